@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nvidia-smi and npu-smi say about the accelerators of one node.
+
+Pure parsing, memory in MiB. Formats: nvidia-smi's CSV query (drivers 418 and newer), npu-smi's tables from the
+21.x, 23.x, 24.x and 25.x drivers. Anything that cannot be read becomes a problem with the line in it: a broken
+driver must never look like a node without accelerators.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypedDict
+
+# The name comes last because it is the only free-form field.
+NVIDIA_FIELDS = ("index", "uuid", "memory.total", "pci.bus_id", "driver_version", "mig.mode.current", "name")
+# Drivers before 450 do not know MIG and refuse the whole query.
+NVIDIA_FIELDS_BEFORE_MIG = tuple(field for field in NVIDIA_FIELDS if field != "mig.mode.current")
+
+PCI_VENDORS = {"0x10de": "nvidia", "0x19e5": "ascend"}
+# 3D controllers and displays of NVIDIA (its NVSwitches are 0x0680), processing accelerators of Huawei.
+PCI_CLASSES = {"nvidia": ("0x0302", "0x0300"), "ascend": ("0x1200",)}
+
+_PCI_ADDRESS = re.compile(r"^([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])$")
+_USED_OF_TOTAL = re.compile(r"(\d+)\s*/\s*(\d+)")
+_NPU_VERSION = re.compile(r"\bVersion:\s*(\S+)")
+
+
+class Device(TypedDict):
+    """One accelerator; index is the number by which frameworks select it (CUDA, or Ascend's logic id)."""
+
+    index: int
+    uuid: str | None
+    model: str
+    memory_mib: int | None
+    pci: str | None
+    mig: bool
+    physical_id: int
+
+
+class Accelerators(TypedDict):
+    """The accelerators of one node; vendor is nvidia, ascend or none."""
+
+    vendor: str
+    driver: str | None
+    devices: list[Device]
+    problems: list[str]
+    notes: list[str]
+
+
+class NpuChip(TypedDict):
+    """One row of `npu-smi info -m` that computes (management chips have no logic id)."""
+
+    npu: int
+    chip: int
+    logic: int
+    physical: int | None
+    name: str
+
+
+def no_accelerators() -> Accelerators:
+    """Return the record of a node without any accelerator."""
+    return {"vendor": "none", "driver": None, "devices": [], "problems": [], "notes": []}
+
+
+def pci_address(text: str) -> str | None:
+    """Return a PCI address as sysfs writes it; nvidia-smi prints eight digits of domain in capitals."""
+    match = _PCI_ADDRESS.match(text.strip())
+    if match is None:
+        return None
+    domain, bus, slot, function = match.groups()
+    return f"{int(domain, 16):04x}:{bus}:{slot}.{function}".lower()
+
+
+def pci_accelerator_vendor(vendor: str, pci_class: str) -> str | None:
+    """Return the vendor whose accelerator a PCI function is, from its `vendor` and `class` files."""
+    name = PCI_VENDORS.get(vendor.strip().lower())
+    if name is not None and pci_class.strip().lower().startswith(PCI_CLASSES[name]):
+        return name
+    return None
+
+
+def _number(text: str) -> int | None:
+    # isdecimal() alone would let other scripts' digits through, which the tools never print.
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def _said(text: str, limit: int = 3) -> str:
+    """Return the first lines of a tool's output as one line for a message."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[:limit])[:300] if lines else "(it printed nothing)"
+
+
+def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> Accelerators:
+    """Parse `nvidia-smi --query-gpu=FIELDS --format=csv,noheader,nounits`."""
+    found = no_accelerators()
+    found["vendor"] = "nvidia"
+    for line in output.splitlines():
+        if not line.strip():
+            continue
+        values = [value.strip() for value in line.split(",", len(fields) - 1)]
+        row = dict(zip(fields, values))
+        index = _number(row.get("index", ""))
+        if index is None or len(values) != len(fields):
+            if "no devices were found" in line.lower():
+                found["problems"].append(
+                    "nvidia-smi found no GPU although the driver runs: look for `NVRM` and `Xid` in the kernel log"
+                )
+            else:
+                found["problems"].append(f"nvidia-smi printed a line that is no GPU record: {_said(line)}")
+            continue
+        uuid = row["uuid"] if row["uuid"].startswith(("GPU-", "MIG-")) else None
+        if uuid is None:
+            found["problems"].append(
+                f"GPU {index}: nvidia-smi reports `{row['uuid']}` instead of a UUID; the GPU does not answer: "
+                "look for `Xid` in the kernel log and reset the GPU or restart the node"
+            )
+        mig = row.get("mig.mode.current", "").lower() == "enabled"
+        if mig:
+            found["notes"].append(
+                f"GPU {index}: MIG is enabled, programs see its slices and not the whole GPU "
+                f"(switch it off with `nvidia-smi -i {index} -mig 0`)"
+            )
+        found["devices"].append(
+            {
+                "index": index,
+                "uuid": uuid,
+                "model": row["name"],
+                # [N/A] where GPU and CPU share one memory.
+                "memory_mib": _number(row["memory.total"]),
+                "pci": pci_address(row["pci.bus_id"]),
+                "mig": mig,
+                "physical_id": index,
+            }
+        )
+        if not row["driver_version"].startswith("["):
+            found["driver"] = row["driver_version"]
+    found["devices"].sort(key=lambda device: device["index"])
+    indexes = [device["index"] for device in found["devices"]]
+    for index in sorted({index for index in indexes if indexes.count(index) > 1}):
+        found["problems"].append(f"nvidia-smi lists GPU {index} {indexes.count(index)} times")
+    return found
+
+
+def nvidia_failure(status: int, output: str, on_the_bus: int) -> str:
+    """Explain an nvidia-smi that failed; on_the_bus is the number of NVIDIA GPUs that PCI shows."""
+    text = output.lower()
+    bus = f"the PCI bus shows {on_the_bus} NVIDIA GPU(s)"
+    said = f"nvidia-smi ended with status {status}: {_said(output)}"
+    if "version mismatch" in text:
+        return f"{said} ({bus}). The driver was upgraded under a running kernel module: restart the node"
+    if "couldn't communicate" in text:
+        return (
+            f"{said} ({bus}). The kernel module is not loaded: look at `dkms status`, `mokutil --sb-state` and "
+            "`modprobe nvidia`"
+        )
+    return f"{said} ({bus}). Run nvidia-smi on the node and look for `NVRM` in the kernel log"
+
+
+def parse_npu_map(output: str) -> tuple[list[NpuChip], list[str]]:
+    """Parse `npu-smi info -m`; the columns differ by driver, so they are taken from the header."""
+    labels = ("Chip Logic ID", "Chip Phy-ID", "Chip Name", "Chip ID", "NPU ID", "Slot ID")
+    columns: list[str] = []
+    chips: list[NpuChip] = []
+    problems: list[str] = []
+    for line in output.splitlines():
+        if not line.strip():
+            continue
+        if not columns:
+            header = line
+            for label in labels:
+                header = header.replace(label, label.replace(" ", "_"))
+            names = header.split()
+            if {"NPU_ID", "Chip_ID", "Chip_Name"} <= set(names) and names[-1] == "Chip_Name":
+                columns = names
+            else:
+                problems.append(f"npu-smi info -m: no table header in: {_said(line)}")
+            continue
+        row = dict(zip(columns, line.split(None, len(columns) - 1)))
+        # Newest drivers print only the physical id.
+        logic_text = row.get("Chip_Logic_ID", row.get("Chip_Phy-ID", ""))
+        if logic_text == "-" or row.get("Chip_Name", "").strip().lower() == "mcu":
+            continue
+        npu, chip, logic = (_number(value) for value in (row.get("NPU_ID", ""), row.get("Chip_ID", ""), logic_text))
+        if npu is None or chip is None or logic is None or "Chip_Name" not in row:
+            problems.append(f"npu-smi info -m printed a line that is no chip: {_said(line)}")
+            continue
+        physical = _number(row.get("Chip_Phy-ID", ""))
+        chips.append({"npu": npu, "chip": chip, "logic": logic, "physical": physical, "name": row["Chip_Name"].strip()})
+    return chips, problems
+
+
+def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
+    """Parse `npu-smi info`, joined with `npu-smi info -m` (None when that failed) for the logic ids."""
+    found = no_accelerators()
+    found["vendor"] = "ascend"
+    version = _NPU_VERSION.search(table)
+    found["driver"] = version.group(1) if version else None
+    chips, map_problems = parse_npu_map(mapping) if mapping is not None else ([], [])
+    found["problems"].extend(map_problems)
+    by_place = {(chip["npu"], chip["chip"]): chip for chip in chips}
+    if not chips:
+        found["notes"].append(
+            "npu-smi info -m gave no logic ids: devices are numbered by their order in `npu-smi info`"
+        )
+
+    npu: int | None = None
+    model = ""
+    seen: set[tuple[int, int]] = set()
+    for line in table.splitlines():
+        if "Process id" in line:  # the second table repeats `<npu> <chip>` for each process
+            break
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not line.strip().startswith("|") or len(cells) < 3:
+            continue
+        first = cells[0].split(None, 1)
+        numbers = [_number(word) for word in cells[0].split()]
+        pci = pci_address(cells[1])
+        if pci is None:
+            if len(first) == 2 and numbers[0] is not None:
+                npu, model = numbers[0], first[1]
+                if cells[1] != "OK":
+                    found["problems"].append(
+                        f"NPU {npu} ({model}): health is `{cells[1]}`, expected `OK`; "
+                        f"see `npu-smi info -t health -i {npu}`"
+                    )
+            continue
+        if npu is None or not numbers or numbers[0] is None:
+            found["problems"].append(f"npu-smi info printed a chip without its NPU: {_said(line)}")
+            continue
+        place = (npu, numbers[0])
+        seen.add(place)
+        chip = by_place.get(place)
+        if chip is None and chips:
+            found["problems"].append(
+                f"NPU {npu} chip {numbers[0]} is in `npu-smi info` but has no logic id in `npu-smi info -m`"
+            )
+            continue
+        # With one number in the cell the physical id equals the logic id on every known board.
+        printed = numbers[1] if len(numbers) > 1 else None
+        index = chip["logic"] if chip else len(found["devices"])
+        physical = chip["physical"] if chip and chip["physical"] is not None else printed
+        sizes = _USED_OF_TOTAL.findall(cells[2])
+        total = int(sizes[-1][1]) if sizes else 0
+        name = chip["name"] if chip else model
+        found["devices"].append(
+            {
+                "index": index,
+                "uuid": None,
+                "model": name if name.lower().startswith("ascend") else f"Ascend {name}",
+                "memory_mib": total or None,
+                "pci": pci,
+                "mig": False,
+                "physical_id": physical if physical is not None else index,
+            }
+        )
+    for npu_id, chip_id in sorted(set(by_place) - seen):
+        found["problems"].append(
+            f"NPU {npu_id} chip {chip_id} has a logic id in `npu-smi info -m` but is missing from `npu-smi info`"
+        )
+    if not found["devices"]:
+        found["problems"].append(f"npu-smi info listed no NPU: {_said(table)}")
+    found["devices"].sort(key=lambda device: device["index"])
+    return found
+
+
+def npu_failure(status: int, output: str, on_the_bus: int) -> str:
+    """Explain an npu-smi that failed; on_the_bus is the number of Ascend NPUs that PCI shows."""
+    return (
+        f"npu-smi ended with status {status}: {_said(output)} (the PCI bus shows {on_the_bus} Ascend NPU(s)). "
+        "The user must belong to the driver's group (HwHiAiUser), and no other container may own the devices: "
+        "run `npu-smi info` on the node"
+    )
+
+
+def missing_driver(vendor: str, addresses: list[str]) -> str:
+    """Explain accelerators on the PCI bus without the vendor's tool."""
+    tool, kind = ("nvidia-smi", "NVIDIA GPU") if vendor == "nvidia" else ("npu-smi", "Ascend NPU")
+    return (
+        f"the PCI bus shows {len(addresses)} {kind}(s) ({', '.join(addresses)}) but {tool} is not installed: "
+        "install the driver, or nothing can use them"
+    )

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check of collectives: every rank's line `all-gather rank 1 of 4 on n2: 0 1 2 3 right`, judged over all ranks.
+
+What the ranks gathered is compared here once more: a script may be wrong about itself, for instance when every rank
+took itself for the only one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from .findings import Finding
+
+_LINE = re.compile(r"all-gather rank (?P<rank>\d+) of (?P<ranks>\d+) on (?P<host>\S+): (?P<values>-?\d+(?: -?\d+)*) ")
+_ACTION = "read the log of the rank; the nodes' network (job_network) and its driver are what collectives stand on"
+
+
+def judge(hosts: Mapping[int, str], logs: Mapping[int, str], state: str) -> list[Finding]:
+    """Judge all ranks: `hosts` is the planned host of each, `logs` what each wrote, `state` how the job ended."""
+    expected = list(range(len(hosts)))
+    findings = []
+    for rank in sorted(hosts):
+        found = list(_LINE.finditer(logs.get(rank, "")))
+        values = [int(value) for value in found[-1]["values"].split()] if found else []
+        if found and int(found[-1]["rank"]) == rank and values == expected:
+            continue
+        said = f"rank {rank} has {found[-1]['values']}" if found else f"rank {rank} printed no result"
+        if found and int(found[-1]["rank"]) != rank:
+            said += f" and takes itself for rank {found[-1]['rank']}"
+        findings.append(Finding(hosts[rank], "all-gather", said, _short(expected), _ACTION))
+    if not findings and state != "succeeded":
+        findings.append(
+            Finding("", "job", f"it {state} after every rank had gathered rightly", "a job that succeeds", _ACTION)
+        )
+    return findings
+
+
+def _short(values: Sequence[int]) -> str:
+    return " ".join(map(str, values)) if len(values) <= 8 else f"0 1 2 ... {values[-1]}"

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data sets of the example training: their files, what they come from, and made-up records in CIFAR-10's format.
+
+A CIFAR-10 binary record is one label byte and 3 x 32 x 32 bytes: the red, green and blue plane, row by row. The
+archives and their layout are those of CIFAR-10's home page; the digits are the file that scikit-learn's wheel holds.
+Sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+KINDS = ("digits", "cifar10", "generated")
+FORMATS = ("binary", "python")
+RECORD = 1 + 3 * 32 * 32
+CLASSES = 10
+BATCHES = 5
+DIGITS_FILE = "digits.csv.gz"
+DIGITS_MEMBER = "sklearn/datasets/data/digits.csv.gz"
+DIGITS_SHA256 = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
+
+# The vendor's archives. Their sums have been the same for years, as many projects pin them.
+VENDOR = {
+    "binary": (
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    ),
+    "python": (
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+    ),
+}
+LEAST_TRAIN, LEAST_TEST = 50, 10
+
+# A class is a coarse pattern of 8 x 8 squares, dark enough that adding noise of the other half never overflows a byte.
+_SQUARE = 8
+_HALF = 0x7F
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What an archive of CIFAR-10 holds: its folder, the files that must be in it, and those that may."""
+
+    folder: str
+    needed: tuple[str, ...]
+    optional: tuple[str, ...]
+
+
+def layout(archive_format: str) -> Layout:
+    """Return the layout of CIFAR-10's archive in the `binary` or `python` format."""
+    if archive_format == "binary":
+        batches = tuple(f"data_batch_{number}.bin" for number in range(1, BATCHES + 1))
+        return Layout("cifar-10-batches-bin", (*batches, "test_batch.bin"), ("batches.meta.txt", "readme.html"))
+    batches = tuple(f"data_batch_{number}" for number in range(1, BATCHES + 1))
+    return Layout("cifar-10-batches-py", (*batches, "test_batch"), ("batches.meta", "readme.html"))
+
+
+def wrong_size(archive_format: str, name: str, size: int) -> str:
+    """Return in words what is wrong with the size of a file of CIFAR-10, nothing when it is right."""
+    if archive_format == "binary" and name.endswith(".bin") and (size == 0 or size % RECORD):
+        return f"{name} has {size} bytes, expected a multiple of {RECORD}, the length of a record"
+    return ""
+
+
+def generated_files(train_records: int, test_records: int) -> dict[str, int]:
+    """Return the records of each file: as in CIFAR-10, five batches and a test batch."""
+    share, rest = divmod(train_records, BATCHES)
+    files = {f"data_batch_{number + 1}.bin": share + (number < rest) for number in range(BATCHES)}
+    return {**files, "test_batch.bin": test_records}
+
+
+def generated_records(seed: int, name: str, count: int) -> Iterator[bytes]:
+    """Yield the records of one file: the same for the same seed on every machine and every Python.
+
+    SHAKE-256 gives the bytes, because the sequence of a random generator may change with the version of Python.
+    """
+    patterns = [_pattern(seed, label) for label in range(CLASSES)]
+    mask = int.from_bytes(bytes([_HALF]) * (RECORD - 1), "big")
+    for index in range(count):
+        stream = hashlib.shake_256(f"{seed} {name} {index}".encode()).digest(RECORD)
+        label = stream[0] % CLASSES
+        noise = int.from_bytes(stream[1:], "big") & mask
+        yield bytes([label]) + (patterns[label] + noise).to_bytes(RECORD - 1, "big")
+
+
+def _pattern(seed: int, label: int) -> int:
+    squares = 32 // _SQUARE
+    levels = hashlib.shake_256(f"{seed} class {label}".encode()).digest(3 * squares * squares)
+    pixels = bytearray()
+    for plane in range(3):
+        for row in range(32):
+            line = levels[plane * squares**2 + row // _SQUARE * squares :][:squares]
+            pixels += b"".join(bytes([level & _HALF]) * _SQUARE for level in line)
+    return int.from_bytes(pixels, "big")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One data set to place, with nothing left open. `min_free_mb` is in 10^6 bytes."""
+
+    name: str
+    kind: str
+    format: str
+    url: str
+    local_file: str
+    sha256: str
+    seed: int
+    train_records: int
+    test_records: int
+    min_free_mb: int
+
+
+def plan(wanted: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the data sets with everything filled in, and in words what is wrong with the list."""
+    sets = [_complete({key: value for key, value in entry.items() if value is not None}) for entry in wanted]
+    findings = [finding for entry, done in zip(wanted, sets) for finding in _findings(entry, done)]
+    names = [entry.name for entry in sets]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    findings += [f"{name}: two data sets have this name; give one of them another name and kind" for name in twice]
+    return [asdict(entry) for entry in sets], findings
+
+
+def _complete(entry: Mapping[str, Any]) -> Dataset:
+    kind = str(entry.get("kind", entry["name"]))
+    archive_format = str(entry.get("format", FORMATS[0]))
+    url, sha256 = VENDOR[archive_format] if kind == "cifar10" and archive_format in VENDOR else ("", "")
+    train, test = int(entry.get("train_records", 5000)), int(entry.get("test_records", 1000))
+    # CIFAR-10: the archive and what it holds; the others: what is written, with some room.
+    space = {"cifar10": 500, "generated": 10 + (train + test) * RECORD // 10**6}.get(kind, 10)
+    local_file = str(entry.get("local_file", ""))
+    return Dataset(
+        name=str(entry["name"]),
+        kind=kind,
+        format=archive_format,
+        url="" if local_file else str(entry.get("url", url)),
+        local_file=local_file,
+        sha256=str(entry.get("sha256", sha256)).lower(),
+        seed=int(entry.get("seed", 1)),
+        train_records=train,
+        test_records=test,
+        min_free_mb=space,
+    )
+
+
+def _findings(entry: Mapping[str, Any], done: Dataset) -> Iterator[str]:
+    given = {key for key, value in entry.items() if value is not None}
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", done.name):
+        yield f"{done.name!r} is no name for a folder: use letters, digits, dot, dash and underscore"
+    if done.kind not in KINDS:
+        yield (
+            f"{done.name}: kind is {done.kind!r}, expected {', '.join(KINDS)}; a set of another name needs its kind"
+        )
+        return
+    if done.kind != "cifar10" and given & {"url", "sha256", "format"}:
+        yield f"{done.name}: url, sha256 and format are for cifar10, {done.kind} has none of them"
+    if {"url", "local_file"} <= given:
+        yield f"{done.name}: url and local_file exclude each other, keep one"
+    if done.sha256 and not re.fullmatch(r"[0-9a-f]{64}", done.sha256):
+        yield f"{done.name}: sha256 is {done.sha256!r}, expected 64 hexadecimal digits"
+    if done.train_records < LEAST_TRAIN or done.test_records < LEAST_TEST:
+        yield (
+            f"{done.name}: {done.train_records} train_records and {done.test_records} test_records, expected at least "
+            f"{LEAST_TRAIN} and {LEAST_TEST}"
+        )

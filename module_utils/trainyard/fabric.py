@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks of one node: interfaces, RDMA ports, and what a job says about them to NCCL and Gloo.
+
+Pure parsing and choosing. Speeds are in Mb/s, rates in Gb/s, as the kernel prints them. Grammar of the NCCL
+variables: NCCL's environment guide (a leading `=` stands once, before the whole list, and means exact match).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, TypedDict, Union
+
+
+class Interface(TypedDict):
+    """One network interface; kind is physical, bridge, bond, virtual or loopback."""
+
+    name: str
+    up: bool
+    state: str
+    mtu: int | None
+    mac: str | None
+    kind: str
+    speed_mbps: int | None
+    addresses: list[str]
+
+
+class RdmaPort(TypedDict):
+    """One port of an RDMA device; active means that it can carry traffic now."""
+
+    device: str
+    port: int
+    state: str | None
+    physical_state: str | None
+    rate_gbps: float | None
+    link_layer: str | None
+    netdev: str | None
+    active: bool
+
+
+class Fabric(TypedDict):
+    """The networks of one node; nccl_conf lists files that override a job's environment silently."""
+
+    interfaces: list[Interface]
+    rdma: list[RdmaPort]
+    nccl_conf: list[str]
+    nccl_settings: dict[str, str]
+    problems: list[str]
+
+
+class Link(TypedDict):
+    """One interface as `ip -json address` describes it."""
+
+    name: str
+    up: bool
+    state: str
+    mtu: int | None
+    mac: str | None
+    loopback: bool
+    addresses: list[str]
+
+
+class SelectionError(ValueError):
+    """No single interface and address of the node fits the wanted network: what was found, expected, to be done."""
+
+    def __init__(self, found: str, expected: str, action: str) -> None:
+        """Keep the three parts of the explanation apart, as a finding shows them."""
+        super().__init__(f"found {found}; expected {expected}; {action}")
+        self.found = found
+        self.expected = expected
+        self.action = action
+
+
+_RATE = re.compile(r"^\s*(\d{1,6}(?:\.\d{1,3})?)\s*Gb/sec\b")
+_STATE = re.compile(r"^\s*\d+:\s*(\S+)\s*$")
+# Representors of virtual functions and sub-functions share the device of the real port.
+_REPRESENTOR = re.compile(r"^(c\d+)?pf\d+(vf|sf)\d+$")
+
+
+def parse_rate(text: str) -> float | None:
+    """Return 400.0 for `400 Gb/sec (4X NDR)`; None where the kernel says nothing readable."""
+    match = _RATE.match(text)
+    return float(match.group(1)) if match else None
+
+
+def parse_state(text: str) -> str | None:
+    """Return ACTIVE for `4: ACTIVE`, LinkUp for `5: LinkUp`."""
+    match = _STATE.match(text)
+    return match.group(1) if match else None
+
+
+def is_representor(phys_port_name: str) -> bool:
+    """Tell whether a netdev's phys_port_name names a representor (pf0vf3), not the port itself."""
+    return _REPRESENTOR.match(phys_port_name.strip()) is not None
+
+
+def parse_ip_address(output: str) -> tuple[list[Link], list[str]]:
+    """Parse `ip -json address` into links and problems."""
+    try:
+        records: Any = json.loads(output)
+    except (ValueError, RecursionError) as error:
+        return [], [f"`ip -json address` did not print JSON: {error}"]
+    if not isinstance(records, list):
+        return [], ["`ip -json address` did not print a list of interfaces"]
+    links: list[Link] = []
+    problems: list[str] = []
+    for record in records:
+        name = record.get("ifname") if isinstance(record, dict) else None
+        if not isinstance(name, str):
+            # iproute2 before 5.x prints empty records for interfaces that a filter left out.
+            if record != {}:
+                problems.append(f"`ip -json address` has a record without a name: {str(record)[:100]}")
+            continue
+        flags = record.get("flags")
+        flags = flags if isinstance(flags, list) else []
+        mtu, mac = record.get("mtu"), record.get("address")
+        infos = record.get("addr_info")
+        addresses = []
+        for info in infos if isinstance(infos, list) else []:
+            try:
+                addresses.append(str(ipaddress.ip_interface(f"{info['local']}/{int(info['prefixlen'])}")))
+            except (KeyError, TypeError, ValueError, OverflowError):
+                if info:
+                    problems.append(f"{name}: `ip -json address` has an unreadable address: {str(info)[:100]}")
+        links.append(
+            {
+                "name": name,
+                "up": "UP" in flags and "LOWER_UP" in flags,
+                "state": str(record.get("operstate", "unknown")).lower(),
+                "mtu": mtu if isinstance(mtu, int) else None,
+                "mac": mac if isinstance(mac, str) else None,
+                "loopback": "LOOPBACK" in flags,
+                "addresses": addresses,
+            }
+        )
+    return links, problems
+
+
+_Address = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
+_Match = tuple[Interface, _Address]
+
+
+def _addresses(interface: Interface) -> list[_Address]:
+    return [ipaddress.ip_interface(address) for address in interface["addresses"]]
+
+
+def _described(interfaces: Sequence[Interface]) -> str:
+    parts = [
+        f"{interface['name']} {' '.join(interface['addresses'])}{'' if interface['up'] else ' (down)'}"
+        for interface in interfaces
+        if interface["addresses"] and interface["kind"] != "loopback"
+    ]
+    return "; ".join(parts) if parts else "no interface with an address"
+
+
+def _listed(matches: list[_Match]) -> str:
+    return ", ".join(f"{interface['name']} {address}" for interface, address in matches)
+
+
+def _of_interface(interfaces: Sequence[Interface], name: str) -> list[_Match]:
+    expected = f"one address on interface {name}"
+    interface = next((interface for interface in interfaces if interface["name"] == name), None)
+    if interface is None:
+        names = ", ".join(interface["name"] for interface in interfaces) or "none at all"
+        raise SelectionError(
+            f"no interface {name} (the node has {names})",
+            expected,
+            "give job_network an interface that every node has, or a CIDR such as 10.77.0.0/24",
+        )
+    usable = [address for address in _addresses(interface) if not address.ip.is_link_local]
+    # One family for all nodes: IPv4 wherever there is one.
+    usable = [address for address in usable if address.version == 4] or usable
+    if not usable:
+        raise SelectionError(
+            f"no address on {name} but link-local ones (the node has {_described(interfaces)})",
+            expected,
+            "give the interface an address, or set job_network to another network",
+        )
+    return [(interface, address) for address in usable]
+
+
+def _of_network(interfaces: Sequence[Interface], network: str) -> list[_Match]:
+    try:
+        wanted = ipaddress.ip_network(network)
+    except ValueError as error:
+        raise SelectionError(
+            f"job_network {network!r} ({error})",
+            "a CIDR such as 10.77.0.0/24 or the name of an interface",
+            "correct job_network",
+        ) from None
+    matches = [
+        (interface, address)
+        for interface in interfaces
+        for address in _addresses(interface)
+        if address.version == wanted.version and address.ip in wanted
+    ]
+    if not matches:
+        raise SelectionError(
+            _described(interfaces), f"an address in {wanted}", "set job_network to a network that every node is on"
+        )
+    return matches
+
+
+def _of_host(interfaces: Sequence[Interface], host_address: str) -> list[_Match]:
+    """Return the interface that owns the address by which Ansible reaches the node, or else its only network."""
+    everything = [(interface, address) for interface in interfaces for address in _addresses(interface)]
+    local = host_address == "localhost"
+    try:
+        own = ipaddress.ip_address(host_address)
+    except ValueError:
+        own = None
+    owners = [
+        (interface, address)
+        for interface, address in everything
+        if address.ip == own or (local and address.ip.is_loopback and address.version == 4)
+    ]
+    if owners:
+        return owners
+    # A name, or an address that is translated on the way: take the node's only network. Bridges such as docker0 and
+    # virbr0 lead to the node's own guests.
+    candidates = [
+        (interface, address)
+        for interface, address in everything
+        if interface["up"] and interface["kind"] not in ("loopback", "bridge") and not address.ip.is_link_local
+    ]
+    candidates = [match for match in candidates if match[1].version == 4] or candidates
+    if len(candidates) != 1:
+        raise SelectionError(
+            f"{_described(interfaces)}, none of which is the node's address in the inventory ({host_address})",
+            "one network to choose",
+            "set job_network to a CIDR such as 10.77.0.0/24 or to the name of an interface",
+        )
+    return candidates
+
+
+def select_interface(
+    interfaces: Sequence[Interface], network: str, host_address: str, *, alone: bool = False
+) -> tuple[str, str]:
+    """Choose the interface and the address by which a node takes part in a job.
+
+    network is a CIDR, an interface name, or empty: then it is the network of host_address, the address (or name) by
+    which Ansible reaches the node. alone: the job has only this node, so the loopback interface will do.
+    """
+    network = network.strip()
+    if not network:
+        matches = _of_host(interfaces, host_address)
+    elif "/" in network:
+        matches = _of_network(interfaces, network)
+    else:
+        matches = _of_interface(interfaces, network)
+    # A link that is down carries nothing, so it does not make the choice ambiguous.
+    matches = [match for match in matches if match[0]["up"]] or matches
+    interface, address = matches[0]
+    if len(matches) > 1:
+        raise SelectionError(
+            f"{len(matches)} addresses ({_listed(matches)})",
+            f"one address on {network or host_address}",
+            "set job_network to a CIDR that holds only one of them",
+        )
+    if not interface["up"]:
+        raise SelectionError(
+            f"{interface['name']} {address} is down (state {interface['state']})",
+            "a link that is up",
+            "connect it or bring it up, or set job_network to another network",
+        )
+    if interface["kind"] == "loopback" and not alone:
+        raise SelectionError(
+            f"{interface['name']} {address}, which no other node can reach",
+            "an address that every node of the job reaches",
+            "set job_network to the network between the nodes",
+        )
+    return interface["name"], str(address.ip)
+
+
+def network_of(interfaces: Sequence[Interface], interface: str, address: str) -> str:
+    """Return the network of an address that an interface has, as CIDR; "" when it has not."""
+    own = [own for item in interfaces if item["name"] == interface for own in _addresses(item)]
+    return next((str(item.network) for item in own if str(item.ip) == address), "")
+
+
+def nccl_socket_ifname(interface: str) -> str:
+    """Return NCCL_SOCKET_IFNAME for exactly this interface: a bare `eth1` would also match `eth10`."""
+    return f"={interface}"
+
+
+def gloo_socket_ifname(interface: str) -> str:
+    """Return GLOO_SOCKET_IFNAME: Gloo takes plain names and matches them exactly."""
+    return interface
+
+
+def nccl_ib_hca(ports: Sequence[RdmaPort]) -> str:
+    """Return NCCL_IB_HCA for the active ports, `=mlx5_1:1,mlx5_2:1`; empty where no port is active.
+
+    InfiniBand and RoCE ports cannot talk to each other: where any InfiniBand port is active, only those are taken.
+    """
+    active = [port for port in ports if port["active"]]
+    infiniband = [port for port in active if port["link_layer"] == "InfiniBand"]
+    chosen = sorted(infiniband or active, key=lambda port: (natural_order(port["device"]), port["port"]))
+    return "=" + ",".join(f"{port['device']}:{port['port']}" for port in chosen) if chosen else ""
+
+
+def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a sort key that puts mlx5_2 before mlx5_10."""
+    return tuple(
+        (0, int(part), "") if part.isascii() and part.isdecimal() else (1, 0, part)
+        for part in re.split(r"([0-9]+)", name)
+        if part
+    )
+
+
+def parse_nccl_conf(text: str) -> dict[str, str]:
+    """Parse nccl.conf: NAME=value per line, `#` starts a comment."""
+    settings = {}
+    for line in text.splitlines():
+        name, equals, value = line.split("#", 1)[0].partition("=")
+        if equals and name.strip():
+            settings[name.strip()] = value.strip()
+    return settings

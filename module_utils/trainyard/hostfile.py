@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hostfiles of MPI and DeepSpeed launchers: written, read, judged.
+
+    openmpi    10.0.0.1 slots=8 max_slots=8
+    mpich      10.0.0.1:8
+    deepspeed  10.0.0.1 slots=8
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+FLAVORS = ("openmpi", "mpich", "deepspeed")
+
+# White space, `#`, `=` and `,` mean something in one hostfile or another, and in mpirun -H.
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:%-]*[A-Za-z0-9_])?")
+_COUNT = re.compile(r"[0-9]{1,9}")
+# Open MPI takes both spellings.
+_KEYS = {"slots": "slots", "max_slots": "max_slots", "max-slots": "max_slots"}
+
+
+@dataclass(frozen=True)
+class MpiHost:
+    """A host and how many processes it takes; None: not said, so that the launcher decides."""
+
+    name: str
+    slots: int | None = None
+    max_slots: int | None = None
+
+    def as_dict(self) -> dict[str, str | int | None]:
+        """Return the host as library/mpi_hostfile hands it out."""
+        return {"name": self.name, "slots": self.slots, "max_slots": self.max_slots}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A fault in a hostfile. Lines count from 1."""
+
+    line: int
+    text: str
+
+    def as_dict(self) -> dict[str, str | int]:
+        """Return the fault as library/mpi_hostfile hands it out."""
+        return {"line": self.line, "text": self.text}
+
+
+def _host_faults(host: MpiHost, flavor: str) -> list[str]:
+    if not _NAME.fullmatch(host.name):
+        return [f"{host.name!r} is no host name or address"]
+    faults = [
+        f"{host.name}: {key} is {count}; expected 1 or more"
+        for key, count in (("slots", host.slots), ("max_slots", host.max_slots))
+        if count is not None and count < 1
+    ]
+    if host.slots is not None and host.max_slots is not None and host.max_slots < host.slots:
+        faults.append(f"{host.name}: max_slots {host.max_slots} is less than slots {host.slots}")
+    if host.max_slots is not None and flavor != "openmpi":
+        faults.append(f"{host.name}: max_slots is something that only Open MPI knows")
+    if host.slots is None and flavor == "deepspeed":
+        faults.append(f"{host.name}: no slots, without which DeepSpeed refuses the file")
+    if ":" in host.name and flavor == "mpich":
+        faults.append(f"{host.name}: MPICH takes what follows a colon for the number of processes")
+    return faults
+
+
+def faults(hosts: Sequence[MpiHost], flavor: str) -> list[str]:
+    """Return all that stands against a hostfile of these hosts."""
+    seen: set[str] = set()
+    found = []
+    for host in hosts:
+        found += _host_faults(host, flavor)
+        if host.name in seen:
+            found.append(f"{host.name}: named twice")
+        seen.add(host.name)
+    return found
+
+
+def render(hosts: Sequence[MpiHost], flavor: str) -> str:
+    """Write a hostfile, one host a line. Raises ValueError with all faults."""
+    found = faults(hosts, flavor)
+    if found:
+        raise ValueError("; ".join(found))
+    lines = []
+    for host in hosts:
+        if flavor == "mpich":
+            lines.append(host.name if host.slots is None else f"{host.name}:{host.slots}")
+            continue
+        counts = [("slots", host.slots), ("max_slots", host.max_slots)]
+        lines.append(" ".join([host.name, *(f"{key}={count}" for key, count in counts if count is not None)]))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def parse(text: str) -> tuple[list[MpiHost], list[Problem]]:
+    """Read a hostfile of any flavor: its hosts, and every fault with its line. A line with a fault is no host."""
+    hosts: list[MpiHost] = []
+    problems: list[Problem] = []
+    lines_of: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        # Open MPI allows blanks around the equals sign.
+        words = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split()
+        if not words:
+            continue
+        host, wrong = _parse_words(words)
+        if host.name in lines_of:
+            wrong.append(f"{host.name} is in line {lines_of[host.name]} already")
+        if _NAME.fullmatch(host.name):
+            lines_of.setdefault(host.name, number)
+        problems += [Problem(number, fault) for fault in wrong]
+        if not wrong:
+            hosts.append(host)
+    return hosts, problems
+
+
+def _parse_words(words: Sequence[str]) -> tuple[MpiHost, list[str]]:
+    name, colon, count = words[0].rpartition(":")
+    settings = list(words[1:])
+    # More than one colon is an IPv6 address.
+    if colon and ":" not in name:
+        settings.insert(0, f"slots={count}")
+    else:
+        name = words[0]
+    counts: dict[str, int] = {}
+    wrong = []
+    for word in settings:
+        key, equals, value = word.partition("=")
+        known = _KEYS.get(key)
+        if not equals or known is None:
+            wrong.append(f"unknown key {key!r}; expected slots or max_slots" if equals else f"stray word {word!r}")
+        elif known in counts:
+            wrong.append(f"{known} twice")
+        elif not _COUNT.fullmatch(value):
+            wrong.append(f"{key} {value!r} is no number of processes")
+        else:
+            counts[known] = int(value)
+    host = MpiHost(name, counts.get("slots"), counts.get("max_slots"))
+    return host, [*_host_faults(host, "openmpi"), *wrong]

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launchers: one small file each, a pure function from job and placement to the processes of every node.
+
+A launcher module has
+    check(job, placement) -> list[Finding]                  what this launcher cannot do
+    processes(job, placement, node) -> list[Process]        what runs on one node; may be nothing
+    files(job, placement, node) -> list[File]               what they read; only where there is something
+    RANK_LOG                                                name of a rank's log, where it is not rank_{rank}.log
+A new launcher is a new file and a line in LAUNCHERS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from ..findings import Finding
+from ..job import Job
+from ..placement import Node, Placement
+from ..process import RANK_LOG, File, Process
+from . import direct, mindspore, mpirun, msrun, torchrun
+
+
+class Launcher(Protocol):
+    """What a launcher module offers."""
+
+    def check(self, job: Job, placement: Placement) -> list[Finding]:
+        """Return what stops this launcher from running this job on this placement."""
+
+    def processes(self, job: Job, placement: Placement, node: Node) -> list[Process]:
+        """Return the processes that the launcher starts on one node."""
+
+
+def files(launcher: Launcher, job: Job, placement: Placement, node: Node) -> list[File]:
+    """Return the files that the launcher's processes on one node read: a hostfile, a rank table."""
+    make: Callable[[Job, Placement, Node], list[File]] | None = getattr(launcher, "files", None)
+    return make(job, placement, node) if make else []
+
+
+def rank_log_name(launcher: Launcher) -> str:
+    """Return the name of a rank's log under this launcher, with `{rank}` in it."""
+    return str(getattr(launcher, "RANK_LOG", RANK_LOG))
+
+
+LAUNCHERS: Mapping[str, Launcher] = {
+    "direct": direct,
+    "mindspore": mindspore,
+    "mpirun": mpirun,
+    "msrun": msrun,
+    "torchrun": torchrun,
+}

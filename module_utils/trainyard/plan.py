@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a job: for every node the files, the processes, their environment and their logs.
+
+It is a pure function of the job file and of what the nodes are, written to runs/<job_id>/plan.json before anything is
+started. docs/plan.md describes each field. Secrets are not in it: it lists the names of secret variables only.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .findings import Finding
+from .job import Job
+from .launchers import LAUNCHERS, files, rank_log_name
+from .placement import Member, Node, Placement, common_environment, place
+from .process import File, Process, host_port
+
+# A node that says nothing for so long is given up; a healthy one says something every second.
+SILENT_AFTER_S = 15
+# So many lines of a file are shown; a hostfile of a large cluster has thousands.
+MOST_FILE_LINES = 20
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """A job on its nodes, ready to be started."""
+
+    job: Job
+    placement: Placement
+    created: str
+    processes: Mapping[str, Sequence[Process]]
+    files: Mapping[str, Sequence[File]]
+
+    def node(self, node: Node) -> dict[str, Any]:
+        """Return one node's part, as it stands in plan.json."""
+        return {
+            "host": node.host,
+            "node_rank": node.node_rank,
+            "address": node.address,
+            "interface": node.interface,
+            "devices": list(node.devices),
+            "ranks": list(node.ranks),
+            "files": [file.as_dict(self.placement.job_dir) for file in self.files[node.host]],
+            "processes": [process.as_dict() for process in self.processes[node.host]],
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the whole plan, as it stands in plan.json."""
+        job, placement = self.job, self.placement
+        return {
+            "job_id": placement.job_id,
+            "job_name": job.name,
+            "launcher": job.launcher,
+            "created": self.created,
+            "world_size": placement.world_size,
+            "head": {"host": placement.head.host, "address": placement.head.address, "port": placement.port},
+            "monitor_port": placement.monitor_port,
+            "silent_after_s": SILENT_AFTER_S,
+            "timeout_s": job.timeout_s,
+            "max_restarts": job.max_restarts,
+            "rejoin_s": job.rejoin_s,
+            "job_dir": placement.job_dir,
+            "rank_log": rank_log_name(LAUNCHERS[job.launcher]),
+            "venv": placement.venv,
+            "data": list(job.data),
+            "min_disk_mib": job.min_disk_mib,
+            "secret_env": list(job.secret_env),
+            "progress_pattern": job.progress_pattern,
+            "nodes": [self.node(node) for node in placement.nodes],
+        }
+
+    def slices(self, source_files: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return for each host what its own modules need: its processes, the head, and nothing of the other nodes.
+
+        Only the head's slice names all hosts, so that what is sent grows with the number of nodes, not its square.
+        """
+        job, placement = self.job, self.placement
+        shared = {
+            "job_id": placement.job_id,
+            "launcher": job.launcher,
+            "job_dir": placement.job_dir,
+            "rank_log": rank_log_name(LAUNCHERS[job.launcher]),
+            "venv": placement.venv,
+            "head_host": placement.head.host,
+            "head_address": placement.head.address,
+            "port": placement.port,
+            "monitor_port": placement.monitor_port,
+            "silent_after_s": SILENT_AFTER_S,
+            "timeout_s": job.timeout_s,
+            "max_restarts": job.max_restarts,
+            "rejoin_s": job.rejoin_s,
+            "world_size": placement.world_size,
+            "progress_pattern": job.progress_pattern,
+            "data": list(job.data),
+            "min_disk_mib": job.min_disk_mib,
+            "packages": list(job.packages),
+            "program": job.command[0],
+            "source_files": [name for name in source_files if name in job.command[0]],
+        }
+        hosts = [node.host for node in placement.nodes]
+        return {
+            node.host: {
+                **shared,
+                **self.node(node),
+                "hosts": hosts if node.node_rank == 0 else [],
+                "fingerprint": node.fingerprint,
+                "program_path": common_environment(job, placement, node)["PATH"],
+            }
+            for node in placement.nodes
+        }
+
+
+def proxy_findings(plan: JobPlan) -> list[Finding]:
+    """Find proxies in a node's environment that do not exempt the head's address: rendezvous would go through them."""
+    findings = []
+    for node in plan.placement.nodes:
+        env = common_environment(plan.job, plan.placement, node)
+        exempt = {part.strip() for key in ("no_proxy", "NO_PROXY") for part in env.get(key, "").split(",")}
+        proxies = [key for key in PROXIES if env.get(key)]
+        if proxies and not exempt & {"*", plan.placement.head.address}:
+            findings.append(
+                Finding(
+                    node.host,
+                    "proxy",
+                    f"{', '.join(proxies)} in the job's environment",
+                    f"no proxy between the nodes: {plan.placement.head.address} in no_proxy",
+                    f"add no_proxy: {plan.placement.head.address} to job_env, or remove the proxy",
+                )
+            )
+    return findings
+
+
+def source_findings(job: Job, source_files: Sequence[str] | None) -> list[Finding]:
+    """Find a script that the command names but the source folder does not hold.
+
+    `source_files` are paths relative to job_source; None when that folder does not exist.
+    """
+    if source_files is None:
+        return [
+            Finding(
+                "",
+                "job_source",
+                f"no folder {job.source!r} on the controller",
+                "the folder with the training scripts",
+                "correct job_source (a relative path counts from the project's folder)",
+            )
+        ]
+    scripts = [word for word in job.command if word.endswith((".py", ".sh")) and not word.startswith("/")]
+    if scripts and scripts[0].removeprefix("./") not in source_files:
+        return [
+            Finding(
+                "",
+                "job_command",
+                f"no {scripts[0]} in {job.source or 'an empty job_source'}",
+                f"one of {', '.join(sorted(source_files)[:8]) or 'the files of job_source'}",
+                "correct job_command or job_source",
+            )
+        ]
+    return []
+
+
+def build(
+    job: Job, job_id: str, created: str, state_dir: str, members: Sequence[Member], source_files: Sequence[str] | None
+) -> tuple[JobPlan | None, list[Finding]]:
+    """Build the plan of a job on its members.
+
+    Returns the plan, or None when there can be none, and every finding over job, source and nodes.
+    """
+    launcher = LAUNCHERS[job.launcher]
+    findings = source_findings(job, source_files)
+    placement, placed = place(job, job_id, state_dir, members)
+    findings += placed
+    if placement is None:
+        return None, findings
+    findings += launcher.check(job, placement)
+    plan = JobPlan(
+        job=job,
+        placement=placement,
+        created=created,
+        processes={node.host: launcher.processes(job, placement, node) for node in placement.nodes},
+        files={node.host: files(launcher, job, placement, node) for node in placement.nodes},
+    )
+    return plan, findings + proxy_findings(plan)
+
+
+def describe(plan: Mapping[str, Any]) -> str:
+    """Write a plan for reading: what runs where; env that all processes share once, then what differs."""
+    nodes = plan["nodes"]
+    environments = [process["env"] for node in nodes for process in node["processes"]]
+    shared = {
+        key: value for key, value in environments[0].items() if all(env.get(key) == value for env in environments)
+    }
+    lines = [
+        f"Plan of {plan['job_id']}: {plan['world_size']} ranks on {len(nodes)} nodes, launcher {plan['launcher']}",
+        f"  rendezvous  {host_port(plan['head']['address'], plan['head']['port'])} on {plan['head']['host']}",
+        f"  folder      {plan['job_dir']} on every node",
+        "  environment of every process",
+        *(f"    {key}={value}" for key, value in sorted(shared.items())),
+        *(f"    {key}=(secret)" for key in plan["secret_env"]),
+    ]
+    for node in nodes:
+        devices = ",".join(map(str, node["devices"])) or "none"
+        lines.append(f"  {node['host']}  address {node['address']} on {node['interface']}, devices {devices}")
+        for process in node["processes"]:
+            ranks = process["ranks"]
+            span = f" (ranks {ranks[0]}-{ranks[-1]})" if len(ranks) > 1 else f" (rank {ranks[0]})" if ranks else ""
+            lines.append(f"    {process['name']}{span}  {shlex.join(process['argv'])}")
+            lines += [f"      {key}={value}" for key, value in sorted(process["env"].items()) if key not in shared]
+            lines.append(f"      log {process['log']}")
+        for file in node["files"]:
+            content = file["content"].splitlines()
+            more = len(content) - MOST_FILE_LINES
+            lines.append(f"    file {file['path']} ({file['mode']})")
+            lines += [f"      | {line}" for line in content[:MOST_FILE_LINES]]
+            lines += [f"      | ... ({more} more lines)"] if more > 0 else []
+    return "\n".join(lines)

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a job ended: the summary (docs/summary.md) and the text that a user reads.
+
+States: succeeded, failed, timed_out, stopped, running (not over yet), lost (nobody knows: no node answered). Times are
+seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from . import tls
+from .failure import exit_text
+from .findings import connection_reason, host_list
+from .progress import clock, metrics_text, progress_line
+from .restarts import restart_text
+
+Data = Mapping[str, Any]
+TAIL_LINES = 15
+
+
+def _end(results: Mapping[str, Data]) -> tuple[dict[str, Any], bool]:
+    """Find how the job ended and whether it still runs: the head's word, else that of a node that lost the head."""
+    clusters = [result["cluster"] for result in results.values() if result.get("cluster")]
+    for cluster in clusters:
+        if cluster["end"]:
+            return dict(cluster["end"]), False
+    ends = [result["monitor"]["end"] for result in results.values() if (result.get("monitor") or {}).get("end")]
+    alive = any(result.get("monitor_alive") for result in results.values())
+    if ends:
+        # A monitor that was told to stop knows less than one that says why.
+        ends.sort(key=lambda end: (end["state"] == "stopped", end["finished"]))
+        return dict(ends[0]), False
+    return {"state": "running" if alive else "lost"}, alive
+
+
+def summarize(
+    plan: Data, results: Mapping[str, Data], unreachable: Mapping[str, str], not_started: Mapping[str, str]
+) -> dict[str, Any]:
+    """Build summary.json.
+
+    `results` are what job_process_info returned for each host that answered, `unreachable` says why others did not,
+    `not_started` what a host said when it could not start its part.
+    """
+    end, _ = _end(results)
+    if not_started:
+        host, why = next(iter(not_started.items()))
+        end = {"state": "failed", "failure": {"kind": "not_started", "host": host, "text": why}}
+    cluster: Data = next((result["cluster"] for result in results.values() if result.get("cluster")), {})
+    started = cluster.get("started") or min(
+        (result["monitor"]["started"] for result in results.values() if result.get("monitor")), default=None
+    )
+    finished = end.get("finished")
+    nodes = []
+    for node in plan["nodes"]:
+        result = results.get(node["host"])
+        exits = {process["name"]: process["exit"] for process in (result or {}).get("processes", ())}
+        nodes.append(
+            {
+                "host": node["host"],
+                "node_rank": node["node_rank"],
+                "state": "unreachable" if result is None else "running" if result["left"] else "ended",
+                "why": unreachable.get(node["host"], ""),
+                "ranks": node["ranks"],
+                "processes": [
+                    {
+                        "name": process["name"],
+                        "ranks": process["ranks"],
+                        "log": PurePosixPath(process["log"]).name,
+                        **(exits.get(process["name"]) or {}),
+                    }
+                    for process in node["processes"]
+                ],
+            }
+        )
+    return {
+        "job_id": plan["job_id"],
+        "job_name": plan["job_name"],
+        "launcher": plan["launcher"],
+        "rank_log": plan["rank_log"],
+        "state": end["state"],
+        "world_size": plan["world_size"],
+        "started": started,
+        "finished": finished,
+        "elapsed_s": round(finished - started, 2) if started and finished else cluster.get("elapsed_s"),
+        "ranks_running": cluster.get("ranks_running", 0) if end["state"] == "running" else 0,
+        "metrics": dict(cluster.get("metrics") or {}),
+        "failure": _with_names(plan, end.get("failure")),
+        "restarts": list((cluster.get("restarts") or {}).get("history", ())),
+        "max_restarts": plan["max_restarts"],
+        "stopped_on": end.get("host"),
+        "nodes": nodes,
+    }
+
+
+def _with_names(plan: Data, failure: Data | None) -> Data | None:
+    """Name the hosts whose addresses a reason has: ssh and mpirun know nothing else of them."""
+    if not failure or not failure.get("reason"):
+        return failure
+    reason = str(failure["reason"])
+    for node in plan["nodes"]:
+        whole = rf"(?<![\w.:]){re.escape(node['address'])}(?![\w.])"
+        reason = re.sub(whole, f"{node['host']} ({node['address']})", reason)
+    return {**failure, "reason": reason}
+
+
+def telling_log(summary: Data) -> str | None:
+    """Name the log whose end tells how the job ended: a rank's, or that of what starts ranks; None where none does."""
+    failure = summary.get("failure") or {}
+    if summary["state"] in ("succeeded", "running", "timed_out"):
+        return str(summary["rank_log"]).replace("{rank}", "0")
+    if failure.get("kind") not in ("exit", "not_joined"):
+        return None
+    if failure.get("rank") is not None:
+        return str(summary["rank_log"]).replace("{rank}", str(failure["rank"]))
+    logs = {
+        (node["host"], process["name"]): process["log"] for node in summary["nodes"] for process in node["processes"]
+    }
+    return logs.get((failure["host"], failure["process"]))
+
+
+def _where(summary: Data) -> str:
+    """Name the host whose log tells of the failure: that of the rank, which mpirun may have started from another one.
+
+    An agent names its own ranks, and under c10d, where ranks may move, the plan does not know where they are.
+    """
+    failure: Data = summary.get("failure") or {}
+    holders = [node["host"] for node in summary["nodes"] if failure.get("rank") in node["ranks"]]
+    if not failure.get("ranks"):
+        # What has no ranks, MindSpore's scheduler, names one of another process.
+        return str(holders[0] if holders else failure.get("host") or summary["nodes"][0]["host"])
+    spread = len(failure["ranks"]) > max(len(node["ranks"]) for node in summary["nodes"])
+    return str(holders[0] if holders and spread else failure.get("host") or summary["nodes"][0]["host"])
+
+
+def _cause(summary: Data, job_dir: str) -> list[str]:
+    failure: Data = summary.get("failure") or {}
+    kind, host = failure.get("kind"), failure.get("host", "")
+    ranks = [rank for node in summary["nodes"] if node["host"] == host for rank in node["ranks"]]
+    on_node = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}" if ranks else "its ranks"
+    if kind == "exit":
+        rank = failure.get("rank")
+        who = f"the agent of {on_node}" if failure["process"] == "agent" else failure["process"]
+        if rank is not None:
+            who, host = f"rank {rank}", _where(summary)
+        return [
+            f"{who} on {host} failed first: {exit_text(failure)}"
+            + (f" ({failure['result']})" if failure.get("result") in ("oom-kill", "timeout", "watchdog") else ""),
+            *([failure["reason"]] if failure.get("reason") else []),
+        ]
+    if kind == "not_joined":
+        return [
+            f"{failure['who']} never joined the cluster: the scheduler waited for job_join_timeout",
+            "a worker that waits before it calls init(), is slow (a longer job_join_timeout), or does not reach the "
+            f"scheduler on {host}",
+        ]
+    if kind == "silent":
+        return [
+            f"node {host} with {on_node} went silent: no word for {failure['after_s']} s, so it is frozen, cut off "
+            "or down",
+            f"its own monitor ends {on_node} as soon as it runs again; check the node, then start the job again",
+        ]
+    if kind == "head_silent":
+        return [
+            f"head node {host} went silent: {failure['seen_by']} had no word from it for {failure['after_s']} s",
+            "every other node has ended its ranks; check the head node, then start the job again",
+        ]
+    if kind == "frozen":
+        return [
+            f"head node {host} stood still for {failure['after_s']} s, and the other nodes gave it up",
+            "check the machine (suspended, paused, out of memory), then start the job again",
+        ]
+    if kind == "rebooted":
+        return [f"head node {host} went down and started again"]
+    if kind == "not_back":
+        return [
+            f"{host_list(failure['hosts'])} did not take part in the restart within {failure['after_s']} s "
+            "(job_rejoin_timeout)",
+            "check the machine, then start the job again; what it still runs ends as soon as it runs again",
+        ]
+    if kind == "absent":
+        return [
+            f"node {host} never reported to the head within {failure['after_s']} s of the start",
+            f"look at {job_dir}/logs/monitor_*.log on {host}, and at the firewall between the nodes",
+        ]
+    if kind == "not_started":
+        return [f"{host} could not start its part: {failure['text']}"]
+    return []
+
+
+def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], picture: bool) -> str:
+    """Write what the user reads at the end.
+
+    `tail` are the last lines of the log that matters, `picture` says whether the loss curve was drawn.
+    """
+    state, took = summary["state"], clock(summary["elapsed_s"] or 0)
+    hosts = [node["host"] for node in summary["nodes"]]
+    one = summary["world_size"] == 1
+    headline = {
+        "succeeded": f"Job {summary['job_id']} succeeded in {took}: "
+        f"{summary['world_size']} {'rank' if one else 'ranks'} on "
+        f"{len(hosts)} {'node' if len(hosts) == 1 else 'nodes'}.",
+        "running": f"Job {summary['job_id']} is running.",
+        "failed": f"Job {summary['job_id']} failed after {took}.",
+        "timed_out": f"Job {summary['job_id']} was ended after {took}: its time (job_timeout) was up.",
+        "stopped": f"Job {summary['job_id']} was stopped after {took}.",
+        "lost": f"Job {summary['job_id']}: no node knows of it any more.",
+    }[state]
+    lines = [headline]
+    lines += [f"  {line}" for line in _cause(summary, job_dir)]
+    if summary["max_restarts"]:
+        lines += [f"  started again {len(summary['restarts'])} of at most {summary['max_restarts']} times"]
+        lines += [f"    {restart_text(restart)}" for restart in summary["restarts"]]
+    if state == "running":
+        lines.append(
+            "  "
+            + progress_line(
+                summary["ranks_running"], summary["world_size"], summary["elapsed_s"] or 0, summary["metrics"]
+            )
+        )
+    elif summary["metrics"]:
+        lines.append(f"  last progress: {metrics_text(summary['metrics'])}")
+    if tail:
+        lines.append(f"  last lines of {job_dir}/logs/{telling_log(summary)} on {_where(summary)}:")
+        lines += [f"    | {line}" for line in tail]
+        lines += [f"  {text}" for text in [tls.meaning(tail)] if text]
+    running = [node["host"] for node in summary["nodes"] if node["state"] == "running"]
+    unreachable = [node for node in summary["nodes"] if node["state"] == "unreachable"]
+    if state != "running":
+        ended = [host for host in hosts if host not in running and host not in [node["host"] for node in unreachable]]
+        if state != "succeeded" and ended:
+            lines.append(f"  nothing of the job is left on {host_list(ended)}")
+        if running:
+            lines.append(
+                f"  STILL RUNNING on {host_list(running)}: ansible-playbook playbooks/stop.yml "
+                f"-e job_id={summary['job_id']}"
+            )
+    lines += [f"  {node['host']} could not be asked: {connection_reason(node['why'])}" for node in unreachable[:6]]
+    lines += [f"  logs        {run_dir}/logs", f"  summary     {run_dir}/summary.json"]
+    if picture:
+        lines.append(f"  loss curve  {run_dir}/loss.png")
+    return "\n".join(lines)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pinned Python requirements: read them, and say whether what is installed is what is wanted.
+
+A pin is `name==version`, with extras and a `python_version` marker where needed; the grammar is a part of PEP 508,
+version equality that of PEP 440: a pin without a local part (`2.13.0`) accepts every build (`2.13.0+cpu`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+_PIN = re.compile(
+    r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[[A-Za-z0-9._,\s-]*\])?"
+    r"\s*==\s*(?P<version>v?[0-9][0-9A-Za-z.!+_-]*)"
+    r"(?:\s*;\s*python_version\s*(?P<operator><=|>=|==|!=|<|>)\s*['\"](?P<python>\d+\.\d+)['\"])?\s*"
+)
+_WHEEL = re.compile(r"(?:https?|file)://\S+/(?P<name>[^/\s-]+)-(?P<version>[^/\s-]+)-[^/\s]+\.whl#sha256=[0-9a-f]{64}")
+_RELEASE = re.compile(r"(?:(\d+)!)?(\d+(?:\.\d+)*)(.*)")
+
+
+class PinError(ValueError):
+    """A requirement is not a pin."""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One exact requirement: `text` as it was given, for pip; `name` in its normal form."""
+
+    text: str
+    name: str
+    version: str
+
+    @property
+    def requirement(self) -> str:
+        """Return the requirement without the marker that has been found to hold."""
+        return self.text.partition(";")[0].strip()
+
+    def accepts(self, installed: str) -> bool:
+        """Tell whether an installed version is the wanted one."""
+        public, _, local = installed.partition("+")
+        wanted, _, wanted_local = self.version.partition("+")
+        return _same(public) == _same(wanted) and (not wanted_local or _local(wanted_local) == _local(local))
+
+
+def normal(name: str) -> str:
+    """Return the normal form of a distribution's name: `Typing_Extensions` is `typing-extensions`."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def parse(text: str, python: tuple[int, int]) -> Pin | None:
+    """Return the pin, or None where its marker does not hold for this Python."""
+    match = _PIN.fullmatch(text.strip())
+    if match is None:
+        raise PinError(f"{text.strip()!r} is not pinned: expected name==version, as in numpy==2.4.6")
+    if match["operator"] and not _holds(python, match["operator"], _python(match["python"])):
+        return None
+    return Pin(text.strip(), normal(match["name"]), match["version"])
+
+
+def parse_all(texts: Iterable[str], python: tuple[int, int]) -> tuple[list[Pin], list[str]]:
+    """Return the pins that hold for this Python, and in words everything that is wrong with the list."""
+    pins: dict[str, Pin] = {}
+    findings = []
+    for text in texts:
+        try:
+            pin = parse(text, python)
+        except PinError as error:
+            findings.append(str(error))
+            continue
+        if pin is None:
+            continue
+        other = pins.setdefault(pin.name, pin)
+        if _same(other.version) != _same(pin.version):
+            findings.append(f"{other.text!r} and {pin.text!r} contradict each other: keep one")
+    return list(pins.values()), findings
+
+
+def wheel_findings(wheels: Mapping[str, str], pins: Iterable[Pin]) -> list[str]:
+    """Return in words what is wrong with the addresses of wheels, by normal name, from which some pins are taken."""
+    findings = []
+    by_name = {pin.name: pin for pin in pins}
+    for name, address in wheels.items():
+        match = _WHEEL.fullmatch(address)
+        pin = by_name.get(name)
+        if match is None:
+            findings.append(
+                f"the wheel of {name} is {without_password(address)!r}, expected "
+                "https://.../NAME-VERSION-...whl#sha256=<64 hexadecimal digits>, or file:///..."
+            )
+        elif pin is None:
+            findings.append(f"there is a wheel of {name}, but {name} is not among the packages")
+        elif normal(match["name"]) != name or not pin.accepts(unquote(match["version"])):
+            findings.append(
+                f"the wheel of {name} is {match['name']}-{match['version']}, wanted {name} {pin.version}: give the "
+                "wheel of that version"
+            )
+    return findings
+
+
+def without_password(address: str) -> str:
+    """Return an address as it may be shown."""
+    return re.sub(r"(?<=//)[^/@]*:[^/@]*@", "***@", address)
+
+
+def missing(pins: Iterable[Pin], installed: Mapping[str, str]) -> list[str]:
+    """Return in words what of the pins is not installed; the keys of `installed` are normal names."""
+    changes = []
+    for pin in pins:
+        found = installed.get(pin.name)
+        if found is None:
+            changes.append(f"{pin.name} {pin.version} is not installed")
+        elif not pin.accepts(found):
+            changes.append(f"{pin.name} is {found}, wanted {pin.version}")
+    return changes
+
+
+def python_in_range(python: tuple[int, int], least: str, most: str) -> bool:
+    """Tell whether a Python lies in the range that is given as `3.10` and `3.14`, each of them optional."""
+    return (not least or python >= _python(least)) and (not most or python <= _python(most))
+
+
+def _python(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _holds(python: tuple[int, int], operator: str, bound: tuple[int, int]) -> bool:
+    return {
+        "<": python < bound,
+        "<=": python <= bound,
+        ">": python > bound,
+        ">=": python >= bound,
+        "==": python == bound,
+        "!=": python != bound,
+    }[operator]
+
+
+def _same(version: str) -> tuple[int, tuple[int, ...], str]:
+    """Return what two spellings of one version have in common: 1.0 is 1.0.0, 1.0-rc.1 is 1.0rc1."""
+    match = _RELEASE.fullmatch(version.lower().lstrip("v"))
+    if match is None:
+        return 0, (), version
+    release = [int(part) for part in match[2].split(".")]
+    while len(release) > 1 and release[-1] == 0:
+        release.pop()
+    return int(match[1] or 0), tuple(release), re.sub(r"[-_.]", "", match[3])
+
+
+def _local(text: str) -> str:
+    return re.sub(r"[-_.]", ".", text.lower())

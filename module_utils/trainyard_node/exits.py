@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the processes of a job ended: one small JSON file for each, `exits/<name>.json` in the job's folder.
+
+    {"exit_code": 1 | null, "signal": null | 9, "result": "exit-code", "time": 1790000000.0}
+
+`result` is systemd's word (success, exit-code, signal, oom-kill, timeout, ...); the fallback uses the same ones. One is
+our own, `lost`: the process went down with its node. In a job with restarts there is `attempt`, too: which run ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Exit = dict[str, Any]
+
+
+def write_json(path: Path, data: Any, mode: int = 0o644) -> None:
+    """Write a JSON file so that a reader sees the old or the new one, never a half."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.touch(mode)
+    temporary.write_text(json.dumps(data) + "\n")
+    temporary.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; None when it is not there (yet) or cannot be read."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def from_status(status: int) -> Exit:
+    """Translate subprocess's return code (negative: a signal)."""
+    if status < 0:
+        return {"exit_code": None, "signal": -status, "result": "signal", "time": time.time()}
+    return {"exit_code": status, "signal": None, "result": "exit-code" if status else "success", "time": time.time()}
+
+
+def from_unit(result: str, code: str, status: str) -> Exit:
+    """Translate what systemd says of a main process: SERVICE_RESULT, EXIT_CODE and EXIT_STATUS (systemd.exec(5))."""
+    number, by_signal = None, None
+    if code == "exited":
+        number = int(status) if status.isdigit() else 1
+        # What the process left behind did not end in time: that is not how the process itself ended.
+        if result == "timeout":
+            result = "exit-code" if number else "success"
+    elif code in ("killed", "dumped"):
+        name = status if status.startswith("SIG") else f"SIG{status}"
+        by_signal = int(status) if status.isdigit() else int(getattr(signal, name, signal.SIGKILL))
+        # For systemd, SIGTERM and the like are a clean end. A rank that got one has not done its work.
+        result = "signal" if result == "success" else result
+    return {"exit_code": number, "signal": by_signal, "result": result, "time": time.time()}
+
+
+def record_unit(job_dir: Path, name: str) -> None:
+    """Write down the end of the unit that runs this as its ExecStopPost."""
+    ended = from_unit(*(os.environ.get(key, "") for key in ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")))
+    # systemd starts the unit again only after this, so it is still the run that ended.
+    ended["attempt"] = (read_json(job_dir / f"{name}.pid.json") or {}).get("attempt", 0)
+    path = job_dir / "exits" / f"{name}.json"
+    known = read_json(path) or {}
+    if known.get("attempt") != ended["attempt"]:
+        write_json(path, {**ended, "recorded": True})
+    elif not known.get("recorded"):
+        # The monitor has seen the main process end before; here also what it left behind has ended.
+        write_json(path, {**ended, "recorded": True, "time": known["time"]})
+    # Else what ended now had only waited for its turn to start again.
+
+
+def read_exits(job_dir: Path) -> dict[str, Exit]:
+    """Read how the processes of a job ended, by name; processes that still run, or run again, are not in it."""
+    attempts, exits = read_json(job_dir / "attempts.json"), {}
+    for path in sorted((job_dir / "exits").glob("[!.]*.json")):
+        ended = read_json(path)
+        if ended is not None and (not attempts or ended.get("attempt", 0) == turn(attempts, path.stem)):
+            exits[path.stem] = ended
+    return exits
+
+
+def turn(attempts: Mapping[str, int], name: str) -> int:
+    """How often a process was started again: with the whole job (the name is "") and alone."""
+    return attempts.get("", 0) + attempts.get(name, 0)

@@ -1,0 +1,688 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The monitor: one on each node of a job, as the training user, for the life of the job.
+
+It makes a set of processes on many nodes live and die as one, without the controller: a laptop that is closed, or a
+job started with job_wait: false, changes nothing.
+
+- Every monitor follows the processes of its own node and reports to the head's monitor once a second, at once when
+  one ends. The head answers; so each side notices when the other has gone silent.
+- The head decides: all ranks ended well (succeeded), one did not (failed), a node is silent or never came
+  (failed), the time is up (timed_out), somebody stopped a node (stopped). It tells all others, and each ends.
+  A process without ranks, such as a scheduler, keeps no job alive and spoils none whose ranks have ended well.
+- With a budget of restarts a failure is answered by a restart (../trainyard/restarts.py) as long as it lasts: all
+  nodes end their part, say so, and start again together. A node that was lost has `rejoin_s` to come back for that.
+- A monitor that ends takes the processes of its node with it: systemd units are bound to the monitor's unit; without
+  systemd the processes are its children. A node that was cut off ends its processes the same way when it has not
+  heard from the head for `silent_after_s`.
+
+Wire: JSON, one object a line, over TCP on the job's network. A node proves that it knows the job's token (HMAC over the
+head's nonce) before it is heard. Times are seconds; `time` is since the epoch, all waiting is on the monotonic clock.
+
+Files in the job's folder: job.json (input, 0600), exits/*.json, monitor.json (this node), cluster.json (head only, all
+nodes), metrics.jsonl (the node of rank 0), attempts.json (with restarts: what runs, and survives a reboot), attempt/
+(what belongs to one attempt of the whole job; emptied before the next).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..trainyard import failure as failures
+from ..trainyard import progress
+from ..trainyard.restarts import WHOLE, Attempts, Restarts
+from . import procs, units
+from .execute import redirect
+from .exits import Exit, from_status, read_exits, read_json, turn, write_json
+
+Message = dict[str, Any]
+
+TICK_S = 0.25
+REPORT_S = 1.0
+# Failures that arrive within this time of the first one are looked at together: the cause may be reported second.
+GRACE_S = 1.0
+# How long nodes may take to start one after another before a missing one counts as absent.
+JOIN_S = 120.0
+MAX_METRICS = 5000
+READ_AT_ONCE = 1 << 20
+# Longest message: a node's report names each failed process with its ranks.
+MAX_MESSAGE = 8 << 20
+RETRY_S = 0.2
+# How long processes without ranks may take to end after the last rank did.
+RANKLESS_S = 15.0
+# Before a restart, what does not end within this time after SIGTERM gets SIGKILL.
+END_S = 3.0
+
+
+class Supervisor(Protocol):
+    """What follows the processes of this node."""
+
+    def start(self) -> None:
+        """Start them, where the monitor is the one to do it."""
+
+    def exits(self) -> dict[str, Exit]:
+        """Return how processes ended, by name."""
+
+    def restart(self, names: Sequence[str], attempts: Attempts) -> None:
+        """Start processes again that have ended."""
+
+    def end(self) -> None:
+        """End what still runs."""
+
+
+class Units:
+    """Processes are systemd units, bound to the monitor's unit: they end when the monitor does."""
+
+    def __init__(self, job_dir: Path, spec: Message) -> None:
+        """Take the job's folder; the units have been started by job_process."""
+        self._job_dir, self._spec = job_dir, spec
+
+    def start(self) -> None:
+        """Nothing to do, but after a reboot: what was not seen to end was lost with the node."""
+        for process in self._spec["processes"] if (self._job_dir / "attempts.json").exists() else ():
+            name = process["name"]
+            main = read_json(self._job_dir / f"{name}.pid.json")
+            if main and procs.start_time(main["pid"]) != main["start_time"] and name not in read_exits(self._job_dir):
+                lost = {"exit_code": None, "signal": None, "result": "lost", "time": time.time()}
+                lost["attempt"] = main.get("attempt", 0)
+                write_json(self._job_dir / "exits" / f"{name}.json", lost)
+
+    def restart(self, names: Sequence[str], attempts: Attempts) -> None:
+        """Let the units go on: systemd has started each again, and it waits for its number (execute.py)."""
+        del names
+        write_json(self._job_dir / "attempts.json", attempts)
+
+    def exits(self) -> dict[str, Exit]:
+        """Read what the units' ExecStopPost wrote, and ask for those whose main process is gone already."""
+        exits, attempts = read_exits(self._job_dir), read_json(self._job_dir / "attempts.json") or {}
+        for process in self._spec["processes"]:
+            name = process["name"]
+            main = None if name in exits else read_json(self._job_dir / f"{name}.pid.json")
+            if main and main.get("attempt", 0) != turn(attempts, name):
+                continue  # its unit is about to start it again
+            if main and procs.start_time(main["pid"]) != main["start_time"]:
+                ended = units.main_exit(self._spec["job_id"], name)
+                if ended:
+                    exits[name] = ended
+                    ended["attempt"] = main.get("attempt", 0)
+                    write_json(self._job_dir / "exits" / f"{name}.json", ended)
+        return exits
+
+    def end(self) -> None:
+        """End what no unit of this node holds: ranks that another node started here. For units, see BindsTo."""
+        if not self._spec["processes"]:
+            procs.end(self._spec["job_id"])
+
+
+class Children:
+    """Processes are children of the monitor, each in a session of its own: the fallback where there is no systemd."""
+
+    def __init__(self, job_dir: Path, spec: Message) -> None:
+        """Take the job's folder and its job.json."""
+        self._job_dir, self._spec = job_dir, spec
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._ended: dict[str, Exit] = {}
+        self._attempts: Attempts = {}
+
+    def start(self) -> None:
+        """Start every process."""
+        self._start([process["name"] for process in self._spec["processes"]])
+
+    def restart(self, names: Sequence[str], attempts: Attempts) -> None:
+        """Start processes again."""
+        for name in names:
+            self._ended.pop(name, None)
+        self._attempts = attempts
+        write_json(self._job_dir / "attempts.json", attempts)
+        self._start(names)
+
+    def _start(self, names: Sequence[str]) -> None:
+        """Start processes and write down their process ids and start times."""
+        pids = read_json(self._job_dir / "pids.json") or {}
+        for name in names:
+            child = subprocess.Popen(
+                [sys.executable, sys.argv[0], "exec", str(self._job_dir), name],
+                env={"TRAINYARD_JOB_ID": self._spec["job_id"]},
+                start_new_session=True,
+            )
+            self._running[name] = child
+            pids[name] = {"pid": child.pid, "start_time": procs.start_time(child.pid)}
+        write_json(self._job_dir / "pids.json", pids)
+
+    def exits(self) -> dict[str, Exit]:
+        """Reap the children that ended."""
+        for name, child in list(self._running.items()):
+            status = child.poll()
+            if status is not None:
+                del self._running[name]
+                self._ended[name] = {**from_status(status), "attempt": turn(self._attempts, name)}
+                write_json(self._job_dir / "exits" / f"{name}.json", self._ended[name])
+        return self._ended
+
+    def end(self) -> None:
+        """End every process that carries the job's id, then reap."""
+        procs.end(self._spec["job_id"])
+        self.exits()
+
+
+class Tail:
+    """Follows the log of rank 0 and keeps its metrics."""
+
+    def __init__(self, job_dir: Path, log: str, pattern: str) -> None:
+        """Follow job_dir/logs/`log`, which may not exist on this node."""
+        self._log, self._series = job_dir / "logs" / log, job_dir / "metrics.jsonl"
+        self._pattern = re.compile(pattern)
+        self._offset, self._rest, self._kept = 0, b"", 0
+        self.last: progress.Metrics = {}
+
+    def read(self, elapsed_s: float) -> None:
+        """Read what was written since the last time."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(self._offset)
+                new = log.read(READ_AT_ONCE)
+        except OSError:
+            return
+        self._offset += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        # One byte more than a line may have, so that the end of a longer one is not taken for a line.
+        self._rest = self._rest[-progress.MAX_LINE - 1 :]
+        found = [
+            metrics
+            for line in lines
+            if (metrics := progress.parse_line(line.decode("utf-8", "replace"), self._pattern))
+        ]
+        if not found:
+            return
+        if self._kept >= MAX_METRICS:
+            found = found[-1:]
+        for metrics in found:
+            self.last.update(metrics)
+        self._kept += len(found)
+        when = {"elapsed_s": round(elapsed_s, 2)}
+        with self._series.open("a") as series:
+            series.writelines(json.dumps({**when, **progress.strict(metrics)}) + "\n" for metrics in found)
+
+
+class Monitor:
+    """The monitor of one node; on the head node also the one of the whole job."""
+
+    def __init__(self, job_dir: Path) -> None:
+        """Read job.json."""
+        self.job_dir = job_dir
+        self.spec: Message = json.loads((job_dir / "job.json").read_text())
+        self.host: str = self.spec["host"]
+        self.is_head = self.spec["node_rank"] == 0
+        self.silent_after_s = float(self.spec["silent_after_s"])
+        supervisor = Units if self.spec["supervision"] == "systemd" else Children
+        self.supervisor: Supervisor = supervisor(job_dir, self.spec)
+        self.tail = Tail(job_dir, self.spec["rank_log"].replace("{rank}", "0"), self.spec["progress_pattern"])
+        self.started, self.started_at = time.monotonic(), time.time()
+        self.ended = asyncio.Event()
+        self.end_record: Message = {}
+        self.report: Message = {}
+        # Head only: last report and time of contact of each node, and the open connections.
+        self.reports: dict[str, Message] = {}
+        self.seen: dict[str, float] = {}
+        self.writers: set[asyncio.StreamWriter] = set()
+        self.first_failure_at: float | None = None
+        self.ranks_done_at: float | None = None
+        # What this node runs and what the head wants it to run; since when it ends what it runs no longer.
+        self.budget, self.rejoin_s = int(self.spec.get("max_restarts", 0)), float(self.spec.get("rejoin_s", 0))
+        self.attempts: Attempts = read_json(job_dir / "attempts.json") or {WHOLE: 0}
+        self.wanted, self.go = self.attempts, True
+        self.ending_since: float | None = None
+        known = (read_json(job_dir / "cluster.json") or {}) if self.is_head else {}
+        self.restarts = Restarts(self.budget, self.rejoin_s, known.get("restarts"))
+        self.resumed = (job_dir / "attempts.json").exists()
+        # Told to end because the node goes down, not because somebody stopped the job.
+        self.leaving = False
+        # When this node last stood still, and for how long.
+        self.woke, self.stood_still_s = 0.0, 0.0
+
+    # ---- this node
+
+    def look(self) -> bool:
+        """Look at this node's processes and logs; return whether something changed that the head must know now."""
+        # In this order: when a process has ended, all that it wrote is there to be read.
+        exits = self.supervisor.exits()
+        self.tail.read(time.monotonic() - self.started)
+        processes = self.spec["processes"]
+        before = self.attempts
+        ready = self._catch_up(exits)
+        if self.attempts != before:
+            exits = self.supervisor.exits()
+        running = [process for process in processes if process["name"] not in exits]
+        new: Message = {
+            "host": self.host,
+            "ranks_running": sum(len(process["ranks"]) for process in running),
+            "done": not any(process["ranks"] for process in running),
+            # Its ranks are processes of another node (mpirun): it is as much needed as any other.
+            "idle": not any(process["ranks"] for process in processes),
+            "rankless": len([process for process in running if not process["ranks"]]),
+            "failures": [
+                self._failure(process, exits[process["name"]])
+                for process in processes
+                if exits.get(process["name"], {}).get("result", "success") != "success"
+            ],
+            "metrics": self.tail.last,
+            "attempts": self.attempts,
+            "ready_for": self.wanted if ready else None,
+        }
+        changed = any(
+            new[key] != self.report.get(key) for key in ("ranks_running", "failures", "attempts", "ready_for")
+        )
+        self.report = new
+        return changed
+
+    def _catch_up(self, exits: Mapping[str, Exit]) -> bool:
+        """Go towards what the head wants to run here; return whether this node is ready for it, or there."""
+        if self.wanted == self.attempts:
+            return True
+        now, names = time.monotonic(), [process["name"] for process in self.spec["processes"]]
+        behind = [name for name in names if turn(self.wanted, name) > turn(self.attempts, name)]
+        whole = self.wanted.get(WHOLE, 0) > self.attempts.get(WHOLE, 0)
+        if whole and not self._ended_all(now):
+            return False
+        for process in self.spec["processes"]:
+            if process["name"] in behind:
+                ended = exits.get(process["name"])
+                if not ended or (not whole and time.time() - ended["time"] < (process.get("recover_after_s") or 0)):
+                    return False
+        if self.go:
+            if whole:
+                shutil.rmtree(self.job_dir / "attempt", ignore_errors=True)
+            self.report = {}
+            self.ending_since = None
+            self.attempts = self.wanted
+            self.supervisor.restart(behind, self.attempts)
+        return True
+
+    def _ended_all(self, now: float) -> bool:
+        """End what runs of the job here, politely first; return whether nothing is left."""
+        self.ending_since = self.ending_since or now
+        left = procs.ranks_of_job(self.spec["job_id"], self.job_dir)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGTERM if now - self.ending_since < END_S else signal.SIGKILL)
+        return not left
+
+    def _failure(self, process: Message, ended: Exit) -> Message:
+        known: Message = next((old for old in self.report.get("failures", ()) if old["process"] == process["name"]), {})
+        if known:
+            return known
+        record: Message = {
+            "kind": "exit",
+            "host": self.host,
+            "process": process["name"],
+            "ranks": process["ranks"],
+            "rank": process["ranks"][0] if len(process["ranks"]) == 1 else None,
+            "recover_after_s": process.get("recover_after_s"),
+            **ended,
+        }
+        if not process["name"].startswith("rank"):
+            cause = failures.root_cause(_end_of(Path(process["log"])))
+            if cause is not None:
+                record.update({key: value for key, value in cause.items() if value is not None or key != "time"})
+                record["result"] = "signal" if cause["signal"] else "exit-code"
+        return record
+
+    def finish(self, state: str, **details: Any) -> None:
+        """End this monitor, and with it the node's processes. The first reason stays."""
+        if not self.end_record:
+            self.end_record = {"state": state, "finished": time.time(), **details}
+            self.ended.set()
+
+    def save(self) -> None:
+        """Write this node's state for whoever asks (library/job_process_info)."""
+        write_json(
+            self.job_dir / "monitor.json",
+            {
+                "job_id": self.spec["job_id"],
+                "host": self.host,
+                "pid": os.getpid(),
+                "start_time": procs.start_time(os.getpid()),
+                "started": self.started_at,
+                "ranks_running": self.report.get("ranks_running", 0),
+                "end": self.end_record or None,
+            },
+        )
+
+    # ---- the head
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Hear one node, after it has proved that it knows the token."""
+        try:
+            nonce = secrets.token_hex(16)
+            await _send(writer, {"nonce": nonce})
+            hello = await _receive(reader, self.silent_after_s)
+            host = str(hello.get("host"))
+            if (
+                not hmac.compare_digest(str(hello.get("mac")).encode(), _mac(self.spec["token"], nonce, host).encode())
+                or host not in self.spec["hosts"]
+            ):
+                return
+            self.writers.add(writer)
+            while True:
+                message = await _receive(reader, None)
+                self.seen[host] = time.monotonic()
+                if "report" in message:
+                    self.reports[host] = message["report"]
+                if "stopped" in message:
+                    self.finish("stopped", host=host)
+                await _send(writer, {"end": self.end_record} if self.end_record else self._orders(host))
+        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError):
+            return  # the node comes again, or goes silent: judge() sees both
+        except asyncio.CancelledError:
+            return  # the job is over; passed on, it would be one traceback in the log for each node
+        finally:
+            self.writers.discard(writer)
+            writer.close()
+
+    def _orders(self, host: str) -> Message:
+        return {"attempts": self.restarts.attempts(host), "go": self.restarts.go}
+
+    def fail(self, failure: Message, found: Sequence[Message] = ()) -> None:
+        """Answer a failure: by a restart while the budget lasts, else by the end of the job."""
+        now = time.monotonic()
+        if self.restarts.take(found or [failure], now, now - self.started):
+            self.first_failure_at = self.ranks_done_at = None
+        else:
+            self.finish("failed", failure=failure, **({"failures": list(found[:64])} if found else {}))
+
+    def judge(self, now: float) -> None:
+        """Decide whether the job is over, or has to be started again."""
+        self.reports[self.host], self.seen[self.host] = self.report, now
+        # What a node says of an attempt that is over is of no interest any more.
+        reports = {
+            host: report
+            for host, report in self.reports.items()
+            if report.get("attempts", {WHOLE: 0}) == self.restarts.attempts(host)
+        }
+        ranks_done = len(reports) == len(self.spec["hosts"]) and all(report.get("done") for report in reports.values())
+        found = [record for report in reports.values() for record in report.get("failures", ())]
+        if ranks_done:
+            found = [record for record in found if record["ranks"]]
+        if found:
+            self.first_failure_at = self.first_failure_at or now
+            if now - self.first_failure_at >= GRACE_S:
+                self.fail(failures.first_failure(found) or {}, found)
+        elif ranks_done:
+            self.ranks_done_at = self.ranks_done_at or now
+            rankless = sum(report.get("rankless", 0) for report in reports.values())
+            if not rankless or now - self.ranks_done_at >= RANKLESS_S:
+                self.finish("succeeded")
+        else:
+            self.first_failure_at = self.ranks_done_at = None
+            self._judge_absence(now)
+        late = self.restarts.gather(self.spec["hosts"], self.reports, now)
+        if late:
+            after_s = round(self.restarts.rejoin_s)
+            self.finish("failed", failure={"kind": "not_back", "host": late[0], "hosts": late, "after_s": after_s})
+        self.wanted, self.go = self.restarts.attempts(self.host), self.restarts.go
+        if now - self.started > self.spec["timeout_s"]:
+            self.finish("timed_out", after_s=self.spec["timeout_s"])
+
+    def _judge_absence(self, now: float) -> None:
+        """Find nodes that are not there. While all gather for a restart, a node may be away for `rejoin_s`."""
+        for host in self.spec["hosts"] if self.restarts.gathering_since is None else ():
+            # A node whose ranks all ended well is free to go.
+            if self.reports.get(host, {}).get("done") and not self.reports[host].get("idle"):
+                continue
+            if host not in self.seen:
+                if now - self.started > JOIN_S:
+                    self.finish("failed", failure={"kind": "absent", "host": host, "after_s": round(JOIN_S)})
+            elif now - self.seen[host] > self.silent_after_s:
+                if self.seen[host] <= self.woke + REPORT_S and self.stood_still_s > self.silent_after_s - 2 * REPORT_S:
+                    # The node gave this one up meanwhile; all that came from it had been waiting to be read.
+                    self._fail_frozen(self.stood_still_s)
+                    return
+                silent = {
+                    "kind": "silent",
+                    "host": host,
+                    "after_s": round(now - self.seen[host]),
+                    "ranks_running": self.reports.get(host, {}).get("ranks_running"),
+                }
+                self.fail(silent)
+                return
+
+    def notice_sleep(self, last: float, now: float) -> None:
+        """See whether this node stood still between two looks: then it was not the others that were silent."""
+        slept = now - last
+        if slept > self.silent_after_s:
+            self._fail_frozen(slept)
+        elif slept > 4 * TICK_S:
+            self.woke, self.stood_still_s = now, slept
+            self.seen = {host: min(seen + slept, now) for host, seen in self.seen.items()}
+
+    def _fail_frozen(self, slept: float) -> None:
+        self.fail({"kind": "frozen", "host": self.host, "after_s": round(slept)})
+
+    def save_cluster(self) -> None:
+        """Write the state of the whole job."""
+        now = time.monotonic()
+        metrics: Message = {}
+        for report in self.reports.values():
+            metrics.update(report.get("metrics", {}))
+        waiting = len(self.seen) < len(self.spec["hosts"])
+        write_json(
+            self.job_dir / "cluster.json",
+            {
+                "job_id": self.spec["job_id"],
+                "state": self.end_record.get("state") or ("starting" if waiting else "running"),
+                "started": self.started_at,
+                "elapsed_s": round(now - self.started, 2),
+                "metrics": metrics,
+                "world_size": self.spec["world_size"],
+                "ranks_running": sum(report.get("ranks_running", 0) for report in self.reports.values()),
+                "nodes": {
+                    host: {
+                        "ranks_running": self.reports.get(host, {}).get("ranks_running"),
+                        "silent_s": round(now - self.seen[host], 1) if host in self.seen else None,
+                    }
+                    for host in self.spec["hosts"]
+                },
+                "restarts": self.restarts.as_dict(),
+                "end": self.end_record or None,
+            },
+        )
+
+    async def listen(self) -> asyncio.Server:
+        """Serve the other nodes from now on."""
+        return await asyncio.start_server(
+            self.serve, self.spec["head_address"], self.spec["monitor_port"], limit=MAX_MESSAGE
+        )
+
+    async def run_head(self, server: asyncio.Server) -> None:
+        """Judge and keep cluster.json until the job is over; then tell everybody."""
+        last, saved = time.monotonic(), 0.0
+        while not self.ended.is_set():
+            changed = self.look()
+            now = time.monotonic()
+            self.notice_sleep(last, now)
+            last = now
+            self.judge(now)
+            if changed or now - saved >= REPORT_S or self.end_record:
+                saved = now
+                self.save_cluster()
+                self.save()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.ended.wait(), TICK_S)
+        if self.leaving:
+            return
+        self.save_cluster()
+        for writer in list(self.writers):
+            with contextlib.suppress(OSError, RuntimeError):
+                await _send(writer, {"end": self.end_record})
+        server.close()
+
+    # ---- any other node
+
+    async def run_node(self) -> None:
+        """Report to the head until it says that the job is over, or is no longer heard."""
+        heard, patience = time.monotonic(), JOIN_S
+        while not self.ended.is_set():
+            try:
+                reader, writer = await asyncio.wait_for(
+                    asyncio.open_connection(self.spec["head_address"], self.spec["monitor_port"], limit=MAX_MESSAGE),
+                    5,
+                )
+            except (OSError, asyncio.TimeoutError):
+                await self._wait_without_head(heard, patience)
+                continue
+            try:
+                nonce = (await _receive(reader, self.silent_after_s))["nonce"]
+                await _send(writer, {"host": self.host, "mac": _mac(self.spec["token"], nonce, self.host)})
+                heard, patience = await self._report(reader, writer, heard)
+            except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError, KeyError):
+                patience = self.silent_after_s
+            finally:
+                writer.close()
+            await self._wait_without_head(heard, patience)
+
+    async def _wait_without_head(self, heard: float, patience: float) -> None:
+        self._look_and_save()
+        self._give_up(heard, patience)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.ended.wait(), RETRY_S)
+
+    async def _report(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: float
+    ) -> tuple[float, float]:
+        sent = 0.0
+        answer = asyncio.ensure_future(_receive(reader, None))
+        try:
+            while not self.ended.is_set():
+                if self._look_and_save() or time.monotonic() - sent >= REPORT_S:
+                    sent = time.monotonic()
+                    await asyncio.wait_for(_send(writer, {"report": self.report}), self.silent_after_s)
+                await asyncio.wait({answer}, timeout=TICK_S)
+                if answer.done():
+                    message, heard = answer.result(), time.monotonic()
+                    if "end" in message:
+                        self.finish(**message["end"])
+                    self.wanted, self.go = message.get("attempts", self.wanted), message.get("go", self.go)
+                    answer = asyncio.ensure_future(_receive(reader, None))
+                self._give_up(heard, self.silent_after_s)
+            if self.end_record.get("state") == "stopped" and "host" not in self.end_record:
+                await asyncio.wait_for(_send(writer, {"stopped": True}), 2)
+        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError):
+            return heard, self.silent_after_s
+        finally:
+            answer.cancel()
+        return heard, self.silent_after_s
+
+    def _look_and_save(self) -> bool:
+        changed = self.look()
+        if changed:
+            self.save()
+        return changed
+
+    def _give_up(self, heard: float, patience: float) -> None:
+        now = time.monotonic()
+        silence = now - heard
+        if silence > patience and self.budget:
+            # The head has given this node up by now: what still runs here would be in the way of the next attempt.
+            self._ended_all(now)
+            patience += self.rejoin_s
+        if silence > patience and not self.end_record:
+            self.finish(
+                "failed",
+                failure={
+                    "kind": "head_silent",
+                    "host": self.spec["head_host"],
+                    "seen_by": self.host,
+                    "after_s": round(silence),
+                },
+            )
+
+    # ---- both
+
+    async def run(self) -> int:
+        """Run until the job is over. Returns 0: how the job ended is in monitor.json and cluster.json."""
+        if (read_json(self.job_dir / "monitor.json") or {}).get("end"):
+            # A process that systemd starts again in the very moment of the job's end brings up its monitor, too.
+            return 0
+        loop = asyncio.get_running_loop()
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signal_number, self._told_to_end)
+        # Before anything is started: without its port a head is none.
+        server = await self.listen() if self.is_head else None
+        self.supervisor.start()
+        if self.budget:
+            write_json(self.job_dir / "attempts.json", self.attempts)
+        if self.resumed and self.is_head:
+            self.fail({"kind": "rebooted", "host": self.host})
+        self.look()
+        self.save()
+        await (self.run_head(server) if server else self.run_node())
+        if self.leaving:
+            return 0
+        self.save()
+        self.supervisor.end()
+        # What was secret is of no use any more, and the folder stays for its logs.
+        write_json(self.job_dir / "job.json", {**self.spec, "token": "", "secret_env": {}}, mode=0o600)
+        for name in self.spec.get("secret_files", ()):
+            (self.job_dir / name).unlink(missing_ok=True)
+        return 0
+
+    def _told_to_end(self) -> None:
+        if self.budget and self.spec["supervision"] == "systemd" and units.node_goes_down():
+            self.leaving = True
+            self.ended.set()
+        else:
+            self.finish("stopped")
+
+
+def _end_of(path: Path, most: int = 1 << 20) -> str:
+    try:
+        with path.open("rb") as log:
+            log.seek(0, os.SEEK_END)
+            log.seek(max(0, log.tell() - most))
+            return log.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _mac(token: str, nonce: str, host: str) -> str:
+    return hmac.new(token.encode(), f"{nonce} {host}".encode(), hashlib.sha256).hexdigest()
+
+
+async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
+    writer.write(json.dumps(message).encode() + b"\n")
+    await writer.drain()
+
+
+async def _receive(reader: asyncio.StreamReader, timeout: float | None) -> Message:
+    line = await asyncio.wait_for(reader.readline(), timeout)
+    if not line.endswith(b"\n"):
+        raise asyncio.IncompleteReadError(line, None)
+    message = json.loads(line)
+    if not isinstance(message, dict):
+        raise ValueError("not a message")
+    return message
+
+
+def run(job_dir: Path) -> int:
+    """Run the monitor of the job in `job_dir`."""
+    node_rank = json.loads((job_dir / "job.json").read_text())["node_rank"]
+    redirect(str(job_dir / "logs" / f"monitor_{node_rank}.log"))
+
+    async def main() -> int:
+        return await Monitor(job_dir).run()
+
+    return asyncio.run(main())

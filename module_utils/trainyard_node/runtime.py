@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program that runs a job on a node: `trainyard.pyz`, a zip of these very modules.
+
+Ansible brings the modules to the node inside the module call anyway, so the runtime needs no installation, has the
+version of the controller, and outlives the call.
+
+    python trainyard.pyz exec JOB_DIR NAME       become a process of the job
+    python trainyard.pyz rank ARGV...            become a rank under an agent
+    python trainyard.pyz mpi-rank NAMES ARGV...  become a rank under mpirun, with these variables
+    python trainyard.pyz record JOB_DIR NAME     write down how a unit ended (systemd's ExecStopPost)
+    python trainyard.pyz monitor JOB_DIR         watch this node's processes and keep in touch with the head
+"""
+
+from __future__ import annotations
+
+import io
+import pkgutil
+import sys
+import zipfile
+from pathlib import Path
+
+_PARTS = {
+    "trainyard": ("__init__", "failure", "progress", "restarts"),
+    "trainyard_node": ("__init__", "execute", "exits", "monitor", "procs", "runtime", "units"),
+}
+_MAIN = b"import sys\nfrom runtime.trainyard_node.runtime import main\nsys.exit(main(sys.argv[1:]))\n"
+
+
+def pack() -> bytes:
+    """Build trainyard.pyz from the modules that this process runs with."""
+    parent = __name__.rpartition(".")[0].rpartition(".")[0]
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("__main__.py", _MAIN)
+        archive.writestr("runtime/__init__.py", b"")
+        for package, modules in _PARTS.items():
+            for module in modules:
+                source = pkgutil.get_data(f"{parent}.{package}", f"{module}.py")
+                if source is None:
+                    raise FileNotFoundError(f"{package}/{module}.py is not part of the module that Ansible sent")
+                archive.writestr(f"runtime/{package}/{module}.py", source)
+    return content.getvalue()
+
+
+def main(argv: list[str]) -> int:
+    """Run one subcommand; returns its exit status. Imports are late: `exec` runs once for each rank."""
+    command, *rest = argv
+    if command == "exec":
+        from .execute import run_process
+
+        return run_process(Path(rest[0]), rest[1])
+    if command == "rank":
+        from .execute import run_rank
+
+        return run_rank(rest)
+    if command == "mpi-rank":
+        from .execute import run_mpi_rank
+
+        return run_mpi_rank(rest[0].split(","), rest[1:])
+    if command == "record":
+        from .exits import record_unit
+
+        record_unit(Path(rest[0]), rest[1])
+        return 0
+    if command == "monitor":
+        from .monitor import run
+
+        return run(Path(rest[0]))
+    print(f"trainyard: unknown command {command!r}", file=sys.stderr)
+    return 64

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a machine: its files under a root, and the output of its tools.
+
+The root is `/` on a real machine. Any other root is a captured tree: files lie under it at their own paths
+(`sys/class/net/eth0/mtu`), and the output of the command called NAME in commands/NAME.out, its exit status in
+commands/NAME.rc (absent: 0). A command without an .out file counts as not installed there. Nothing is ever run
+for a captured tree, and nothing is ever written.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+# Vendors install their tools outside the PATH of a non-interactive ssh session.
+_TOOL_FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+
+
+class Outcome(NamedTuple):
+    """What a command printed (stdout and stderr together) and how it ended."""
+
+    status: int
+    output: str
+
+
+class Tree:
+    """A real machine or a captured one; unreadable files read as None, as sysfs answers many reads with EINVAL."""
+
+    def __init__(self, root: str = "/") -> None:
+        """Read below root."""
+        self._root = Path(root)
+        self.captured = self._root.resolve() != Path("/")
+
+    def path(self, path: str) -> Path:
+        """Return where a path of the machine lies."""
+        return self._root / path.lstrip("/")
+
+    def text(self, path: str) -> str | None:
+        """Return a file's content without surrounding white space."""
+        try:
+            return self.path(path).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return None
+
+    def number(self, path: str) -> int | None:
+        """Return a file's content as an integer."""
+        try:
+            return int(self.text(path) or "")
+        except ValueError:
+            return None
+
+    def names(self, path: str) -> list[str]:
+        """Return the sorted names in a folder; none where there is no such folder."""
+        try:
+            return sorted(os.listdir(self.path(path)))  # noqa: PTH208 (Python 3.9: iterdir costs twice as much)
+        except OSError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file, folder or link is there, also a link whose target is outside a captured tree."""
+        return os.path.lexists(self.path(path))
+
+    def tool(self, name: str) -> str | None:
+        """Return the path of an installed tool, also outside PATH."""
+        folders = [*os.environ.get("PATH", "").split(os.pathsep), *_TOOL_FOLDERS]
+        return shutil.which(name, path=os.pathsep.join(folder for folder in folders if folder))
+
+    def command(self, name: str, argv: list[str], timeout: float) -> Outcome | None:
+        """Run a command, or read its captured output; None where it is not installed."""
+        if self.captured:
+            output = self.text(f"commands/{name}.out")
+            return None if output is None else Outcome(self.number(f"commands/{name}.rc") or 0, output)
+        program = self.tool(argv[0])
+        if program is None:
+            return None
+        try:
+            done = subprocess.run(
+                [program, *argv[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=timeout,
+                check=False,
+                env={**os.environ, "LC_ALL": "C"},
+            )
+        except subprocess.TimeoutExpired:
+            return Outcome(124, f"no answer within {timeout:.0f} s")
+        except OSError as error:
+            return Outcome(126, str(error))
+        return Outcome(done.returncode, done.stdout.decode("utf-8", errors="replace"))
