@@ -1,0 +1,123 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Read the accelerators of a node: NVIDIA GPUs, Ascend NPUs, or none."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: accelerator_info
+short_description: Read the accelerators of a node
+description:
+  - Returns NVIDIA GPUs as C(nvidia-smi) and Ascend NPUs as C(npu-smi) list them, compared with what the PCI bus shows.
+  - Reads only. Starts no process on a node that has neither tool, and works for an unprivileged user.
+  - A driver that is installed but does not answer, a device that does not answer, and devices on the PCI bus without
+    a driver are problems; such a node never looks like one without accelerators.
+version_added: "0.1.0"
+options:
+  root:
+    description:
+      - Folder of a captured machine to read instead of this one, for tests.
+      - Files lie at their own paths below it, outputs of commands in C(commands/NAME.out).
+    type: path
+    default: /
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author:
+  - trainyard
+seealso:
+  - module: fabric_info
+  - module: node_info
+"""
+
+EXAMPLES = r"""
+- name: Read the accelerators
+  accelerator_info:
+  register: found
+
+- name: Stop where there are fewer than eight GPUs or one does not answer
+  ansible.builtin.assert:
+    that:
+      - found.accelerators.devices | length == 8
+      - found.accelerators.problems | length == 0
+    fail_msg: >-
+      {{ inventory_hostname }}: {{ found.accelerators.devices | length }} GPUs, expected 8.
+      {{ found.accelerators.problems | join('; ') }}
+"""
+
+RETURN = r"""
+accelerators:
+  description: The accelerators of the node.
+  returned: success
+  type: dict
+  contains:
+    count:
+      description: Number of devices.
+      type: int
+      sample: 8
+    vendor:
+      description: C(nvidia), C(ascend) or C(none). Named also where its devices or driver are broken.
+      type: str
+      sample: nvidia
+    driver:
+      description: Version of the driver; null where it is unknown.
+      type: str
+      sample: 550.90.07
+    devices:
+      description: The devices in the order of their index.
+      type: list
+      elements: dict
+      contains:
+        index:
+          description: Number by which programs select the device (for Ascend the logic id).
+          type: int
+        physical_id:
+          description: Number of the device on the board, as an HCCL rank table wants it.
+          type: int
+        uuid:
+          description: UUID; null for Ascend and for a GPU that does not answer.
+          type: str
+        model:
+          description: Product name.
+          type: str
+          sample: NVIDIA H100 80GB HBM3
+        memory_mib:
+          description: Memory in MiB; null where it is shared with the CPU or unknown.
+          type: int
+          sample: 81559
+        pci:
+          description: PCI address as sysfs writes it.
+          type: str
+          sample: "0000:1b:00.0"
+        mig:
+          description: Whether the GPU is divided by MIG.
+          type: bool
+    problems:
+      description: What is broken, with what to do; empty on a healthy node.
+      type: list
+      elements: str
+    notes:
+      description: What is worth knowing but not broken, such as MIG.
+      type: list
+      elements: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard_node.accelerators import read_accelerators
+from ansible.module_utils.trainyard_node.tree import Tree
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={"root": {"type": "path", "default": "/"}},
+        supports_check_mode=True,
+    )
+    found = read_accelerators(Tree(module.params["root"]))
+    module.exit_json(changed=False, accelerators={**found, "count": len(found["devices"])})
+
+
+if __name__ == "__main__":
+    main()

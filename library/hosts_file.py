@@ -1,0 +1,110 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible module hosts_file: keep the cluster's names in the hosts file of a node."""
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hosts_file
+short_description: Keep a cluster's names in a block of /etc/hosts
+description:
+  - Writes the names and addresses of all nodes into a block of its own and leaves the site's lines as they are.
+  - Takes the names off loopback lines. Debian's installer writes C(127.0.1.1 NAME), with which a node announces an
+    address to its peers that leads them to themselves.
+  - Fails without touching the file when a line of the site gives one of the names another address, since the first
+    line that holds a name wins.
+options:
+  entries:
+    description: One record for each node with C(address) and C(names).
+    type: list
+    elements: dict
+    required: true
+  left_out:
+    description:
+      - Names of nodes of the cluster that this run leaves out (C(--limit)). Their lines in the block stay as they are.
+    type: list
+    elements: str
+    default: []
+  block:
+    description: Name of the block, so that several clusters can share a node.
+    type: str
+    default: cluster
+  path:
+    description: The hosts file.
+    type: path
+    default: /etc/hosts
+attributes:
+  check_mode:
+    support: full
+    description: Returns the change and makes none.
+  diff_mode:
+    support: full
+    description: Shows the file before and after.
+author: trainyard
+"""
+
+EXAMPLES = r"""
+- name: Make the nodes' names known
+  hosts_file:
+    block: trainyard
+    entries:
+      - {address: 10.77.0.2, names: [n1]}
+      - {address: 10.77.0.3, names: [n2, gpu-17]}
+"""
+
+RETURN = r"""
+conflicts:
+  description: Lines of the site that contradict the entries.
+  returned: failure
+  type: list
+  elements: str
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.hosts import Entry, rewrite_hosts
+
+
+def main() -> None:
+    """Rewrite the file when its text is not the wanted one."""
+    module = AnsibleModule(
+        argument_spec={
+            "entries": {"type": "list", "elements": "dict", "required": True},
+            "left_out": {"type": "list", "elements": "str", "default": []},
+            "block": {"type": "str", "default": "cluster"},
+            "path": {"type": "path", "default": "/etc/hosts"},
+        },
+        supports_check_mode=True,
+    )
+    path = Path(module.params["path"])
+    entries = [Entry(entry["address"], tuple(entry["names"])) for entry in module.params["entries"]]
+    try:
+        # Bytes outside UTF-8, in a site's comments, must survive.
+        before = path.read_text(encoding="utf-8", errors="surrogateescape") if path.exists() else ""
+        after, conflicts = rewrite_hosts(before, entries, module.params["block"], module.params["left_out"])
+    except (OSError, ValueError) as error:
+        module.fail_json(msg=f"{path} cannot be used: {error}")
+    if conflicts:
+        module.fail_json(
+            msg=f"{path} contradicts the inventory: {'; '.join(conflicts)}. Correct these lines, or the inventory "
+                "(ansible_host, node_baseline_network). The file was not changed.",
+            conflicts=conflicts,
+        )
+    if after != before and not module.check_mode:
+        handle, name = tempfile.mkstemp(dir=module.tmpdir)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
+            stream.write(after)
+        if not path.exists():
+            Path(name).chmod(0o644)
+        # Container engines mount this file, so it may have to be written in place.
+        module.atomic_move(name, str(path), unsafe_writes=True)
+    module.exit_json(
+        changed=after != before,
+        diff={"before": before, "after": after, "before_header": str(path), "after_header": str(path)},
+    )
+
+
+if __name__ == "__main__":
+    main()

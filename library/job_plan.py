@@ -1,0 +1,351 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Plan a job over all its nodes; runs once, on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: job_plan
+short_description: Plan a distributed training job over all its nodes
+description:
+  - Checks the job file, places the ranks on the nodes, and writes the whole plan to C(plan.json) in the run's folder,
+    together with the source archive that is sent to the nodes.
+  - Runs once, on the controller. It touches no node.
+  - Collects every fault of the job file, the source and the nodes in RV(findings) and does not fail because of them,
+    so that the faults that preflight finds can be shown with them.
+version_added: "0.1.0"
+options:
+  job:
+    description: The variables of the job file, C(job_*), as docs/job-file.md describes them.
+    type: dict
+    required: true
+  given:
+    description: Names of all variables that begin with C(job_), to find misspelt ones.
+    type: list
+    elements: str
+    default: []
+  nodes:
+    description: The hosts of the job in the order of their ranks.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      host:
+        description: Inventory name.
+        type: str
+        required: true
+      address:
+        description: Address or name by which Ansible reaches the host.
+        type: str
+        required: true
+      facts:
+        description: What M(node_info) returned; empty when the host could not be reached.
+        type: dict
+        default: {}
+      unreachable:
+        description: Why there are no facts.
+        type: str
+        default: ""
+      env:
+        description: The host variable C(job_node_env).
+        type: dict
+        default: {}
+  runs_dir:
+    description: Folder on the controller that holds the folders of all runs.
+    type: path
+    required: true
+  state_dir:
+    description: Folder on the nodes that holds C(jobs/).
+    type: path
+    required: true
+  available:
+    description: How many hosts the group of the job has.
+    type: int
+    required: true
+  user:
+    description: The training user.
+    type: str
+    default: ""
+  kept_facts:
+    description:
+      - File on the controller that keeps the nodes' facts between launches.
+      - Facts that are given are written there; for a node without facts those of the file are taken.
+    type: path
+  replaces:
+    description: A run that was planned and not started, whose folder this plan makes superfluous.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    description: Can run in check mode; the plan is written then too, as it is what check mode is for.
+    support: full
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Plan two ranks on each of two hosts
+  job_plan:
+    job: {job_name: digits, job_launcher: torchrun, job_processes_per_node: 2, job_command: [python, train.py]}
+    nodes:
+      - {host: n1, address: 10.77.0.11, facts: "{{ hostvars.n1.node.node }}"}
+      - {host: n2, address: 10.77.0.12, facts: "{{ hostvars.n2.node.node }}"}
+    available: 2
+    runs_dir: runs
+    state_dir: /var/lib/trainyard
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+findings:
+  description: All faults, each with host, check, found, expected and action.
+  returned: always
+  type: list
+  elements: dict
+job_id:
+  description: Name of this run and of its folder.
+  returned: always
+  type: str
+run_dir:
+  description: Folder of this run on the controller.
+  returned: when there is a plan
+  type: str
+plan:
+  description: The plan as it stands in C(plan.json), without the nodes.
+  returned: when there is a plan
+  type: dict
+slices:
+  description: For each host what M(job_preflight) and M(job_process) need.
+  returned: when there is a plan
+  type: dict
+text:
+  description: The plan for reading.
+  returned: when there is a plan and check mode is on
+  type: str
+probed:
+  description: Whether all facts were given; otherwise some were kept from an earlier launch and may not hold any more.
+  returned: always
+  type: bool
+source_archive:
+  description: The source folder as C(tar.gz), base64.
+  returned: when there is a plan
+  type: str
+"""
+
+import base64
+import io
+import json
+import os
+import random
+import shutil
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard import job as jobs
+from ansible.module_utils.trainyard.findings import Finding
+from ansible.module_utils.trainyard.launchers import LAUNCHERS
+from ansible.module_utils.trainyard.placement import Member
+from ansible.module_utils.trainyard.plan import build, describe
+
+# The archive travels inside a module call. Training scripts are kilobytes; data has its own role.
+MAX_SOURCE = 16 << 20
+LEFT_OUT = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache"}
+
+
+def source_files(folder: Path) -> list[str] | None:
+    """List the files of the source folder, relative to it; None when there is no such folder."""
+    if not folder.is_dir():
+        return None
+    return sorted(
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and not LEFT_OUT & set(path.relative_to(folder).parts)
+    )
+
+
+def pack(folder: Path, files: list[str]) -> bytes:
+    """Pack the source as tar.gz, without the controller's users."""
+    content = io.BytesIO()
+
+    def anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
+        info.uid = info.gid = 0
+        info.uname = info.gname = "root"
+        return info
+
+    # A link may lead out of the folder, where the node has nothing: its target is sent.
+    with tarfile.open(fileobj=content, mode="w:gz", compresslevel=3, dereference=True) as archive:
+        for name in files:
+            archive.add(folder / name, arcname=name, filter=anonymous)
+    return content.getvalue()
+
+
+def keep_facts(params: dict[str, Any]) -> None:
+    """Fill in facts that were kept for nodes without any, and keep the given ones for the next launch.
+
+    Facts are those of a job's environment and packages: for another environment they are of no use.
+    """
+    path = Path(params["kept_facts"])
+    key = {name: params["job"].get(name) for name in ("job_venv", "job_packages")}
+    try:
+        kept = json.loads(path.read_text())
+    except (OSError, ValueError):
+        kept = {}
+    nodes = kept["nodes"] if kept.get("key") == key else {}
+    new = {node["host"]: node for node in params["nodes"] if node["facts"]}
+    for node in params["nodes"]:
+        known = nodes.get(node["host"])
+        if known and known["address"] == node["address"] and not node["facts"] and not node["unreachable"]:
+            ports = known["facts"].get("free_ports") or []
+            # The ports were free once; two jobs at the same time should not begin with the same one.
+            node["facts"] = {**known["facts"], "free_ports": random.SystemRandom().sample(ports, len(ports))}
+    if new:
+        nodes.update({host: {"address": node["address"], "facts": node["facts"]} for host, node in new.items()})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps({"key": key, "nodes": nodes}))
+        temporary.replace(path)
+
+
+def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:
+    """Make the folder of a new run; a second run within the same second gets a number."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    runs_dir.mkdir(parents=True, exist_ok=True)
+    for number in range(1, 1000):
+        job_id = f"{name}-{stamp}" + (f"-{number}" if number > 1 else "")
+        try:
+            (runs_dir / job_id).mkdir()
+        except FileExistsError:
+            continue
+        return job_id, runs_dir / job_id
+    raise OSError(f"a thousand runs of {name} within one second in {runs_dir}")
+
+
+def members(params: dict[str, Any], findings: list[Finding]) -> list[Member]:
+    """Read the nodes' facts and environment."""
+    result = []
+    for node in params["nodes"]:
+        env, wrong = jobs.node_environment(node["env"] or {}, node["host"])
+        findings += wrong
+        result.append(Member(node["host"], node["address"], node["facts"] or None, node["unreachable"], env))
+    return result
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "job": {"type": "dict", "required": True},
+            "given": {"type": "list", "elements": "str", "default": []},
+            "nodes": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {
+                    "host": {"type": "str", "required": True},
+                    "address": {"type": "str", "required": True},
+                    "facts": {"type": "dict", "default": {}},
+                    "unreachable": {"type": "str", "default": ""},
+                    "env": {"type": "dict", "default": {}},
+                },
+            },
+            "runs_dir": {"type": "path", "required": True},
+            "state_dir": {"type": "path", "required": True},
+            "available": {"type": "int", "required": True},
+            "user": {"type": "str", "default": ""},
+            "kept_facts": {"type": "path"},
+            "replaces": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    superfluous = Path(params["runs_dir"], params["replaces"])
+    if superfluous.parent == Path(params["runs_dir"]) and (superfluous / "plan.json").is_file():
+        shutil.rmtree(superfluous)
+    probed = all(node["facts"] or node["unreachable"] for node in params["nodes"])
+    if params["kept_facts"]:
+        keep_facts(params)
+    findings = jobs.unknown_keys(params["given"])
+    job, wrong = jobs.parse(params["job"], LAUNCHERS)
+    findings += wrong
+    nodes = params["job"].get("job_nodes") or 0
+    try:
+        count = jobs.parse_count(nodes, 0, 1_000_000) or 0
+    except ValueError:
+        count = 0
+        findings.append(
+            Finding("", "job_nodes", repr(nodes), "a whole number, or 0 for all of the group", "correct job_nodes")
+        )
+    if not params["available"]:
+        findings.append(
+            Finding(
+                "",
+                "job_hosts",
+                f"no host in {params['job'].get('job_hosts')!r}",
+                "a group of the inventory with at least one host",
+                "correct job_hosts, or the inventory (-i)",
+            )
+        )
+    elif count > params["available"]:
+        findings.append(
+            Finding(
+                "",
+                "job_nodes",
+                f"{count} nodes asked for, {params['available']} in group {params['job'].get('job_hosts')}",
+                "at most as many nodes as the group has",
+                "lower job_nodes or choose another group with job_hosts",
+            )
+        )
+    everybody = members(params, findings)
+    if job is None or not everybody:
+        module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings], probed=probed)
+
+    folder = Path(job.source) if job.source else None
+    files = source_files(folder) if folder else []
+    plan, planned = build(job, "unnamed", time.strftime("%Y-%m-%dT%H:%M:%S%z"), params["state_dir"], everybody, files)
+    findings += planned
+    archive = pack(folder, files) if folder and files else pack(Path(), [])
+    if len(archive) > MAX_SOURCE:
+        findings.append(
+            Finding(
+                "",
+                "job_source",
+                f"{len(archive) >> 20} MiB, packed",
+                f"at most {MAX_SOURCE >> 20} MiB of scripts",
+                "keep data and checkpoints elsewhere (role dataset, job_data)",
+            )
+        )
+    if plan is None or findings:
+        # Nothing is written for a job that cannot run, yet preflight goes on to find the rest.
+        slices = plan.slices(files or []) if plan else {}
+        module.exit_json(
+            changed=False, findings=[finding.as_dict() for finding in findings], slices=slices, probed=probed
+        )
+
+    job_id, run_dir = new_run(Path(params["runs_dir"]), job.name)
+    plan, _ = build(job, job_id, plan.created, params["state_dir"], everybody, files)
+    if plan is None:
+        raise AssertionError("a plan does not depend on the job id")
+    written = {**plan.as_dict(), "check": module.check_mode}
+    (run_dir / "plan.json").write_text(json.dumps(written, indent=2) + "\n")
+    (run_dir / "source.tar.gz").write_bytes(archive)
+    head = {key: value for key, value in written.items() if key != "nodes"}
+    module.exit_json(
+        changed=True,
+        findings=[],
+        probed=probed,
+        job_id=job_id,
+        run_dir=str(run_dir),
+        plan=head,
+        slices=plan.slices(files or []),
+        source_archive=base64.b64encode(archive).decode(),
+        text=describe(written) if module.check_mode else "",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Write the summary of a run; runs on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: job_report
+short_description: Write the summary and the loss curve of a run
+description:
+  - Reads the plan and the collected logs of a run's folder and what the nodes said, and writes C(summary.json) and,
+    when there are metrics, C(loss.png) there.
+  - Runs once, on the controller, whose Python has matplotlib.
+version_added: "0.1.0"
+options:
+  run_dir:
+    description: Folder of the run on the controller.
+    type: path
+    required: true
+  results:
+    description: What M(job_process) or M(job_process_info) returned, by host, for the hosts that answered.
+    type: dict
+    required: true
+  unreachable:
+    description: Why the others did not answer, by host.
+    type: dict
+    default: {}
+  not_started:
+    description: What a host said that could not start its part of the job, by host.
+    type: dict
+    default: {}
+attributes:
+  check_mode:
+    description: Can run in check mode; it writes no file then.
+    support: full
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Write the summary of a run
+  job_report:
+    run_dir: runs/digits-20261120-101500
+    results:
+      n1: "{{ hostvars.n1.collected }}"
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+state:
+  description: How the job is, V(succeeded), V(failed), V(timed_out), V(stopped), V(running) or V(lost).
+  returned: always
+  type: str
+left:
+  description: Hosts that did not answer or where processes of the job still run.
+  returned: always
+  type: list
+  elements: str
+summary:
+  description: What stands in C(summary.json).
+  returned: always
+  type: dict
+text:
+  description: The summary for reading; for a failed job with the rank, the host and the last lines of its log.
+  returned: always
+  type: str
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.progress import strict
+from ansible.module_utils.trainyard.report import TAIL_LINES, explain, summarize, telling_log
+
+
+def read_series(path: Path) -> list[dict[str, float]]:
+    """Read metrics.jsonl; a last line that is cut off is left out."""
+    series = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            series.append(json.loads(line))
+        except ValueError:
+            continue
+    return series
+
+
+def draw_loss(series: list[dict[str, float]], title: str, path: Path) -> bool:
+    """Draw loss over steps, or over time where steps start again each epoch. Returns whether there was anything."""
+    points = [point for point in series if point.get("loss") is not None and math.isfinite(point["loss"])]
+    if len(points) < 2:
+        return False
+    # Late: half a second that a run without metrics need not wait for.
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    steps = [point.get("step", math.nan) for point in points]
+    rising = all(later > earlier for earlier, later in zip(steps, steps[1:]))
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    axes.plot(
+        steps if rising else [point["elapsed_s"] for point in points],
+        [point["loss"] for point in points],
+        linewidth=1.4,
+        marker="." if len(points) < 60 else None,
+    )
+    axes.set_xlabel("step" if rising else "seconds since the start")
+    axes.set_ylabel("loss")
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return True
+
+
+def last_lines(path: Path) -> list[str]:
+    """Return the last lines of a log."""
+    return path.read_text(errors="replace").splitlines()[-TAIL_LINES:] if path.exists() else []
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "run_dir": {"type": "path", "required": True},
+            "results": {"type": "dict", "required": True},
+            "unreachable": {"type": "dict", "default": {}},
+            "not_started": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    run_dir = Path(params["run_dir"])
+    plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
+    summary = summarize(plan, params["results"], params["unreachable"], params["not_started"])
+    log = telling_log(summary)
+    tail = last_lines(run_dir / "logs" / log) if log else []
+    if summary["state"] in ("succeeded", "running"):
+        tail = tail[-3:]
+    picture = False
+    if not module.check_mode:
+        written = {**summary, "metrics": strict(summary["metrics"])}
+        (run_dir / "summary.json").write_text(json.dumps(written, indent=2) + "\n")
+        picture = draw_loss(read_series(run_dir / "metrics.jsonl"), summary["job_id"], run_dir / "loss.png")
+    left = [node["host"] for node in summary["nodes"] if node["state"] != "ended"]
+    module.exit_json(
+        changed=not module.check_mode,
+        state=summary["state"],
+        left=left,
+        summary=summary,
+        text=explain(summary, str(run_dir), plan["job_dir"], tail, picture),
+    )
+
+
+if __name__ == "__main__":
+    main()

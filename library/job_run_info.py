@@ -1,0 +1,131 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Find a run among those that this controller started."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: job_run_info
+short_description: Find a run among those that this controller started
+description:
+  - Reads the plans in the folder of runs and returns where the run that is meant lives.
+  - Fails with the names of the newest runs when there is no such run.
+version_added: "0.1.0"
+options:
+  runs_dir:
+    description: Folder on the controller that holds the folders of all runs.
+    type: path
+    required: true
+  job_id:
+    description: The run that is meant.
+    type: str
+    default: ""
+  job_name:
+    description: Without O(job_id), the newest run of this job is meant; without both, the newest run.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Find the newest run of a job
+  job_run_info:
+    runs_dir: runs
+    job_name: digits
+  register: run
+"""
+
+RETURN = r"""
+run:
+  description: The run.
+  returned: success
+  type: dict
+  contains:
+    job_id:
+      description: Name of the run.
+      type: str
+    job_dir:
+      description: Its folder on the nodes.
+      type: str
+    head:
+      description: Host of rank 0.
+      type: str
+    hosts:
+      description: All hosts of the run, in the order of their ranks.
+      type: list
+      elements: str
+    rejoin_s:
+      description: Seconds that a lost node may take to come back; 0 for a job without restarts.
+      type: int
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
+    """Read the plans of all jobs that were started, oldest first.
+
+    A plan that --check made, or that stands beside findings, was never started: it is no run.
+    """
+    plans = []
+    for path in runs_dir.glob("*/plan.json"):
+        try:
+            plan = json.loads(path.read_text())
+            is_plan = isinstance(plan, dict) and "job_id" in plan
+            if is_plan and not plan.get("check") and not path.with_name("findings.json").exists():
+                plans.append((path.stat().st_mtime, plan))
+        except (OSError, ValueError):
+            continue
+    return [plan for _, plan in sorted(plans, key=lambda item: (item[0], item[1]["job_id"]))]
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "runs_dir": {"type": "path", "required": True},
+            "job_id": {"type": "str", "default": ""},
+            "job_name": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    plans = read_plans(Path(params["runs_dir"]))
+    meant = [
+        plan
+        for plan in plans
+        if (not params["job_id"] or plan["job_id"] == params["job_id"])
+        and (params["job_id"] or not params["job_name"] or plan["job_name"] == params["job_name"])
+    ]
+    if not meant:
+        wanted = params["job_id"] or (f"of job {params['job_name']}" if params["job_name"] else "at all")
+        newest = ", ".join(plan["job_id"] for plan in plans[-5:]) or "none"
+        module.fail_json(
+            msg=f"No run {wanted} was started from {params['runs_dir']}. The newest runs there: {newest}. "
+            "Name one with -e job_id=NAME."
+        )
+    plan = meant[-1]
+    module.exit_json(
+        changed=False,
+        run={
+            "job_id": plan["job_id"],
+            "job_dir": plan["job_dir"],
+            "head": plan["head"]["host"],
+            "hosts": [node["host"] for node in plan["nodes"]],
+            "rejoin_s": plan["rejoin_s"] if plan["max_restarts"] else 0,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible module mpi_hostfile: write, read or remove the hostfile of an MPI or DeepSpeed launcher."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: mpi_hostfile
+short_description: Write, read or remove the hostfile of an MPI or DeepSpeed launcher
+description:
+  - Writes a file that names hosts with their slots, in the notation of Open MPI, MPICH (Hydra) or DeepSpeed.
+  - Reads such a file, whoever wrote it, and lists every fault with its line.
+version_added: "0.1.0"
+options:
+  path:
+    description: The hostfile.
+    type: path
+    required: true
+  state:
+    description:
+      - V(present) writes the file, V(absent) removes it.
+      - V(parsed) reads the file and changes nothing. It does not fail because of faults in the file.
+    type: str
+    choices: [present, parsed, absent]
+    default: present
+  hosts:
+    description: The hosts in the order of their ranks. Required, and not empty, with O(state=present).
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description: Name or address.
+        type: str
+        required: true
+      slots:
+        description: Processes that the host takes; without it the launcher decides.
+        type: int
+      max_slots:
+        description: Processes that the host takes at most, for Open MPI only.
+        type: int
+  flavor:
+    description: Whose notation is written. V(parsed) reads all of them.
+    type: str
+    choices: [openmpi, mpich, deepspeed]
+    default: openmpi
+attributes:
+  check_mode:
+    support: full
+    description: Returns the change and makes none.
+  diff_mode:
+    support: full
+    description: Shows the file before and after.
+extends_documentation_fragment:
+  - ansible.builtin.files
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: List the nodes for mpirun
+  mpi_hostfile:
+    path: /var/lib/trainyard/hostfile
+    hosts:
+      - {name: 10.77.0.2, slots: 8}
+      - {name: 10.77.0.3, slots: 8, max_slots: 8}
+
+- name: Read the hostfile that the site has
+  mpi_hostfile:
+    path: /etc/openmpi/openmpi-default-hostfile
+    state: parsed
+  register: hostfile
+
+- name: Stop where it has faults
+  ansible.builtin.assert:
+    that: hostfile.problems | length == 0
+    fail_msg: "{{ hostfile.problems }}"
+"""
+
+RETURN = r"""
+hosts:
+  description: The hosts in the file, without the lines that have a fault.
+  returned: when O(state=parsed) or O(state=present)
+  type: list
+  elements: dict
+  sample: [{name: 10.77.0.2, slots: 8, max_slots: null}]
+problems:
+  description: Every fault in the file, C(line) (from 1) and C(text).
+  returned: when O(state=parsed)
+  type: list
+  elements: dict
+  sample: [{line: 3, text: "n1 is in line 1 already"}]
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.hostfile import FLAVORS, MpiHost, faults, parse, render
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "state": {"type": "str", "choices": ["present", "parsed", "absent"], "default": "present"},
+            "hosts": {
+                "type": "list",
+                "elements": "dict",
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "slots": {"type": "int"},
+                    "max_slots": {"type": "int"},
+                },
+            },
+            "flavor": {"type": "str", "choices": list(FLAVORS), "default": "openmpi"},
+        },
+        required_if=[("state", "present", ("hosts",))],
+        add_file_common_args=True,
+        supports_check_mode=True,
+    )
+    path, state = Path(module.params["path"]), module.params["state"]
+    try:
+        # A site's comments may hold any bytes.
+        before = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        before = None
+    except OSError as error:
+        module.fail_json(msg=f"{path} cannot be read: {error.strerror}. Expected a hostfile, or no file.")
+    if state == "parsed":
+        if before is None:
+            module.fail_json(msg=f"no {path}. Expected a hostfile to read.")
+        hosts, problems = parse(before)
+        module.exit_json(
+            changed=False,
+            hosts=[host.as_dict() for host in hosts],
+            problems=[problem.as_dict() for problem in problems],
+        )
+    header = {"before_header": str(path), "after_header": str(path)}
+    if state == "absent":
+        if before is not None and not module.check_mode:
+            path.unlink()
+        module.exit_json(changed=before is not None, diff={"before": before or "", "after": "", **header})
+
+    hosts = [MpiHost(host["name"], host["slots"], host["max_slots"]) for host in module.params["hosts"]]
+    wrong = faults(hosts, module.params["flavor"])
+    if wrong or not hosts:
+        module.fail_json(msg=f"{path} was not written: {'; '.join(wrong) or 'no hosts'}. Correct the hosts.")
+    after = render(hosts, module.params["flavor"])
+    if after != before and not module.check_mode:
+        handle, name = tempfile.mkstemp(dir=module.tmpdir)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(after)
+        if before is None:
+            # Without `mode`: as any program would make it.
+            Path(name).chmod(0o644)
+        module.atomic_move(name, str(path))
+    changed = after != before
+    if path.exists():
+        changed = module.set_fs_attributes_if_different(module.load_file_common_arguments(module.params), changed)
+    module.exit_json(
+        changed=changed,
+        hosts=[host.as_dict() for host in hosts],
+        diff={"before": before or "", "after": after, **header},
+    )
+
+
+if __name__ == "__main__":
+    main()

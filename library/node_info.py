@@ -1,0 +1,182 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Read everything that a job plan needs to know of one node."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: node_info
+short_description: Read everything that a job plan needs to know of one node
+description:
+  - Returns the machine, its accelerators, its networks, its Open MPI, the versions of Python distributions in a venv
+    and free TCP ports, in one call.
+  - Reads only. Starts at most one process (C(ip)) on a node without accelerators, one more (C(mpirun --version)) where
+    there is an MPI, imports no framework, and works for an unprivileged user.
+  - What is broken (a driver that does not answer, a port without a readable state) is listed under C(problems) of
+    its part, never left out.
+version_added: "0.1.0"
+options:
+  venv:
+    description:
+      - Virtual environment whose distributions O(packages) names.
+      - Without it the distributions of the Python that runs the module are read.
+    type: path
+  packages:
+    description: Names of Python distributions whose installed version is wanted.
+    type: list
+    elements: str
+    default: []
+  free_ports:
+    description:
+      - How many free TCP ports to return.
+      - Ports are free on all addresses and lie outside the ephemeral range and the reserved ports of the kernel.
+    type: int
+    default: 0
+  port_seed:
+    description:
+      - Decides where the search for free ports begins, so that two jobs that look at the same time differ.
+      - A job's id is a good seed.
+    type: str
+    default: ""
+  user:
+    description: User whose C(~/.nccl.conf) would apply to a job. Default is the user that runs the module.
+    type: str
+  mpi_prefix:
+    description:
+      - Where Open MPI was installed from source; C(mpirun) is looked for there first.
+      - Without it, or where there is nothing, in C(PATH) and the folders of the system's packages.
+    type: path
+  root:
+    description:
+      - Folder of a captured machine to read instead of this one, for tests.
+      - Files lie at their own paths below it, outputs of commands in C(commands/NAME.out).
+    type: path
+    default: /
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author:
+  - trainyard
+seealso:
+  - module: accelerator_info
+  - module: fabric_info
+"""
+
+EXAMPLES = r"""
+- name: Read what the plan of a PyTorch job needs
+  node_info:
+    venv: /opt/trainyard/venvs/pytorch
+    packages: [torch, numpy]
+    free_ports: 4
+    port_seed: "{{ job_id }}"
+    user: train
+  register: node
+
+- name: Stop where a driver is broken
+  ansible.builtin.assert:
+    that: node.node.accelerators.problems | length == 0
+    fail_msg: "{{ inventory_hostname }}: {{ node.node.accelerators.problems | join('; ') }}"
+"""
+
+RETURN = r"""
+node:
+  description: The facts of the node.
+  returned: success
+  type: dict
+  contains:
+    hostname:
+      description: Host name that the kernel has.
+      type: str
+    boot_id:
+      description: The kernel's boot id; containers share that of their machine.
+      type: str
+    kernel:
+      description: Release of the running kernel.
+      type: str
+    machine:
+      description: Hardware name, C(x86_64) or C(aarch64).
+      type: str
+    python:
+      description: Version of the Python that ran the module.
+      type: str
+    cpus:
+      description: Number of CPUs that the calling process may use.
+      type: int
+    memory_mib:
+      description: Memory in MiB.
+      type: int
+    service_manager:
+      description:
+        - C(systemd) where PID 1 is systemd and the calling user may make system units (root), else C(none).
+      type: str
+    uid:
+      description: User id that ran the module.
+      type: int
+    user:
+      description: User that ran the module.
+      type: str
+    venv:
+      description: C(path), C(exists) and version of C(python) of O(venv); null without O(venv).
+      type: dict
+    packages:
+      description: Version of each distribution that was asked for; null where it is not installed.
+      type: dict
+      sample: {torch: 2.13.0+cpu, numpy: null}
+    accelerators:
+      description: As M(accelerator_info) returns it, without C(count).
+      type: dict
+    fabric:
+      description: As M(fabric_info) returns it.
+      type: dict
+    mpi:
+      description: C(version) and C(path) of the C(mpirun) of Open MPI; null where there is none that answers.
+      type: dict
+      sample: {version: 4.1.4, path: /usr/bin/mpirun}
+    free_ports:
+      description: Free TCP ports, fewer than asked for only where there are no more.
+      type: list
+      elements: int
+      sample: [23456, 23457]
+    fingerprint:
+      description:
+        - SHA-256 of everything above that changes rarely (all but the free ports, and virtual interfaces without an
+          address, which containers come and go with).
+        - Comparable between calls with the same options and user only.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard_node.node import read_node
+from ansible.module_utils.trainyard_node.tree import Tree
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "venv": {"type": "path"},
+            "packages": {"type": "list", "elements": "str", "default": []},
+            "free_ports": {"type": "int", "default": 0},
+            "port_seed": {"type": "str", "default": "", "no_log": False},
+            "user": {"type": "str"},
+            "mpi_prefix": {"type": "path"},
+            "root": {"type": "path", "default": "/"},
+        },
+        supports_check_mode=True,
+    )
+    node = read_node(
+        Tree(module.params["root"]),
+        packages=module.params["packages"],
+        venv=module.params["venv"],
+        ports=module.params["free_ports"],
+        port_seed=module.params["port_seed"],
+        user=module.params["user"],
+        mpi_prefix=module.params["mpi_prefix"],
+    )
+    module.exit_json(changed=False, node=node)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Prove Open MPI over the nodes: equal versions, one process for each slot, a sum over all ranks."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: openmpi_proof
+short_description: Prove Open MPI over all nodes
+description:
+  - Compares the versions of the nodes. Where they are equal, starts one process for each slot by this node's C(mpirun),
+    as the training user over its ssh, and has them sum their ranks by C(MPI_Allreduce).
+  - Returns all faults and does not fail because of them. Changes nothing.
+version_added: "0.2.0"
+options:
+  states:
+    description: What M(openmpi_state) returned of each node; this module runs on the first of them.
+    type: list
+    elements: dict
+    required: true
+  version:
+    description: The version that all nodes must have; empty when they only must be equal.
+    type: str
+    default: ""
+  user:
+    description: The training user.
+    type: str
+    required: true
+  slots:
+    description: Processes on each node.
+    type: int
+    default: 2
+  network:
+    description: Network (CIDR) to use; empty for what Open MPI chooses.
+    type: str
+    default: ""
+  timeout:
+    description: Seconds after which the proof has failed.
+    type: int
+    default: 60
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Prove Open MPI over all nodes
+  openmpi_proof:
+    states: "{{ ansible_play_hosts | map('extract', hostvars, ['openmpi', 'state']) }}"
+    user: train
+  run_once: true
+  register: proof
+"""
+
+RETURN = r"""
+findings:
+  description: All faults, each with host, check, found, expected and action.
+  returned: success
+  type: list
+  elements: dict
+"""
+
+import subprocess
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.mpi import compare_versions, judge_proof
+from ansible.module_utils.trainyard_node.ssh_reach import as_user
+
+# Any MPI program would do; this one needs no compiler on the nodes. The handles are Open MPI's own symbols.
+PROGRAM = """
+import ctypes, os
+mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+def handle(name):
+    return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(mpi, name)))
+world = handle("ompi_mpi_comm_world")
+rank, size, total = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+mpi.MPI_Init(None, None)
+mpi.MPI_Comm_rank(world, ctypes.byref(rank))
+mpi.MPI_Comm_size(world, ctypes.byref(size))
+mpi.MPI_Allreduce(ctypes.byref(rank), ctypes.byref(total), 1, handle("ompi_mpi_int"), handle("ompi_mpi_op_sum"), world)
+line = f"trainyard-mpi rank {rank.value} of {size.value} on {os.uname().nodename} sum {total.value}"
+os.write(1, (line + chr(10)).encode())
+mpi.MPI_Finalize()
+"""
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "states": {"type": "list", "elements": "dict", "required": True},
+            "version": {"type": "str", "default": ""},
+            "user": {"type": "str", "required": True},
+            "slots": {"type": "int", "default": 2},
+            "network": {"type": "str", "default": ""},
+            "timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    states = given["states"]
+    findings = compare_versions(states, given["version"])
+    if not findings:
+        slots = {state["host"]: given["slots"] for state in states}
+        try:
+            status, output = start(given, states, slots)
+        except (KeyError, OSError) as error:
+            module.fail_json(msg=f"{states[0]['host']}: mpirun could not be started as {given['user']}: {error}")
+        findings = judge_proof(slots, {state["host"]: state["hostname"] for state in states}, status, output)
+    module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
+
+
+def start(given, states, slots):
+    """Run the program on all nodes, and return the exit status and what was printed."""
+    settings = as_user(given["user"])
+    # Open MPI 4 reads the OMPI names, 5 for its run time the PRTE ones; each ignores what it does not know.
+    agent = "ssh -o BatchMode=yes -o ConnectTimeout=10"
+    settings["env"].update({"OMPI_MCA_plm_rsh_agent": agent, "PRTE_MCA_plm_ssh_agent": agent})
+    if given["network"]:
+        for name in ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"):
+            settings["env"][name] = given["network"]
+    hosts = ",".join(f"{host}:{number}" for host, number in slots.items())
+    # Only that the processes run is asked here: a node may have more slots than cores.
+    argv = [states[0]["mpi"]["path"], "-H", hosts, "--bind-to", "none", "python3", "-c", PROGRAM]
+    try:
+        done = subprocess.run(
+            argv,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=given["timeout"],
+            **settings,
+        )
+    except subprocess.TimeoutExpired as error:
+        return 124, (error.stdout or b"").decode("utf-8", "replace")
+    return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+if __name__ == "__main__":
+    main()

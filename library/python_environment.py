@@ -1,0 +1,366 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible module python_environment: a virtual environment with exactly pinned packages, made, mended and proved."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: python_environment
+short_description: Make a Python virtual environment with pinned packages, and prove it
+description:
+  - Makes the environment where it is missing, unfinished or of another Python, installs what is missing of the pinned
+    packages, checks that they fit together, compiles them, and runs a proof.
+  - When everything is as wanted, one short call finds that out and pip is not run.
+  - A folder at O(path) that this module did not make is never touched.
+options:
+  path:
+    description: The environment.
+    type: path
+    required: true
+  interpreter:
+    description: The Python to make it from, a path or a name on PATH.
+    type: str
+    default: python3
+  python_min:
+    description: Least Python (V(3.10)) that the packages support. Empty for any.
+    type: str
+    default: ""
+  python_max:
+    description: Newest Python (V(3.14)) that the packages support. Empty for any.
+    type: str
+    default: ""
+  packages:
+    description: >-
+      Requirements of the form C(name==version), with extras and a C(python_version) marker where needed.
+    type: list
+    elements: str
+    required: true
+  constraints:
+    description: Lines of a pip constraints file, such as pins of the packages' own dependencies.
+    type: list
+    elements: str
+    default: []
+  index_url:
+    description: Package index instead of the one in the machine's pip configuration.
+    type: str
+    default: ""
+  extra_index_urls:
+    description: Further package indexes.
+    type: list
+    elements: str
+    default: []
+  find_links:
+    description: Folders of wheels on the node, or pages that link to them.
+    type: list
+    elements: str
+    default: []
+  no_index:
+    description: Take packages from O(find_links) only.
+    type: bool
+    default: false
+  pip_args:
+    description: Further arguments of C(pip install).
+    type: list
+    elements: str
+    default: []
+  wheels:
+    description:
+      - Addresses of wheels by name of the package, for packages of O(packages) that no index has, each with its sum as
+        in C(https://mirror.example.org/mindspore-2.2.14-cp39-cp39-linux_x86_64.whl#sha256=...). pip checks the sum.
+      - Another sum than that of the wheel that was installed replaces it, as a version tells nothing of the build.
+    type: dict
+    default: {}
+  min_free_mb:
+    description: Free disk space in MB (10^6 bytes) without which nothing is installed.
+    type: int
+    default: 0
+  proof_script:
+    description: >-
+      A Python program that the environment must run successfully before it counts as whole. The last line that it
+      prints is a JSON object. Run again only when the program or the packages have changed.
+    type: str
+    default: ""
+  proof_user:
+    description: Who runs the proof when the module runs as root. Empty for root itself.
+    type: str
+    default: ""
+  proof_timeout:
+    description: Seconds after which a proof has failed.
+    type: int
+    default: 180
+  proof_environment:
+    description: Further environment of the proof, such as the search path of an accelerator's libraries.
+    type: dict
+    default: {}
+  prove_again:
+    description: Run the proof even when it has succeeded before.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+    description: Says what would change, also where there is no environment yet. Refuses what would be refused.
+  diff_mode:
+    support: full
+author: trainyard
+"""
+
+EXAMPLES = r"""
+- name: An environment with numpy
+  python_environment:
+    path: /opt/trainyard/venvs/tools
+    packages: [numpy==2.4.6]
+    min_free_mb: 200
+
+- name: From a folder of wheels, without any network
+  python_environment:
+    path: /opt/trainyard/venvs/tools
+    packages: [numpy==2.4.6]
+    find_links: [/srv/wheels]
+    no_index: true
+"""
+
+RETURN = r"""
+python:
+  description: The environment's interpreter.
+  returned: success
+  type: str
+  sample: /opt/trainyard/venvs/tools/bin/python
+version:
+  description: Version of the Python it is or would be made from.
+  returned: success
+  type: str
+  sample: 3.11.2
+can_make_environments:
+  description: Whether that Python has the modules venv and ensurepip, which Debian packs apart.
+  returned: success
+  type: bool
+packages:
+  description: What is installed, by normal name.
+  returned: success
+  type: dict
+  sample: {numpy: 2.4.6}
+reasons:
+  description: Why something was or would be changed, in words.
+  returned: success
+  type: list
+  elements: str
+  sample: [numpy is 2.3.0, wanted 2.4.6]
+proof:
+  description: What the proof printed when it last succeeded.
+  returned: when there is a proof
+  type: dict
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard import requirements
+from ansible.module_utils.trainyard_node import environment
+
+ARGUMENTS: dict[str, Any] = {
+    "path": {"type": "path", "required": True},
+    "interpreter": {"type": "str", "default": "python3"},
+    "python_min": {"type": "str", "default": ""},
+    "python_max": {"type": "str", "default": ""},
+    "packages": {"type": "list", "elements": "str", "required": True},
+    "constraints": {"type": "list", "elements": "str", "default": []},
+    "index_url": {"type": "str", "default": ""},
+    "extra_index_urls": {"type": "list", "elements": "str", "default": []},
+    "find_links": {"type": "list", "elements": "str", "default": []},
+    "no_index": {"type": "bool", "default": False},
+    "pip_args": {"type": "list", "elements": "str", "default": []},
+    "wheels": {"type": "dict", "default": {}},
+    "min_free_mb": {"type": "int", "default": 0},
+    "proof_script": {"type": "str", "default": ""},
+    "proof_user": {"type": "str", "default": ""},
+    "proof_timeout": {"type": "int", "default": 180},
+    "proof_environment": {"type": "dict", "default": {}},
+    "prove_again": {"type": "bool", "default": False},
+}
+
+
+class Work:
+    """The wanted environment, what there is, and the way from one to the other."""
+
+    def __init__(self, params: dict[str, Any]) -> None:
+        """Read both; nothing is changed here."""
+        self.params = params
+        self.path = Path(params["path"])
+        self.interpreter = environment.describe(params["interpreter"])
+        self.pins, self.findings = requirements.parse_all(params["packages"], self.interpreter.minor)
+        params["wheels"] = {requirements.normal(name): address for name, address in params["wheels"].items()}
+        self.findings += requirements.wheel_findings(params["wheels"], self.pins)
+        self.state = environment.examine(self.path)
+        self.proof = environment.Proof(
+            params["proof_script"], params["proof_user"], params["proof_timeout"], params["proof_environment"]
+        )
+        self.remake = self._remake()
+        self.renew = self._renew()
+        self.install = self.remake or [
+            *requirements.missing(self.pins, self.state.packages),
+            *self.state.lost,
+            *(f"{name} is from another wheel than the wanted one" for name in self.renew),
+        ]
+        self.prove = self._prove()
+        self._judge()
+
+    @property
+    def reasons(self) -> list[str]:
+        """Return why something is changed."""
+        return [*(self.install or []), *(["it is not proved yet"] if self.prove and not self.install else [])]
+
+    def _remake(self) -> list[str]:
+        was = self.state.python
+        if self.state.kind == "absent":
+            return ["there is no environment yet"]
+        if self.state.kind == "unfinished":
+            return ["an interrupted run left the environment unfinished"]
+        if self.state.kind == "broken":
+            return ["the environment's interpreter does not run"]
+        if was is not None and was[:2] != self.interpreter.minor:
+            return [f"it is of Python {was[0]}.{was[1]}, wanted {self.interpreter.text}"]
+        return []
+
+    def _renew(self) -> list[str]:
+        """Return the packages that were installed from another build than the one that is wanted."""
+        if self.state.kind != "whole":
+            return []
+        had = self.state.record.get("wheels", {})
+        wanted = environment.wheel_sums(self.params["wheels"])
+        return [pin.name for pin in self.pins if had.get(pin.name) != wanted.get(pin.name)]
+
+    def _prove(self) -> bool:
+        if not self.proof.script:
+            return False
+        proved = (self.state.record.get("proof") or {}).get("identity")
+        return bool(self.install) or proved != self.proof.identity(self.state)
+
+    def _judge(self) -> None:
+        params = self.params
+        if self.state.kind == "foreign":
+            self.findings.append(
+                f"{self.path} is there and was not made by trainyard; move it away, or choose another name or root"
+            )
+        if not requirements.python_in_range(self.interpreter.minor, params["python_min"], params["python_max"]):
+            self.findings.append(
+                f"{params['interpreter']} is Python {self.interpreter.text}, the packages support "
+                f"{params['python_min'] or 'any'} to {params['python_max'] or 'any'}; name another interpreter or "
+                "another version of the packages"
+            )
+        if params["no_index"] and not params["find_links"]:
+            self.findings.append("no_index without find_links leaves pip no source; name a folder of wheels")
+        free = environment.free_space(self.path)
+        if self.install and free < params["min_free_mb"] * 10**6:
+            self.findings.append(
+                f"{free // 10**6} MB are free for {self.path}, {params['min_free_mb']} MB are needed; "
+                "make room, or choose another root"
+            )
+        if self.proof.script:
+            try:
+                self.proof.account()
+            except environment.EnvironmentFailure as error:
+                self.findings.append(str(error))
+
+    def do(self) -> None:
+        """Bring the environment to what is wanted."""
+        os.umask(0o022)  # readable for all, whatever root's own umask is
+        proof = self.state.record.get("proof")
+        if self.install:
+            if self.remake:
+                self._make()
+            looked = environment.look(self.path)
+            before = looked[1] if looked else {}
+            sources = environment.Sources(
+                **{name: self.params[name] for name in environment.Sources.__dataclass_fields__}
+            )
+            try:
+                environment.install(self.path, self.pins, sources, [] if self.remake else self.renew)
+            except environment.EnvironmentFailure:
+                found = environment.look(self.path)
+                if not self.remake and found is not None and found[1] == before:
+                    environment.withdraw(self.path)
+                raise
+            found = environment.look(self.path)
+            if found is None:
+                raise environment.EnvironmentFailure(f"the interpreter of {self.path} does not run after pip")
+            self.state = environment.State("whole", *found)
+            proof = None
+            # Whole but not yet proved: a proof that fails is repeated by the next run, the installation is not.
+            self._record(None)
+        if self.prove or (self.params["prove_again"] and self.proof.script):
+            proof = self.proof.run(self.path, self.state)
+        if self.reasons:
+            self._record(proof)
+        self.state = environment.examine(self.path)
+
+    def _record(self, proof: dict[str, Any] | None) -> None:
+        environment.write_record(self.path, self.state, self.params["packages"], self.params["wheels"], proof)
+
+    def _make(self) -> None:
+        if not self.interpreter.can_make_environments:
+            major, minor = self.interpreter.minor
+            raise environment.EnvironmentFailure(
+                f"{self.interpreter.executable} (Python {self.interpreter.text}) cannot make virtual environments: its "
+                f"module ensurepip is missing; install python{major}.{minor}-venv (Debian, Ubuntu), or name an "
+                "interpreter that has it"
+            )
+        environment.make(self.path, self.interpreter)
+
+    def result(self) -> dict[str, Any]:
+        """Return what the module returns."""
+        result: dict[str, Any] = {
+            "changed": bool(self.reasons),
+            "python": str(self.path / "bin" / "python"),
+            "version": self.interpreter.text,
+            "can_make_environments": self.interpreter.can_make_environments,
+            "packages": dict(self.state.packages),
+            "reasons": self.reasons,
+        }
+        proof = self.state.record.get("proof")
+        if proof:
+            result["proof"] = proof["result"]
+        return result
+
+    def lines(self, packages: dict[str, str]) -> str:
+        """Return the wanted packages as they are, for a diff."""
+        return "".join(f"{pin.name}=={packages[pin.name]}\n" for pin in self.pins if pin.name in packages)
+
+
+def hide_passwords(module: AnsibleModule) -> None:
+    """Keep passwords in addresses of indexes out of everything that is returned."""
+    given = module.params
+    addresses = [given["index_url"], *given["extra_index_urls"], *given["find_links"], *given["wheels"].values()]
+    for url in addresses:
+        password = urlsplit(url).password
+        if password:
+            module.no_log_values.add(password)
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    hide_passwords(module)
+    try:
+        work = Work(module.params)
+        if work.findings:
+            module.fail_json(msg="; ".join(work.findings), findings=work.findings)
+        before = work.lines(dict(work.state.packages))
+        if module.check_mode:
+            wanted = before if not work.install else "".join(f"{pin.name}=={pin.version}\n" for pin in work.pins)
+        else:
+            work.do()
+            wanted = work.lines(dict(work.state.packages))
+    except environment.EnvironmentFailure as error:
+        module.fail_json(msg=str(error))
+    header = f"{work.path} (packages)"
+    module.exit_json(
+        **work.result(), diff={"before": before, "after": wanted, "before_header": header, "after_header": header}
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible module ssh_certificates: the cluster's ssh certificate authority signs and revokes for all nodes at once."""
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ssh_certificates
+short_description: Sign and revoke the ssh keys of all nodes of a cluster
+description:
+  - Keeps an OpenSSH certificate authority for host keys and one for user keys in a folder of the controller, signs the
+    public keys of all nodes in one call, and makes the key revocation list.
+  - A certificate that is good stays as it is. A new one is made when there is none, when it expires within
+    O(renew_before), or when its names are no longer the wanted ones.
+  - Private keys of nodes never come here; the authorities' private keys never leave.
+  - Revocation lasts. A key that was revoked stays so after its name is taken out of O(revoked).
+  - Runs on the controller, once for all nodes, and needs ssh-keygen there.
+options:
+  ca_dir:
+    description: Folder of the authorities, made with mode 0700 when it is missing. Keep a backup of it.
+    type: path
+    required: true
+  cluster:
+    description: Name of the cluster, part of every certificate's identity.
+    type: str
+    required: true
+  user:
+    description: The one user name that user certificates are valid for.
+    type: str
+    required: true
+  nodes:
+    description:
+      - Each is the result of M(ssh_node_keys) with C(name) (inventory name), C(connect) (address or name by which the
+        inventory reaches it) and C(extra_principals) added.
+    type: list
+    elements: dict
+    required: true
+  networks:
+    description: Networks (CIDR) whose addresses go into the host certificates, besides the inventory's address.
+    type: list
+    elements: str
+    default: []
+  validity:
+    description: How long a certificate lives, as ssh-keygen writes durations.
+    type: str
+    default: 52w
+  renew_before:
+    description: A certificate that expires sooner than this is renewed.
+    type: str
+    default: 8w
+  revoked:
+    description: Names of nodes that left. All keys that were signed for them are revoked.
+    type: list
+    elements: str
+    default: []
+attributes:
+  check_mode:
+    support: full
+    description: Says what would be signed or revoked; the certificates are then placeholders.
+  diff_mode:
+    support: full
+    description: Lists what was signed and revoked, and why.
+author: trainyard
+"""
+
+EXAMPLES = r"""
+- name: Sign the keys of all nodes
+  ssh_certificates:
+    ca_dir: ~/.trainyard/lab/ssh_ca
+    cluster: lab
+    user: train
+    nodes: "{{ node_records }}"
+    revoked: [n7]
+  delegate_to: localhost
+  run_once: true
+  register: signed
+"""
+
+RETURN = r"""
+certificates:
+  description: Certificate lines by node and kind.
+  returned: success
+  type: dict
+  sample: {n1: {host: "ssh-ed25519-cert-v01@openssh.com AAAA... lab:n1:host", user: "..."}}
+host_ca:
+  description: Public key of the authority for hosts.
+  returned: success
+  type: str
+user_ca:
+  description: Public key of the authority for users.
+  returned: success
+  type: str
+revocation_list:
+  description: Path of the key revocation list on the controller, empty while there is none (check mode).
+  returned: success
+  type: str
+actions:
+  description: What was made, signed or revoked, and why.
+  returned: success
+  type: list
+  elements: str
+findings:
+  description: The findings, when there are any.
+  returned: failure
+  type: list
+  elements: dict
+"""
+
+import contextlib
+import ipaddress
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.findings import render
+from ansible.module_utils.trainyard.ssh import (
+    MeshNode,
+    Policy,
+    Request,
+    host_principals,
+    mesh_findings,
+    newest,
+    parse_duration,
+    policy_fault,
+    reason_to_sign,
+)
+from ansible.module_utils.trainyard_node.ssh_authority import Authority, AuthorityError
+
+# Stands in check mode for what only a real run makes.
+PLACEHOLDER = "(made by a run without check mode)"
+
+
+def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], requests: list[Request],
+         policy: Policy) -> dict[str, Any]:
+    """Judge, then sign and revoke. Returns the module's result."""
+    now = time.time()
+    issued = authority.issued()
+    revoked = authority.revoked()
+    owners = {certificate.identity.split(":", 1)[-1].rpartition(":")[0] for _, certificate in issued}
+    to_revoke = module.params["revoked"]
+    findings = mesh_findings(nodes, requests, revoked, to_revoke, owners | set(revoked.values()))
+    if findings:
+        module.fail_json(
+            msg=render(findings, "The ssh mesh cannot be made: {count} {findings}. No key was signed."),
+            findings=[finding.as_dict() for finding in findings],
+        )
+
+    actions = []
+    if module.check_mode:
+        actions += [f"{kind} authority would be made" for kind, key in policy.authorities.items() if not key]
+    else:
+        actions += authority.make_keys()
+        policy = Policy(policy.cluster, policy.validity, policy.renew_before, authority.fingerprints())
+    lines: dict[str, dict[str, str]] = {node.name: {} for node in nodes}
+    to_sign = []
+    for request in requests:
+        index = newest(request, [certificate for _, certificate in issued], policy)
+        reason = reason_to_sign(request, None if index is None else issued[index][1], policy, now)
+        if reason or index is None:
+            to_sign.append(request)
+            lines[request.node][request.kind] = PLACEHOLDER
+            actions.append(f"{request.node}: {request.kind} key {reason}")
+        else:
+            lines[request.node][request.kind] = issued[index][0]
+    gone = {
+        certificate.key: name for _, certificate in issued for name in to_revoke
+        if certificate.identity in (f"{policy.cluster}:{name}:host", f"{policy.cluster}:{name}:user")
+        and certificate.key not in revoked
+    }
+    actions += [f"{name}: {key} revoked" for key, name in gone.items()]
+
+    if not module.check_mode:
+        serial = 1 + max((certificate.serial for _, certificate in issued), default=0)
+        signed = authority.sign(to_sign, serial, policy, now)
+        for request, line in zip(to_sign, signed):
+            lines[request.node][request.kind] = line
+        authority.keep([line for line, certificate in issued if certificate.valid_to > now] + signed)
+        if authority.revoke({**revoked, **gone}) and not gone:
+            actions.append("key revocation list made")
+    return {
+        "changed": bool(actions),
+        "certificates": lines,
+        "host_ca": authority.public_key("host") or PLACEHOLDER,
+        "user_ca": authority.public_key("user") or PLACEHOLDER,
+        "revocation_list": str(authority.revocation_list() or ""),
+        "actions": actions,
+        "diff": {"before": "", "after": "".join(f"{action}\n" for action in actions)},
+    }
+
+
+def main() -> None:
+    """Read the input, lock the folder, work."""
+    module = AnsibleModule(
+        argument_spec={
+            "ca_dir": {"type": "path", "required": True},
+            "cluster": {"type": "str", "required": True},
+            "user": {"type": "str", "required": True},
+            "nodes": {"type": "list", "elements": "dict", "required": True},
+            "networks": {"type": "list", "elements": "str", "default": []},
+            "validity": {"type": "str", "default": "52w"},
+            "renew_before": {"type": "str", "default": "8w"},
+            "revoked": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    try:
+        validity, renew_before = parse_duration(given["validity"]), parse_duration(given["renew_before"])
+        for network in given["networks"]:
+            ipaddress.ip_network(network, strict=False)
+        fault = policy_fault(validity, renew_before)
+    except ValueError as error:
+        fault = str(error)
+    if fault:
+        module.fail_json(msg=f"ssh_mesh cannot use its input: {fault}.")
+
+    nodes = [MeshNode.from_dict(record) for record in given["nodes"]]
+    requests = [
+        request for node in nodes for request in (
+            Request(node.name, "host", node.host_key, host_principals(node, given["networks"])),
+            Request(node.name, "user", node.user_key, (given["user"],)),
+        )
+    ]
+    authority = Authority(Path(given["ca_dir"]), given["cluster"])
+    try:
+        with contextlib.nullcontext() if module.check_mode else authority.locked():
+            policy = Policy(given["cluster"], validity, renew_before, authority.fingerprints())
+            module.exit_json(**work(module, authority, nodes, requests, policy))
+    except (AuthorityError, OSError, ValueError) as error:
+        module.fail_json(msg=f"The certificate authority in {authority.folder} on the controller: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible module ssh_reach: which peers this node's training user can log in to, and why not. Read-only."""
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ssh_reach
+short_description: Test password-less ssh from a node to its peers
+description:
+  - Logs in to the peers as the training user, by name and by address, many at a time, with strict host-key checking and
+    without any question, and returns this node's row of the matrix with ssh's own reason for each failure.
+  - Does not fail for a peer that is not reached, so that the rows of all nodes can be judged together.
+  - Runs as root, and steps down to the training user for the tests, or as that user.
+options:
+  host:
+    description: Inventory name of this node.
+    type: str
+    required: true
+  nodes:
+    description: Names of all nodes in inventory order, this one among them.
+    type: list
+    elements: str
+    required: true
+  user:
+    description: The training user, on this node and on the peers.
+    type: str
+    required: true
+  most:
+    description:
+      - V(all), or how many peers to test. The peers are then the next ones around the ring of nodes, so that every node
+        is also tested by that many others.
+    type: str
+    default: all
+  connect_timeout:
+    description: Seconds that ssh waits for a connection.
+    type: int
+    default: 10
+  parallel:
+    description: How many logins at a time. More than ten can run into sshd's MaxStartups.
+    type: int
+    default: 8
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author: trainyard
+"""
+
+EXAMPLES = r"""
+- name: Test ssh to every other node
+  ssh_reach:
+    host: "{{ inventory_hostname }}"
+    nodes: "{{ ansible_play_hosts }}"
+    user: train
+  register: row
+"""
+
+RETURN = r"""
+row:
+  description: By peer, V(true) when it was reached by name and by address.
+  returned: success
+  type: dict
+  sample: {n2: true, n3: false}
+logins:
+  description: Number of logins tried.
+  returned: success
+  type: int
+failures:
+  description: One line for each peer and reason.
+  returned: success
+  type: list
+  elements: str
+  sample: ["n1 -> n3 (n3, 10.77.0.13): train@n3: Permission denied (publickey)."]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.ssh import pair_lines, parse_peers, peers
+from ansible.module_utils.trainyard_node.ssh_reach import as_user, reach
+
+
+def main() -> None:
+    """Try, and return the row."""
+    module = AnsibleModule(
+        argument_spec={
+            "host": {"type": "str", "required": True},
+            "nodes": {"type": "list", "elements": "str", "required": True},
+            "user": {"type": "str", "required": True},
+            "most": {"type": "str", "default": "all"},
+            "connect_timeout": {"type": "int", "default": 10},
+            "parallel": {"type": "int", "default": 8},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    try:
+        as_user(given["user"])
+        chosen = peers(given["nodes"], given["host"], parse_peers(given["most"]))
+        attempts = reach(given["user"], chosen, max(1, given["connect_timeout"]), max(1, given["parallel"]))
+    except KeyError:
+        module.fail_json(msg=f"{given['host']}: there is no user {given['user']}; run the role node_baseline first.")
+    except (OSError, ValueError) as error:
+        module.fail_json(msg=f"{given['host']}: ssh could not be tested: {error}")
+    failed = [attempt for attempt in attempts if attempt.reason]
+    module.exit_json(
+        changed=False,
+        row={peer: not any(attempt.peer == peer for attempt in failed) for peer in chosen},
+        logins=len(attempts),
+        failures=pair_lines(given["host"], failed),
+    )
+
+
+if __name__ == "__main__":
+    main()

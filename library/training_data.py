@@ -1,0 +1,168 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible module training_data: place a data set in a folder, and notice when it is no longer what was placed."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: training_data
+short_description: Place a data set for the example training
+description:
+  - Unpacks CIFAR-10's archive, takes scikit-learn's handwritten digits out of its wheel, or makes up records in
+    CIFAR-10's binary format.
+  - The folder appears under its name only when it is complete, with a manifest of sizes and sha256 sums. A later run
+    compares the files with it and places the data set again when it was damaged.
+  - A folder that this module did not make is never touched.
+options:
+  path:
+    description: Folder of the data set.
+    type: path
+    required: true
+  kind:
+    description: Which data set.
+    type: str
+    choices: [digits, cifar10, generated]
+    required: true
+  source:
+    description: >-
+      File on the node from which V(cifar10) (the archive) or V(digits) (scikit-learn's wheel, or the file
+      C(digits.csv.gz)) is placed. Without it the module only says whether it is needed.
+    type: path
+  format:
+    description: Format of CIFAR-10's archive.
+    type: str
+    choices: [binary, python]
+    default: binary
+  sha256:
+    description: sha256 of CIFAR-10's archive.
+    type: str
+    default: ""
+  seed:
+    description: Records of V(generated) are the same for the same seed.
+    type: int
+    default: 1
+  train_records:
+    description: Training records of V(generated).
+    type: int
+    default: 5000
+  test_records:
+    description: Test records of V(generated).
+    type: int
+    default: 1000
+  owner:
+    description: User to whom the folder belongs, when the module runs as root.
+    type: str
+    default: ""
+  min_free_mb:
+    description: Free disk space in MB (10^6 bytes) without which nothing is placed.
+    type: int
+    default: 0
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+author: trainyard
+"""
+
+EXAMPLES = r"""
+- name: A set that is made up
+  training_data:
+    path: /var/lib/trainyard/data/generated
+    kind: generated
+    train_records: 2000
+    test_records: 500
+
+- name: CIFAR-10 from an archive on the node
+  training_data:
+    path: /var/lib/trainyard/data/cifar10
+    kind: cifar10
+    source: /srv/cifar-10-binary.tar.gz
+    sha256: c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd
+"""
+
+RETURN = r"""
+reasons:
+  description: Why the data set was or would be placed, in words; empty when it is as it should be.
+  returned: success
+  type: list
+  elements: str
+  sample: [data_batch_3.bin was altered]
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Callable
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard import datasets
+from ansible.module_utils.trainyard_node import dataset_files
+
+ARGUMENTS: dict[str, Any] = {
+    "path": {"type": "path", "required": True},
+    "kind": {"type": "str", "choices": list(datasets.KINDS), "required": True},
+    "source": {"type": "path"},
+    "format": {"type": "str", "choices": list(datasets.FORMATS), "default": "binary"},
+    "sha256": {"type": "str", "default": ""},
+    "seed": {"type": "int", "default": 1},
+    "train_records": {"type": "int", "default": 5000},
+    "test_records": {"type": "int", "default": 1000},
+    "owner": {"type": "str", "default": ""},
+    "min_free_mb": {"type": "int", "default": 0},
+}
+
+
+def identity(params: dict[str, Any]) -> dict[str, Any]:
+    """Return what the manifest says of the data set's source."""
+    if params["kind"] == "cifar10":
+        return {"format": params["format"], "sha256": params["sha256"].lower()}
+    if params["kind"] == "digits":
+        return {"sha256": datasets.DIGITS_SHA256}
+    return {name: params[name] for name in ("seed", "train_records", "test_records")}
+
+
+def filler(params: dict[str, Any]) -> Callable[[Path], None]:
+    """Return what writes the files of the data set, after a check of its source."""
+    if params["kind"] == "generated":
+        return dataset_files.generate(params["seed"], params["train_records"], params["test_records"])
+    if params["source"] is None:
+        raise dataset_files.DatasetFailure(f"data set {params['kind']} is placed from a file: name it as source")
+    source = Path(params["source"])
+    if not source.is_file():
+        raise dataset_files.DatasetFailure(f"there is no file {source} to place data set {params['kind']} from")
+    if params["kind"] == "digits":
+        return dataset_files.take_digits(source)
+    dataset_files.check_sha256(source, params["sha256"])
+    return dataset_files.unpack_cifar10(source, params["format"])
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec=ARGUMENTS, required_if=[("kind", "cifar10", ["sha256"])], supports_check_mode=True
+    )
+    params = module.params
+    folder = Path(params["path"])
+    owner = params["owner"] if os.geteuid() == 0 else ""
+    try:
+        source = identity(params)
+        reasons = dataset_files.examine(folder, params["kind"], source, owner)
+        if reasons:
+            free = dataset_files.free_space(folder)
+            if free < params["min_free_mb"] * 10**6:
+                raise dataset_files.DatasetFailure(
+                    f"{free // 10**6} MB are free for {folder}, {params['min_free_mb']} MB are needed; make room, or "
+                    "choose another folder"
+                )
+            if owner:
+                dataset_files.account(owner)
+        if reasons and not module.check_mode:
+            os.umask(0o022)
+            dataset_files.place(folder, params["kind"], source, owner, filler(params))
+    except dataset_files.DatasetFailure as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=bool(reasons), reasons=reasons)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Standard output of trainyard's playbooks.
+
+Ansible's own output for building a cluster, with two changes: what went well without a change is not listed host by
+host, and the messages of what failed come again at the very end. Plays with the variable `trainyard_quiet` (those that
+run and watch jobs) print only what is meant for reading: the text of `debug` and `fail`, and progress.
+"""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: trainyard
+type: stdout
+short_description: Plays without noise, failures explained last
+description:
+  - Like the default callback, without the hosts and tasks that went well without a change (a task that takes long is
+    announced), and with the messages of all failures at the end.
+  - Plays with the variable C(trainyard_quiet) print only texts that are meant for reading.
+extends_documentation_fragment:
+  - default_callback
+  - result_format_callback
+"""
+
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+from ansible import constants as C
+from ansible.plugins.callback.default import CallbackModule as Default
+
+# A task that takes longer than this is announced while it runs; others only when they changed something or failed.
+ANNOUNCE_AFTER_S = 2.0
+
+
+class CallbackModule(Default):  # type: ignore[misc]
+    """See the module's docstring."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "trainyard"
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        super().__init__()
+        self._quiet = False
+        self._only_quiet = True
+        self._failures: list[tuple[str, str, str]] = []
+        self._inventory: Any = None
+        self._job_id = ""
+        self._pid = os.getpid()
+        self._announcement: threading.Timer | None = None
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """Print the play's banner, unless it is quiet."""
+        self._quiet = bool(play.get_vars().get("trainyard_quiet"))
+        self._inventory = play.get_variable_manager()._inventory
+        if not self._quiet:
+            self._only_quiet = False
+            super().v2_playbook_on_play_start(play)
+        else:
+            self._play = play
+
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        """Say what is being done, unless that is of no interest."""
+        if task.action.rpartition(".")[2] == "job_watch":
+            self._hint_on_interrupt()
+        self._hush()
+        if not self._quiet:
+            super().v2_playbook_on_task_start(task, is_conditional)
+            self._announcement = threading.Timer(ANNOUNCE_AFTER_S, self._announce, [task])
+            self._announcement.daemon = True
+            self._announcement.start()
+
+    def _announce(self, task: Any) -> None:
+        if self._last_task_banner != task._uuid:
+            self._print_task_banner(task)
+
+    def _hush(self) -> None:
+        if self._announcement is not None:
+            self._announcement.cancel()
+
+    def v2_playbook_on_no_hosts_matched(self) -> None:
+        """Say so only where it is news: a quiet play without hosts is a step that is not needed."""
+        if not self._quiet:
+            super().v2_playbook_on_no_hosts_matched()
+
+    def v2_playbook_on_include(self, included_file: Any) -> None:
+        """Includes are no news."""
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """Print the text of a debug task, which is meant for reading; the rest as usual, and not in quiet plays."""
+        action = result.task.action.rpartition(".")[2]
+        if action in ("include_role", "include_tasks"):
+            return
+        if action == "debug" and "msg" in result.result:
+            who = "" if self._quiet or result.task.run_once else f"{result.host.get_name()}: "
+            self._display.display(f"{who}{result.result['msg']}")
+        elif not self._quiet:
+            if not result.result.get("changed"):
+                # The default callback drops the warnings of hosts that it does not list.
+                self._handle_warnings_and_exception(result)
+            super().v2_runner_on_ok(result)
+        elif "__job_run" in (result.result.get("ansible_facts") or {}):
+            self._job_id = result.result["ansible_facts"]["__job_run"]["job_id"]
+
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        """Skipped is no news."""
+
+    def v2_runner_item_on_skipped(self, result: Any) -> None:
+        """Skipped is no news."""
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        """Keep the message for the end; where the play is not quiet, print it now, too."""
+        if not ignore_errors:
+            message = str(result.result.get("msg") or result.result.get("stderr") or result.result)
+            self._failures.append((result.host.get_name(), result.task.get_name(), message))
+        if not self._quiet:
+            super().v2_runner_on_failed(result, ignore_errors)
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        """Keep the message for the end. Tasks that ignore it say it in their own words."""
+        if result.task.ignore_unreachable:
+            return
+        self._failures.append(
+            (result.host.get_name(), result.task.get_name(), str(result.result.get("msg", "unreachable")))
+        )
+        if not self._quiet:
+            super().v2_runner_on_unreachable(result)
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """Print the recap (not for quiet plays), then what failed, so that it is the last thing on the screen."""
+        self._hush()
+        if not self._only_quiet:
+            super().v2_playbook_on_stats(stats)
+        said: dict[tuple[str, str], list[str]] = {}
+        for host, task, message in self._failures:
+            said.setdefault((task, message), []).append(host)
+        # Results arrive in any order; hosts are named in the inventory's, as everywhere else.
+        known = [host.get_name() for host in self._inventory.get_hosts()] if said else []
+        for (task, message), failed in said.items():
+            hosts = sorted(failed, key=lambda name: known.index(name) if name in known else -1)
+            if not self._only_quiet:
+                self._display.display(f"\nFAILED on {', '.join(hosts)}: {task}", color=C.COLOR_ERROR)
+            elif hosts != ["localhost"]:
+                self._display.display(f"\nFailed on {', '.join(hosts)}: {task}", color=C.COLOR_ERROR)
+            self._display.display(message, color=C.COLOR_ERROR)
+
+    def _hint_on_interrupt(self) -> None:
+        """Let Ctrl-C say that the job goes on, and how to come back to it."""
+        usual = signal.getsignal(signal.SIGINT)
+        job_id = self._job_id
+        inventory = " ".join(f"-i {word}" for word in _inventories())
+
+        def interrupted(number: int, frame: Any) -> None:
+            if os.getpid() == self._pid:
+                print(f"\nNo longer watching. Job {job_id} goes on.", flush=True)
+                for what, book in (("watch", "watch"), ("status", "status"), ("collect", "logs"), ("stop", "stop")):
+                    print(
+                        f"  {what:8} ansible-playbook playbooks/{book}.yml {inventory} -e job_id={job_id}", flush=True
+                    )
+            if callable(usual):
+                usual(number, frame)
+            sys.exit(130)
+
+        signal.signal(signal.SIGINT, interrupted)
+
+
+def _inventories() -> list[str]:
+    from ansible import context
+
+    return list(context.CLIARGS.get("inventory") or ())
