@@ -1,0 +1,143 @@
+"""What stops a job before anything is started: every message, all findings at once, and no node touched."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from lab_jobs import WORKER, wait_until
+
+NOT_PLANNED = "the job cannot be planned, and nothing was started."
+NOT_RUN = "the job cannot run, and nothing was started."
+
+
+@pytest.fixture(scope="module", autouse=True)
+def untouched(nodes):
+    """None of these launches makes a job's folder on a node."""
+    listing = "ls /var/lib/trainyard/jobs | grep -E '^(worker|planned)-' || true"
+    before = {name: node.host.check_output(listing) for name, node in nodes.items()}
+    yield
+    assert {name: node.host.check_output(listing) for name, node in nodes.items()} == before
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory, node_vars):
+    """An inventory that has n1 a second time under another name, as after a copied line."""
+    inventory = tmp_path_factory.mktemp("twin") / "twin.yml"
+    inventory.write_text(f"compute: {{hosts: {{twin: {{ansible_host: {node_vars['n1']['ansible_host']}}}}}}}\n")
+    return ["-i", str(inventory)]
+
+
+@pytest.mark.parametrize(("given", "headline", "said"), [
+    (
+        {"job_network": "192.0.2.0/24"}, NOT_PLANNED,
+        r"1\. network on n1, n2 found .*expected .*192\.0\.2\.0/24.* do .*job_network",
+    ),
+    (
+        {"job_data": ["/var/lib/trainyard/data/imagenet"]}, NOT_RUN,
+        r"1\. data on n1, n2 found no /var/lib/trainyard/data/imagenet expected the job's data on every node "
+        r"\(job_data\) do run site\.yml with that data set in `dataset_sets`, or correct job_data",
+    ),
+    (
+        {"job_command": ["python3", "wroker.py"]}, NOT_RUN,
+        r"1\. job_command found no wroker\.py in \S+molecule/jobs/worker expected one of worker\.py do correct "
+        r"job_command or job_source",
+    ),
+    (
+        {"job_command": ["pyhton3", "worker.py"]}, NOT_RUN,
+        r"1\. program on n1, n2 found no pyhton3 in \S+ or the system's folders expected the program of job_command",
+    ),
+    (
+        {"job_proceses_per_node": 2}, NOT_RUN,
+        r"1\. job file found unknown variable job_proceses_per_node expected the variables of docs/job-file\.md do did "
+        r"you mean job_processes_per_node\?",
+    ),
+    (
+        {"job_processes_per_node": "auto", "job_devices": [0, 1]}, NOT_RUN,
+        r"1\. devices on n1, n2 found no device on the node expected devices 0, 1 do correct job_devices, or set it to "
+        r"auto",
+    ),
+    (
+        {"job_hosts": "gpus"}, NOT_PLANNED,
+        r"1\. job_hosts found no host in 'gpus' expected a group of the inventory with at least one host",
+    ),
+], ids=lambda value: next(iter(value)) + "=" + str(next(iter(value.values()))) if isinstance(value, dict) else "")
+def test_one_fault_is_said_and_nothing_starts(play, given, headline, said):
+    run = play.launch(WORKER, **{"job_nodes": 2, **given})
+    assert run.rc == 2, run.output
+    assert f"1 finding: {headline}" in run.text
+    assert re.search(said, run.text), run.output
+
+
+def test_a_plan_that_was_never_started_is_no_run(play):
+    """Neither one of --check nor one with findings: `stop -e job_name=...` must not take it for the newest run."""
+    assert play.launch(WORKER, "--check", job_nodes=2, job_name="planned").rc == 0
+    assert play.launch(WORKER, job_nodes=2, job_name="planned", job_data=["/nowhere"]).rc == 2
+    assert len(list(play.runs.glob("planned-*/plan.json"))) == 2
+    status = play("playbooks/status.yml", job_name="planned")
+    assert status.rc == 2, status.output
+    assert f"No run of job planned was started from {play.runs}." in status.text
+
+
+def test_all_faults_are_said_at_once(play):
+    run = play.launch(
+        WORKER,
+        job_nodes=9,
+        job_command=["pyhton3", "wroker.py"],
+        job_data=["/nowhere"],
+        job_typo=1,
+        job_devices=[3],
+        job_env={"https_proxy": "http://192.0.2.1:3128"},
+    )
+    assert run.rc == 2, run.output
+    assert f"7 findings: {NOT_RUN}" in run.text
+    for said in (
+        "job file found unknown variable job_typo",
+        "job_nodes found 9 nodes asked for, 4 in group compute expected at most as many nodes as the group has",
+        "job_command found no wroker.py",
+        "devices on n1, n2, n3, n4 found no device on the node expected devices 3",
+        "proxy on n1, n2, n3, n4 found https_proxy in the job's environment expected no proxy between the nodes",
+        "program on n1, n2, n3, n4 found no pyhton3",
+        "data on n1, n2, n3, n4 found no /nowhere",
+    ):
+        assert said in run.text, run.output
+
+
+def test_a_busy_port_is_named_with_its_owner(play, nodes):
+    head = nodes["n1"].host
+    head.check_output("systemd-run --quiet --collect --unit=squatter python3 -m http.server 23456")
+    try:
+        wait_until(lambda: head.run("ss -Hltn sport = :23456").stdout, "the port is taken")
+        run = play.launch(WORKER, job_nodes=2, job_port=23456)
+        assert run.rc == 2, run.output
+    finally:
+        head.check_output("systemctl stop squatter")
+    assert f"1 finding: {NOT_RUN}" in run.text
+    said = (
+        r"1\. rendezvous port on n1 found 23456 is in use by \S*python3 \(pid \d+\) expected a free TCP port on the "
+        r"head node do set job_port: auto, or another port, or end that process"
+    )
+    assert re.search(said, run.text), run.output
+
+
+def test_one_machine_under_two_names(play, twin):
+    run = play.launch(WORKER, *twin)
+    assert run.rc == 2, run.output
+    said = (
+        "names on n1, twin found n1: host name 'n1', which twin has too twin: host name 'n1', which n1 has too "
+        "expected a host name of its own on every node do set it with hostnamectl set-hostname"
+    )
+    assert said in run.text, run.output
+
+
+def test_a_node_that_does_not_answer(play, nodes):
+    nodes["n2"].host.check_output("systemctl stop ssh")
+    try:
+        # A connection that is open already would outlive sshd.
+        run = play.launch(WORKER, job_nodes=2, ansible_ssh_extra_args="-o ControlPath=none")
+        assert run.rc == 2, run.output
+    finally:
+        nodes["n2"].host.check_output("systemctl start ssh")
+    assert f"1 finding: {NOT_PLANNED}" in run.text
+    assert re.search(r"1\. reach on n2 found .*Connection refused expected a node that answers over ssh do repair it",
+                     run.text), run.output

@@ -1,0 +1,101 @@
+"""A rank that fails, in the ways that ranks do: named with host and cause, and the job ends everywhere."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from lab_jobs import AGENTS, WORKER, Run
+
+# What the project promises: this long after the first rank failed, nothing of the job runs anywhere.
+ENDED_WITHIN_S = 10
+
+
+def last_end(run: Run) -> float:
+    """When the last process of a job ended, as the nodes recorded it."""
+    return max(process["time"] for node in run.summary["nodes"] for process in node["processes"])
+
+
+def kill_rank(run: Run, nodes, name: str, rank: int) -> float:
+    """Kill a rank with SIGKILL as soon as all train; returns when."""
+    run.trains()
+    now = time.time()
+    nodes[name].kill_rank(run.job_id, rank)
+    return now
+
+
+@pytest.fixture(scope="module")
+def killed(play, nodes):
+    """A rank killed under each launcher."""
+    direct, agents = play.launch(WORKER), play.launch(AGENTS, job_nodes=3)
+    times = {"direct": kill_rank(direct, nodes, "n3", 2), "torchrun": kill_rank(agents, nodes, "n2", 1)}
+    return {"direct": (direct.wait(), times["direct"]), "torchrun": (agents.wait(), times["torchrun"])}
+
+
+@pytest.mark.parametrize(("launcher", "rank", "where"), [("direct", 2, "n3"), ("torchrun", 1, "n2")])
+def test_a_killed_rank_is_named_and_ends_the_job_everywhere(killed, left, launcher, rank, where):
+    run, at = killed[launcher]
+    assert run.rc == 2, run.output
+    assert re.search(rf"^Job {run.job_id} failed after 0:\d\d:\d\d\.$", run.output, re.MULTILINE)
+    assert f"  rank {rank} on {where} failed first: killed by SIGKILL" in run.lines
+    failure = run.summary["failure"]
+    assert (failure["kind"], failure["host"], failure["rank"], failure["signal"]) == ("exit", where, rank, 9)
+    assert run.summary["state"] == "failed"
+    assert last_end(run) - at < ENDED_WITHIN_S
+    assert left(run.job_id) == {}
+
+
+def test_a_failure_ends_with_its_explanation(killed):
+    run, _ = killed["direct"]
+    told = run.lines[run.lines.index(next(line for line in run.lines if " failed after " in line)) :]
+    assert told[1] == "  rank 2 on n3 failed first: killed by SIGKILL"
+    assert re.match(r"  last progress: step \d+/10000   loss ", told[2])
+    assert told[3] == f"  last lines of /var/lib/trainyard/jobs/{run.job_id}/logs/rank_2.log on n3:"
+    tail = [line for line in told if line.startswith("    | ")]
+    assert 0 < len(tail) <= 15
+    assert tail[-1].removeprefix("    | ") == run.log(2).splitlines()[-1]
+    assert "  nothing of the job is left on n1, n2, n3, n4" in told
+    assert told[-1] == f"  loss curve  {run.folder}/loss.png"
+    assert "FAILED" not in run.output
+    assert "fatal:" not in run.output
+
+
+@pytest.fixture(scope="module")
+def raised(play):
+    return play.launch(WORKER, job_nodes=3, job_command=["python3", "worker.py", "--raise-on", "1"]).wait()
+
+
+def test_a_rank_that_raises_is_shown_with_its_traceback(raised, left):
+    run = raised
+    assert run.rc == 2, run.output
+    assert "  rank 1 on n2 failed first: exit code 7" in run.lines
+    shown = [line.removeprefix("    | ") for line in run.lines if line.startswith("    | ")]
+    assert "Traceback (most recent call last):" in shown
+    assert shown[-1] == "ValueError: no picture for step 5"
+    assert run.summary["failure"]["exit_code"] == 7
+    assert left(run.job_id) == {}
+
+
+def test_torchrun_starts_a_failed_rank_again(play, left):
+    command = ["python3", "worker.py", "--steps", "10", "--raise-on", "1", "--once"]
+    run = play.launch(AGENTS, job_nodes=2, job_max_restarts=1, job_command=command)
+    assert run.rc == 0, run.output
+    assert run.summary["state"] == "succeeded"
+    for rank in range(2):
+        first, again, second = run.log(rank).partition("--- started again ---")
+        assert again
+        assert "step 10/10" not in first
+        assert "step 10/10" in second
+    assert "ValueError: no picture for step 5" in run.log(1)
+    assert left(run.job_id) == {}
+
+
+def test_a_job_ends_when_its_time_is_up(play, left):
+    run = play.launch(WORKER, job_nodes=2, job_timeout=3)
+    assert run.rc == 2, run.output
+    assert re.search(
+        rf"^Job {run.job_id} was ended after 0:00:\d\d: its time \(job_timeout\) was up\.$", run.output, re.MULTILINE
+    )
+    assert run.summary["state"] == "timed_out"
+    assert left(run.job_id) == {}

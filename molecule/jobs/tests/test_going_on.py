@@ -1,0 +1,134 @@
+"""Jobs that go on without their controller: started and left, interrupted, killed; and what brings one back to them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+
+import pytest
+from lab_jobs import WORKER, wait_until
+
+SECRET = "correct-horse-8f1c"  # noqa: S105 - made up for this test
+
+
+@pytest.fixture(scope="module")
+def detached(play):
+    """A job that was started and left; the tests of this file follow it to its end."""
+    return play.launch(WORKER, job_wait=False, job_name="detached").wait()
+
+
+@pytest.fixture(scope="module")
+def neighbour(play, left):
+    """Another job on the same nodes, which nothing of all this may touch."""
+    run = play.launch(WORKER, job_wait=False, job_name="neighbour").wait()
+    yield run
+    assert play("playbooks/stop.yml", job_id=run.job_id).rc == 0
+    assert left(run.job_id) == {}
+
+
+def test_a_detached_launch_says_how_to_come_back(detached, inventory_path, left):
+    assert detached.rc == 0, detached.output
+    assert "Started; not waiting for its end (job_wait: false)." in detached.lines
+    for what in ("watch", "status", "stop"):
+        assert re.search(rf"^  {what} +ansible-playbook playbooks/{what}\.yml -i \S+ -e job_id={detached.job_id}$",
+                         detached.output, re.MULTILINE)
+    assert set(left(detached.job_id)) == {"n1", "n2", "n3", "n4"}
+
+
+def test_status_of_the_newest_run_of_a_name(detached, neighbour, play):
+    def status():
+        run = play("playbooks/status.yml", job_name="detached")
+        assert run.rc == 0, run.output
+        return re.search(r"4/4 ranks running   step \d+/10000   loss ", run.output) and run
+
+    run = wait_until(status, "the status shows progress")
+    assert run.lines[0] == f"Job {detached.job_id} is running."
+    assert len(run.lines) < 15
+    assert neighbour.job_id not in run.output
+    assert {node["state"] for node in detached.file("summary.json")["nodes"]} == {"running"}
+
+
+def test_logs_come_while_the_job_runs(detached, play):
+    run = play("playbooks/logs.yml", job_id=detached.job_id)
+    assert run.rc == 0, run.output
+    assert {f"rank_{rank}.log" for rank in range(4)} <= {path.name for path in (detached.folder / "logs").iterdir()}
+    assert "step 1/10000" in detached.log(3)
+
+
+def test_ctrl_c_stops_watching_and_not_the_job(detached, play, left):
+    watch = play("playbooks/watch.yml", job_id=detached.job_id)
+    watch.trains()
+    os.killpg(watch.process.pid, signal.SIGINT)
+    assert watch.rc != 0
+    told = watch.lines[watch.lines.index(f"No longer watching. Job {detached.job_id} goes on."):]
+    for what, book in (("watch", "watch"), ("status", "status"), ("collect", "logs"), ("stop", "stop")):
+        command = f"ansible-playbook playbooks/{book}.yml -i {play.inventory} -e job_id={detached.job_id}"
+        assert f"  {what:8} {command}" in told
+    assert "Traceback" not in watch.output
+    assert set(left(detached.job_id)) == {"n1", "n2", "n3", "n4"}
+
+
+@pytest.fixture(scope="module")
+def stopped(detached, neighbour, play, left):
+    """The job ended with stop.yml, after the one that watched it died without a word."""
+    watch = play("playbooks/watch.yml", job_id=detached.job_id).trains()
+    os.killpg(watch.process.pid, signal.SIGKILL)
+    watch.wait()
+    before = left(neighbour.job_id)
+    assert {name: len(pids) for name, pids in before.items()} == dict.fromkeys(("n1", "n2", "n3", "n4"), 3)
+    return play("playbooks/stop.yml", job_id=detached.job_id).wait(), before
+
+
+def test_stop_ends_exactly_this_job_after_its_controller_died(stopped, detached, neighbour, left):
+    stop, before = stopped
+    assert stop.rc == 0, stop.output
+    assert re.search(rf"^Job {detached.job_id} was stopped after 0:\d\d:\d\d\.$", stop.output, re.MULTILINE)
+    assert "  nothing of the job is left on n1, n2, n3, n4" in stop.lines
+    assert left(detached.job_id) == {}
+    assert detached.file("summary.json")["state"] == "stopped"
+    assert left(neighbour.job_id) == before
+
+
+def test_what_is_stopped_stays_stopped(stopped, detached, play):
+    again, watch = (play(f"playbooks/{book}.yml", job_id=detached.job_id) for book in ("stop", "watch"))
+    assert again.rc == 0, again.output
+    # Who waits for a job to succeed must hear that it did not.
+    assert watch.rc == 2, watch.output
+    for run in (again, watch):
+        assert f"Job {detached.job_id} was stopped after" in run.text
+
+
+def test_a_run_that_is_not_there_is_said(play, detached):
+    run = play("playbooks/stop.yml", job_id="nothing-20260101-000000")
+    assert run.rc == 2, run.output
+    assert f"No run nothing-20260101-000000 was started from {play.runs}. The newest runs there: " in run.text
+    assert detached.job_id in run.text
+
+
+def test_a_secret_reaches_the_ranks_and_nothing_else(neighbour, play, nodes, monkeypatch, tmp_path):
+    log = tmp_path / "ansible.log"
+    monkeypatch.setenv("ANSIBLE_LOG_PATH", str(log))
+    monkeypatch.setenv("SECRET", SECRET)
+    secret = {"WORKER_SECRET": "{{ lookup('env', 'SECRET') }}"}
+    run = play.launch(
+        WORKER, "-vvvv", job_nodes=2, job_name="secret", job_secret_env=secret,
+        job_command=["python3", "worker.py", "--steps", "30"],
+    )
+    run.trains()
+    for name in ("n1", "n2"):
+        host = nodes[name].host
+        assert host.run(f"cat /proc/[0-9]*/cmdline | grep -a '[{SECRET[0]}]{SECRET[1:]}'").rc == 1
+        spec = host.file(f"/var/lib/trainyard/jobs/{run.job_id}/job.json")
+        assert (spec.user, spec.mode) == ("train", 0o600)
+    assert run.rc == 0, run.output
+    assert f"secret sha256 {hashlib.sha256(SECRET.encode()).hexdigest()}" in run.log(1)
+    assert run.file("plan.json")["secret_env"] == ["WORKER_SECRET"]
+    assert SECRET not in run.output
+    assert log.stat().st_size > 1000
+    assert SECRET not in log.read_text()
+    written = [path for path in run.folder.rglob("*") if path.is_file()]
+    assert not [path for path in written if SECRET.encode() in path.read_bytes()]
+    for name in ("n1", "n2"):
+        assert SECRET not in nodes[name].host.check_output("journalctl --no-pager --since=-5min")

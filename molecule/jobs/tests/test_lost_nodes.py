@@ -1,0 +1,131 @@
+"""A node that is lost, freezes or is cut off: the job ends on the others, says which, and nothing comes back."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from lab_jobs import WORKER, Run, wait_until
+
+# What the project promises: this long after a node fell silent, nothing of the job runs on the others.
+ENDED_WITHIN_S = 30
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    """Groups of three nodes, so that one loss of nodes shows several jobs how it looks."""
+    inventory = tmp_path_factory.mktemp("groups") / "groups.yml"
+    inventory.write_text(
+        "node_killed: {hosts: {n1: , n2: , n4: }}\n"
+        "node_frozen: {hosts: {n1: , n2: , n3: }}\n"
+        "head_frozen: {hosts: {n3: , n1: , n2: }}\n"
+    )
+    return ["-i", str(inventory)]
+
+
+@pytest.fixture(scope="module")
+def silenced(play, nodes, node_vars, groups):
+    """Kill n4 and freeze n3 under three jobs at once; meanwhile another launch wants all nodes. Bring them back."""
+    runs = {group: play.launch(WORKER, *groups, job_hosts=group, job_name=group.replace("_", "-"))
+            for group in ("node_killed", "node_frozen", "head_frozen")}
+    for run in runs.values():
+        run.trains()
+    at = time.time()
+    nodes["n4"].podman("kill")
+    nodes["n3"].podman("pause")
+    try:
+        late = play.launch(WORKER).wait()
+        for run in runs.values():
+            run.wait()
+        alive = {group: {name: nodes[name].processes(run.job_id) for name in ("n1", "n2")}
+                 for group, run in runs.items()}
+    finally:
+        nodes["n3"].podman("unpause")
+        nodes["n4"].boot(node_vars["n4"]["ansible_host"])
+    return runs, late, at, alive
+
+
+def test_all_other_nodes_end_within_the_promised_time(silenced):
+    runs, _, at, alive = silenced
+    for group, run in runs.items():
+        assert run.rc == 2, run.output
+        assert alive[group] == {"n1": [], "n2": []}
+        ended = [process["time"] for node in run.summary["nodes"] if node["host"] in ("n1", "n2")
+                 for process in node["processes"]]
+        assert len(ended) == 2
+        assert max(ended) - at < ENDED_WITHIN_S, group
+
+
+@pytest.mark.parametrize(("group", "where", "rank"), [("node_killed", "n4", 2), ("node_frozen", "n3", 2)])
+def test_a_silent_node_is_named(silenced, group, where, rank):
+    run: Run = silenced[0][group]
+    assert re.search(
+        rf"^  node {where} with rank {rank} went silent: no word for \d\d s, so it is frozen, cut off or down$",
+        run.output, re.MULTILINE)
+    assert f"its own monitor ends rank {rank} as soon as it runs again; check the node" in run.text
+    assert "  nothing of the job is left on n1, n2" in run.lines
+    assert re.search(rf"^  {where} could not be asked: ", run.output, re.MULTILINE)
+    failure = run.summary["failure"]
+    assert (failure["kind"], failure["host"]) == ("silent", where)
+    assert {node["host"]: node["state"] for node in run.summary["nodes"]} == {
+        "n1": "ended", "n2": "ended", where: "unreachable"}
+
+
+def test_a_silent_head_is_named(silenced):
+    run: Run = silenced[0]["head_frozen"]
+    assert re.search(
+        r"^  head node n3 went silent: n[12] had no word from it for \d\d s$", run.output, re.MULTILINE)
+    assert "every other node has ended its ranks; check the head node" in run.text
+    assert "  nothing of the job is left on n1, n2" in run.lines
+    assert (run.summary["failure"]["kind"], run.summary["failure"]["host"]) == ("head_silent", "n3")
+
+
+def test_nothing_is_left_on_nodes_that_come_back(silenced, nodes, left):
+    runs, *_ = silenced
+    for run in runs.values():
+        wait_until(lambda run=run: left(run.job_id) == {}, f"nothing of {run.job_id} is left: {left(run.job_id)}")
+
+
+def test_nodes_that_do_not_answer_are_found_before_anything_starts(silenced, left):
+    run = silenced[1]
+    assert run.rc == 2, run.output
+    assert "1 finding: the job cannot be planned, and nothing was started." in run.text
+    assert "1. reach on n3, n4" in run.text
+    reasons = r"found n3: Connection timed out \S.* n4: ssh: connect to host \S+ port 22: "
+    assert re.search(reasons, run.text), run.output
+    assert "expected a node that answers over ssh do repair it, or take it out of the group (job_hosts" in run.text
+
+
+@pytest.fixture(scope="module")
+def cut(play, nodes, silenced):
+    """Take n2's link down; n2 itself is seen through podman meanwhile."""
+    run = play.launch(WORKER, job_nodes=3).trains()
+    at = time.time()
+    # A link that goes down loses its routes, and only those of its own network come back with it.
+    route = nodes["n2"].host.check_output("ip route show default")
+    nodes["n2"].host.check_output("ip link set eth0 down")
+    try:
+        wait_until(lambda: not nodes["n2"].processes(run.job_id), "n2 ends its own rank")
+        run.wait()
+        exits = nodes["n2"].host.check_output(f"cat /var/lib/trainyard/jobs/{run.job_id}/exits/rank1.json")
+    finally:
+        nodes["n2"].host.check_output(f"ip link set eth0 up && ip route replace {route}")
+    return run, at, float(re.search(r'"time": ([\d.]+)', exits)[1])
+
+
+def test_a_node_that_is_cut_off_ends_its_own_ranks(cut, left):
+    run, at, ended_there = cut
+    assert run.rc == 2, run.output
+    assert re.search(r"^  node n2 with rank 1 went silent: no word for \d\d s", run.output, re.MULTILINE)
+    ended = [process["time"] for node in run.summary["nodes"] if node["host"] != "n2" for process in node["processes"]]
+    assert max(*ended, ended_there) - at < ENDED_WITHIN_S
+    assert left(run.job_id) == {}
+
+
+def test_status_knows_of_a_node_that_is_back(cut, play):
+    run, *_ = cut
+    status = play("playbooks/status.yml", job_id=run.job_id)
+    assert status.rc == 0, status.output
+    assert "  nothing of the job is left on n1, n2, n3" in status.lines
+    assert "could not be asked" not in status.output

@@ -1,0 +1,100 @@
+"""Where systemd cannot supervise: as an ordinary user on two nodes, and on this machine. Same files, same end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab_jobs import PROJECT, WORKER, Play, ProcessTable, Run
+
+ENDED_WITHIN_S = 10
+
+
+@dataclass
+class Place:
+    """Where jobs run without systemd: variables and inventory of a launch there, and a look at each host."""
+
+    play: Play
+    variables: dict[str, Any]
+    inventory: Path | None
+    tables: dict[str, ProcessTable]
+    jobs: str
+    supervision: str
+
+    def __call__(self, playbook: str, *arguments: str | Path, **extra_vars: Any) -> Run:
+        return self.play(playbook, *arguments, inventory=self.inventory, **{**self.variables, **extra_vars})
+
+    def left(self, job_id: str) -> dict[str, list[int]]:
+        return {host: pids for host, table in self.tables.items() if (pids := table.of_job(job_id))}
+
+
+@pytest.fixture(scope="module", params=["two nodes", "this machine"])
+def place(request, play, nodes, tmp_path_factory) -> Iterator[Place]:
+    if request.param == "this machine":
+        state = tmp_path_factory.mktemp("state")
+        yield Place(
+            play, {"trainyard_state": str(state), "job_processes_per_node": 2}, PROJECT / "inventories/localhost",
+            {"localhost": ProcessTable.of_this_machine()}, f"{state}/jobs",
+            # With this machine's own systemd where there is one and we are root: then that is tested on one host.
+            "systemd" if Path("/run/systemd/system").is_dir() and os.geteuid() == 0 else "children",
+        )
+        return
+    state = "/home/ops/trainyard"
+    variables = {"trainyard_become": False, "trainyard_user": "ops", "trainyard_state": state, "job_nodes": 2}
+    yield Place(play, variables, None, {name: nodes[name].table for name in ("n1", "n2")}, f"{state}/jobs", "children")
+    for name in ("n1", "n2"):
+        nodes[name].host.check_output(f"rm -r {state}")
+
+
+def test_a_job_runs_and_leaves_the_same_record(place):
+    run = place("launch.yml", WORKER, job_command=["python3", "worker.py", "--steps", "10"])
+    assert run.rc == 0, run.output
+    summary = run.summary
+    assert summary["state"] == "succeeded"
+    assert [process["exit_code"] for node in summary["nodes"] for process in node["processes"]] == [0, 0]
+    for rank in range(2):
+        assert f"rank {rank} of 2 pid " in run.log(rank)
+        assert "step 10/10" in run.log(rank)
+    assert place.left(run.job_id) == {}
+
+
+def test_a_killed_rank_ends_the_others(place):
+    run = place("launch.yml", WORKER).trains()
+    host, table = list(place.tables.items())[-1]
+    at = time.time()
+    table.kill(table.rank(f"{place.jobs}/{run.job_id}", 1))
+    assert run.rc == 2, run.output
+    assert f"  rank 1 on {host} failed first: killed by SIGKILL" in run.lines
+    ended = [process["time"] for node in run.summary["nodes"] for process in node["processes"]]
+    assert len(ended) == 2
+    assert max(ended) - at < ENDED_WITHIN_S
+    assert place.left(run.job_id) == {}
+
+
+def test_stop_ends_a_detached_job(place):
+    run = place("launch.yml", WORKER, job_wait=False)
+    assert run.rc == 0, run.output
+    assert set(place.left(run.job_id)) == set(place.tables)
+    table = next(iter(place.tables.values()))
+    assert table.read_json(f"{place.jobs}/{run.job_id}/job.json")["supervision"] == place.supervision
+    stop = place("playbooks/stop.yml", job_id=run.job_id)
+    assert stop.rc == 0, stop.output
+    assert f"Job {run.job_id} was stopped after" in stop.text
+    assert place.left(run.job_id) == {}
+
+
+def test_a_killed_monitor_is_no_way_to_stay(place):
+    """Its ranks live on for the moment; the other node ends its own, and stop ends those."""
+    run = place("launch.yml", WORKER, job_wait=False)
+    assert run.rc == 0, run.output
+    table = list(place.tables.values())[-1]
+    folder = f"{place.jobs}/{run.job_id}"
+    table.kill(table.read_json(f"{folder}/monitor.json")["pid"])
+    stop = place("playbooks/stop.yml", job_id=run.job_id)
+    assert stop.rc == 0, stop.output
+    assert place.left(run.job_id) == {}

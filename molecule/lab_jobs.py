@@ -1,0 +1,226 @@
+"""Playbooks run as a user runs them, in the background so that a test can act meanwhile; nodes seen from inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import testinfra
+
+PROJECT = Path(__file__).resolve().parents[1]
+SCENARIO = PROJECT / "molecule/jobs"
+LAB = os.environ.get("LAB") or "trainyard"
+WORKER = SCENARIO / "jobs/worker.yml"
+AGENTS = SCENARIO / "jobs/agents.yml"
+# A hang must become a failure; nothing is judged by it.
+PATIENCE_S = 150
+
+
+def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+    """Poll until `condition` returns something true, and return that."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"not within {patience_s} s: {what}")
+
+
+class Run:
+    """One ansible-playbook in the background, in a session of its own as in a terminal, and the run that it made."""
+
+    def __init__(self, argv: list[str], output: Path, runs: Path) -> None:
+        env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+        env.pop("ANSIBLE_FORCE_COLOR", None)
+        self._output, self._runs = output, runs
+        with output.open("wb") as sink:
+            self.process = subprocess.Popen(
+                argv, cwd=PROJECT, env=env, start_new_session=True, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink
+            )
+
+    @property
+    def output(self) -> str:
+        """What the user has seen so far."""
+        return self._output.read_text()
+
+    @property
+    def lines(self) -> list[str]:
+        return self.output.rstrip().splitlines()
+
+    @property
+    def text(self) -> str:
+        """The output on one line, for comparing whole sentences."""
+        return " ".join(self.output.split())
+
+    def wait(self) -> Run:
+        """Wait for the end; hangs become a failure with the output so far."""
+        try:
+            self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise AssertionError(f"still running after {PATIENCE_S} s:\n{self.output}") from None
+        return self
+
+    @property
+    def rc(self) -> int:
+        self.wait()
+        return self.process.returncode
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Wait until the user has seen something."""
+
+        def seen() -> re.Match[str] | None:
+            found = re.search(pattern, self.output)
+            if found is None and self.process.poll() is not None:
+                raise AssertionError(f"ended with {self.process.returncode} without {pattern!r}:\n{self.output}")
+            return found
+
+        return wait_until(seen, f"{pattern!r} in\n{self._output}")
+
+    def trains(self) -> Run:
+        """Wait until all ranks run and report progress."""
+        self.wait_for(r"(\d+)/\1 ranks running   step")
+        return self
+
+    @property
+    def job_id(self) -> str:
+        return self.wait_for(r"(?:Job|Plan of) ([a-z0-9-]+-\d{8}-\d{6}(?:-\d+)?)\b")[1]
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder on the controller."""
+        return self._runs / self.job_id
+
+    def file(self, name: str) -> Any:
+        return json.loads((self.folder / name).read_text())
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        self.wait()
+        return self.file("summary.json")
+
+    def log(self, rank: int) -> str:
+        name = self.file("plan.json")["rank_log"].replace("{rank}", str(rank))
+        return (self.folder / "logs" / name).read_text()
+
+
+class Play:
+    """Starts playbooks against the lab, with a runs folder of their own."""
+
+    def __init__(self, folder: Path, inventory: Path) -> None:
+        self.folder, self.inventory, self.runs = folder, inventory, folder / "runs"
+        self._started: list[Run] = []
+
+    def __call__(
+        self, playbook: str, *arguments: str | Path, inventory: Path | None = None, **extra_vars: Any
+    ) -> Run:
+        """Start a playbook; a Path among the arguments is a job file, keywords are extra variables."""
+        argv = ["ansible-playbook", playbook, "-i", str(inventory or self.inventory)]
+        for argument in arguments:
+            argv += ["-e", f"@{argument}"] if isinstance(argument, Path) else [argument]
+        argv += ["-e", json.dumps({"trainyard_runs": str(self.runs), **extra_vars})]
+        run = Run(argv, self.folder / f"output{len(self._started)}.txt", self.runs)
+        self._started.append(run)
+        return run
+
+    def launch(self, *arguments: str | Path, **extra_vars: Any) -> Run:
+        return self("launch.yml", *arguments, **extra_vars)
+
+    def end(self) -> None:
+        """Leave no playbook behind where a test failed half-way."""
+        for run in self._started:
+            if run.process.poll() is None:
+                os.killpg(run.process.pid, signal.SIGKILL)
+                run.process.wait()
+
+
+class ProcessTable:
+    """The processes of jobs on one host, whoever supervises them."""
+
+    def __init__(self, host: Any) -> None:
+        self.host = host
+
+    @classmethod
+    def of_this_machine(cls) -> ProcessTable:
+        return cls(testinfra.get_host("local://"))
+
+    def of_job(self, job_id: str) -> list[int]:
+        """Process ids of a job, found by the job id in their environment.
+
+        Asked as each user that may run jobs: root in a container may not read what belongs to others.
+        """
+        look = f"grep -lzsx 'TRAINYARD_JOB_ID={job_id}' /proc/[0-9]*/environ"
+        users = [user for user in ("root", "train", "ops") if self.host.run(f"id {user}").rc == 0]
+        found = "".join(self.host.run(f'runuser -u {user} -- sh -c "{look}"').stdout for user in users)
+        return sorted({int(path.split("/")[2]) for path in found.split()})
+
+    def read_json(self, path: str) -> Any:
+        return json.loads(self.host.check_output(f"cat {path}"))
+
+    def rank(self, job_dir: str, rank: int) -> int:
+        """Process id of a rank, as the worker prints it."""
+        return int(re.search(r"pid (\d+)", self.host.check_output(f"cat {job_dir}/logs/rank_{rank}.log"))[1])
+
+    def kill(self, pid: int) -> None:
+        self.host.check_output(f"kill -9 {pid}")
+
+
+def _answers(address: str) -> bool:
+    try:
+        socket.create_connection((address, 22), 2).close()
+    except OSError:
+        return False
+    return True
+
+
+class Node:
+    """A node seen through podman, so also one that is cut off from the network."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.container = name, f"{LAB}-{name}"
+        self.host = testinfra.get_host(f"podman://{self.container}")
+        self.table = ProcessTable(self.host)
+
+    def podman(self, *command: str) -> None:
+        subprocess.run(["podman", *command, self.container], check=True, capture_output=True, timeout=60)
+
+    def boot(self, address: str) -> None:
+        """Start the node again after a kill, and wait until its sshd answers on the network."""
+        for attempt in (1, 2):
+            # Podman cleans up after a killed container in the background. When that comes late it takes the network of
+            # the container that was started meanwhile, so it is done before the start, and once more where it was late.
+            self.podman("container", "cleanup")
+            self.podman("start")
+            try:
+                wait_until(self.running, f"{self.name} boots")
+                wait_until(lambda: _answers(address), f"{self.name} answers on {address}", patience_s=60)
+                return
+            except AssertionError:
+                if attempt == 2:
+                    raise
+                self.podman("stop")
+
+    def processes(self, job_id: str) -> list[int]:
+        return self.table.of_job(job_id)
+
+    def ranks(self, job_id: str) -> list[int]:
+        """Process ids of a job's ranks: without its monitor, and without what waits for its turn to start again."""
+        ours = f"/var/lib/trainyard/jobs/{job_id}/trainyard.pyz"
+        argv = {pid: self.host.run(f"cat /proc/{pid}/cmdline").stdout.split("\0") for pid in self.processes(job_id)}
+        return [pid for pid, words in argv.items() if words != [""] and ours not in words]
+
+    def kill_rank(self, job_id: str, rank: int) -> None:
+        """Kill a rank with SIGKILL, as the kernel does when memory runs out."""
+        self.table.kill(self.table.rank(f"/var/lib/trainyard/jobs/{job_id}", rank))
+
+    def running(self) -> bool:
+        return self.host.run("systemctl is-system-running").stdout.strip() in ("running", "degraded")

@@ -1,0 +1,57 @@
+"""playbooks/collective_check.yml: right through every launcher, and a rank that is wrong is named with its host."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from lab_jobs import PROJECT
+
+PLAYBOOK = "playbooks/collective_check.yml"
+GATHERED = "return [int(number) for number in received]"
+
+
+@pytest.mark.parametrize(
+    ("framework", "launcher"),
+    [
+        ("pytorch", "torchrun"),
+        ("pytorch", "mpirun"),
+        ("mindspore", "mindspore"),
+        ("mindspore", "msrun"),
+    ],
+)
+def test_every_rank_has_the_numbers_of_all(play, left, framework, launcher):
+    run = play(PLAYBOOK, check_framework=framework, check_launcher=launcher, check_nodes=2, check_devices="none")
+    assert run.rc == 0, run.output
+    assert "All-gather over 2 ranks on 2 nodes: every rank has the numbers 0 to 1." in run.text
+    plan = run.file("plan.json")
+    assert plan["launcher"] == launcher
+    for rank, host in enumerate(("n1", "n2")):
+        log = (run.folder / "logs" / plan["rank_log"].replace("{rank}", str(rank))).read_text()
+        assert f"all-gather rank {rank} of 2 on {host}: 0 1 right" in log
+    assert left(run.job_id) == {}
+
+
+def test_a_wrong_rank_is_named_with_its_host(play, tmp_path, left):
+    """A copy of the script, in which one rank receives what nobody sent."""
+    source = shutil.copytree(PROJECT / "training/pytorch", tmp_path / "wrong")
+    script = source / "all_gather.py"
+    right = script.read_text()
+    assert right.count(GATHERED) == 1
+    script.write_text(right.replace(GATHERED, "return [0, 7 if rank == 1 else 1, 2]"))
+    run = play(PLAYBOOK, check_launcher="direct", check_nodes=3, check_devices="none", job_source=str(source))
+    assert run.rc == 2, run.output
+    assert f"Job {run.job_id} failed after" in run.text
+    assert (
+        "The all-gather over 3 ranks is wrong: 1 finding. 1. all-gather on n2 found rank 1 has 0 7 2 expected 0 1 2 do "
+    ) in run.text
+    assert left(run.job_id) == {}
+
+
+def test_a_job_that_cannot_run_says_why(play):
+    run = play(PLAYBOOK, check_framework="tensorflow")
+    assert run.rc == 2
+    assert "check_framework is tensorflow, expected pytorch or mindspore." in run.text
+    run = play(PLAYBOOK, check_nodes=9)
+    assert run.rc == 2
+    assert "9 nodes asked for, 4 in group compute" in run.text

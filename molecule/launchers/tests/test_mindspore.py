@@ -1,0 +1,147 @@
+"""Jobs through MindSpore's dynamic cluster: real training on one node and on three, and every way to fail in time."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from lab_jobs import PROJECT, Run
+
+CLUSTER = PROJECT / "jobs/mindspore-cluster.yml"
+DIGITS = PROJECT / "jobs/mindspore-digits.yml"
+CHECKPOINTS = "/var/lib/trainyard/checkpoints/mindspore-cluster"
+# Rank 1 never joins the cluster.
+ABSENT = {
+    "job_name": "absent",
+    "job_launcher": "mindspore",
+    "job_nodes": 2,
+    "job_processes_per_node": 1,
+    "job_devices": "none",
+    "job_source": "molecule/launchers/absent",
+    "job_venv": "mindspore",
+    "job_packages": ["mindspore"],
+    "job_env": {"OMP_NUM_THREADS": 1},
+}
+
+
+def checksums(run: Run, ranks: int) -> set[str]:
+    pattern = "^rank {} parameters sha256 ([0-9a-f]{{64}})$"
+    return {re.search(pattern.format(rank), run.log(rank), re.MULTILINE)[1] for rank in range(ranks)}
+
+
+def accuracy(run: Run) -> float:
+    return float(re.search(r"^final test accuracy ([\d.]+) %$", run.log(0), re.MULTILINE)[1])
+
+
+def job_dir(run: Run) -> str:
+    return f"/var/lib/trainyard/jobs/{run.job_id}"
+
+
+def kill(run: Run, node, process: str) -> None:
+    """Kill a process of the job with SIGKILL, as the kernel does when memory runs out."""
+    node.table.kill(node.table.read_json(f"{job_dir(run)}/{process}.pid.json")["pid"])
+
+
+@pytest.fixture(scope="module")
+def three(play, nodes):
+    """A first training on three nodes."""
+    for node in nodes.values():
+        node.host.check_output(f"rm -rf {CHECKPOINTS}")
+    return play.launch(CLUSTER, job_nodes=3).wait()
+
+
+def test_three_nodes_train_to_equal_parameters(three, left):
+    assert three.rc == 0, three.output
+    assert three.summary["state"] == "succeeded"
+    assert len(checksums(three, 3)) == 1
+    assert accuracy(three) > 90
+    assert re.search(r"3/3 ranks running   step \d+   epoch \d+   loss \d", three.output), three.output
+    assert left(three.job_id) == {}
+
+
+def test_the_scheduler_stands_on_the_head_and_every_worker_on_its_node(three, nodes):
+    names = [[process["name"] for process in node["processes"]] for node in three.file("plan.json")["nodes"]]
+    assert names == [["scheduler", "rank0"], ["rank1"], ["rank2"]]
+    for rank, node in enumerate(list(nodes.values())[:3]):
+        logs = node.host.check_output(f"cd {job_dir(three)}/logs && ls [!m]*").split()
+        assert logs == [*(["scheduler.log"] if rank == 0 else []), f"worker_{rank}.log"]
+    collected = {path.name for path in (three.folder / "logs").iterdir()}
+    assert {"scheduler.log", "worker_0.log", "worker_1.log", "worker_2.log"} <= collected
+    # As the plan numbers them, not in the order of arrival.
+    for rank in range(3):
+        assert f"rank {rank}: no epoch of which all ranks have a checkpoint" in three.log(rank)
+
+
+def test_a_run_goes_on_from_the_newest_epoch_that_all_ranks_have(three, play, nodes, left):
+    kept = [f"{CHECKPOINTS}/rank_{rank}" for rank in range(3)]
+    for folder, node in zip(kept, nodes.values()):
+        assert node.host.check_output(f"ls {folder}").split() == ["epoch-0019.ckpt", "epoch-0020.ckpt"]
+    # As if rank 1 had died before its last checkpoint.
+    nodes["n2"].host.check_output(f"rm {kept[1]}/epoch-0020.ckpt")
+    run = play.launch(CLUSTER, job_nodes=3)
+    assert run.rc == 0, run.output
+    for rank in range(3):
+        assert f"rank {rank}: resumed from {kept[rank]}/epoch-0019.ckpt after epoch 19" in run.log(rank)
+        epochs = set(re.findall(r"^epoch: (\d+) step: \d+, loss is ", run.log(rank), re.MULTILINE))
+        assert epochs == {"20"}
+    assert len(checksums(run, 3)) == 1
+    assert left(run.job_id) == {}
+
+
+@pytest.fixture(scope="module")
+def one(play, nodes):
+    """Two workers on one node, one of which is killed while they train."""
+    command = ["python", "train.py", "--data=/var/lib/trainyard/data/digits", "--epochs=100000"]
+    run = play.launch(DIGITS, job_command=command).trains()
+    kill(run, nodes["n1"], "rank1")
+    return run.wait()
+
+
+def test_a_killed_worker_is_named_and_ends_the_job(one, left):
+    assert one.rc == 2, one.output
+    assert "  rank 1 on n1 failed first: killed by SIGKILL" in one.lines
+    assert f"  last lines of {job_dir(one)}/logs/worker_1.log on n1:" in one.lines
+    assert one.summary["failure"]["rank"] == 1
+    assert left(one.job_id) == {}
+
+
+def test_one_node_has_the_scheduler_and_all_workers(one):
+    (node,) = one.file("plan.json")["nodes"]
+    assert [process["name"] for process in node["processes"]] == ["scheduler", "rank0", "rank1"]
+    assert re.search(r"2/2 ranks running   step \d+", one.output)
+
+
+def test_a_killed_scheduler_ends_the_job(play, nodes, left):
+    command = ["python", "train.py", "--data=/var/lib/trainyard/data/digits", "--epochs=100000"]
+    run = play.launch(DIGITS, job_command=command, job_processes_per_node=1).trains()
+    kill(run, nodes["n1"], "scheduler")
+    assert run.rc == 2, run.output
+    assert "  scheduler on n1 failed first: killed by SIGKILL" in run.lines
+    assert left(run.job_id) == {}
+
+
+def test_a_worker_that_fails_before_it_joins_ends_the_job_at_once(play, left):
+    run = play.launch(**ABSENT, job_command=["python", "absent.py"])
+    assert run.rc == 2, run.output
+    assert "  rank 1 on n2 failed first: exit code 1" in run.lines
+    assert "    | no device answers" in run.lines
+    assert left(run.job_id) == {}
+
+
+def test_a_worker_that_never_joins_ends_the_job_in_time(play, left):
+    run = play.launch(**ABSENT, job_command=["python", "absent.py", "--hang"], job_join_timeout=15)
+    assert run.rc == 2, run.output
+    assert "  rank 1 never joined the cluster: the scheduler waited for job_join_timeout" in run.lines
+    assert f"  last lines of {job_dir(run)}/logs/worker_1.log on n2:" in run.lines
+    assert "    | rank 1 does not join" in run.lines
+    failure = run.summary["failure"]
+    assert (failure["kind"], failure["process"], failure["rank"]) == ("not_joined", "scheduler", 1)
+    assert left(run.job_id) == {}
+
+
+def test_a_scheduler_that_never_exits_is_ended_after_the_workers(play, left):
+    run = play.launch(**ABSENT, job_command=["python", "absent.py", "--stay"])
+    assert run.rc == 0, run.output
+    processes = [process for node in run.summary["nodes"] for process in node["processes"]]
+    assert [(process["name"], process["exit_code"]) for process in processes[1:]] == [("rank0", 0), ("rank1", 0)]
+    assert left(run.job_id) == {}

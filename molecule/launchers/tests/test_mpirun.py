@@ -1,0 +1,255 @@
+"""Jobs under mpirun on real nodes: training, where ranks go and what they find, every way to fail, nothing left."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from lab_jobs import PROJECT, WORKER, Run, wait_until
+
+DIGITS = PROJECT / "jobs/mpirun-digits.yml"
+SECRET = "do-not-show-5a1f"  # noqa: S105 - what no log may show
+MPIRUN = {"job_launcher": "mpirun"}
+
+
+def job_dir(run: Run) -> str:
+    return f"/var/lib/trainyard/jobs/{run.job_id}"
+
+
+def process_named(node, job_id: str, name: str) -> int:
+    """Process id of the job's one process with this name on a node."""
+    (found,) = [
+        pid for pid in node.processes(job_id) if node.host.check_output(f"cat /proc/{pid}/comm") == name
+    ]
+    return found
+
+
+def environment(node, pid: int) -> str:
+    """Environment of a process, each variable with | after it; "" when the process is gone.
+
+    Read as the training user: root in a container may not read what belongs to others.
+    """
+    return node.host.run(f"runuser -u train -- xargs -0 -a /proc/{pid}/environ printf '%s|'").stdout
+
+
+@pytest.fixture(scope="module")
+def two(play, nodes):
+    """A training of three ranks on three nodes, and beside it two ranks on each of two nodes that show what they find.
+
+    The second one is looked at while it runs, and then stopped.
+    """
+    training = play.launch(DIGITS, job_nodes=3)
+    shown = play.launch(
+        WORKER, **MPIRUN, job_nodes=2, job_processes_per_node=2, job_mpi_placement="hosts",
+        job_secret_env={"WORKER_SECRET": SECRET}, job_env={"ODD": "a b;c='d'\n$e"},
+    )  # fmt: skip
+    shown.trains()
+    seen = {}
+    for name in ("n1", "n2"):
+        host = nodes[name].host
+        pids = nodes[name].processes(shown.job_id)
+        seen[name] = {
+            "argv": host.check_output("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; true"),
+            "names": [host.check_output(f"cat /proc/{pid}/comm") for pid in pids],
+            "env": [environment(nodes[name], pid) for pid in pids],
+        }
+    stopped = play("playbooks/stop.yml", job_id=shown.job_id)
+    assert stopped.rc == 0, stopped.output
+    return training.wait(), shown.wait(), seen
+
+
+def test_torch_trains_to_equal_parameters_on_all_ranks(two, left):
+    run, _, _ = two
+    assert run.rc == 0, run.output
+    assert f"Job {run.job_id} succeeded" in run.output
+    sums = {
+        re.search(rf"^rank {rank} parameters sha256 ([0-9a-f]{{64}})$", run.log(rank), re.MULTILINE)[1]
+        for rank in range(3)
+    }
+    assert len(sums) == 1
+    assert float(re.search(r"^final test accuracy ([\d.]+) %$", run.log(0), re.MULTILINE)[1]) > 90
+    assert run.summary["metrics"]["step"] == run.summary["metrics"]["steps"] > 0
+    assert left(run.job_id) == {}
+
+
+def test_ranks_fill_the_nodes_in_their_order_and_write_their_logs_there(two, nodes):
+    training, shown, _ = two
+    for run, expected in ((training, ["0", "1", "2"]), (shown, ["0 1", "2 3"])):
+        for name, ranks in zip(nodes, expected):
+            logs = nodes[name].host.check_output(f"cd {job_dir(run)}/logs && ls rank_*").split()
+            assert logs == [f"rank_{rank}.log" for rank in ranks.split()], name
+        plan = run.file("plan.json")
+        assert [len(node["processes"]) for node in plan["nodes"]] == [1] + [0] * (len(expected) - 1)
+    assert "--hostfile" in training.file("plan.json")["nodes"][0]["processes"][0]["argv"]
+    assert "-H" in shown.file("plan.json")["nodes"][0]["processes"][0]["argv"]
+    addresses = [node["address"] for node in training.file("plan.json")["nodes"]]
+    hostfile = nodes["n1"].host.check_output(f"cat {job_dir(training)}/hostfile")
+    assert hostfile.splitlines() == [f"{address} slots=1" for address in addresses]
+
+
+def test_every_rank_finds_its_place_and_what_the_job_says(two):
+    _, run, seen = two
+    plan = run.file("plan.json")
+    for rank in range(4):
+        head = f"head {plan['head']['address']}:{plan['head']['port']}"
+        assert re.match(rf"rank {rank} of 4 pid \d+ {head}\n", run.log(rank))
+        assert f"secret sha256 {hashlib.sha256(SECRET.encode()).hexdigest()}\n" in run.log(rank)
+    for name in ("n1", "n2"):
+        ranks = [env for env in seen[name]["env"] if "|RANK=" in env or env.startswith("RANK=")]
+        # Two ranks with a child each.
+        assert len(ranks) == 4
+        assert all("ODD=a b;c='d'\n$e|" in env for env in ranks)
+        # A login on n2 brings these, and mpirun on n1 has none of them.
+        assert not [env for env in ranks if "SSH_CONNECTION=" in env or "XDG_SESSION_ID=" in env]
+
+
+def test_the_secret_is_in_no_command_line_and_no_record(two):
+    _, run, seen = two
+    assert not [name for name in seen if SECRET in seen[name]["argv"]]
+    written = [path for path in run.folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    assert written == []
+    assert SECRET not in run.output
+
+
+def test_daemons_on_other_nodes_carry_the_job_id(two):
+    _, _, seen = two
+    assert "mpirun" in seen["n1"]["names"]
+    assert {"orted", "prted"} & set(seen["n2"]["names"])
+
+
+def test_stop_ends_all_of_it(two, left):
+    _, run, _ = two
+    assert run.summary["state"] == "stopped"
+    assert left(run.job_id) == {}
+
+
+@pytest.fixture(scope="module")
+def failed(play, nodes):
+    """A rank that raises, and a rank that is killed."""
+    raised = play.launch(WORKER, **MPIRUN, job_nodes=3, job_command=["python3", "worker.py", "--raise-on", "1"])
+    killed = play.launch(WORKER, **MPIRUN, job_nodes=2).trains()
+    nodes["n2"].kill_rank(killed.job_id, 1)
+    return raised.wait(), killed.wait()
+
+
+def test_a_rank_that_fails_is_named_with_host_and_exit_code(failed, left):
+    run, _ = failed
+    assert run.rc == 2, run.output
+    assert "  rank 1 on n2 failed first: exit code 7" in run.lines
+    shown = [line.removeprefix("    | ") for line in run.lines if line.startswith("    | ")]
+    assert shown[-1] == "ValueError: no picture for step 5"
+    assert "  nothing of the job is left on n1, n2, n3" in run.lines
+    assert left(run.job_id) == {}
+
+
+def test_a_rank_that_is_killed_is_named_with_host_and_signal(failed, left):
+    _, run = failed
+    assert run.rc == 2, run.output
+    assert "  rank 1 on n2 failed first: killed by SIGKILL" in run.lines
+    assert left(run.job_id) == {}
+
+
+@pytest.fixture(scope="module")
+def launchers_killed(play, nodes):
+    """Kill mpirun itself under one job, and its daemon on n2 under another."""
+    head, daemon = (play.launch(WORKER, **MPIRUN, job_nodes=2, job_name=name) for name in ("head", "daemon"))
+    nodes["n1"].table.kill(process_named(nodes["n1"], head.trains().job_id, "mpirun"))
+    nodes["n2"].table.kill(process_named(nodes["n2"], daemon.trains().job_id, "orted"))
+    return head.wait(), daemon.wait()
+
+
+def test_a_killed_mpirun_takes_everything_with_it(launchers_killed, left):
+    run, _ = launchers_killed
+    assert run.rc == 2, run.output
+    assert "  mpirun on n1 failed first: killed by SIGKILL" in run.lines
+    assert left(run.job_id) == {}
+
+
+def test_a_killed_daemon_takes_everything_with_it(launchers_killed, left):
+    _, run = launchers_killed
+    assert run.rc == 2, run.output
+    assert re.search(r"^  mpirun on n1 failed first: exit code \d+$", run.output, re.MULTILINE)
+    address = run.file("plan.json")["nodes"][1]["address"]
+    assert f"  mpirun lost its daemon on n2 ({address}): killed, or the node is lost" in run.lines
+    assert left(run.job_id) == {}
+
+
+@pytest.fixture(scope="module")
+def node_killed(play, nodes, node_vars):
+    run = play.launch(WORKER, **MPIRUN, job_nodes=3).trains()
+    nodes["n3"].podman("kill")
+    try:
+        run.wait()
+        there = {name: nodes[name].processes(run.job_id) for name in ("n1", "n2")}
+    finally:
+        nodes["n3"].boot(node_vars["n3"]["ansible_host"])
+    return run, there
+
+
+def test_a_killed_node_ends_the_job_on_all_others(node_killed, left):
+    run, there = node_killed
+    assert run.rc == 2, run.output
+    assert there == {"n1": [], "n2": []}
+    # Whether the network tells mpirun of it before the monitors miss the node depends on how the node is lost.
+    told = r"^  (mpirun lost its daemon on n3 \(.*|node n3 with rank 2 went silent: .*)$"
+    assert re.search(told, run.output, re.MULTILINE), run.output
+    wait_until(lambda: left(run.job_id) == {}, f"nothing of {run.job_id} is left")
+
+
+def test_a_node_that_ssh_does_not_reach(play, nodes, left):
+    """The training user's own ssh goes to a port where nobody listens; Ansible's goes on as before."""
+    address = play.launch(WORKER, "--check", **MPIRUN, job_nodes=2).wait().file("plan.json")["nodes"][1]["address"]
+    config = "/home/train/.ssh/config"
+    nodes["n1"].host.check_output(
+        "install -d -o train -g train -m 700 /home/train/.ssh && "
+        f"printf 'Host {address}\\n Port 2\\n' > {config} && chown train {config} && chmod 600 {config}"
+    )
+    try:
+        run = play.launch(WORKER, **MPIRUN, job_nodes=2).wait()
+    finally:
+        nodes["n1"].host.check_output(f"rm {config}")
+    assert run.rc == 2, run.output
+    assert re.search(r"^  mpirun on n1 failed first: exit code \d+$", run.output, re.MULTILINE)
+    assert f"  ssh: connect to host n2 ({address}) port 2: Connection refused" in run.lines
+    assert left(run.job_id) == {}
+
+
+def test_a_rank_whose_program_is_gone_is_named(play, left):
+    run = play.launch(WORKER, **MPIRUN, job_nodes=2, job_command=["sh", "-c", "exec ./gone-by-now"])
+    assert run.rc == 2, run.output
+    assert re.search(r"^  rank [01] on n[12] failed first: exit code 127$", run.output, re.MULTILINE)
+    assert left(run.job_id) == {}
+
+
+def test_mindspore_on_cpu_is_refused_before_anything_starts(play, nodes):
+    run = play.launch(WORKER, **MPIRUN, job_nodes=2, job_packages=["mindspore"], job_venv="mindspore")
+    assert run.rc == 2, run.output
+    assert "job_launcher found mpirun for MindSpore on CPU" in run.text
+    assert "do set job_launcher: mindspore" in run.text
+    assert "nothing was started" in run.text
+
+
+def test_check_mode_shows_what_each_node_runs(play):
+    run = play.launch(DIGITS, "--check", job_nodes=2)
+    assert run.rc == 0, run.output
+    text = run.output
+    assert "    mpirun (ranks 0-1)  mpirun --hostfile" in text
+    assert "      | export GLOO_SOCKET_IFNAME=eth0" in text
+    assert not Path("/var/lib/trainyard/jobs", run.job_id).exists()
+
+
+def test_a_killed_rank_starts_the_whole_job_again(play, nodes, left):
+    command = ["python3", "worker.py", "--resume", "--steps", "200"]
+    run = play.launch(WORKER, **MPIRUN, job_name="again", job_nodes=2, job_max_restarts=1, job_command=command)
+    run.trains()
+    nodes["n2"].kill_rank(run.job_id, 1)
+    run.wait_for("rank 1 on n[12]: .*, so the whole job starts again")
+    assert run.rc == 0, run.output
+    (restart,) = run.summary["restarts"]
+    assert (restart["failure"]["rank"], restart["restarted"]) == (1, "the whole job")
+    for rank in range(2):
+        first, again, second = run.log(rank).partition("--- started again")
+        assert again and "step 200/200" not in first and "step 200/200" in second
+    assert left(run.job_id) == {}

@@ -1,0 +1,144 @@
+"""Recovery of MindSpore jobs in real training: a killed scheduler, a killed worker, a lost node, a used-up budget."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+from lab_jobs import PROJECT, Run, wait_until
+
+# The last epoch, and those after which all ranks wait until the test has done what it does there.
+EPOCHS, GATES = 12, (3, 6, 9)
+GATED = f"""
+import os, pathlib, time
+import train
+
+write = train.EpochCheckpoints.on_train_epoch_end
+
+def write_and_wait(self, run_context):
+    write(self, run_context)
+    epoch = run_context.original_args().cur_epoch_num
+    gate = pathlib.Path(os.environ["TRAINYARD_JOB_DIR"], f"gate_{{epoch}}")
+    while epoch in {GATES} and not gate.exists():
+        time.sleep(0.1)
+
+train.EpochCheckpoints.on_train_epoch_end = write_and_wait
+train.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """The training of jobs/mindspore-cluster.yml on three nodes, with gates, and checkpoints in the job's folder."""
+    source = tmp_path_factory.mktemp("gated") / "source"
+    shutil.copytree(PROJECT / "training/mindspore", source)
+    (source / "gated.py").write_text(GATED)
+    return {
+        "job_name": "recovery",
+        "job_nodes": 3,
+        "job_source": str(source),
+        "job_recovery": True,
+        "job_heartbeat_timeout": 10,
+        "job_command": ["python", "gated.py", "--data=/var/lib/trainyard/data/digits", f"--epochs={EPOCHS}"],
+    }
+
+
+def kill(run: Run, node, process: str) -> None:
+    """Kill a process of the job with SIGKILL."""
+    pid = node.table.read_json(f"/var/lib/trainyard/jobs/{run.job_id}/{process}.pid.json")["pid"]
+    node.table.kill(pid)
+
+
+class Gates:
+    """Where the ranks of one run wait."""
+
+    def __init__(self, run: Run, nodes) -> None:
+        self.run, self.nodes = run, dict(list(nodes.items())[:3])
+        self.folder = f"/var/lib/trainyard/jobs/{run.job_id}"
+
+    def reached(self, epoch: int) -> None:
+        """Wait until every rank has written the checkpoint of an epoch, and so waits at its gate."""
+        def there() -> bool:
+            file = f"checkpoints/rank_{{}}/epoch-{epoch:04d}.ckpt"
+            return all(node.host.file(f"{self.folder}/{file.format(rank)}").exists
+                       for rank, node in enumerate(self.nodes.values()))
+
+        wait_until(there, f"all ranks have done epoch {epoch}: {self.run.output}")
+
+    def open(self, epoch: int) -> None:
+        for node in self.nodes.values():
+            node.host.check_output(f"touch {self.folder}/gate_{epoch}")
+
+
+@pytest.fixture(scope="module")
+def recovered(play, nodes, node_vars, job):
+    """One training that loses its scheduler, then a worker, then a node."""
+    run = play.launch(PROJECT / "jobs/mindspore-cluster.yml", **job, job_max_restarts=3)
+    run.wait_for(r"3/3 ranks running")
+    gates = Gates(run, nodes)
+    gates.reached(3)
+    kill(run, nodes["n1"], "scheduler")
+    run.wait_for("scheduler on n1: killed by SIGKILL, so scheduler starts again")
+    gates.open(3)
+    gates.reached(6)
+    kill(run, nodes["n2"], "rank1")
+    run.wait_for("rank 1 on n2: killed by SIGKILL, so the whole job starts again")
+    gates.open(6)
+    gates.reached(9)
+    nodes["n3"].podman("kill")
+    try:
+        run.wait_for(r"node n3: no word for \d\d s, so the whole job starts again")
+    finally:
+        nodes["n3"].boot(node_vars["n3"]["ansible_host"])
+    gates.open(9)
+    return run.wait()
+
+
+def test_training_ends_at_the_right_step_with_equal_parameters(recovered, left):
+    assert recovered.rc == 0, recovered.output
+    sums = {re.findall(r"^rank \d parameters sha256 ([0-9a-f]{64})$", recovered.log(rank), re.MULTILINE)[-1]
+            for rank in range(3)}
+    assert len(sums) == 1
+    for rank in range(3):
+        steps = re.findall(r"^epoch: (\d+) step: (\d+), loss is ", recovered.log(rank), re.MULTILINE)
+        assert int(steps[-1][0]) == EPOCHS
+        assert len({step for epoch, step in steps if epoch == str(EPOCHS)}) == int(steps[-1][1])
+    assert left(recovered.job_id) == {}
+
+
+def test_each_restart_is_told_with_its_reason(recovered):
+    told = [(entry["failure"]["kind"], entry["failure"]["host"], entry["restarted"])
+            for entry in recovered.summary["restarts"]]
+    assert told == [("exit", "n1", "scheduler"), ("exit", "n2", "the whole job"), ("silent", "n3", "the whole job")]
+    assert "  started again 3 of at most 3 times" in recovered.lines
+
+
+def test_workers_went_on_while_the_scheduler_came_back(recovered):
+    for rank in range(3):
+        # The first attempt of a worker lasted from the first epoch to the sixth.
+        first = recovered.log(rank).partition("--- started again")[0]
+        epochs = sorted({int(epoch) for epoch in re.findall(r"^epoch: (\d+) step", first, re.MULTILINE)})
+        assert epochs[:6] == [1, 2, 3, 4, 5, 6]
+    scheduler = (recovered.folder / "logs/scheduler.log").read_text()
+    assert "--- started again, attempt 2 ---" in scheduler
+
+
+def test_a_restarted_job_goes_on_from_the_newest_epoch_that_all_ranks_have(recovered):
+    for rank in range(3):
+        resumed = re.findall(rf"^rank {rank}: resumed from \S+ after epoch (\d+)$", recovered.log(rank), re.MULTILINE)
+        assert resumed == ["6", "9"]
+
+
+def test_a_budget_that_is_used_up_ends_the_job(play, nodes, job, left):
+    run = play.launch(PROJECT / "jobs/mindspore-cluster.yml", **{**job, "job_nodes": 1}, job_max_restarts=1)
+    run.wait_for(r"1/1 ranks running")
+    folder = f"/var/lib/trainyard/jobs/{run.job_id}"
+    wait_until(lambda: nodes["n1"].host.file(f"{folder}/checkpoints/rank_0/epoch-0003.ckpt").exists, "epoch 3")
+    kill(run, nodes["n1"], "scheduler")
+    run.wait_for("scheduler on n1: killed by SIGKILL, so scheduler starts again")
+    kill(run, nodes["n1"], "rank0")
+    assert run.rc == 2, run.output
+    assert "  rank 0 on n1 failed first: killed by SIGKILL" in run.lines
+    assert "  started again 1 of at most 1 times" in run.lines
+    assert left(run.job_id) == {}

@@ -1,0 +1,128 @@
+"""What mindspore promises: an existing combination, proved by run_check as the training user, equal on all nodes.
+
+MindSpore is on the first three nodes; one start of it takes seconds, so few tests start it.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import testinfra
+
+VENV = "/opt/trainyard/venvs/mindspore"
+
+
+@pytest.fixture(scope="module")
+def members(node_names, inventory_path):
+    """The nodes that have MindSpore."""
+    return {name: testinfra.get_host(f"ansible://{name}?ansible_inventory={inventory_path}") for name in node_names[:3]}
+
+
+@pytest.fixture
+def last(members):
+    """Name of the last of them."""
+    return list(members)[-1]
+
+
+def test_every_node_was_proved(members):
+    for host in members.values():
+        record = json.loads(host.check_output(f"cat {VENV}/.trainyard.json"))
+        result = record["proof"]["result"]
+        assert (result["mindspore"], result["device"]) == ("2.10.0", "CPU")
+        assert "installed on platform [CPU] successfully" in result["run_check"]
+
+
+UNCOMPILED = """
+import os, sys, mindspore
+files = [module.__cached__ for module in list(sys.modules.values()) if getattr(module, "__cached__", None)]
+assert any("mindspore" in file for file in files)
+print(mindspore.__version__, *[file for file in files if not os.path.exists(file)])
+"""
+
+
+def test_the_training_user_imports_it_and_it_is_compiled(members, last):
+    shown = members[last].check_output(f"cd / && sudo -u train {VENV}/bin/python - <<'END'\n{UNCOMPILED}END")
+    assert shown.splitlines()[-1] == "2.10.0"
+
+
+def test_the_cheap_check_passes_and_changes_nothing(run_playbook):
+    done = run_playbook("changed.yml", step="verify")
+    assert done.rc == 0, done.output
+    assert "changed=0" in done.text
+
+
+def test_libgomp_comes_back(run_playbook, members, last):
+    node = members[last]
+    node.check_output("sudo dpkg --remove --force-depends libgomp1")
+    refused = run_playbook("changed.yml", "--limit", last, mindspore_manage_system=False)
+    preview = run_playbook("changed.yml", "--limit", last, "--check")
+    done = run_playbook("changed.yml", "--limit", last)
+    assert refused.rc != 0
+    assert f"{last}: libgomp.so.1 is missing, with which MindSpore is linked" in refused.text
+    assert "Install the package libgomp1." in refused.text
+    assert preview.rc == 0, preview.output
+    assert "To be installed: libgomp1" in preview.text
+    assert done.rc == 0, done.output
+    assert node.package("libgomp1").is_installed
+
+
+def test_a_node_with_another_version_is_named(run_playbook, node_names, members, last):
+    """The record of an installed version is altered on one node: another build of 2.7 GB would show no more."""
+    node = members[last]
+    metadata = node.check_output(f"ls -d {VENV}/lib/python*/site-packages/numpy-1.26.4.dist-info")
+    other = metadata.replace("numpy-1.26.4", "numpy-1.26.3")
+    node.check_output(
+        f"sudo cp -p {VENV}/.trainyard.json /root/record && sudo mv {metadata} {other} "
+        f"&& sudo sed -i 's/^Version: 1.26.4/Version: 1.26.3/' {other}/METADATA "
+        f'&& sudo sed -i \'s/"numpy": "1.26.4"/"numpy": "1.26.3"/\' {VENV}/.trainyard.json'
+    )
+    try:
+        done = run_playbook("changed.yml", mindspore_packages=[])
+        assert done.rc != 0
+        assert (
+            f"The nodes have different versions: {last}: mindspore 2.10.0 for cpu, numpy 1.26.3, Python 3" in done.text
+        )
+        assert f"and {node_names[0]}: mindspore 2.10.0 for cpu, numpy 1.26.4" in done.text
+        assert run_playbook("changed.yml", step="verify").rc != 0
+    finally:
+        node.check_output(
+            f"sudo mv {other} {metadata} && sudo sed -i 's/^Version: 1.26.3/Version: 1.26.4/' "
+            f"{metadata}/METADATA && sudo mv /root/record {VENV}/.trainyard.json"
+        )
+
+
+WHEEL = "file:///srv/wheels/mindspore-2.10.0-cp311-cp311-linux_x86_64.whl"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"mindspore_device": "gpu", "mindspore_cuda": "11.6"},
+            "There is no MindSpore 2.10.0 for gpu. There are: 1.7 to 1.10 for cpu, gpu (CUDA 10.1, 11.1), ascend,",
+        ),
+        (
+            {
+                "mindspore_version": "2.2.14",
+                "mindspore_device": "gpu",
+                "mindspore_cuda": "11.6",
+                "mindspore_wheel_url": WHEEL,
+                "mindspore_wheel_sha256": 64 * "0",
+            },
+            "the NVIDIA driver is missing; MindSpore 2.2.14 for gpu needs CUDA 11.6, cuDNN 8.5, NVIDIA driver 510",
+        ),
+        ({"mindspore_version": "2.2.14"}, "the packages support 3.7 to 3.9; name another interpreter or another"),
+        (
+            {"mindspore_wheel_url": WHEEL, "mindspore_wheel_sha256": 64 * "0"},
+            "No such file or directory: '/srv/wheels/mindspore-2.10.0-cp311-cp311-linux_x86_64.whl'",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_and_what_is_there_stays(run_playbook, members, last, given, said):
+    before = members[last].check_output(f"cat {VENV}/.trainyard.json")
+    done = run_playbook("changed.yml", "--limit", last, **given)
+    assert done.rc != 0
+    assert said in done.text
+    assert members[last].check_output(f"cat {VENV}/.trainyard.json") == before
+    assert not members[last].file(f"{VENV}/.trainyard-building").exists

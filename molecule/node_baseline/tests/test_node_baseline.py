@@ -1,0 +1,199 @@
+"""What node_baseline promises, seen from the nodes, and what it says when it cannot be kept."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import testinfra
+
+HARD = {"memlock": "Max locked memory", "nofile": "Max open files"}
+
+
+@pytest.fixture
+def node(inventory_path: Any) -> Any:
+    """Return a function that gives the testinfra host of a node."""
+    return lambda name: testinfra.get_host(f"ansible://{name}?ansible_inventory={inventory_path}")
+
+
+@contextmanager
+def changed_file(host: Any, path: str, line: str) -> Iterator[None]:
+    """Add a line to a file of a node and put the file back."""
+    host.check_output(f"sudo cp -p {path} /root/kept && echo '{line}' | sudo tee -a {path}")
+    try:
+        yield
+    finally:
+        host.check_output(f"sudo cp -p /root/kept {path} && sudo rm /root/kept")
+
+
+def grantable(host: Any, name: str, wanted: str) -> str:
+    """What a node in a container can grant: its own hard limit, unless it may raise it."""
+    hard = host.check_output(f"sudo grep '{HARD[name]}' /proc/1/limits").split()[-2]
+    if hard == "unlimited":
+        return wanted
+    hard = str(int(hard) // 1024) if name == "memlock" else hard
+    return hard if wanted == "unlimited" else str(min(int(hard), int(wanted)))
+
+
+def ssh_as_train(node_vars: dict[str, Any], name: str, command: str) -> str:
+    """Run a command over non-interactive ssh as the training user, from this machine."""
+    there = node_vars[name]
+    argv = ["ssh", *there["ansible_ssh_common_args"].split(), "-o", "BatchMode=yes", "-i",
+            there["ansible_ssh_private_key_file"], f"train@{there['ansible_host']}", command]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=30)
+    return done.stdout
+
+
+@contextmanager
+def login_as_train(host: Any) -> Iterator[None]:
+    """Let the lab's key log in as the training user for a while."""
+    assert host.run("sudo test -e /home/train/.ssh").rc != 0, "the training user has keys already"
+    host.check_output("sudo install -d -m 700 -o train -g train /home/train/.ssh")
+    host.check_output("sudo install -m 600 -o train -g train ~/.ssh/authorized_keys /home/train/.ssh/authorized_keys")
+    try:
+        yield
+    finally:
+        host.check_output("sudo rm -r /home/train/.ssh")
+
+
+def test_training_user_is_the_same_everywhere(host: Any) -> None:
+    user = host.user("train")
+    assert (user.uid, user.gid, user.group, user.shell) == (2000, 2000, "train", "/bin/bash")
+    assert host.check_output("sudo getent shadow train").split(":")[1] == "*"
+
+
+def test_folders_belong_to_whom_they_should(host: Any) -> None:
+    assert host.file("/opt/trainyard").user == "root"
+    for path in ("/var/lib/trainyard", "/var/lib/trainyard/jobs", "/var/lib/trainyard/data"):
+        folder = host.file(path)
+        assert (folder.is_directory, folder.user, folder.group, folder.mode) == (True, "train", "train", 0o755)
+
+
+def test_every_name_leads_to_its_node(host: Any, node_names: list[str], node_vars: dict[str, Any]) -> None:
+    for name in node_names:
+        addresses = {line.split()[0] for line in host.check_output(f"getent ahosts {name}").splitlines()}
+        assert addresses == {node_vars[name]["ansible_host"]}
+
+
+def test_limits_hold_in_services_and_in_ssh(host: Any, node_vars: dict[str, Any]) -> None:
+    name = host.check_output("uname -n")
+    wanted = [grantable(host, "memlock", "unlimited"), grantable(host, "nofile", "1048576")]
+    measure = "ulimit -H -l; ulimit -H -n"
+    service = host.check_output(f"sudo systemd-run --quiet --wait --pipe --uid=train sh -c '{measure}'")
+    assert service.split() == wanted
+    with login_as_train(host):
+        assert ssh_as_train(node_vars, name, measure).split() == wanted
+
+
+def test_limits_come_from_the_role(run_playbook: Any, node: Any, node_vars: dict[str, Any]) -> None:
+    """Lower than what the nodes' processes inherit, so that only the role's own files can be the cause."""
+    try:
+        run = run_playbook("converge.yml", "--limit", "n1", node_baseline_nofile=4321, node_baseline_memlock="64")
+        assert run.rc == 0, run.output
+        assert node("n1").check_output("sudo systemd-run -q --wait --pipe sh -c 'ulimit -Hl; ulimit -Hn'").split() == [
+            "64", "4321"]
+        with login_as_train(node("n1")):
+            assert ssh_as_train(node_vars, "n1", "ulimit -Hl; ulimit -Hn; ulimit -Sn").split() == ["64", "4321", "4321"]
+    finally:
+        assert run_playbook("converge.yml", "--limit", "n1").rc == 0
+
+
+def test_an_installers_loopback_name_goes_and_the_sites_lines_stay(run_playbook: Any, node: Any,
+                                                                  node_vars: dict[str, Any]) -> None:
+    host = node("n2")
+    with changed_file(host, "/etc/hosts", "127.0.1.1 n2.site.example n2 # by the installer"):
+        before = host.check_output("cat /etc/hosts")
+        run = run_playbook("converge.yml")
+        assert run.rc == 0, run.output
+        assert host.check_output("cat /etc/hosts") == before.replace(
+            "127.0.1.1 n2.site.example n2 # by", "127.0.1.1 n2.site.example # by")
+        assert node_vars["n2"]["ansible_host"] in host.check_output("getent hosts n2")
+
+
+def test_a_name_that_the_site_gives_away(run_playbook: Any, node: Any, node_vars: dict[str, Any]) -> None:
+    host = node("n1")
+    with changed_file(host, "/etc/hosts", "203.0.113.9 n3"):
+        before = host.check_output("cat /etc/hosts")
+        run = run_playbook("converge.yml", "--limit", "n1,n3")
+        assert run.rc != 0
+        assert f"gives n3 the address 203.0.113.9; this cluster gives it {node_vars['n3']['ansible_host']}" in run.text
+        assert host.check_output("cat /etc/hosts") == before
+
+
+def test_uid_held_by_another_user_and_user_with_another_uid(run_playbook: Any, node: Any) -> None:
+    host = node("n2")
+    host.check_output("sudo useradd --uid 2999 squatter")
+    try:
+        run = run_playbook("converge.yml", trainyard_uid=2999)
+    finally:
+        host.check_output("sudo userdel squatter")
+    assert run.rc != 0
+    assert "uid of the training user on n1, n2, n3, n4 found train has uid 2000 expected uid 2999, the same on all " \
+           "nodes" in run.text
+    assert "on n2 found uid 2999 belongs to squatter expected uid 2999 free for train" in run.text
+    assert "Nothing was changed." in run.text
+    assert host.user("train").uid == 2000
+
+
+def test_one_machine_under_two_names(run_playbook: Any) -> None:
+    run = run_playbook("converge.yml", "-i", "molecule/node_baseline/inventory/two_names.yml")
+    assert run.rc != 0
+    assert "kernel host names found 'n1' on n1, twin expected a host name of its own on every node" in run.text
+    assert "is the address of n1, twin expected one node per address" in run.text
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"trainyard_network": "10.0.0"}, "'10.0.0' does not appear to be an IPv4 or IPv6 network. Expected a CIDR"),
+    ({"trainyard_network": "192.0.2.0/24"}, "expected an address in 192.0.2.0/24 do correct node_baseline_network"),
+    ({"node_baseline_memlock": "lots"}, "memlock is 'lots'; expected 'unlimited' or a number of KiB"),
+    ({"node_baseline_nofile": 2000000000}, "expected at least node_baseline_nofile, 2000000000"),
+    ({"trainyard_user": "root"}, "found root with uid 2000 expected an ordinary user"),
+    ({"node_baseline_time_service": "ntpd"}, "value of node_baseline_time_service must be one of: auto"),
+])
+def test_bad_input(run_playbook: Any, given: dict[str, Any], said: str) -> None:
+    run = run_playbook("converge.yml", **given)
+    assert run.rc != 0
+    assert said in run.text
+    assert "changed=0" in run.text
+    assert "changed=1" not in run.text
+
+
+def test_what_a_container_cannot_be_given_is_said(run_playbook: Any) -> None:
+    run = run_playbook("verify_only.yml")
+    assert run.rc == 0, run.output
+    assert "memlock stays at" in run.text
+    assert "limits cannot be raised (no CAP_SYS_RESOURCE)" in run.text
+    assert "the clock belongs to the machine that runs it: no time service is installed" in run.text
+
+
+def test_proof_names_the_node_where_a_name_leads_astray(run_playbook: Any, node: Any) -> None:
+    host = node("n3")
+    host.check_output("sudo cp -p /etc/hosts /root/kept")
+    try:
+        host.check_output("sudo sed -i 's/^.* n1$/203.0.113.1 n1/' /etc/hosts")
+        run = run_playbook("verify_only.yml")
+    finally:
+        host.check_output("sudo cp -p /root/kept /etc/hosts && sudo rm /root/kept")
+    assert run.rc != 0
+    assert "n3: name n1: found 203.0.113.1, expected " in run.text
+    assert "n2: name n1" not in run.text
+
+
+def test_a_clock_that_is_wrong_is_named(run_playbook: Any, node: Any) -> None:
+    """A container cannot set its clock: a `date` that is 100 s ahead stands in for a node whose clock is."""
+    host = node("n4")
+    host.check_output("printf '#!/bin/sh\\n/bin/date -d +100sec \"$@\"\\n' | sudo tee /usr/local/bin/date")
+    try:
+        host.check_output("sudo chmod 755 /usr/local/bin/date")
+        run = run_playbook("verify_only.yml")
+    finally:
+        host.check_output("sudo rm /usr/local/bin/date")
+    assert run.rc != 0
+    assert "The clocks of the nodes differ by " in run.text
+    assert "expected at most 1.0 s (node_baseline_max_clock_offset_s)" in run.text
+    offsets = dict(pair.split(" ") for pair in run.text.split("Against the controller: ")[1].split(" s. See")[0]
+                   .split(" s, "))
+    assert [name for name, offset in offsets.items() if float(offset) > 90] == ["n4"]

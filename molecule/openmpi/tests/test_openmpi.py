@@ -1,0 +1,129 @@
+"""What openmpi promises: mpirun over all nodes as the training user, the same version everywhere, or who is odd."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import testinfra
+
+AS_TRAIN = "sudo --user=train --set-home"
+
+
+@pytest.fixture
+def node(inventory_path):
+    """Return a function that gives the testinfra host of a node."""
+    return lambda name: testinfra.get_host(f"ansible://{name}?ansible_inventory={inventory_path}")
+
+
+def changes(output):
+    return {host: int(number) for host, number in re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", output, re.MULTILINE)}
+
+
+def test_mpirun_starts_processes_on_all_nodes(host, node_names):
+    """From every node, as any may be a job's head."""
+    where = ",".join(f"{name}:2" for name in node_names)
+    started = host.check_output(f"{AS_TRAIN} timeout 60 mpirun -H {where} --bind-to none uname -n")
+    assert sorted(started.split()) == sorted(node_names * 2)
+
+
+def test_a_command_by_ssh_finds_it(host, node_names):
+    for name in node_names:
+        shown = host.check_output(f"{AS_TRAIN} ssh -o BatchMode=yes {name} mpirun --version")
+        assert re.match(r"mpirun \(Open MPI\) \d+\.\d+\.\d+", shown)
+
+
+def test_programs_can_be_built(host):
+    assert host.package("libopenmpi-dev").is_installed
+
+
+def test_packages_in_the_systems_folders_need_no_settings(host):
+    assert host.run("ls /etc/ssh/sshd_config.d/*openmpi* /etc/profile.d/*openmpi*").rc != 0
+
+
+def test_the_proof_passes_and_changes_nothing(run_playbook):
+    done = run_playbook("changed.yml", step="verify")
+    assert done.rc == 0, done.output
+    assert set(changes(done.output).values()) == {0}
+
+
+def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
+    """Such an mpirun lies where one built from source would be: it only tells its version."""
+    odd = node(node_names[-1])
+    odd.check_output(
+        "sudo sh -ec 'mkdir -p /opt/trainyard/odd/bin; ln -s odd /opt/trainyard/openmpi; cd /opt/trainyard/odd/bin;"
+        'printf "#!/bin/sh\\necho \\"mpirun (Open MPI) 4.0.3\\"\\n" >mpirun; chmod +x mpirun\''
+    )
+    try:
+        done = run_playbook("changed.yml", step="verify")
+        assert done.rc != 0
+        assert (
+            f"Open MPI does not work over all nodes: 1 finding. 1. Open MPI on {node_names[-1]} "
+            "found Open MPI 4.0.3 (/opt/trainyard/openmpi/bin/mpirun) expected Open MPI 4.1.4, as on n1, n2, n3 do "
+            "make the nodes equal"
+        ) in done.text
+        # The role takes the link away, which is how it goes back to the packages.
+        back = run_playbook("changed.yml")
+        assert back.rc == 0, back.output
+        assert changes(back.output) == {name: int(name == node_names[-1]) for name in node_names}
+    finally:
+        odd.check_output("sudo rm -rf /opt/trainyard/odd /opt/trainyard/openmpi")
+
+
+def test_a_node_that_cannot_take_part_fails_the_proof(run_playbook, node_names, node):
+    last = node(node_names[-1])
+    last.check_output("sudo mv /usr/bin/orted /usr/bin/orted.away")
+    try:
+        done = run_playbook("changed.yml", step="verify")
+    finally:
+        last.check_output("sudo mv /usr/bin/orted.away /usr/bin/orted")
+    assert done.rc != 0
+    assert "Open MPI does not work over all nodes: 1 finding. 1. mpirun found it ended with status" in done.text
+    assert "/usr/bin/orted: No such file or directory" in done.text
+    assert f"expected {2 * len(node_names)} processes" in done.text
+
+
+def test_a_preview_of_a_build_says_who_builds(run_playbook, node_names):
+    done = run_playbook("changed.yml", "--check", openmpi_provider="source")
+    assert done.rc == 0, done.output
+    first, *others = node_names
+    configure = "configure --prefix=/opt/trainyard/openmpi-4.1.8 --without-cuda --without-ucx"
+    assert f"{first}: Open MPI 4.1.8 is built: {configure} --enable-mpirun-prefix-by-default" in done.text
+    for name in others:
+        assert f"{name}: Open MPI 4.1.8 is copied from {first}: {configure}" in done.text
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"openmpi_provider": "vendor"}, "value of openmpi_provider must be one of: distro, source, got: vendor"),
+        ({"openmpi_version": "latest"}, "openmpi_version is 'latest', expected an exact release such as 4.1.8."),
+        ({"openmpi_manage_system": False}, "'distro', whose packages only root may install, but trainyard_manage"),
+        (
+            {"openmpi_provider": "source", "openmpi_version": "4.1.99"},
+            "openmpi_sha256 is '', expected the sha256 of the archive (64 hexadecimal digits); that of the vendor's "
+            "archive is built in for 4.0.3, 4.1.4, 4.1.8, 5.0.8.",
+        ),
+        (
+            {"openmpi_provider": "source", "openmpi_prefix": "/usr/local", "openmpi_url": "openmpi.tar.bz2"},
+            "openmpi_url is 'openmpi.tar.bz2', expected an address that begins with https://, or openmpi_local_file. "
+            "openmpi_prefix is '/usr/local', expected a folder of its own such as /opt/trainyard/openmpi-4.1.8.",
+        ),
+        (
+            {"openmpi_provider": "source", "openmpi_configure_options": ["--prefix=/opt", "with-slurm"]},
+            "openmpi_configure_options has --prefix=/opt, with-slurm, expected arguments such as --with-slurm",
+        ),
+        (
+            {"openmpi_provider": "source", "openmpi_ucx": "/opt/no-ucx", "openmpi_prefix": "/var/lib/trainyard"},
+            "Open MPI cannot be built: 2 findings. Nothing was changed. 1. openmpi_ucx on n1, n2 found no UCX "
+            "headers in /opt/no-ucx expected UCX with its headers do install it, or set openmpi_ucx to auto or none "
+            "2. openmpi_prefix on n1, n2 found /var/lib/trainyard, which this role did not make",
+        ),
+        ({"openmpi_version": "4.1.6"}, "found Open MPI 4.1.4 (/usr/bin/mpirun) expected Open MPI 4.1.6 do make"),
+    ],
+)
+def test_bad_input_is_refused_with_what_to_do(run_playbook, given, said):
+    done = run_playbook("changed.yml", "--limit", "n1,n2", **given)
+    assert done.rc != 0
+    assert said in done.text
+    assert set(changes(done.output).values()) == {0}

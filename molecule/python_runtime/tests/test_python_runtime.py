@@ -1,0 +1,207 @@
+"""What python_runtime promises: an environment that works for everybody, is mended, and refuses what cannot work."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import testinfra
+
+VENV = "/opt/trainyard/venvs/molecule"
+OTHER = "/opt/trainyard/venvs/other"
+
+
+@pytest.fixture(scope="module")
+def node(node_names, inventory_path):
+    """The first node; the environment `other`, which tests make and break, is gone at the end."""
+    host = testinfra.get_host(f"ansible://{node_names[0]}?ansible_inventory={inventory_path}")
+    yield host
+    host.check_output(f"sudo rm -rf {OTHER}")
+
+
+@pytest.fixture
+def bare(node):
+    """The first node without the environment `other`."""
+    node.check_output(f"sudo rm -rf {OTHER}")
+    return node
+
+
+@pytest.fixture
+def run(run_playbook, node_names):
+    """Run the role on the first node with other input."""
+    return lambda *arguments, **extra: run_playbook("changed.yml", "--limit", node_names[0], *arguments, **extra)
+
+
+def test_the_training_user_can_use_it_and_not_change_it(host):
+    shown = host.check_output(f"sudo -u train {VENV}/bin/python -c 'import jinja2; print(jinja2.__version__)'")
+    assert shown == "3.1.6"
+    refused = host.run(f"sudo -u train touch {VENV}/lib/mine")
+    assert refused.rc != 0
+    assert "Permission denied" in refused.stderr
+
+
+def test_packages_are_compiled(host):
+    package = f"{VENV}/lib/python*/site-packages/jinja2"
+    assert host.run(f"ls {package}/__pycache__/environment.*.pyc").rc == 0
+
+
+def test_it_was_proved_by_the_training_user(host):
+    record = json.loads(host.check_output(f"cat {VENV}/.trainyard.json"))
+    assert record["proof"]["result"] == {"user": "train", "jinja2": "3.1.6"}
+
+
+def test_check_mode_says_what_would_be_made_and_makes_nothing(run, bare):
+    done = run("--check", "--diff")
+    assert done.rc == 0, done.output
+    assert "reasons: there is no environment yet" in done.text
+    assert "+markupsafe==3.0.4" in done.text.lower()
+    assert not bare.file(OTHER).exists
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"python_runtime_packages": ["numpy>=2"]}, "'numpy>=2' is not pinned: expected name==version"),
+        ({"python_runtime_packages": ["a==1", "A==2"]}, "'a==1' and 'A==2' contradict each other: keep one"),
+        ({"python_runtime_python_min": "3.99"}, "the packages support 3.99 to any; name another interpreter"),
+        ({"python_runtime_interpreter": "python9"}, "there is no Python interpreter 'python9'; install it or name"),
+        ({"python_runtime_no_index": True}, "no_index without find_links leaves pip no source"),
+        ({"python_runtime_min_free_mb": 999999999}, "999999999 MB are needed; make room, or choose another root"),
+        ({"python_runtime_name": "../up"}, "python_runtime_name is '../up', expected a single folder name"),
+        (
+            {"python_runtime_proof_script": "print('{}')", "python_runtime_proof_user": "nobody9"},
+            "the proof is to run as user 'nobody9', whom this host does not have",
+        ),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_made(run, bare, given, said):
+    done = run(**given)
+    assert done.rc != 0
+    assert said in done.text
+    assert not bare.file(OTHER).exists
+
+
+def test_a_folder_of_somebody_else_is_left_alone(run, bare):
+    bare.check_output(f"sudo mkdir -p {OTHER} && sudo touch {OTHER}/precious")
+    done = run()
+    assert done.rc != 0
+    assert f"{OTHER} is there and was not made by trainyard; move it away" in done.text
+    assert bare.file(f"{OTHER}/precious").exists
+
+
+def test_an_interrupted_installation_is_made_again(run, bare):
+    bare.check_output(f"sudo mkdir -p {OTHER}/bin && sudo touch {OTHER}/.trainyard-building {OTHER}/bin/python")
+    done = run()
+    assert done.rc == 0, done.output
+    assert "reasons: an interrupted run left the environment unfinished" in done.text
+    assert bare.check_output(f"{OTHER}/bin/python -c 'import markupsafe; print(1)'") == "1"
+
+
+def test_a_package_that_was_removed_comes_back(run, node):
+    assert run().rc == 0
+    node.check_output(f"sudo {OTHER}/bin/pip uninstall --quiet --yes markupsafe")
+    found = run(step="verify")
+    assert found.rc != 0
+    assert f"{OTHER} is not as wanted: markupsafe 3.0.4 is not installed" in found.text
+    done = run()
+    assert done.rc == 0, done.output
+    assert "reasons: markupsafe 3.0.4 is not installed" in done.text
+    assert run(step="verify").rc == 0
+
+
+def test_another_version_replaces_the_one_there_is(run, node):
+    assert run().rc == 0
+    done = run(python_runtime_packages=["MarkupSafe==3.0.3"])
+    assert done.rc == 0, done.output
+    assert "reasons: markupsafe is 3.0.4, wanted 3.0.3" in done.text
+    assert node.check_output(f"{OTHER}/bin/python -c 'import markupsafe; print(markupsafe.__version__)'") == "3.0.3"
+
+
+def test_a_version_that_no_index_has_leaves_the_environment_as_it_was(run, node):
+    assert run().rc == 0
+    done = run(python_runtime_packages=["MarkupSafe==3.0.99"])
+    assert done.rc != 0
+    assert f"pip could not install MarkupSafe==3.0.99 into {OTHER}" in done.text
+    assert "No matching distribution found" in done.text
+    again = run()
+    assert again.rc == 0, again.output
+    assert "changed=0" in again.text
+
+
+def test_a_proof_that_fails_fails_the_role_until_it_succeeds(run, node):
+    done = run(python_runtime_proof_script="raise SystemExit('no such luck')")
+    assert done.rc != 0
+    assert f"the proof of {OTHER} failed with status 1: no such luck" in done.text
+    again = run(python_runtime_proof_script="print('{}')")
+    assert again.rc == 0, again.output
+    assert "reasons: it is not proved yet" in again.text
+
+
+def test_wheels_from_a_folder_need_no_index(run, bare):
+    bare.check_output("sudo rm -rf /srv/wheels && sudo mkdir -p /srv/wheels")
+    try:
+        none = run(python_runtime_find_links=["/srv/wheels"], python_runtime_no_index=True)
+        assert none.rc != 0
+        assert "No matching distribution found for MarkupSafe==3.0.4" in none.text
+        bare.check_output(f"sudo {VENV}/bin/pip download --quiet --no-deps --dest /srv/wheels MarkupSafe==3.0.4")
+        done = run(python_runtime_find_links=["/srv/wheels"], python_runtime_no_index=True)
+        assert done.rc == 0, done.output
+    finally:
+        bare.check_output("sudo rm -rf /srv/wheels")
+
+
+@pytest.fixture
+def wheel(bare):
+    """A function that returns address and sum of a wheel of MarkupSafe, and of another build with the same version."""
+    bare.check_output("sudo rm -rf /srv/wheels && sudo mkdir -p /srv/wheels/other")
+    bare.check_output(f"sudo {VENV}/bin/pip download --quiet --no-deps --dest /srv/wheels MarkupSafe==3.0.4")
+    name = bare.check_output("cd /srv/wheels && ls *.whl")
+    mark = f"import zipfile; zipfile.ZipFile('/srv/wheels/other/{name}', 'a').writestr('markupsafe/other.txt', '')"
+    bare.check_output(f'sudo cp /srv/wheels/{name} /srv/wheels/other/ && sudo python3 -c "{mark}"')
+
+    def address(folder="/srv/wheels"):
+        return f"file://{folder}/{name}#sha256={bare.check_output(f'sha256sum {folder}/{name}').split()[0]}"
+
+    yield address
+    bare.check_output("sudo rm -rf /srv/wheels")
+
+
+def test_a_wheel_is_taken_from_its_address_and_another_build_of_it_replaces_it(run, bare, wheel):
+    done = run(python_runtime_wheels={"MarkupSafe": wheel()})
+    assert done.rc == 0, done.output
+    assert not bare.run(f"ls {OTHER}/lib/python*/site-packages/markupsafe/other.txt").succeeded
+    other = {"python_runtime_wheels": {"MarkupSafe": wheel("/srv/wheels/other")}}
+    done = run(**other)
+    assert done.rc == 0, done.output
+    assert "reasons: markupsafe is from another wheel than the wanted one" in done.text
+    assert bare.run(f"ls {OTHER}/lib/python*/site-packages/markupsafe/other.txt").succeeded
+    assert "changed=0" in run(**other).text
+
+
+def test_a_wheel_with_another_sum_is_refused_and_what_was_there_stays(run, bare, wheel):
+    assert run().rc == 0
+    address = wheel()
+    done = run(python_runtime_wheels={"MarkupSafe": address[:-64] + 64 * "0"})
+    assert done.rc != 0
+    assert "DO NOT MATCH THE HASHES" in done.text
+    assert "changed=0" in run().text
+
+
+def test_a_missing_venv_module_is_installed_and_without_leave_named(run, bare):
+    package = bare.check_output(
+        "dpkg-query -S $(python3 -c 'import ensurepip; print(ensurepip.__path__[0])')/__init__.py"
+    )
+    package = package.split(":")[0]
+    bare.check_output(f"sudo dpkg --remove --force-depends {package}")
+    try:
+        refused = run(python_runtime_manage_system=False)
+        assert refused.rc != 0
+        assert "cannot make virtual environments: its module ensurepip is missing; install python3" in refused.text
+        done = run()
+        assert done.rc == 0, done.output
+        assert bare.package(package).is_installed
+    finally:
+        bare.check_output(
+            f"dpkg-query -W -f '${{Status}}' {package} | grep -q 'ok installed' "
+            f"|| sudo apt-get install -y -qq {package}"
+        )

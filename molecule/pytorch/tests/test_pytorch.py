@@ -1,0 +1,95 @@
+"""What pytorch promises: the wanted version, proved by two processes, equal on all nodes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import testinfra
+
+VENV = "/opt/trainyard/venvs/pytorch"
+
+
+@pytest.fixture
+def node(node_names, inventory_path):
+    """The last node."""
+    return testinfra.get_host(f"ansible://{node_names[-1]}?ansible_inventory={inventory_path}")
+
+
+def test_the_training_user_imports_the_wanted_version(host):
+    shown = host.check_output(f"sudo -u train {VENV}/bin/python -c 'import torch; print(torch.__version__)'")
+    assert shown.split("+")[0] == "2.13.0"
+
+
+def test_two_processes_summed_a_tensor(host):
+    proof = json.loads(host.check_output(f"cat {VENV}/.trainyard.json"))["proof"]["result"]
+    assert proof["all_reduce"] == 3.0
+    assert proof["torch"].split("+")[0] == "2.13.0"
+
+
+def test_torchrun_is_there(host):
+    assert host.run(f"sudo -u train {VENV}/bin/torchrun --help").rc == 0
+
+
+def test_the_cheap_check_passes_and_changes_nothing(run_playbook):
+    done = run_playbook("changed.yml", step="verify")
+    assert done.rc == 0, done.output
+    assert "changed=0" in done.text
+
+
+def test_the_proof_runs_again_when_asked(run_playbook, node_names, node):
+    # Python runs this line at each start; only the proof has that variable, and hangs as with a network that is down.
+    stall = node.check_output(f"ls -d {VENV}/lib/python*/site-packages") + "/stall.pth"
+    line = "import os, time; os.environ.get('OMP_NUM_THREADS') and time.sleep(600)"
+    node.check_output(f'echo "{line}" | sudo tee {stall}')
+    try:
+        done = run_playbook("changed.yml", "--limit", node_names[-1], pytorch_verify=True, pytorch_proof_timeout=3)
+        assert done.rc != 0
+        assert f"the proof of {VENV} did not end within 3 s" in done.text
+    finally:
+        node.check_output(f"sudo rm {stall}")
+    done = run_playbook("changed.yml", "--limit", node_names[-1], pytorch_verify=True)
+    assert done.rc == 0, done.output
+    assert "changed=0" in done.text
+
+
+def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
+    """The record of an installed version is altered on one node: another build of 820 MB would show no more."""
+    metadata = node.check_output(f"ls -d {VENV}/lib/python*/site-packages/numpy-2*.dist-info")
+    other = metadata.replace("numpy-2.4.6", "numpy-2.4.5")
+    node.check_output(
+        f"sudo cp -p {VENV}/.trainyard.json /root/record && sudo mv {metadata} {other} "
+        f"&& sudo sed -i 's/^Version: 2.4.6/Version: 2.4.5/' {other}/METADATA "
+        f'&& sudo sed -i \'s/"numpy": "2.4.6"/"numpy": "2.4.5"/\' {VENV}/.trainyard.json'
+    )
+    try:
+        done = run_playbook("changed.yml", pytorch_packages=[], pytorch_proof_timeout=180)
+        assert done.rc != 0
+        assert f"The nodes have different versions: {node_names[-1]}: torch 2.13.0" in done.text
+        assert "numpy 2.4.5, Python 3" in done.text
+        assert f"and {node_names[0]}: torch 2.13.0" in done.text
+        assert run_playbook("changed.yml", step="verify").rc != 0
+    finally:
+        node.check_output(
+            f"sudo mv {other} {metadata} && sudo sed -i 's/^Version: 2.4.5/Version: 2.4.6/' "
+            f"{metadata}/METADATA && sudo mv /root/record {VENV}/.trainyard.json"
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"pytorch_version": "latest"}, "pytorch_version is 'latest', expected an exact release such as 2.13.0."),
+        ({"pytorch_build": "gpu"}, "pytorch_build is 'gpu', expected '', cpu, or a build such as cu126."),
+        ({"pytorch_version": "9.1.0"}, "Which Pythons PyTorch 9.1.0 supports is not known here (known: 2.4, 2.5,"),
+        ({"pytorch_python_max": "3.10"}, "the packages support 3.10 to 3.10; name another interpreter or another"),
+        ({"pytorch_version": "2.13.99"}, "pip could not install torch==2.13.99, numpy==2.4.6"),
+    ],
+)
+def test_bad_input_is_refused_with_what_to_do(run_playbook, node_names, node, given, said):
+    before = node.check_output(f"cat {VENV}/.trainyard.json")
+    done = run_playbook("changed.yml", "--limit", node_names[-1], **given)
+    assert done.rc != 0
+    assert said in done.text
+    assert node.check_output(f"cat {VENV}/.trainyard.json") == before
+    assert not node.file(f"{VENV}/.trainyard-building").exists

@@ -1,0 +1,94 @@
+"""site.yml as a whole: findings before anything is touched, and --check on hosts that nothing was ever done to."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[3]
+LAB = os.environ.get("LAB") or "trainyard"
+
+
+def changes(output):
+    """Numbers of changed tasks per host in the recap."""
+    return {host: int(number) for host, number in re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", output, re.MULTILINE)}
+
+
+def make(*arguments):
+    done = subprocess.run(["make", "-s", *arguments], cwd=PROJECT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def bare_inventory():
+    """Two hosts fresh from the image, in a lab of their own."""
+    lab = f"{LAB}-bare"
+    make("lab-destroy", f"LAB={lab}")  # one that a killed run left behind would not be bare
+    make("lab", f"LAB={lab}", "NODES=2", "SUBNET=10.74.0.0/24")
+    yield PROJECT / ".cache/labs" / lab / "inventory"
+    make("lab-destroy", f"LAB={lab}")
+
+
+def test_check_mode_on_bare_hosts_shows_the_changes_and_makes_none(run_playbook, bare_inventory):
+    run = run_playbook("site.yml", "--check", "--diff", inventory=bare_inventory)
+    assert run.rc == 0, run.output
+    assert "n1, n2 have no user train yet" in run.text
+    made = changes(run.output)
+    assert set(made) == {"n1", "n2"} and min(made.values()) > 0, run.output
+    # The next look finds the same hosts: none of it was done.
+    assert changes(run_playbook("site.yml", "--check", inventory=bare_inventory).output) == made
+
+
+def test_all_findings_come_at_once_and_nothing_is_touched(run_playbook, inventory_path, tmp_path, node_vars):
+    twins = tmp_path / "twins.yml"
+    address = node_vars["n1"]["ansible_host"]
+    # n2 is n1 once more (so it has its host name, too), and n3's Python is none.
+    twins.write_text(
+        f"compute: {{hosts: {{n2: {{ansible_host: {address}}}, n3: {{ansible_python_interpreter: /bin/false}}}}}}\n"
+    )
+    run = run_playbook("site.yml", "-i", str(twins), inventory=inventory_path)
+    assert run.rc == 2, run.output
+    assert "These hosts cannot become nodes yet: 3 findings. Nothing was changed." in run.text
+    assert "Python on n3 found no Python that runs expected Python 3.9 or newer" in run.text
+    assert "host name on n1, n2 found n1 on n1, n2 expected a host name of its own on every node" in run.text
+    assert f"inventory on n1, n2 found {address} on n1, n2 expected an address of its own for every node" in run.text
+    assert set(changes(run.output).values()) == {0}
+
+
+def test_a_node_that_does_not_answer_is_named_with_sshs_reason(run_playbook, inventory_path, tmp_path, node_vars):
+    nowhere = tmp_path / "nowhere.yml"
+    address = node_vars["n1"]["ansible_host"].rpartition(".")[0] + ".250"
+    nowhere.write_text(f"compute: {{hosts: {{n4: {{ansible_host: {address}}}}}}}\n")
+    run = run_playbook("site.yml", "-i", str(nowhere), inventory=inventory_path)
+    assert run.rc == 2, run.output
+    assert "These hosts cannot become nodes yet: 1 finding." in run.text
+    assert f"reachable on n4 found Failed to connect to the host via ssh: ssh: connect to host {address}" in run.text
+    assert f"expected a shell on {address} do try it: ansible n4 -m ansible.builtin.ping -vvv" in run.text
+    assert set(changes(run.output).values()) == {0}
+
+
+def test_the_cluster_can_be_proved_at_any_time(run_playbook):
+    run = run_playbook("playbooks/verify.yml")
+    assert run.rc == 0, run.output
+    assert "The cluster trainyard is proved: 4 of 4 nodes." in run.text
+    assert set(changes(run.output).values()) == {0}
+
+
+def test_the_list_of_frameworks_decides_what_is_proved(run_playbook, nodes):
+    # Only who asks for Open MPI hears that n4 has none: mpirun is a link to orterun.
+    host = nodes["n4"].host
+    host.run("mv /usr/bin/orterun /usr/bin/orterun.away")
+    try:
+        asked = run_playbook("playbooks/verify.yml", trainyard_frameworks=["openmpi"])
+        not_asked = run_playbook("playbooks/verify.yml", trainyard_frameworks=[])
+    finally:
+        host.run("mv /usr/bin/orterun.away /usr/bin/orterun")
+    assert asked.rc == 2, asked.output
+    assert "Open MPI does not work over all nodes: " in asked.text
+    assert "n4 found no mpirun that answers as Open MPI" in asked.text
+    assert not_asked.rc == 0, not_asked.output
+    run = run_playbook("site.yml", trainyard_frameworks=["openmpi", "torch"])
+    assert run.rc == 2, run.output
+    assert "trainyard_frameworks has torch, expected pytorch, mindspore, openmpi. Nothing was changed." in run.text

@@ -1,0 +1,272 @@
+"""What ssh_mesh promises, seen from the nodes, and what it says when it cannot be kept.
+
+Everything that signs, revokes or expires on purpose works with an authority that is thrown away, made for the test; at
+its end the nodes get the lab's own authority back.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import testinfra
+
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
+AS_TRAIN = f"sudo --user=train --set-home {SSH}"
+
+
+@pytest.fixture
+def node(inventory_path: Path) -> Any:
+    """Return a function that gives the testinfra host of a node."""
+    return lambda name: testinfra.get_host(f"ansible://{name}?ansible_inventory={inventory_path}")
+
+
+@pytest.fixture
+def throwaway(tmp_path: Path, run_playbook: Any) -> Iterator[Path]:
+    """Give the folder of an authority for one test, and the nodes back to the lab's own one."""
+    yield tmp_path / "ssh_ca"
+    run = run_playbook("converge.yml")
+    assert run.rc == 0, run.output
+
+
+def changes(output: str) -> dict[str, int]:
+    """Read the number of changes by node from the recap."""
+    lines = output.partition("PLAY RECAP")[2].splitlines()
+    return {line.split()[0]: int(line.split("changed=")[1].split()[0]) for line in lines if "changed=" in line}
+
+
+def refused(host: Any, command: str) -> str:
+    """Run an ssh command that must fail, and return what it said. testinfra keeps exit status 255 for itself."""
+    done = host.run(f"{command} || exit 17")
+    assert done.rc == 17, done
+    return done.stderr
+
+
+def keygen(*arguments: str) -> str:
+    return subprocess.run(["ssh-keygen", *arguments], check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+def new_key(path: Path) -> Path:
+    keygen("-q", "-t", "ed25519", "-N", "", "-f", str(path))
+    return path
+
+
+def ssh_from_here(node_vars: dict[str, Any], name: str, user: str, key: Path, port: int = 22) -> tuple[int, str]:
+    """Log in to a node from this machine with one key and its certificate, nothing else."""
+    there = node_vars[name]
+    port_alias = ["-o", f"HostKeyAlias={there['ansible_host']}", "-p", str(port)]
+    argv = ["ssh", *there["ansible_ssh_common_args"].split(), *port_alias, "-F", "/dev/null", "-o", "BatchMode=yes",
+            "-o", "IdentityAgent=none", "-i", str(key), f"{user}@{there['ansible_host']}", "id -un"]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=30)
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+@pytest.fixture
+def second_sshd(node: Any) -> Iterator[Any]:
+    """Start another sshd beside the node's own, on port 2222, with settings of its own on top."""
+    started = []
+
+    def start(name: str, *options: str) -> None:
+        settings = " ".join(f"-o {option}" for option in options)
+        node(name).check_output("sudo systemd-run --quiet --collect --unit=second-sshd --service-type=exec "
+                                f"/usr/sbin/sshd -D -p 2222 {settings}")
+        started.append(name)
+        node(name).check_output("timeout 20 sh -c 'until ss -ltn | grep -q :2222; do sleep 0.2; done'")
+
+    yield start
+    for name in started:
+        node(name).check_output("sudo systemctl stop second-sshd")
+
+
+def test_training_user_reaches_all_nodes_by_name_and_by_address(host: Any, node_names: list[str],
+                                                                node_vars: dict[str, Any]) -> None:
+    for name in node_names:
+        for target in (name, node_vars[name]["ansible_host"]):
+            assert host.check_output(f"{AS_TRAIN} {target} uname -n") == name
+
+
+def test_private_keys_exist_on_their_node_only(host: Any) -> None:
+    found = host.check_output("sudo grep --recursive --files-with-matches 'PRIVATE KEY' /etc/trainyard /home/train")
+    assert found == "/etc/trainyard/ssh/user_ed25519"
+    key = host.file(found)
+    assert (key.user, key.group, key.mode) == ("train", "train", 0o600)
+
+
+def test_keys_of_the_nodes_differ(node: Any, node_names: list[str]) -> None:
+    public = {node(name).check_output("sudo ssh-keygen -y -f /etc/trainyard/ssh/user_ed25519") for name in node_names}
+    assert len(public) == len(node_names)
+
+
+def test_certificates_open_the_training_users_account_only(run_playbook: Any, throwaway: Path, tmp_path: Path,
+                                                           node_vars: dict[str, Any], second_sshd: Any) -> None:
+    """Even a certificate that the authority made out for root and ops: sshd knows it for the training user alone."""
+    run = run_playbook("converge.yml", "--limit", "n1", ssh_mesh_ca_dir=str(throwaway))
+    assert run.rc == 0, run.output
+    private = sorted(path.name for path in throwaway.iterdir() if "PRIVATE KEY" in path.read_text(errors="replace"))
+    assert private == ["host_ca", "user_ca"]
+    assert all((throwaway / name).stat().st_mode & 0o777 == 0o600 for name in private)
+    assert throwaway.stat().st_mode & 0o777 == 0o700
+
+    key = new_key(tmp_path / "key")
+    keygen("-q", "-s", str(throwaway / "user_ca"), "-I", "for all", "-n", "train,root,ops", f"{key}.pub")
+    second_sshd("n1", "PermitRootLogin=prohibit-password")
+    assert ssh_from_here(node_vars, "n1", "train", key, 2222) == (0, "train")
+    for user in ("root", "ops"):
+        status, said = ssh_from_here(node_vars, "n1", user, key, 2222)
+        assert (status, "Permission denied" in said) == (255, True)
+
+    other, foreign = new_key(tmp_path / "other"), new_key(tmp_path / "foreign")
+    keygen("-q", "-s", str(throwaway / "user_ca"), "-I", "other", "-n", "somebody", f"{other}.pub")
+    keygen("-q", "-s", str(new_key(tmp_path / "foreign_ca")), "-I", "foreign", "-n", "train", f"{foreign}.pub")
+    for key in (other, foreign):
+        status, said = ssh_from_here(node_vars, "n1", "train", key)
+        assert (status, "Permission denied" in said) == (255, True)
+
+
+def test_a_host_with_a_certificate_of_another_authority_is_refused(node: Any, second_sshd: Any) -> None:
+    host = node("n2")
+    host.check_output(
+        "sudo sh -ec 'rm -rf /root/foreign; mkdir /root/foreign; cd /root/foreign;"
+        "ssh-keygen -q -t ed25519 -N \"\" -f ca; ssh-keygen -q -t ed25519 -N \"\" -f host;"
+        "ssh-keygen -q -s ca -h -I foreign -n n2 host.pub'"
+    )
+    second_sshd("n2", "HostKey=/root/foreign/host", "HostCertificate=/root/foreign/host-cert.pub")
+    said = refused(node("n1"), f"{AS_TRAIN} -p 2222 n2 uname -n")
+    host.check_output("sudo rm -r /root/foreign")
+    assert "Host key verification failed." in said
+    assert node("n1").check_output(f"{AS_TRAIN} n2 uname -n") == "n2"
+
+
+def test_another_node_cannot_pass_for_this_one(node: Any, node_vars: dict[str, Any]) -> None:
+    """The certificate of n3 is good, but not for the name n2."""
+    address = node_vars["n3"]["ansible_host"]
+    said = refused(node("n1"), f"{AS_TRAIN} -o HostName={address} -o HostKeyAlias=n2 n2 uname -n")
+    assert "name is not a listed principal" in said
+
+
+def test_a_node_comes_and_goes_and_touches_no_other(run_playbook: Any, throwaway: Path, node: Any) -> None:
+    given = {"ssh_mesh_ca_dir": str(throwaway)}
+    three = run_playbook("converge.yml", "--limit", "n1,n2,n3", **given)
+    assert three.rc == 0, three.output
+    four = run_playbook("converge.yml", **given)
+    assert four.rc == 0, four.output
+    # The controller signs for the new node, which counts for the run's first host: one change, and none on the node.
+    assert [changes(four.output)[name] for name in ("n1", "n2", "n3")] == [1, 0, 0]
+    assert changes(four.output)["n4"] > 0
+    assert node("n1").check_output(f"{AS_TRAIN} n4 uname -n") == "n4"
+    assert node("n4").check_output(f"{AS_TRAIN} n1 uname -n") == "n1"
+
+    gone = run_playbook("converge.yml", "--limit", "n1,n2,n3", ssh_mesh_revoked=["n4"], **given)
+    assert gone.rc == 0, gone.output
+    for name in ("n1", "n2", "n3"):
+        assert "Permission denied (publickey)" in refused(node("n4"), f"{AS_TRAIN} {name} uname -n")
+        assert "revoked" in refused(node(name), f"{AS_TRAIN} n4 uname -n")
+    assert node("n1").check_output(f"{AS_TRAIN} n2 uname -n") == "n2"
+
+    again = run_playbook("converge.yml", "--limit", "n1,n2,n3", ssh_mesh_revoked=["n4"], **given)
+    assert set(changes(again.output).values()) == {0}
+    both = run_playbook("converge.yml", ssh_mesh_revoked=["n4"], **given)
+    assert both.rc != 0
+    assert "ssh_mesh_revoked on n4 found n4 is in it and among the nodes of this run" in both.text
+    back = run_playbook("converge.yml", **given)
+    assert back.rc != 0
+    assert "revoked when n4 was removed expected a key that is not revoked" in back.text
+
+
+def test_a_certificate_that_expires_soon_is_renewed(run_playbook: Any, throwaway: Path, node: Any) -> None:
+    given = {"ssh_mesh_ca_dir": str(throwaway)}
+    show = "sudo ssh-keygen -L -f /etc/trainyard/ssh/user_ed25519-cert.pub"
+    short = run_playbook("converge.yml", "--limit", "n2", ssh_mesh_validity="2d", ssh_mesh_renew_before="1h", **given)
+    assert short.rc == 0, short.output
+    before = node("n2").check_output(show)
+    same = run_playbook("converge.yml", "--limit", "n2", ssh_mesh_validity="2d", ssh_mesh_renew_before="1h", **given)
+    assert set(changes(same.output).values()) == {0}
+    renewed = run_playbook("converge.yml", "--limit", "n2", "--diff", **given)
+    assert renewed.rc == 0, renewed.output
+    assert "n2: user key expires " in renewed.text
+    assert node("n2").check_output(show) != before
+    assert set(changes(run_playbook("converge.yml", "--limit", "n2", **given).output).values()) == {0}
+
+
+def test_keys_of_the_site_are_left_alone(run_playbook: Any, throwaway: Path, node: Any) -> None:
+    host = node("n3")
+    folder = "/home/train/.ssh"
+    assert host.run(f"sudo test -e {folder}").rc != 0
+    host.check_output(
+        f"sudo --user=train sh -ec 'mkdir -m 700 {folder}; ssh-keygen -q -t ed25519 -N \"\" -f {folder}/id_ed25519;"
+        f"cp {folder}/id_ed25519.pub {folder}/authorized_keys';"
+        "echo '# of the site' | sudo tee -a /etc/ssh/ssh_known_hosts"
+    )
+    sums = f"sudo sh -c 'cat {folder}/* /etc/ssh/ssh_host_*_key /etc/ssh/sshd_config /etc/ssh/ssh_config | sha256sum'"
+    try:
+        before = host.check_output(sums)
+        run = run_playbook("converge.yml", "--limit", "n3", ssh_mesh_ca_dir=str(throwaway))
+        assert run.rc == 0, run.output
+        assert host.check_output(sums) == before
+        assert "# of the site" in host.check_output("cat /etc/ssh/ssh_known_hosts")
+        offered = host.run(f"{AS_TRAIN} -v n3 true").stderr
+        assert f"identity file {folder}/id_ed25519 type 3" in offered
+    finally:
+        host.check_output(f"sudo rm -r {folder}; sudo sed -i '/^# of the site$/d' /etc/ssh/ssh_known_hosts")
+
+
+def test_broken_access_of_one_node_is_named_pair_by_pair(run_playbook: Any, node: Any,
+                                                         node_vars: dict[str, Any]) -> None:
+    host, address = node("n4"), node_vars["n4"]["ansible_host"]
+    host.check_output("sudo mv /etc/trainyard/ssh/user_ca.pub /root/user_ca.pub")
+    try:
+        run = run_playbook("verify_only.yml")
+    finally:
+        host.check_output("sudo mv /root/user_ca.pub /etc/trainyard/ssh/user_ca.pub")
+    assert run.rc != 0
+    for name in ("n1", "n2", "n3"):
+        assert f"{name} -> n4 (n4, {address}): train@n4: Permission denied (publickey)." in run.text
+    assert "n4 -> " not in run.text
+    assert "-> n2" not in run.text
+    assert "Of 24 logins failed" in run.text
+
+
+def test_a_name_that_leads_astray_is_named_with_sshs_reason(run_playbook: Any, node: Any) -> None:
+    host = node("n2")
+    host.check_output("sudo cp -p /etc/hosts /root/kept; sudo sed -i 's/^.* n3$/127.0.0.2 n3/' /etc/hosts")
+    try:
+        run = run_playbook("verify_only.yml", ssh_mesh_verify_peers="1")
+    finally:
+        host.check_output("sudo cp -p /root/kept /etc/hosts; sudo rm /root/kept")
+    assert run.rc != 0
+    assert "n2 -> n3 (n3" in run.text
+    assert "Certificate invalid: name is not a listed principal" in run.text
+    assert "n1 -> " not in run.text
+
+
+def test_a_host_certificate_of_the_site_is_not_displaced(run_playbook: Any, node: Any) -> None:
+    host = node("n1")
+    host.check_output("sudo cp -p /etc/ssh/sshd_config /root/kept; "
+                      "echo 'HostCertificate /etc/ssh/missing-cert.pub' | sudo tee -a /etc/ssh/sshd_config")
+    try:
+        run = run_playbook("converge.yml", "--limit", "n1")
+    finally:
+        host.check_output("sudo cp -p /root/kept /etc/ssh/sshd_config; sudo rm /root/kept")
+    assert run.rc != 0
+    assert "the site's own /etc/ssh/missing-cert.pub expected none, as ours would compete with it" in run.text
+    assert set(changes(run.output).values()) == {0}
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"ssh_mesh_validity": "1 year"}, "'1 year' is no duration; expected numbers with s, m, h, d or w"),
+    ({"ssh_mesh_validity": "8w"}, "ssh_mesh_renew_before is not shorter than ssh_mesh_validity"),
+    ({"ssh_mesh_networks": ["10.0.0"]}, "'10.0.0' does not appear to be an IPv4 or IPv6 network"),
+    ({"ssh_mesh_revoked": ["n99"]}, "found n99, which never got a certificate here expected one of n"),
+    ({"ssh_mesh_verify_peers": "0"}, "ssh_mesh_verify_peers is '0'; expected 'all' or a number of peers from 1 on"),
+    ({"ssh_mesh_user": "nobody2"}, "training user on n1 found no user nobody2"),
+    ({"ssh_mesh_extra_principals": ["a,root"]}, "found 'a,root' expected letters, digits and . _ : -"),
+    ({"ssh_mesh_host_key": "/etc/ssh/none"}, "expected /etc/ssh/none do set ssh_mesh_host_key"),
+])
+def test_bad_input(run_playbook: Any, given: dict[str, Any], said: str) -> None:
+    run = run_playbook("converge.yml", "--limit", "n1", **given)
+    assert run.rc != 0
+    assert said in run.text
+    assert set(changes(run.output).values()) == {0}

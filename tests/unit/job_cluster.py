@@ -1,0 +1,194 @@
+"""Real monitors with real processes on 127.0.0.1: each node of the test cluster is a folder and a monitor process.
+
+All nodes share one machine, so each has a job id of its own; else ending one would end the processes of all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+
+from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN
+from ansible.module_utils.trainyard_node import procs, runtime
+from ansible.module_utils.trainyard_node.exits import read_exits, read_json, write_json
+
+# How long a test waits for what must happen; nothing passes or fails by being faster.
+PATIENCE_S = 90.0
+
+# What a rank does: waits for `go` in its folder, then behaves as its first argument says.
+RANK = """
+import os, pathlib, signal, sys, time
+mode = sys.argv[1]
+if mode == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pathlib.Path(f"up-{os.getpid()}").touch()
+while not pathlib.Path("go").exists():
+    time.sleep(0.05)
+if mode == "train":
+    for step in range(1, 6):
+        print(f"step {step}/5 epoch 1 loss {1 / step:.4f} rate 100.5 samples/s", flush=True)
+elif mode.startswith("exit"):
+    print("about to fail", flush=True)
+    sys.exit(int(mode[4:]))
+else:
+    while True:
+        time.sleep(0.05)
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(condition, what):
+    """Wait until condition() is true and return its value."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"waited {PATIENCE_S:.0f} s for: {what}")
+
+
+class Node:
+    """One node of the test cluster."""
+
+    def __init__(self, folder, spec):
+        self.dir, self.spec, self.job_id = folder, spec, spec["job_id"]
+        for name in ("source", "logs", "exits"):
+            (folder / name).mkdir(parents=True)
+        (folder / "source" / "rank.py").write_text(RANK)
+        (folder / "trainyard.pyz").write_bytes(runtime.pack())
+        write_json(folder / "job.json", spec)
+        self.monitor = None
+
+    def start(self):
+        self.monitor = subprocess.Popen(
+            [sys.executable, "-IS", str(self.dir / "trainyard.pyz"), "monitor", str(self.dir)],
+            env={"TRAINYARD_JOB_ID": self.job_id},
+            stdin=subprocess.DEVNULL,
+        )
+
+    def go(self):
+        (self.dir / "source" / "go").touch()
+
+    def up(self):
+        """Whether all processes of this node run their script."""
+        return len(list((self.dir / "source").glob("up-*"))) == len(self.spec["processes"])
+
+    def pid(self, name):
+        return read_json(self.dir / "pids.json")[name]["pid"]
+
+    def signal(self, number):
+        self.monitor.send_signal(number)
+
+    def read(self, name):
+        return read_json(self.dir / name)
+
+    def end(self):
+        """How this node's monitor ended, None while it runs."""
+        return (self.read("monitor.json") or {}).get("end")
+
+    def exits(self):
+        return {name: (ended["exit_code"], ended["signal"]) for name, ended in read_exits(self.dir).items()}
+
+    def log(self):
+        path = self.dir / "logs" / f"monitor_{self.spec['node_rank']}.log"
+        return path.read_text() if path.exists() else ""
+
+    def left(self):
+        return procs.of_job(self.job_id)
+
+
+class Cluster:
+    """Nodes n1, n2, ... `modes` has for each node the modes of its ranks."""
+
+    def __init__(self, folder, *modes, silent_after_s=3, timeout_s=600, max_restarts=0, rejoin_s=30, **changes):
+        base, port = f"test-{uuid.uuid4().hex[:12]}", free_port()
+        hosts = [f"n{number + 1}" for number in range(len(modes))]
+        self.nodes, rank = [], 0
+        for number, ranks in enumerate(modes):
+            here = folder / hosts[number]
+            job_id = f"{base}-{hosts[number]}"
+            processes = []
+            for mode in ranks:
+                processes.append(
+                    {
+                        "name": f"rank{rank}",
+                        "ranks": [rank],
+                        "argv": [sys.executable, "rank.py", mode],
+                        "env": {"TRAINYARD_JOB_ID": job_id, "PATH": os.defpath},
+                        "log": str(here / "logs" / f"rank_{rank}.log"),
+                    }
+                )
+                rank += 1
+            spec = {
+                "job_id": job_id,
+                "host": hosts[number],
+                "node_rank": number,
+                "hosts": hosts if number == 0 else [],
+                "head_host": "n1",
+                "head_address": "127.0.0.1",
+                "monitor_port": port,
+                "silent_after_s": silent_after_s,
+                "timeout_s": timeout_s,
+                "max_restarts": max_restarts,
+                "rejoin_s": rejoin_s,
+                "world_size": sum(map(len, modes)),
+                "progress_pattern": DEFAULT_PATTERN,
+                "rank_log": "rank_{rank}.log",
+                "supervision": "children",
+                "token": "the token of this job",
+                "base_env": {"HOME": str(here)},
+                "secret_env": {},
+                "processes": processes,
+                **changes.get(hosts[number], {}),
+            }
+            self.nodes.append(Node(here, spec))
+
+    @property
+    def head(self):
+        return self.nodes[0]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for node in self.nodes:
+            if node.monitor is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    node.monitor.kill()
+                node.monitor.wait()
+            procs.end(node.job_id, grace_s=0.0)
+
+    def start(self):
+        """Start all monitors and wait until the head has heard of every rank and every rank runs."""
+        for node in self.nodes:
+            node.start()
+        world_size = self.head.spec["world_size"]
+        wait_for(lambda: (self.state() or {}).get("ranks_running") == world_size, f"{world_size} ranks")
+        wait_for(lambda: all(node.up() for node in self.nodes), "all scripts to run")
+        return self
+
+    def state(self):
+        return self.head.read("cluster.json")
+
+    def over(self):
+        """Wait until the head says how the job ended, and return that."""
+        return wait_for(lambda: (self.state() or {}).get("end"), f"the end of the job; head's log: {self.head.log()}")
+
+    def all_ended(self, but=()):
+        """Wait until every monitor is gone, but those; then nothing may be left of the job."""
+        for node in self.nodes:
+            if node.spec["host"] not in but:
+                node.monitor.wait(PATIENCE_S)
+                assert not node.log(), node.log()
+                assert node.left() == []

@@ -1,0 +1,96 @@
+"""Jobs, nodes and plans for tests, with only what a test is about said in the test itself."""
+
+from __future__ import annotations
+
+from ansible.module_utils.trainyard import job as jobs
+from ansible.module_utils.trainyard.launchers import LAUNCHERS
+from ansible.module_utils.trainyard.placement import Member
+from ansible.module_utils.trainyard.plan import build
+from ansible.module_utils.trainyard_node.node import read_node
+from ansible.module_utils.trainyard_node.tree import Tree
+from captured_tree import unfold
+
+VENV = "/opt/trainyard/venvs/pytorch"
+
+
+def job_file(**changes):
+    """What a job file says; `name=value` sets job_name and so on."""
+    given = {"job_name": "digits", "job_command": ["python", "train.py"], "job_venv": VENV}
+    return {**given, **{f"job_{name}": value for name, value in changes.items()}}
+
+
+def make_job(**changes):
+    job, findings = jobs.parse(job_file(**changes), LAUNCHERS)
+    assert findings == []
+    return job
+
+
+def wrong(**changes):
+    """The findings of a job file that must have some."""
+    job, findings = jobs.parse(job_file(**changes), LAUNCHERS)
+    assert job is None and findings
+    return findings
+
+
+def node_facts(number=0, *, devices=0, cpus=8, **changes):
+    """What node_info says of the node `number`: one Ethernet interface, 10.77.x.y, and `devices` GPUs."""
+    address = f"10.77.{number // 250}.{number % 250 + 1}"
+    return {
+        "hostname": f"n{number + 1}",
+        "cpus": cpus,
+        "accelerators": {
+            "vendor": "nvidia" if devices else "none",
+            "devices": [{"index": index} for index in range(devices)],
+            "problems": [],
+        },
+        "fabric": {
+            "interfaces": [
+                {
+                    "name": f"eth{number % 3}",
+                    "up": True,
+                    "state": "up",
+                    "mtu": 1500,
+                    "mac": None,
+                    "kind": "physical",
+                    "speed_mbps": None,
+                    "addresses": [f"{address}/16"],
+                }
+            ],
+            "rdma": [],
+        },
+        "packages": {},
+        "free_ports": [20000, 20001, 20002, 20003],
+        **changes,
+    }
+
+
+def member(number=0, *, env=None, unreachable="", **changes):
+    facts = None if unreachable else node_facts(number, **changes)
+    address = f"10.77.{number // 250}.{number % 250 + 1}"
+    return Member(f"n{number + 1}", address, facts, unreachable, env or {})
+
+
+def captured_member(tmp_path, tree, host, address, **facts):
+    """A member that is the captured machine `tree` under another name and address."""
+    folder = unfold(tree, tmp_path / host)
+    addresses = folder / "commands" / "ip.address.out"
+    addresses.write_text(addresses.read_text().replace('"10.20.0.11"', f'"{address}"'))
+    read = read_node(Tree(str(folder)), packages=["torch"], venv=VENV, ports=2, port_seed="digits", user=None)
+    # The captured machine has no ports to look at: those of the machine that runs the test must not matter.
+    return Member(host, address, {**read, "hostname": host, "free_ports": [29500, 29501], **facts}, "", {})
+
+
+def planned(job, members, files=("train.py",)):
+    """The plan and the findings of a job on members."""
+    return build(job, "digits-20261120-101500", "2026-11-20T10:15:00+0000", "/var/lib/trainyard", members, files)
+
+
+def make_plan(job, members, files=("train.py",)):
+    plan, findings = planned(job, members, files)
+    assert findings == []
+    return plan
+
+
+def texts(findings):
+    """Each finding as (host, check, found, expected, action)."""
+    return [(item.host, item.check, item.found, item.expected, item.action) for item in findings]

@@ -1,0 +1,82 @@
+"""The main functions of accelerator_info, fabric_info and node_info."""
+
+from __future__ import annotations
+
+import json
+
+import accelerator_info
+import fabric_info
+import node_info
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from captured_tree import unfold
+
+
+def run(module, capsys, **params):
+    with patch_module_args(params), pytest.raises(SystemExit) as ended:
+        module.main()
+    result = json.loads(capsys.readouterr().out)
+    assert (ended.value.code == 0) is not result.get("failed", False)
+    return result
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_accelerator_info(tmp_path, capsys, check_mode):
+    root = unfold("gpu8_infiniband", tmp_path)
+    result = run(accelerator_info, capsys, root=str(root), _ansible_check_mode=check_mode)
+    assert result["changed"] is False
+    assert (result["accelerators"]["count"], result["accelerators"]["vendor"]) == (8, "nvidia")
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_fabric_info(tmp_path, capsys, check_mode):
+    root = unfold("roce_bond", tmp_path)
+    result = run(fabric_info, capsys, root=str(root), _ansible_check_mode=check_mode)
+    assert result["changed"] is False
+    assert {port["netdev"] for port in result["fabric"]["rdma"]} == {"bond0", "enp99s0f0np0"}
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_node_info(tmp_path, capsys, check_mode):
+    root = unfold("port_down", tmp_path)
+    result = run(
+        node_info,
+        capsys,
+        root=str(root),
+        packages=["torch"],
+        venv="/opt/trainyard/venvs/pytorch",
+        free_ports=2,
+        port_seed="job",
+        _ansible_check_mode=check_mode,
+    )
+    assert result["changed"] is False
+    node = result["node"]
+    assert node["hostname"] == "dgx1-03"
+    assert node["packages"] == {"torch": None}
+    assert node["venv"]["exists"] is False
+    assert len(node["free_ports"]) == 2
+    assert len(node["fingerprint"]) == 64
+
+
+@pytest.mark.parametrize("module", [accelerator_info, fabric_info, node_info])
+def test_documentation_names_every_option_and_result(module, capsys, monkeypatch):
+    import yaml
+
+    documented = yaml.safe_load(module.DOCUMENTATION)["options"]
+    asked = {}
+
+    def record(**arguments):
+        asked.update(arguments["argument_spec"])
+        raise SystemExit
+
+    monkeypatch.setattr(module, "AnsibleModule", record)
+    with pytest.raises(SystemExit):
+        module.main()
+    assert set(documented) == set(asked)
+    for name, option in documented.items():
+        assert option["type"] == asked[name]["type"]
+        assert option.get("default") == asked[name].get("default")
+    monkeypatch.undo()
+    result = run(module, capsys)
+    for key, described in yaml.safe_load(module.RETURN).items():
+        assert set(described["contains"]) == set(result[key])

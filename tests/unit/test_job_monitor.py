@@ -1,0 +1,511 @@
+"""Monitors: a job on several nodes lives and dies as one. Real monitors, real processes, one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard_node import monitor as monitors
+from ansible.module_utils.trainyard_node import procs
+from ansible.module_utils.trainyard_node.exits import write_json
+from job_cluster import Cluster, wait_for
+
+TORCHRUN = Path(__file__).resolve().parents[1] / "fixtures" / "torchrun"
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    made = []
+
+    def make(*modes, **changes):
+        made.append(Cluster(tmp_path / f"cluster{len(made)}", *modes, **changes))
+        return made[-1].__enter__()
+
+    yield make
+    for item in made:
+        item.__exit__()
+
+
+def test_a_job_on_three_nodes_succeeds(cluster):
+    job = cluster(["train", "train"], ["train", "train"], ["train", "train"]).start()
+    assert job.state()["state"] == "running"
+    for node in job.nodes:
+        node.go()
+    assert job.over()["state"] == "succeeded"
+    job.all_ended()
+    assert [node.end()["state"] for node in job.nodes] == ["succeeded"] * 3
+    assert [node.exits() for node in job.nodes] == [
+        {f"rank{rank}": (0, None) for rank in ranks} for ranks in ((0, 1), (2, 3), (4, 5))
+    ]
+    state = job.state()
+    assert (state["state"], state["ranks_running"], state["world_size"]) == ("succeeded", 0, 6)
+    # Also the last line, written just before the end, counts.
+    assert state["metrics"] == {"step": 5, "steps": 5, "epoch": 1, "loss": 0.2, "rate": 100.5}
+    series = [json.loads(line) for line in (job.head.dir / "metrics.jsonl").read_text().splitlines()]
+    assert [(point["step"], point["loss"]) for point in series] == [
+        (1, 1.0),
+        (2, 0.5),
+        (3, 0.3333),
+        (4, 0.25),
+        (5, 0.2),
+    ]
+    assert all(point["elapsed_s"] >= 0 for point in series)
+    assert not (job.nodes[1].dir / "metrics.jsonl").exists()
+
+
+def test_the_first_rank_that_fails_ends_all_others(cluster):
+    job = cluster(["wait", "wait"], ["wait", "exit7"], ["wait", "wait"]).start()
+    job.nodes[1].go()
+    end = job.over()
+    assert end["state"] == "failed"
+    failure = end["failure"]
+    assert (failure["kind"], failure["host"], failure["rank"], failure["process"]) == ("exit", "n2", 3, "rank3")
+    assert (failure["exit_code"], failure["signal"], failure["result"]) == (7, None, "exit-code")
+    job.all_ended()
+    # Every node knows why it ended.
+    assert [node.end()["failure"]["rank"] for node in job.nodes] == [3, 3, 3]
+    assert job.nodes[2].exits() == {"rank4": (None, 15), "rank5": (None, 15)}
+
+
+def test_a_rank_that_is_killed_is_blamed(cluster):
+    job = cluster(["wait"], ["wait"]).start()
+    os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)
+    failure = job.over()["failure"]
+    assert (failure["host"], failure["rank"], failure["signal"], failure["exit_code"]) == ("n2", 1, 9, None)
+    job.all_ended()
+
+
+def test_the_report_of_an_agent_names_the_rank(cluster):
+    job = cluster(["wait"], ["exit1"])
+    agent = job.nodes[1].spec["processes"][0]
+    agent.update(name="agent", ranks=[2, 3], log=str(job.nodes[1].dir / "logs" / "agent_1.log"))
+    write_json(job.nodes[1].dir / "job.json", job.nodes[1].spec)
+    Path(agent["log"]).write_bytes((TORCHRUN / "sigkill-node1.txt").read_bytes())
+    job.head.spec["world_size"] = 3
+    job.start()
+    job.nodes[1].go()
+    failure = job.over()["failure"]
+    assert (failure["process"], failure["rank"], failure["signal"], failure["result"]) == ("agent", 2, 9, "signal")
+    assert failure["exit_code"] is None
+    job.all_ended()
+
+
+def test_a_report_of_many_ranks_reaches_the_head(cluster):
+    job = cluster(["wait"], ["exit1"])
+    # 140 KB of ranks in one message: as many failed processes on a great node.
+    job.nodes[1].spec["processes"][0]["ranks"] = list(range(1, 24001))
+    write_json(job.nodes[1].dir / "job.json", job.nodes[1].spec)
+    job.head.spec["world_size"] = 24001
+    job.start()
+    job.nodes[1].go()
+    end = job.over()
+    assert (end["failure"]["kind"], end["failure"]["host"]) == ("exit", "n2")
+    job.all_ended()
+    assert job.nodes[1].end()["failure"] == end["failure"]
+
+
+def test_a_frozen_node_ends_the_job_on_all_others(cluster):
+    job = cluster(["wait"], ["wait"], ["wait"]).start()
+    job.nodes[1].signal(signal.SIGSTOP)
+    failure = job.over()["failure"]
+    assert (failure["kind"], failure["host"], failure["ranks_running"]) == ("silent", "n2", 1)
+    assert failure["after_s"] >= 3
+    job.all_ended(but=["n2"])
+    # When it runs again, it ends its ranks, too.
+    job.nodes[1].signal(signal.SIGCONT)
+    job.all_ended()
+    assert job.nodes[1].end()["state"] == "failed"
+
+
+def test_a_head_whose_monitor_is_killed(cluster):
+    job = cluster(["wait"], ["wait"]).start()
+    job.head.signal(signal.SIGKILL)
+    job.nodes[1].monitor.wait()
+    end = job.nodes[1].end()
+    assert (end["state"], end["failure"]["kind"]) == ("failed", "head_silent")
+    assert (end["failure"]["host"], end["failure"]["seen_by"]) == ("n1", "n2")
+    assert end["failure"]["after_s"] >= 3
+    # The ranks of the head node go with their monitor, although nobody was left to end them.
+    wait_for(lambda: not job.head.left(), "the head's ranks to end")
+    job.all_ended()
+
+
+def test_a_head_that_stood_still_says_so(cluster):
+    job = cluster(["wait"], ["wait"]).start()
+    job.head.signal(signal.SIGSTOP)
+    job.nodes[1].monitor.wait()
+    assert job.nodes[1].end()["failure"]["kind"] == "head_silent"
+    job.head.signal(signal.SIGCONT)
+    failure = job.over()["failure"]
+    # Not the node that has left meanwhile is to blame.
+    assert (failure["kind"], failure["host"]) == ("frozen", "n1")
+    job.all_ended()
+
+
+def test_a_node_with_another_token_is_not_heard(cluster):
+    job = cluster(["wait"], ["wait"], n2={"token": "another token"})
+    for node in job.nodes:
+        node.start()
+    job.nodes[1].monitor.wait()
+    assert job.nodes[1].end()["failure"]["kind"] == "head_silent"
+    state = job.state()
+    assert (state["state"], state["ranks_running"]) == ("starting", 1)
+    assert state["nodes"]["n2"] == {"ranks_running": None, "silent_s": None}
+    assert job.head.monitor.poll() is None
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        {"host": "n2", "mac": "0" * 64},
+        {"host": "n2", "mac": "é"},
+        {"host": "\ud800", "mac": ""},
+        {"mac": None},
+        ["not", "a", "message"],
+        b"no JSON\n",
+        b"",
+    ],
+)
+def test_whoever_cannot_prove_itself_is_not_heard(cluster, hello):
+    job = cluster(["wait"])
+    job.head.start()
+    wait_for(job.state, "the head")
+    answer = b""
+    with socket.create_connection(("127.0.0.1", job.head.spec["monitor_port"]), 30) as stranger:
+        stream = stranger.makefile("rb")
+        assert len(json.loads(stream.readline())["nonce"]) == 32
+        # The head hangs up, sooner or later.
+        with contextlib.suppress(OSError):
+            stranger.sendall(hello if isinstance(hello, bytes) else json.dumps(hello).encode() + b"\n")
+            stranger.sendall(b'{"stopped": true}\n')
+            stranger.shutdown(socket.SHUT_WR)
+            answer = stream.readline()
+    assert answer == b""
+    assert job.head.monitor.poll() is None and job.state()["end"] is None
+    job.head.signal(signal.SIGTERM)
+    assert job.over()["state"] == "stopped"
+    job.all_ended()
+
+
+def test_a_job_whose_time_is_up(cluster):
+    job = cluster(["wait"], ["wait"], timeout_s=2)
+    for node in job.nodes:
+        node.start()
+    end = job.over()
+    assert (end["state"], end["after_s"]) == ("timed_out", 2)
+    job.all_ended()
+    assert "failure" not in end
+
+
+def test_stopping_one_node_stops_the_job(cluster):
+    job = cluster(["wait"], ["wait"], ["wait"]).start()
+    job.nodes[2].signal(signal.SIGTERM)
+    end = job.over()
+    assert (end["state"], end["host"]) == ("stopped", "n3")
+    job.all_ended()
+    assert [node.end()["state"] for node in job.nodes] == ["stopped"] * 3
+
+
+def test_stopping_the_head_stops_the_job(cluster):
+    job = cluster(["wait"], ["wait"]).start()
+    job.head.signal(signal.SIGTERM)
+    assert job.over()["state"] == "stopped"
+    job.all_ended()
+    assert job.nodes[1].end()["state"] == "stopped"
+
+
+def test_ranks_that_ignore_sigterm_are_killed(cluster):
+    job = cluster(["stubborn"], ["exit1"]).start()
+    job.nodes[1].go()
+    job.over()
+    job.all_ended()
+    assert job.head.exits() == {"rank0": (None, 9)}
+
+
+def test_a_program_that_is_not_there(cluster):
+    job = cluster(["wait"])
+    job.head.spec["processes"][0]["argv"] = ["no-such-program"]
+    write_json(job.head.dir / "job.json", job.head.spec)
+    job.head.start()
+    assert job.over()["failure"]["exit_code"] == 127
+    job.all_ended()
+    log = (job.head.dir / "logs" / "rank_0.log").read_text()
+    assert log == (f"trainyard: cannot start 'no-such-program': No such file or directory (PATH={os.defpath})\n")
+
+
+def test_a_process_gets_the_planned_environment_and_nothing_else(cluster):
+    job = cluster(["wait"])
+    process = job.head.spec["processes"][0]
+    process["argv"] = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
+    process["env"].update(A="planned", HOME="/elsewhere")
+    job.head.spec["secret_env"] = {"API_KEY": "secret"}
+    write_json(job.head.dir / "job.json", job.head.spec)
+    job.head.start()
+    job.over()
+    env = json.loads((job.head.dir / "logs" / "rank_0.log").read_text())
+    env.pop("LC_CTYPE", None)  # set by Python itself where there is no locale
+    assert env == {**process["env"], "A": "planned", "HOME": "/elsewhere", "API_KEY": "secret"}
+
+
+def test_an_id_that_was_used_again_is_another_process(cluster):
+    job = cluster(["wait"])
+    job.head.start()
+    mine = wait_for(lambda: job.head.read("monitor.json"), "monitor.json")
+    assert procs.start_time(mine["pid"]) == mine["start_time"]
+    from ansible.module_utils.trainyard_node.job import monitor_alive
+
+    assert monitor_alive(job.head.dir)
+    write_json(job.head.dir / "monitor.json", {**mine, "start_time": mine["start_time"] - 1})
+    assert not monitor_alive(job.head.dir)
+
+
+def test_a_monitor_that_is_started_after_the_end_changes_nothing(cluster):
+    job = cluster(["train"]).start()
+    job.head.go()
+    job.over()
+    job.all_ended()
+    before = {name: (job.head.dir / name).read_text() for name in ("monitor.json", "cluster.json", "job.json")}
+    job.head.start()
+    assert job.head.monitor.wait() == 0
+    assert {name: (job.head.dir / name).read_text() for name in before} == before
+
+
+# ---- the head's judgement, where real time would be too long
+
+
+@pytest.fixture
+def judge(tmp_path):
+    job = Cluster(tmp_path, ["wait"], ["wait"])
+    head = monitors.Monitor(job.head.dir)
+    head.report = {"host": "n1", "ranks_running": 1, "done": False, "failures": [], "metrics": {}}
+    return head
+
+
+def test_a_node_that_never_came_is_absent(judge):
+    judge.judge(judge.started + monitors.JOIN_S - 1)
+    assert not judge.end_record
+    judge.judge(judge.started + monitors.JOIN_S + 1)
+    assert judge.end_record["failure"] == {"kind": "absent", "host": "n2", "after_s": 120}
+
+
+def test_a_node_that_has_done_its_work_may_go(judge):
+    now = judge.started
+    judge.reports["n2"], judge.seen["n2"] = {**judge.report, "host": "n2", "ranks_running": 0, "done": True}, now
+    judge.judge(now + 100)
+    assert not judge.end_record
+    judge.report = {**judge.report, "done": True}
+    judge.judge(now + 101)
+    assert judge.end_record["state"] == "succeeded"
+
+
+def test_failures_that_arrive_together_are_looked_at_together(judge):
+    now = judge.started
+    first = {"kind": "exit", "host": "n1", "rank": 0, "exit_code": 1, "signal": None, "time": 10.0}
+    cause = {"kind": "exit", "host": "n2", "rank": 1, "exit_code": None, "signal": 9, "time": 10.2}
+    judge.report = {**judge.report, "failures": [first]}
+    judge.judge(now)
+    assert not judge.end_record
+    judge.reports["n2"] = {**judge.report, "host": "n2", "failures": [cause]}
+    judge.judge(now + monitors.GRACE_S + 0.1)
+    assert judge.end_record["failure"] == cause
+    assert judge.end_record["failures"] == [cause, first] or judge.end_record["failures"] == [first, cause]
+
+
+def test_a_head_that_slept_does_not_take_the_others_for_silent(judge):
+    now = judge.started
+    judge.reports["n2"], judge.seen["n2"] = {**judge.report, "host": "n2"}, now
+    judge.notice_sleep(now, now + 2.9)
+    judge.judge(now + 3.1)
+    assert not judge.end_record
+    # n2 answers again, then goes silent: now it is n2.
+    judge.seen["n2"] = now + 4.2
+    judge.judge(now + 7.3)
+    assert judge.end_record["failure"] == {"kind": "silent", "host": "n2", "after_s": 3, "ranks_running": 1}
+
+
+def test_a_head_that_slept_so_long_that_a_node_left_blames_itself(judge):
+    now = judge.started
+    judge.reports["n2"], judge.seen["n2"] = {**judge.report, "host": "n2"}, now
+    judge.notice_sleep(now + 0.2, now + 2.9)
+    judge.judge(now + 6.0)
+    assert judge.end_record["failure"] == {"kind": "frozen", "host": "n1", "after_s": 3}
+
+
+def test_the_first_reason_stays(judge):
+    judge.finish("failed", failure={"kind": "absent"})
+    judge.finish("stopped")
+    assert judge.end_record["state"] == "failed"
+
+
+# ---- the log of rank 0
+
+
+@pytest.fixture
+def tail(tmp_path):
+    (tmp_path / "logs").mkdir()
+    follower = monitors.Tail(tmp_path, "rank_0.log", r"step (?P<step>\d+)")
+
+    def write(text):
+        with (tmp_path / "logs" / "rank_0.log").open("ab") as log:
+            log.write(text)
+        follower.read(1.0)
+        return follower.last
+
+    follower.read(0.0)
+    return write
+
+
+def test_a_line_counts_when_it_is_whole(tail):
+    assert tail(b"step 1") == {}
+    assert tail(b"2\nst") == {"step": 12}
+    assert tail(b"ep 13\nstep 14\n\xff\xfe\n") == {"step": 14}
+
+
+def test_the_end_of_a_line_that_is_too_long_is_no_line(tail):
+    assert tail(b"x" * 5000 + b" step 7") == {}
+    assert tail(b"\n") == {}
+    assert tail(b"step 8\n") == {"step": 8}
+
+
+def test_the_series_stays_small(tail, tmp_path):
+    for start in range(0, 6000, 500):
+        tail(b"".join(b"step %d\n" % step for step in range(start, start + 500)))
+    series = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert len(series) == monitors.MAX_METRICS + 2
+    assert json.loads(series[-1])["step"] == 5999
+
+
+# ---- restarts
+
+
+def attempt(node, name="rank0"):
+    """Which attempt of a process runs; None before the first."""
+    return (node.read(f"{name}.pid.json") or {}).get("attempt")
+
+
+def running(job, number):
+    """Wait until every rank of the job runs its script for the `number`th time after the first."""
+    names = [(node, process["name"]) for node in job.nodes for process in node.spec["processes"]]
+    wait_for(lambda: all(attempt(node, name) == number for node, name in names), f"attempt {number} of all processes")
+    wait_for(lambda: job.state()["ranks_running"] == job.head.spec["world_size"], "all ranks")
+
+
+def test_a_failure_starts_the_whole_job_again_until_the_budget_is_used_up(cluster):
+    job = cluster(["wait"], ["wait"], max_restarts=2).start()
+    for number in (1, 2):
+        first = [node.pid(f"rank{rank}") for rank, node in enumerate(job.nodes)]
+        os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)
+        running(job, number)
+        # No rank is left from before.
+        assert not set(first) & {node.pid(f"rank{rank}") for rank, node in enumerate(job.nodes)}
+    history = job.state()["restarts"]["history"]
+    assert [(entry["reason"], entry["restarted"]) for entry in history] == [
+        ("rank 1 on n2: killed by SIGKILL", "the whole job")
+    ] * 2
+    assert (job.head.dir / "logs" / "rank_0.log").read_text().splitlines() == [
+        "--- started again, attempt 2 ---",
+        "--- started again, attempt 3 ---",
+    ]
+    os.kill(job.head.pid("rank0"), signal.SIGKILL)
+    end = job.over()
+    assert (end["state"], end["failure"]["rank"]) == ("failed", 0)
+    job.all_ended()
+
+
+def test_after_a_restart_a_job_succeeds(cluster):
+    job = cluster(["train"], ["train"], max_restarts=1).start()
+    os.kill(job.head.pid("rank0"), signal.SIGKILL)
+    running(job, 1)
+    for node in job.nodes:
+        node.go()
+    assert job.over()["state"] == "succeeded"
+    job.all_ended()
+    assert [node.exits() for node in job.nodes] == [{"rank0": (0, None)}, {"rank1": (0, None)}]
+
+
+def test_what_belongs_to_one_attempt_is_gone_in_the_next(cluster):
+    job = cluster(["wait"], max_restarts=1).start()
+    (job.head.dir / "attempt" / "recovery").mkdir(parents=True)
+    os.kill(job.head.pid("rank0"), signal.SIGKILL)
+    running(job, 1)
+    assert not (job.head.dir / "attempt").exists()
+
+
+def without_ranks(job, name="scheduler", mode="wait", **changes):
+    """Give the head another process, one without ranks."""
+    like = job.head.spec["processes"][0]
+    process = {**like, "name": name, "ranks": [], "log": str(job.head.dir / "logs" / f"{name}.log"), **changes}
+    process["argv"] = [*like["argv"][:-1], mode]
+    job.head.spec["processes"].append(process)
+    write_json(job.head.dir / "job.json", job.head.spec)
+    return job
+
+
+def test_a_process_that_can_come_back_is_started_again_alone(cluster):
+    job = without_ranks(cluster(["wait"], ["wait"], max_restarts=1), recover_after_s=1).start()
+    ranks = [job.head.pid("rank0"), job.nodes[1].pid("rank1")]
+    os.kill(job.head.pid("scheduler"), signal.SIGKILL)
+    wait_for(lambda: attempt(job.head, "scheduler") == 1, "the scheduler's second start")
+    wait_for(lambda: (job.state()["restarts"]["history"]), "the head's book")
+    assert [entry["restarted"] for entry in job.state()["restarts"]["history"]] == ["scheduler"]
+    assert ranks == [job.head.pid("rank0"), job.nodes[1].pid("rank1")]
+    assert attempt(job.head) == attempt(job.nodes[1], "rank1") == 0
+    # The budget is one for both kinds.
+    os.kill(job.head.pid("scheduler"), signal.SIGKILL)
+    assert job.over()["failure"]["process"] == "scheduler"
+    job.all_ended()
+
+
+def test_a_process_without_ranks_does_not_keep_the_job_alive(cluster):
+    job = without_ranks(cluster(["train"], ["train"])).start()
+    for node in job.nodes:
+        node.go()
+    assert job.over()["state"] == "succeeded"
+    job.all_ended()
+
+
+def test_a_process_without_ranks_that_fails_ends_the_job(cluster):
+    job = without_ranks(cluster(["wait"], ["wait"]), mode="exit3")
+    job.start()
+    job.head.go()
+    failure = job.over()["failure"]
+    assert (failure["process"], failure["rank"], failure["exit_code"]) == ("scheduler", None, 3)
+    job.all_ended()
+
+
+def test_a_node_that_was_frozen_takes_part_again(cluster):
+    job = cluster(["wait"], ["wait"], ["wait"], max_restarts=1, rejoin_s=60).start()
+    job.nodes[1].signal(signal.SIGSTOP)
+    wait_for(lambda: job.state()["restarts"]["gathering"], "the head to give the node up")
+    # Nobody starts without it.
+    wait_for(lambda: job.state()["ranks_running"] <= 1, "the others to end their ranks")
+    assert attempt(job.head) == 0
+    job.nodes[1].signal(signal.SIGCONT)
+    running(job, 1)
+    assert job.state()["restarts"]["history"][0]["failure"]["kind"] == "silent"
+    for node in job.nodes:
+        node.signal(signal.SIGTERM)
+    job.all_ended()
+
+
+def test_a_node_that_does_not_come_back_ends_the_job(cluster):
+    job = cluster(["wait"], ["wait"], max_restarts=3, rejoin_s=2).start()
+    job.nodes[1].signal(signal.SIGKILL)
+    failure = job.over()["failure"]
+    assert (failure["kind"], failure["host"], failure["after_s"]) == ("not_back", "n2", 2)
+    job.all_ended()
+
+
+def test_a_node_whose_head_is_gone_waits_and_then_ends(cluster):
+    job = cluster(["wait"], ["wait"], max_restarts=1, rejoin_s=3).start()
+    job.head.signal(signal.SIGKILL)
+    wait_for(lambda: not procs.ranks_of_job(job.nodes[1].job_id, job.nodes[1].dir), "its ranks to end")
+    assert job.nodes[1].monitor.poll() is None
+    job.nodes[1].monitor.wait()
+    assert job.nodes[1].end()["failure"]["kind"] == "head_silent"

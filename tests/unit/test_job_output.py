@@ -1,0 +1,161 @@
+"""What stands on the screen: plugins/callback/trainyard.py under real ansible-playbook runs on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard_node import procs
+from ansible.module_utils.trainyard_node.exits import write_json
+from job_cluster import PATIENCE_S, wait_for
+
+PROJECT = Path(__file__).resolve().parents[2]
+INVENTORY = f"""
+compute:
+  hosts: {{n1: , n2: , n3: }}
+  vars: {{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}
+"""
+
+
+@pytest.fixture
+def command(tmp_path):
+    """The command and the environment that play a text."""
+
+    def make(text):
+        (tmp_path / "inventory.yml").write_text(INVENTORY)
+        (tmp_path / "play.yml").write_text(text)
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+        env.update(ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), ANSIBLE_NOCOLOR="1", ANSIBLE_HOME=str(tmp_path))
+        argv = [program, "-i", str(tmp_path / "inventory.yml"), str(tmp_path / "play.yml")]
+        return argv, {"env": env, "cwd": tmp_path, "text": True}
+
+    return make
+
+
+@pytest.fixture
+def play(command):
+    def run(text):
+        argv, options = command(text)
+        done = subprocess.run(argv, **options, capture_output=True, check=False, timeout=PATIENCE_S)
+        return done.returncode, done.stdout.splitlines(), done.stderr
+
+    return run
+
+
+QUIET = """
+- name: Prepare
+  hosts: compute
+  gather_facts: false
+  vars: {trainyard_quiet: true}
+  tasks:
+    - name: Change something
+      ansible.builtin.command: "true"
+    - name: Tell
+      ansible.builtin.debug: {msg: "4 ranks on 2 nodes"}
+      run_once: true
+    - name: Leave out
+      ansible.builtin.command: "true"
+      when: false
+"""
+
+
+def test_a_quiet_play_prints_only_what_is_meant_for_reading(play):
+    assert play(QUIET)[:2] == (0, ["4 ranks on 2 nodes"])
+
+
+def test_a_quiet_play_ends_with_the_failure_once_for_all_hosts(play):
+    status, lines, errors = play(
+        QUIET
+        + """
+    - name: Judge
+      ansible.builtin.fail: {msg: "{{ lookup('pipe', how_long) }}The job failed.\\n  rank 3 failed first"}
+      vars: {how_long: "{{ 'sleep 1' if inventory_hostname == 'n1' else 'true' }}"}  # n1's result comes last
+      when: inventory_hostname != 'n3'
+"""
+    )
+    assert status != 0
+    assert lines[0] == "4 ranks on 2 nodes"
+    assert [line for line in (*lines[1:], *errors.splitlines()) if line] == [
+        "Failed on n1, n2: Judge",
+        "The job failed.",
+        "  rank 3 failed first",
+    ]
+
+
+def test_other_plays_list_changes_and_repeat_failures_at_the_end(play):
+    status, lines, errors = play(
+        """
+- name: Provision
+  hosts: compute
+  gather_facts: false
+  tasks:
+    - name: Look
+      ansible.builtin.stat: {path: /}
+    - name: Change something
+      ansible.builtin.command: "true"
+      when: inventory_hostname == 'n1'
+    - name: Judge
+      ansible.builtin.assert: {that: false, fail_msg: "found x, expected y", quiet: true}
+      when: inventory_hostname == 'n2'
+"""
+    )
+    text = "\n".join(lines)
+    assert status != 0
+    assert "PLAY [Provision]" in text and "changed: [n1]" in text and "PLAY RECAP" in text
+    assert "ok: [" not in text and "skipping" not in text
+    said = [line for line in [*lines, *errors.splitlines()] if line]
+    assert said[-2:] == ["FAILED on n2: Judge", "found x, expected y"]
+
+
+def test_ctrl_c_ends_the_watching_and_says_how_to_come_back(command, tmp_path):
+    job_dir = tmp_path / "job"
+    (job_dir / "exits").mkdir(parents=True)
+    write_json(job_dir / "job.json", {"job_id": "digits-1", "supervision": "children", "processes": []})
+    cluster = {"end": None, "ranks_running": 4, "world_size": 4, "elapsed_s": 62, "metrics": {"step": 7.0}}
+    restart = {"elapsed_s": 31.0, "reason": "rank 3 on n4: exit code 7", "restarted": "agent"}
+    cluster["restarts"] = {"history": [restart]}
+    write_json(job_dir / "cluster.json", cluster)
+    argv, options = command(
+        f"""
+- name: Watch
+  hosts: n1
+  gather_facts: false
+  vars: {{trainyard_quiet: true}}
+  tasks:
+    - name: Find
+      ansible.builtin.set_fact:
+        __job_run: {{job_id: digits-1}}
+    - name: Watch
+      job_watch: {{job_id: digits-1, job_dir: {job_dir}}}
+"""
+    )
+    with (
+        subprocess.Popen(["sleep", "600"], start_new_session=True) as monitor,
+        (tmp_path / "screen").open("w") as screen,
+    ):
+        write_json(job_dir / "monitor.json", {"pid": monitor.pid, "start_time": procs.start_time(monitor.pid)})
+        watcher = subprocess.Popen(
+            argv, **options, stdin=subprocess.DEVNULL, stdout=screen, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            line = "  0:01:02   4/4 ranks running   step 7"
+            wait_for(lambda: line in (tmp_path / "screen").read_text().splitlines(), "a line of progress")
+            again = "  0:00:31   rank 3 on n4: exit code 7, so agent starts again"
+            assert (tmp_path / "screen").read_text().splitlines().count(again) == 1
+            # A terminal sends it to all processes of the command.
+            os.killpg(watcher.pid, signal.SIGINT)
+            assert watcher.wait(PATIENCE_S) != 0
+            text = (tmp_path / "screen").read_text()
+            assert text.count("No longer watching. Job digits-1 goes on.") == 1
+            for book in ("watch", "status", "logs", "stop"):
+                assert f"ansible-playbook playbooks/{book}.yml -i {tmp_path}/inventory.yml -e job_id=digits-1" in text
+            assert monitor.poll() is None
+        finally:
+            monitor.kill()
+            watcher.kill()
+            watcher.wait()

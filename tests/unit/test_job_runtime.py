@@ -1,0 +1,84 @@
+"""trainyard.pyz: the program that runs on the nodes, started as agents and systemd start it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from ansible.module_utils.trainyard_node import procs, runtime, units
+from ansible.module_utils.trainyard_node.exits import read_exits
+from job_cluster import wait_for
+
+
+@pytest.fixture
+def job_dir(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "exits").mkdir()
+    (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
+    return tmp_path
+
+
+def command(job_dir, *argv):
+    return [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), *argv]
+
+
+def env_of(job_dir, **changes):
+    return {"TRAINYARD_JOB_DIR": str(job_dir), "RANK": "5", "PATH": os.defpath, **changes}
+
+
+def test_it_holds_only_what_it_needs_and_no_site_packages(job_dir):
+    with zipfile.ZipFile(job_dir / "trainyard.pyz") as archive:
+        names = archive.namelist()
+    assert "__main__.py" in names and "runtime/trainyard_node/monitor.py" in names
+    assert not [name for name in names if "ansible" in name or not name.endswith(".py")]
+
+
+@pytest.mark.parametrize(("before", "heading"), [("", ""), ("before\n", "--- started again ---\n")])
+def test_a_rank_under_an_agent_writes_to_the_log_of_its_global_rank(job_dir, before, heading):
+    env = env_of(job_dir, LOCAL_RANK="1")
+    (job_dir / "logs" / "rank_5.log").write_text(before)
+    rank = command(job_dir, "rank", "sh", "-c", "echo out $LOCAL_RANK; echo err >&2; cat; exit 3")
+    done = subprocess.run(rank, env=env, input=b"not read", capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"")
+    assert (job_dir / "logs" / "rank_5.log").read_text() == f"{before}{heading}out 1\nerr\n"
+
+
+@pytest.mark.parametrize(("program", "status"), [("no-such-program", 127), ("/etc/hostname", 126)])
+def test_a_rank_that_cannot_be_started_ends_as_in_a_shell(job_dir, program, status):
+    done = subprocess.run(command(job_dir, "rank", program), env=env_of(job_dir), check=False)
+    assert done.returncode == status
+    assert f"trainyard: cannot start '{program}': " in (job_dir / "logs" / "rank_5.log").read_text()
+
+
+def test_a_rank_ends_when_its_agent_is_killed(job_dir):
+    start = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True).wait()"
+    rank = command(job_dir, "rank", "sh", "-c", "echo $$; exec sleep 600")
+    log = job_dir / "logs" / "rank_5.log"
+    with subprocess.Popen([sys.executable, "-c", start, *rank], env=env_of(job_dir)) as agent:
+        pid = int(wait_for(lambda: log.exists() and log.read_text().strip(), "the rank"))
+        assert procs.start_time(pid) is not None
+        agent.send_signal(signal.SIGKILL)
+    wait_for(lambda: procs.start_time(pid) is None, "the rank to end")
+
+
+def test_the_end_of_a_unit_is_recorded_from_what_systemd_passes(job_dir):
+    told = {"SERVICE_RESULT": "oom-kill", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
+    subprocess.run(command(job_dir, "record", str(job_dir), "rank0"), env=told, check=True)
+    ended = read_exits(job_dir)["rank0"]
+    assert (ended["exit_code"], ended["signal"], ended["result"]) == (None, 9, "oom-kill")
+
+
+def test_an_unknown_command(job_dir):
+    done = subprocess.run(command(job_dir, "dance"), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (64, "trainyard: unknown command 'dance'\n")
+
+
+def test_names_of_units():
+    # A hyphen in the name of a slice would nest it, so jobs whose names begin alike would share a slice.
+    assert units.slice_name("digits-20261120-101500") == "trainyard-digits_20261120_101500.slice"
+    assert units.unit_name("digits-1", "rank0") == "trainyard-digits-1-rank0.service"
+    assert len(units.unit_name("a" * 40 + "-20261120-101500-999", "rank1023")) < 256
