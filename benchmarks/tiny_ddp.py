@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The smallest DistributedDataParallel training: what a launcher costs shows, and little else does.
+
+Rank 0 prints when its first step was done, in seconds since the epoch; all hosts of the lab share one clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+# mpirun says the rank in a variable of its own.
+os.environ.setdefault("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+
+parser = argparse.ArgumentParser(description="A tiny distributed training.")
+parser.add_argument("--steps", type=int, default=20)
+parser.add_argument("--pause", type=float, default=0.0, help="seconds between two steps")
+options, _ = parser.parse_known_args()  # some launchers add --local_rank
+
+torch.manual_seed(1)
+dist.init_process_group("gloo")
+network = DistributedDataParallel(torch.nn.Linear(16, 4))
+optimizer = torch.optim.SGD(network.parameters(), 0.1)
+for step in range(1, options.steps + 1):
+    optimizer.zero_grad()
+    loss = network(torch.ones(8, 16)).square().mean()
+    loss.backward()
+    optimizer.step()
+    if dist.get_rank() == 0 and step == 1:
+        print(f"first step at {time.time():.3f}", flush=True)
+    time.sleep(options.pause)
+if dist.get_rank() == 0:
+    print(f"step {options.steps}/{options.steps} loss {loss.item():.4f}", flush=True)
+dist.destroy_process_group()
+# The interpreter's own exit now and then aborts after distributed training under load.
+sys.stdout.flush()
+os._exit(0)
