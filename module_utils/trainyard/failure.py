@@ -145,28 +145,29 @@ def mpirun_root_cause(log: str) -> Failure | None:
             "signal": int(number) if number else None,
             "time": None,
         }
-    ended = _MPI_STATUS.search(log)
-    if ended:
-        status = int(ended["status"])
+    failed = _MPI_NO_START.search(log)
+    before = failed.start() if failed else len(log)
+    ended = list(_MPI_STATUS.finditer(log))
+    # What mpirun ends itself, as another rank or a daemon is gone, it ends by SIGTERM, and after that by SIGKILL.
+    causes = [match for match in ended if match.start() < before and int(match["status"]) != 128 + signal.SIGTERM]
+    if failed is not None and not causes:
+        said = _MPI_SSH.findall(log, 0, before)
+        lost = _MPI_LOST.search(log, before)
+        reasons = [line.strip() for line in said[-1:]]
+        if lost:
+            reasons.append(f"mpirun lost its daemon on {lost['node']}: killed, or the node is lost")
+        if reasons:
+            return {"rank": None, "signal": None, "time": None, "reason": reasons[0]}
+    for match in [*causes, *ended][:1]:
+        status = int(match["status"])
         killed = status > 128
         return {
-            "rank": int(ended["rank"]),
+            "rank": int(match["rank"]),
             "exit_code": None if killed else status,
             "signal": status - 128 if killed else None,
             "time": None,
         }
-    failed = _MPI_NO_START.search(log)
-    if failed is None:
-        return None
-    said = _MPI_SSH.findall(log, 0, failed.start())
-    lost = _MPI_LOST.search(log, failed.start())
-    if said:
-        reason = said[-1].strip()
-    elif lost:
-        reason = f"mpirun lost its daemon on {lost['node']}: killed, or the node is lost"
-    else:
-        return None
-    return {"rank": None, "signal": None, "time": None, "reason": reason}
+    return None
 
 
 def msrun_root_cause(log: str) -> Failure | None:

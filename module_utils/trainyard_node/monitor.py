@@ -176,6 +176,10 @@ class Children:
     def end(self) -> None:
         """End every process that carries the job's id, then reap."""
         procs.end(self._spec["job_id"])
+        for child in self._running.values():
+            # Without its memory a process carries no id any more, and yet the kernel may not have its end to tell.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(END_S)
         self.exits()
 
 

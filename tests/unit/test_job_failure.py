@@ -272,6 +272,25 @@ def test_the_rank_that_its_script_names_first_where_mpirun_names_none(status, ex
     assert failures.root_cause(told + said_by_mpirun("openmpi4-exit7"))["rank"] == 1
 
 
+@pytest.mark.parametrize("status", [143, 137])
+def test_ranks_that_mpirun_ends_after_it_lost_a_daemon_are_not_the_cause(status):
+    told = f"trainyard: rank 0 ended with status {status}\n"
+    cause = failures.root_cause(said_by_mpirun("openmpi4-daemon-killed") + told)
+    assert cause["rank"] is None and cause["reason"].startswith("mpirun lost its daemon on 10.82.0.12")
+
+
+def test_a_rank_that_mpirun_ends_after_another_failed_is_not_the_cause():
+    told = "trainyard: rank 0 ended with status 143\ntrainyard: rank 1 ended with status 137\n"
+    assert failures.root_cause(told)["rank"] == 1
+    # And where nothing else is known, what is known.
+    assert failures.root_cause(told.splitlines()[0]) == {"rank": 0, "exit_code": None, "signal": 15, "time": None}
+
+
+def test_a_rank_that_failed_before_mpirun_lost_a_daemon_is_the_cause():
+    told = "trainyard: rank 2 ended with status 7\n"
+    assert failures.root_cause(told + said_by_mpirun("openmpi4-daemon-killed"))["rank"] == 2
+
+
 def test_what_mpirun_said_before_it_was_started_again_is_told_already():
     before = said_by_mpirun("openmpi4-exit7")
     again = "--- started again, attempt 2 ---\n"

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -218,6 +219,17 @@ def test_stopping_the_head_stops_the_job(cluster):
     assert job.over()["state"] == "stopped"
     job.all_ended()
     assert job.nodes[1].end()["state"] == "stopped"
+
+
+def test_a_child_that_is_slow_to_become_a_zombie_is_reaped(tmp_path, monkeypatch):
+    """A process gives its memory back first, and with it the job id by which it is found; then its end is told."""
+    (tmp_path / "exits").mkdir()
+    children = monitors.Children(tmp_path, {"job_id": "j", "processes": []})
+    child = subprocess.Popen(["sleep", "60"])
+    children._running["rank0"] = child
+    monkeypatch.setattr(monitors.procs, "end", lambda job_id: child.terminate())
+    children.end()
+    assert json.loads((tmp_path / "exits/rank0.json").read_text())["signal"] == signal.SIGTERM
 
 
 def test_ranks_that_ignore_sigterm_are_killed(cluster):
