@@ -39,7 +39,8 @@ def job(tmp_path_factory):
         "job_nodes": 3,
         "job_source": str(source),
         "job_recovery": True,
-        "job_heartbeat_timeout": 10,
+        # Longer than the monitors wait for a silent node, so that these are the ones who miss it.
+        "job_heartbeat_timeout": 60,
         "job_command": ["python", "gated.py", "--data=/var/lib/trainyard/data/digits", f"--epochs={EPOCHS}"],
     }
 
