@@ -111,6 +111,10 @@ node:
       description:
         - C(systemd) where PID 1 is systemd and the calling user may make system units (root), else C(none).
       type: str
+    container:
+      description: Engine whose container the node is, by the files that engines leave; empty on a machine of its own.
+      type: str
+      sample: podman
     uid:
       description: User id that ran the module.
       type: int

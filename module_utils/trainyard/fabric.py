@@ -63,15 +63,27 @@ class Link(TypedDict):
 
 
 class SelectionError(ValueError):
-    """No single interface and address of the node fits the wanted network: what was found, expected, to be done."""
+    """No single interface and address of the node fits the wanted network: what was found, expected, to be done.
 
-    def __init__(self, found: str, expected: str, action: str) -> None:
-        """Keep the three parts of the explanation apart, as a finding shows them."""
+    `check` says what is wrong: `network`, or `interface` where the one that was meant leads to no other machine.
+    """
+
+    def __init__(self, found: str, expected: str, action: str, check: str = "network") -> None:
+        """Keep the parts of the explanation apart, as a finding shows them."""
         super().__init__(f"found {found}; expected {expected}; {action}")
+        self.check = check
         self.found = found
         self.expected = expected
         self.action = action
 
+
+# Networks that container engines and hypervisors make for guests of their own machine, and the ends of cables to these.
+# Not every bridge: that of a hypervisor's host (br0, vmbr0) often carries the machine's own address to the others.
+_TO_GUESTS = re.compile(
+    r"(?:docker|virbr|lxcbr|lxdbr|podman|cni|vnet)\d+|docker_gwbridge|virbr\d+-nic|cni-.+|veth.*|br-[0-9a-f]{12}"
+)
+# What engines give to containers unless told otherwise; the same on every machine, so never a way between machines.
+_ENGINE_NETWORKS = tuple(ipaddress.ip_network(network) for network in ("172.17.0.0/16", "10.88.0.0/16"))
 
 _RATE = re.compile(r"^\s*(\d{1,6}(?:\.\d{1,3})?)\s*Gb/sec\b")
 _STATE = re.compile(r"^\s*\d+:\s*(\S+)\s*$")
@@ -140,6 +152,41 @@ def parse_ip_address(output: str) -> tuple[list[Link], list[str]]:
 
 _Address = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
 _Match = tuple[Interface, _Address]
+
+
+def leads_nowhere(name: str) -> str:
+    """Say why an interface of this name reaches no other machine, by the names that engines give; "" where it may."""
+    if name == "lo":
+        return "loopback"
+    return "for containers or virtual machines of this node" if _TO_GUESTS.fullmatch(name) else ""
+
+
+def named_interfaces(value: str) -> list[str]:
+    """Return the names in NCCL_SOCKET_IFNAME and its like; none where they are those to leave out (`^`)."""
+    if value.startswith("^"):
+        return []
+    return [name for name in (part.strip() for part in value.removeprefix("=").split(",")) if name]
+
+
+def behind_nat(interfaces: Sequence[Interface], interface: str, address: str, host_address: str) -> str:
+    """Say by what one sees that a container's address holds on its own machine only; "" where nothing says so.
+
+    For a container, whose own end of a virtual cable this is: with host networking it would have the machine's
+    interfaces. host_address is how Ansible reaches it. A name says nothing: it may stand for either address.
+    """
+    chosen = next((item for item in interfaces if item["name"] == interface), None)
+    if chosen is None or chosen["kind"] != "virtual":
+        return ""
+    own = {str(known.ip) for item in interfaces for known in _addresses(item)}
+    try:
+        reached = str(ipaddress.ip_address(host_address))
+    except ValueError:
+        reached = ""
+    if reached and reached not in own:
+        return f"it is reached as {reached}, which it does not have"
+    ip = ipaddress.ip_address(address)
+    network = next((network for network in _ENGINE_NETWORKS if ip in network), None)
+    return f"{network} is what engines give to containers on every machine" if network else ""
 
 
 def _addresses(interface: Interface) -> list[_Address]:
@@ -225,6 +272,7 @@ def _of_host(interfaces: Sequence[Interface], host_address: str) -> list[_Match]
         for interface, address in everything
         if interface["up"] and interface["kind"] not in ("loopback", "bridge") and not address.ip.is_link_local
     ]
+    candidates = [match for match in candidates if not leads_nowhere(match[0]["name"])] or candidates
     candidates = [match for match in candidates if match[1].version == 4] or candidates
     if len(candidates) != 1:
         raise SelectionError(
@@ -250,8 +298,10 @@ def select_interface(
         matches = _of_network(interfaces, network)
     else:
         matches = _of_interface(interfaces, network)
-    # A link that is down carries nothing, so it does not make the choice ambiguous.
+    # A link that is down carries nothing, and one to the node's own guests leads nowhere: neither makes the choice
+    # ambiguous.
     matches = [match for match in matches if match[0]["up"]] or matches
+    matches = [match for match in matches if not leads_nowhere(match[0]["name"])] or matches
     interface, address = matches[0]
     if len(matches) > 1:
         raise SelectionError(
@@ -265,11 +315,14 @@ def select_interface(
             "a link that is up",
             "connect it or bring it up, or set job_network to another network",
         )
-    if interface["kind"] == "loopback" and not alone:
+    nowhere = "loopback" if interface["kind"] == "loopback" else leads_nowhere(interface["name"])
+    if nowhere and not alone:
         raise SelectionError(
-            f"{interface['name']} {address}, which no other node can reach",
+            f"{interface['name']} {address} ({nowhere}), which no other node can reach, chosen by "
+            + (f"job_network {network}" if network else f"the node's address in the inventory ({host_address})"),
             "an address that every node of the job reaches",
             "set job_network to the network between the nodes",
+            "interface",
         )
     return interface["name"], str(address.ip)
 

@@ -99,8 +99,81 @@ def test_a_host_known_by_ipv6_is_found_however_it_is_written():
 def test_loopback_serves_one_node_only():
     assert fabric.select_interface([LO, ETH], "", "127.0.0.1", alone=True) == ("lo", "127.0.0.1")
     assert fabric.select_interface([LO, ETH], "", "localhost", alone=True) == ("lo", "127.0.0.1")
-    with pytest.raises(fabric.SelectionError, match="no other node can reach"):
+    with pytest.raises(fabric.SelectionError, match="no other node can reach") as caught:
         fabric.select_interface([LO, ETH], "", "127.0.0.1")
+    assert caught.value.check == "interface"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("docker0", "bridge"),
+        ("virbr0", "bridge"),
+        ("br-0123456789ab", "bridge"),
+        ("docker_gwbridge", "bridge"),
+        ("cni-podman0", "bridge"),
+        ("veth3ab01c", "virtual"),
+        ("vnet7", "virtual"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("network", "host", "by"),
+    [
+        ("{name}", "10.77.0.2", "job_network {name}"),
+        ("172.18.0.0/16", "10.77.0.2", "job_network 172.18.0.0/16"),
+        ("", "172.18.0.1", "the node's address in the inventory (172.18.0.1)"),
+    ],
+)
+def test_an_interface_to_the_nodes_own_guests_is_named(name, kind, network, host, by):
+    interfaces = [LO, ETH, interface(name, "172.18.0.1/16", kind=kind)]
+    with pytest.raises(fabric.SelectionError) as caught:
+        fabric.select_interface(interfaces, network.format(name=name), host)
+    assert (caught.value.check, caught.value.found) == (
+        "interface",
+        f"{name} 172.18.0.1/16 (for containers or virtual machines of this node), which no other node can reach, "
+        f"chosen by {by.format(name=name)}",
+    )
+    assert fabric.select_interface(interfaces, name, host, alone=True) == (name, "172.18.0.1")
+
+
+@pytest.mark.parametrize("name", ["br0", "vmbr0", "br-mgmt", "bond0", "bond0.100", "eth0", "dockers", "ib0.8001", "lo0"])
+def test_interfaces_that_may_lead_to_other_machines(name):
+    assert fabric.leads_nowhere(name) == ""
+    assert fabric.select_interface([interface(name, "10.9.0.1/24", kind="bridge")], name, "x") == (name, "10.9.0.1")
+
+
+def test_a_way_to_guests_within_job_network_does_not_make_the_choice_ambiguous():
+    interfaces = [interface("docker0", "172.17.0.1/16", kind="bridge"), interface("eth0", "172.20.0.9/24")]
+    assert fabric.select_interface(interfaces, "172.16.0.0/12", "x") == ("eth0", "172.20.0.9")
+    cable = interface("vethb2", "10.1.0.1/24", kind="virtual")
+    assert fabric.select_interface([LO, ETH, cable], "", "n1.example.org") == ("eth0", "10.77.0.2")
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [("=eth0,docker0", ["eth0", "docker0"]), ("eth, ib", ["eth", "ib"]), ("^docker,lo", []), ("", []), ("=", [])],
+)
+def test_names_in_variables_that_choose_interfaces(value, names):
+    assert fabric.named_interfaces(value) == names
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "host", "sign"),
+    [
+        # Published ports: Ansible reaches the machine, not the container.
+        ("10.5.0.3/24", "virtual", "192.0.2.7", "it is reached as 192.0.2.7, which it does not have"),
+        ("172.17.0.2/16", "virtual", "gpu1", "172.17.0.0/16 is what engines give to containers on every machine"),
+        ("10.88.0.4/16", "virtual", "10.88.0.4", "10.88.0.0/16 is what engines give to containers on every machine"),
+        # A network of its own, as in the lab; a name that may lead to it; the machine's own interface.
+        ("10.77.0.2/24", "virtual", "10.77.0.2", ""),
+        ("10.77.0.2/24", "virtual", "n1", ""),
+        ("10.77.0.2/24", "physical", "192.0.2.7", ""),
+        ("fd00::2/64", "virtual", "fd00:0::2", ""),
+    ],
+)
+def test_signs_of_a_container_behind_its_machines_address(address, kind, host, sign):
+    interfaces = [LO, interface("eth0", address, kind=kind)]
+    assert fabric.behind_nat(interfaces, "eth0", address.split("/")[0], host) == sign
 
 
 @pytest.mark.parametrize(

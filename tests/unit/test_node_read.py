@@ -306,6 +306,21 @@ def test_a_port_in_use_here_is_not_free():
         assert node_module._can_bind(server.getsockname()[1]) is False
 
 
+@pytest.mark.parametrize(
+    ("path", "content", "engine"),
+    [
+        ("run/systemd/container", "podman\n", "podman"),
+        ("run/.containerenv", "", "podman"),
+        (".dockerenv", "", "docker"),
+        ("run/systemd/system/x", "", ""),
+    ],
+)
+def test_a_container_is_known_by_what_its_engine_leaves(tmp_path, path, content, engine):
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_text(content)
+    assert facts(Tree(str(tmp_path)))["container"] == engine
+
+
 def test_fingerprint_lasts_until_something_changes(captured):
     tree = captured("gpu8_infiniband")
     first = facts(tree, ports=2, port_seed="a")
