@@ -38,6 +38,7 @@ KEYS = (
     "job_network",
     "job_node_env",
     "job_nodes",
+    "job_oneflow_style",
     "job_packages",
     "job_port",
     "job_processes_per_node",
@@ -78,6 +79,10 @@ RANK_VARIABLES = frozenset(
         "MS_RECEIVE_MSG_TIMEOUT",
         "MS_ENABLE_RECOVERY",
         "MS_RECOVERY_PATH",
+        "ONEFLOW_MACHINES",
+        "ONEFLOW_MACHINE_ID",
+        "ONEFLOW_CTRL_PORT",
+        "ONEFLOW_DEVICE_NUM",
         "TRAINYARD_JOB_ID",
         "TRAINYARD_JOB_DIR",
         "TRAINYARD_ATTEMPT",
@@ -89,6 +94,8 @@ _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # How mpirun is told which host takes how many ranks: by a file, or by -H.
 MPI_PLACEMENTS = ("hostfile", "hosts")
+# Who tells a rank its place under OneFlow: its launch module, or the script itself out of a list of addresses.
+ONEFLOW_STYLES = ("launch", "address_list")
 # More devices than any node has: a range beyond it is a slip of the pen.
 _MOST_DEVICES = 1024
 
@@ -122,6 +129,7 @@ class Job:
     mpi_parameters: Mapping[str, str]
     mpi_placement: str
     tls: bool = False
+    oneflow_style: str = ONEFLOW_STYLES[0]
 
 
 def unknown_keys(given: Iterable[str]) -> list[Finding]:
@@ -370,6 +378,10 @@ def parse(given: Mapping[str, Any], launchers: Iterable[str]) -> tuple[Job | Non
     if mpi_placement not in MPI_PLACEMENTS:
         wrong("job_mpi_placement", repr(mpi_placement), "one of " + ", ".join(MPI_PLACEMENTS), "choose one of these")
 
+    oneflow_style = str(given.get("job_oneflow_style") or ONEFLOW_STYLES[0])
+    if oneflow_style not in ONEFLOW_STYLES:
+        wrong("job_oneflow_style", repr(oneflow_style), "one of " + ", ".join(ONEFLOW_STYLES), "choose one of these")
+
     if findings:
         return None, findings
     return Job(
@@ -398,4 +410,5 @@ def parse(given: Mapping[str, Any], launchers: Iterable[str]) -> tuple[Job | Non
         mpi_parameters=mpi_parameters,
         mpi_placement=mpi_placement,
         tls=with_tls,
+        oneflow_style=oneflow_style,
     ), []
