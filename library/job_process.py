@@ -36,6 +36,13 @@ options:
   slice:
     description: The node's slice of the plan, from M(job_plan). Needed for O(state=started).
     type: dict
+  files:
+    description:
+      - Files of the plan that every node gets, as they stand there, C(path), C(content), C(mode) and C(sha256).
+      - The job is not started where one of them, or of the slice's own, does not read back with its C(sha256).
+    type: list
+    elements: dict
+    default: []
   source_archive:
     description: The job's source as base64 of a tar archive. Needed for O(state=started).
     type: str
@@ -80,6 +87,7 @@ EXAMPLES = r"""
     job_id: "{{ plan.job_id }}"
     job_dir: "{{ plan.plan.job_dir }}"
     slice: "{{ plan.slices[inventory_hostname] }}"
+    files: "{{ plan.plan.files }}"
     source_archive: "{{ plan.source_archive }}"
     token: "{{ token }}"
     user: train
@@ -141,6 +149,7 @@ def main() -> None:
             "job_id": {"type": "str", "required": True},
             "job_dir": {"type": "path", "required": True},
             "slice": {"type": "dict"},
+            "files": {"type": "list", "elements": "dict", "default": []},
             "source_archive": {"type": "str", "no_log": True},
             "secret_env": {"type": "dict", "default": {}, "no_log": True},
             "secret_files": {"type": "dict", "default": {}, "no_log": True},
@@ -161,6 +170,7 @@ def main() -> None:
             if changed and not module.check_mode:
                 spec = {
                     **params["slice"],
+                    "files": [*params["files"], *params["slice"].get("files", ())],
                     "token": params["token"],
                     "secret_env": {key: str(value) for key, value in params["secret_env"].items()},
                 }

@@ -2,14 +2,15 @@
 """Placement: which ranks of a job run on which node, with which devices and over which interface.
 
 Everything that depends on all nodes at once is decided here, from the facts of all nodes. The order of nodes, and so
-of ranks, is the order of the inventory. Facts are what library/node_info returns.
+of ranks, is the order of the inventory, but for launchers that demand another one. Facts are what library/node_info
+returns.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .fabric import SelectionError, gloo_socket_ifname, nccl_ib_hca, nccl_socket_ifname, network_of, select_interface
@@ -58,6 +59,8 @@ class Node:
     # The network of `address` as CIDR, and `version` and `path` of the node's mpirun.
     network: str = ""
     mpi: Mapping[str, str] = field(default_factory=dict)
+    # The fact `npu`: Ascend devices with what a rank table says of them, empty where there are none.
+    npu: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def ranks(self) -> range:
@@ -261,8 +264,24 @@ def _ports(job: Job, host: str, head: Facts) -> tuple[int, int, list[Finding]]:
     )
 
 
-def place(job: Job, job_id: str, state_dir: str, members: Sequence[Member]) -> tuple[Placement | None, list[Finding]]:
-    """Place the job on its members, in their order.
+def _numbered(nodes: Sequence[Node], order: Callable[[Node], Any] | None) -> list[Node]:
+    """Bring nodes into the order of their ranks, which is the given one where there is no other."""
+    numbered: list[Node] = []
+    first_rank = 0
+    for node in sorted(nodes, key=order) if order else nodes:
+        numbered.append(replace(node, node_rank=len(numbered), first_rank=first_rank))
+        first_rank += node.processes
+    return numbered
+
+
+def place(
+    job: Job,
+    job_id: str,
+    state_dir: str,
+    members: Sequence[Member],
+    order: Callable[[Node], Any] | None = None,
+) -> tuple[Placement | None, list[Finding]]:
+    """Place the job on its members, in their order, or in that of the key `order`.
 
     Returns the placement, or None when the findings do not allow one, and all findings over all nodes.
     """
@@ -270,7 +289,6 @@ def place(job: Job, job_id: str, state_dir: str, members: Sequence[Member]) -> t
     facts = {member.host: member.facts for member in members if member.facts is not None}
     findings += distinct_names(facts) + compare_versions(job, facts)
     nodes: list[Node] = []
-    first_rank = 0
     for member in members:
         if member.facts is None:
             continue
@@ -287,13 +305,13 @@ def place(job: Job, job_id: str, state_dir: str, members: Sequence[Member]) -> t
         nodes.append(
             Node(
                 host=member.host,
-                node_rank=len(nodes),
+                node_rank=0,
                 address=address,
                 interface=interface,
                 ib_hca=nccl_ib_hca(fabric.get("rdma") or ()),
                 vendor=str((member.facts.get("accelerators") or {}).get("vendor") or "none"),
                 devices=devices,
-                first_rank=first_rank,
+                first_rank=0,
                 processes=processes,
                 cpus=int(member.facts.get("cpus") or 1),
                 env=member.env,
@@ -303,9 +321,10 @@ def place(job: Job, job_id: str, state_dir: str, members: Sequence[Member]) -> t
                 },
                 network=network_of(fabric.get("interfaces") or (), interface, address),
                 mpi=member.facts.get("mpi") or {},
+                npu=member.facts.get("npu") or {},
             )
         )
-        first_rank += processes
+    nodes = _numbered(nodes, order)
     findings += distinct_addresses(nodes)
     if len(nodes) < len(members) or not nodes:
         return None, findings

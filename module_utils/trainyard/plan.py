@@ -14,7 +14,7 @@ from typing import Any
 
 from .findings import Finding
 from .job import Job
-from .launchers import LAUNCHERS, files, rank_log_name
+from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files
 from .placement import Member, Node, Placement, common_environment, place
 from .process import File, Process, host_port
 
@@ -34,6 +34,7 @@ class JobPlan:
     created: str
     processes: Mapping[str, Sequence[Process]]
     files: Mapping[str, Sequence[File]]
+    shared_files: Sequence[File] = ()
 
     def node(self, node: Node) -> dict[str, Any]:
         """Return one node's part, as it stands in plan.json."""
@@ -70,6 +71,7 @@ class JobPlan:
             "min_disk_mib": job.min_disk_mib,
             "secret_env": list(job.secret_env),
             "progress_pattern": job.progress_pattern,
+            "files": [file.as_dict(placement.job_dir) for file in self.shared_files],
             "nodes": [self.node(node) for node in placement.nodes],
         }
 
@@ -172,7 +174,7 @@ def build(
     """
     launcher = LAUNCHERS[job.launcher]
     findings = source_findings(job, source_files)
-    placement, placed = place(job, job_id, state_dir, members)
+    placement, placed = place(job, job_id, state_dir, members, rank_order(launcher, job))
     findings += placed
     if placement is None:
         return None, findings
@@ -183,6 +185,7 @@ def build(
         created=created,
         processes={node.host: launcher.processes(job, placement, node) for node in placement.nodes},
         files={node.host: files(launcher, job, placement, node) for node in placement.nodes},
+        shared_files=shared_files(launcher, job, placement),
     )
     return plan, findings + proxy_findings(plan)
 
@@ -201,6 +204,7 @@ def describe(plan: Mapping[str, Any]) -> str:
         "  environment of every process",
         *(f"    {key}={value}" for key, value in sorted(shared.items())),
         *(f"    {key}=(secret)" for key in plan["secret_env"]),
+        *(line for file in plan["files"] for line in _shown(file, "  ", " on every node")),
     ]
     for node in nodes:
         devices = ",".join(map(str, node["devices"])) or "none"
@@ -211,10 +215,15 @@ def describe(plan: Mapping[str, Any]) -> str:
             lines.append(f"    {process['name']}{span}  {shlex.join(process['argv'])}")
             lines += [f"      {key}={value}" for key, value in sorted(process["env"].items()) if key not in shared]
             lines.append(f"      log {process['log']}")
-        for file in node["files"]:
-            content = file["content"].splitlines()
-            more = len(content) - MOST_FILE_LINES
-            lines.append(f"    file {file['path']} ({file['mode']})")
-            lines += [f"      | {line}" for line in content[:MOST_FILE_LINES]]
-            lines += [f"      | ... ({more} more lines)"] if more > 0 else []
+        lines += [line for file in node["files"] for line in _shown(file, "    ")]
     return "\n".join(lines)
+
+
+def _shown(file: Mapping[str, str], indent: str, where: str = "") -> list[str]:
+    content = file["content"].splitlines()
+    more = len(content) - MOST_FILE_LINES
+    return [
+        f"{indent}file {file['path']} ({file['mode']}){where}",
+        *(f"{indent}  | {line}" for line in content[:MOST_FILE_LINES]),
+        *([f"{indent}  | ... ({more} more lines)"] if more > 0 else []),
+    ]

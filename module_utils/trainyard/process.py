@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +45,8 @@ class File:
 
     def as_dict(self, job_dir: str) -> dict[str, str]:
         """Return the file as it stands in plan.json."""
-        return {"path": f"{job_dir}/{self.name}", "content": self.content, "mode": self.mode}
+        digest = hashlib.sha256(self.content.encode()).hexdigest()
+        return {"path": f"{job_dir}/{self.name}", "content": self.content, "mode": self.mode, "sha256": digest}
 
 
 def host_port(address: str, port: int) -> str:

@@ -8,6 +8,7 @@ the head cluster.json. Whoever wants to know how the job is reads these files; n
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import os
@@ -85,7 +86,7 @@ def prepare(job_dir: Path, spec: Spec, archive: bytes, user: str, secret_files: 
     _unpack(archive, job_dir / "source")
     for item in spec.get("files", ()):
         path = Path(item["path"])
-        path.write_text(item["content"])
+        path.write_text(item["content"], encoding="utf-8")
         path.chmod(int(item["mode"], 8))
     for name, content in secret_files.items():
         (job_dir / name).parent.mkdir(mode=0o700, exist_ok=True)
@@ -96,14 +97,43 @@ def prepare(job_dir: Path, spec: Spec, archive: bytes, user: str, secret_files: 
             os.chown(Path(folder) / name, owner.pw_uid, owner.pw_gid)
     (job_dir / "trainyard.pyz").write_bytes(pack())
     base_env = {"HOME": owner.pw_dir, "USER": user, "LOGNAME": user, "SHELL": owner.pw_shell}
-    told = {"supervision": supervision(), "base_env": base_env, "secret_files": list(secret_files)}
+    told = {
+        "supervision": supervision(),
+        "base_env": base_env,
+        "secret_files": list(secret_files),
+        # Each process reads job.json, and a file may be as large as the cluster is.
+        "files": [{key: item[key] for key in item if key != "content"} for item in spec.get("files", ())],
+    }
     _write_private(job_dir / "job.json", json.dumps({**spec, **told}).encode(), owner)
+
+
+def changed_files(spec: Spec) -> str:
+    """Say which of the job's files is not what the plan sent, as this node reads it; "" when all are.
+
+    Ranks that read different hostfiles or rank tables wait for each other, and nobody says why.
+    """
+    wrong = []
+    for item in spec.get("files", ()):
+        try:
+            found = hashlib.sha256(Path(item["path"]).read_bytes()).hexdigest()
+        except OSError as error:
+            found = f"none ({error.strerror})"
+        if found != item["sha256"]:
+            wrong.append(
+                f"{item['path']} has sha256 {found}, expected {item['sha256']}, as the plan and all other nodes have it: "
+                "see whether its file system is full, or shared by nodes that need one of their own (trainyard_state)"
+            )
+    return "; ".join(wrong)
 
 
 def start(job_dir: Path, spec: Spec, archive: bytes, user: str, secret_files: Mapping[str, bytes]) -> None:
     """Start this node's part of a job. Raises JobError, and leaves nothing behind, when that is not possible."""
     try:
         prepare(job_dir, spec, archive, user, secret_files)
+        complaint = changed_files(spec)
+        if complaint:
+            remove(job_dir, spec["job_id"])
+            raise JobError(complaint)
         if supervision() == "systemd":
             launch = units.start_lasting if spec.get("max_restarts") else units.start
             complaint = launch(

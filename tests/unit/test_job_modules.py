@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import os
@@ -123,6 +124,34 @@ def job(tmp_path, monkeypatch):
         "user": ME,
     }
     procs.end(job_id, grace_s=0.0)
+
+
+def with_file(job, content, intended=None):
+    """The job with a file that every node gets; `intended` is what the plan's digest is of."""
+    path = f"{job['job_dir']}/rank_table.json"
+    digest = hashlib.sha256((intended or content).encode()).hexdigest()
+    return {**job, "files": [{"path": path, "content": content, "mode": "0644", "sha256": digest}]}
+
+
+def test_files_of_all_nodes_are_there_before_anything_starts(call, job):
+    call(job_process, **with_file(job, '{"größe": 1}\n'))
+    folder = Path(job["job_dir"])
+    assert (folder / "rank_table.json").read_text(encoding="utf-8") == '{"größe": 1}\n'
+    # The whole content is not read again by each process.
+    (written,) = json.loads((folder / "job.json").read_text())["files"]
+    assert sorted(written) == ["mode", "path", "sha256"]
+    call(job_process, **named(job, state="absent"))
+
+
+def test_a_file_that_is_not_the_one_of_the_plan_stops_the_start_and_leaves_nothing(call, job):
+    given = with_file(job, "{}", intended="{ }")
+    found, expected = (hashlib.sha256(text).hexdigest() for text in (b"{}", b"{ }"))
+    failed = call(job_process, **given)
+    assert failed["msg"] == (
+        f"{job['job_dir']}/rank_table.json has sha256 {found}, expected {expected}, as the plan and all other nodes "
+        "have it: see whether its file system is full, or shared by nodes that need one of their own (trainyard_state)"
+    )
+    assert not Path(job["job_dir"]).exists() and procs.of_job(job["job_id"]) == []
 
 
 def named(job, **changes):

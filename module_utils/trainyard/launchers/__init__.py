@@ -5,6 +5,8 @@ A launcher module has
     check(job, placement) -> list[Finding]                  what this launcher cannot do
     processes(job, placement, node) -> list[Process]        what runs on one node; may be nothing
     files(job, placement, node) -> list[File]               what they read; only where there is something
+    shared_files(job, placement) -> list[File]              what they read, the same on every node
+    rank_order(job) -> a key for sorting nodes              only where ranks may not follow the inventory
     RANK_LOG                                                name of a rank's log, where it is not rank_{rank}.log
 A new launcher is a new file and a line in LAUNCHERS.
 """
@@ -12,7 +14,7 @@ A new launcher is a new file and a line in LAUNCHERS.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..findings import Finding
 from ..job import Job
@@ -35,6 +37,18 @@ def files(launcher: Launcher, job: Job, placement: Placement, node: Node) -> lis
     """Return the files that the launcher's processes on one node read: a hostfile, a rank table."""
     make: Callable[[Job, Placement, Node], list[File]] | None = getattr(launcher, "files", None)
     return make(job, placement, node) if make else []
+
+
+def shared_files(launcher: Launcher, job: Job, placement: Placement) -> list[File]:
+    """Return the files that are the same on every node, each once: what is sent must not be built for each of them."""
+    make: Callable[[Job, Placement], list[File]] | None = getattr(launcher, "shared_files", None)
+    return make(job, placement) if make else []
+
+
+def rank_order(launcher: Launcher, job: Job) -> Callable[[Node], Any] | None:
+    """Return the key by which the launcher wants nodes in order; None: the order of the inventory."""
+    make: Callable[[Job], Callable[[Node], Any]] | None = getattr(launcher, "rank_order", None)
+    return make(job) if make else None
 
 
 def rank_log_name(launcher: Launcher) -> str:
