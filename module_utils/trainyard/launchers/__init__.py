@@ -20,7 +20,7 @@ from ..findings import Finding
 from ..job import Job
 from ..placement import Node, Placement
 from ..process import RANK_LOG, File, Process
-from . import direct, mindspore, mpirun, msrun, torchrun
+from . import direct, mindspore, mpirun, msrun, oneflow, torchrun
 
 
 class Launcher(Protocol):
@@ -61,5 +61,6 @@ LAUNCHERS: Mapping[str, Launcher] = {
     "mindspore": mindspore,
     "mpirun": mpirun,
     "msrun": msrun,
+    "oneflow": oneflow,
     "torchrun": torchrun,
 }
