@@ -94,6 +94,15 @@ accelerators:
         mig:
           description: Whether the GPU is divided by MIG.
           type: bool
+        health:
+          description: What C(npu-smi) calls the health of an NPU, C(OK) for a sound one; null for NVIDIA.
+          type: str
+        card:
+          description: C(NPU ID) by which C(npu-smi -i) is asked; null for NVIDIA.
+          type: int
+        chip:
+          description: C(Chip ID) by which C(npu-smi -c) is asked; null for NVIDIA.
+          type: int
     problems:
       description: What is broken, with what to do; empty on a healthy node.
       type: list

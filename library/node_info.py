@@ -12,7 +12,8 @@ description:
   - Returns the machine, its accelerators, its networks, its Open MPI, the versions of Python distributions in a venv
     and free TCP ports, in one call.
   - Reads only. Starts at most one process (C(ip)) on a node without accelerators, one more (C(mpirun --version)) where
-    there is an MPI, imports no framework, and works for an unprivileged user.
+    there is an MPI, imports no framework, and works for an unprivileged user (who may not be told links and addresses
+    of Ascend devices).
   - What is broken (a driver that does not answer, a port without a readable state) is listed under C(problems) of
     its part, never left out.
 version_added: "0.1.0"
@@ -62,6 +63,7 @@ author:
 seealso:
   - module: accelerator_info
   - module: fabric_info
+  - module: npu_info
 """
 
 EXAMPLES = r"""
@@ -138,6 +140,9 @@ node:
       description: C(version) and C(path) of the C(mpirun) of Open MPI; null where there is none that answers.
       type: dict
       sample: {version: 4.1.4, path: /usr/bin/mpirun}
+    npu:
+      description: Ascend devices as M(npu_info) returns them; empty on a node that has none.
+      type: dict
     free_ports:
       description: Free TCP ports, fewer than asked for only where there are no more.
       type: list

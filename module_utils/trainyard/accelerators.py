@@ -26,7 +26,10 @@ _NPU_VERSION = re.compile(r"\bVersion:\s*(\S+)")
 
 
 class Device(TypedDict):
-    """One accelerator; index is the number by which frameworks select it (CUDA, or Ascend's logic id)."""
+    """One accelerator; index is the number by which frameworks select it (CUDA, or Ascend's logic id).
+
+    health, and card and chip (by which npu-smi is asked about one device), are Ascend's, None elsewhere.
+    """
 
     index: int
     uuid: str | None
@@ -35,6 +38,9 @@ class Device(TypedDict):
     pci: str | None
     mig: bool
     physical_id: int
+    health: str | None
+    card: int | None
+    chip: int | None
 
 
 class Accelerators(TypedDict):
@@ -130,6 +136,9 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
                 "pci": pci_address(row["pci.bus_id"]),
                 "mig": mig,
                 "physical_id": index,
+                "health": None,
+                "card": None,
+                "chip": None,
             }
         )
         if not row["driver_version"].startswith("["):
@@ -204,7 +213,7 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
         )
 
     npu: int | None = None
-    model = ""
+    model = health = ""
     seen: set[tuple[int, int]] = set()
     for line in table.splitlines():
         if "Process id" in line:  # the second table repeats `<npu> <chip>` for each process
@@ -217,10 +226,10 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
         pci = pci_address(cells[1])
         if pci is None:
             if len(first) == 2 and numbers[0] is not None:
-                npu, model = numbers[0], first[1]
-                if cells[1] != "OK":
+                npu, model, health = numbers[0], first[1], cells[1]
+                if health != "OK":
                     found["problems"].append(
-                        f"NPU {npu} ({model}): health is `{cells[1]}`, expected `OK`; "
+                        f"NPU {npu} ({model}): health is `{health}`, expected `OK`; "
                         f"see `npu-smi info -t health -i {npu}`"
                     )
             continue
@@ -251,6 +260,9 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
                 "pci": pci,
                 "mig": False,
                 "physical_id": physical if physical is not None else index,
+                "health": health,
+                "card": npu,
+                "chip": place[1],
             }
         )
     for npu_id, chip_id in sorted(set(by_place) - seen):

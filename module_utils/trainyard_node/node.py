@@ -2,7 +2,7 @@
 """Everything that the job plan needs to know of this machine, in one read. Memory in MiB.
 
 At most one process is started where there is neither accelerator nor MPI (`ip`), no framework is imported, nothing is
-changed, and nothing here needs root.
+changed, and nothing here needs root but, with some drivers, Ascend's hccn_tool.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 from .accelerators import read_accelerators
 from .fabric import read_fabric
 from .mpi import read_mpi
+from .npu import read_npu
 from .tree import Tree
 
 # Below lie the ports of well-known services.
@@ -203,6 +204,7 @@ def read_node(
 ) -> dict[str, Any]:
     """Return all facts of the machine."""
     uid = os.geteuid()
+    accelerators = read_accelerators(tree)
     node: dict[str, Any] = {
         "hostname": tree.text("/proc/sys/kernel/hostname") or socket.gethostname(),
         "boot_id": tree.text("/proc/sys/kernel/random/boot_id"),
@@ -217,7 +219,8 @@ def read_node(
         "user": _user_name(uid),
         "venv": _read_venv(tree, venv) if venv is not None else None,
         "packages": package_versions(tree, venv, packages),
-        "accelerators": read_accelerators(tree),
+        "accelerators": accelerators,
+        "npu": read_npu(tree, accelerators) or {},
         "fabric": read_fabric(tree, user),
         "mpi": read_mpi(tree, mpi_prefix),
     }

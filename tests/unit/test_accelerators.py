@@ -23,6 +23,9 @@ def test_one_gpu_is_read_whole():
                 "pci": "0000:1b:00.0",
                 "mig": False,
                 "physical_id": 0,
+                "health": None,
+                "card": None,
+                "chip": None,
             }
         ],
         "problems": [],
@@ -137,7 +140,8 @@ def test_without_a_map_devices_are_counted_and_this_is_noted():
 def test_a_sick_npu_is_a_problem():
     found = acc.parse_npu_info(TABLE.format(health="Alarm"), MAP)
     assert "NPU 0 (Ascend910): health is `Alarm`, expected `OK`" in found["problems"][0]
-    assert len(found["devices"]) == 2
+    assert [device["health"] for device in found["devices"]] == ["OK", "Alarm"]
+    assert [(device["card"], device["chip"]) for device in found["devices"]] == [(0, 0), (0, 1)]
 
 
 def test_an_npu_missing_from_either_table_is_a_problem():

@@ -156,6 +156,9 @@ def test_eight_ascend_npus(captured):
         "pci": "0000:81:00.0",
         "mig": False,
         "physical_id": 2,
+        "health": "OK",
+        "card": 2,
+        "chip": 0,
     }
 
 
