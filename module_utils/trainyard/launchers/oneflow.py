@@ -2,9 +2,9 @@
 """Launcher `oneflow`: OneFlow's own launch module on each node, or one script on each node that configures itself.
 
 job_oneflow_style: launch
-    One `python -m oneflow.distributed.launch` on each node starts the ranks of that node. When a rank fails it kills its
-    whole process group, itself included, without a word about who was first; so it has a session of its own, as every
-    process of a job, and each rank starts through a small script that says how it ended.
+    One `python -m oneflow.distributed.launch` on each node starts the ranks of that node. When a rank fails it kills
+    its whole process group, itself included, without a word about who was first; so it has a session of its own, as
+    every process of a job, and each rank starts through a small script that says how it ended.
 job_oneflow_style: address_list
     One process on each node. The script finds in its environment what it hands to OneFlow: the addresses of all
     machines, the first of which is the master, one port, and the number of devices of each machine.
