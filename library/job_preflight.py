@@ -9,8 +9,8 @@ DOCUMENTATION = r"""
 module: job_preflight
 short_description: Check a node for a planned job before anything is started
 description:
-  - Checks the ports on the head, the way from every other node to the head, the Python environment, data, program and
-    devices of the job, disk space, and other jobs on the same devices.
+  - Checks the ports on the head, the way from every other node to the head, ssh from the head for launchers that need
+    it, the Python environment, data, program and devices of the job, disk space, and other jobs on the same devices.
   - Reads only. Returns all faults at once and does not fail because of them.
 version_added: "0.1.0"
 options:
@@ -46,6 +46,16 @@ stale:
   description: Whether the node is no longer what it was when its facts were read for the plan.
   returned: always
   type: bool
+programs:
+  description:
+    - By the names in the command, the program and the scripts that every node has for itself, for M(job_judge) to
+      compare.
+    - Without those of the distribution, of the virtual environment, and of the source that is sent.
+  returned: always
+  type: dict
+  sample:
+    /srv/train.py: {path: /srv/train.py, form: script,
+                    sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08}
 findings:
   description: All faults of this node, each with host, check, found, expected and action.
   returned: always
@@ -58,7 +68,7 @@ findings:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard_node.node import read_node
-from ansible.module_utils.trainyard_node.preflight import preflight
+from ansible.module_utils.trainyard_node.preflight import preflight, programs
 from ansible.module_utils.trainyard_node.tree import Tree
 
 
@@ -86,6 +96,7 @@ def main() -> None:
     module.exit_json(
         changed=False,
         findings=[finding.as_dict() for finding in findings],
+        programs=programs(part),
         stale=now["fingerprint"] != part["fingerprint"],
     )
 

@@ -80,7 +80,7 @@ class SelectionError(ValueError):
 # Networks that container engines and hypervisors make for guests of their own machine, and the ends of cables to these.
 # Not every bridge: that of a hypervisor's host (br0, vmbr0) often carries the machine's own address to the others.
 _TO_GUESTS = re.compile(
-    r"(?:docker|virbr|lxcbr|lxdbr|podman|cni|vnet)\d+|docker_gwbridge|virbr\d+-nic|cni-.+|veth.*|br-[0-9a-f]{12}"
+    r"(?:docker|virbr|lxcbr|lxdbr|podman|cni|vnet)\d*|docker_gwbridge|virbr\d+-nic|cni-.+|veth.*|br-[0-9a-f]{12}"
 )
 # What engines give to containers unless told otherwise; the same on every machine, so never a way between machines.
 _ENGINE_NETWORKS = tuple(ipaddress.ip_network(network) for network in ("172.17.0.0/16", "10.88.0.0/16"))

@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .fabric import SelectionError, gloo_socket_ifname, nccl_ib_hca, nccl_socket_ifname, network_of, select_interface
+from .fabric import (
+    SelectionError,
+    behind_nat,
+    gloo_socket_ifname,
+    nccl_ib_hca,
+    nccl_socket_ifname,
+    network_of,
+    select_interface,
+)
 from .findings import Finding, connection_reason
 from .job import Job
 from .tls import environment as tls_environment
@@ -28,13 +36,17 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Member:
-    """A host that the job asks for: its inventory name and address, its facts, or why there are none."""
+    """A host that the job asks for: its inventory name and address, its facts, or why there are none.
+
+    `left_out` is what was given to --limit, where that is why nobody asked the host.
+    """
 
     host: str
     address: str
     facts: Facts | None
     unreachable: str
     env: Mapping[str, str]
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,9 +206,22 @@ def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], 
     return job.devices, len(job.devices), findings
 
 
+def left_out(host: str, limit: str) -> Finding:
+    """A host of the job that nobody may ask, as --limit leaves it out: all ranks run, or none."""
+    return Finding(
+        host,
+        "limit",
+        f"left out by --limit {limit}",
+        "every host of the job",
+        "launch without --limit; job_hosts and job_nodes choose the hosts",
+    )
+
+
 def _reach(members: Sequence[Member]) -> list[Finding]:
     return [
-        Finding(
+        left_out(member.host, member.left_out)
+        if member.left_out and not member.unreachable
+        else Finding(
             member.host,
             "reach",
             connection_reason(member.unreachable),
@@ -206,6 +231,35 @@ def _reach(members: Sequence[Member]) -> list[Finding]:
         for member in members
         if member.facts is None
     ]
+
+
+def reachable_containers(job: Job, members: Sequence[Member], nodes: Sequence[Node]) -> list[Finding]:
+    """Find containers without host networking in a job over several machines: only their own machine reaches them.
+
+    Containers on one machine reach each other, and whoever names job_network knows a network that spans machines.
+    """
+    facts = {member.host: member.facts for member in members if member.facts is not None}
+    # Containers have the boot id of their machine.
+    if job.network or len({fact.get("boot_id") for fact in facts.values()}) < 2:
+        return []
+    inventory = {member.host: member.address for member in members}
+    findings = []
+    for node in nodes:
+        fact = facts[node.host]
+        interfaces = (fact.get("fabric") or {}).get("interfaces") or ()
+        sign = behind_nat(interfaces, node.interface, node.address, inventory[node.host])
+        if fact.get("container") and sign:
+            findings.append(
+                Finding(
+                    node.host,
+                    "container",
+                    f"{node.interface} {node.address} of a {fact['container']} container: {sign}",
+                    "an address that the other machines reach",
+                    "run the container with host networking (--network host), or set job_network to a network that "
+                    "spans the machines",
+                )
+            )
+    return findings
 
 
 def distinct_addresses(nodes: Sequence[Node]) -> list[Finding]:
@@ -300,7 +354,7 @@ def place(
                 fabric.get("interfaces") or (), job.network, member.address, alone=len(members) == 1
             )
         except SelectionError as error:
-            findings.append(Finding(member.host, "network", error.found, error.expected, error.action))
+            findings.append(Finding(member.host, error.check, error.found, error.expected, error.action))
             continue
         nodes.append(
             Node(
@@ -325,7 +379,9 @@ def place(
             )
         )
     nodes = _numbered(nodes, order)
-    findings += distinct_addresses(nodes)
+    unreachable = reachable_containers(job, members, nodes)
+    named = {finding.host for finding in unreachable}
+    findings += unreachable + distinct_addresses([node for node in nodes if node.host not in named])
     if len(nodes) < len(members) or not nodes:
         return None, findings
     port, monitor_port, port_findings = _ports(job, nodes[0].host, facts[nodes[0].host])

@@ -14,15 +14,15 @@ from typing import Any
 
 from .findings import Finding
 from .job import Job
-from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files
+from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starts_by_ssh
 from .placement import Member, Node, Placement, common_environment, place
+from .preflight import environment_findings, own_scripts
 from .process import File, Process, host_port
 
 # A node that says nothing for so long is given up; a healthy one says something every second.
 SILENT_AFTER_S = 15
 # So many lines of a file are shown; a hostfile of a large cluster has thousands.
 MOST_FILE_LINES = 20
-PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
 @dataclass(frozen=True)
@@ -101,39 +101,23 @@ class JobPlan:
             "min_disk_mib": job.min_disk_mib,
             "packages": list(job.packages),
             "program": job.command[0],
+            "scripts": own_scripts(job),
             "source_files": [name for name in source_files if name in job.command[0]],
         }
         hosts = [node.host for node in placement.nodes]
+        peers = [{"host": node.host, "address": node.address} for node in placement.nodes[1:]]
+        by_ssh = starts_by_ssh(LAUNCHERS[job.launcher], job, placement)
         return {
             node.host: {
                 **shared,
                 **self.node(node),
                 "hosts": hosts if node.node_rank == 0 else [],
+                "ssh_peers": peers if by_ssh and node.node_rank == 0 else [],
                 "fingerprint": node.fingerprint,
                 "program_path": common_environment(job, placement, node)["PATH"],
             }
             for node in placement.nodes
         }
-
-
-def proxy_findings(plan: JobPlan) -> list[Finding]:
-    """Find proxies in a node's environment that do not exempt the head's address: rendezvous would go through them."""
-    findings = []
-    for node in plan.placement.nodes:
-        env = common_environment(plan.job, plan.placement, node)
-        exempt = {part.strip() for key in ("no_proxy", "NO_PROXY") for part in env.get(key, "").split(",")}
-        proxies = [key for key in PROXIES if env.get(key)]
-        if proxies and not exempt & {"*", plan.placement.head.address}:
-            findings.append(
-                Finding(
-                    node.host,
-                    "proxy",
-                    f"{', '.join(proxies)} in the job's environment",
-                    f"no proxy between the nodes: {plan.placement.head.address} in no_proxy",
-                    f"add no_proxy: {plan.placement.head.address} to job_env, or remove the proxy",
-                )
-            )
-    return findings
 
 
 def source_findings(job: Job, source_files: Sequence[str] | None) -> list[Finding]:
@@ -151,7 +135,7 @@ def source_findings(job: Job, source_files: Sequence[str] | None) -> list[Findin
                 "correct job_source (a relative path counts from the project's folder)",
             )
         ]
-    scripts = [word for word in job.command if word.endswith((".py", ".sh")) and not word.startswith("/")]
+    scripts = [word for word in job.command if word.endswith((".py", ".sh")) and not word.startswith(("/", "-"))]
     if scripts and scripts[0].removeprefix("./") not in source_files:
         return [
             Finding(
@@ -187,7 +171,7 @@ def build(
         files={node.host: files(launcher, job, placement, node) for node in placement.nodes},
         shared_files=shared_files(launcher, job, placement),
     )
-    return plan, findings + proxy_findings(plan)
+    return plan, findings + environment_findings(job, placement)
 
 
 def describe(plan: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import pwd
 import shutil
@@ -16,9 +17,15 @@ from ..trainyard.findings import Finding
 from . import procs
 from .exits import read_json
 from .job import monitor_alive
+from .ssh_reach import reach
 
 Spec = dict[str, Any]
-CONNECT_TIMEOUT_S = 3.0
+# A first packet that is lost is sent again after 1 s, a second one after 2 s more.
+CONNECT_TIMEOUT_S = 10
+# Each login goes to another node, so no server's limit on new connections is met.
+SSH_PARALLEL = 32
+# What lies here is the distribution's: updates differ from node to node and change no result.
+_OF_THE_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/lib/")
 
 
 def owner_of_port(port: int, proc: Path = procs.PROC) -> str:
@@ -82,7 +89,7 @@ def reach_findings(spec: Spec) -> list[Finding]:
     except OSError as error:
         # socket.timeout is a TimeoutError from Python 3.10 on only.
         why = (
-            "no answer within 3 s"
+            f"no answer within {CONNECT_TIMEOUT_S} s"
             if isinstance(error, (TimeoutError, socket.timeout))
             else (error.strerror or str(error))
         )
@@ -96,6 +103,33 @@ def reach_findings(spec: Spec) -> list[Finding]:
             )
         ]
     return []
+
+
+def ssh_findings(spec: Spec, user: str) -> list[Finding]:
+    """On the head of a launcher that starts the others by ssh: the training user gets in there, unasked."""
+    peers = {peer["address"]: peer["host"] for peer in spec["ssh_peers"]}
+    if os.geteuid() != 0:
+        # Then the job runs as who we are, too.
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    where = "the other nodes"
+    try:
+        attempts = reach(user, list(peers), CONNECT_TIMEOUT_S, SSH_PARALLEL) if peers else []
+        failed = [f"{peers[attempt.peer]}: {attempt.reason}" for attempt in attempts if attempt.reason]
+    except KeyError:
+        return []  # no such user, which is a finding of its own
+    except OSError as error:
+        failed, where = [f"ssh cannot be started: {error.strerror}"], "the head"
+    return [
+        Finding(
+            spec["host"],
+            "ssh",
+            text,
+            f"{user} logs in from {spec['host']} to every node by its address on the job's network, without a password "
+            "and with a known host key",
+            f"run site.yml (role ssh_mesh) on {where}; for a job_network of its own, with ssh_mesh_networks",
+        )
+        for text in failed
+    ]
 
 
 def disk_findings(spec: Spec, folder: Path) -> list[Finding]:
@@ -154,6 +188,17 @@ def path_findings(spec: Spec, user: str) -> list[Finding]:
         for path in spec["data"]
         if not Path(path).exists()
     ]
+    findings += [
+        Finding(
+            host,
+            "program",
+            f"no {path}",
+            "the script that job_command names by its path, on every node",
+            "copy it there, or give the script to job_source, which is sent to all nodes",
+        )
+        for path in spec["scripts"]
+        if not Path(path).is_file()
+    ]
     program, path = spec["program"], spec["program_path"]
     source = spec["source_files"]
     if not shutil.which(program, path=path) and program.replace("./", "", 1) not in source:
@@ -191,9 +236,41 @@ def device_findings(spec: Spec, jobs: Path) -> list[Finding]:
     return findings
 
 
+def _digest(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of a file, and for which processor it is: `elf-62`, or `script`."""
+    content = hashlib.sha256()
+    with path.open("rb") as file:
+        head = file.read(20)
+        # Two bytes in the byte order that the sixth byte names; see elf(5), e_machine.
+        machine = int.from_bytes(head[18:20], "big" if head[5:6] == b"\2" else "little")
+        form = f"elf-{machine}" if head[:4] == b"\x7fELF" else "script"
+        content.update(head)
+        for block in iter(lambda: file.read(1 << 20), b""):
+            content.update(block)
+    return {"sha256": content.hexdigest(), "form": form}
+
+
+def programs(spec: Spec) -> dict[str, dict[str, str]]:
+    """Return what this node would run that did not come with the job, by the name that job_command gives it.
+
+    What is in the venv is known by the versions of its packages, and job_source is the same everywhere. A file that
+    root may not read lies on a network's file system, so it is one file for all.
+    """
+    found = {}
+    for name in (spec["program"], *spec["scripts"]):
+        path = Path(shutil.which(name, path=spec["program_path"]) or name)
+        real = str(path.resolve())
+        of_venv = bool(spec["venv"]) and str(path).startswith(f"{spec['venv']}/")
+        if path.is_absolute() and not of_venv and not real.startswith(_OF_THE_SYSTEM):
+            with contextlib.suppress(OSError):
+                found[name] = {"path": str(path), **_digest(path)}
+    return found
+
+
 def preflight(spec: Spec, user: str) -> list[Finding]:
     """Check this node for the job."""
     findings = port_findings(spec) if spec["node_rank"] == 0 else reach_findings(spec)
+    findings += ssh_findings(spec, user)
     job_dir = Path(spec["job_dir"])
     return [
         *findings,

@@ -136,7 +136,9 @@ def test_an_interface_to_the_nodes_own_guests_is_named(name, kind, network, host
     assert fabric.select_interface(interfaces, name, host, alone=True) == (name, "172.18.0.1")
 
 
-@pytest.mark.parametrize("name", ["br0", "vmbr0", "br-mgmt", "bond0", "bond0.100", "eth0", "dockers", "ib0.8001", "lo0"])
+@pytest.mark.parametrize(
+    "name", ["br0", "vmbr0", "br-mgmt", "bond0", "bond0.100", "eth0", "dockers", "ib0.8001", "lo0"]
+)
 def test_interfaces_that_may_lead_to_other_machines(name):
     assert fabric.leads_nowhere(name) == ""
     assert fabric.select_interface([interface(name, "10.9.0.1/24", kind="bridge")], name, "x") == (name, "10.9.0.1")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.placement import Member
-from ansible.module_utils.trainyard.plan import describe, proxy_findings
+from ansible.module_utils.trainyard.plan import describe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from job_samples import VENV, captured_member, make_job, make_plan, member, node_facts, planned, texts
@@ -341,22 +341,6 @@ def test_faults_of_a_node_are_all_found_also_without_a_network():
     assert [item.check for item in findings] == ["devices", "network"]
 
 
-def test_proxies_that_would_break_the_rendezvous():
-    job = make_job(env={"https_proxy": "http://proxy:3128", "HTTP_PROXY": "http://proxy:3128"})
-    _, findings = planned(job, [member(0), member(1, env={"no_proxy": "localhost, 10.77.0.1"})])
-    assert texts(findings) == [
-        (
-            "n1",
-            "proxy",
-            "https_proxy, HTTP_PROXY in the job's environment",
-            "no proxy between the nodes: 10.77.0.1 in no_proxy",
-            "add no_proxy: 10.77.0.1 to job_env, or remove the proxy",
-        )
-    ]
-    everywhere = make_plan(make_job(env={"http_proxy": "http://proxy:3128", "NO_PROXY": "*"}), [member(0)])
-    assert proxy_findings(everywhere) == []
-
-
 def test_source_that_is_not_there():
     _, findings = planned(make_job(source="training"), [member(0)], files=None)
     assert texts(findings) == [
@@ -377,7 +361,14 @@ def test_source_that_is_not_there():
 
 
 @pytest.mark.parametrize(
-    "command", [["python", "./train.py"], ["python", "/opt/train.py"], ["python", "-m", "train"], ["./train.py"]]
+    "command",
+    [
+        ["python", "./train.py"],
+        ["python", "/opt/train.py"],
+        ["python", "/opt/train.py", "--config=eval.py"],
+        ["python", "-m", "train"],
+        ["./train.py"],
+    ],
 )
 def test_commands_whose_program_is_there_or_is_not_ours_to_judge(command):
     make_plan(make_job(command=command), [member(0)])

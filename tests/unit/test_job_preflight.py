@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import pwd
 import socket
@@ -40,6 +41,8 @@ def spec(tmp_path):
         "min_disk_mib": 1,
         "program": "python",
         "source_files": [],
+        "scripts": [],
+        "ssh_peers": [],
         "devices": [0, 1],
         "program_path": f"{tmp_path}/venv/bin:/usr/bin:/bin",
     }
@@ -97,8 +100,8 @@ def test_an_owner_that_is_hidden_from_us_is_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (TimeoutError("timed out"), "no answer within 3 s"),
-        (socket.timeout("timed out"), "no answer within 3 s"),
+        (TimeoutError("timed out"), f"no answer within {checks.CONNECT_TIMEOUT_S} s"),
+        (socket.timeout("timed out"), f"no answer within {checks.CONNECT_TIMEOUT_S} s"),
         (OSError(errno.EHOSTUNREACH, "No route to host"), "No route to host"),
         (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
     ],
@@ -106,7 +109,7 @@ def test_an_owner_that_is_hidden_from_us_is_left_out(tmp_path):
 def test_a_head_that_cannot_be_reached(spec, monkeypatch, error, why):
     # Unreachable addresses differ from network to network, so the answer of the kernel is given here.
     def connect(address, timeout):
-        assert (address, timeout) == (("127.0.0.1", spec["port"]), 3.0)
+        assert (address, timeout) == (("127.0.0.1", spec["port"]), checks.CONNECT_TIMEOUT_S)
         raise error
 
     monkeypatch.setattr(socket, "create_connection", connect)
@@ -125,7 +128,7 @@ def test_a_head_that_cannot_be_reached(spec, monkeypatch, error, why):
 def test_what_is_missing_is_found_all_at_once(spec, tmp_path):
     (tmp_path / "venv" / "bin" / "python").unlink()
     (tmp_path / "data").rmdir()
-    spec.update(program="./train.sh", source_files=["other.sh"])
+    spec.update(program="./train.sh", source_files=["other.sh"], scripts=[f"{tmp_path}/eval.py"])
     assert texts(checks.preflight(spec, "no-such-user")) == [
         ("n1", "user", "no user no-such-user", "the training user", "run site.yml"),
         (
@@ -141,6 +144,13 @@ def test_what_is_missing_is_found_all_at_once(spec, tmp_path):
             f"no {tmp_path}/data",
             "the job's data on every node (job_data)",
             "run site.yml with that data set in `dataset_sets`, or correct job_data",
+        ),
+        (
+            "n1",
+            "program",
+            f"no {tmp_path}/eval.py",
+            "the script that job_command names by its path, on every node",
+            "copy it there, or give the script to job_source, which is sent to all nodes",
         ),
         (
             "n1",
@@ -211,3 +221,89 @@ def test_another_job_on_the_same_devices(spec, other_job):
     other_job.kill()
     other_job.wait()
     assert checks.preflight(spec, ME) == []
+
+
+@pytest.fixture
+def ssh(tmp_path, monkeypatch):
+    """An ssh that lets into 10.0.0.2 only and writes down with what it was called."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "ssh"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n'
+        'case "$*" in *"-- 10.0.0.2 true") exit 0;; esac\n'
+        'echo "train@10.0.0.3: Permission denied (publickey)." >&2\nexit 255\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    return tmp_path / "called"
+
+
+PEERS = [{"host": "n2", "address": "10.0.0.2"}, {"host": "n3", "address": "10.0.0.3"}]
+
+
+def test_nodes_that_ssh_does_not_let_in_are_named(spec, ssh):
+    assert texts(checks.preflight({**spec, "ssh_peers": PEERS}, ME)) == [
+        (
+            "n1",
+            "ssh",
+            "n3: train@10.0.0.3: Permission denied (publickey).",
+            f"{ME} logs in from n1 to every node by its address on the job's network, without a password and with a "
+            "known host key",
+            "run site.yml (role ssh_mesh) on the other nodes; for a job_network of its own, with ssh_mesh_networks",
+        )
+    ]
+    calls = ssh.read_text().splitlines()
+    assert len(calls) == 2
+    for asked in ("BatchMode=yes", "StrictHostKeyChecking=yes", f"ConnectTimeout={checks.CONNECT_TIMEOUT_S}"):
+        assert all(asked in call for call in calls)
+
+
+def test_launchers_without_ssh_need_none(spec, ssh):
+    assert checks.preflight(spec, ME) == []
+    assert not ssh.exists()
+
+
+def test_a_head_without_an_ssh_client(spec, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (finding,) = checks.ssh_findings({**spec, "ssh_peers": PEERS}, ME)
+    assert finding.found == "ssh cannot be started: No such file or directory"
+    assert finding.action.startswith("run site.yml (role ssh_mesh) on the head")
+
+
+def test_a_user_that_is_missing_is_said_once(spec, ssh, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    found = checks.preflight({**spec, "ssh_peers": PEERS}, "no-such-user")
+    assert [item.check for item in found] == ["user"]
+
+
+def digest(text):
+    return hashlib.sha256(text).hexdigest()
+
+
+def test_programs_that_every_node_has_for_itself_have_a_digest(spec, tmp_path):
+    script, tool, link = tmp_path / "train.py", tmp_path / "bench", tmp_path / "link.py"
+    script.write_bytes(b"print(1)\n")
+    elf = b"\x7fELF\2\1\1" + bytes(9) + b"\2\0" + b"\x3e\0" + bytes(3 << 20)
+    tool.write_bytes(elf)
+    tool.chmod(0o755)
+    link.symlink_to(script)
+    spec.update(program=str(tool), scripts=[str(script), str(link)])
+    assert checks.programs(spec) == {
+        str(tool): {"path": str(tool), "form": "elf-62", "sha256": digest(elf)},
+        str(script): {"path": str(script), "form": "script", "sha256": digest(b"print(1)\n")},
+        str(link): {"path": str(link), "form": "script", "sha256": digest(b"print(1)\n")},
+    }
+    # By its bare name, through PATH; a big-endian program; a short file.
+    tool.write_bytes(b"\x7fELF\2\2\1" + bytes(9) + b"\0\2" + b"\0\x15")
+    script.write_bytes(b"")
+    spec.update(program="bench", program_path=f"{tmp_path}:/usr/bin", scripts=[str(script)])
+    found = checks.programs(spec)
+    assert (found["bench"]["path"], found["bench"]["form"]) == (str(tool), "elf-21")
+    assert found[str(script)] == {"path": str(script), "form": "script", "sha256": digest(b"")}
+
+
+def test_programs_that_are_compared_elsewhere_have_none(spec, tmp_path):
+    (tmp_path / "venv" / "bin" / "torchrun").write_text("#!/bin/sh\n")
+    (tmp_path / "venv" / "bin" / "torchrun").chmod(0o755)
+    for program in ("python", "torchrun", "sh", "/bin/sh", "./train.sh", "no-such-program", "/no/such"):
+        assert checks.programs({**spec, "program": program, "scripts": ["/no/such.py", "/usr/bin/env"]}) == {}

@@ -7,6 +7,7 @@ A launcher module has
     files(job, placement, node) -> list[File]               what they read; only where there is something
     shared_files(job, placement) -> list[File]              what they read, the same on every node
     rank_order(job) -> a key for sorting nodes              only where ranks may not follow the inventory
+    starts_by_ssh(job, placement) -> bool                   whether the head logs in to the others, where it does
     RANK_LOG                                                name of a rank's log, where it is not rank_{rank}.log
 A new launcher is a new file and a line in LAUNCHERS.
 """
@@ -49,6 +50,12 @@ def rank_order(launcher: Launcher, job: Job) -> Callable[[Node], Any] | None:
     """Return the key by which the launcher wants nodes in order; None: the order of the inventory."""
     make: Callable[[Job], Callable[[Node], Any]] | None = getattr(launcher, "rank_order", None)
     return make(job) if make else None
+
+
+def starts_by_ssh(launcher: Launcher, job: Job, placement: Placement) -> bool:
+    """Tell whether the head starts the processes of the other nodes by ssh, which preflight then tries."""
+    tell: Callable[[Job, Placement], bool] | None = getattr(launcher, "starts_by_ssh", None)
+    return tell is not None and tell(job, placement)
 
 
 def rank_log_name(launcher: Launcher) -> str:

@@ -166,6 +166,11 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
     return {**chosen, **job.mpi_parameters}
 
 
+def starts_by_ssh(job: Job, placement: Placement) -> bool:
+    """Unless the job has mpirun use something else, such as its site's srun."""
+    return parameters(job, placement)["plm_rsh_agent"] == "ssh"
+
+
 def _old(placement: Placement) -> bool:
     return _major(placement.head.mpi) < 5
 
