@@ -17,7 +17,7 @@ from .hccl_rules import CHIPS, VERSIONS, Problem, View, number, problems_of, set
 
 __all__ = [
     "CHIPS", "VERSIONS", "Device", "Problem", "Server", "Table", "build", "device_set_problems", "dumps", "file_name",
-    "merge", "path_problems", "repair", "validate",
+    "loads", "merge", "path_problems", "repair", "validate",
 ]  # fmt: skip
 
 Table = dict[str, Any]
@@ -108,11 +108,11 @@ def path_problems(path: str) -> list[Problem]:
     return [Problem("file_name", path, "a name that does not end in .json", "a name that ends in .json", action)]
 
 
-def merge(tables: Sequence[object]) -> tuple[Table, list[Problem]]:
+def merge(tables: Sequence[object], chip: str = "") -> tuple[Table, list[Problem]]:
     """Return one table of the servers of all these, with new ranks, and what is wrong with them and with it.
 
     Devices keep the order that their ranks had on their server. Faults of a table that the merged one does not have
-    are among the problems, with `tables[N]` before the place.
+    are among the problems, with `tables[N]` before the place. Raises ValueError for an unknown chip.
     """
     problems: list[Problem] = []
     parts: list[Table] = []
@@ -126,17 +126,17 @@ def merge(tables: Sequence[object]) -> tuple[Table, list[Problem]]:
             own = [problem for problem in validate(table) if problem.rule == "structure"]
         problems += [replace(problem, where=f"tables[{index}], {problem.where}") for problem in own]
     if not parts:
-        return {}, problems or validate({})
+        return {}, problems or validate({}, chip)
     entries = [entry for part in parts for entry in part["server_list"]]
     merged: Table = {**parts[0], "server_count": str(len(entries)), "server_list": entries}
     # One that is still being written makes the whole unfinished.
     merged["status"] = next((part.get("status") for part in parts if part.get("status") != "completed"), "completed")
     if any("super_pod_list" in part for part in parts):
         pods = [(pod, server) for part in parts for _, pod, servers in View(part).pods for server in servers]
-        merged["super_pod_list"] = _pods(pods)
+        merged["super_pod_list"] = _pods(sorted(pods, key=lambda pod_and_server: pod_and_server[1]))
     if _order_is_certain(merged):
         merged = _renumbered(merged)
-    return merged, problems + validate(merged)
+    return merged, problems + validate(merged, chip)
 
 
 def _other_version(part: Table, first: Table) -> list[Problem]:
@@ -202,6 +202,19 @@ def _renumbered(table: Table) -> Table:
             rank += 1
         entries.append({**server.data, "device": devices})
     return {**table, "server_list": entries}
+
+
+def loads(text: str) -> tuple[object, list[Problem]]:
+    """Return what a file's text says, for validate(), or None and why it is no JSON."""
+    try:
+        return json.loads(text), []
+    except json.JSONDecodeError as error:
+        where, found = f"line {error.lineno}, column {error.colno}", error.msg
+    except RecursionError:
+        where, found = "file", "nested too deeply"
+    except ValueError as error:  # a number of thousands of digits
+        where, found = "file", str(error)
+    return None, [Problem("json", where, found, "JSON text", "write the table with library/rank_table")]
 
 
 def dumps(table: Table) -> str:

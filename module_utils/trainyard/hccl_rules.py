@@ -78,6 +78,13 @@ def version_of(chip: str) -> str:
     return "1.2" if chip == "a3" else "1.0"
 
 
+def _objects(data: Mapping[str, Any], name: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return the objects in a list, each with its index."""
+    entries = data.get(name)
+    listed = entries if isinstance(entries, list) else []
+    return [(at, entry) for at, entry in enumerate(listed) if isinstance(entry, dict)]
+
+
 class DeviceView:
     """One entry of a server's `device`."""
 
@@ -104,7 +111,7 @@ class ServerView:
         self.server_id = _name(data.get("server_id"))
         entries = data.get("device")
         self.entries: list[Any] = entries if isinstance(entries, list) else []
-        self.devices = [DeviceView(self, at, entry) for at, entry in enumerate(self.entries) if isinstance(entry, dict)]
+        self.devices = [DeviceView(self, at, entry) for at, entry in _objects(data, "device")]
 
     @property
     def where(self) -> str:
@@ -130,7 +137,7 @@ class View:
         self.version = str(version) if isinstance(version, float) else _name(version)
         entries = table.get("server_list")
         self.entries: list[Any] = entries if isinstance(entries, list) else []
-        self.servers = [ServerView(at, entry) for at, entry in enumerate(self.entries) if isinstance(entry, dict)]
+        self.servers = [ServerView(at, entry) for at, entry in _objects(table, "server_list")]
         self.devices = [device for server in self.servers for device in server.devices]
 
     @cached_property
@@ -147,13 +154,9 @@ class View:
     def pods(self) -> list[tuple[int, str, list[str]]]:
         """Index, super_pod_id and server ids of each super pod, as far as they can be read."""
         found = []
-        entries = self.table.get("super_pod_list")
-        for index, entry in enumerate(entries if isinstance(entries, list) else []):
-            if isinstance(entry, dict):
-                listed = entry.get("server_list")
-                servers = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-                ids = [_name(each.get("server_id")) for each in servers]
-                found.append((index, _name(entry.get("super_pod_id")), [each for each in ids if each]))
+        for index, pod in _objects(self.table, "super_pod_list"):
+            ids = [_name(server.get("server_id")) for _, server in _objects(pod, "server_list")]
+            found.append((index, _name(pod.get("super_pod_id")), [each for each in ids if each]))
         return found
 
     @cached_property
@@ -206,10 +209,10 @@ def _string(view: View) -> Iterator[Problem]:
         # The usual case, without the name that only a message needs.
         if not all(type(value) is str for value in device.data.values()):
             yield from check(device.data, device.where)
-    pods = view.table.get("super_pod_list")
-    for index, pod in enumerate(pods if isinstance(pods, list) else []):
-        if isinstance(pod, dict):
-            yield from check(pod, f"super_pod_list[{index}]")
+    for at, pod in _objects(view.table, "super_pod_list"):
+        yield from check(pod, f"super_pod_list[{at}]")
+        for inner, server_of_pod in _objects(pod, "server_list"):
+            yield from check(server_of_pod, f"super_pod_list[{at}], server_list[{inner}]")
 
 
 def _version(view: View) -> Iterator[Problem]:
@@ -358,13 +361,14 @@ def _device_count(view: View) -> Iterator[Problem]:
         for server in view.servers:
             if len(server.entries) != usual:
                 yield Problem(
-                    "device_count", server.where, _devices(len(server.entries)), f"{usual}, as on the other servers",
+                    "device_count", server.where, _count(len(server.entries), "device"),
+                    f"{usual}, as on the other servers",
                     "use the same number of devices on every server",
                 )  # fmt: skip
 
 
-def _devices(count: int) -> str:
-    return f"{count} device{'' if count == 1 else 's'}"
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _device_set(view: View) -> Iterator[Problem]:
@@ -376,7 +380,7 @@ def _device_set(view: View) -> Iterator[Problem]:
 def _grouping(devices: Sequence[int | None], servers: int, where: str) -> Iterator[Problem]:
     """The 910's wiring."""
     used = frozenset(device for device in devices if device is not None)
-    found = f"{_devices(len(devices))}: {', '.join(map(str, sorted(used)))}"
+    found = f"{_count(len(devices), 'device')}: {', '.join(map(str, sorted(used)))}"
     ring = any(used <= ring for ring in _RINGS)
     if servers > 1 and len(devices) != 8:
         expected = "8 devices {0-7} on each server, since there are several servers"
@@ -534,8 +538,9 @@ def _super_pod_size(view: View) -> Iterator[Problem]:
         for index, name, servers in pods:
             if len(servers) != usual:
                 yield Problem(
-                    "super_pod_size", f"super_pod_list[{index}], super pod {shown(name)}", f"{len(servers)} servers",
-                    f"{usual}, as in the other super pods", "use the same number of servers of every super pod",
+                    "super_pod_size", f"super_pod_list[{index}], super pod {shown(name)}",
+                    _count(len(servers), "server"), f"{usual}, as in the other super pods",
+                    "use the same number of servers of every super pod",
                 )  # fmt: skip
 
 

@@ -1,0 +1,361 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible module rank_table: write, merge, repair, judge or remove the rank table of an Ascend cluster."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: rank_table
+short_description: Write, merge, repair, judge or remove the rank table of an Ascend cluster
+description:
+  - Writes the JSON file from which HCCL learns servers, NPUs and ranks, from a list of servers or from tables of single
+    servers. Servers stand in the dictionary order of server_id, which is the order of ranks that MindSpore demands.
+  - Judges such a file, whoever wrote it, rule by rule, and names all faults at once. C(docs/rank-table.md) lists them.
+  - A table with a fault is never written.
+version_added: "0.1.0"
+options:
+  path:
+    description:
+      - The table's file; its name ends in C(.json). In a folder that is there (O(state=present)) the file gets its
+        conventional name, such as C(hccl_8p_01234567_10.0.0.1.json) or C(hccl_2s_16p.json).
+    type: path
+    required: true
+  state:
+    description:
+      - V(present) writes the table of O(servers) or of O(merge), or repairs the file in its place (O(repair)).
+      - V(validated) reads the file and changes nothing.
+      - V(absent) removes the file.
+    type: str
+    choices: [present, validated, absent]
+    default: present
+  chip:
+    description:
+      - The NPUs, of which all servers have the same. Needed with O(servers). Otherwise, what only this chip demands is
+        checked when it is given.
+    type: str
+    choices: ["910", 910b, a3]
+  version:
+    description: The table's version. V(auto) is 1.2 for a3 and 1.0 for the others. Only with O(servers).
+    type: str
+    choices: [auto, "1.0", "1.2"]
+    default: auto
+  servers:
+    description: The servers, in any order.
+    type: list
+    elements: dict
+    suboptions:
+      server_id:
+        description: Address or name, at most 64 characters.
+        type: str
+        required: true
+      host_ip:
+        description: Address of the server, written in version 1.2 only.
+        type: str
+        default: ""
+      super_pod_id:
+        description: Its super pod, written in version 1.2 only.
+        type: str
+        default: "0"
+      devices:
+        description: Its NPUs in the order of their ranks.
+        type: list
+        elements: dict
+        required: true
+        suboptions:
+          device_id:
+            description: Physical id.
+            type: int
+            required: true
+          device_ip:
+            description: Its address on the NPUs' own network. May be left out on a single server or in one super pod.
+            type: str
+            default: ""
+          super_device_id:
+            description: Its id in the super pod, for version 1.2.
+            type: str
+            default: ""
+  merge:
+    description: Tables on this host to join into one, each of other servers. Ranks are numbered anew.
+    type: list
+    elements: path
+  repair:
+    description:
+      - Set right what can only mean one thing in the tables of O(merge), or in O(path) if neither O(servers) nor
+        O(merge) is given. That is numbers that should be strings, the order and gaps of ranks, a missing server_count,
+        and a status that is not C(completed) in a table that has no other fault.
+      - Make sure that nothing writes the table any more.
+    type: bool
+    default: false
+  strict:
+    description: With O(state=validated), fail when the table has a fault.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+    description: Returns the change and makes none.
+  diff_mode:
+    support: full
+    description: Shows the file before and after.
+extends_documentation_fragment:
+  - ansible.builtin.files
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Write the table of two servers with two NPUs each
+  rank_table:
+    path: /var/lib/trainyard/hccl_2s_4p.json
+    chip: 910b
+    servers:
+      - server_id: 10.0.0.1
+        devices:
+          - {device_id: 0, device_ip: 192.1.0.6}
+          - {device_id: 1, device_ip: 192.2.0.6}
+      - server_id: 10.0.0.2
+        devices:
+          - {device_id: 0, device_ip: 192.1.0.8}
+          - {device_id: 1, device_ip: 192.2.0.8}
+
+- name: Join the tables that each server has made
+  rank_table:
+    path: /var/lib/trainyard/
+    merge:
+      - /home/user/hccl_8p_01234567_10.0.0.1.json
+      - /home/user/hccl_8p_01234567_10.0.0.2.json
+    repair: true
+
+- name: Judge the table that the site has
+  rank_table:
+    path: /home/user/hccl.json
+    chip: 910b
+    state: validated
+  register: table
+
+- name: Show what is wrong with it
+  ansible.builtin.debug:
+    var: table.problems
+"""
+
+RETURN = r"""
+path:
+  description: The file.
+  returned: always
+  type: str
+  sample: /var/lib/trainyard/hccl_2s_16p.json
+valid:
+  description: Whether the table has no fault.
+  returned: when O(state=present) or O(state=validated)
+  type: bool
+problems:
+  description:
+    - Every fault, with C(rule), C(where) (server, device and rank), C(found), C(expected), and C(action), what to do.
+  returned: when O(state=present) or O(state=validated)
+  type: list
+  elements: dict
+  sample:
+    - rule: string
+      where: server 10.0.0.1, device 0, rank 0
+      found: rank_id is 0, a number
+      expected: a string in quotes
+      action: "write it in quotes: HCCL's parser takes strings only"
+repaired:
+  description: The faults that O(repair) has set right.
+  returned: when O(state=present)
+  type: list
+  elements: dict
+sha256:
+  description: Digest of the file, which is the same wherever the table is.
+  returned: when O(state=present) or O(state=validated)
+  type: str
+"""
+
+import hashlib
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.findings import Finding, render
+from ansible.module_utils.trainyard.hccl import (
+    CHIPS,
+    VERSIONS,
+    Device,
+    Problem,
+    Server,
+    build,
+    dumps,
+    file_name,
+    loads,
+    merge,
+    path_problems,
+    repair,
+    validate,
+)
+
+
+def read(module: AnsibleModule, path: Path) -> bytes:
+    """Return a file's bytes."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        module.fail_json(msg=f"no {path}. Expected a rank table to read.")
+    except OSError as error:
+        module.fail_json(msg=f"{path} cannot be read: {error.strerror}. Expected a rank table.")
+
+
+def parsed(content: bytes) -> tuple[object, list[Problem]]:
+    """Return what a file says, or why it says nothing."""
+    # As HCCL does, which takes a byte order mark, too.
+    return loads(content.decode("utf-8-sig", errors="replace"))
+
+
+def refuse(module: AnsibleModule, headline: str, problems: list[Problem], **more: Any) -> NoReturn:
+    """Fail with all faults, each once with all the places that have it."""
+    findings = [Finding(each.where, each.rule, each.found, each.expected, each.action) for each in problems]
+    headline = headline.replace("{", "{{").replace("}", "}}") + ": {count} {findings}."
+    module.fail_json(msg=render(findings, headline), valid=False, problems=dicts(problems), **more)
+
+
+def dicts(problems: list[Problem]) -> list[dict[str, str]]:
+    """Return problems as the result shows them."""
+    return [problem.as_dict() for problem in problems]
+
+
+def in_file(problem: Problem, files: list[Path]) -> Problem:
+    """Name the file that merge() numbers."""
+    if not problem.where.startswith("tables["):
+        return problem
+    index, _, place = problem.where.removeprefix("tables[").partition("], ")
+    return replace(problem, where=f"{files[int(index)]}, {place}")
+
+
+def wanted(module: AnsibleModule, path: Path) -> tuple[dict[str, Any], list[Problem], list[Problem]]:
+    """Return the table to be written, what is wrong with it, and what was repaired."""
+    params = module.params
+    chip = params["chip"] or ""
+    if params["servers"] is not None:
+        servers = [
+            Server(each["server_id"], tuple(Device(**device) for device in each["devices"]), each["host_ip"],
+                   each["super_pod_id"])
+            for each in params["servers"]
+        ]  # fmt: skip
+        table = build(servers, chip, params["version"])
+        return table, validate(table, chip), []
+    files = [path] if params["merge"] is None else [Path(each) for each in params["merge"]]
+    tables, problems, repaired = [], [], []
+    for each in files:
+        table, faults = parsed(read(module, each))
+        if params["repair"] and isinstance(table, dict):
+            table, cured = repair(table)
+            repaired += [replace(problem, where=f"{each}, {problem.where}") for problem in cured]
+        problems += [replace(problem, where=f"{each}, {problem.where}") for problem in faults]
+        tables.append(table)
+    if problems:
+        return {}, problems, repaired
+    if params["merge"] is None:
+        return tables[0], validate(tables[0], chip), repaired
+    merged, problems = merge(tables, chip)
+    return merged, [in_file(problem, files) for problem in problems], repaired
+
+
+def present(module: AnsibleModule, path: Path) -> NoReturn:
+    """Write the table when it is not there, or repair it."""
+    table, problems, repaired = wanted(module, path)
+    if path.is_dir():
+        path /= file_name(table)
+    problems += path_problems(str(path))
+    if problems:
+        refuse(module, f"{path} was not written", problems, path=str(path), repaired=dicts(repaired))
+    before = path.read_bytes() if path.exists() else None
+    # A file without faults stays as it is, however it is indented.
+    in_place = module.params["servers"] is None and module.params["merge"] is None
+    after = before if before is not None and in_place and not repaired else dumps(table).encode()
+    changed = after != before
+    if changed and not module.check_mode:
+        handle, name = tempfile.mkstemp(dir=module.tmpdir)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(after)
+        if before is None:
+            # Without `mode`: as any program would make it.
+            Path(name).chmod(0o644)
+        module.atomic_move(name, str(path))
+    if path.exists():
+        file_args = module.load_file_common_arguments(module.params, path=str(path))
+        changed = module.set_fs_attributes_if_different(file_args, changed)
+    module.exit_json(
+        changed=changed,
+        path=str(path),
+        valid=True,
+        problems=[],
+        repaired=dicts(repaired),
+        sha256=hashlib.sha256(after).hexdigest(),
+        diff={
+            "before": (before or b"").decode("utf-8", errors="replace"),
+            "after": after.decode(),
+            "before_header": str(path),
+            "after_header": str(path),
+        },
+    )
+
+
+def main() -> None:
+    """Run the module."""
+    device = {
+        "device_id": {"type": "int", "required": True},
+        "device_ip": {"type": "str", "default": ""},
+        "super_device_id": {"type": "str", "default": ""},
+    }
+    server = {
+        "server_id": {"type": "str", "required": True},
+        "host_ip": {"type": "str", "default": ""},
+        "super_pod_id": {"type": "str", "default": "0"},
+        "devices": {"type": "list", "elements": "dict", "required": True, "options": device},
+    }
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "state": {"type": "str", "choices": ["present", "validated", "absent"], "default": "present"},
+            "chip": {"type": "str", "choices": list(CHIPS)},
+            "version": {"type": "str", "choices": ["auto", *VERSIONS], "default": "auto"},
+            "servers": {"type": "list", "elements": "dict", "options": server},
+            "merge": {"type": "list", "elements": "path"},
+            "repair": {"type": "bool", "default": False},
+            "strict": {"type": "bool", "default": False},
+        },
+        mutually_exclusive=[("servers", "merge")],
+        required_by={"servers": ("chip",)},
+        add_file_common_args=True,
+        supports_check_mode=True,
+    )
+    path, state = Path(module.params["path"]), module.params["state"]
+    if state == "present":
+        if module.params["servers"] is None and module.params["merge"] is None and not module.params["repair"]:
+            module.fail_json(msg=f"nothing to write to {path}. Expected servers, merge or repair with state: present.")
+        present(module, path)
+    if path.is_dir():
+        module.fail_json(msg=f"{path} is a folder. Expected a file with state: {state}.")
+    if state == "absent":
+        there = path.exists() or path.is_symlink()
+        before = read(module, path).decode("utf-8", errors="replace") if path.exists() else ""
+        if there and not module.check_mode:
+            path.unlink()
+        diff = {"before": before, "after": "", "before_header": str(path), "after_header": str(path)}
+        module.exit_json(changed=there, path=str(path), diff=diff)
+    content = read(module, path)
+    table, problems = parsed(content)
+    problems += path_problems(str(path))
+    if not any(problem.rule == "json" for problem in problems):
+        problems += validate(table, module.params["chip"] or "")
+    result = {"path": str(path), "sha256": hashlib.sha256(content).hexdigest()}
+    if problems and module.params["strict"]:
+        refuse(module, f"{path} is no table that HCCL would take", problems, **result)
+    module.exit_json(changed=False, valid=not problems, problems=dicts(problems), **result)
+
+
+if __name__ == "__main__":
+    main()

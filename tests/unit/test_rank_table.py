@@ -1,0 +1,209 @@
+"""The module rank_table, with real files: written, joined, repaired, judged, removed; each once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+import rank_table
+import yaml
+from ansible.module_utils.testing import patch_module_args
+
+SERVERS = [
+    {"server_id": f"10.0.0.{at}", "devices": [{"device_id": npu, "device_ip": f"192.{npu}.0.{at}"} for npu in (0, 1)]}
+    for at in (2, 1)
+]
+
+
+@pytest.fixture
+def call(capsys, tmp_path):
+    def run(check=False, **params):
+        params = {"path": str(tmp_path / "hccl.json"), **params}
+        with patch_module_args({"_ansible_check_mode": check, **params}), pytest.raises(SystemExit):
+            rank_table.main()
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.fixture
+def parts(call, tmp_path):
+    """The tables that two servers have made, as the usual scripts leave them when they are merged once before."""
+    files = []
+    for server in SERVERS:
+        path = tmp_path / f"{server['server_id']}.json"
+        call(path=str(path), chip="910b", servers=[server])
+        table = json.loads(path.read_text())
+        for device in table["server_list"][0]["device"]:
+            device["rank_id"] = int(device["rank_id"])
+        path.write_text(json.dumps(table))
+        files.append(str(path))
+    return files
+
+
+def rules(result, name="problems"):
+    return [problem["rule"] for problem in result[name]]
+
+
+def test_a_table_is_written_once(call, tmp_path):
+    path = tmp_path / "hccl.json"
+    planned = call(chip="910b", servers=SERVERS, check=True)
+    assert planned["changed"] and planned["valid"] and not path.exists()
+    done = call(chip="910b", servers=SERVERS)
+    assert done["changed"] and path.read_text() == done["diff"]["after"] == planned["diff"]["after"]
+    assert done["sha256"] == planned["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert path.stat().st_mode & 0o777 == 0o644
+    table = json.loads(path.read_text())
+    assert [entry["server_id"] for entry in table["server_list"]] == ["10.0.0.1", "10.0.0.2"]
+    assert not call(chip="910b", servers=SERVERS[::-1])["changed"]
+    assert not call(chip="910b", servers=SERVERS, check=True)["changed"]
+    again = call(chip="910b", servers=SERVERS[:1], mode="0600")
+    assert again["changed"] and again["diff"]["before"] == done["diff"]["after"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert call(chip="910b", servers=SERVERS[:1], mode="0640")["changed"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["hccl.json"]
+
+
+def test_a_folder_gets_the_conventional_name(call, tmp_path):
+    done = call(path=str(tmp_path), chip="910b", servers=SERVERS, mode="0600")
+    assert done["path"] == str(tmp_path / "hccl_2s_4p.json")
+    assert (tmp_path / "hccl_2s_4p.json").stat().st_mode & 0o777 == 0o600
+    assert not call(path=f"{tmp_path}/", chip="910b", servers=SERVERS)["changed"]
+    one = call(path=str(tmp_path), chip="910b", servers=SERVERS[:1], check=True)
+    assert one["path"] == str(tmp_path / "hccl_2p_01_10.0.0.2.json")
+
+
+def test_super_pods_are_written(call, tmp_path):
+    servers = [
+        {"server_id": f"node_{at}", "host_ip": f"10.0.0.{at}", "super_pod_id": str(at),
+         "devices": [{"device_id": 0, "device_ip": f"192.0.0.{at}", "super_device_id": "7"}]}
+        for at in (0, 1)
+    ]  # fmt: skip
+    assert call(chip="a3", servers=servers)["changed"]
+    table = json.loads((tmp_path / "hccl.json").read_text())
+    assert table["version"] == "1.2" and table["server_list"][1]["host_ip"] == "10.0.0.1"
+    assert [pod["super_pod_id"] for pod in table["super_pod_list"]] == ["0", "1"]
+    assert rules(call(chip="a3", version="1.0", servers=servers)) == ["version"]
+
+
+def test_a_table_with_faults_is_not_written(call, tmp_path):
+    path = tmp_path / "hccl.txt"
+    servers = [{**SERVERS[0], "devices": [{"device_id": 3}, {"device_id": 4}]}, SERVERS[1]]
+    refused = call(path=str(path), chip="910", servers=servers)
+    assert refused["failed"] and not refused["valid"] and not path.exists()
+    assert rules(refused) == ["device_set", "device_set", "device_ip_missing", "device_ip_missing", "file_name"]
+    assert refused["msg"].splitlines()[:6] == [
+        f"{path} was not written: 3 findings.",
+        "",
+        "  1. device_set on server 10.0.0.1, server 10.0.0.2",
+        "     found     server 10.0.0.1: 2 devices: 0, 1",
+        "               server 10.0.0.2: 2 devices: 3, 4",
+        "     expected  8 devices {0-7} on each server, since there are several servers",
+    ]
+    assert "hccn_tool -i N -ip -g" in refused["msg"]
+
+
+def test_tables_are_joined(call, parts, tmp_path):
+    refused = call(merge=parts)
+    assert refused["failed"] and not (tmp_path / "hccl.json").exists()
+    assert rules(refused) == ["string"] * 4 and refused["repaired"] == []
+    assert refused["problems"][0]["where"] == f"{parts[0]}, server 10.0.0.2, device 0, rank 0"
+    done = call(merge=parts, repair=True, chip="910b")
+    assert done["changed"] and rules(done, "repaired") == ["string"] * 4
+    assert done["repaired"][2]["where"] == f"{parts[1]}, server 10.0.0.1, device 0, rank 0"
+    assert not call(merge=parts[::-1], repair=True)["changed"]
+    assert not call(chip="910b", servers=SERVERS)["changed"]
+    assert call(merge=parts, repair=True, path=str(tmp_path), check=True)["path"] == str(tmp_path / "hccl_2s_4p.json")
+    assert rules(call(merge=parts, repair=True, chip="910")) == ["device_set"] * 2
+
+
+def test_what_cannot_be_joined(call, parts, tmp_path):
+    (tmp_path / "cut.json").write_text('{"version": "1.0", ')
+    (tmp_path / "list.json").write_text("[]")
+    cut, other = str(tmp_path / "cut.json"), str(tmp_path / "list.json")
+    refused = call(merge=[parts[0], cut], repair=True)
+    assert [(each["rule"], each["where"]) for each in refused["problems"]] == [("json", f"{cut}, line 1, column 20")]
+    refused = call(merge=[parts[0], other], repair=True)
+    assert [(each["rule"], each["where"]) for each in refused["problems"]] == [("structure", f"{other}, table")]
+    assert rules(call(merge=[parts[0], parts[0]], repair=True)) == ["server_id_unique", *["device_ip_unique"] * 2]
+    assert rules(call(merge=[])) == ["structure", "version", "status", "server_count"]
+    gone = str(tmp_path / "gone.json")
+    assert call(merge=[gone])["msg"] == f"no {gone}. Expected a rank table to read."
+    assert call(merge=[str(tmp_path)])["msg"] == f"{tmp_path} cannot be read: Is a directory. Expected a rank table."
+
+
+def test_a_table_is_repaired_in_its_place_once(call, tmp_path):
+    path = tmp_path / "hccl.json"
+    call(chip="910b", servers=SERVERS)
+    right = path.read_text()
+    table = json.loads(right)
+    table["status"] = "initializing"
+    wrong = json.dumps(table)
+    path.write_text(wrong)
+    planned = call(repair=True, check=True)
+    assert planned["changed"] and rules(planned, "repaired") == ["status"] and path.read_text() == wrong
+    assert call(repair=True)["changed"] and path.read_text() == right
+    again = call(repair=True)
+    assert not again["changed"] and again["repaired"] == []
+    # One that is right stays as its writer indented it.
+    path.write_text(json.dumps(json.loads(right)))
+    assert not call(repair=True)["changed"]
+    table["server_count"] = "3"
+    path.write_text(json.dumps(table))
+    refused = call(repair=True)
+    assert refused["failed"] and rules(refused) == ["status", "server_count"]
+    assert json.loads(path.read_text()) == table
+
+
+def test_a_table_is_judged(call, parts, tmp_path):
+    judged = call(path=parts[0], state="validated", chip="a3")
+    assert not judged["changed"] and not judged["valid"] and "failed" not in judged
+    assert rules(judged) == ["string", "string", "version"]
+    assert set(judged["problems"][0]) == {"rule", "where", "found", "expected", "action"}
+    strict = call(path=parts[0], state="validated", strict=True)
+    assert strict["failed"] and strict["problems"] == judged["problems"][:2]
+    assert strict["msg"].startswith(f"{parts[0]} is no table that HCCL would take: 1 finding.\n")
+    call(chip="910b", servers=SERVERS)
+    right = call(state="validated", chip="910b", strict=True)
+    assert right["valid"] and right["problems"] == []
+    assert right["sha256"] == hashlib.sha256((tmp_path / "hccl.json").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("content", "valid"),
+    [(b"{", False), (b"\xff", False), (b"", False), (b"[" * 100_000, False), (b"\xef\xbb\xbf", True)],
+)
+def test_any_file_is_judged(call, tmp_path, content, valid):
+    call(chip="910b", servers=SERVERS)
+    path = tmp_path / "hccl.json"
+    path.write_bytes(content + path.read_bytes() if valid else content)
+    judged = call(state="validated")
+    assert (judged["valid"], rules(judged)) == (valid, [] if valid else ["json"])
+
+
+def test_a_table_is_removed_once(call, tmp_path):
+    call(chip="910b", servers=SERVERS)
+    path = tmp_path / "hccl.json"
+    planned = call(state="absent", check=True)
+    assert planned["changed"] and planned["diff"]["before"] == path.read_text()
+    assert call(state="absent")["changed"] and not path.exists()
+    assert not call(state="absent")["changed"]
+
+
+def test_what_the_module_refuses(call, tmp_path):
+    path = tmp_path / "hccl.json"
+    assert call()["msg"] == f"nothing to write to {path}. Expected servers, merge or repair with state: present."
+    assert call(repair=True)["msg"] == f"no {path}. Expected a rank table to read."
+    assert call(state="validated")["msg"] == f"no {path}. Expected a rank table to read."
+    folder = call(path=str(tmp_path), state="absent")
+    assert folder["msg"] == f"{tmp_path} is a folder. Expected a file with state: absent."
+    assert "chip" in call(servers=SERVERS)["msg"]
+    assert "mutually exclusive" in call(servers=SERVERS, chip="910b", merge=[])["msg"]
+    assert rules(call(servers=[], chip="910b")) == ["structure"]
+
+
+def test_the_documentation_is_yaml():
+    options = yaml.safe_load(rank_table.DOCUMENTATION)["options"]
+    assert set(options) == {"path", "state", "chip", "version", "servers", "merge", "repair", "strict"}
+    assert yaml.safe_load(rank_table.EXAMPLES) and yaml.safe_load(rank_table.RETURN)
