@@ -135,6 +135,7 @@ source_archive:
 """
 
 import base64
+import dataclasses
 import io
 import json
 import os
@@ -146,6 +147,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard import given_table
 from ansible.module_utils.trainyard import job as jobs
 from ansible.module_utils.trainyard.findings import Finding
 from ansible.module_utils.trainyard.launchers import LAUNCHERS
@@ -209,6 +211,29 @@ def keep_facts(params: dict[str, Any]) -> None:
         temporary = path.with_suffix(f".{os.getpid()}")
         temporary.write_text(json.dumps({"key": key, "nodes": nodes}))
         temporary.replace(path)
+
+
+def with_given_table(job: jobs.Job, findings: list[Finding]) -> jobs.Job:
+    """Read the rank table that the job names."""
+    path = Path(job.rank_table).expanduser()
+    table = None
+    try:
+        table, reason = given_table.read(str(path), path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = f"{error.strerror}"
+    except UnicodeDecodeError:
+        reason = "no text in UTF-8"
+    if table is None:
+        findings.append(
+            Finding(
+                "",
+                "job_rank_table",
+                f"{path}: {reason}",
+                "a rank table on the controller",
+                "correct job_rank_table (a relative path counts from the project's folder), or leave it out",
+            )
+        )
+    return dataclasses.replace(job, given_table=table)
 
 
 def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:
@@ -304,6 +329,8 @@ def main() -> None:
     if job is None or not everybody:
         module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings], probed=probed)
 
+    if job.rank_table:
+        job = with_given_table(job, findings)
     folder = Path(job.source) if job.source else None
     files = source_files(folder) if folder else []
     plan, planned = build(job, "unnamed", time.strftime("%Y-%m-%dT%H:%M:%S%z"), params["state_dir"], everybody, files)

@@ -15,6 +15,7 @@ from typing import Any
 
 from . import tls
 from .findings import Finding
+from .given_table import GivenTable
 from .progress import DEFAULT_PATTERN, check_pattern
 
 # All variables a job file may set. `job_id` chooses a run in the other playbooks.
@@ -43,6 +44,7 @@ KEYS = (
     "job_port",
     "job_processes_per_node",
     "job_progress_pattern",
+    "job_rank_table",
     "job_recovery",
     "job_rejoin_timeout",
     "job_secret_env",
@@ -129,6 +131,9 @@ class Job:
     mpi_parameters: Mapping[str, str]
     mpi_placement: str
     tls: bool = False
+    # Path of a rank table on the controller, and what is in it once somebody has read it.
+    rank_table: str = ""
+    given_table: GivenTable | None = None
     oneflow_style: str = ONEFLOW_STYLES[0]
 
 
@@ -373,6 +378,15 @@ def parse(given: Mapping[str, Any], launchers: Iterable[str]) -> tuple[Job | Non
     if fault:
         wrong("job_progress_pattern", fault, "a regular expression with named groups", "correct job_progress_pattern")
 
+    rank_table = str(given.get("job_rank_table") or "")
+    if rank_table and launcher != "rank_table":
+        wrong(
+            "job_rank_table",
+            f"{rank_table} with job_launcher: {launcher}",
+            "job_launcher: rank_table, which starts the ranks by such a table",
+            "choose it, or leave job_rank_table out",
+        )
+
     mpi_parameters = _environment(given.get("job_mpi_parameters") or {}, "job_mpi_parameters", findings)
     mpi_placement = str(given.get("job_mpi_placement") or MPI_PLACEMENTS[0])
     if mpi_placement not in MPI_PLACEMENTS:
@@ -410,5 +424,6 @@ def parse(given: Mapping[str, Any], launchers: Iterable[str]) -> tuple[Job | Non
         mpi_parameters=mpi_parameters,
         mpi_placement=mpi_placement,
         tls=with_tls,
+        rank_table=rank_table,
         oneflow_style=oneflow_style,
     ), []

@@ -416,6 +416,9 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
         env["NCCL_IB_HCA"] = node.ib_hca
     if node.vendor in VISIBLE_DEVICES:
         env[VISIBLE_DEVICES[node.vendor]] = ",".join(map(str, node.devices))
+    if node.vendor == "ascend" and node.devices:
+        # Or HCCL takes the first network that it finds, and refuses servers that are in no list of its own.
+        env.update({"HCCL_IF_IP": node.address, "HCCL_WHITELIST_DISABLE": "1"})
     env.update(job.env)
     env.update(node.env)
     env.update(

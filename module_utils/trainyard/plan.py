@@ -14,6 +14,7 @@ from typing import Any
 
 from .findings import Finding
 from .job import Job
+from .job_table import device_set_findings
 from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starts_by_ssh
 from .placement import Member, Node, Placement, common_environment, place
 from .preflight import environment_findings, own_scripts
@@ -162,7 +163,7 @@ def build(
     findings += placed
     if placement is None:
         return None, findings
-    findings += launcher.check(job, placement)
+    findings += device_set_findings(placement) + launcher.check(job, placement)
     plan = JobPlan(
         job=job,
         placement=placement,

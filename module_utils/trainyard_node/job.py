@@ -120,8 +120,9 @@ def changed_files(spec: Spec) -> str:
             found = f"none ({error.strerror})"
         if found != item["sha256"]:
             wrong.append(
-                f"{item['path']} has sha256 {found}, expected {item['sha256']}, as the plan and all other nodes have it: "
-                "see whether its file system is full, or shared by nodes that need one of their own (trainyard_state)"
+                f"{item['path']} has sha256 {found}, expected {item['sha256']}, as the plan and all other nodes "
+                "have it: see whether its file system is full, or shared by nodes that need one of their own "
+                "(trainyard_state)"
             )
     return "; ".join(wrong)
 

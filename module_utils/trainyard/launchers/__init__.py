@@ -21,7 +21,7 @@ from ..findings import Finding
 from ..job import Job
 from ..placement import Node, Placement
 from ..process import RANK_LOG, File, Process
-from . import direct, mindspore, mpirun, msrun, oneflow, torchrun
+from . import direct, mindspore, mpirun, msrun, oneflow, rank_table, torchrun
 
 
 class Launcher(Protocol):
@@ -69,5 +69,6 @@ LAUNCHERS: Mapping[str, Launcher] = {
     "mpirun": mpirun,
     "msrun": msrun,
     "oneflow": oneflow,
+    "rank_table": rank_table,
     "torchrun": torchrun,
 }

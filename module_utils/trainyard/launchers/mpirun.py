@@ -26,6 +26,7 @@ RANK_SCRIPT = "mpi_rank"
 _OF_NODE = (
     "GLOO_SOCKET_IFNAME",
     "GROUP_RANK",
+    "HCCL_IF_IP",
     "NCCL_IB_HCA",
     "NCCL_SOCKET_IFNAME",
     "OMP_NUM_THREADS",
