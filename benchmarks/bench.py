@@ -23,6 +23,7 @@ import shutil
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -429,13 +430,30 @@ def measure_failure(rounds: int) -> tuple[dict[str, Any], list[str]]:
     return result, list(table(result, {}))
 
 
+def measure_rank_table(rounds: int) -> tuple[dict[str, Any], list[str]]:
+    """Seconds to build, validate and write a rank table of 80,000 NPUs and a hostfile, and the peak of memory."""
+
+    def write(way: str) -> Times:
+        times: Times = json.loads(run([sys.executable, "benchmarks/rank_table.py", way]))
+        return times
+
+    variants: dict[str, Variant] = {
+        "plain json.dump of the table": lambda: write("json.dump"),
+        "build, validate, write, and a hostfile": lambda: write("trainyard"),
+    }
+    result = alternate(variants, rounds)
+    return result, list(table(result, {"/ json.dump": "plain json.dump of the table"}, digits=2))
+
+
 PARTS = {
     "launch": (measure_launch, 5),
     "mindspore": (measure_mindspore, 5),
     "site": (measure_site, 3),
     "throughput": (measure_throughput, 5),
     "failure": (measure_failure, 3),
+    "rank_table": (measure_rank_table, 5),
 }
+WITHOUT_LAB = {"rank_table"}
 
 
 def machine() -> dict[str, Any]:
@@ -457,10 +475,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="rounds that count; else 5 or 3")
     options = parser.parse_args()
     CACHE.mkdir(parents=True, exist_ok=True)
-    print("Making the nodes ready: site.yml, then the other launchers", flush=True)
-    playbook("site.yml")
-    playbook("benchmarks/prepare.yml")
-    for part in options.parts or PARTS:
+    parts = options.parts or list(PARTS)
+    if set(parts) - WITHOUT_LAB:
+        print("Making the nodes ready: site.yml, then the other launchers", flush=True)
+        playbook("site.yml")
+        playbook("benchmarks/prepare.yml")
+    for part in parts:
         measure, rounds = PARTS[part]
         conditions = machine()
         print(f"\n{part}: {measure.__doc__}", flush=True)

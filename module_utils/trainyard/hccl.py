@@ -222,18 +222,24 @@ def dumps(table: Table) -> str:
     return _text(table, "") + "\n"
 
 
+_encode = json.JSONEncoder().encode
+_PARTED = frozenset((dict, list))
+
+
 def _text(value: Any, margin: str) -> str:
     """Return JSON text in which what holds objects or lists takes a line for each of its parts."""
-    if isinstance(value, dict) and any(isinstance(part, (dict, list)) for part in value.values()):
-        parts = [f"{json.dumps(str(name))}: {_text(part, margin + '  ')}" for name, part in value.items()]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if not any(map(_PARTED.__contains__, map(type, parts))):
+        return _encode(value)
+    inner = margin + "  "
+    if isinstance(value, dict):
+        lines = [f"{_encode(str(name))}: {_text(part, inner)}" for name, part in value.items()]
         opened, closed = "{", "}"
-    elif isinstance(value, list) and any(isinstance(part, (dict, list)) for part in value):
-        parts = [_text(part, margin + "  ") for part in value]
-        opened, closed = "[", "]"
     else:
-        return json.dumps(value)
-    between = f",\n{margin}  "
-    return f"{opened}\n{margin}  {between.join(parts)}\n{margin}{closed}"
+        lines = [_text(part, inner) for part in value]
+        opened, closed = "[", "]"
+    between = f",\n{inner}"
+    return f"{opened}\n{inner}{between.join(lines)}\n{margin}{closed}"
 
 
 def file_name(table: Table) -> str:

@@ -96,6 +96,14 @@ class DeviceView:
         self.rank, self.device_id = number(data.get("rank_id")), number(data.get("device_id"))
 
     @property
+    def addresses(self) -> Sequence[str]:
+        """The addresses in `device_ip`, which HCCL lets be several with commas."""
+        value = self.data.get("device_ip")
+        if not isinstance(value, str) or not value:
+            return ()
+        return value.split(",") if "," in value else (value,)
+
+    @property
     def where(self) -> str:
         """Name the device for a message."""
         name = f"device[{self.index}]" if self.device_id is None else f"device {self.device_id}"
@@ -141,14 +149,10 @@ class View:
         self.devices = [device for server in self.servers for device in server.devices]
 
     @cached_property
-    def addresses(self) -> list[tuple[DeviceView, str, int | None]]:
-        """Each address in a `device_ip`, which may hold several with commas, and its family, None if it is none."""
-        return [
-            (device, address, _family(address))
-            for device in self.devices
-            if isinstance(value := device.data.get("device_ip"), str) and value
-            for address in value.split(",")
-        ]
+    def families(self) -> dict[str, int | None]:
+        """Each address of a device, and its family; None where it is no address."""
+        addresses = dict.fromkeys(address for device in self.devices for address in device.addresses)
+        return {address: _family(address) for address in addresses}
 
     @cached_property
     def pods(self) -> list[tuple[int, str, list[str]]]:
@@ -417,13 +421,13 @@ def set_problems(devices: Sequence[int], chip: str, servers: int, where: str) ->
 
 
 def _device_ip(view: View) -> Iterator[Problem]:
-    wrong = [device for device, _, family in view.addresses if family is None]
-    wrong += [device for device in view.devices if isinstance(device.data.get("device_ip"), (list, dict))]
-    for device in dict.fromkeys(wrong):
-        yield Problem(
-            "device_ip", device.where, _state(device.data, "device_ip"), "an IPv4 or IPv6 address",
-            "give the device its address with hccn_tool, and write the table again",
-        )  # fmt: skip
+    wrong = {address for address, family in view.families.items() if family is None}
+    for device in view.devices:
+        if not wrong.isdisjoint(device.addresses) or isinstance(device.data.get("device_ip"), (list, dict)):
+            yield Problem(
+                "device_ip", device.where, _state(device.data, "device_ip"), "an IPv4 or IPv6 address",
+                "give the device its address with hccn_tool, and write the table again",
+            )  # fmt: skip
 
 
 def _device_ip_missing(view: View) -> Iterator[Problem]:
@@ -440,24 +444,26 @@ def _device_ip_missing(view: View) -> Iterator[Problem]:
 
 def _device_ip_unique(view: View) -> Iterator[Problem]:
     first: dict[str, DeviceView] = {}
-    for device, address, family in view.addresses:
-        if family is not None and first.setdefault(address, device) is not device:
-            yield Problem(
-                "device_ip_unique", device.where, f"device_ip {address}, which {first[address].where} has",
-                "each device_ip once", "give one of the two devices another address with hccn_tool",
-            )  # fmt: skip
+    for device in view.devices:
+        for address in device.addresses:
+            if first.setdefault(address, device) is not device and view.families[address] is not None:
+                yield Problem(
+                    "device_ip_unique", device.where, f"device_ip {address}, which {first[address].where} has",
+                    "each device_ip once", "give one of the two devices another address with hccn_tool",
+                )  # fmt: skip
 
 
 def _device_ip_family(view: View) -> Iterator[Problem]:
-    counts = Counter(family for _, _, family in view.addresses if family is not None)
+    counts = Counter(family for family in view.families.values() if family is not None)
     if len(counts) > 1:
         usual = counts.most_common(1)[0][0]
-        for device, address, family in view.addresses:
-            if family not in (None, usual):
-                yield Problem(
-                    "device_ip_family", device.where, f"device_ip {address}", f"IPv{usual}, as for the other devices",
-                    "use one address family for all devices",
-                )  # fmt: skip
+        for device in view.devices:
+            for address in device.addresses:
+                if view.families[address] not in (None, usual):
+                    yield Problem(
+                        "device_ip_family", device.where, f"device_ip {address}", f"IPv{usual}, as for other devices",
+                        "use one address family for all devices",
+                    )  # fmt: skip
 
 
 def _device_options(view: View) -> Iterator[Problem]:

@@ -258,7 +258,7 @@ FAULTS = [
     (edit(a2(), [*SECOND, "device_ip"], "192.1.0.1"), "", "device_ip_unique", ON_SECOND,
      f"device_ip 192.1.0.1, which {ON_FIRST} has", "each device_ip once"),
     (edit(a2(), [*SECOND, "device_ip"], "fd00::1"), "", "device_ip_family", ON_SECOND, "device_ip fd00::1",
-     "IPv4, as for the other devices"),
+     "IPv4, as for other devices"),
     # fields that may be there
     (edit(a3(), [*SECOND, "device_port"], "0"), "", "device_options", ON_SECOND, "device_port 0", "a port, 1 to 65535"),
     (edit(a3(), [*SECOND, "backup_device_port"], "x"), "", "device_options", ON_SECOND, 'backup_device_port "x"',
