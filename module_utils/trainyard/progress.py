@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Mapping
 
 Metrics = dict[str, float]
@@ -28,10 +29,20 @@ DEFAULT_PATTERN = (
 MAX_LINE = 2000
 
 
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a progress pattern without a word about `[[` and its like, which later versions of Python may read anew.
+
+    Such a warning would stand in the monitor's log and among Ansible's, where nobody knows what it speaks of.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return re.compile(pattern)
+
+
 def check_pattern(pattern: str) -> str:
     """Say what is wrong with a progress pattern, or "" when nothing is."""
     try:
-        groups = re.compile(pattern).groupindex
+        groups = compile_pattern(pattern).groupindex
     except (re.error, OverflowError, RecursionError) as error:
         return f"not a regular expression: {error}"
     if not groups:

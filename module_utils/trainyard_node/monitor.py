@@ -31,7 +31,6 @@ import hashlib
 import hmac
 import json
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -189,7 +188,7 @@ class Tail:
     def __init__(self, job_dir: Path, log: str, pattern: str) -> None:
         """Follow job_dir/logs/`log`, which may not exist on this node."""
         self._log, self._series = job_dir / "logs" / log, job_dir / "metrics.jsonl"
-        self._pattern = re.compile(pattern)
+        self._pattern = progress.compile_pattern(pattern)
         self._offset, self._rest, self._kept = 0, b"", 0
         self.last: progress.Metrics = {}
 

@@ -6,9 +6,11 @@ import json
 import math
 import re
 import signal
+import warnings
 
 import pytest
 from ansible.module_utils.trainyard import progress
+from ansible.module_utils.trainyard_node import monitor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -177,6 +179,25 @@ def test_every_number_can_be_shown(value):
 )
 def test_durations(seconds, text):
     assert progress.clock(seconds) == text
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[[]step (?P<step>[0-9]+)", "(?P<loss>[0-9--a]+)", "(?P<a>[x||y])", "(?P<a>[x&&y])"]
+)
+def test_sets_that_python_warns_of_are_read_as_ever_and_in_silence(pattern, tmp_path):
+    # A pattern is compiled once and then remembered, and with it goes the warning.
+    re.purge()
+    with pytest.warns(FutureWarning):
+        re.compile(pattern)
+    for use in (progress.check_pattern, lambda pattern: monitor.Tail(tmp_path, "rank_0.log", pattern)):
+        re.purge()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert not isinstance(use(pattern), str) or use(pattern) == ""
+
+
+def test_a_bracket_in_a_set_is_a_bracket():
+    assert progress.parse_line("[step 7", progress.compile_pattern("[[]step (?P<step>[0-9]+)")) == {"step": 7}
 
 
 def test_the_progress_line():
