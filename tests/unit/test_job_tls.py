@@ -12,7 +12,6 @@ from pathlib import Path
 
 import job_tls
 import pytest
-import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard import tls
 from cryptography import x509
@@ -507,22 +506,3 @@ def test_the_configuration_is_the_launchers_own():
     assert job_file(env={"MS_TLS_CONFIG": "/x"})["job_env"]
     [(_, key, text, _, _)] = texts(wrong(env={"MS_TLS_CONFIG": "/x"}))
     assert (key, text) == ("job_env", "MS_TLS_CONFIG=/x")
-
-
-def test_documentation_and_argument_spec_agree(monkeypatch):
-    asked = {}
-
-    def record(argument_spec, **_):
-        asked.update(argument_spec)
-        raise SystemExit(0)
-
-    monkeypatch.setattr(job_tls, "AnsibleModule", record)
-    with pytest.raises(SystemExit):
-        job_tls.main()
-    documented = yaml.safe_load(job_tls.DOCUMENTATION)["options"]
-    assert set(documented) == set(asked)
-    for name, option in documented.items():
-        for key in ("type", "default", "elements"):
-            assert option.get(key) == asked[name].get(key), (name, key)
-    assert yaml.safe_load(job_tls.EXAMPLES)
-    yaml.safe_load(job_tls.RETURN)

@@ -6,15 +6,12 @@ import json
 
 import mpi_hostfile
 import pytest
-import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.hostfile import FLAVORS, MpiHost, Problem, faults, parse, render
 from hypothesis import given
 from hypothesis import strategies as st
 
-names = st.one_of(
-    st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,10}[a-z0-9])?", fullmatch=True), st.ip_addresses(v=4).map(str)
-)
+names = st.one_of(st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,10}[a-z0-9])?", fullmatch=True), st.ip_addresses(v=4).map(str))
 counts = st.integers(1, 999_999_999)
 
 
@@ -185,8 +182,3 @@ def test_what_the_module_refuses(call):
     assert call(state="parsed")[0]["msg"] == f"no {path}. Expected a hostfile to read."
     path.mkdir()
     assert call(state="parsed")[0]["msg"] == f"{path} cannot be read: Is a directory. Expected a hostfile, or no file."
-
-
-def test_the_documentation_is_yaml():
-    assert set(yaml.safe_load(mpi_hostfile.DOCUMENTATION)["options"]) == {"path", "state", "hosts", "flavor"}
-    assert yaml.safe_load(mpi_hostfile.EXAMPLES) and yaml.safe_load(mpi_hostfile.RETURN)

@@ -185,23 +185,6 @@ def test_this_machine_has_a_state(capsys, tmp_path):
     assert found["prefix_kind"] == "none" and found["free_mb"] > 0
 
 
-@pytest.mark.parametrize("module", [openmpi_state, openmpi_plan, openmpi_proof])
-def test_documentation_names_every_option(module, monkeypatch):
-    asked = {}
-
-    def record(**arguments):
-        asked.update(arguments["argument_spec"])
-        raise SystemExit
-
-    monkeypatch.setattr(module, "AnsibleModule", record)
-    with pytest.raises(SystemExit):
-        module.main()
-    documented = yaml.safe_load(module.DOCUMENTATION)["options"]
-    assert set(documented) == set(asked)
-    for name, option in documented.items():
-        assert (option["type"], option.get("default")) == (asked[name]["type"], asked[name].get("default"))
-
-
 def test_odd_versions_are_found_before_anything_is_started(capsys):
     result = run(openmpi_proof, capsys, user="nobody-here", states=[state("n1"), state("n2", mpi=None)])
     assert [finding["host"] for finding in result["findings"]] == ["n2"]

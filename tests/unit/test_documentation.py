@@ -1,0 +1,99 @@
+"""What every module says of itself: options as they are, examples that parse, results, attributes."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+PROJECT = Path(__file__).resolve().parents[2]
+MODULES = sorted(path.stem for path in (PROJECT / "library").glob("*.py"))
+# Their options are read by the action plugin of that name; the module only documents them.
+ACTIONS = {name for name in MODULES if "AnsibleModule(" not in (PROJECT / "library" / f"{name}.py").read_text()}
+
+
+def parsed(module, name):
+    text = getattr(module, name)
+    assert isinstance(text, str) and text.strip(), name
+    return yaml.safe_load(text)
+
+
+@pytest.fixture(params=MODULES)
+def module(request):
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def specification(module, monkeypatch):
+    """The argument_spec with which a module calls AnsibleModule, and what else it says there."""
+    if module.__name__ in ACTIONS:
+        pytest.skip("an action plugin takes the options")
+    asked = {}
+
+    def record(**arguments):
+        asked.update(arguments)
+        raise SystemExit
+
+    monkeypatch.setattr(module, "AnsibleModule", record)
+    monkeypatch.setattr(sys, "argv", [module.__name__])
+    with pytest.raises(SystemExit):
+        module.main()
+    return asked
+
+
+def compare(documented, asked, where):
+    """Whether options and those within them are documented as they are asked for."""
+    assert set(documented) == set(asked), where
+    for name, option in documented.items():
+        said, spec = f"{where}{name}", asked[name]
+        assert option.get("description"), said
+        assert option.get("type") == spec.get("type", "str"), said
+        for key in ("default", "choices", "elements", "aliases"):
+            documented_value, value = option.get(key), spec.get(key)
+            if isinstance(value, (list, tuple)) and key == "choices":
+                documented_value, value = list(documented_value or ()), list(value)
+            assert documented_value == value, (said, key)
+        assert bool(option.get("required")) == bool(spec.get("required")), said
+        assert bool(option.get("suboptions")) == bool(spec.get("options")), said
+        compare(option.get("suboptions") or {}, spec.get("options") or {}, f"{said}.")
+
+
+def test_options_are_documented_as_they_are(module, specification):
+    documented = parsed(module, "DOCUMENTATION")
+    compare(documented.get("options") or {}, specification["argument_spec"], "")
+    check_mode = documented["attributes"]["check_mode"]["support"]
+    assert (check_mode != "none") == specification.get("supports_check_mode", False)
+
+
+def test_a_module_says_what_it_is(module):
+    documented = parsed(module, "DOCUMENTATION")
+    assert documented["module"] == module.__name__
+    assert re.fullmatch(r"[A-Z].*[^.]", documented["short_description"])
+    assert documented["description"] and documented["author"]
+    for other in documented.get("seealso", ()):
+        assert other["module"] in MODULES or "." in other["module"]
+
+
+def test_examples_use_the_module_and_only_options_that_it_has(module):
+    tasks = parsed(module, "EXAMPLES")
+    used = [task[module.__name__] for task in tasks if module.__name__ in task]
+    assert used
+    options = parsed(module, "DOCUMENTATION").get("options") or {}
+    for arguments in used:
+        assert set(arguments or {}) <= set(options)
+        missing = {name for name, option in options.items() if option.get("required")} - set(arguments or {})
+        assert not missing
+
+
+def test_results_are_described(module):
+    results = yaml.safe_load(module.RETURN) or {}
+    for name, result in results.items():
+        assert {"description", "returned", "type"} <= set(result), name
+
+
+def test_what_only_documents_has_an_action_plugin():
+    assert {(PROJECT / "plugins" / "action" / f"{name}.py").is_file() for name in ACTIONS} == {True}
