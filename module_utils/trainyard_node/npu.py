@@ -11,20 +11,28 @@ import re
 
 from ..trainyard import npu as parse
 from ..trainyard.accelerators import Accelerators
+from ..trainyard.ascend import read_fields
 from .tree import Tree
 
-# Not in anybody's PATH; containers of the vendor have a copy in /usr/bin.
-_HCCN_TOOL = "/usr/local/Ascend/driver/tools/hccn_tool"
+_ROOT = "/usr/local/Ascend"
 _TOOL_SECONDS = 20
 _TRIES = 5
 _DAVINCI = re.compile(r"^davinci(\d+)$")
 
 
+def install_path(tree: Tree, component: str, otherwise: str = _ROOT) -> str:
+    """Return the folder that `driver` or `firmware` were installed into, as their installer has written down."""
+    fields = read_fields(tree.text("/etc/ascend_install.info"))
+    return fields.get(f"{component}_install_path_param", "").rstrip("/") or otherwise
+
+
 def _hccn_tool(tree: Tree, device: int, question: str) -> parse.Answer | None:
     """Ask `hccn_tool -i DEVICE -QUESTION -g`; None where it is not installed."""
+    # Not in anybody's PATH; containers of the vendor have a copy in /usr/bin.
+    programs = (f"{install_path(tree, 'driver')}/driver/tools/hccn_tool", "hccn_tool")
     for _ in range(_TRIES):
         outcome = None
-        for program in (_HCCN_TOOL, "hccn_tool"):
+        for program in programs:
             argv = [program, "-i", str(device), f"-{question}", "-g"]
             outcome = tree.command(f"hccn_tool.{question}.{device}", argv, _TOOL_SECONDS)
             if outcome is not None:
