@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import testinfra
 from lab_jobs import Node, Play
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -25,6 +27,12 @@ class PlaybookRun(NamedTuple):
     def text(self) -> str:
         """The output on one line: Ansible breaks long messages anywhere, a test compares whole sentences."""
         return " ".join(self.output.split())
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """Number of changed tasks by host, from the recap."""
+        recap = re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", self.output, re.MULTILINE)
+        return {host: int(number) for host, number in recap}
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +54,12 @@ def inventory(inventory_path: Path) -> dict[str, Any]:
 def node_names(inventory: dict[str, Any]) -> list[str]:
     """Names of the compute nodes in inventory order, which is the order of ranks."""
     return list(inventory["compute"]["hosts"])
+
+
+@pytest.fixture(scope="session")
+def node(inventory_path: Path) -> Callable[[str], Any]:
+    """Return a function that gives the testinfra host of a node."""
+    return lambda name: testinfra.get_host(f"ansible://{name}?ansible_inventory={inventory_path}")
 
 
 @pytest.fixture(scope="session")

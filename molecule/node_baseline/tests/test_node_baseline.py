@@ -8,15 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import testinfra
 
 HARD = {"memlock": "Max locked memory", "nofile": "Max open files"}
-
-
-@pytest.fixture
-def node(inventory_path: Any) -> Any:
-    """Return a function that gives the testinfra host of a node."""
-    return lambda name: testinfra.get_host(f"ansible://{name}?ansible_inventory={inventory_path}")
 
 
 @contextmanager

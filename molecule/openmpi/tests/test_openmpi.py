@@ -5,19 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-import testinfra
 
 AS_TRAIN = "sudo --user=train --set-home"
-
-
-@pytest.fixture
-def node(inventory_path):
-    """Return a function that gives the testinfra host of a node."""
-    return lambda name: testinfra.get_host(f"ansible://{name}?ansible_inventory={inventory_path}")
-
-
-def changes(output):
-    return {host: int(number) for host, number in re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", output, re.MULTILINE)}
 
 
 def test_mpirun_starts_processes_on_all_nodes(host, node_names):
@@ -44,7 +33,7 @@ def test_packages_in_the_systems_folders_need_no_settings(host):
 def test_the_proof_passes_and_changes_nothing(run_playbook):
     done = run_playbook("changed.yml", step="verify")
     assert done.rc == 0, done.output
-    assert set(changes(done.output).values()) == {0}
+    assert set(done.changes.values()) == {0}
 
 
 def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
@@ -65,7 +54,7 @@ def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
         # The role takes the link away, which is how it goes back to the packages.
         back = run_playbook("changed.yml")
         assert back.rc == 0, back.output
-        assert changes(back.output) == {name: int(name == node_names[-1]) for name in node_names}
+        assert back.changes == {name: int(name == node_names[-1]) for name in node_names}
     finally:
         odd.check_output("sudo rm -rf /opt/trainyard/odd /opt/trainyard/openmpi")
 
@@ -126,4 +115,4 @@ def test_bad_input_is_refused_with_what_to_do(run_playbook, given, said):
     done = run_playbook("changed.yml", "--limit", "n1,n2", **given)
     assert done.rc != 0
     assert said in done.text
-    assert set(changes(done.output).values()) == {0}
+    assert set(done.changes.values()) == {0}

@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
-
-import pytest
-import testinfra
 
 AS_TRAIN = "sudo --user=train --set-home"
 PREFIX = "/opt/trainyard/openmpi-4.1.4"
 LINK = "/opt/trainyard/openmpi"
-
-
-@pytest.fixture
-def node(inventory_path):
-    """Return a function that gives the testinfra host of a node."""
-    return lambda name: testinfra.get_host(f"ansible://{name}?ansible_inventory={inventory_path}")
-
-
-def changes(output):
-    return {host: int(number) for host, number in re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", output, re.MULTILINE)}
 
 
 def test_the_build_starts_processes_on_all_nodes(host, node_names):
@@ -55,7 +41,7 @@ def test_a_new_node_gets_a_copy(run_playbook, node, node_names):
     last.check_output(f"sudo rm -rf {PREFIX} {LINK}")
     done = run_playbook("converge.yml")
     assert done.rc == 0, done.output
-    changed = changes(done.output)
+    changed = done.changes
     assert {name for name in node_names if changed[name]} == {node_names[-1]}
     assert f"{node_names[-1]}: Open MPI 4.1.4 is copied from {node_names[0]}" in done.text
 

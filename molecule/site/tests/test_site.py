@@ -1,7 +1,6 @@
 """site.yml as a whole: findings before anything is touched, and --check on hosts that nothing was ever done to."""
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -9,11 +8,6 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[3]
 LAB = os.environ.get("LAB") or "trainyard"
-
-
-def changes(output):
-    """Numbers of changed tasks per host in the recap."""
-    return {host: int(number) for host, number in re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", output, re.MULTILINE)}
 
 
 def make(*arguments):
@@ -35,10 +29,10 @@ def test_check_mode_on_bare_hosts_shows_the_changes_and_makes_none(run_playbook,
     run = run_playbook("site.yml", "--check", "--diff", inventory=bare_inventory)
     assert run.rc == 0, run.output
     assert "n1, n2 have no user train yet" in run.text
-    made = changes(run.output)
+    made = run.changes
     assert set(made) == {"n1", "n2"} and min(made.values()) > 0, run.output
     # The next look finds the same hosts: none of it was done.
-    assert changes(run_playbook("site.yml", "--check", inventory=bare_inventory).output) == made
+    assert run_playbook("site.yml", "--check", inventory=bare_inventory).changes == made
 
 
 def test_all_findings_come_at_once_and_nothing_is_touched(run_playbook, inventory_path, tmp_path, node_vars):
@@ -54,7 +48,7 @@ def test_all_findings_come_at_once_and_nothing_is_touched(run_playbook, inventor
     assert "Python on n3 found no Python that runs expected Python 3.9 or newer" in run.text
     assert "host name on n1, n2 found n1 on n1, n2 expected a host name of its own on every node" in run.text
     assert f"inventory on n1, n2 found {address} on n1, n2 expected an address of its own for every node" in run.text
-    assert set(changes(run.output).values()) == {0}
+    assert set(run.changes.values()) == {0}
 
 
 def test_a_node_that_does_not_answer_is_named_with_sshs_reason(run_playbook, inventory_path, tmp_path, node_vars):
@@ -66,14 +60,14 @@ def test_a_node_that_does_not_answer_is_named_with_sshs_reason(run_playbook, inv
     assert "These hosts cannot become nodes yet: 1 finding." in run.text
     assert f"reachable on n4 found Failed to connect to the host via ssh: ssh: connect to host {address}" in run.text
     assert f"expected a shell on {address} do try it: ansible n4 -m ansible.builtin.ping -vvv" in run.text
-    assert set(changes(run.output).values()) == {0}
+    assert set(run.changes.values()) == {0}
 
 
 def test_the_cluster_can_be_proved_at_any_time(run_playbook):
     run = run_playbook("playbooks/verify.yml")
     assert run.rc == 0, run.output
     assert "The cluster trainyard is proved: 4 of 4 nodes." in run.text
-    assert set(changes(run.output).values()) == {0}
+    assert set(run.changes.values()) == {0}
 
 
 def test_the_list_of_frameworks_decides_what_is_proved(run_playbook, nodes):

@@ -12,16 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import testinfra
 
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 AS_TRAIN = f"sudo --user=train --set-home {SSH}"
-
-
-@pytest.fixture
-def node(inventory_path: Path) -> Any:
-    """Return a function that gives the testinfra host of a node."""
-    return lambda name: testinfra.get_host(f"ansible://{name}?ansible_inventory={inventory_path}")
 
 
 @pytest.fixture
@@ -30,12 +23,6 @@ def throwaway(tmp_path: Path, run_playbook: Any) -> Iterator[Path]:
     yield tmp_path / "ssh_ca"
     run = run_playbook("converge.yml")
     assert run.rc == 0, run.output
-
-
-def changes(output: str) -> dict[str, int]:
-    """Read the number of changes by node from the recap."""
-    lines = output.partition("PLAY RECAP")[2].splitlines()
-    return {line.split()[0]: int(line.split("changed=")[1].split()[0]) for line in lines if "changed=" in line}
 
 
 def refused(host: Any, command: str) -> str:
@@ -154,8 +141,8 @@ def test_a_node_comes_and_goes_and_touches_no_other(run_playbook: Any, throwaway
     four = run_playbook("converge.yml", **given)
     assert four.rc == 0, four.output
     # The controller signs for the new node, which counts for the run's first host: one change, and none on the node.
-    assert [changes(four.output)[name] for name in ("n1", "n2", "n3")] == [1, 0, 0]
-    assert changes(four.output)["n4"] > 0
+    assert [four.changes[name] for name in ("n1", "n2", "n3")] == [1, 0, 0]
+    assert four.changes["n4"] > 0
     assert node("n1").check_output(f"{AS_TRAIN} n4 uname -n") == "n4"
     assert node("n4").check_output(f"{AS_TRAIN} n1 uname -n") == "n1"
 
@@ -167,7 +154,7 @@ def test_a_node_comes_and_goes_and_touches_no_other(run_playbook: Any, throwaway
     assert node("n1").check_output(f"{AS_TRAIN} n2 uname -n") == "n2"
 
     again = run_playbook("converge.yml", "--limit", "n1,n2,n3", ssh_mesh_revoked=["n4"], **given)
-    assert set(changes(again.output).values()) == {0}
+    assert set(again.changes.values()) == {0}
     both = run_playbook("converge.yml", ssh_mesh_revoked=["n4"], **given)
     assert both.rc != 0
     assert "ssh_mesh_revoked on n4 found n4 is in it and among the nodes of this run" in both.text
@@ -183,12 +170,12 @@ def test_a_certificate_that_expires_soon_is_renewed(run_playbook: Any, throwaway
     assert short.rc == 0, short.output
     before = node("n2").check_output(show)
     same = run_playbook("converge.yml", "--limit", "n2", ssh_mesh_validity="2d", ssh_mesh_renew_before="1h", **given)
-    assert set(changes(same.output).values()) == {0}
+    assert set(same.changes.values()) == {0}
     renewed = run_playbook("converge.yml", "--limit", "n2", "--diff", **given)
     assert renewed.rc == 0, renewed.output
     assert "n2: user key expires " in renewed.text
     assert node("n2").check_output(show) != before
-    assert set(changes(run_playbook("converge.yml", "--limit", "n2", **given).output).values()) == {0}
+    assert set(run_playbook("converge.yml", "--limit", "n2", **given).changes.values()) == {0}
 
 
 def test_keys_of_the_site_are_left_alone(run_playbook: Any, throwaway: Path, node: Any) -> None:
@@ -252,7 +239,7 @@ def test_a_host_certificate_of_the_site_is_not_displaced(run_playbook: Any, node
         host.check_output("sudo cp -p /root/kept /etc/ssh/sshd_config; sudo rm /root/kept")
     assert run.rc != 0
     assert "the site's own /etc/ssh/missing-cert.pub expected none, as ours would compete with it" in run.text
-    assert set(changes(run.output).values()) == {0}
+    assert set(run.changes.values()) == {0}
 
 
 @pytest.mark.parametrize(("given", "said"), [
@@ -269,4 +256,4 @@ def test_bad_input(run_playbook: Any, given: dict[str, Any], said: str) -> None:
     run = run_playbook("converge.yml", "--limit", "n1", **given)
     assert run.rc != 0
     assert said in run.text
-    assert set(changes(run.output).values()) == {0}
+    assert set(run.changes.values()) == {0}
