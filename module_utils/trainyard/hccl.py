@@ -130,7 +130,8 @@ def merge(tables: Sequence[object], chip: str = "") -> tuple[Table, list[Problem
     entries = [entry for part in parts for entry in part["server_list"]]
     merged: Table = {**parts[0], "server_count": str(len(entries)), "server_list": entries}
     # One that is still being written makes the whole unfinished.
-    merged["status"] = next((part.get("status") for part in parts if part.get("status") != "completed"), "completed")
+    statuses = [part.get("status", "") for part in parts]
+    merged["status"] = next((status for status in statuses if status != "completed"), "completed")
     if any("super_pod_list" in part for part in parts):
         pods = [(pod, server) for part in parts for _, pod, servers in View(part).pods for server in servers]
         merged["super_pod_list"] = _pods(sorted(pods, key=lambda pod_and_server: pod_and_server[1]))
@@ -157,7 +158,7 @@ def repair(table: object) -> tuple[Table, list[Problem]]:
     before = validate(table)
     if not before:
         return table, []
-    fixed: Table = _with_strings(table)
+    fixed = _with_strings(_with_strings(table, "server_list", "device"), "super_pod_list", "server_list")
     if "server_count" not in fixed and View(fixed).entries:
         fixed["server_count"] = str(len(View(fixed).entries))
     problems = validate(fixed)
@@ -168,28 +169,29 @@ def repair(table: object) -> tuple[Table, list[Problem]]:
         fixed = _renumbered(fixed)
         cured += ranks
         problems = validate(fixed)
-    if [problem.rule for problem in problems] == ["status"]:
+    if [problem.rule for problem in problems] == ["status"] and isinstance(fixed.get("status", ""), str):
         fixed["status"] = "completed"
         cured += problems
     return fixed, cured
 
 
-def _with_strings(value: Any, name: str = "") -> Any:
-    """Return a copy in which numbers that have one decimal notation are strings."""
-    if isinstance(value, dict):
-        return {key: _with_strings(each, key) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_with_strings(each) if isinstance(each, (dict, list)) else each for each in value]
-    if not isinstance(value, str) and (number(value) is not None or (name == "version" and isinstance(value, float))):
-        return str(value)
-    return value
+def _with_strings(data: Table, *inner: str) -> Table:
+    """Return a copy in which numbers that have one decimal notation are strings, also in the lists of these names."""
+    fixed: Table = {}
+    for name, value in data.items():
+        is_plain = number(value) is not None or (name == "version" and isinstance(value, float))
+        fixed[name] = str(value) if is_plain else value
+    for name in inner[:1]:
+        if isinstance(fixed.get(name), list):
+            fixed[name] = [_with_strings(part, *inner[1:]) if isinstance(part, dict) else part for part in fixed[name]]
+    return fixed
 
 
 def _order_is_certain(table: Table) -> bool:
     """Tell whether every server has a name and the devices of each have ranks that differ."""
     view = View(table)
     return len(view.servers) == len(view.entries) and all(
-        server.server_id and len(set(server.ranks)) == len(server.entries) for server in view.servers
+        server.server_id and 0 < len(set(server.ranks)) == len(server.entries) for server in view.servers
     )
 
 

@@ -43,7 +43,10 @@ class Problem:
 
 def shown(value: object) -> str:
     """Return a value as JSON writes it, cut short; a number without quotes, whichever way it is written."""
-    text = json.dumps(value if number(value) is None else number(value), ensure_ascii=False, default=str)
+    value = value if number(value) is None else number(value)
+    text = json.dumps(value, ensure_ascii=False)
+    if not text.isprintable():  # half a surrogate pair would break the module's result
+        text = json.dumps(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
@@ -59,10 +62,15 @@ def _name(value: object) -> str:
     return value if isinstance(value, str) else "" if number(value) is None else str(value)
 
 
+def _plain(text: str) -> str:
+    """Return a text for a message, in quotes only where it holds more than a message can."""
+    return text if text.isprintable() else shown(text)
+
+
 def _family(text: str) -> int | None:
     """Return the family, 4 or 6, of an address; None where it is none."""
     for family, version in ((socket.AF_INET, 4), (socket.AF_INET6, 6)):
-        # A table may hold thousands: ten times as fast as `ipaddress`, and no less strict.
+        # A table may hold thousands, for which `ipaddress` is slow; this is no less strict.
         try:
             socket.inet_pton(family, text)
         except (OSError, ValueError):
@@ -126,7 +134,7 @@ class ServerView:
         """Name the server for a message."""
         if not self.server_id or len(self.server_id) > MOST_SERVER_ID:
             return f"server_list[{self.index}]"
-        return f"server {self.server_id}" if self.server_id.isprintable() else f"server {shown(self.server_id)}"
+        return f"server {_plain(self.server_id)}"
 
     @cached_property
     def ranks(self) -> list[int]:
@@ -202,7 +210,7 @@ def _string(view: View) -> Iterator[Problem]:
             if not isinstance(value, (str, list, dict)):
                 kind = "no value" if value is None else "true or false" if isinstance(value, bool) else "a number"
                 yield Problem(
-                    "string", where, f"{name} is {shown(value)}, {kind}", "a string in quotes",
+                    "string", where, f"{_plain(name)} is {shown(value)}, {kind}", "a string in quotes",
                     "write it in quotes: HCCL's parser takes strings only",
                 )  # fmt: skip
 
@@ -222,7 +230,7 @@ def _string(view: View) -> Iterator[Problem]:
 def _version(view: View) -> Iterator[Problem]:
     wanted = (version_of(view.chip),) if view.chip else VERSIONS
     if view.version not in wanted:
-        found = f"version {view.version or shown(view.table['version'])}" if "version" in view.table else "no version"
+        found = f"version {_plain(view.version)}" if view.version else _state(view.table, "version")
         yield Problem(
             "version", "table", found, f"{' or '.join(wanted)}{f' for chip {view.chip}' if view.chip else ''}",
             "write the table for the chip that the servers have; HCCL stops with EI0014 at a wrong version",

@@ -518,6 +518,10 @@ def test_a_right_table_stays_as_it_is():
         (edit(a2(), [*SECOND, "rank_id"], True), [], ["string", "rank_id"]),
         (edit(ranks(a2(), 2, 3, 0, 1), ["server_list", 0, "server_id"], None), [], ["server_id"]),
         (edit(a2(), ["version"], None), [], ["version"]),
+        (edit(a2(), ["status"], {"": 0}), [], ["status"]),
+        # Its ranks may be those that are missing.
+        (edit(a2(), ["server_list", 0, "device"], []), [], ["structure", "rank_id_contiguous", "rank_id_contiguous",
+         "device_count"]),
         (ranks(a2(), 0, 1, 0, 1), ["rank_id_unique"] * 2 + ["rank_order"], []),
         (ranks(a2(), 4, 5, 8, 9), ["rank_id_contiguous"] * 4, []),
         (edit(a2(), ["version"], 1.0), ["string"], []),

@@ -182,6 +182,22 @@ def test_any_file_is_judged(call, tmp_path, content, valid):
     assert (judged["valid"], rules(judged)) == (valid, [] if valid else ["json"])
 
 
+def test_any_text_in_a_table_can_be_told(call, tmp_path):
+    half = "\\ud800"
+    path = tmp_path / "hccl.json"
+    path.write_text(f'{{"version": "{half}", "{half}": 1, "server_list": [{{"server_id": "{half}"}}, "{half}"]}}')
+    judged = call(state="validated")
+    assert [(each["rule"], each["where"], each["found"]) for each in judged["problems"]] == [
+        ("structure", "server_list[1]", f'"{half}"'),
+        ("structure", f'server "{half}"', "no device"),
+        ("string", "table", f'"{half}" is 1, a number'),
+        ("version", "table", f'version "{half}"'),
+        ("status", "table", "no status"),
+        ("server_count", "table", "no server_count"),
+    ]
+    assert call(state="validated", strict=True)["failed"]
+
+
 def test_a_table_is_removed_once(call, tmp_path):
     call(chip="910b", servers=SERVERS)
     path = tmp_path / "hccl.json"
