@@ -1,0 +1,241 @@
+"""What ascend promises: devices, addresses, links and software that are sound and equal, or who is odd and why.
+
+npu-smi, hccn_tool and the vendor's packages are replays; the role, its modules and the nodes are real.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import testinfra
+
+ROOT = "/usr/local/Ascend"
+NOT_READY = "Ascend devices are not ready on all nodes:"
+UPGRADE = [
+    {"component": "driver", "version": "25.0.rc1.1", "file": "driver-25.run"},
+    {"component": "firmware", "version": "7.7.0.1.231", "file": "firmware-7.7.run"},
+]
+# The lab's nodes share the kernel, and so its boot id, with the machine.
+BOOT_TIME = "stat -c %Z /proc/1"
+
+
+@pytest.fixture(scope="module")
+def last_name(node_names):
+    """Name of the last node."""
+    return node_names[-1]
+
+
+@pytest.fixture(scope="module")
+def last(last_name, inventory_path):
+    """The last node."""
+    return testinfra.get_host(f"ansible://{last_name}?ansible_inventory={inventory_path}")
+
+
+@pytest.fixture
+def alter(last):
+    """Return a function that runs a shell command on the last node; what is replayed there is put back afterwards."""
+    last.check_output(f"sudo tar -cf /root/replay.tar {ROOT} /etc/hccn.conf")
+    yield lambda command: last.check_output(f"sudo sh -ec '{command}'")
+    last.check_output(f"sudo rm -r {ROOT} && sudo tar -C / -xf /root/replay.tar && sudo rm /root/replay.tar")
+
+
+def changes(output):
+    return {host: int(number) for host, number in re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", output, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_npu_info_reads_the_devices(host, node_names, check):
+    node = node_names.index(host.backend.get_hostname()) + 1
+    found = host.ansible("npu_info", check=check, become=True)
+    assert not found["changed"]
+    assert (found["npu"]["chip"], found["npu"]["problems"], found["npu"]["notes"]) == ("910b", [], [])
+    assert [(one["physical_id"], one["device_ip"], one["link"]) for one in found["npu"]["devices"]] == [
+        (device, f"192.168.{100 + device}.{node}", "up") for device in range(8)
+    ]
+
+
+def test_the_training_user_sees_the_devices(host):
+    assert "HwHiAiUser" in host.user("train").groups
+    assert host.run("sudo --user=train npu-smi info").rc == 0
+    assert "dcmi module initialize failed" in host.check_output("sudo --user=nobody npu-smi info || true")
+
+
+def test_the_judgement_passes_and_changes_nothing(run_playbook):
+    done = run_playbook("changed.yml", step="verify", ascend_devices=8, ascend_cann_version="8.0.0")
+    assert done.rc == 0, done.output
+    assert set(changes(done.output).values()) == {0}
+
+
+def test_all_faults_of_devices_and_network_are_said_at_once(run_playbook, alter, last_name, node_names):
+    alter(f'printf "LINK_3=DOWN\\nHEALTH_6=Alarm\\nNET_HEALTH_2=Fault\\nNET_HEALTH_4=Init\\n" >>{ROOT}/replay.conf')
+    alter('sed -i "/address_5=/d; s/^address_0=.*/address_0=192.168.100.1/" /etc/hccn.conf')
+    done = run_playbook("changed.yml", step="verify")
+    assert done.rc != 0
+    for text in (
+        f"{NOT_READY} 3 findings. 1. Ascend devices on {last_name} found NPU 6 (910B3): health is `Alarm`, expected",
+        "device 5 (physical id) has no network address: hccn_tool said `Get ipconf failed, because no ip was preset "
+        "there!`, and /etc/hccn.conf has no address_5; set it with",
+        "the link of device 3 (physical id) is down, expected up: look at cable, optical module and switch port",
+        "the network health of device 2 (physical id) is `Fault`, expected `Success`: look at gateway",
+        f"2. network health on {last_name} found `Init` for devices 4 (physical id) expected Success do give",
+        f"3. device address found 192.168.100.1 on {node_names[0]}, {last_name} expected each address once",
+    ):
+        assert text in done.text
+
+
+def test_all_faults_of_software_are_said_at_once(run_playbook, alter, last, last_name):
+    """Nothing is repaired by a judgement; the role then makes the training user a member again."""
+    alter(f"rm {ROOT}/driver/tools/hccn_tool; chmod 0600 {ROOT}/ascend-toolkit/set_env.sh; gpasswd -d train HwHiAiUser")
+    alter(
+        f"sed -i s/^DRIVER=.*/DRIVER=23.0.7/ {ROOT}/replay.running;"
+        f"sed -i /^Version/s/7.5/7.1/ {ROOT}/firmware/version.info"
+    )
+    done = run_playbook("changed.yml", step="verify")
+    assert done.rc != 0
+    for text in (
+        f"1. link on {last_name} found the link of devices 0, 1, 2, 3, 4, 5, 6, 7 (physical id) is unknown: hccn_tool",
+        f"training user on {last_name} found npu-smi lists 0 devices for it expected 8, as for root do make it",
+        f"Ascend firmware on {last_name} found 7.1.0.3.220 expected 7.5.0.3.220, as on n1, n2 do install the same",
+        f"restart on {last_name} found driver 23.0.7 runs, 24.1.0 is installed firmware 7.5.0.3.220 runs, 7.1.0.3.220",
+        f"set_env.sh on {last_name} found {ROOT}/ascend-toolkit/set_env.sh leads the training user to no toolkit",
+    ):
+        assert text in done.text
+    assert "have no network address" not in done.text, "/etc/hccn.conf has them"
+    assert "HwHiAiUser" not in last.user("train").groups
+
+
+def test_the_role_makes_the_training_user_a_member_again(run_playbook, last, last_name, node_names):
+    last.run("sudo gpasswd -d train HwHiAiUser")
+    done = run_playbook("changed.yml")
+    assert done.rc == 0, done.output
+    assert changes(done.output) == {name: int(name == last_name) for name in node_names}
+
+
+def test_a_node_without_devices_is_named(run_playbook, alter, last_name):
+    alter("mv /usr/local/sbin/npu-smi /root/npu-smi")
+    try:
+        done = run_playbook("changed.yml", step="verify")
+    finally:
+        alter("mv /root/npu-smi /usr/local/sbin/npu-smi")
+    assert done.rc != 0
+    assert f"Ascend devices on {last_name} found none: npu-smi is not installed and PCI shows none" in done.text
+
+
+def test_an_upgrade_waits_for_a_restart_that_must_be_allowed(run_playbook, alter, last, last_name):
+    packages = {"replay_packages": UPGRADE, "ascend_boot_time_command": BOOT_TIME}
+    preview = run_playbook("changed.yml", "--limit", last_name, "--check", **packages)
+    assert preview.rc == 0, preview.output
+    firmware = f"{last_name}: firmware 7.7.0.1.231 instead of 7.5.0.3.220: firmware-7.7.run --upgrade --quiet"
+    driver = f"{last_name}: driver 25.0.rc1.1 instead of 24.1.0: driver-25.run --upgrade --quiet --install-for-all"
+    assert 0 < preview.text.index(firmware) < preview.text.index(driver)
+    assert "Version=24.1.0" in last.file(f"{ROOT}/driver/version.info").content_string
+
+    done = run_playbook("changed.yml", "--limit", last_name, **packages)
+    assert done.rc != 0
+    assert "Version=25.0.rc1.1" in last.file(f"{ROOT}/driver/version.info").content_string
+    assert (
+        f"{NOT_READY} 1 finding. 1. restart on {last_name} found firmware 7.5.0.3.220 runs, 7.7.0.1.231 is installed"
+    ) in done.text
+    assert not last.file(f"{ROOT}/.trainyard-packages").exists
+
+    before = last.check_output(BOOT_TIME)
+    restarted = run_playbook("changed.yml", "--limit", last_name, **packages, ascend_restart=True)
+    assert restarted.rc == 0, restarted.output
+    assert last.check_output(BOOT_TIME) != before
+    again = run_playbook("changed.yml", "--limit", last_name, **packages, ascend_restart=True)
+    assert changes(again.output)[last_name] == 0
+
+
+def test_packages_come_from_a_mirror_by_their_sums(run_playbook, alter, inventory_path, node_names, last, last_name):
+    """The mirror is the first node; the package is one whose version only the role's own record tells."""
+    kernels = [{"component": "kernels", "version": "8.0.1", "file": "kernels.run"}]
+    made = run_playbook("changed.yml", "--limit", last_name, "--check", replay_packages=kernels)
+    assert made.rc == 0, made.output
+    folder = os.environ.get("MOLECULE_EPHEMERAL_DIRECTORY") or Path(__file__).resolve().parents[3] / ".cache"
+    content = Path(folder, "ascend-packages/kernels.run").read_text()
+    mirror = testinfra.get_host(f"ansible://{node_names[0]}?ansible_inventory={inventory_path}")
+    mirror.check_output(
+        f"sudo mkdir /srv/mirror && sudo tee /srv/mirror/kernels.run >/dev/null <<'PACKAGE'\n{content}PACKAGE\n"
+    )
+    mirror.check_output("sudo systemd-run --unit=replay-mirror python3 -m http.server 8099 --directory /srv/mirror")
+    try:
+        sum_of = mirror.check_output("sha256sum /srv/mirror/kernels.run").split()[0]
+        source = {"ascend_source": f"http://{node_names[0]}:8099/", "step": "main"}
+        wrong = run_playbook(
+            "changed.yml", "--limit", last_name, **source, ascend_packages=[{**kernels[0], "sha256": "0" * 64}]
+        )
+        right = run_playbook(
+            "changed.yml", "--limit", last_name, **source, ascend_packages=[{**kernels[0], "sha256": sum_of}]
+        )
+    finally:
+        mirror.check_output("sudo systemctl stop replay-mirror; sudo rm -r /srv/mirror")
+    assert wrong.rc != 0
+    assert "checksum" in wrong.text
+    assert right.rc == 0, right.output
+    assert "8.0.1" in last.file(f"{ROOT}/ascend-toolkit/latest/opp_kernel/version.info").content_string
+
+
+def test_an_installer_that_fails_is_quoted(run_playbook, alter, last_name):
+    fails = [{"component": "driver", "version": "25.0.rc1.1", "file": "broken.run", "fails": True}]
+    done = run_playbook("changed.yml", "--limit", last_name, replay_packages=fails)
+    assert done.rc != 0
+    assert (
+        f"{last_name}: broken.run --upgrade --quiet --install-for-all ended with status 1, expected 0. It said: "
+        "[driver] [ERROR]ERR_NO:0x0080;ERR_DES:kernel headers do not fit the running kernel. Its log on the node is "
+        "/var/log/ascend_seclog/ascend_install.log."
+    ) in done.text
+
+
+def test_sixteen_devices_of_a_super_pod(replay, run_playbook, host_of, node_names):
+    """Two chips on a card, physical ids of two digits, no network addresses."""
+    replay(replay_model="Ascend910", replay_devices=16, replay_card_chips=2, replay_unset=list(range(16)))
+    try:
+        found = host_of(node_names[1]).ansible("npu_info", check=False, become=True)["npu"]
+        done = run_playbook("changed.yml", step="verify", ascend_devices=16)
+    finally:
+        replay()
+    assert (found["chip"], found["super_pod_id"], found["problems"]) == ("a3", "0", [])
+    assert [one["super_device_id"] for one in found["devices"]] == [str(2 * 262144 + device) for device in range(16)]
+    assert done.rc == 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"ascend_source": "packages", "ascend_packages": [{"component": "driver"}], "ascend_manage_system": False},
+            "ascend_source is 'packages', expected the folder on the controller that has the packages, or an address "
+            "that begins with https://. ascend_packages names packages, which only root may install, but "
+            "trainyard_manage_system is false; install them by hand and set ascend_packages: [].",
+        ),
+        (
+            {"ascend_devices": -1, "ascend_net_health": [], "ascend_root": "opt"},
+            "ascend_devices is -1, expected the number of devices of each node, or 0. ascend_net_health is empty",
+        ),
+        (
+            {"ascend_source": "/srv", "ascend_packages": [{"component": "nnrt", "version": "1", "file": "a/b"}]},
+            "Ascend's packages cannot be installed: 3 findings. Nothing was changed. 1. ascend_packages on n1, n2 "
+            "found component 'nnrt' expected one of driver, firmware, toolkit, kernels, nnal do correct",
+        ),
+        (
+            {
+                "ascend_source": "/nowhere",
+                "ascend_packages": [{"component": "driver", "version": "1", "file": "d.run", "sha256": "0" * 64}],
+            },
+            "/nowhere/d.run on the controller does not exist. Correct ascend_source and file, or sha256 if it is",
+        ),
+        (
+            {"ascend_devices": 16},
+            "number of devices on n1, n2 found 8 devices expected 16 devices do see `npu-smi info`",
+        ),
+    ],
+)
+def test_bad_input_is_refused_with_what_to_do(run_playbook, given, said):
+    done = run_playbook("changed.yml", "--limit", "n1,n2", **given)
+    assert done.rc != 0
+    assert said in done.text
+    # What is said to be installed counts as a change, as in a preview; nothing was.
+    assert set(changes(done.output).values()) == {int("/nowhere" in said)}
