@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -133,7 +132,7 @@ def main() -> int:
         table = json.loads(content)
         rank, ranks = int(os.environ["RANK_ID"]), int(os.environ["RANK_SIZE"])
         faults = place_faults(os.environ, table)
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         print(f"no rank table, or no place in it: {type(error).__name__} {error}", flush=True)
         return 2
     server, device = os.environ.get("HCCL_IF_IP", ""), os.environ.get("DEVICE_ID", "")
