@@ -331,3 +331,12 @@ def test_the_documentation_names_every_result(machine):
     found = read(machine)
     assert set(contains) == set(found)
     assert set(contains["devices"]["contains"]) == set(found["devices"][0])
+
+
+def test_devices_on_the_bus_without_a_driver_are_a_problem_and_not_a_node_without_devices(machine):
+    for file in machine.path("commands").glob("npu-smi.*"):
+        file.unlink()
+    found = read(machine)
+    assert (found["chip"], found["devices"]) == ("", [])
+    assert "the PCI bus shows 8 Ascend NPU(s)" in found["problems"][0]
+    assert "npu-smi is not installed" in found["problems"][0]
