@@ -85,4 +85,4 @@ def test_the_list_of_frameworks_decides_what_is_proved(run_playbook, nodes):
     assert not_asked.rc == 0, not_asked.output
     run = run_playbook("site.yml", trainyard_frameworks=["openmpi", "torch"])
     assert run.rc == 2, run.output
-    assert "trainyard_frameworks has torch, expected pytorch, mindspore, openmpi. Nothing was changed." in run.text
+    assert "frameworks has torch, expected pytorch, mindspore, oneflow, openmpi, ascend. Nothing was" in run.text
