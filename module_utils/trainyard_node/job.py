@@ -8,6 +8,7 @@ the head cluster.json. Whoever wants to know how the job is reads these files; n
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import io
 import json
@@ -232,6 +233,36 @@ def status(job_dir: Path, job_id: str) -> dict[str, Any]:
         "cluster": read_json(job_dir / "cluster.json"),
         "left": len(procs.of_job(job_id, _slice_of(spec))),
     }
+
+
+def _size(folder: Path) -> int:
+    """Return the size of all files in a folder, in which a job may be making and removing some."""
+    size = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            size += path.lstat().st_size
+    return size
+
+
+def list_folders(jobs: Path) -> list[dict[str, Any]]:
+    """Return the folders of all jobs of this node that we may read: id, age in s since the last report, size in MiB."""
+    found = []
+    for folder in sorted(jobs.iterdir()) if jobs.is_dir() else ():
+        spec = read_json(folder / "job.json")
+        if not isinstance(spec, dict) or "job_id" not in spec:
+            continue
+        reports = [folder / name for name in ("job.json", "monitor.json", "cluster.json")]
+        written = max(path.stat().st_mtime for path in reports if path.exists())
+        found.append(
+            {
+                "job_id": spec["job_id"],
+                "job_dir": str(folder),
+                "age_s": max(0.0, time.time() - written),
+                "running": monitor_alive(folder) or bool(procs.of_job(spec["job_id"], _slice_of(spec))),
+                "size_mib": _size(folder) >> 20,
+            }
+        )
+    return found
 
 
 def wait(job_dir: Path, seconds: float) -> None:

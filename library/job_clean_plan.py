@@ -1,0 +1,104 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Decide which job folders are removed from which node; runs once, on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: job_clean_plan
+short_description: Decide which job folders are removed from which node
+description:
+  - Takes the folders of all nodes from M(job_folders_info). A job that runs on one of them keeps its folders on all.
+  - Fails when the job that is named still runs or is nowhere. It touches no node.
+version_added: "0.1.0"
+options:
+  hosts:
+    description: The nodes.
+    type: list
+    elements: str
+    required: true
+  answers:
+    description: What M(job_folders_info) returned on each of O(hosts).
+    type: list
+    elements: dict
+    required: true
+  job_id:
+    description: The job whose folders are to be removed.
+    type: str
+    default: ""
+  days:
+    description: Instead of O(job_id), all jobs that ended more than so many days ago.
+    type: float
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author:
+  - trainyard
+seealso:
+  - module: job_folders_info
+  - module: job_process
+"""
+
+EXAMPLES = r"""
+- name: Choose jobs that ended a month ago
+  job_clean_plan:
+    hosts: "{{ groups.compute }}"
+    answers: "{{ groups.compute | map('extract', hostvars, 'folders') }}"
+    days: 30
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+remove:
+  description: By host, C(job_id) and C(job_dir) of what M(job_process) with O(job_process#module:state=absent) gets.
+  returned: success
+  type: dict
+  sample: {n1: [{job_id: digits-20261120-101500, job_dir: /var/lib/trainyard/jobs/digits-20261120-101500}]}
+text:
+  description: The same for reading.
+  returned: success
+  type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.cleaning import Folder, choose, describe
+from ansible.module_utils.trainyard.findings import render
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "hosts": {"type": "list", "elements": "str", "required": True},
+            "answers": {"type": "list", "elements": "dict", "required": True},
+            "job_id": {"type": "str", "default": ""},
+            "days": {"type": "float"},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    answers = dict(zip(params["hosts"], params["answers"]))
+    nodes = {
+        host: [Folder.from_dict(folder) for folder in answer["folders"]]
+        for host, answer in answers.items()
+        if "folders" in answer
+    }
+    chosen, findings = choose(nodes, params["job_id"], params["days"])
+    if findings:
+        module.fail_json(msg=render(findings, "{count} {findings}: nothing was removed."))
+    module.exit_json(
+        changed=False,
+        remove={
+            host: [{"job_id": folder.job_id, "job_dir": folder.job_dir} for folder in folders]
+            for host, folders in chosen.items()
+            if folders
+        },
+        text=describe(chosen, [host for host in answers if host not in nodes], module.check_mode),
+    )
+
+
+if __name__ == "__main__":
+    main()

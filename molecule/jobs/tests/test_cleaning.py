@@ -1,0 +1,75 @@
+"""playbooks/clean.yml: folders of jobs that have ended go, those of jobs that run stay, and --check only says so."""
+
+from __future__ import annotations
+
+import pytest
+from lab_jobs import WORKER
+
+
+@pytest.fixture(scope="module")
+def jobs(play):
+    """A job that has ended and one that runs, both on n1 and n2."""
+    ended = play.launch(
+        WORKER, job_nodes=2, job_name="ended", job_command=["python3", "worker.py", "--steps", "3"]
+    ).wait()
+    runs = play.launch(WORKER, job_nodes=2, job_name="runs", job_wait=False).wait()
+    assert (ended.rc, runs.rc) == (0, 0), ended.output + runs.output
+    yield ended, runs
+    assert play("playbooks/stop.yml", job_id=runs.job_id).rc == 0
+
+
+def has(nodes, job_id):
+    """Nodes that have a folder of the job."""
+    return [name for name, node in nodes.items() if node.host.file(f"/var/lib/trainyard/jobs/{job_id}").is_directory]
+
+
+def test_check_mode_says_what_would_go_and_leaves_it(play, nodes, jobs):
+    ended, runs = jobs
+    run = play("playbooks/clean.yml", "--check", clean_days=0)
+    assert run.rc == 0, run.output
+    assert f"  {ended.job_id} on n1, n2" in run.lines
+    assert "Would remove the folders of" in run.output
+    assert runs.job_id not in run.output
+    assert has(nodes, ended.job_id) == ["n1", "n2"]
+
+
+def test_a_job_that_runs_is_never_removed(play, nodes, jobs, left):
+    _, runs = jobs
+    before = left(runs.job_id)
+    assert set(before) == {"n1", "n2"}
+    run = play("playbooks/clean.yml", job_id=runs.job_id)
+    assert run.rc == 2, run.output
+    said = (
+        f"1 finding: nothing was removed. 1. job_id found {runs.job_id} runs on n1, n2 expected a job that has ended "
+        f"do wait, or stop it: ansible-playbook playbooks/stop.yml -e job_id={runs.job_id}"
+    )
+    assert said in run.text, run.output
+    assert left(runs.job_id) == before
+
+
+def test_one_job_that_has_ended_goes_from_all_nodes_and_nothing_else(play, nodes, jobs, left):
+    ended, runs = jobs
+    run = play("playbooks/clean.yml", job_id=ended.job_id)
+    assert run.rc == 0, run.output
+    assert "Removed the folders of 1 job (" in run.output
+    assert has(nodes, ended.job_id) == []
+    assert has(nodes, runs.job_id) == ["n1", "n2"]
+    assert set(left(runs.job_id)) == {"n1", "n2"}
+    # What was collected stays on the controller.
+    assert ended.file("summary.json")["state"] == "succeeded"
+
+
+def test_old_jobs_go_by_their_age_and_not_again(play, nodes, jobs):
+    _, runs = jobs
+    old = "/var/lib/trainyard/jobs/forgotten-20200101-000000"
+    for name in ("n1", "n2"):
+        nodes[name].host.check_output(
+            f"install -d {old} && echo '{{\"job_id\": \"forgotten-20200101-000000\"}}' > {old}/job.json && "
+            f"touch -d '40 days ago' {old}/job.json"
+        )
+    run = play("playbooks/clean.yml", clean_days=30)
+    assert run.rc == 0, run.output
+    assert "  forgotten-20200101-000000 on n1, n2" in run.lines
+    assert has(nodes, "forgotten-20200101-000000") == []
+    assert has(nodes, runs.job_id) == ["n1", "n2"]
+    assert play("playbooks/clean.yml", clean_days=30).wait().lines[-1] == "Nothing to remove."

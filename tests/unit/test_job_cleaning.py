@@ -1,0 +1,135 @@
+"""Which job folders go, and which stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+
+import job_clean_plan
+import job_folders_info
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.cleaning import DAY_S, Folder, choose, describe
+from ansible.module_utils.trainyard_node import procs
+from ansible.module_utils.trainyard_node.exits import write_json
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def folder(job_id, days=0.0, running=False, size_mib=1):
+    return Folder(job_id, f"/var/lib/trainyard/jobs/{job_id}", days * DAY_S, running, size_mib)
+
+
+NODES = {
+    "n1": [folder("old", 40), folder("new", 2), folder("runs", 0)],
+    "n2": [folder("old", 41), folder("runs", 50, running=True), folder("half", 35)],
+    "n3": [folder("half", 1)],
+}
+
+
+def ids(chosen):
+    return {host: [item.job_id for item in folders] for host, folders in chosen.items()}
+
+
+@pytest.mark.parametrize(
+    ("job_id", "days", "expected"),
+    [
+        ("", 30, {"n1": ["old"], "n2": ["old"], "n3": []}),
+        ("", 0, {"n1": ["old", "new"], "n2": ["old", "half"], "n3": ["half"]}),
+        ("", 100, {"n1": [], "n2": [], "n3": []}),
+        ("new", None, {"n1": ["new"], "n2": [], "n3": []}),
+    ],
+)
+def test_what_goes(job_id, days, expected):
+    chosen, findings = choose(NODES, job_id, days)
+    assert (ids(chosen), findings) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("job_id", "days", "check", "found"),
+    [
+        ("runs", None, "job_id", "runs runs on n2"),
+        ("none", None, "job_id", "no folder of none on any node"),
+        ("", None, "what to remove", "neither job_id nor clean_days"),
+        ("old", 3, "what to remove", "both job_id and clean_days"),
+        ("", -1, "clean_days", "-1"),
+    ],
+)
+def test_what_is_refused(job_id, days, check, found):
+    chosen, (finding,) = choose(NODES, job_id, days)
+    assert (chosen, finding.check, finding.found) == ({}, check, found)
+    assert finding.expected and finding.action
+
+
+folders = st.builds(folder, st.sampled_from("abcd"), st.floats(0, 100), st.booleans())
+clusters = st.dictionaries(st.sampled_from(["n1", "n2", "n3"]), st.lists(folders, unique_by=lambda item: item.job_id))
+
+
+@given(clusters, st.floats(0, 100))
+def test_nothing_that_runs_or_is_younger_goes_from_any_node(nodes, days):
+    chosen, _ = choose(nodes, "", days)
+    for gone in (item for items in chosen.values() for item in items):
+        parts = [item for items in nodes.values() for item in items if item.job_id == gone.job_id]
+        assert not any(part.running for part in parts)
+        assert all(part.age_s > days * DAY_S for part in parts)
+
+
+def test_what_is_said():
+    chosen, _ = choose(NODES, "", 0)
+    assert describe(chosen, ["n9"], True).splitlines() == [
+        "Would remove the folders of 3 jobs (5 MiB on all nodes).",
+        "  half on n2, n3",
+        "  new on n1",
+        "  old on n1, n2",
+        "  n9 could not be asked: run this again when they are back",
+    ]
+    assert describe(choose(NODES, "new", None)[0], [], False).startswith("Removed the folders of 1 job (1 MiB")
+    assert describe({"n1": []}, [], False) == "Nothing to remove."
+
+
+@pytest.fixture
+def call(capsys):
+    def run(module, **params):
+        with patch_module_args(params), pytest.raises(SystemExit):
+            module.main()
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_folders_of_this_machine(call, tmp_path):
+    jobs = tmp_path / "jobs"
+    assert call(job_folders_info, state_dir=str(tmp_path))["folders"] == []
+    for name in ("ended-1", "alive-2", "lost-3"):
+        (jobs / name).mkdir(parents=True)
+        write_json(jobs / name / "job.json", {"job_id": name})
+    (jobs / "no-job").mkdir()
+    (jobs / "ended-1" / "data").write_bytes(bytes(3 << 20))
+    (jobs / "ended-1" / "link").symlink_to("/nowhere")
+    then = time.time() - 1000
+    os.utime(jobs / "ended-1" / "job.json", (then, then))
+    lost = subprocess.Popen(["sleep", "600"], env={"TRAINYARD_JOB_ID": "lost-3"})
+    with subprocess.Popen(["sleep", "600"]) as monitor:
+        write_json(jobs / "alive-2" / "monitor.json", {"pid": monitor.pid, "start_time": procs.start_time(monitor.pid)})
+        found = {item["job_id"]: item for item in call(job_folders_info, state_dir=str(tmp_path))["folders"]}
+        monitor.kill()
+        lost.kill()
+        lost.wait()
+    assert {name: item["running"] for name, item in found.items()} == {
+        "alive-2": True,
+        "ended-1": False,
+        "lost-3": True,
+    }
+    assert 1000 <= found["ended-1"]["age_s"] < 1000 + 600
+    assert (found["ended-1"]["size_mib"], found["ended-1"]["job_dir"]) == (3, str(jobs / "ended-1"))
+
+
+def test_the_plan_names_what_to_remove_and_who_was_silent(call):
+    record = {"job_id": "old", "job_dir": "/x/old", "age_s": 9e9, "running": False, "size_mib": 2}
+    given = {"hosts": ["n1", "n2"], "answers": [{"folders": [record]}, {}]}
+    result = call(job_clean_plan, **given, days=30)
+    assert result["remove"] == {"n1": [{"job_id": "old", "job_dir": "/x/old"}]}
+    assert result["text"].endswith("n2 could not be asked: run this again when they are back")
+    assert call(job_clean_plan, **given, job_id="x")["msg"].startswith("1 finding: nothing was removed.")
