@@ -98,7 +98,7 @@ def interface_findings(job: Job, placement: Placement) -> list[Finding]:
                             node.host,
                             "interface",
                             f"{variable}={env[variable]}: {name} ({why})",
-                            f"an interface that reaches the other nodes, here {node.interface} {node.address}",
+                            "an interface that reaches the other nodes",
                             f"remove {variable} from job_env or job_node_env: the plan sets it for each node",
                         )
                     )

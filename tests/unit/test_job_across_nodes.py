@@ -97,17 +97,17 @@ def test_an_inventory_address_on_a_bridge_to_guests_is_refused():
 def test_variables_that_choose_such_an_interface_are_named():
     job = make_job(env={"NCCL_SOCKET_IFNAME": "=eth0,docker0"})
     _, findings = planned(job, [member(0), member(1, env={"GLOO_SOCKET_IFNAME": "lo"})])
-    expected = "an interface that reaches the other nodes, here "
+    expected = "an interface that reaches the other nodes"
     action = "remove {} from job_env or job_node_env: the plan sets it for each node"
     guests = "NCCL_SOCKET_IFNAME==eth0,docker0: docker0 (for containers or virtual machines of this node)"
     assert texts(findings) == [
-        ("n1", "interface", guests, f"{expected}eth0 10.77.0.1", action.format("NCCL_SOCKET_IFNAME")),
-        ("n2", "interface", guests, f"{expected}eth1 10.77.0.2", action.format("NCCL_SOCKET_IFNAME")),
+        ("n1", "interface", guests, expected, action.format("NCCL_SOCKET_IFNAME")),
+        ("n2", "interface", guests, expected, action.format("NCCL_SOCKET_IFNAME")),
         (
             "n2",
             "interface",
             "GLOO_SOCKET_IFNAME=lo: lo (loopback)",
-            f"{expected}eth1 10.77.0.2",
+            expected,
             action.format("GLOO_SOCKET_IFNAME"),
         ),
     ]

@@ -58,6 +58,20 @@ def twin(tmp_path_factory, node_vars):
         r"auto",
     ),
     (
+        {"job_env": {"GLOO_SOCKET_IFNAME": "lo"}}, NOT_RUN,
+        r"1\. interface on n1, n2 found GLOO_SOCKET_IFNAME=lo: lo \(loopback\) expected an interface that reaches the "
+        r"other nodes do remove GLOO_SOCKET_IFNAME from job_env or job_node_env",
+    ),
+    (
+        {"job_network": "lo"}, NOT_PLANNED,
+        r"1\. interface on n1, n2 found lo 127\.0\.0\.1/8 \(loopback\), which no other node can reach, chosen by "
+        r"job_network lo expected an address that every node of the job reaches do set job_network",
+    ),
+    (
+        {"job_command": ["python3", "/srv/absent.py"]}, NOT_RUN,
+        r"1\. program on n1, n2 found no /srv/absent\.py expected the script that job_command names by its path",
+    ),
+    (
         {"job_hosts": "gpus"}, NOT_PLANNED,
         r"1\. job_hosts found no host in 'gpus' expected a group of the inventory with at least one host",
     ),
@@ -96,7 +110,7 @@ def test_all_faults_are_said_at_once(play):
         "job_nodes found 9 nodes asked for, 4 in group compute expected at most as many nodes as the group has",
         "job_command found no wroker.py",
         "devices on n1, n2, n3, n4 found no device on the node expected devices 3",
-        "proxy on n1, n2, n3, n4 found https_proxy in the job's environment expected no proxy between the nodes",
+        "proxy on n1, n2, n3, n4 found https_proxy in the job's environment, and no_proxy without ",
         "program on n1, n2, n3, n4 found no pyhton3",
         "data on n1, n2, n3, n4 found no /nowhere",
     ):
@@ -141,3 +155,55 @@ def test_a_node_that_does_not_answer(play, nodes):
     assert f"1 finding: {NOT_PLANNED}" in run.text
     assert re.search(r"1\. reach on n2 found .*Connection refused expected a node that answers over ssh do repair it",
                      run.text), run.output
+
+
+def test_a_bridge_to_the_nodes_own_guests_is_no_network_of_a_job(play, nodes):
+    """As Docker makes it on every machine, and with an address that the inventory's network has, too."""
+    for name in ("n1", "n2"):
+        nodes[name].host.check_output("ip link add docker0 type bridge && ip address add 172.17.0.1/16 dev docker0")
+        nodes[name].host.check_output("ip link set docker0 up")
+    try:
+        named = play.launch(WORKER, job_nodes=2, job_network="docker0").wait()
+        wide = play.launch(WORKER, "--check", job_nodes=2, job_network="0.0.0.0/1").wait()
+    finally:
+        for name in ("n1", "n2"):
+            nodes[name].host.check_output("ip link delete docker0")
+    assert named.rc == 2, named.output
+    assert "interface on n1, n2 found docker0 172.17.0.1/16 (for containers or virtual machines of this" in named.text
+    assert wide.rc == 0, wide.output
+    assert {node["interface"] for node in wide.file("plan.json")["nodes"]} == {"eth0"}
+
+
+def test_a_script_that_differs_between_nodes(play, nodes):
+    """It does not come with the job: every node has a copy of its own, and one was changed."""
+    script = "/srv/differs.py"
+    for number, name in enumerate(("n1", "n2", "n3")):
+        nodes[name].host.check_output(f"echo 'print({number == 1})' > {script}")
+    try:
+        run = play.launch(WORKER, job_nodes=3, job_command=["python3", script])
+        assert run.rc == 2, run.output
+    finally:
+        for name in ("n1", "n2", "n3"):
+            nodes[name].host.check_output(f"rm {script}")
+    assert f"1 finding: {NOT_RUN}" in run.text
+    said = (
+        rf"1\. scripts on n2 found {script} sha256 \w{{12}} expected one {script} on all nodes: sha256 \w{{12}}, as on "
+        r"n1 and 1 more do copy the same file to all nodes, or put it into job_source, which is sent to all nodes"
+    )
+    assert re.search(said, run.text), run.output
+
+
+def test_hosts_that_limit_leaves_out_are_called_so(play):
+    run = play.launch(WORKER, "--limit", "n1,localhost", job_nodes=2)
+    assert run.rc == 2, run.output
+    said = (
+        "1. limit on n2 found left out by --limit n1,localhost expected every host of the job do launch without "
+        "--limit; job_hosts and job_nodes choose the hosts"
+    )
+    assert said in run.text, run.output
+
+
+def test_limit_without_the_controller_is_no_success(play):
+    run = play.launch(WORKER, "--limit", "n1", job_nodes=1)
+    assert run.rc == 2, run.output
+    assert "--limit n1 leaves out localhost, where jobs are planned: nothing was started." in run.text

@@ -198,7 +198,7 @@ def test_a_killed_node_ends_the_job_on_all_others(node_killed, left):
     wait_until(lambda: left(run.job_id) == {}, f"nothing of {run.job_id} is left")
 
 
-def test_a_node_that_ssh_does_not_reach(play, nodes, left):
+def test_a_node_that_ssh_does_not_reach_is_found_before_anything_starts(play, nodes):
     """The training user's own ssh goes to a port where nobody listens; Ansible's goes on as before."""
     address = play.launch(WORKER, "--check", **MPIRUN, job_nodes=2).wait().file("plan.json")["nodes"][1]["address"]
     config = "/home/train/.ssh/config"
@@ -208,11 +208,28 @@ def test_a_node_that_ssh_does_not_reach(play, nodes, left):
     )
     try:
         run = play.launch(WORKER, **MPIRUN, job_nodes=2).wait()
+        # No other launcher needs ssh between the nodes.
+        other = play.launch(WORKER, "--check", job_nodes=2).wait()
     finally:
         nodes["n1"].host.check_output(f"rm {config}")
     assert run.rc == 2, run.output
+    said = (
+        "1 finding: the job cannot run, and nothing was started. 1. ssh on n1 found n2: ssh: connect to host "
+        f"{address} port 2: Connection refused expected train logs in from n1 to every node by its address on the "
+        "job's network"
+    )
+    assert said in run.text, run.output
+    assert other.rc == 0, other.output
+
+
+def test_a_node_that_ssh_does_not_reach_any_more(play, node_vars, left):
+    """Preflight logs in without the job's own options of ssh, so these fail later, as a node that is lost meanwhile."""
+    options = {"plm_rsh_args": "-o BatchMode=yes -p 2"}
+    run = play.launch(WORKER, **MPIRUN, job_nodes=2, job_mpi_parameters=options).wait()
+    assert run.rc == 2, run.output
     assert re.search(r"^  mpirun on n1 failed first: exit code \d+$", run.output, re.MULTILINE)
-    assert f"  ssh: connect to host n2 ({address}) port 2: Connection refused" in run.lines
+    address = node_vars["n2"]["ansible_host"]
+    assert f"  ssh: connect to host n2 ({address}) port 2: Connection refused" in run.lines, run.output
     assert left(run.job_id) == {}
 
 
