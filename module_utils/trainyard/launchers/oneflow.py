@@ -2,9 +2,9 @@
 """Launcher `oneflow`: OneFlow's own launch module on each node, or one script on each node that configures itself.
 
 job_oneflow_style: launch
-    One `python -m oneflow.distributed.launch` on each node starts the ranks of that node. When a rank fails it kills
-    its whole process group, itself included, without a word about who was first; so it has a session of its own, as
-    every process of a job, and each rank starts through a small script that says how it ended.
+    One `python -m oneflow.distributed.launch` on each node starts the ranks of that node. When one of them fails it
+    ends the process group that it leads, and so must lead one: it has a session of its own, as every process of a job.
+    It does not say which rank failed; so each starts through a small script that does, and that gives it its log.
 job_oneflow_style: address_list
     One process on each node. The script finds in its environment what it hands to OneFlow: the addresses of all
     machines, the first of which is the master, one port, and the number of devices of each machine.
@@ -65,11 +65,6 @@ def _environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
     return {name: value for name, value in env.items() if name not in _NOT_YET}
 
 
-def _glog(placement: Placement) -> str:
-    """Name the folder for what OneFlow's C++ part writes down; its errors are in the ranks' logs as well."""
-    return f"{placement.job_dir}/logs/glog"
-
-
 def _launch(job: Job, placement: Placement, node: Node) -> Process:
     argv = (
         f"{placement.venv}/bin/python",
@@ -85,8 +80,6 @@ def _launch(job: Job, placement: Placement, node: Node) -> Process:
         placement.head.address,
         "--master_port",
         str(placement.port),
-        "--logdir",
-        _glog(placement),
         "--no_python",
         f"{placement.job_dir}/{RANK_SCRIPT}",
         *job.command,
@@ -108,7 +101,6 @@ def _configures_itself(job: Job, placement: Placement, node: Node) -> Process:
         log=rank_log(placement.job_dir, node.first_rank),
         env={
             **_environment(job, placement, node),
-            "GLOG_log_dir": _glog(placement),
             "ONEFLOW_MACHINES": ",".join(each.address for each in placement.nodes),
             "ONEFLOW_MACHINE_ID": str(node.node_rank),
             "ONEFLOW_CTRL_PORT": str(placement.port),

@@ -30,7 +30,7 @@ with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))
     port = probe.getsockname()[1]
 with tempfile.TemporaryDirectory() as folder:
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS), "GLOG_log_dir": folder}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS)}
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", AS_RANK],

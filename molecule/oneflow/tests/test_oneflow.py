@@ -1,0 +1,108 @@
+"""What the role oneflow promises: a release that is there, with the libraries it needs, proved, equal on all nodes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import testinfra
+
+VENV = "/opt/trainyard/venvs/oneflow"
+SITE = f"{VENV}/lib/python3.9/site-packages"
+LAUNCH = f"{SITE}/oneflow/distributed/launch.py"
+
+
+@pytest.fixture(scope="module")
+def last(node_names, inventory_path):
+    """The last node."""
+    return testinfra.get_host(f"ansible://{node_names[-1]}?ansible_inventory={inventory_path}")
+
+
+def test_every_node_was_proved(host):
+    assert host.system_info.release.startswith("11")
+    record = json.loads(host.check_output(f"cat {VENV}/.trainyard.json"))
+    assert record["proof"]["result"] == {"oneflow": "0.9.0", "cuda": False, "all_reduce": 3.0}
+    assert record["python"].rpartition(".")[0] == "3.9"
+    versions = {name: record["packages"][name] for name in ("nvidia-cublas-cu11", "nvidia-cudnn-cu11", "numpy")}
+    assert versions == {"nvidia-cublas-cu11": "11.10.3.66", "nvidia-cudnn-cu11": "8.5.0.96", "numpy": "1.23.5"}
+
+
+def test_the_training_user_imports_it_from_any_folder(host):
+    """Without a word about CUDA's libraries, which it finds in its own environment."""
+    program = "import oneflow as flow; print(flow.ones(2, 2).sum().item())"
+    said = host.check_output(f"cd / && sudo -u train {VENV}/bin/python -c '{program}'")
+    assert said.splitlines()[-1] == "4.0"
+    host.run_expect([2], "ls /log")
+
+
+def test_the_cheap_check_passes_and_changes_nothing(run_playbook):
+    done = run_playbook("changed.yml", step="verify")
+    assert done.rc == 0, done.output
+    assert done.text.count("changed=0") == 2, done.output
+
+
+def test_a_launch_module_that_was_edited_on_one_node_is_found(run_playbook, node_names, last):
+    last.check_output(f"sudo cp -p {LAUNCH} /root/launch.py && echo '# edited' | sudo tee -a {LAUNCH}")
+    try:
+        done = run_playbook("changed.yml", step="verify")
+        digest = last.check_output(f"sha256sum {LAUNCH}").split()[0]
+    finally:
+        last.check_output(f"sudo cp -p /root/launch.py {LAUNCH} && sudo rm /root/launch.py")
+    assert done.rc != 0
+    assert (
+        f"{LAUNCH} is not the same on all nodes: sha256 {node_names[-1]}: {digest}, and {node_names[0]}: " in done.text
+    )
+
+
+def test_scripts_that_lie_on_the_nodes_are_compared(run_playbook, node_names, last):
+    script = "/srv/train-by-hand.py"
+    last.check_output(f"echo 'print(1)' | sudo tee {script}")
+    try:
+        done = run_playbook("changed.yml", step="verify", oneflow_scripts=[script])
+    finally:
+        last.check_output(f"sudo rm {script}")
+    assert done.rc != 0
+    assert f"{node_names[0]}: {script} is missing. Bring it to all nodes, or correct oneflow_scripts." in done.text
+
+
+def test_a_node_with_another_version_is_named(run_playbook, node_names, last):
+    """The record of an installed version is altered on one node: another build of 3.9 GB would show no more."""
+    metadata, other = f"{SITE}/numpy-1.23.5.dist-info", f"{SITE}/numpy-1.23.4.dist-info"
+    last.check_output(
+        f"sudo cp -p {VENV}/.trainyard.json /root/record && sudo mv {metadata} {other} "
+        f"&& sudo sed -i 's/^Version: 1.23.5/Version: 1.23.4/' {other}/METADATA "
+        f'&& sudo sed -i \'s/"numpy": "1.23.5"/"numpy": "1.23.4"/\' {VENV}/.trainyard.json'
+    )
+    try:
+        done = run_playbook("changed.yml", oneflow_packages=["protobuf==3.20.3"])
+        assert done.rc != 0
+        assert f"different versions: {node_names[-1]}: OneFlow 0.9.0, numpy 1.23.4, protobuf 3.20.3, Py" in done.text
+        assert f"and {node_names[0]}: OneFlow 0.9.0, numpy 1.23.5, protobuf 3.20.3, Python 3.9" in done.text
+    finally:
+        last.check_output(
+            f"sudo mv {other} {metadata} && sudo sed -i 's/^Version: 1.23.4/Version: 1.23.5/' {metadata}/METADATA "
+            "&& sudo mv /root/record " + f"{VENV}/.trainyard.json"
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"oneflow_version": "0.9.1"}, "OneFlow 0.9.1 is not known here: set oneflow_python_min and oneflow_python_"),
+        (
+            {"oneflow_packages": ["numpy==1.24.4", "protobuf==3.20.3"]},
+            "oneflow_packages has 'numpy==1.24.4', but OneFlow 0.9.0 needs numpy below 1.24.",
+        ),
+        (
+            {"oneflow_python_min": "3.10"},
+            "is Python 3.9.2, the packages support 3.10 to 3.10; name another interpreter or another version of the",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_and_what_is_there_stays(run_playbook, node_names, last, given, said):
+    before = last.check_output(f"cat {VENV}/.trainyard.json")
+    done = run_playbook("changed.yml", "--limit", node_names[-1], **given)
+    assert done.rc != 0
+    assert said in done.text
+    assert last.check_output(f"cat {VENV}/.trainyard.json") == before
+    assert not last.file(f"{VENV}/.trainyard-building").exists

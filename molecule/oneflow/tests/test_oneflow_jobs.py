@@ -1,0 +1,146 @@
+"""Jobs through the launcher oneflow: real training in both styles on one node and on two, and ranks that fail."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from lab_jobs import PROJECT, Run, wait_until
+
+LAUNCH = PROJECT / "jobs/oneflow-digits.yml"
+ADDRESS_LIST = PROJECT / "jobs/oneflow-address-list.yml"
+# Of OneFlow's C++ part, on standard error: W20261121 13:10:48.101563   995 rpc_client.cpp:190] ...
+OF_GLOG = re.compile(r"libibverbs not available, .*|[IW]\d{8} .*")
+
+
+def job_dir(run: Run) -> str:
+    return f"/var/lib/trainyard/jobs/{run.job_id}"
+
+
+def checksums(run: Run) -> list[tuple[str, str]]:
+    """What the first rank prints of all ranks."""
+    return re.findall(r"^rank (\d) parameters sha256 ([0-9a-f]{64})$", run.log(0), re.MULTILINE)
+
+
+def environment(node, pid: int) -> list[str]:
+    return node.host.run(f"runuser -u train -- cat /proc/{pid}/environ").stdout.split("\0")
+
+
+@pytest.fixture(scope="module")
+def two(play):
+    """OneFlow's launch module on two nodes, a rank on each."""
+    return play.launch(LAUNCH).wait()
+
+
+def test_two_nodes_train_to_equal_parameters(two, left):
+    assert two.rc == 0, two.output
+    assert two.summary["state"] == "succeeded"
+    assert [rank for rank, _ in checksums(two)] == ["0", "1"]
+    assert len({checksum for _, checksum in checksums(two)}) == 1
+    assert float(re.search(r"^final test accuracy ([\d.]+) %$", two.log(0), re.MULTILINE)[1]) > 90
+    assert re.search(r"2/2 ranks running   step \d+/660   epoch \d+   loss \d", two.output), two.output
+    assert left(two.job_id) == {}
+
+
+def test_only_the_first_node_prints_and_saves(two, nodes):
+    assert [line for line in two.log(1).splitlines() if not OF_GLOG.fullmatch(line)] == []
+    saved = {name: node.host.file(f"{job_dir(two)}/parameters").is_directory for name, node in nodes.items()}
+    assert saved == {"n1": True, "n2": False}
+
+
+def test_all_nodes_have_the_same_scripts(two, nodes):
+    digests = {node.host.check_output(f"cd {job_dir(two)}/source && sha256sum *") for node in nodes.values()}
+    assert len(digests) == 1
+    assert {line.split()[1] for line in digests.pop().splitlines()} >= {"train.py", "place.py", "pictures.py"}
+
+
+def test_every_rank_and_every_launch_module_has_a_log(two):
+    collected = {path.name for path in (two.folder / "logs").iterdir()}
+    assert {"agent_0.log", "agent_1.log", "rank_0.log", "rank_1.log"} <= collected
+
+
+def test_scripts_that_configure_themselves_train_the_same(two, play, nodes, left):
+    run = play.launch(ADDRESS_LIST)
+    assert run.rc == 0, run.output
+    assert checksums(run) == checksums(two)
+    names = [[process["name"] for process in node["processes"]] for node in run.file("plan.json")["nodes"]]
+    assert names == [["rank0"], ["rank1"]]
+    assert [line for line in run.log(1).splitlines() if not OF_GLOG.fullmatch(line)] == []
+    assert not nodes["n2"].host.file(f"{job_dir(run)}/parameters").exists
+    assert left(run.job_id) == {}
+
+
+def test_two_ranks_on_one_node_train_the_same(two, play, left):
+    run = play.launch(LAUNCH, job_nodes=1, job_processes_per_node=2)
+    assert run.rc == 0, run.output
+    assert checksums(run) == checksums(two)
+    assert left(run.job_id) == {}
+
+
+def test_one_node_trains_alone_in_either_style(play):
+    runs = [play.launch(file, job_nodes=1) for file in (LAUNCH, ADDRESS_LIST)]
+    for run in runs:
+        assert run.rc == 0, run.output
+        assert [rank for rank, _ in checksums(run)] == ["0"]
+    assert checksums(runs[0]) == checksums(runs[1])
+
+
+def test_ranks_that_start_one_by_one_train_the_same(two, play, left):
+    run = play.launch(LAUNCH, job_launcher="direct")
+    assert run.rc == 0, run.output
+    assert checksums(run) == checksums(two)
+    assert left(run.job_id) == {}
+
+
+# Two ranks on each node; rank 3 fails when all are there. The launch module then kills its whole process group.
+FAILING = """
+touch $TRAINYARD_JOB_DIR/up-$RANK
+[ $RANK = 3 ] || exec sleep 600
+until [ -e $TRAINYARD_JOB_DIR/up-2 ]; do sleep 0.1; done
+echo no device answers
+exit 7
+"""
+
+
+def test_a_rank_that_fails_is_named_and_ends_the_job_everywhere(play, left):
+    run = play.launch(LAUNCH, job_processes_per_node=2, job_command=["sh", "-c", FAILING], job_source="")
+    assert run.rc == 2, run.output
+    assert "  rank 3 on n2 failed first: exit code 7" in run.lines, run.output
+    assert f"  last lines of {job_dir(run)}/logs/rank_3.log on n2:" in run.lines
+    assert "    | no device answers" in run.lines
+    assert left(run.job_id) == {}
+
+
+def test_a_launch_module_has_a_session_of_its_own_and_a_killed_rank_is_named(play, nodes, left):
+    run = play.launch(LAUNCH, job_command=["sleep", "600"], job_source="")
+    run.wait_for("2/2 ranks running")
+    node, agent = nodes["n2"], f"{job_dir(run)}/agent.pid.json"
+    wait_until(lambda: node.host.file(agent).exists, "the launch module of n2")
+    pid = node.table.read_json(agent)["pid"]
+    rank = wait_until(
+        lambda: [each for each in node.ranks(run.job_id) if "RANK=1" in environment(node, each)],
+        "rank 1 on n2",
+    )
+    sessions = {int(node.host.check_output(f"ps -o sid= -p {each}")) for each in (pid, *rank)}
+    assert sessions == {pid}
+    sleeping = wait_until(
+        lambda: [each for each in rank if node.host.run(f"cat /proc/{each}/comm").stdout.strip() == "sleep"],
+        "the program of rank 1",
+    )
+    node.table.kill(sleeping[0])
+    assert run.rc == 2, run.output
+    assert "  rank 1 on n2 failed first: killed by SIGKILL" in run.lines, run.output
+    assert left(run.job_id) == {}
+
+
+def test_more_devices_than_a_script_that_configures_itself_can_use(play, left):
+    run = play.launch(ADDRESS_LIST, job_nodes=1, job_processes_per_node=2)
+    assert run.rc == 2, run.output
+    assert "ONEFLOW_DEVICE_NUM is 2: a process of OneFlow 0.5 and newer uses one device" in run.text
+    assert left(run.job_id) == {}
+
+
+def test_the_styles_that_there_are_are_named(play):
+    run = play.launch(LAUNCH, job_oneflow_style="ssh")
+    assert run.rc != 0
+    assert "launch, address_list" in run.text
