@@ -49,7 +49,7 @@ def test_only_the_first_node_prints_and_saves(two, nodes):
 
 
 def test_all_nodes_have_the_same_scripts(two, nodes):
-    digests = {node.host.check_output(f"cd {job_dir(two)}/source && sha256sum *") for node in nodes.values()}
+    digests = {node.host.check_output(f"cd {job_dir(two)}/source && sha256sum *.py") for node in nodes.values()}
     assert len(digests) == 1
     assert {line.split()[1] for line in digests.pop().splitlines()} >= {"train.py", "place.py", "pictures.py"}
 
