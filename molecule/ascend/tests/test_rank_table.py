@@ -1,0 +1,145 @@
+"""Jobs by a rank table on real nodes: every rank agrees with the table, and all ranks of it are there.
+
+The devices are replays; the processes, their network (gloo) and the table on each node are real.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+import pytest
+from lab_jobs import PROJECT
+
+CHECK = PROJECT / "jobs/ascend-check.yml"
+FIRST, SECOND, THIRD = "n1", "n2", "n3"
+# So many processes share the machine's two cores that their imports alone take a while.
+PATIENT = {"job_command": ["python", "check_ranks.py", "--timeout=140"]}
+# Host and devices of jobs that run at the same time.
+ONE_NODE = {
+    "one": (FIRST, [0]),
+    "two": (SECOND, [6, 7]),
+    "four": (THIRD, [0, 1, 2, 3]),
+    "upper": (FIRST, "[4,8)"),
+}
+ALL_DEVICES = {
+    "eight": FIRST,
+    # Not the order of the inventory: ranks follow the dictionary order of the addresses all the same.
+    "sixteen": f"{THIRD},{FIRST}",
+    "twentyfour": f"{SECOND},{THIRD},{FIRST}",
+}
+
+
+def table_of(run):
+    (file,) = run.file("plan.json")["files"]
+    return file
+
+
+@pytest.fixture(scope="module")
+def runs(play):
+    """Jobs on 1, 2 and 4 devices of one node, side by side; then on all devices of one, two and three nodes."""
+    started = {
+        name: play.launch(CHECK, **PATIENT, job_name=f"table-{name}", job_hosts=host, job_devices=devices)
+        for name, (host, devices) in ONE_NODE.items()
+    }
+    for run in started.values():
+        run.wait()
+    for name, hosts in ALL_DEVICES.items():
+        started[name] = play.launch(CHECK, **PATIENT, job_name=f"table-{name}", job_hosts=hosts).wait()
+    return started
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "devices"),
+    [
+        ("one", [FIRST], [0]),
+        ("two", [SECOND], [6, 7]),
+        ("four", [THIRD], [0, 1, 2, 3]),
+        ("upper", [FIRST], [4, 5, 6, 7]),
+        ("eight", [FIRST], range(8)),
+        ("sixteen", [FIRST, THIRD], range(8)),
+        ("twentyfour", [FIRST, SECOND, THIRD], range(8)),
+    ],
+)
+def test_every_rank_agrees_with_the_table_and_all_are_there(runs, nodes, node_vars, name, hosts, devices):
+    run = runs[name]
+    assert run.rc == 0, run.output
+    file = table_of(run)
+    expected = [
+        f"on {host}: server {node_vars[host]['ansible_host']} device {device}, table {file['sha256'][:12]} right"
+        for host in hosts
+        for device in devices
+    ]
+    for rank, place in enumerate(expected):
+        assert run.log(rank).splitlines()[-1] == f"rank {rank} of {len(expected)} {place}"
+    assert len(list((run.folder / "logs").glob("rank_*.log"))) == len(expected)
+    for host in hosts:
+        # The file that the ranks have read, on each node.
+        assert nodes[host].host.check_output(f"sha256sum {file['path']}").split()[0] == file["sha256"]
+
+
+def test_nothing_of_the_largest_job_is_left(runs, left):
+    assert left(runs["twentyfour"].job_id) == {}
+
+
+def test_the_table_has_the_devices_addresses(runs):
+    servers = json.loads(table_of(runs["sixteen"])["content"])["server_list"]
+    found = [(device["device_id"], device["device_ip"]) for server in servers for device in server["device"]]
+    assert found == [(str(number), f"192.168.{100 + number}.{node}") for node in (1, 3) for number in range(8)]
+
+
+@pytest.fixture(scope="module")
+def given(runs, tmp_path_factory):
+    """A table that somebody else has written: in his own way, with the ranks of the devices turned round."""
+    table = json.loads(table_of(runs["upper"])["content"])
+    devices = table["server_list"][0]["device"]
+    for device, rank in zip(devices, reversed(range(len(devices)))):
+        device["rank_id"] = str(rank)
+    path = tmp_path_factory.mktemp("table") / "hccl_4p_4567.json"
+    path.write_text(json.dumps(table))
+    return path
+
+
+def test_a_given_table_is_used_as_it_is(play, given, nodes):
+    run = play.launch(CHECK, job_hosts=FIRST, job_devices=[4, 5, 6, 7], job_rank_table=str(given))
+    assert run.rc == 0, run.output
+    digest = hashlib.sha256(given.read_bytes()).hexdigest()
+    assert nodes[FIRST].host.check_output(f"sha256sum {table_of(run)['path']}").split()[0] == digest
+    devices = [re.search(r"device (\d), table .* right", run.log(rank))[1] for rank in range(4)]
+    assert devices == ["7", "6", "5", "4"]
+
+
+def test_a_table_that_does_not_fit_is_refused_with_all_that_differs(play, given, node_vars, nodes):
+    run = play.launch(CHECK, job_name="unfit", job_hosts=f"{FIRST},{SECOND}", job_rank_table=str(given))
+    assert run.rc == 2, run.output
+    for text in (
+        f"rank table on {FIRST} found devices 4, 5, 6, 7 in {given} expected devices 0, 1, 2, 3, 4, 5, 6, 7, as the "
+        "job has on this node do set job_devices: [4, 5, 6, 7], or correct the table",
+        f"rank table on {SECOND} found no server {node_vars[SECOND]['ansible_host']} in {given}",
+        f"found 4 ranks on 1 server in {given} expected 16 ranks on 2 nodes, as the job has",
+        "nothing was started",
+    ):
+        assert text in run.text
+    assert nodes[FIRST].host.run("ls -d /var/lib/trainyard/jobs/unfit-*").rc != 0
+
+
+def test_a_910_takes_only_sets_of_devices_that_its_links_join(play, nodes):
+    model = "sed -i s/^MODEL=.*/MODEL={}/ /usr/local/Ascend/replay.conf"
+    nodes[FIRST].host.check_output(model.format("910A"))
+    try:
+        run = play.launch(CHECK, job_hosts=FIRST, job_devices=[2, 3, 4, 5]).wait()
+    finally:
+        nodes[FIRST].host.check_output(model.format("910B3"))
+    assert run.rc == 2, run.output
+    assert (
+        f"devices on {FIRST} found 4 devices: 2, 3, 4, 5 (chip 910) expected {{0,1,2,3}} or {{4,5,6,7}} for 4 devices"
+    ) in run.text
+
+
+def test_under_mpirun_every_rank_finds_its_own_nodes_address(play, node_vars):
+    show = "echo $HCCL_IF_IP $HCCL_WHITELIST_DISABLE $ASCEND_RT_VISIBLE_DEVICES $RANK_TABLE_FILE"
+    run = play.launch(CHECK, job_launcher="mpirun", job_nodes=2, job_devices="[4,6)", job_command=["sh", "-c", show])
+    assert run.rc == 0, run.output
+    found = [run.log(rank).splitlines()[-1] for rank in range(4)]
+    assert found == [f"{node_vars[host]['ansible_host']} 1 4,5" for host in (FIRST, FIRST, SECOND, SECOND)]
