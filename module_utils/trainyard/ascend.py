@@ -212,7 +212,13 @@ def _devices(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Fin
             )
             continue
         for problem in npu["problems"]:
-            yield Finding(host, "Ascend devices", problem, "sound devices, links and addresses", "see what was found")
+            yield Finding(
+                host,
+                "Ascend devices",
+                problem,
+                "sound devices, each with an address and a link that is up",
+                "repair it as said there, then run playbooks/verify.yml",
+            )
         networked = [one for one in devices if npu["chip"] != "a3" or one["device_ip"]]
         unknown = [str(one["physical_id"]) for one in networked if one["link"] == "unknown"]
         if unknown:
