@@ -13,7 +13,7 @@ from typing import Any
 
 from . import hccl
 from .findings import Finding, host_list
-from .given_table import GivenTable
+from .given_table import GivenTable, host_ip
 from .hccl_rules import ServerView
 from .placement import Node, Placement
 
@@ -97,7 +97,18 @@ def _fit_findings(placement: Placement, given: GivenTable) -> list[Finding]:
             )
         else:
             used.add(place)
-            findings += _device_findings(node, given.servers[place], given.path)
+            server = given.servers[place]
+            if host_ip(server) and not _same_addresses(host_ip(server), node.address):
+                findings.append(
+                    Finding(
+                        node.host,
+                        CHECK,
+                        f"host_ip {host_ip(server)} of {server.where} in {given.path}",
+                        f"{node.address}, the node's address on the job's network",
+                        "set job_network to the network of host_ip, or correct the table",
+                    )
+                )
+            findings += _device_findings(node, server, given.path)
     strangers = [server.server_id for place, server in enumerate(given.servers) if place not in used]
     if strangers:
         findings.append(

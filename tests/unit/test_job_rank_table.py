@@ -238,6 +238,23 @@ def test_servers_of_a_given_table_may_be_known_by_their_host_ip():
     assert [node["host"] for node in plan["nodes"]] == ["n1", "n2"]
 
 
+def test_a_table_for_another_network_of_the_same_servers_is_refused():
+    def elsewhere(table):
+        for entry in table["server_list"]:
+            entry["host_ip"] = "10.99.0.1"
+
+    _, findings = planned(given_job([server(0)], elsewhere), [server(0)])
+    assert texts(findings) == [
+        (
+            "n1",
+            "rank table",
+            "host_ip 10.99.0.1 of server 10.77.0.1 in /home/ops/table.json",
+            "10.77.0.1, the node's address on the job's network",
+            "set job_network to the network of host_ip, or correct the table",
+        )
+    ]
+
+
 def test_a_table_for_other_servers_is_refused_with_all_that_differs():
     job = given_job([server(0), server(1), server(2)])
     _, findings = planned(job, [server(0), server(4)])
