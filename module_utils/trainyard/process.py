@@ -64,7 +64,7 @@ def rank_log(job_dir: str, rank: int, name: str = RANK_LOG) -> str:
 
 
 def agent_log(job_dir: str, node_rank: int) -> str:
-    """Name the log of a node's launcher agent, where there is one (torchrun, msrun)."""
+    """Name the log of a node's launcher agent, where there is one (torchrun, msrun, oneflow)."""
     return f"{job_dir}/logs/agent_{node_rank}.log"
 
 
