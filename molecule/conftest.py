@@ -68,7 +68,7 @@ def node_vars(inventory: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return inventory["_meta"]["hostvars"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run_playbook(request: pytest.FixtureRequest, inventory_path: Path):
     """Run a playbook of the scenario's folder, or one of the project (site.yml), against the lab.
 

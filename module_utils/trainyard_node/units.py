@@ -35,7 +35,7 @@ def unit_name(job_id: str, name: str) -> str:
 
 # Where units stand that come back after a reboot, see systemd.unit(5).
 LASTING = Path("/etc/systemd/system")
-_OF_UNIT = ("Description", "After", "BindsTo", "Wants", "StartLimitIntervalSec")
+_OF_UNIT = ("Description", "After", "BindsTo", "Wants", "StartLimitIntervalSec", "CollectMode")
 
 
 def _properties(job_id: str, name: str, user: str, own: Sequence[str]) -> list[str]:
@@ -122,7 +122,10 @@ def start_lasting(job_id: str, job_dir: Path, user: str, python: str, names: Seq
     link = LASTING / "multi-user.target.wants" / monitor
     processes = {name: LASTING / unit_name(job_id, name) for name in names}
     everything = " ".join(str(path) for path in (link, LASTING / monitor, *processes.values()))
+    # A unit that failed would stay loaded, and keep the others and the slice.
+    forgotten = "CollectMode=inactive-or-failed"
     own = [
+        forgotten,
         *(f"Wants={path.name}" for path in processes.values()),
         # As root: not when the node goes down, since then the job is to go on at the next start.
         f"ExecStopPost=+/bin/sh -c '[ \"$$(systemctl is-system-running)\" = stopping ] || rm -f {everything}'",
@@ -131,6 +134,7 @@ def start_lasting(job_id: str, job_dir: Path, user: str, python: str, names: Seq
     (LASTING / monitor).write_text(text)
     for name, path in processes.items():
         own = [
+            forgotten,
             *_process_properties(job_id, runtime, job_dir, name, timeout_s),
             # Started again at once, it waits until the monitor lets it run (execute.py).
             "Restart=always",

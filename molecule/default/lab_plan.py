@@ -32,7 +32,14 @@ def plan_nodes(lab: str, count: int, subnet: str) -> dict[str, Any]:
     if count < 1 or last >= network.num_addresses - 1:
         raise ValueError(f"NODES={count}: {subnet} has room for 1 to {network.num_addresses - 1 - FIRST_HOST} nodes")
     nodes = [
-        {"name": f"n{i + 1}", "container": f"{lab}-n{i + 1}", "address": str(network[FIRST_HOST + i])}
+        {
+            "name": f"n{i + 1}",
+            "container": f"{lab}-n{i + 1}",
+            "address": str(network[FIRST_HOST + i]),
+            # As a real network card it outlives a reboot: with another one, the other nodes would go on for up to 15 s
+            # to send to the one that they know.
+            "mac": "02:00:" + network[FIRST_HOST + i].packed[-4:].hex(":"),
+        }
         for i in range(count)
     ]
     return {"gateway": str(network[1]), "subnet": str(network), "nodes": nodes}

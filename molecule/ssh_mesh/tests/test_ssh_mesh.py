@@ -1,7 +1,7 @@
 """What ssh_mesh promises, seen from the nodes, and what it says when it cannot be kept.
 
-Everything that signs, revokes or expires on purpose works with an authority that is thrown away, made for the test; at
-its end the nodes get the lab's own authority back.
+Everything that signs, revokes or expires on purpose works with an authority that is thrown away, made for the test;
+after the last of these tests the nodes get the lab's own authority back.
 """
 
 from __future__ import annotations
@@ -17,12 +17,18 @@ SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 AS_TRAIN = f"sudo --user=train --set-home {SSH}"
 
 
-@pytest.fixture
-def throwaway(tmp_path: Path, run_playbook: Any) -> Iterator[Path]:
-    """Give the folder of an authority for one test, and the nodes back to the lab's own one."""
-    yield tmp_path / "ssh_ca"
+@pytest.fixture(scope="module")
+def own_authority_again(run_playbook: Any) -> Iterator[None]:
+    """Give the nodes back to the lab's own authority, once, after the last test with another one."""
+    yield
     run = run_playbook("converge.yml")
     assert run.rc == 0, run.output
+
+
+@pytest.fixture
+def throwaway(tmp_path: Path, own_authority_again: None) -> Path:
+    """Name the folder of an authority for one test. Tests that use it stand last, after those of the lab's own."""
+    return tmp_path / "ssh_ca"
 
 
 def refused(host: Any, command: str) -> str:
@@ -87,6 +93,88 @@ def test_keys_of_the_nodes_differ(node: Any, node_names: list[str]) -> None:
     assert len(public) == len(node_names)
 
 
+def test_a_host_with_a_certificate_of_another_authority_is_refused(node: Any, second_sshd: Any) -> None:
+    host = node("n2")
+    host.check_output(
+        "sudo sh -ec 'rm -rf /root/foreign; mkdir /root/foreign; cd /root/foreign;"
+        "ssh-keygen -q -t ed25519 -N \"\" -f ca; ssh-keygen -q -t ed25519 -N \"\" -f host;"
+        "ssh-keygen -q -s ca -h -I foreign -n n2 host.pub'"
+    )
+    second_sshd("n2", "HostKey=/root/foreign/host", "HostCertificate=/root/foreign/host-cert.pub")
+    said = refused(node("n1"), f"{AS_TRAIN} -p 2222 n2 uname -n")
+    host.check_output("sudo rm -r /root/foreign")
+    assert "Host key verification failed." in said
+    assert node("n1").check_output(f"{AS_TRAIN} n2 uname -n") == "n2"
+
+
+def test_another_node_cannot_pass_for_this_one(node: Any, node_vars: dict[str, Any]) -> None:
+    """The certificate of n3 is good, but not for the name n2."""
+    address = node_vars["n3"]["ansible_host"]
+    said = refused(node("n1"), f"{AS_TRAIN} -o HostName={address} -o HostKeyAlias=n2 n2 uname -n")
+    assert "name is not a listed principal" in said
+
+
+def test_broken_access_of_one_node_is_named_pair_by_pair(run_playbook: Any, node: Any,
+                                                         node_vars: dict[str, Any]) -> None:
+    host, address = node("n4"), node_vars["n4"]["ansible_host"]
+    host.check_output("sudo mv /etc/trainyard/ssh/user_ca.pub /root/user_ca.pub")
+    try:
+        run = run_playbook("verify_only.yml")
+    finally:
+        host.check_output("sudo mv /root/user_ca.pub /etc/trainyard/ssh/user_ca.pub")
+    assert run.rc != 0
+    for name in ("n1", "n2", "n3"):
+        assert f"{name} -> n4 (n4, {address}): train@n4: Permission denied (publickey)." in run.text
+    assert "n4 -> " not in run.text
+    assert "-> n2" not in run.text
+    assert "Of 24 logins failed" in run.text
+
+
+def test_a_name_that_leads_astray_is_named_with_sshs_reason(run_playbook: Any, node: Any) -> None:
+    host = node("n2")
+    host.check_output("sudo cp -p /etc/hosts /root/kept; sudo sed -i 's/^.* n3$/127.0.0.2 n3/' /etc/hosts")
+    try:
+        run = run_playbook("verify_only.yml", ssh_mesh_verify_peers="1")
+    finally:
+        host.check_output("sudo cp -p /root/kept /etc/hosts; sudo rm /root/kept")
+    assert run.rc != 0
+    assert "n2 -> n3 (n3" in run.text
+    assert "Certificate invalid: name is not a listed principal" in run.text
+    assert "n1 -> " not in run.text
+
+
+def test_a_host_certificate_of_the_site_is_not_displaced(run_playbook: Any, node: Any) -> None:
+    host = node("n1")
+    host.check_output("sudo cp -p /etc/ssh/sshd_config /root/kept; "
+                      "echo 'HostCertificate /etc/ssh/missing-cert.pub' | sudo tee -a /etc/ssh/sshd_config")
+    try:
+        run = run_playbook("converge.yml", "--limit", "n1")
+    finally:
+        host.check_output("sudo cp -p /root/kept /etc/ssh/sshd_config; sudo rm /root/kept")
+    assert run.rc != 0
+    assert "the site's own /etc/ssh/missing-cert.pub expected none, as ours would compete with it" in run.text
+    assert set(run.changes.values()) == {0}
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({"ssh_mesh_validity": "1 year"}, "'1 year' is no duration; expected numbers with s, m, h, d or w"),
+    ({"ssh_mesh_validity": "8w"}, "ssh_mesh_renew_before is not shorter than ssh_mesh_validity"),
+    ({"ssh_mesh_networks": ["10.0.0"]}, "'10.0.0' does not appear to be an IPv4 or IPv6 network"),
+    ({"ssh_mesh_revoked": ["n99"]}, "found n99, which never got a certificate here expected one of n"),
+    ({"ssh_mesh_verify_peers": "0"}, "ssh_mesh_verify_peers is '0'; expected 'all' or a number of peers from 1 on"),
+    ({"ssh_mesh_user": "nobody2"}, "training user on n1 found no user nobody2"),
+    ({"ssh_mesh_extra_principals": ["a,root"]}, "found 'a,root' expected letters, digits and . _ : -"),
+    ({"ssh_mesh_host_key": "/etc/ssh/none"}, "expected /etc/ssh/none do set ssh_mesh_host_key"),
+])
+
+
+def test_bad_input(run_playbook: Any, given: dict[str, Any], said: str) -> None:
+    run = run_playbook("converge.yml", "--limit", "n1", **given)
+    assert run.rc != 0
+    assert said in run.text
+    assert set(run.changes.values()) == {0}
+
+
 def test_certificates_open_the_training_users_account_only(run_playbook: Any, throwaway: Path, tmp_path: Path,
                                                            node_vars: dict[str, Any], second_sshd: Any) -> None:
     """Even a certificate that the authority made out for root and ops: sshd knows it for the training user alone."""
@@ -111,27 +199,6 @@ def test_certificates_open_the_training_users_account_only(run_playbook: Any, th
     for key in (other, foreign):
         status, said = ssh_from_here(node_vars, "n1", "train", key)
         assert (status, "Permission denied" in said) == (255, True)
-
-
-def test_a_host_with_a_certificate_of_another_authority_is_refused(node: Any, second_sshd: Any) -> None:
-    host = node("n2")
-    host.check_output(
-        "sudo sh -ec 'rm -rf /root/foreign; mkdir /root/foreign; cd /root/foreign;"
-        "ssh-keygen -q -t ed25519 -N \"\" -f ca; ssh-keygen -q -t ed25519 -N \"\" -f host;"
-        "ssh-keygen -q -s ca -h -I foreign -n n2 host.pub'"
-    )
-    second_sshd("n2", "HostKey=/root/foreign/host", "HostCertificate=/root/foreign/host-cert.pub")
-    said = refused(node("n1"), f"{AS_TRAIN} -p 2222 n2 uname -n")
-    host.check_output("sudo rm -r /root/foreign")
-    assert "Host key verification failed." in said
-    assert node("n1").check_output(f"{AS_TRAIN} n2 uname -n") == "n2"
-
-
-def test_another_node_cannot_pass_for_this_one(node: Any, node_vars: dict[str, Any]) -> None:
-    """The certificate of n3 is good, but not for the name n2."""
-    address = node_vars["n3"]["ansible_host"]
-    said = refused(node("n1"), f"{AS_TRAIN} -o HostName={address} -o HostKeyAlias=n2 n2 uname -n")
-    assert "name is not a listed principal" in said
 
 
 def test_a_node_comes_and_goes_and_touches_no_other(run_playbook: Any, throwaway: Path, node: Any) -> None:
@@ -198,62 +265,3 @@ def test_keys_of_the_site_are_left_alone(run_playbook: Any, throwaway: Path, nod
         assert f"identity file {folder}/id_ed25519 type 3" in offered
     finally:
         host.check_output(f"sudo rm -r {folder}; sudo sed -i '/^# of the site$/d' /etc/ssh/ssh_known_hosts")
-
-
-def test_broken_access_of_one_node_is_named_pair_by_pair(run_playbook: Any, node: Any,
-                                                         node_vars: dict[str, Any]) -> None:
-    host, address = node("n4"), node_vars["n4"]["ansible_host"]
-    host.check_output("sudo mv /etc/trainyard/ssh/user_ca.pub /root/user_ca.pub")
-    try:
-        run = run_playbook("verify_only.yml")
-    finally:
-        host.check_output("sudo mv /root/user_ca.pub /etc/trainyard/ssh/user_ca.pub")
-    assert run.rc != 0
-    for name in ("n1", "n2", "n3"):
-        assert f"{name} -> n4 (n4, {address}): train@n4: Permission denied (publickey)." in run.text
-    assert "n4 -> " not in run.text
-    assert "-> n2" not in run.text
-    assert "Of 24 logins failed" in run.text
-
-
-def test_a_name_that_leads_astray_is_named_with_sshs_reason(run_playbook: Any, node: Any) -> None:
-    host = node("n2")
-    host.check_output("sudo cp -p /etc/hosts /root/kept; sudo sed -i 's/^.* n3$/127.0.0.2 n3/' /etc/hosts")
-    try:
-        run = run_playbook("verify_only.yml", ssh_mesh_verify_peers="1")
-    finally:
-        host.check_output("sudo cp -p /root/kept /etc/hosts; sudo rm /root/kept")
-    assert run.rc != 0
-    assert "n2 -> n3 (n3" in run.text
-    assert "Certificate invalid: name is not a listed principal" in run.text
-    assert "n1 -> " not in run.text
-
-
-def test_a_host_certificate_of_the_site_is_not_displaced(run_playbook: Any, node: Any) -> None:
-    host = node("n1")
-    host.check_output("sudo cp -p /etc/ssh/sshd_config /root/kept; "
-                      "echo 'HostCertificate /etc/ssh/missing-cert.pub' | sudo tee -a /etc/ssh/sshd_config")
-    try:
-        run = run_playbook("converge.yml", "--limit", "n1")
-    finally:
-        host.check_output("sudo cp -p /root/kept /etc/ssh/sshd_config; sudo rm /root/kept")
-    assert run.rc != 0
-    assert "the site's own /etc/ssh/missing-cert.pub expected none, as ours would compete with it" in run.text
-    assert set(run.changes.values()) == {0}
-
-
-@pytest.mark.parametrize(("given", "said"), [
-    ({"ssh_mesh_validity": "1 year"}, "'1 year' is no duration; expected numbers with s, m, h, d or w"),
-    ({"ssh_mesh_validity": "8w"}, "ssh_mesh_renew_before is not shorter than ssh_mesh_validity"),
-    ({"ssh_mesh_networks": ["10.0.0"]}, "'10.0.0' does not appear to be an IPv4 or IPv6 network"),
-    ({"ssh_mesh_revoked": ["n99"]}, "found n99, which never got a certificate here expected one of n"),
-    ({"ssh_mesh_verify_peers": "0"}, "ssh_mesh_verify_peers is '0'; expected 'all' or a number of peers from 1 on"),
-    ({"ssh_mesh_user": "nobody2"}, "training user on n1 found no user nobody2"),
-    ({"ssh_mesh_extra_principals": ["a,root"]}, "found 'a,root' expected letters, digits and . _ : -"),
-    ({"ssh_mesh_host_key": "/etc/ssh/none"}, "expected /etc/ssh/none do set ssh_mesh_host_key"),
-])
-def test_bad_input(run_playbook: Any, given: dict[str, Any], said: str) -> None:
-    run = run_playbook("converge.yml", "--limit", "n1", **given)
-    assert run.rc != 0
-    assert said in run.text
-    assert set(run.changes.values()) == {0}

@@ -24,8 +24,8 @@ def test_nodes_follow_from_address_11():
     plan = lab_plan.plan_nodes("ring", 2, "10.5.0.0/24")
     assert plan["gateway"] == "10.5.0.1"
     assert plan["nodes"] == [
-        {"name": "n1", "container": "ring-n1", "address": "10.5.0.11"},
-        {"name": "n2", "container": "ring-n2", "address": "10.5.0.12"},
+        {"name": "n1", "container": "ring-n1", "address": "10.5.0.11", "mac": "02:00:0a:05:00:0b"},
+        {"name": "n2", "container": "ring-n2", "address": "10.5.0.12", "mac": "02:00:0a:05:00:0c"},
     ]
 
 
