@@ -36,7 +36,7 @@ def _service_manager(tree: Tree) -> str:
     return "systemd" if booted and os.geteuid() == 0 else "none"
 
 
-def _container(tree: Tree) -> str:
+def container(tree: Tree) -> str:
     """Return which engine's container this is, "" on a machine of its own. Files that engines and systemd leave."""
     manager = tree.text("/run/systemd/container")
     if manager:
@@ -214,7 +214,7 @@ def read_node(
         "cpus": _cpus(tree),
         "memory_mib": _memory_mib(tree),
         "service_manager": _service_manager(tree),
-        "container": _container(tree),
+        "container": container(tree),
         "uid": uid,
         "user": _user_name(uid),
         "venv": _read_venv(tree, venv) if venv is not None else None,
