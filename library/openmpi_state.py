@@ -95,28 +95,16 @@ state:
       type: str
 """
 
-import json
 import os
-import platform
-import shutil
 from pathlib import Path
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard_node.builds import read_place
 from ansible.module_utils.trainyard_node.mpi import read_mpi
 from ansible.module_utils.trainyard_node.tree import Tree
 
 HEADERS = {"cuda": "include/cuda.h", "ucx": "include/ucp/api/ucp.h"}
 FOLDERS = {"cuda": ["/usr/local/cuda", "/usr"], "ucx": ["/opt/ucx", "/usr/local", "/usr"]}
-
-
-def system() -> str:
-    """Name the operating system, its release and the hardware."""
-    found = {}
-    for line in Path("/etc/os-release").read_text().splitlines():
-        key, _, value = line.partition("=")
-        found[key] = value.strip("\"'")
-    return f"{found.get('ID', 'linux')} {found.get('VERSION_ID', '')} {platform.machine()}"
 
 
 def folder(name: str, wanted: str) -> str:
@@ -125,14 +113,6 @@ def folder(name: str, wanted: str) -> str:
         return ""
     places = FOLDERS[name] if wanted == "auto" else [wanted]
     return next((place for place in places if Path(place, HEADERS[name]).exists()), "")
-
-
-def read_record(prefix: Path) -> dict[str, Any] | None:
-    """Return what the Open MPI in the prefix was built from."""
-    try:
-        return json.loads((prefix / ".trainyard.json").read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def main() -> None:
@@ -148,21 +128,13 @@ def main() -> None:
         supports_check_mode=True,
     )
     prefix, link = Path(module.params["prefix"]), Path(module.params["link"])
-    found = read_record(prefix)
-    there = prefix
-    while not there.exists():
-        there = there.parent
     module.exit_json(
         changed=False,
         state={
             "host": module.params["host"],
             "hostname": os.uname().nodename,
-            "platform": system(),
-            "cpus": len(os.sched_getaffinity(0)),
-            "free_mb": shutil.disk_usage(there).free // 10**6,
             "mpi": read_mpi(Tree(), str(link)),
-            "record": found,
-            "prefix_kind": "built" if found else "foreign" if os.path.lexists(prefix) else "none",
+            **read_place(prefix),
             "link": str(link),
             "link_kind": "link" if link.is_symlink() else "foreign" if link.exists() else "none",
             **{name: folder(name, module.params[name]) for name in ("cuda", "ucx")},

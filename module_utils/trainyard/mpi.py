@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .builds import place_findings, share_out
 from .findings import Finding, host_list
 
 State = Mapping[str, Any]
@@ -69,23 +70,14 @@ def plan_builds(
 ) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
     """Plan for each node: `none` (it is there), `build`, or `copy` from the node that has or builds it.
 
-    One node of each operating system and architecture builds: the first one, unless another one has it already.
+    One node of each operating system and architecture builds.
     """
     findings: list[Finding] = []
     groups: dict[str, list[tuple[State, dict[str, Any]]]] = {}
     for state in states:
         mine, wrong = record(state, wanted)
         findings += wrong
-        if state["prefix_kind"] == "foreign":
-            findings.append(
-                Finding(
-                    state["host"],
-                    "openmpi_prefix",
-                    f"{wanted['prefix']}, which this role did not make",
-                    "a folder of its own for what is built",
-                    "remove it, or set openmpi_prefix to another folder",
-                )
-            )
+        findings += place_findings(state, mine, wanted["prefix"], wanted["min_free_mb"], "openmpi")
         if state["link_kind"] == "foreign":
             findings.append(
                 Finding(
@@ -94,16 +86,6 @@ def plan_builds(
                     f"{state['link']}, which is no link",
                     "room for the link to the Open MPI in use",
                     "give that folder another name",
-                )
-            )
-        if state["record"] != mine and state["free_mb"] < wanted["min_free_mb"]:
-            findings.append(
-                Finding(
-                    state["host"],
-                    "disk",
-                    f"{state['free_mb']} MB free for {wanted['prefix']}",
-                    f"at least {wanted['min_free_mb']} MB",
-                    "make room, or lower openmpi_min_free_mb",
                 )
             )
         groups.setdefault(state["platform"], []).append((state, mine))
@@ -121,10 +103,7 @@ def plan_builds(
             for state, mine in members
             if mine["configure"] != first["configure"]
         ]
-        source = next((state["host"] for state, mine in members if state["record"] == mine), members[0][0]["host"])
-        for state, mine in members:
-            action = "none" if state["record"] == mine else "build" if state["host"] == source else "copy"
-            plan[state["host"]] = {"action": action, "source": source, "record": mine}
+        plan.update(share_out(members))
     return plan, findings
 
 

@@ -1,0 +1,139 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Ask the nccl-tests of a node for their libraries and flags, and run one rank of them."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: nccl_tests_probe
+short_description: Ask the nccl-tests of a node for their libraries and flags, and run one rank of them
+description:
+  - Asks every program for its libraries (C(ldd)) and its flags (C(--help)), as the training user and without an
+    C(LD_LIBRARY_PATH); then runs the first one as a single rank over eight bytes. Without a GPU that run ends with
+    CUDA's word for that.
+  - Changes nothing.
+version_added: "0.2.0"
+options:
+  host:
+    description: The node's name in the inventory.
+    type: str
+    required: true
+  prefix:
+    description: Where nccl-tests are; the programs lie in C(bin).
+    type: path
+    required: true
+  programs:
+    description: Names of the programs.
+    type: list
+    elements: str
+    required: true
+  user:
+    description: Who runs them.
+    type: str
+    required: true
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Ask the programs
+  nccl_tests_probe:
+    host: "{{ inventory_hostname }}"
+    prefix: /opt/trainyard/nccl-tests
+    programs: [all_reduce_perf_mpi, all_gather_perf_mpi]
+    user: train
+  register: probe
+"""
+
+RETURN = r"""
+probe:
+  description: What was found.
+  returned: success
+  type: dict
+  contains:
+    host:
+      description: The node's name in the inventory.
+      type: str
+    prefix:
+      description: O(prefix).
+      type: str
+    bin:
+      description: Folder of the programs.
+      type: str
+    record:
+      description: What they were built from; null where the role nccl_tests built none.
+      type: dict
+    prefix_kind:
+      description: C(none), C(built) by this role, or C(foreign).
+      type: str
+    gpus:
+      description: GPUs that the driver offers to programs.
+      type: int
+    programs:
+      description: >-
+        For each program whether it C(exists), libraries that are C(missing), whether it was linked with C(mpi),
+        C(status) and end (C(said)) of C(--help), and its C(flags), the short one of each long one.
+      type: dict
+    run:
+      description: Name, command, status, output and last lines of the run; null where there was none.
+      type: dict
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard_node.builds import read_place
+from ansible.module_utils.trainyard_node.nccl_tests import gpu_nodes, probe_program, run_program
+from ansible.module_utils.trainyard_node.ssh_reach import as_user
+from ansible.module_utils.trainyard_node.tree import Tree
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "host": {"type": "str", "required": True},
+            "prefix": {"type": "path", "required": True},
+            "programs": {"type": "list", "elements": "str", "required": True},
+            "user": {"type": "str", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    folder = f"{given['prefix']}/bin"
+    place = read_place(Path(given["prefix"]))
+    programs, run = {}, None
+    if place["record"]:
+        try:
+            settings = as_user(given["user"])
+        except (KeyError, PermissionError) as error:
+            module.fail_json(
+                msg=f"{given['host']}: the programs cannot be run as {given['user']}: {error}. Expected a user of the "
+                "node that tasks may act as: run the role node_baseline, or set nccl_tests_user."
+            )
+        programs = {name: probe_program(f"{folder}/{name}", settings) for name in given["programs"]}
+        name = given["programs"][0]
+        if programs[name]["exists"] and not programs[name]["missing"]:
+            run = run_program(f"{folder}/{name}", settings)
+    module.exit_json(
+        changed=False,
+        probe={
+            "host": given["host"],
+            "prefix": given["prefix"],
+            "bin": folder,
+            "record": place["record"],
+            "prefix_kind": place["prefix_kind"],
+            "gpus": gpu_nodes(Tree()),
+            "programs": programs,
+            "run": run,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Read what nccl-tests were built from on a node, and what building them would find there."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: nccl_tests_state
+short_description: Read what nccl-tests were built from on a node, and what building them would find there
+description:
+  - Returns CUDA, NCCL and Open MPI with their versions, the tools that a build needs and the node lacks, and what is in
+    the prefix.
+  - Reads only; starts C(nvcc --version).
+version_added: "0.2.0"
+options:
+  host:
+    description: The node's name in the inventory.
+    type: str
+    required: true
+  prefix:
+    description: Where nccl-tests are to be.
+    type: path
+    required: true
+  software:
+    description: Folder of the links C(cuda), C(nccl) and C(openmpi), which are looked at first.
+    type: path
+    default: /opt/trainyard
+  cuda_home:
+    description: The CUDA toolkit's folder; empty to look for it.
+    type: str
+    default: ""
+  nccl_home:
+    description: Folder of NCCL's C(include) and C(lib); empty to look for it.
+    type: str
+    default: ""
+  mpi_home:
+    description: Folder of Open MPI's C(include) and C(lib); empty to look for it.
+    type: str
+    default: ""
+  tools:
+    description: Programs that a build needs.
+    type: list
+    elements: str
+    default: []
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author:
+  - trainyard
+seealso:
+  - module: nccl_tests_plan
+"""
+
+EXAMPLES = r"""
+- name: See what there is to build with
+  nccl_tests_state:
+    host: "{{ inventory_hostname }}"
+    prefix: /opt/trainyard/nccl-tests
+    tools: [make, g++]
+  register: state
+"""
+
+RETURN = r"""
+state:
+  description: What the node has.
+  returned: success
+  type: dict
+  contains:
+    host:
+      description: The node's name in the inventory.
+      type: str
+    platform:
+      description: Operating system, its release, and hardware.
+      type: str
+      sample: debian 12 x86_64
+    cpus:
+      description: CPUs that a build may use.
+      type: int
+    free_mb:
+      description: MB (10^6 bytes) that are free where O(prefix) is or would be.
+      type: int
+    record:
+      description: What the programs in O(prefix) were built from; null where the role nccl_tests built none.
+      type: dict
+    prefix_kind:
+      description: C(none), C(built) by this role, or C(foreign).
+      type: str
+    cuda:
+      description: >-
+        C(home) and C(version) of the CUDA toolkit (empty where there is none), whether its C(library) can be linked,
+        C(folders) where programs find it when they run, and what was looked for (C(marker), C(searched)).
+      type: dict
+    nccl:
+      description: As C(cuda), of NCCL.
+      type: dict
+    mpi:
+      description: As C(cuda), of Open MPI.
+      type: dict
+    missing:
+      description: Those of O(tools) that the node has not.
+      type: list
+      elements: str
+"""
+
+import platform
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.nccl_tests import PARTS
+from ansible.module_utils.trainyard_node.builds import read_place
+from ansible.module_utils.trainyard_node.nccl_tests import read_part
+from ansible.module_utils.trainyard_node.tree import Tree
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "host": {"type": "str", "required": True},
+            "prefix": {"type": "path", "required": True},
+            "software": {"type": "path", "default": "/opt/trainyard"},
+            "cuda_home": {"type": "str", "default": ""},
+            "nccl_home": {"type": "str", "default": ""},
+            "mpi_home": {"type": "str", "default": ""},
+            "tools": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    given, tree = module.params, Tree()
+    parts = {
+        name: read_part(tree, name, given["software"], given[f"{name}_home"], platform.machine()) for name in PARTS
+    }
+    module.exit_json(
+        changed=False,
+        state={
+            "host": given["host"],
+            **read_place(Path(given["prefix"])),
+            **parts,
+            "missing": [tool for tool in given["tools"] if tree.tool(tool) is None],
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

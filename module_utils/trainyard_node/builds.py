@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The prefix of what is built on this machine or copied to it, and the room for it. Sizes in MB (10^6 bytes)."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+from pathlib import Path
+from typing import Any
+
+RECORD = ".trainyard.json"
+
+
+def system() -> str:
+    """Name the operating system, its release and the hardware; a build serves all nodes that are equal in it."""
+    found = {}
+    for line in Path("/etc/os-release").read_text().splitlines():
+        key, _, value = line.partition("=")
+        found[key] = value.strip("\"'")
+    return f"{found.get('ID', 'linux')} {found.get('VERSION_ID', '')} {platform.machine()}"
+
+
+def read_record(prefix: Path) -> dict[str, Any] | None:
+    """Return what the content of the prefix was built from; None where no role of this project built it."""
+    try:
+        record = json.loads((prefix / RECORD).read_text())
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def read_place(prefix: Path) -> dict[str, Any]:
+    """Return platform, cpus, free_mb, record and prefix_kind (none, built, foreign), as the plans take them."""
+    record = read_record(prefix)
+    there = prefix
+    while not there.exists():
+        there = there.parent
+    return {
+        "platform": system(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "free_mb": shutil.disk_usage(there).free // 10**6,
+        "record": record,
+        "prefix_kind": "built" if record else "foreign" if os.path.lexists(prefix) else "none",
+    }

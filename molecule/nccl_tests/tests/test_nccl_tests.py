@@ -1,0 +1,236 @@
+"""What nccl_tests promises: built on one node, copied to the others, proved on each, rebuilt when something changes.
+
+CUDA, NCCL and the source of nccl-tests are stand-ins; make, gcc, git, Open MPI, the role and the nodes are real.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+PREFIX = "/opt/trainyard/nccl-tests"
+LAB = "/var/lib/nccl-tests-lab"
+NOT_BUILT = "nccl-tests cannot be built: 1 finding. Nothing was changed."
+NOT_READY = "nccl-tests are not ready on all nodes: 1 finding."
+PROJECT = Path(__file__).resolve().parents[3]
+# Every program, and what a node says of itself to one who asks.
+STATE = f"cat {PREFIX}/.trainyard.json; cd {PREFIX}/bin && sha256sum *"
+
+
+@pytest.fixture(scope="module")
+def first(node, node_names):
+    return node(node_names[0])
+
+
+@pytest.fixture(scope="module")
+def last(node, node_names):
+    return node(node_names[-1])
+
+
+@pytest.fixture(scope="module")
+def commits(last):
+    return last.check_output(
+        f"sudo git --git-dir={LAB}/git/nccl-tests.git rev-parse first second broken"
+    ).split()
+
+
+@pytest.fixture(scope="module")
+def role(run_playbook, commits):
+    """Run the role with the commit of the converge, unless another one is given."""
+
+    def run(*arguments, **given):
+        return run_playbook("changed.yml", *arguments, **{"nccl_tests_commit": commits[0], **given})
+
+    return run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leave_the_nodes_as_they_were(node, node_names, run_playbook):
+    yield
+    done = run_playbook("changed.yml", step="absent")
+    assert done.rc == 0, done.output
+    for name in node_names:
+        one = node(name)
+        assert not one.file(PREFIX).exists
+        one.check_output(
+            "sudo sh -ec 'systemctl stop nccl-tests-git 2>/dev/null || true;"
+            f" dpkg-query -W -f \"\\${{Package}}\\n\" | sort >{LAB}/now; sort {LAB}/packages >{LAB}/before;"
+            f" comm -23 {LAB}/now {LAB}/before | DEBIAN_FRONTEND=noninteractive xargs -r apt-get -qq purge >/dev/null;"
+            f" rm -rf {LAB} /etc/systemd/system/nccl-tests-git.service; systemctl daemon-reload'"
+        )
+
+
+def record(host):
+    return json.loads(host.check_output(f"cat {PREFIX}/.trainyard.json"))
+
+
+def test_one_node_built_for_all(host, first, commits, node_names):
+    assert host.check_output(STATE) == first.check_output(STATE)
+    assert record(host)["source"] == f"commit {commits[0]}"
+    assert (record(host)["CUDA"], record(host)["NCCL"]) == ("13.0.88", "2.28.9")
+    assert host.exists("make") == (host.backend.get_hostname() == node_names[0]), "only the first node has the tools"
+
+
+def test_the_programs_run_to_the_missing_device(host):
+    """Over a login without any environment, as mpirun's own are."""
+    run = host.run(f"env -i {PREFIX}/bin/all_reduce_perf_mpi -b 8 -e 8")
+    assert run.rc == 2
+    assert "no CUDA-capable device is detected" in run.stderr
+
+
+def test_nothing_is_left_of_the_build(host):
+    assert host.run("ls -d /opt/trainyard/.nccl-tests*").rc != 0
+
+
+def test_mpirun_starts_them_on_all_nodes(first, node_names):
+    """One rank on the node itself is enough to see that mpirun passes no environment that they need."""
+    run = first.run(f"timeout 60 mpirun -n 2 --oversubscribe {PREFIX}/bin/all_gather_perf_mpi")
+    assert "no CUDA-capable device is detected" in run.stderr
+
+
+def test_a_new_node_gets_a_copy_and_the_others_nothing(role, last, node_names):
+    before = last.check_output(STATE)
+    last.check_output(f"sudo rm -r {PREFIX}")
+    done = role()
+    assert done.rc == 0, done.output
+    assert {name for name, number in done.changes.items() if number} == {node_names[-1]}
+    assert f"{node_names[-1]}: nccl-tests are copied from {node_names[0]} (new): make MPI=1 MPI_HOME=" in done.text
+    assert last.check_output(STATE) == before
+
+
+def test_another_commit_is_built_once_and_a_preview_says_so(role, node, node_names, commits):
+    before = node(node_names[0]).check_output(STATE)
+    said = f"(source commit {commits[1]} instead of commit {commits[0]})"
+    preview = role("--check", nccl_tests_commit=commits[1])
+    assert preview.rc == 0, preview.output
+    assert f"{node_names[0]}: nccl-tests are built {said}" in preview.text
+    assert node(node_names[0]).check_output(STATE) == before
+    done = role(nccl_tests_commit=commits[1])
+    assert done.rc == 0, done.output
+    for name in node_names[1:]:
+        assert f"{name}: nccl-tests are copied from {node_names[0]} {said}" in done.text
+    assert len({node(name).check_output(STATE) for name in node_names}) == 1
+    assert record(node(node_names[-1]))["source"] == f"commit {commits[1]}"
+
+
+def test_another_cuda_is_a_reason_to_build(role, node, node_names, commits):
+    nvcc = f"{LAB}/cuda/bin/nvcc"
+    for name in node_names:
+        node(name).check_output(f"sudo sed -i 's/13\\.0/13.1/g' {nvcc}")
+    try:
+        done = role("--check", nccl_tests_commit=commits[1])
+        assert f"{node_names[0]}: nccl-tests are built (CUDA 13.1.88 instead of 13.0.88)" in done.text
+        node(node_names[-1]).check_output(f"sudo sed -i 's/13\\.1/13.0/g' {nvcc}")
+        done = role("--check", nccl_tests_commit=commits[1])
+        assert done.changes[node_names[-1]] == 0, "what it has is for its CUDA"
+    finally:
+        for name in node_names:
+            node(name).check_output(f"sudo sed -i 's/13\\.1/13.0/g' {nvcc}")
+
+
+def test_an_archive_is_built_and_a_wrong_one_is_refused(role, first):
+    folder = Path(os.environ.get("MOLECULE_EPHEMERAL_DIRECTORY") or PROJECT / ".cache") / "nccl-tests-lab"
+    archive = folder / "nccl-tests.tar.gz"
+    given = {"nccl_tests_provider": "archive", "nccl_tests_local_file": str(archive)}
+    before = first.check_output(STATE)
+    done = role("--limit", "n1", **given, nccl_tests_sha256="1" * 64)
+    assert done.rc != 0
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert f"on the controller has sha256 {sha256}, expected {'1' * 64}. Correct nccl_tests_local_file" in done.text
+    assert set(done.changes.values()) == {0}
+    assert first.check_output(STATE) == before
+    done = role("--limit", "n1", **given, nccl_tests_sha256=sha256)
+    assert done.rc == 0, done.output
+    assert record(first)["source"] == f"sha256 {sha256}"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"nccl_tests_repository": "git://127.0.0.1:1/nccl-tests.git"},
+            "could not be built: Fetch the commit: git://127.0.0.1:1/nccl-tests.git cannot be read: fatal: unable to "
+            "connect to 127.0.0.1: 127.0.0.1[0: 127.0.0.1]: errno=Connection refused; expected a git repository that "
+            "this node reaches. What was there before is still in place.",
+        ),
+        (
+            {"nccl_tests_commit": "1" * 40},
+            f"nccl-tests.git has no commit {'1' * 40}; expected one that a branch or tag of it reaches. What was there",
+        ),
+        ({"nccl_tests_commit": "broken"}, "Compile and link: non-zero return code. make said:"),
+        ({"nccl_tests_programs": ["no_such"]}, "the build made no no_such_perf_mpi; see nccl_tests_programs and"),
+    ],
+)
+def test_a_build_that_cannot_be_leaves_what_was_there(role, first, commits, given, said):
+    before = first.check_output(STATE)
+    if given.get("nccl_tests_commit") == "broken":
+        given = {"nccl_tests_commit": commits[2]}
+    elif "nccl_tests_programs" in given:
+        given = {**given, "nccl_tests_commit": commits[1]}
+    done = role("--limit", "n1", **given)
+    assert done.rc != 0
+    assert said in done.text
+    assert ("#error this commit does not compile" in done.text) == ("make said" in said)
+    assert first.check_output(STATE) == before
+    assert first.run("ls -d /opt/trainyard/.nccl-tests*").rc != 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"nccl_tests_gencode": "-gencode=arch=compute_70,code=sm_70"},
+            f"{NOT_BUILT} 1. NVCC_GENCODE on n2 found -gencode=arch=compute_70,code=sm_70 with CUDA 13.0.88 expected "
+            "CUDA 13 compiles for sm_75 and newer do correct nccl_tests_gencode",
+        ),
+        (
+            {"nccl_tests_gencode": "auto"},
+            f"{NOT_BUILT} 1. GPUs on n2 found none on any node that this build is for expected a GPU to compile for",
+        ),
+        (
+            {"nccl_tests_manage_system": False, "nccl_tests_make_options": ["DEBUG=1"]},
+            f"{NOT_BUILT} 1. tools of the build on n2 found no make, g++",
+        ),
+        (
+            {"nccl_tests_nccl_home": "/opt/no-nccl"},
+            f"{NOT_BUILT} 1. NCCL on n2 found no include/nccl.h in /opt/no-nccl expected NCCL to build with",
+        ),
+        ({"nccl_tests_min_free_mb": 10**9}, " MB free for /opt/trainyard/nccl-tests expected at least 1000000000 MB"),
+        ({"nccl_tests_prefix": "/var/lib/dpkg"}, "/var/lib/dpkg, which this role did not make expected a folder"),
+        (
+            {"nccl_tests_commit": "main", "nccl_tests_gencode": "sm_90", "nccl_tests_make_options": ["MPI=0"]},
+            "nccl_tests_commit is 'main', expected a full commit of git://",
+        ),
+    ],
+)
+def test_what_cannot_be_built_is_found_before_anything_is_changed(role, node, given, said):
+    done = role("--limit", "n2", **given)
+    assert done.rc != 0
+    assert said in done.text
+    assert set(done.changes.values()) == {0}
+
+
+def test_a_node_that_lost_a_library_is_named(role, last, node_names):
+    library = f"{LAB}/nccl/lib/libnccl.so.2"
+    last.check_output(f"sudo mv {library} {library}.away")
+    try:
+        done = role(step="verify")
+    finally:
+        last.check_output(f"sudo mv {library}.away {library}")
+    assert done.rc != 0
+    assert f"libraries on {node_names[-1]} found no libnccl.so.2, which all_reduce_perf_mpi, all_gather" in done.text
+
+
+def test_what_somebody_else_made_is_not_removed(role, last, node_names):
+    last.check_output("sudo mkdir -p /opt/trainyard/by-hand")
+    try:
+        done = role("--limit", node_names[-1], step="absent", nccl_tests_prefix="/opt/trainyard/by-hand")
+        assert done.rc != 0
+        assert "/opt/trainyard/by-hand was not made by the role nccl_tests, so it is not removed." in done.text
+        assert last.file("/opt/trainyard/by-hand").is_directory
+    finally:
+        last.check_output("sudo rmdir /opt/trainyard/by-hand")
