@@ -7,9 +7,9 @@ from pathlib import Path
 NODES = Path(__file__).resolve().parents[1] / "fixtures" / "nodes"
 
 
-def unfold(name: str, folder: Path) -> Path:
+def unfold(name: str, folder: Path, trees: Path = NODES) -> Path:
     """Write the captured machine below folder and return it."""
-    lines = iter((NODES / f"{name}.tree").read_text(encoding="utf-8").splitlines())
+    lines = iter((trees / f"{name}.tree").read_text(encoding="utf-8").splitlines())
     for line in lines:
         if not line or line.startswith("#"):
             continue
