@@ -106,6 +106,10 @@ driver:
     builds:
       description: For those of O(kernels) whose build failed, the compiler's reason.
       type: dict
+    unbuilt:
+      description: What dkms could build for one of O(kernels) and has not, C(module), C(version) and C(kernel).
+      type: list
+      elements: dict
     nouveau:
       description: Whether nouveau is loaded.
       type: bool

@@ -19,11 +19,11 @@ VERSION = re.compile(r"\d{3}\.\d+(?:\.\d+)*")
 _DRIVER_PACKAGE = re.compile(
     r"(cuda-drivers|nvidia-(driver|open|dkms|kernel|headless|tesla|legacy|alternative|smi|utils|compute-utils|modprobe"
     r"|persistenced|settings|firmware|fabric-?manager|imex|xconfig|vdpau|egl|opencl|libopencl|cuda-mps|vulkan"
-    r"|suspend|powerd|detector|support)|firmware-nvidia|linux-(modules|objects|signatures)-nvidia"
+    r"|suspend|powerd|detector|support|installer-cleanup)|glx-alternative-nvidia|firmware-nvidia|linux-(modules|objects|signatures)-nvidia"
     r"|xserver-xorg-video-nvidia|libnvidia|libcuda1|libnvcuvid1|libnvoptix1|lib(egl|gl1?|gles|glx|glx1)-nvidia"
     r"|kmod-nvidia|dkms-nvidia|xorg-x11-nvidia|libcudadebugger1)"
 )
-_OTHER_PACKAGE = re.compile(r"libnvidia-container|nvidia-(container|docker|cuda-(toolkit|dev|doc|gdb)|vaapi)")
+_OTHER_PACKAGE = re.compile(r"libnvidia-(container|ml-dev)|nvidia-(container|docker|cuda-(toolkit|dev|doc|gdb)|vaapi)")
 # The part of a driver that its kernel module is built from: what tells whose driver it is.
 _KERNEL_PACKAGE = re.compile(
     r"(nvidia-(open-)?kernel|nvidia-kernel-open|nvidia-tesla-\d+-kernel|nvidia-tesla-kernel|nvidia-dkms-\d+\S*"
@@ -133,7 +133,7 @@ def read_libraries(names: Iterable[str]) -> str:
 
 
 def build_reason(log: str, most: int = 3) -> str:
-    """Return the reason why a module was not built from dkms' make.log: the compiler's first errors, else its last lines."""
+    """Return from dkms' make.log why a module was not built: the compiler's first errors, else the last lines."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     wrong = [line for line in lines if re.search(r"(^|[\s:])(fatal )?error:|^ERROR: modpost|^ld: ", line)]
     if not wrong:
@@ -183,20 +183,43 @@ def modules_for(state: State, kernel: str) -> list[Mapping[str, str]]:
     return [one for one in state["dkms"] if one["version"] == state["version"] and one["kernel"] in (kernel, "")]
 
 
+def has_module(state: State, kernel: str) -> bool:
+    """Tell whether the installed version's module is there for a kernel.
+
+    modinfo tells what would be loaded; without kmod, dkms is asked. A module that dkms has built may be hidden by
+    another one, and one that it has only added or built is not there.
+    """
+    there: str = state["modules"].get(kernel, {}).get("version", "")
+    if there:
+        return bool(there == state["version"])
+    return any(one["kernel"] == kernel and one["state"] == "installed" for one in modules_for(state, kernel))
+
+
+def unbuilt(state: State, kernels: Sequence[str]) -> list[dict[str, str]]:
+    """Return module, version and kernel of what dkms could build and has not."""
+    modules = [one["module"] for one in state["dkms"] if one["version"] == state["version"]]
+    return [
+        {"module": modules[0], "version": state["version"], "kernel": kernel}
+        for kernel in kernels
+        if modules and kernel in state["headers"] and not has_module(state, kernel)
+    ]
+
+
 def _kernels(state: State, kernels: Sequence[str]) -> Iterator[Finding]:
     for kernel in kernels:
-        if state["modules"].get(kernel, {}).get("version") == state["version"]:
+        if has_module(state, kernel):
             continue
         known = modules_for(state, kernel)
-        said = ", ".join(f"{one['module']}/{one['version']}: {one['state']}" for one in known)
+        said = ", ".join(f"{one['module']}/{one['version']} {one['state']}" for one in known)
+        other = state["modules"].get(kernel, {}).get("version", "")
         reason = state["builds"].get(kernel, "")
-        missing = "" if kernel in state["headers"] else f"; the headers of {kernel} are not installed"
         yield Finding(
             state["host"],
             "kernel module",
-            f"no module {state['version']} for {kernel}; dkms status: {said or 'nothing'}{missing}"
+            f"{'module ' + other if other else 'none'} for kernel {kernel}; dkms status: {said or 'nothing'}"
+            + ("" if kernel in state["headers"] else "; its headers are not installed")
             + (f"; the build said: {reason}" if reason else ""),
-            f"the driver's module, installed for {kernel}",
+            f"module {state['version']} for it, built and installed",
             "install the headers of that kernel, or name the right ones in nvidia_driver_kernels; see make.log below "
             "/var/lib/dkms",
         )

@@ -27,6 +27,12 @@ def _output(outcome: Outcome | None) -> str:
     return outcome.output if outcome and outcome.status == 0 else ""
 
 
+def installed_packages(tree: Tree) -> list[dict[str, str]]:
+    """Return the driver's packages of which anything is there, with name, version, status and maintainer."""
+    argv = ["dpkg-query", "-W", "-f", _PACKAGE_FORMAT]
+    return parse.read_packages(_output(tree.command("dpkg-query", argv, _TOOL_SECONDS)))
+
+
 def _runfile(tree: Tree) -> str:
     """Return the version that the vendor's installer has installed; its uninstaller goes with it."""
     version = parse.read_installer_log(tree.text("/var/lib/nvidia/log"))
@@ -42,6 +48,17 @@ def _modules(tree: Tree, kernels: Sequence[str]) -> dict[str, dict[str, str]]:
         there = tree.captured or tree.exists(f"/lib/modules/{kernel}")
         outcome = tree.command(f"modinfo.{kernel}", argv, _TOOL_SECONDS) if there else None
         found[kernel] = parse.read_modinfo(_output(outcome))
+    return found
+
+
+def _dkms(tree: Tree) -> list[dict[str, str]]:
+    """Return what dkms has, and sources that it could build but that nobody has told it of."""
+    found = parse.read_dkms(_output(tree.command("dkms", ["dkms", "status"], _TOOL_SECONDS)))
+    known = {(one["module"], one["version"]) for one in found}
+    for name in tree.names("/usr/src"):
+        module, _, version = name.rpartition("-")
+        if module.startswith("nvidia") and (module, version) not in known and tree.exists(f"/usr/src/{name}/dkms.conf"):
+            found.append({"module": module, "version": version, "kernel": "", "state": "unregistered"})
     return found
 
 
@@ -63,9 +80,7 @@ def read_driver(tree: Tree, host: str, kernels: Sequence[str]) -> dict[str, Any]
     """Return the state of the machine that library/nvidia_driver_state describes."""
     running = tree.text("/proc/sys/kernel/osrelease") or platform.release()
     kernels = kernels or [running]
-    packages = parse.read_packages(
-        _output(tree.command("dpkg-query", ["dpkg-query", "-W", "-f", _PACKAGE_FORMAT], _TOOL_SECONDS))
-    )
+    packages = installed_packages(tree)
     runfile = _runfile(tree)
     loaded, flavour = parse.read_proc_version(tree.text("/proc/driver/nvidia/version"))
     loaded = tree.text("/sys/module/nvidia/version") or loaded
@@ -88,9 +103,9 @@ def read_driver(tree: Tree, host: str, kernels: Sequence[str]) -> dict[str, Any]
         "userspace": parse.read_libraries(name for folder in _LIBRARIES for name in tree.names(folder)),
         "fabric_manager": parse.read_fabric_manager(fabric_manager.output if fabric_manager else ""),
         "smi": parse.read_smi(*smi) if smi else {"driver": "", "problem": "nvidia-smi is not installed"},
-        "dkms": parse.read_dkms(_output(tree.command("dkms", ["dkms", "status"], _TOOL_SECONDS))),
+        "dkms": _dkms(tree),
         "modules": modules,
         "builds": _builds(tree, kernels),
         "nouveau": tree.exists("/sys/module/nouveau"),
     }
-    return {**state, "reboot_due": parse.reboot_due(state)}
+    return {**state, "unbuilt": parse.unbuilt(state, kernels), "reboot_due": parse.reboot_due(state)}

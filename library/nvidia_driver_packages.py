@@ -1,0 +1,129 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Find all packages that belong to one version of the NVIDIA driver, or go back to those that there were."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: nvidia_driver_packages
+short_description: Find all packages of one version of the NVIDIA driver
+description:
+  - With O(roots), looks up which version is meant and which packages belong to it, those asked for and what they depend
+    on, so that all of them can be installed at exactly this version and held. Changes nothing.
+  - With O(before), brings the driver's packages back to what they were, also from the middle of an installation that
+    failed, so that apt works again.
+version_added: "0.2.0"
+options:
+  host:
+    description: The node's name in the inventory.
+    type: str
+    required: true
+  roots:
+    description: Packages to ask for, each a list of names of which the first that is offered is meant.
+    type: list
+    elements: list
+    default: []
+  pinning:
+    description: Names of the vendor's own pinning package; the first that is offered is taken along.
+    type: list
+    elements: str
+    default: []
+  version:
+    description: Version of the driver, without a packaging suffix; empty for the newest of O(branch).
+    type: str
+    default: ""
+  branch:
+    description: Branch of the driver; empty for any.
+    type: str
+    default: ""
+  uri:
+    description: Address of the repository that counts; empty for the distribution's own.
+    type: str
+    default: ""
+  origins:
+    description: Without O(uri), origins of the distribution's packages.
+    type: list
+    elements: str
+    default: []
+  before:
+    description: Versions of the driver's packages by name, to go back to.
+    type: dict
+attributes:
+  check_mode:
+    support: full
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Find all packages of a version
+  nvidia_driver_packages:
+    host: "{{ inventory_hostname }}"
+    roots: [[nvidia-open-550, nvidia-open]]
+    version: 550.127.08
+    uri: https://mirror.example.org/cuda/repos/debian12/x86_64/
+  register: found
+"""
+
+RETURN = r"""
+version:
+  description: The version that was chosen.
+  returned: with O(roots)
+  type: str
+packages:
+  description: The packages, each with C(name) and C(version).
+  returned: with O(roots)
+  type: list
+  elements: dict
+findings:
+  description: What is not offered, each with host, check, found, expected and action.
+  returned: with O(roots)
+  type: list
+  elements: dict
+undone:
+  description: What was brought back.
+  returned: with O(before)
+  type: list
+  elements: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.apt import Source
+from ansible.module_utils.trainyard_node.apt import AptError
+from ansible.module_utils.trainyard_node.nvidia_driver_apt import Wanted, resolve, undo
+from ansible.module_utils.trainyard_node.tree import Tree
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "host": {"type": "str", "required": True},
+            "roots": {"type": "list", "elements": "list", "default": []},
+            "pinning": {"type": "list", "elements": "str", "default": []},
+            "version": {"type": "str", "default": ""},
+            "branch": {"type": "str", "default": ""},
+            "uri": {"type": "str", "default": ""},
+            "origins": {"type": "list", "elements": "str", "default": []},
+            "before": {"type": "dict"},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    try:
+        if given["before"] is not None:
+            undone = [] if module.check_mode else undo(Tree(), given["before"])
+            module.exit_json(changed=bool(undone), undone=undone)
+        wanted = Wanted(given["roots"], given["pinning"], given["version"], given["branch"])
+        source = Source(given["uri"], tuple(given["origins"]))
+        version, packages, findings = resolve(given["host"], wanted, source)
+    except AptError as error:
+        module.fail_json(msg=f"{given['host']}: {error}")
+    module.exit_json(
+        changed=False, version=version, packages=packages, findings=[finding.as_dict() for finding in findings]
+    )
+
+
+if __name__ == "__main__":
+    main()
