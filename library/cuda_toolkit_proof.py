@@ -1,0 +1,145 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Compile, link and run a CUDA program with MPI and NCCL on a node, as the training user."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: cuda_toolkit_proof
+short_description: Prove a CUDA toolkit by a program with MPI and NCCL
+description:
+  - Compiles and links O(source) with the toolkit, Open MPI and NCCL where those are there, and runs it, one process for
+    each GPU. Leaves nothing behind.
+version_added: "0.2.0"
+options:
+  source:
+    description: The program.
+    type: str
+    required: true
+  state:
+    description: What M(cuda_toolkit_state) returned of this node.
+    type: dict
+    required: true
+  home:
+    description: The toolkit.
+    type: str
+    required: true
+  user:
+    description: Who compiles and runs it.
+    type: str
+    required: true
+  gpus:
+    description: What the inventory declares, V(auto) for as many as the PCI bus shows, or a number.
+    type: str
+    default: auto
+  compiler:
+    description: Host compiler. Empty for the one that nvcc takes.
+    type: str
+    default: ""
+  mpi:
+    description: Whether to use Open MPI where it is there.
+    type: bool
+    default: true
+  nccl:
+    description: Whether to use NCCL where it is there.
+    type: bool
+    default: true
+  rpath:
+    description: Write the path of the toolkit's libraries into the program, where the system does not search them.
+    type: bool
+    default: false
+  build_timeout:
+    description: Seconds for the compiler.
+    type: int
+    default: 300
+  run_timeout:
+    description: Seconds for the program.
+    type: int
+    default: 120
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Prove the default toolkit
+  cuda_toolkit_proof:
+    source: "{{ lookup('ansible.builtin.file', 'proof.cu') }}"
+    state: "{{ found.state }}"
+    home: /usr/local/cuda-12.4
+    user: train
+    gpus: "8"
+  register: proof
+"""
+
+RETURN = r"""
+proof:
+  description:
+    - C(build) and C(run), each V(pass), V(fail), V(unknown) or V(skipped) (a node that declares no GPU), C(detail) in
+      words, and C(with), what the program was linked with besides CUDA.
+  returned: success
+  type: dict
+  sample: {build: pass, run: skipped, detail: "no device: no CUDA-capable device is detected", with: [mpi, nccl]}
+findings:
+  description: What somebody has to do about it, each with host, check, found, expected and action.
+  returned: success
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.cuda_proof import expected_gpus, judge_proof, outcome
+from ansible.module_utils.trainyard_node.cuda_proof import prove
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "source": {"type": "str", "required": True},
+            "state": {"type": "dict", "required": True},
+            "home": {"type": "str", "required": True},
+            "user": {"type": "str", "required": True},
+            "gpus": {"type": "str", "default": "auto"},
+            "compiler": {"type": "str", "default": ""},
+            "mpi": {"type": "bool", "default": True},
+            "nccl": {"type": "bool", "default": True},
+            "rpath": {"type": "bool", "default": False},
+            "build_timeout": {"type": "int", "default": 300},
+            "run_timeout": {"type": "int", "default": 120},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    state, declared = given["state"], given["gpus"]
+    host, on_the_bus = state["host"], int(state["gpus"])
+    if declared != "auto" and not declared.isdigit():
+        module.fail_json(msg=f"{host}: nvidia_gpus is {declared!r}, expected auto, 0 or the number of GPUs.")
+    asked = {
+        **{name: given[name] for name in ("user", "home", "compiler", "mpi", "nccl", "rpath")},
+        "root": state["root"],
+        "gpus": expected_gpus(declared, on_the_bus),
+        "build_seconds": given["build_timeout"],
+        "run_seconds": given["run_timeout"],
+    }
+    try:
+        proof = prove(given["source"], state, asked)
+    except KeyError:
+        module.fail_json(msg=f"{host}: there is no user {given['user']}; run the role node_baseline first.")
+    except OSError as error:
+        module.fail_json(msg=f"{host}: the program could not be compiled as {given['user']}: {error}")
+    found = outcome(proof, declared, on_the_bus)
+    findings = judge_proof(host, found, declared, on_the_bus)
+    module.exit_json(
+        changed=False,
+        proof={**found, "with": proof["with"]},
+        findings=[finding.as_dict() for finding in findings],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Put a role's piece into the environment that sshd gives the training user, beside the pieces of other roles."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: session_environment
+short_description: Put a piece into the environment of a user's ssh sessions
+description:
+  - sshd takes the first C(SetEnv) line that applies to a user and ignores all others. This module keeps the pieces of
+    several roles in one file below C(sshd_config.d), with one line that sums them up, and changes one piece of it.
+  - A command that comes by ssh without a login shell, as mpirun's own do, then finds the programs of all of them.
+  - The new file is read by C(sshd -t) before it is put in place. Without any piece the file is removed.
+version_added: "0.2.0"
+options:
+  file:
+    description: The file, below C(sshd_config.d).
+    type: path
+    required: true
+  user:
+    description: Whose sessions.
+    type: str
+    required: true
+  name:
+    description: Whose piece. Pieces are put together in the order of their names.
+    type: str
+    required: true
+  path:
+    description: Folders that come before the system's in PATH. Without any, and no O(variables), the piece goes.
+    type: list
+    elements: str
+    default: []
+  libraries:
+    description: Folders of LD_LIBRARY_PATH.
+    type: list
+    elements: str
+    default: []
+  variables:
+    description: Further variables.
+    type: dict
+    default: {}
+attributes:
+  check_mode:
+    support: full
+    description: Says what would be changed.
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Let commands that come by ssh find nvcc
+  session_environment:
+    file: /etc/ssh/sshd_config.d/61-trainyard-sessions.conf
+    user: train
+    name: cuda
+    path: [/opt/trainyard/cuda/bin]
+    variables: {CUDA_HOME: /opt/trainyard/cuda}
+  notify: Reload sshd
+"""
+
+RETURN = r"""
+pieces:
+  description: Names of the pieces that are in the file afterwards.
+  returned: success
+  type: list
+  elements: str
+  sample: [cuda, openmpi]
+"""
+
+import tempfile
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.sessions import read_pieces, render
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "file": {"type": "path", "required": True},
+            "user": {"type": "str", "required": True},
+            "name": {"type": "str", "required": True},
+            "path": {"type": "list", "elements": "str", "default": []},
+            "libraries": {"type": "list", "elements": "str", "default": []},
+            "variables": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    file = Path(given["file"])
+    before = file.read_text() if file.exists() else ""
+    try:
+        pieces = read_pieces(before)
+    except ValueError as error:
+        module.fail_json(msg=f"{file} has a piece that cannot be read: {error}. Remove the file and run this again.")
+    piece = {key: given[key] for key in ("path", "libraries", "variables") if given[key]}
+    pieces.pop(given["name"], None)
+    if piece:
+        pieces[given["name"]] = piece
+    after = render(pieces, given["user"])
+    if before != after and not module.check_mode:
+        if after:
+            place(module, file, after)
+        else:
+            file.unlink()
+    module.exit_json(
+        changed=before != after,
+        pieces=sorted(pieces),
+        diff={"before": before, "after": after, "before_header": str(file), "after_header": str(file)},
+    )
+
+
+def place(module: AnsibleModule, file: Path, text: str) -> None:
+    """Put the file in place, if sshd can read it."""
+    # sshd reads every file of the folder at its next start: what it refuses would lock everybody out.
+    with tempfile.NamedTemporaryFile("w", dir=module.tmpdir, delete=False) as new:
+        new.write(text)
+    sshd = module.get_bin_path("sshd", opt_dirs=["/usr/sbin", "/usr/local/sbin"], required=True)
+    status, output, error = module.run_command([sshd, "-t", "-f", new.name])
+    if status != 0:
+        module.fail_json(msg=f"sshd cannot read what was to become {file}: {(error or output).strip()}")
+    module.atomic_move(new.name, str(file))
+    module.set_mode_if_different(str(file), "0644", False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sshd sets in sessions of the training user, put together from the pieces of several roles.
+
+Pure. sshd takes the first SetEnv line that applies to a user and ignores all others, in whatever file they are: roles
+that each wrote one would take PATH away from each other. So all pieces lie in one file, each in a comment that says
+whose it is, and one line below them that sums them up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+_MARK = "# piece "
+# What Debian's and Red Hat's sshd give a session that no login shell sets up.
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+_HEAD = (
+    "# Ansible managed: the environment of ssh sessions of the training user.\n"
+    "# sshd takes the first SetEnv that it finds, so the pieces of all roles are in this one.\n"
+)
+
+Piece = Mapping[str, Any]
+
+
+def read_pieces(text: str | None) -> dict[str, dict[str, Any]]:
+    """Return the pieces by name. Raises ValueError where a line of them cannot be read."""
+    pieces = {}
+    for line in (text or "").splitlines():
+        if line.startswith(_MARK):
+            name, _, content = line[len(_MARK) :].partition(" ")
+            pieces[name] = json.loads(content)
+    return pieces
+
+
+def quoted(assignment: str) -> str:
+    """Return NAME=VALUE as sshd and systemd both read it: in double quotes where it has white space."""
+    return f'"{assignment}"' if any(letter.isspace() for letter in assignment) else assignment
+
+
+def assignments(pieces: Mapping[str, Piece], base: str = _SYSTEM_PATH) -> list[str]:
+    """Return NAME=VALUE of all pieces together, in the order of their names: PATH, LD_LIBRARY_PATH, then the others."""
+    ordered = [pieces[name] for name in sorted(pieces)]
+    folders = {
+        name: ":".join(dict.fromkeys(folder for piece in ordered for folder in piece.get(name, [])))
+        for name in ("path", "libraries")
+    }
+    found = [f"PATH={folders['path']}:{base}"] if folders["path"] else []
+    found += [f"LD_LIBRARY_PATH={folders['libraries']}"] if folders["libraries"] else []
+    variables: dict[str, str] = {}
+    for piece in ordered:
+        variables.update(piece.get("variables", {}))
+    return found + [f"{name}={value}" for name, value in variables.items()]
+
+
+def render(pieces: Mapping[str, Piece], user: str) -> str:
+    """Write the file for sshd_config.d; empty without any piece, which means: no file."""
+    if not pieces:
+        return ""
+    marks = [f"{_MARK}{name} {json.dumps(pieces[name], sort_keys=True)}\n" for name in sorted(pieces)]
+    return f"{_HEAD}{''.join(marks)}Match User {user}\n    SetEnv {' '.join(map(quoted, assignments(pieces)))}\n"
+
+
+def effective(text: str) -> dict[str, str]:
+    """Return what `sshd -T` says that it sets: its lines `setenv NAME=VALUE`, or several on one line."""
+    found = {}
+    for line in text.splitlines():
+        keyword, _, rest = line.strip().partition(" ")
+        if keyword.lower() == "setenv":
+            for assignment in _split(rest):
+                name, _, value = assignment.partition("=")
+                found[name] = value
+    return found
+
+
+def _split(text: str) -> list[str]:
+    """Split at blanks that are not within double quotes."""
+    parts, inside, current = [], False, ""
+    for letter in text:
+        if letter == '"':
+            inside = not inside
+        elif letter.isspace() and not inside:
+            parts.append(current)
+            current = ""
+        else:
+            current += letter
+    return [part for part in [*parts, current] if part]
