@@ -54,7 +54,8 @@ class CallbackModule(Default):  # type: ignore[misc]
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Print the play's banner, unless it is quiet."""
-        self._quiet = bool(play.get_vars().get("trainyard_quiet"))
+        # A play that is given no hosts (`hosts: []`) is a step that this inventory does not need.
+        self._quiet = bool(play.get_vars().get("trainyard_quiet")) or not play.hosts
         self._inventory = play.get_variable_manager()._inventory
         if not self._quiet:
             self._only_quiet = False
