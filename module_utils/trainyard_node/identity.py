@@ -24,9 +24,9 @@ def parse_hard_limits(text: str) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for title, name in (("Max locked memory", "memlock"), ("Max open files", "nofile")):
         for line in text.splitlines():
-            if line.startswith(title):
-                hard = line[len(title):].split()[1]
-                found[name] = None if hard == "unlimited" else int(hard)
+            words = line[len(title):].split()
+            if line.startswith(title) and len(words) > 1 and (words[1] == "unlimited" or words[1].isdecimal()):
+                found[name] = None if words[1] == "unlimited" else int(words[1])
         if name not in found:
             raise ValueError(f"/proc/1/limits has no line '{title}'")
     return found

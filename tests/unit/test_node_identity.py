@@ -8,7 +8,7 @@ import pytest
 from ansible.module_utils.trainyard_node.identity import parse_addresses, parse_hard_limits
 from ansible.module_utils.trainyard_node.proof import name_findings, parse_ulimit
 from ansible.module_utils.trainyard_node.ssh_reach import Attempt, reach, ssh_command
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 # /proc/1/limits of a lab node, shortened.
@@ -24,6 +24,8 @@ def test_hard_limits() -> None:
 
 
 @given(st.text())
+@example("Max locked memory")
+@example("Max locked memory  soft  hard  bytes")
 def test_anything_else_is_no_limits_file(text: str) -> None:
     with pytest.raises(ValueError, match="has no line"):
         parse_hard_limits(text)
