@@ -1,0 +1,118 @@
+"""What nvidia_stack promises on real hosts, which have no GPU: they say so, or every fault is named."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+
+import pytest
+
+SAID = "The NVIDIA stack does not fit these hosts:"
+
+
+def test_nvidia_host_reads_a_real_host(host):
+    """It agrees with the tools that the host has, and check mode reads the same."""
+    found = host.ansible("nvidia_host", "host=me", check=False, become=True)["nvidia_host"]
+    assert (found["os"], found["arch"]) == ({"id": "debian", "version": "12", "family": "debian"}, platform.machine())
+    assert found["kernel"]["running"] == host.check_output("uname -r")
+    assert (found["gpus"], found["nvswitches"], found["nouveau"], found["virtual"]) == ([], 0, False, "podman")
+    for folder in ("/", "/var"):
+        free = int(host.check_output(f"df --output=avail -BM {folder} | tail -n 1").strip(" M"))
+        assert abs(found["free_mib"][folder] - free) < 1000
+    again = host.ansible("nvidia_host", "host=me", check=True, become=True)["nvidia_host"]
+    assert {**again, "free_mib": {}} == {**found, "free_mib": {}}
+
+
+def test_held_and_interrupted_packages_are_seen(host):
+    host.check_output("sudo apt-mark hold adduser")
+    status = "sudo sed -i '/^Package: sudo$/,/^$/s/^Status: install ok .*/Status: install ok {}/' /var/lib/dpkg/status"
+    host.check_output(status.format("half-configured"))
+    try:
+        found = host.ansible("nvidia_host", "host=me", check=False, become=True)["nvidia_host"]
+    finally:
+        host.check_output(status.format("installed"))
+        host.check_output("sudo apt-mark unhold adduser")
+    assert "adduser" in found["apt"]["held"]
+    assert found["apt"]["broken"] == ["sudo (half-configured)"]
+
+
+def by_host(first, others):
+    """A variable that differs between the first node and the others."""
+    return f"{{{{ {first!r} if inventory_hostname == 'n1' else {others!r} }}}}"
+
+
+def test_the_roles_take_their_defaults_from_the_stack_of_each_host(run_playbook, node_names):
+    """A node that is declared to have no GPU is a state, not a fault."""
+    run = run_playbook("chosen.yml", nvidia_stack=by_host("v100-runfile", "mindspore-cuda11.1"), nvidia_gpus=0)
+    assert run.rc == 0, run.output
+    assert "none, as declared" in run.text and "fits" in run.text
+    assert "n1: openmpi distro '' pytorch 2.7.1 'cu118' mindspore 2.10.0 cpu ''" in run.text
+    for name in node_names[1:]:
+        assert f"{name}: openmpi source '4.0.3' pytorch 2.13.0 '' mindspore 1.10.1 gpu '11.1'" in run.text
+    assert set(run.changes.values()) == {0}
+
+
+def test_overrides_and_own_stacks_reach_the_choice(run_playbook):
+    own = {"site": {"for": "ours", "set": {"driver": {"provider": "none"}, "nccl": {"provider": "none"}}}}
+    overrides = {"driver": {"version": "580.126.09"}, "openmpi": {"provider": "source", "version": "4.1.8"}}
+    run = run_playbook(
+        "chosen.yml",
+        "--check",
+        nvidia_stack=by_host("pytorch-cuda12", "site"),
+        nvidia_stack_own=own,
+        nvidia_stack_overrides=by_host(overrides, {}),
+        nvidia_gpus=0,
+    )
+    assert run.rc == 0, run.output
+    assert "openmpi source '4.1.8' pytorch 2.13.0 'cu126'" in run.text
+    chosen = re.findall(r"'' (\{\"\S+\": \{.*?\}\})", run.text)
+    assert json.loads(chosen[0])["driver"] == {
+        "branch": "580",
+        "flavour": "open",
+        "provider": "network_repo",
+        "version": "580.126.09",
+    }
+    assert json.loads(chosen[1]) == own["site"]["set"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"nvidia_stack": by_host("v100", "debian12"), "nvidia_gpus": by_host(0, 8)},
+            [
+                f"{SAID} 2 findings. Nothing was changed. 1. nvidia_stack on n1 found 'v100' expected one of "
+                "v100-runfile, mindspore-cuda11.1, mindspore-cuda11.6, pytorch-cuda12, pytorch-cuda13, debian12, "
+                "debian12-tesla470, debian13, wheels-cuda13 do set nvidia_stack to one of them",
+                "2. GPUs on n2 found 0 on the PCI bus expected 8 do look for the missing one",
+            ],
+        ),
+        (
+            {
+                "nvidia_stack": by_host("debian13", "debian12"),
+                "nvidia_gpus": by_host(0, "auto"),
+                "nvidia_stack_overrides": by_host({}, {"driver": {"flavor": "open"}}),
+            },
+            [
+                f"{SAID} 4 findings. Nothing was changed. 1. operating system on n1 found CUDA 12.4 from debian 12 "
+                "itself expected CUDA 11.8 (Debian's archive in November 2026, contrib and non-free)",
+                "found debian13 does not fit, as said above expected a stack that fits this host: v100-runfile,",
+                "nvidia_stack_overrides on n2 found driver.flavor expected a field of driver: provider, version, "
+                "branch, flavour, url, sha256 do correct nvidia_stack_overrides",
+            ],
+        ),
+        (
+            {"nvidia_stack": "debian12", "nvidia_gpus": "auto"},
+            [
+                "GPUs on n1, n2 found none on the PCI bus expected at least one do look at `lspci -d 10de:`, or "
+                "declare it: nvidia_gpus: 0"
+            ],
+        ),
+    ],
+)
+def test_all_faults_of_all_hosts_are_said_at_once(run_playbook, given, said):
+    run = run_playbook("converge.yml", "--limit", "n1,n2", **given)
+    assert run.rc != 0
+    assert [text for text in said if text not in run.text] == []
+    assert set(run.changes.values()) == {0}
