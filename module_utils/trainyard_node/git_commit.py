@@ -23,7 +23,7 @@ class _Git:
         self._timeout = timeout
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """Run git in the folder; it asks nobody for a password. Returns its status and its last line."""
+        """Run git in the folder; it asks nobody for a password. Returns its status and its reason."""
         try:
             done = subprocess.run(
                 ["git", *_SLOW, *arguments],
@@ -38,9 +38,10 @@ class _Git:
         except subprocess.TimeoutExpired:
             return 124, f"no answer within {self._timeout:.0f} s"
         lines = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
-        # What comes after a fatal error is advice.
-        fatal = [line for line in lines if line.startswith(("fatal:", "error:"))]
-        return done.returncode, (fatal or lines or ["git said nothing"])[-1]
+        # What comes after a fatal error is advice, unless that ends with a colon.
+        fatal = [number for number, line in enumerate(lines) if line.startswith(("fatal:", "error:"))]
+        said = lines[fatal[-1] :] if fatal else lines[-1:] or ["git said nothing"]
+        return done.returncode, " ".join(said[:2]) if said[0].endswith(":") else said[0]
 
 
 def fetch_commit(url: str, commit: str, folder: str, timeout: float) -> None:

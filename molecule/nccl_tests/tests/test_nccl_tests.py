@@ -76,8 +76,8 @@ def test_one_node_built_for_all(host, first, commits, node_names):
 
 
 def test_the_programs_run_to_the_missing_device(host):
-    """Over a login without any environment, as mpirun's own are."""
-    run = host.run(f"env -i {PREFIX}/bin/all_reduce_perf_mpi -b 8 -e 8")
+    """With as little environment as mpirun passes on."""
+    run = host.run(f"env -i PATH=/usr/bin:/bin {PREFIX}/bin/all_reduce_perf_mpi -b 8 -e 8")
     assert run.rc == 2
     assert "no CUDA-capable device is detected" in run.stderr
 
@@ -119,16 +119,15 @@ def test_another_commit_is_built_once_and_a_preview_says_so(role, node, node_nam
 
 def test_another_cuda_is_a_reason_to_build(role, node, node_names, commits):
     nvcc = f"{LAB}/cuda/bin/nvcc"
-    for name in node_names:
+    changed = node_names[:-1]
+    for name in changed:
         node(name).check_output(f"sudo sed -i 's/13\\.0/13.1/g' {nvcc}")
     try:
         done = role("--check", nccl_tests_commit=commits[1])
         assert f"{node_names[0]}: nccl-tests are built (CUDA 13.1.88 instead of 13.0.88)" in done.text
-        node(node_names[-1]).check_output(f"sudo sed -i 's/13\\.1/13.0/g' {nvcc}")
-        done = role("--check", nccl_tests_commit=commits[1])
         assert done.changes[node_names[-1]] == 0, "what it has is for its CUDA"
     finally:
-        for name in node_names:
+        for name in changed:
             node(name).check_output(f"sudo sed -i 's/13\\.1/13.0/g' {nvcc}")
 
 
@@ -162,15 +161,12 @@ def test_an_archive_is_built_and_a_wrong_one_is_refused(role, first):
             f"nccl-tests.git has no commit {'1' * 40}; expected one that a branch or tag of it reaches. What was there",
         ),
         ({"nccl_tests_commit": "broken"}, "Compile and link: non-zero return code. make said:"),
-        ({"nccl_tests_programs": ["no_such"]}, "the build made no no_such_perf_mpi; see nccl_tests_programs and"),
     ],
 )
 def test_a_build_that_cannot_be_leaves_what_was_there(role, first, commits, given, said):
     before = first.check_output(STATE)
     if given.get("nccl_tests_commit") == "broken":
         given = {"nccl_tests_commit": commits[2]}
-    elif "nccl_tests_programs" in given:
-        given = {**given, "nccl_tests_commit": commits[1]}
     done = role("--limit", "n1", **given)
     assert done.rc != 0
     assert said in done.text
@@ -192,15 +188,15 @@ def test_a_build_that_cannot_be_leaves_what_was_there(role, first, commits, give
             f"{NOT_BUILT} 1. GPUs on n2 found none on any node that this build is for expected a GPU to compile for",
         ),
         (
-            {"nccl_tests_manage_system": False, "nccl_tests_make_options": ["DEBUG=1"]},
-            f"{NOT_BUILT} 1. tools of the build on n2 found no make, g++",
+            {"nccl_tests_manage_system": False, "nccl_tests_prefix": "/var/lib/dpkg", "nccl_tests_min_free_mb": 10**9},
+            "nccl-tests cannot be built: 3 findings. Nothing was changed. 1. nccl_tests_prefix on n2 found "
+            "/var/lib/dpkg, which this role did not make expected a folder of its own for what is built do remove it, "
+            "or set nccl_tests_prefix to another folder 2. disk on n2 found",
         ),
         (
             {"nccl_tests_nccl_home": "/opt/no-nccl"},
             f"{NOT_BUILT} 1. NCCL on n2 found no include/nccl.h in /opt/no-nccl expected NCCL to build with",
         ),
-        ({"nccl_tests_min_free_mb": 10**9}, " MB free for /opt/trainyard/nccl-tests expected at least 1000000000 MB"),
-        ({"nccl_tests_prefix": "/var/lib/dpkg"}, "/var/lib/dpkg, which this role did not make expected a folder"),
         (
             {"nccl_tests_commit": "main", "nccl_tests_gencode": "sm_90", "nccl_tests_make_options": ["MPI=0"]},
             "nccl_tests_commit is 'main', expected a full commit of git://",

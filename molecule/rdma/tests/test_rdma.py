@@ -1,0 +1,131 @@
+"""What rdma promises: tools on every node, ports that are what they should be, or who is odd.
+
+The nodes have no adapter. Packages and tools are real; the ports that are judged are those of captured machines
+(tests/fixtures/nodes), which the role reads in place of the node.
+"""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(PROJECT / "tests/unit"))
+
+from captured_tree import unfold  # noqa: E402
+
+NOT_READY = "RDMA is not ready on all nodes:"
+MACHINES = "/var/lib/rdma-lab-machines"
+NDR = {"rdma_expected": "8", "rdma_rate_gbps": 400, "rdma_link_layer": "InfiniBand"}
+
+
+@pytest.fixture(scope="module")
+def machines(node, node_names, tmp_path_factory):
+    """Captured machines on every node: gpu8_infiniband, and on the last one a slow and a dead port of it."""
+    folder = tmp_path_factory.mktemp("machines")
+    for name in ("gpu8_infiniband", "roce_bond"):
+        unfold(name, folder / name)
+    packed = subprocess.run(["tar", "-C", str(folder), "-cz", "."], check=True, capture_output=True).stdout
+    for name in node_names:
+        node(name).check_output(
+            f"sudo sh -ec 'mkdir -p {MACHINES}; echo {base64.b64encode(packed).decode()} | base64 -d |"
+            f" tar -C {MACHINES} -xz; cp -r {MACHINES}/gpu8_infiniband {MACHINES}/mine'"
+        )
+    ports = f"{MACHINES}/mine/sys/class/infiniband"
+    node(node_names[-1]).check_output(
+        f"sudo sh -ec 'echo 200 Gb/sec >{ports}/mlx5_3/ports/1/rate; echo 1: DOWN >{ports}/mlx5_9/ports/1/state;"
+        f" echo 2: Polling >{ports}/mlx5_9/ports/1/phys_state'"
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leave_the_nodes_as_they_were(node, node_names):
+    yield
+    for name in node_names:
+        node(name).check_output(
+            "sudo sh -ec 'dpkg-query -W -f \"\\${Package}\\n\" | sort >/tmp/now; sort /var/lib/rdma-lab >/tmp/before;"
+            " comm -23 /tmp/now /tmp/before | DEBIAN_FRONTEND=noninteractive xargs -r apt-get -qq purge >/dev/null;"
+            f" rm -rf {MACHINES} /var/lib/rdma-lab /tmp/now /tmp/before'"
+        )
+
+
+def test_the_tools_are_there(host):
+    for tool in ("ibv_devinfo", "ibstat", "perfquery", "ib_write_bw", "rping"):
+        assert host.exists(tool), tool
+    assert "device" in host.check_output("ibv_devices")
+
+
+def test_nodes_that_are_declared_to_have_none_are_a_state(run_playbook):
+    done = run_playbook("changed.yml", step="verify", rdma_expected=0)
+    assert done.rc == 0, done.output
+    assert set(done.changes.values()) == {0}
+
+
+def test_nodes_without_an_adapter_are_noticed_in_containers(run_playbook, node_names):
+    done = run_playbook("changed.yml", step="verify")
+    assert done.rc != 0
+    hosts = ", ".join(node_names)
+    assert f"{NOT_READY} 1 finding. 1. RDMA ports on {hosts} found no RDMA device inside a container (" in done.text
+    assert "do start the container with /dev/infiniband and the host's network, or set rdma_expected: 0" in done.text
+
+
+def test_ports_as_declared_are_right(run_playbook, machines):
+    done = run_playbook("changed.yml", step="verify", __rdma_root=f"{MACHINES}/gpu8_infiniband", **NDR)
+    assert done.rc == 0, done.output
+
+
+@pytest.mark.parametrize("declared", [NDR, {}])
+def test_a_slow_and_a_dead_port_of_one_node_are_named(run_playbook, machines, node_names, declared):
+    done = run_playbook("changed.yml", step="verify", __rdma_root=f"{MACHINES}/mine", **declared)
+    assert done.rc != 0
+    odd = "mlx5_3:1 InfiniBand 200 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s DOWN (Polling)"
+    expected = (
+        "8 of InfiniBand 400 Gb/s ACTIVE"
+        if declared
+        else "mlx5_3:1 InfiniBand 400 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s ACTIVE, as on "
+        + ", ".join(node_names[:-1])
+    )
+    found = f"6, and {odd}" if declared else odd
+    assert f"{NOT_READY} 1 finding. 1. RDMA ports on {node_names[-1]} found {found} expected {expected}" in done.text
+
+
+def test_single_ports_are_declared_with_what_matters_of_them(run_playbook, machines):
+    ports = [{"device": "mlx5_bond_0", "netdev": "bond0", "rate_gbps": 100}, {"device": "mlx5_2", "rate_gbps": 100}]
+    done = run_playbook(
+        "changed.yml", "--limit", "n1", step="verify", __rdma_root=f"{MACHINES}/roce_bond", rdma_ports=ports
+    )
+    assert done.rc != 0
+    found = "RDMA port mlx5_2:1 on n1 found Ethernet 25 Gb/s ACTIVE expected 100 Gb/s ACTIVE"
+    assert f"{NOT_READY} 1 finding. 1. {found}" in done.text
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"rdma_expected": "some"}, "n1: rdma_expected is 'some', expected auto, 0 or a number of ports."),
+        (
+            {"rdma_ports": [{"port": 1, "speed": 400}]},
+            "n1: rdma_ports has an entry without device, expected such as {device: mlx5_0, port: 1, rate_gbps: 400}. "
+            "n1: rdma_ports has speed, expected only device, port, rate_gbps, link_layer, state, netdev. Nothing was",
+        ),
+        ({"rdma_link_layer": "RoCE"}, "rdma_link_layer must be one of: , InfiniBand, Ethernet, got: RoCE"),
+        ({"rdma_expected": 0, "rdma_ports": [{"device": "mlx5_0"}]}, "rdma_expected is 0, but rdma_ports names mlx5_0"),
+    ],
+)
+def test_bad_input_is_refused_with_what_to_do(run_playbook, given, said):
+    done = run_playbook("changed.yml", "--limit", "n1", **given)
+    assert done.rc != 0
+    assert said in done.text
+    assert set(done.changes.values()) == {0}
+
+
+def test_a_preview_says_what_would_be_installed(run_playbook, node):
+    node("n1").check_output("sudo dpkg --remove --force-depends perftest")
+    done = run_playbook("changed.yml", "--check", "--limit", "n1", rdma_expected=0)
+    assert done.rc == 0, done.output
+    assert "n1: to be installed: perftest" in done.text
+    assert done.changes == {"n1": 1}
