@@ -18,6 +18,15 @@ options:
     description: The node's name in the inventory.
     type: str
     required: true
+  toolkits:
+    description: Folders in which CUDA toolkits lie, each as C(cuda-VERSION).
+    type: list
+    elements: path
+    default: [/usr/local]
+  records:
+    description: Folder in which the role nvidia_repository notes which packages it keeps at their version.
+    type: path
+    default: /var/lib/trainyard/packages
   root:
     description: Folder of a captured machine to read instead of this one, for tests, as for M(node_info).
     type: path
@@ -81,10 +90,12 @@ nvidia_host:
       description: Version of the default gcc; empty where there is none.
       type: str
     apt:
-      description: On dpkg systems the C(held) packages, and the C(broken) ones with their state.
+      description:
+        - On dpkg systems the C(held) packages, those of them that the role nvidia_repository keeps (C(kept)), and the
+          C(broken) ones with their state.
       type: dict
     cuda:
-      description: CUDA toolkits below C(/usr/local), and V(distro) for the distribution's own.
+      description: Versions of the CUDA toolkits, and V(distro) for the distribution's own.
       type: list
       elements: str
     free_mib:
@@ -105,12 +116,16 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "host": {"type": "str", "required": True},
+            "toolkits": {"type": "list", "elements": "path", "default": ["/usr/local"]},
+            "records": {"type": "path", "default": "/var/lib/trainyard/packages"},
             "root": {"type": "path", "default": "/"},
         },
         supports_check_mode=True,
     )
     given = module.params
-    module.exit_json(changed=False, nvidia_host=read_host(Tree(given["root"]), given["host"]))
+    module.exit_json(
+        changed=False, nvidia_host=read_host(Tree(given["root"]), given["host"], given["toolkits"], given["records"])
+    )
 
 
 if __name__ == "__main__":

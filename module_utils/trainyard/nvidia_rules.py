@@ -13,7 +13,7 @@ from typing import Any
 
 from . import cuda as toolkits
 from . import nvidia, nvidia_driver, nvidia_driver_plan
-from .findings import Finding
+from .findings import Finding, host_list
 
 Host = Mapping[str, Any]
 Rules = Mapping[str, Any]
@@ -480,20 +480,33 @@ def _machine(case: Case) -> Iterator[Said]:
         yield case.warn("GPUs", found, "one model in a host", "go on: a job's pace is that of the slowest")
 
 
-def _packages_and_space(case: Case) -> Iterator[Said]:
-    held = [name for name in case.facts["apt"]["held"] if name.startswith("linux-headers")]
-    if held and case.installs_driver:
+def _held(case: Case) -> Iterator[Said]:
+    """Packages that somebody else holds where they are."""
+    apt = case.facts["apt"]
+    foreign = [name for name in apt["held"] if name.partition(":")[0] not in apt["kept"]]
+    headers = [name for name in foreign if name.startswith("linux-headers")]
+    if headers and case.installs_driver:
         text = "headers that follow the kernel"
-        action = f"apt-mark unhold {' '.join(held)}, or hold the kernel as well"
-        yield case.warn("packages", f"{', '.join(held)} on hold", text, action)
+        action = f"apt-mark unhold {' '.join(headers)}, or hold the kernel as well"
+        yield case.warn("packages", f"{', '.join(headers)} on hold", text, action)
+    driver = [name for name in foreign if nvidia_driver.is_driver_package(name.partition(":")[0])]
+    if driver and case.installs_driver:
+        yield case.stop(
+            "packages",
+            f"{host_list(driver)} on hold, which this project has not put there",
+            f"packages of the driver that may become {case.driver_name}",
+            f"apt-mark unhold them, or keep what is there: {_override('driver', provider='none')}",
+        )
+
+
+def _space(case: Case) -> Iterator[Said]:
     row = case.rules["space_mib"]
     needs: list[Mapping[str, int]] = []
     if case.installs_driver:
         needs.append(row["driver"]["any"])
     toolkit = case.parts.get("cuda", {})
-    there = {minor(one) for one in case.facts["cuda"]}
     name = "distro" if toolkit.get("provider") == "distro" else minor(toolkit.get("version", ""))
-    if toolkit.get("provider") in row["cuda"] and name not in there:
+    if toolkit.get("provider") in row["cuda"] and name not in map(minor, case.facts["cuda"]):
         needs.append(row["cuda"][toolkit["provider"]])
     free: Mapping[str, int] = case.facts["free_mib"]
     together: dict[int, dict[str, int]] = {}
@@ -527,7 +540,7 @@ def _advisories(case: Case) -> Iterator[Said]:
 def judge(node: Host, parts: Parts, rules: Rules) -> Iterator[Said]:
     """Yield what the rules say of one host: whether it stops, and the finding. `node` is as in nvidia_stack."""
     case = Case(node, parts, rules)
-    for rule in (_machine, _sources, _packages_and_space):
+    for rule in (_machine, _sources, _held, _space):
         yield from rule(case)
     # Rules of GPUs and drivers say nothing of a host that is declared to have none.
     if not case.without:

@@ -100,24 +100,26 @@ def names_of(catalog: Catalog) -> str:
 def choose(host: str, catalog: Catalog, name: str, overrides: Mapping[str, Any]) -> tuple[Parts, list[Finding]]:
     """Return the parts of a stack with what is overridden, or what is wrong with the choice.
 
-    An address and a sum belong to one version: they go when the version alone is overridden.
+    An address and a sum belong to one version: they go when the version alone is overridden. Without a name, what is
+    overridden is the whole choice.
     """
-    if name not in catalog:
+    if name not in catalog and (name or not overrides):
         wrong = Finding(
             host,
             "nvidia_stack",
             repr(name),
             f"one of {names_of(catalog)}",
-            "set nvidia_stack to one of them (what each is for: roles/nvidia_stack/README.md), nvidia_stack_overrides "
-            "for what is to differ, nvidia_stack_own for stacks of your own",
+            "set nvidia_stack to one of them (what each is for: roles/nvidia_stack/README.md), nvidia_stack_overrides to "
+            "what is to differ, or to everything without a stack; own stacks go into nvidia_stack_own",
         )
         return {}, [wrong]
     findings = list(_wrong_overrides(host, overrides))
     if findings:
         return {}, findings
     parts: Parts = {}
+    chosen = catalog[name].get("set", {}) if name else {}
     for part in FIELDS:
-        base = {key: str(value) for key, value in dict(catalog[name].get("set", {}).get(part, {})).items()}
+        base = {key: str(value) for key, value in dict(chosen.get(part, {})).items()}
         given = {key: str(value) for key, value in dict(overrides.get(part, {})).items()}
         if any(key in given and given[key] != base.get(key) for key in ("version", "branch", "provider")):
             base = {key: value for key, value in base.items() if key not in ("url", "sha256")}
@@ -193,7 +195,7 @@ def judge_all(nodes: Sequence[Mapping[str, Any]], catalog: Catalog, rules: Rules
                 Finding(
                     host,
                     "nvidia_stack",
-                    f"{node['stack']} does not fit, as said above",
+                    f"{node['stack'] or 'what nvidia_stack_overrides says'} does not fit, as said above",
                     f"a stack that fits this host: {', '.join(known[alike]) or 'none of the catalog does'}",
                     "set nvidia_stack, for a group or a host where they differ, or nvidia_stack_overrides",
                 )
@@ -221,7 +223,7 @@ def _stacks(chosen: Mapping[str, str], sets: Mapping[str, Parts]) -> Iterator[st
         if framework.get("name", "none") != "none":
             build = framework.get("build") or (f"cuda{framework['cuda']}" if framework.get("cuda") else "")
             words.append(f"{framework['name']} {framework.get('version', '')}{'+' if build else ''}{build}")
-        lines.setdefault(f"{chosen[host]}: {', '.join(words)}", []).append(host)
+        lines.setdefault(f"{chosen[host] or 'nvidia_stack_overrides'}: {', '.join(words)}", []).append(host)
     for line, hosts in lines.items():
         yield line if len(lines) == 1 else f"{line}, on {host_list(hosts)}"
 

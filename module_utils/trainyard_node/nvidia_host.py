@@ -7,7 +7,9 @@ dpkg-query and apt-cache, on EFI systems that hide the variable mokutil.
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from ..trainyard import accelerators
@@ -77,14 +79,26 @@ def _secure_boot(tree: Tree) -> str:
     return parse.secure_boot(efi, variable, mokutil)
 
 
-def _toolkits(tree: Tree) -> list[str]:
-    """Return the CUDA toolkits that are installed: releases, and `distro` for the distribution's own."""
+def _toolkits(tree: Tree, folders: Sequence[str]) -> list[str]:
+    """Return the CUDA toolkits that are installed: versions, and `distro` for the distribution's own."""
     found = [
         name.partition("-")[2]
-        for name in tree.names("/usr/local")
-        if name.startswith("cuda-") and tree.exists(f"/usr/local/{name}/bin/nvcc")
+        for folder in folders
+        for name in tree.names(folder)
+        if name.startswith("cuda-") and tree.exists(f"{folder}/{name}/bin/nvcc")
     ]
     return found + (["distro"] if tree.exists("/usr/lib/nvidia-cuda-toolkit/bin/nvcc") else [])
+
+
+def _kept(tree: Tree, records: str) -> list[str]:
+    """Return the packages that the role nvidia_repository has put on hold, from its records."""
+    kept: set[str] = set()
+    for name in tree.names(records):
+        try:
+            kept.update(json.loads(tree.text(f"{records}/{name}") or "{}"))
+        except (TypeError, ValueError):
+            continue  # that role says so itself
+    return sorted(kept)
 
 
 def _rdma_ports(tree: Tree) -> int:
@@ -94,7 +108,9 @@ def _rdma_ports(tree: Tree) -> int:
     return sum(len(tree.names(f"{device}/ports")) for device in data)
 
 
-def read_host(tree: Tree, host: str) -> dict[str, Any]:
+def read_host(
+    tree: Tree, host: str, toolkits: Sequence[str] = ("/usr/local",), records: str = "/var/lib/trainyard/packages"
+) -> dict[str, Any]:
     """Return the facts that library/nvidia_host describes."""
     gpus, switches = _pci(tree)
     running = tree.text("/proc/sys/kernel/osrelease") or ""
@@ -115,8 +131,8 @@ def read_host(tree: Tree, host: str) -> dict[str, Any]:
         "secure_boot": _secure_boot(tree),
         "nouveau": parse.module_loaded(tree.text("/proc/modules"), "nouveau"),
         "gcc": parse.first_version(_run(tree, "gcc.version", ["gcc", "-dumpfullversion", "-dumpversion"])),
-        "apt": parse.read_packages(_run(tree, "dpkg-query.status", query)),
-        "cuda": _toolkits(tree),
+        "apt": {**parse.read_packages(_run(tree, "dpkg-query.status", query)), "kept": _kept(tree, records)},
+        "cuda": _toolkits(tree, toolkits),
         "free_mib": parse.read_free(folders, _run(tree, "df", ["df", "-Pk", *folders])),
         "rdma_ports": _rdma_ports(tree),
     }

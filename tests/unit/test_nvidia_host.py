@@ -66,7 +66,11 @@ def test_a_host_with_two_models_and_a_virtual_function(read):
         ("0000:3b:00.0", "V100 PCIe 32GB", "volta"),
         ("0000:af:00.0", "A40", "ampere"),
     ]
-    assert host["apt"] == {"held": ["linux-headers-amd64"], "broken": ["linux-image-6.1.0-41-amd64 (half-configured)"]}
+    assert host["apt"] == {
+        "held": ["linux-headers-amd64"],
+        "broken": ["linux-image-6.1.0-41-amd64 (half-configured)"],
+        "kept": [],
+    }
     assert host["kernel"] == {"running": "6.1.0-41-amd64", "headers": [], "headers_available": True}
     assert host["free_mib"] == {"/": 900, "/usr": 900, "/boot": 200, "/var": 900}
 
@@ -81,11 +85,26 @@ def test_the_rest_of_a_host(read):
         [],
     )
     assert host["kernel"]["headers"] == ["5.4.0-216-generic"]
-    assert host["apt"] == {"held": [], "broken": []}
+    assert host["apt"] == {"held": [], "broken": [], "kept": []}
     host = read("a100")
     assert (host["nouveau"], host["secure_boot"], host["cuda"]) == (False, "disabled", ["12.4"])
-    assert "nvidia-open-550" in host["apt"]["held"]
+    assert "nvidia-open-550" in host["apt"]["held"] and "nvidia-open-550" in host["apt"]["kept"]
     assert read("h100_nvswitch")["secure_boot"] == "enabled"
+
+
+def test_toolkits_and_records_of_other_folders(tmp_path):
+    for path, text in (
+        ("srv/sw/cuda-11.4.4/bin/nvcc", ""),
+        ("srv/sw/cuda-12.4/README", ""),
+        ("usr/lib/nvidia-cuda-toolkit/bin/nvcc", ""),
+        ("srv/state/driver.json", '{"nvidia-open-580": {"version": "580.95.05-0ubuntu1"}}'),
+        ("srv/state/torn.json", '{"nvidia'),
+        ("srv/state/number.json", "3"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    host = read_host(Tree(str(tmp_path)), "h", ["/usr/local", "/srv/sw"], "/srv/state")
+    assert (host["cuda"], host["apt"]["kept"]) == (["11.4.4", "distro"], ["nvidia-open-580"])
 
 
 def test_a_link_to_headers_that_are_gone_is_none(read):

@@ -159,6 +159,9 @@ def test_debian_13_on_its_own(node):
         ("mixed", "pytorch-cuda12", {}, "packages",
          "not wholly installed: linux-image-6.1.0-41-amd64 (half-configured)"),
         ("mixed", "pytorch-cuda12", {}, "space", "900 MiB free in /usr, /var"),
+        ("a100", "pytorch-cuda12", {"apt": {"kept": ["nvidia-utils-550"]}}, "packages",
+         "libnvidia-compute-550, nvidia-dkms-550-open, nvidia-fabricmanager-550, nvidia-kernel-source-550-open, "
+         "nvidia-open-550 on hold, which this project has not put there"),
         ("a100", "v100-runfile", {}, "Fabric Manager", "6 NVSwitches, and runfile has no Fabric Manager"),
         ("a100", "pytorch-cuda12", {"wanted": {"gpus": "16"}}, "GPUs", "8 on the PCI bus"),
         ("none", "debian12", {"wanted": {"gpus": "auto"}}, "GPUs", "none on the PCI bus"),
@@ -217,7 +220,7 @@ def test_what_is_only_said(node, name, stack, changes, check, found):
         ("a100", "pytorch-cuda12", {"driver": {"provider": "runfile"}, "wanted": {"replace": True}},
          "driver from elsewhere"),
         ("a100", "pytorch-cuda12", {"wanted": {"gpus": "8"}}, "GPUs"),
-        ("v100", "pytorch-cuda12", {"free_mib": {"/usr": 12300, "/var": 12300, "/": 12300}}, "space"),
+        ("v100", "pytorch-cuda12", {"free_mib": {"/usr": 9800, "/var": 9800, "/": 9800}}, "space"),
     ],
 )  # fmt: skip
 def test_what_is_no_fault(node, name, stack, changes, check):
@@ -226,9 +229,9 @@ def test_what_is_no_fault(node, name, stack, changes, check):
 
 
 def test_space_of_one_file_system_is_needed_together(node):
-    host = node("v100", "pytorch-cuda12", free_mib={"/usr": 12299, "/var": 12299, "/": 12299})
-    assert [one.expected.partition(" MiB")[0] for one in judge(host).findings] == ["12300"]
-    apart = node("v100", "pytorch-cuda12", free_mib={"/usr": 8200, "/var": 4100, "/": 12299})
+    host = node("v100", "pytorch-cuda12", free_mib={"/usr": 9799, "/var": 9799, "/": 9799})
+    assert [one.expected.partition(" MiB")[0] for one in judge(host).findings] == ["9800"]
+    apart = node("v100", "pytorch-cuda12", free_mib={"/usr": 9200, "/var": 600, "/": 0})
     assert judge(apart).findings == []
 
 
@@ -317,6 +320,20 @@ def test_address_and_sum_go_with_the_version_that_they_belong_to():
     }
     kept, _ = nvidia_stack.choose("h", CATALOG, "v100-runfile", {"driver": {"url": "https://mirror/x.run"}})
     assert (kept["driver"]["url"], len(kept["driver"]["sha256"])) == ("https://mirror/x.run", 64)
+
+
+def test_a_choice_without_a_name_is_judged_like_a_stack(node):
+    own = {"driver": {"provider": "network_repo", "version": "590.48.01"}, "cuda": {"provider": "none"}}
+    judged = judge(node("v100", "", overrides=own))
+    assert judged.sets["v100"] == {
+        "driver": {"provider": "network_repo", "version": "590.48.01", "branch": "590", "flavour": "proprietary"},
+        "cuda": {"provider": "none"},
+    }
+    assert judged.table.splitlines()[0] == "nvidia_stack_overrides: driver 590.48.01 proprietary (network_repo)"
+    assert [one.found for one in judged.findings] == [
+        "driver 590.48.01 for V100 SXM2 32GB (volta)",
+        "what nvidia_stack_overrides says does not fit, as said above",
+    ]
 
 
 def test_versions_that_yaml_reads_as_numbers_are_versions():
