@@ -109,8 +109,8 @@ def choose(host: str, catalog: Catalog, name: str, overrides: Mapping[str, Any])
             "nvidia_stack",
             repr(name),
             f"one of {names_of(catalog)}",
-            "set nvidia_stack to one of them (what each is for: roles/nvidia_stack/README.md), nvidia_stack_overrides to "
-            "what is to differ, or to everything without a stack; own stacks go into nvidia_stack_own",
+            "set nvidia_stack to one of them (what each is for: roles/nvidia_stack/README.md), nvidia_stack_overrides "
+            "to what is to differ, or to everything without a stack; own stacks go into nvidia_stack_own",
         )
         return {}, [wrong]
     findings = list(_wrong_overrides(host, overrides))
