@@ -46,7 +46,7 @@ def test_a_killed_rank_is_named_and_ends_the_job_everywhere(killed, left, launch
     assert left(run.job_id) == {}
 
 
-def test_a_failure_ends_with_its_explanation(killed):
+def test_a_failure_ends_with_its_explanation(killed, node_names):
     run, _ = killed["direct"]
     told = run.lines[run.lines.index(next(line for line in run.lines if " failed after " in line)) :]
     assert told[1] == "  rank 2 on n3 failed first: killed by SIGKILL"
@@ -55,7 +55,7 @@ def test_a_failure_ends_with_its_explanation(killed):
     tail = [line for line in told if line.startswith("    | ")]
     assert 0 < len(tail) <= 15
     assert tail[-1].removeprefix("    | ") == run.log(2).splitlines()[-1]
-    assert "  nothing of the job is left on n1, n2, n3, n4" in told
+    assert f"  nothing of the job is left on {', '.join(node_names)}" in told
     assert told[-1] == f"  loss curve  {run.folder}/loss.png"
     assert "FAILED" not in run.output
     assert "fatal:" not in run.output

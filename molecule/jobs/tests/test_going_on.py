@@ -28,20 +28,22 @@ def neighbour(play, left):
     assert left(run.job_id) == {}
 
 
-def test_a_detached_launch_says_how_to_come_back(detached, inventory_path, left):
+def test_a_detached_launch_says_how_to_come_back(detached, inventory_path, left, node_names):
     assert detached.rc == 0, detached.output
     assert "Started; not waiting for its end (job_wait: false)." in detached.lines
     for what in ("watch", "status", "stop"):
         assert re.search(rf"^  {what} +ansible-playbook playbooks/{what}\.yml -i \S+ -e job_id={detached.job_id}$",
                          detached.output, re.MULTILINE)
-    assert set(left(detached.job_id)) == {"n1", "n2", "n3", "n4"}
+    assert set(left(detached.job_id)) == set(node_names)
 
 
-def test_status_of_the_newest_run_of_a_name(detached, neighbour, play):
+def test_status_of_the_newest_run_of_a_name(detached, neighbour, play, node_names):
+    ranks = len(node_names)
+
     def status():
         run = play("playbooks/status.yml", job_name="detached")
         assert run.rc == 0, run.output
-        return re.search(r"4/4 ranks running   step \d+/10000   loss ", run.output) and run
+        return re.search(rf"{ranks}/{ranks} ranks running   step \d+/10000   loss ", run.output) and run
 
     run = wait_until(status, "the status shows progress")
     assert run.lines[0] == f"Job {detached.job_id} is running."
@@ -50,14 +52,15 @@ def test_status_of_the_newest_run_of_a_name(detached, neighbour, play):
     assert {node["state"] for node in detached.file("summary.json")["nodes"]} == {"running"}
 
 
-def test_logs_come_while_the_job_runs(detached, play):
+def test_logs_come_while_the_job_runs(detached, play, node_names):
     run = play("playbooks/logs.yml", job_id=detached.job_id)
     assert run.rc == 0, run.output
-    assert {f"rank_{rank}.log" for rank in range(4)} <= {path.name for path in (detached.folder / "logs").iterdir()}
-    assert "step 1/10000" in detached.log(3)
+    last = len(node_names) - 1
+    assert {f"rank_{rank}.log" for rank in range(last)} <= {path.name for path in (detached.folder / "logs").iterdir()}
+    assert "step 1/10000" in detached.log(last)
 
 
-def test_ctrl_c_stops_watching_and_not_the_job(detached, play, left):
+def test_ctrl_c_stops_watching_and_not_the_job(detached, play, left, node_names):
     watch = play("playbooks/watch.yml", job_id=detached.job_id)
     watch.trains()
     os.killpg(watch.process.pid, signal.SIGINT)
@@ -67,25 +70,25 @@ def test_ctrl_c_stops_watching_and_not_the_job(detached, play, left):
         command = f"ansible-playbook playbooks/{book}.yml -i {play.inventory} -e job_id={detached.job_id}"
         assert f"  {what:8} {command}" in told
     assert "Traceback" not in watch.output
-    assert set(left(detached.job_id)) == {"n1", "n2", "n3", "n4"}
+    assert set(left(detached.job_id)) == set(node_names)
 
 
 @pytest.fixture(scope="module")
-def stopped(detached, neighbour, play, left):
+def stopped(detached, neighbour, play, left, node_names):
     """The job ended with stop.yml, after the one that watched it died without a word."""
     watch = play("playbooks/watch.yml", job_id=detached.job_id).trains()
     os.killpg(watch.process.pid, signal.SIGKILL)
     watch.wait()
     before = left(neighbour.job_id)
-    assert {name: len(pids) for name, pids in before.items()} == dict.fromkeys(("n1", "n2", "n3", "n4"), 3)
+    assert {name: len(pids) for name, pids in before.items()} == dict.fromkeys(node_names, 3)
     return play("playbooks/stop.yml", job_id=detached.job_id).wait(), before
 
 
-def test_stop_ends_exactly_this_job_after_its_controller_died(stopped, detached, neighbour, left):
+def test_stop_ends_exactly_this_job_after_its_controller_died(stopped, detached, neighbour, left, node_names):
     stop, before = stopped
     assert stop.rc == 0, stop.output
     assert re.search(rf"^Job {detached.job_id} was stopped after 0:\d\d:\d\d\.$", stop.output, re.MULTILINE)
-    assert "  nothing of the job is left on n1, n2, n3, n4" in stop.lines
+    assert f"  nothing of the job is left on {', '.join(node_names)}" in stop.lines
     assert left(detached.job_id) == {}
     assert detached.file("summary.json")["state"] == "stopped"
     assert left(neighbour.job_id) == before

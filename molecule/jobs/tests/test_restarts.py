@@ -80,15 +80,15 @@ def test_lost_nodes_take_part_again(lost, left):
 
 def test_a_head_that_was_killed_takes_part_again(play, nodes, node_vars, tmp_path, left):
     inventory = tmp_path / "head.yml"
-    inventory.write_text("head_lost: {hosts: {n4: , n1: }}\n")
+    inventory.write_text("head_lost: {hosts: {n3: , n1: }}\n")
     run = play.launch(WORKER, "-i", str(inventory), job_hosts="head_lost", job_name="headless", job_max_restarts=1,
                       job_command=[*STEPS, "300"]).trains()
-    nodes["n4"].podman("kill")
+    nodes["n3"].podman("kill")
     try:
         wait_until(lambda: not nodes["n1"].ranks(run.job_id), "n1 ends its rank")
     finally:
-        nodes["n4"].boot(node_vars["n4"]["ansible_host"])
-    run.wait_for("head node n4: started again, so the whole job starts again")
+        nodes["n3"].boot(node_vars["n3"]["ansible_host"])
+    run.wait_for("head node n3: started again, so the whole job starts again")
     assert run.rc == 0, run.output
     assert all("step 300/300" in run.log(rank) for rank in range(2))
     assert left(run.job_id) == {}

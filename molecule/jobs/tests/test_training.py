@@ -1,4 +1,4 @@
-"""Real training over two and four nodes, with both launchers; two jobs at the same time; a run that goes on."""
+"""Real training over two nodes and over all, with both launchers; two jobs at the same time; a run that goes on."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def two(play, nodes):
 
 
 @pytest.fixture(scope="module")
-def four_agents(play, two):
+def all_agents(play, two):
     return play.launch(DIGITS).wait()
 
 
 @pytest.fixture(scope="module")
-def four_direct(play, two, four_agents):
-    """The second launch of the ResNet: it finds the checkpoint of the first one, which had half as many ranks."""
+def all_direct(play, two, all_agents):
+    """The second launch of the ResNet: it finds the checkpoint of the first one, which had fewer ranks."""
     return play.launch(RESNET, resnet18_epochs=EPOCHS).wait()
 
 
@@ -60,63 +60,65 @@ def test_two_jobs_train_at_the_same_time_on_ports_of_their_own(two, left):
     assert accuracy(first) > 90
 
 
-def test_four_nodes_end_with_equal_parameters(four_agents, four_direct, left):
-    for run in (four_agents, four_direct):
+def test_all_nodes_end_with_equal_parameters(all_agents, all_direct, node_names, left):
+    for run in (all_agents, all_direct):
         assert run.rc == 0, run.output
-        assert len(checksums(run, 4)) == 1
+        assert len(checksums(run, len(node_names))) == 1
         assert left(run.job_id) == {}
-    assert accuracy(four_agents) > 90
+    assert accuracy(all_agents) > 90
 
 
-def test_ranks_follow_the_inventory(four_agents, four_direct, nodes, node_vars):
-    for run in (four_agents, four_direct):
+def test_ranks_follow_the_inventory(all_agents, all_direct, nodes, node_vars):
+    for run in (all_agents, all_direct):
         plan = run.file("plan.json")
-        assert plan["world_size"] == 4
+        assert plan["world_size"] == len(nodes)
         assert plan["head"]["host"] == "n1"
         assert plan["head"]["address"] == node_vars["n1"]["ansible_host"]
         placed = [(node["host"], node["node_rank"], node["address"]) for node in plan["nodes"]]
         assert placed == [(name, rank, node_vars[name]["ansible_host"]) for rank, name in enumerate(nodes)]
-        assert [process["ranks"] for node in plan["nodes"] for process in node["processes"]] == [[0], [1], [2], [3]]
+        assert [process["ranks"] for node in plan["nodes"] for process in node["processes"]] == [
+            [rank] for rank in range(len(nodes))]
         # As planned, so it was: each rank wrote its log on its own node, and nowhere else.
         for rank, node in enumerate(nodes.values()):
             assert node.host.check_output(f"cd {plan['job_dir']}/logs && ls rank_*") == f"rank_{rank}.log"
 
 
-def test_a_healthy_launch_prints_less_than_a_page(four_agents):
-    run, folder = four_agents, four_agents.folder
+def test_a_healthy_launch_prints_less_than_a_page(all_agents, node_names):
+    size = len(node_names)
+    run, folder = all_agents, all_agents.folder
     assert len(run.lines) < 60
     assert re.fullmatch(
-        rf"Job {run.job_id}: 4 ranks on 4 nodes \(torchrun\), rendezvous on n1 [\d.]+:\d+", run.lines[0]
+        rf"Job {run.job_id}: {size} ranks on {size} nodes \(torchrun\), rendezvous on n1 [\d.]+:\d+", run.lines[0]
     )
     progress = [line for line in run.lines if "ranks running" in line]
     assert re.search(
-        r"\d:\d\d:\d\d   \d/4 ranks running   step \d+/\d+   epoch \d+   loss [\d.]+   rate \d", run.output)
-    assert all(re.match(r"  \d:\d\d:\d\d   \d/4 ranks running", line) for line in progress)
+        rf"\d:\d\d:\d\d   \d/{size} ranks running   step \d+/\d+   epoch \d+   loss [\d.]+   rate \d", run.output)
+    assert all(re.match(rf"  \d:\d\d:\d\d   \d/{size} ranks running", line) for line in progress)
     ended = run.lines.index(next(line for line in run.lines if line.startswith(f"Job {run.job_id} succeeded in 0:")))
-    assert run.lines[ended].endswith(": 4 ranks on 4 nodes.")
+    assert run.lines[ended].endswith(f": {size} ranks on {size} nodes.")
     assert run.lines[-1] == f"  loss curve  {folder}/loss.png"
 
 
-def test_the_run_leaves_its_record(four_agents):
-    run = four_agents
+def test_the_run_leaves_its_record(all_agents, node_names):
+    run, size = all_agents, len(node_names)
     summary = run.summary
-    assert (summary["job_id"], summary["state"], summary["world_size"]) == (run.job_id, "succeeded", 4)
-    assert [node["state"] for node in summary["nodes"]] == ["ended"] * 4
-    assert [process["exit_code"] for node in summary["nodes"] for process in node["processes"]] == [0] * 4
+    assert (summary["job_id"], summary["state"], summary["world_size"]) == (run.job_id, "succeeded", size)
+    assert [node["state"] for node in summary["nodes"]] == ["ended"] * size
+    assert [process["exit_code"] for node in summary["nodes"] for process in node["processes"]] == [0] * size
     assert summary["metrics"]["step"] == summary["metrics"]["steps"] > 0
     assert 0 < summary["finished"] - summary["started"] == pytest.approx(summary["elapsed_s"], abs=0.01)
     assert (run.folder / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert {f"rank_{rank}.log" for rank in range(4)} <= {path.name for path in (run.folder / "logs").iterdir()}
+    assert {f"rank_{rank}.log" for rank in range(size)} <= {path.name for path in (run.folder / "logs").iterdir()}
 
 
-def test_a_run_goes_on_from_the_newest_checkpoint(two, four_direct):
+def test_a_run_goes_on_from_the_newest_checkpoint(two, all_direct):
     _, first = two
     assert "training starts at epoch 1" in first.log(0)
-    resumed = re.search(r"^resumed from (\S+) after epoch (\d+)$", four_direct.log(0), re.MULTILINE)
+    resumed = re.search(r"^resumed from (\S+) after epoch (\d+)$", all_direct.log(0), re.MULTILINE)
     assert resumed[1].startswith("/var/lib/trainyard/checkpoints/resnet18-generated/")
     assert resumed[2] == "1"
-    assert "epoch 1 loss" not in four_direct.log(0)
-    assert "epoch 2 loss" in four_direct.log(0)
+    assert "epoch 1 loss" not in all_direct.log(0)
+    assert "epoch 2 loss" in all_direct.log(0)
 
 
 def test_check_mode_shows_the_plan_and_touches_no_node(play, nodes, left):
@@ -124,7 +126,7 @@ def test_check_mode_shows_the_plan_and_touches_no_node(play, nodes, left):
     run = play.launch(DIGITS, "--check")
     assert run.rc == 0, run.output
     plan = run.file("plan.json")
-    assert run.lines[0] == f"Plan of {run.job_id}: 4 ranks on 4 nodes, launcher torchrun"
+    assert run.lines[0] == f"Plan of {run.job_id}: {len(nodes)} ranks on {len(nodes)} nodes, launcher torchrun"
     assert f"  rendezvous  {plan['head']['address']}:{plan['head']['port']} on n1" in run.lines
     assert f"    MASTER_ADDR={plan['head']['address']}" in run.lines
     for rank, name in enumerate(nodes):

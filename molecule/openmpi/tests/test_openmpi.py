@@ -48,8 +48,8 @@ def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
         assert done.rc != 0
         assert (
             f"Open MPI does not work over all nodes: 1 finding. 1. Open MPI on {node_names[-1]} "
-            "found Open MPI 4.0.3 (/opt/trainyard/openmpi/bin/mpirun) expected Open MPI 4.1.4, as on n1, n2, n3 do "
-            "make the nodes equal"
+            "found Open MPI 4.0.3 (/opt/trainyard/openmpi/bin/mpirun) expected Open MPI 4.1.4, as on "
+            f"{', '.join(node_names[:-1])} do make the nodes equal"
         ) in done.text
         # The role takes the link away, which is how it goes back to the packages.
         back = run_playbook("changed.yml")

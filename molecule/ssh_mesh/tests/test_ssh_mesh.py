@@ -114,20 +114,22 @@ def test_another_node_cannot_pass_for_this_one(node: Any, node_vars: dict[str, A
     assert "name is not a listed principal" in said
 
 
-def test_broken_access_of_one_node_is_named_pair_by_pair(run_playbook: Any, node: Any,
+def test_broken_access_of_one_node_is_named_pair_by_pair(run_playbook: Any, node: Any, node_names: list[str],
                                                          node_vars: dict[str, Any]) -> None:
-    host, address = node("n4"), node_vars["n4"]["ansible_host"]
+    *others, odd = node_names
+    host, address = node(odd), node_vars[odd]["ansible_host"]
     host.check_output("sudo mv /etc/trainyard/ssh/user_ca.pub /root/user_ca.pub")
     try:
         run = run_playbook("verify_only.yml")
     finally:
         host.check_output("sudo mv /root/user_ca.pub /etc/trainyard/ssh/user_ca.pub")
     assert run.rc != 0
-    for name in ("n1", "n2", "n3"):
-        assert f"{name} -> n4 (n4, {address}): train@n4: Permission denied (publickey)." in run.text
-    assert "n4 -> " not in run.text
+    for name in others:
+        assert f"{name} -> {odd} ({odd}, {address}): train@{odd}: Permission denied (publickey)." in run.text
+    assert f"{odd} -> " not in run.text
     assert "-> n2" not in run.text
-    assert "Of 24 logins failed" in run.text
+    # From every node to every other one by name and by address.
+    assert f"Of {2 * len(node_names) * len(others)} logins failed" in run.text
 
 
 def test_a_name_that_leads_astray_is_named_with_sshs_reason(run_playbook: Any, node: Any) -> None:
@@ -201,33 +203,36 @@ def test_certificates_open_the_training_users_account_only(run_playbook: Any, th
         assert (status, "Permission denied" in said) == (255, True)
 
 
-def test_a_node_comes_and_goes_and_touches_no_other(run_playbook: Any, throwaway: Path, node: Any) -> None:
+def test_a_node_comes_and_goes_and_touches_no_other(run_playbook: Any, throwaway: Path, node: Any,
+                                                    node_names: list[str]) -> None:
     given = {"ssh_mesh_ca_dir": str(throwaway)}
-    three = run_playbook("converge.yml", "--limit", "n1,n2,n3", **given)
-    assert three.rc == 0, three.output
-    four = run_playbook("converge.yml", **given)
-    assert four.rc == 0, four.output
+    *others, new = node_names
+    without = ("--limit", ",".join(others))
+    first = run_playbook("converge.yml", *without, **given)
+    assert first.rc == 0, first.output
+    come = run_playbook("converge.yml", **given)
+    assert come.rc == 0, come.output
     # The controller signs for the new node, which counts for the run's first host: one change, and none on the node.
-    assert [four.changes[name] for name in ("n1", "n2", "n3")] == [1, 0, 0]
-    assert four.changes["n4"] > 0
-    assert node("n1").check_output(f"{AS_TRAIN} n4 uname -n") == "n4"
-    assert node("n4").check_output(f"{AS_TRAIN} n1 uname -n") == "n1"
+    assert [come.changes[name] for name in others] == [int(name == "n1") for name in others]
+    assert come.changes[new] > 0
+    assert node("n1").check_output(f"{AS_TRAIN} {new} uname -n") == new
+    assert node(new).check_output(f"{AS_TRAIN} n1 uname -n") == "n1"
 
-    gone = run_playbook("converge.yml", "--limit", "n1,n2,n3", ssh_mesh_revoked=["n4"], **given)
+    gone = run_playbook("converge.yml", *without, ssh_mesh_revoked=[new], **given)
     assert gone.rc == 0, gone.output
-    for name in ("n1", "n2", "n3"):
-        assert "Permission denied (publickey)" in refused(node("n4"), f"{AS_TRAIN} {name} uname -n")
-        assert "revoked" in refused(node(name), f"{AS_TRAIN} n4 uname -n")
+    for name in others:
+        assert "Permission denied (publickey)" in refused(node(new), f"{AS_TRAIN} {name} uname -n")
+        assert "revoked" in refused(node(name), f"{AS_TRAIN} {new} uname -n")
     assert node("n1").check_output(f"{AS_TRAIN} n2 uname -n") == "n2"
 
-    again = run_playbook("converge.yml", "--limit", "n1,n2,n3", ssh_mesh_revoked=["n4"], **given)
+    again = run_playbook("converge.yml", *without, ssh_mesh_revoked=[new], **given)
     assert set(again.changes.values()) == {0}
-    both = run_playbook("converge.yml", ssh_mesh_revoked=["n4"], **given)
+    both = run_playbook("converge.yml", ssh_mesh_revoked=[new], **given)
     assert both.rc != 0
-    assert "ssh_mesh_revoked on n4 found n4 is in it and among the nodes of this run" in both.text
+    assert f"ssh_mesh_revoked on {new} found {new} is in it and among the nodes of this run" in both.text
     back = run_playbook("converge.yml", **given)
     assert back.rc != 0
-    assert "revoked when n4 was removed expected a key that is not revoked" in back.text
+    assert f"revoked when {new} was removed expected a key that is not revoked" in back.text
 
 
 def test_a_certificate_that_expires_soon_is_renewed(run_playbook: Any, throwaway: Path, node: Any) -> None:
