@@ -128,13 +128,23 @@ def home(record: Record, root: str) -> str:
     }[str(record["provider"])]
 
 
-def package_names(record: Record) -> list[str]:
-    """Return the packages of a record."""
+def packages(record: Record) -> list[dict[str, str]]:
+    """Return `name` and `version` of a record's packages; without a version the newest is taken, and then held."""
+    provider, version = record["provider"], str(record.get("version", ""))
+    exact = version if provider == "network_repo" and version.count(".") == 2 else ""
     if record.get("packages"):
-        return [str(name) for name in record["packages"]]
-    if record["provider"] == "network_repo":
-        return ["cuda-toolkit-" + release(str(record["version"])).replace(".", "-")]
-    return ["nvidia-cuda-toolkit"] if record["provider"] == "distro" else []
+        given = [one if isinstance(one, Mapping) else {"name": one} for one in record["packages"]]
+        return [{"name": str(one["name"]), "version": str(one.get("version", ""))} for one in given]
+    if provider == "distro":
+        return [{"name": "nvidia-cuda-toolkit", "version": ""}]
+    if provider != "network_repo":
+        return []
+    dashed = release(version).replace(".", "-")
+    found = [{"name": f"cuda-toolkit-{dashed}", "version": exact}]
+    # The vendor's package asks for a compiler of at least its own update, and so gets the newest one.
+    if exact in NVCC_BUILDS:
+        found.append({"name": f"cuda-nvcc-{dashed}", "version": f"{release(version)}.{NVCC_BUILDS[exact]}"})
+    return found
 
 
 def _matches(record: Record, found: Mapping[str, Any]) -> bool:
@@ -188,7 +198,7 @@ def _wrong_record(host: str, record: Record, pins: Mapping[str, Sequence[str]]) 
             f"one of {have}, whose wheels are known to hold nvcc",
             "give the record its wheels as pins, name==version, or take provider network_repo or runfile",
         )
-    for package in package_names(record):
+    for package in (one["name"] for one in packages(record)):
         if provider == "network_repo" and _METAPACKAGES.fullmatch(package):
             yield wrong(
                 f"the package {package}, which brings a driver of its own",
@@ -344,12 +354,7 @@ def plan_toolkits(
                 "toolkits": steps,
                 "remove": [one for one in removals if not isinstance(one, Finding)],
                 "default": _default_home(steps, default),
-                "packages": [
-                    {"name": name, "version": step["package_version"]}
-                    for step in steps
-                    if step["provider"] == "network_repo"
-                    for name in step["packages"]
-                ],
+                "packages": [one for step in steps if step["provider"] == "network_repo" for one in step["packages"]],
             }
         findings += wrong
     return plans, findings
@@ -375,9 +380,7 @@ def _step(state: State, record: Record, pins: Mapping[str, Sequence[str]]) -> di
         "version": version,
         "release": release(version),
         "home": where,
-        "packages": package_names(record),
-        # Of a release without its update the newest package is taken, and then held.
-        "package_version": str(record.get("package_version") or (version if version.count(".") == 2 else "")),
+        "packages": packages(record),
         "wheels": list(record.get("wheels") or pins.get(release(version)) or []),
         "url": str(record.get("url", "")),
         "local_file": str(record.get("local_file", "")),

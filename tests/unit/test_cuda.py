@@ -161,6 +161,7 @@ def test_several_toolkits_side_by_side():
     ]
     assert nodes["packages"] == [
         {"name": "cuda-toolkit-12-4", "version": "12.4.1"},
+        {"name": "cuda-nvcc-12-4", "version": "12.4.131"},
         {"name": "cuda-toolkit-12-6", "version": ""},
     ]
     assert nodes["default"] == f"{ROOT}/cuda-13.0"
@@ -228,6 +229,14 @@ def test_packages_of_a_release_are_no_metapackages():
     assert plan([{"provider": "network_repo", "version": "12.4", "packages": names}])[1] == []
 
 
+def test_packages_of_a_record_are_taken_as_they_are_given():
+    given = ["cuda-nvcc-12-4", {"name": "cuda-cudart-dev-12-4", "version": "12.4.127-1"}]
+    assert plan([{"provider": "network_repo", "version": "12.4.1", "packages": given}])[0]["packages"] == [
+        {"name": "cuda-nvcc-12-4", "version": ""},
+        {"name": "cuda-cudart-dev-12-4", "version": "12.4.127-1"},
+    ]
+
+
 def test_a_compiler_that_is_too_new_is_found_before_with_the_way_out():
     _, (finding,) = plan([{"provider": "network_repo", "version": "11.8.0"}])
     assert (finding.check, finding.found) == ("host compiler", "g++ 12.2.0")
@@ -242,7 +251,7 @@ def test_a_compiler_that_is_too_new_is_found_before_with_the_way_out():
 def test_debians_package_brings_its_own_compiler():
     nodes, findings = plan([{"provider": "distro"}])
     assert findings == []
-    assert nodes["toolkits"][0]["packages"] == ["nvidia-cuda-toolkit"]
+    assert nodes["toolkits"][0]["packages"] == [{"name": "nvidia-cuda-toolkit", "version": ""}]
     assert nodes["default"] == f"{ROOT}/cuda-distro"
 
 
