@@ -360,7 +360,7 @@ def _nccl(case: Case) -> Iterator[Said]:
     built, version = nccl.get("cuda", ""), toolkit.get("version", "")
     if nccl.get("provider", "none") == "none" or not built:
         return
-    row = {"source": "nccl"}
+    row = {"source": "nccl_builds"}
     if toolkit.get("provider", "none") != "none" and version:
         if nvidia.number(built)[:1] != nvidia.number(version)[:1]:
             yield case.say(
@@ -374,6 +374,15 @@ def _nccl(case: Case) -> Iterator[Said]:
             found = f"NCCL built for CUDA {built} beside CUDA {version}"
             text = f"+cuda{minor(version)} where the repository has it" + case.source(row)
             yield case.warn("NCCL and CUDA", found, text, "go on: builds of one major release fit")
+    known = _row(case.rules, "nccl", version=nccl.get("version", ""))
+    if known and nccl["provider"] in ("network_repo", "archive") and minor(built) not in known["cuda"]:
+        yield case.say(
+            known,
+            "NCCL and CUDA",
+            f"NCCL {nccl['version']}+cuda{built}, a build that was not seen",
+            f"+cuda{' or +cuda'.join(known['cuda'])}",
+            _override("nccl", cuda=f'"{known["cuda"][-1]}"') + ", or go on: the role nccl lists what there is",
+        )
     release = _row(case.rules, "cuda", version=minor(built))
     if release and case.driver_name and case.driver_number < nvidia.number(release["least"]):
         yield case.say(

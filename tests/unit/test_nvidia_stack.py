@@ -186,6 +186,8 @@ def test_a_fault_is_found(node, name, stack, changes, check, found):
          "driver 550.127.08 for CUDA 12.6: minor version compatibility, without PTX and new features"),
         ("a100", "pytorch-cuda12", {"overrides": {"nccl": {"cuda": "12.4"}}}, "NCCL and CUDA",
          "NCCL built for CUDA 12.4 beside CUDA 12.6"),
+        ("a100", "pytorch-cuda13", {"overrides": {"nccl": {"cuda": "13.1"}}}, "NCCL and CUDA",
+         "NCCL 2.28.9+cuda13.1, a build that was not seen"),
         ("mixed", "pytorch-cuda12", {}, "GPUs", "1x V100 PCIe 32GB + 1x A40"),
         ("mixed", "pytorch-cuda12", {}, "NCCL", "NCCL 2.24.3+cuda12.6 from NVIDIA's repository for debian 12"),
         ("mixed", "pytorch-cuda12", {}, "packages", "linux-headers-amd64 on hold"),
@@ -406,6 +408,10 @@ def test_rows_are_known_and_ordered():
         assert nvidia.number(row["least"]) <= nvidia.number(row["driver"])
     names = set(nvidia._NAMES.values())
     assert all(any(name.startswith(row["name"]) for name in names) for row in RULES["models"])
+    builds = {row["version"]: row["cuda"] for row in RULES["nccl"]}
+    for stack in CATALOG.values():
+        nccl = stack["set"]["nccl"]
+        assert nccl["provider"] != "network_repo" or nccl["cuda"] in builds[nccl["version"]]
     for row in RULES["pytorch"]:
         assert set(row["generations"]) | set(row.get("aarch64", ())) <= set(nvidia.GENERATIONS)
 

@@ -24,7 +24,8 @@ def test_nvidia_host_reads_a_real_host(host):
     assert {**again, "free_mib": {}} == {**found, "free_mib": {}}
 
 
-def test_held_and_interrupted_packages_are_seen(host):
+def test_held_and_interrupted_packages_are_seen(node, node_names):
+    host = node(node_names[0])
     host.check_output("sudo apt-mark hold adduser")
     status = "sudo sed -i '/^Package: sudo$/,/^$/s/^Status: install ok .*/Status: install ok {}/' /var/lib/dpkg/status"
     host.check_output(status.format("half-configured"))
