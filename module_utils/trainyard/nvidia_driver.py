@@ -33,6 +33,8 @@ _DKMS = re.compile(
     r"^(?P<module>nvidia[^/,\s]*)[/,]\s*(?P<version>[^,:\s]+)"
     r"(?:,\s*(?P<kernel>[^,\s]+),\s*(?P<arch>[^:\s]+))?:\s*(?P<state>[a-z]+)"
 )
+# Who maintains a distribution's own packages.
+_DISTRIBUTOR = re.compile(r"[@.](debian\.org|ubuntu\.com|canonical\.com)>")
 # dkms' names of modules that are no driver.
 _OTHER_MODULES = ("nvidia-fs", "nvidia-peermem", "nvidia-gdrdrv")
 
@@ -149,10 +151,10 @@ def provider_of(packages: Sequence[Mapping[str, str]], runfile: str, loaded: str
     kernel = [one for one in packages if _KERNEL_PACKAGE.match(one["name"])]
     # Libraries alone are no driver: other packages bring them along.
     if kernel:
-        vendors = {"nvidia.com" in one["maintainer"].lower() for one in kernel}
-        if runfile or len(vendors) > 1:
+        origins = {bool(_DISTRIBUTOR.search(one["maintainer"].lower())) for one in kernel}
+        if runfile or len(origins) > 1:
             return "unknown"
-        return "network_repo" if True in vendors else "distro"
+        return "distro" if True in origins else "network_repo"
     if runfile:
         return "runfile"
     return "unknown" if loaded else "none"

@@ -156,7 +156,7 @@ def _wrong_input(host: Host, wanted: Host) -> Iterator[Finding]:
 def _in_the_way(host: Host, wanted: Host, fabric_manager: bool) -> Iterator[Finding]:
     state, facts = host["driver"], host["facts"]
     name = state["host"]
-    there = f"driver {state['version'] or state['loaded']} from {state['provider']}"
+    there = f"driver {state['version'] or state['loaded']}"
     if state["provider"] == "unknown":
         mixed = f"packages {', '.join(sorted(state['packages'])[:4])}" if state["packages"] else "no package"
         installer = f"the vendor's installer ({state['runfile']})" if state["runfile"] else "no trace of an installer"
@@ -171,7 +171,7 @@ def _in_the_way(host: Host, wanted: Host, fabric_manager: bool) -> Iterator[Find
         yield Finding(
             name,
             "driver from elsewhere",
-            there,
+            f"{there} from {state['provider']}",
             f"none, or one from {wanted['provider']}",
             f"keep it: nvidia_driver_provider: {state['provider']}; or have it removed first: "
             "nvidia_driver_replace: true",
@@ -235,8 +235,9 @@ def _step(state: Host, wanted: Host, remove: str) -> str:
         return f"remove driver {state['version']} ({remove}), install {target} ({wanted['provider']})"
     if not state["version"]:
         return f"install driver {target} ({wanted['provider']})"
-    if wanted["version"] and state["version"] != wanted["version"]:
-        return f"driver {wanted['version']} instead of {state['version']} ({wanted['provider']})"
+    other_branch = wanted_branch(wanted) not in ("", str(branch_of(state["version"])))
+    if other_branch or (wanted["version"] and state["version"] != wanted["version"]):
+        return f"driver {target} instead of {state['version']} ({wanted['provider']})"
     missing = [kernel for kernel in wanted["kernels"] if not has_module(state, kernel)]
     return f"build the module {state['version']} for {', '.join(missing)}" if missing else ""
 
@@ -249,8 +250,8 @@ def plan_host(host: Host) -> tuple[dict[str, Any], list[Finding]]:
     """
     state, facts, wanted = host["driver"], host["facts"], host["wanted"]
     gpus = str(wanted["gpus"]) != "0"
-    fabric_manager = gpus and (
-        bool(facts["nvswitches"]) if wanted["fabric_manager"] == "auto" else wanted["fabric_manager"] == "true"
+    fabric_manager = wanted["fabric_manager"] == "true" or (
+        wanted["fabric_manager"] == "auto" and gpus and bool(facts["nvswitches"])
     )
     plan: dict[str, Any] = {
         "action": "verify" if wanted["provider"] == "none" else "install",

@@ -33,12 +33,16 @@ class Wanted(NamedTuple):
 
 @contextmanager
 def _preferring(upstream: str) -> Iterator[None]:
-    """Have apt take one version of whatever belongs to the driver, over all pins that there are, for a simulation."""
+    """Have apt take one version of whatever belongs to the driver, despite pins and holds, for a simulation."""
     with tempfile.TemporaryDirectory(prefix="trainyard-apt-") as name:
         preferences = Path(name, "preferences")
         preferences.write_text(f"Package: {_NAMES}\nPin: version {upstream}-*\nPin-Priority: 1100\n")
         settings = Path(name, "apt.conf")
-        settings.write_text(f'Dir::Etc::preferences "{preferences}";\n')
+        settings.write_text(
+            f'Dir::Etc::preferences "{preferences}";\n'
+            # Pins and holds of the version that is there now.
+            'Dir::Etc::preferencesparts "/dev/null";\nAPT::Ignore-Hold "true";\n'
+        )
         before = os.environ.get("APT_CONFIG")
         os.environ["APT_CONFIG"] = str(settings)
         try:
@@ -109,9 +113,13 @@ def resolve(host: str, wanted: Wanted, source: apt.Source) -> tuple[str, list[di
     # What is installed already is no change, and belongs to it all the same.
     after = {name: version for name, version in machine.read_installed().versions.items() if name not in gone}
     after.update({change.name: change.new for change in changes if change.new})
-    for name, version in after.items():
-        if is_driver_package(name) and apt.upstream(version) == upstream:
-            chosen[name] = version
+    parts = {name: version for name, version in after.items() if is_driver_package(name)}
+    chosen.update({name: version for name, version in parts.items() if apt.upstream(version) == upstream})
+    # What nothing asks for at a version would stay behind.
+    behind, _ = machine.read_offers(sorted(parts.keys() - chosen.keys()))
+    for name, offered in behind.items():
+        version = choose_version([one.version for one in offered if source.offers(one)], upstream, "")
+        chosen.update({name: version} if version else {})
     return upstream, [{"name": name, "version": version} for name, version in sorted(chosen.items())], []
 
 
