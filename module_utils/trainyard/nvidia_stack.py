@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from . import nvidia
 from .findings import Finding, host_list
-from .nvidia_rules import Host, Rules, Said, judge
+from .nvidia_case import Host, Rules, Said
+from .nvidia_rules import judge
 
 Catalog = Mapping[str, Mapping[str, Any]]
 Parts = dict[str, dict[str, str]]
