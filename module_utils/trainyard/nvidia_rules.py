@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import cuda as toolkits
-from . import nvidia
+from . import mindspore, nvidia
 from .nvidia_case import Case, Host, Parts, Row, Rules, Said, in_words, override, row_of, within
 from .nvidia_machine_rules import driver_rules, machine_rules
 
@@ -111,59 +111,71 @@ def _cuda_and_driver(case: Case) -> Iterator[Said]:
             yield case.warn("CUDA and driver", found, text, "go on, or take a newer driver")
 
 
-def _framework(case: Case) -> Iterator[Said]:
-    """Builds of PyTorch and MindSpore x generation x architecture x driver."""
+def _has(row: Row, arch: str, generation: str) -> bool:
+    """Tell whether a build of PyTorch has code for a generation."""
+    order = nvidia.GENERATIONS
+    first, last = row.get(arch, row["generations"])
+    return generation in order and order.index(first) <= order.index(generation) <= order.index(last)
+
+
+def _pytorch(case: Case) -> Iterator[Said]:
+    """Build of PyTorch x its release x generation x architecture."""
+    framework, arch = case.parts.get("framework", {}), case.facts["arch"]
+    build, version = framework.get("build", ""), framework.get("version", "")
+    if framework.get("name") != "pytorch" or not build.startswith("cu"):
+        return
+    of_release = [
+        row for row in case.rules["pytorch"] if within(nvidia.number(toolkits.release(version)), row["releases"])
+    ]
+    row = row_of(case.rules, "pytorch", build=build)
+    if row is None or row not in of_release:
+        known = ", ".join(one["build"] for one in of_release) or "none"
+        action = override("framework", build="...") + ", or another version"
+        yield case.stop("framework", f"pytorch {version}+{build}", f"a build that {version} has: {known}", action)
+        return
+    first, last = row.get(arch, row["generations"])
+    for generation in dict.fromkeys(gpu["generation"] for gpu in case.facts["gpus"]):
+        if generation != nvidia.UNKNOWN and not _has(row, arch, generation):
+            others = ", ".join(one["build"] for one in of_release if _has(one, arch, generation))
+            yield case.say(
+                row,
+                "framework",
+                f"pytorch {version}+{build} for {generation} on {arch}",
+                f"GPUs from {first} to {last}",
+                f"a build of {version} with {generation}: {others or 'none'}; " + override("framework", build="..."),
+            )
+
+
+def _mindspore(case: Case) -> Iterator[Said]:
+    """Release of MindSpore x CUDA x architecture x driver."""
     framework = case.parts.get("framework", {})
-    name, build = framework.get("name", "none"), framework.get("build", "")
-    who = f"{name} {framework.get('version')}"
-    if name == "pytorch" and build.startswith("cu"):
-        row = row_of(case.rules, "pytorch", build=build)
-        if row is None:
-            known = ", ".join(one["build"] for one in case.rules["pytorch"])
-            yield case.stop("framework", f"{who}+{build}", f"a build of the table: {known}", "correct framework.build")
-            return
-        first, last = row.get(case.facts["arch"], row["generations"])
-        order = nvidia.GENERATIONS
-        for generation in dict.fromkeys(gpu["generation"] for gpu in case.facts["gpus"]):
-            inside = generation in order and order.index(first) <= order.index(generation) <= order.index(last)
-            if generation in order and not inside:
-                others = [
-                    one["build"]
-                    for one in case.rules["pytorch"]
-                    if order.index(one.get(case.facts["arch"], one["generations"])[0])
-                    <= order.index(generation)
-                    <= order.index(one.get(case.facts["arch"], one["generations"])[1])
-                ]
-                yield case.say(
-                    row,
-                    "framework",
-                    f"{who}+{build} for {generation} on {case.facts['arch']}",
-                    f"GPUs from {first} to {last}",
-                    f"a build with {generation}: {', '.join(others) or 'none'}; " + override("framework", build="..."),
-                )
-    if name == "mindspore" and framework.get("cuda"):
-        row = row_of(case.rules, "mindspore", cuda=framework["cuda"])
-        if row is None:
-            known = ", ".join(one["cuda"] for one in case.rules["mindspore"])
-            found = f"{who} for CUDA {framework['cuda']}"
-            yield case.stop("framework", found, f"CUDA {known}", "correct framework.cuda")
-            return
-        if case.facts["arch"] not in row["arch"]:
-            yield case.say(
-                row,
-                "framework",
-                f"{who} for GPUs on {case.facts['arch']}",
-                f"{', '.join(row['arch'])}: there are no other wheels",
-                "take the host out of the group, or another framework",
-            )
-        if case.driver_name and case.driver_number < nvidia.number(row["least"]):
-            yield case.say(
-                row,
-                "framework",
-                f"driver {case.driver_name} for {who}",
-                f"driver {row['least']} or newer",
-                override("driver", branch=nvidia.branch_of(row["least"])),
-            )
+    version, wanted = framework.get("version", ""), framework.get("cuda", "")
+    if framework.get("name") != "mindspore" or not wanted:
+        return
+    row: Row = case.rules["mindspore"]
+    release = mindspore.RELEASES.get(toolkits.release(version))
+    cudas = release.cudas if release else tuple(mindspore.CUDAS)
+    if wanted not in cudas:
+        found, action = f"mindspore {version} for CUDA {wanted}", override("framework", cuda="...")
+        yield case.say(row, "framework", found, f"CUDA {' or '.join(cudas) or 'of none: it has no GPU wheel'}", action)
+        return
+    if case.facts["arch"] not in row["arch"]:
+        yield case.say(
+            row,
+            "framework",
+            f"mindspore {version} for GPUs on {case.facts['arch']}",
+            f"{', '.join(row['arch'])}: there are no other wheels",
+            "take the host out of the group, or another framework",
+        )
+    least = mindspore.CUDAS[wanted].driver
+    if case.driver_name and case.driver_number < nvidia.number(least):
+        yield case.say(
+            row,
+            "framework",
+            f"driver {case.driver_name} for mindspore {version} for CUDA {wanted}",
+            f"driver {least} or newer",
+            override("driver", branch=nvidia.branch_of(least)),
+        )
 
 
 def _sources(case: Case) -> Iterator[Said]:
@@ -288,5 +300,5 @@ def judge(node: Host, parts: Parts, rules: Rules) -> Iterator[Said]:
     yield from _sources(case)
     # Rules of GPUs and drivers say nothing of a host that is declared to have none.
     if not case.without:
-        for rule in (_generations, _cuda_and_driver, _framework, _nccl, driver_rules):
+        for rule in (_generations, _cuda_and_driver, _pytorch, _mindspore, _nccl, driver_rules):
             yield from rule(case)

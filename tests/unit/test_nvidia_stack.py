@@ -135,7 +135,13 @@ def test_debian_13_on_its_own(node):
          "pytorch 2.13.0+cu127"),
         ("gh200", "mindspore-cuda11.6", {}, "framework", "mindspore 2.2.14 for GPUs on aarch64"),
         ("v100", "mindspore-cuda11.6", {"overrides": {"driver": {"branch": "470"}}}, "framework",
-         "driver 470.x for mindspore 2.2.14"),
+         "driver 470.x for mindspore 2.2.14 for CUDA 11.6"),
+        ("a100", "mindspore-cuda11.1", {"overrides": {"framework": {"cuda": "11.6"}}}, "framework",
+         "mindspore 1.10.1 for CUDA 11.6"),
+        ("a100", "pytorch-cuda12", {"overrides": {"framework": {"build": "cu128"}}}, "framework",
+         "pytorch 2.13.0+cu128"),
+        ("gh200", "v100-runfile", {"overrides": {"framework": {"version": "2.5.1", "build": "cu126"}}}, "framework",
+         "pytorch 2.5.1+cu126"),
         # operating system
         ("v100", "debian12", {}, "operating system", "driver by distro on ubuntu 20.04"),
         ("mixed", "debian13", {}, "operating system", "driver 550 from debian 12 itself"),
@@ -397,7 +403,7 @@ def test_every_row_of_the_rules_has_a_source_that_is_named():
         for row in rows if isinstance(rows, list) else [rows]:
             assert row["source"] in RULES["sources"], (kind, row)
     used = {row["source"] for rows in RULES.values() if isinstance(rows, list) for row in rows}
-    assert set(RULES["sources"]) - used == {"gcc", "estimate"}
+    assert set(RULES["sources"]) - used == {"gcc", "estimate", "mindspore"}
 
 
 def test_rows_are_known_and_ordered():
