@@ -20,7 +20,7 @@ options:
     required: true
   packages:
     description:
-      - Each has C(name) and C(version), whole or without epoch and packaging suffix. Without a version what is installed
+      - Each has C(name) and C(version), whole or without epoch and packaging suffix. Without a version what is there
         stays, and else the newest is taken.
     type: list
     elements: dict

@@ -203,6 +203,12 @@ def change(module: AnsibleModule, files: dict[str, bytes | None]) -> None:
     """Write the files and fetch the lists; when that fails, have the files as before."""
     before = {path: apt.read_bytes(path) for path in files}
     apt.place(files)
+    try:
+        # apt reads none of its sources while two of them contradict each other.
+        apt.targets()
+    except apt.AptError:
+        apt.place(before)
+        raise
     if module.params["state"] == "absent":
         return
     network = module.params["provider"] == "network_repo"

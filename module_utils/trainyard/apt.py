@@ -182,13 +182,17 @@ def _resolve(
         matching = [installed] if installed and (installed in here or ours) else here[:1]
     if len(matching) == 1:
         return matching[0], None
-    elsewhere = [f"{offer.version} from {offer.uri}" for offer in offers if not source.offers(offer)]
+    elsewhere: dict[str, list[str]] = {}
+    for offer in offers:
+        if not source.offers(offer):
+            elsewhere.setdefault(offer.uri, []).append(offer.version)
     if matching:
         found, action = f"{_listed(matching)} all are {wanted}", "give the whole version, such as " + matching[0]
     else:
         found = f"{source} offers {_listed(here) or 'none'}"
         if elsewhere:
-            found += f" (others do not count: {_listed(elsewhere)})"
+            others = (f"{uri} with {_listed(versions)}" for uri, versions in elsewhere.items())
+            found += f"; {'; '.join(others)} does not count"
         action = "correct the version, or bring the repository or mirror to where it has it"
     return "", Finding(host, f"package {name}", found, wanted or "any version", action)
 
@@ -237,8 +241,9 @@ def plan(
 def reasons(output: str) -> str:
     """Return apt's own words of what is wrong, on one line."""
     lines = [line.strip() for line in output.splitlines()]
-    marked = [line for line in lines if re.match(r"(E|Error|Err):|.*(Depends|Conflicts|Breaks): ", line)]
-    return " / ".join(marked[:_MOST] or lines[-3:]) or "nothing"
+    marked = [line for line in lines if re.match(r"(E|Error|W|Warning): |.*(Depends|Conflicts|Breaks): ", line)]
+    telling = [line for line in marked if "Some index files failed to download" not in line]
+    return " / ".join(telling[:_MOST] or lines[-3:]) or "nothing"
 
 
 def judge_transaction(
@@ -350,7 +355,7 @@ def component_sources(
     `targets`: stanzas of `apt-get indextargets`. Empty when nothing is missing.
     """
     suites = (codename, f"{codename}-updates", f"{codename}-security")
-    having: dict[tuple[str, str, str, str], set[str]] = {}
+    having: dict[tuple[str, str, str], set[str]] = {}
     for target in targets:
         release = target.get("release", "")
         # Before the first update apt knows no origin; then the suite's name has to do.
@@ -358,19 +363,18 @@ def component_sources(
             continue
         if target.get("sourcesentry", "").rpartition(":")[0] == own_file or release not in suites:
             continue
-        key = (target.get("repo-uri", ""), release, target.get("signed-by", ""), target.get("trusted", ""))
+        # Not `trusted`: of a repository whose signature was verified apt says that, too.
+        key = (target.get("repo-uri", ""), release, target.get("signed-by", ""))
         having.setdefault(key, set()).add(target["component"])
     stanzas = []
-    for (uri, release, signed_by, trusted), present in having.items():
+    for (uri, release, signed_by), present in having.items():
         missing = [component for component in components if component not in present]
         if "main" not in present or not missing:
             continue
         lines = ["Types: deb", f"URIs: {uri}", f"Suites: {release}", f"Components: {' '.join(missing)}"]
-        # apt refuses two sources of one repository that do not agree in these.
+        # apt refuses two sources of one repository that do not agree in it.
         if signed_by:
             lines.append("Signed-By: " + signed_by.replace("\n", "\n "))
-        if trusted:
-            lines.append(f"Trusted: {trusted}")
         stanzas.append("\n".join(lines) + "\n")
     return f"# {purpose}\n" + "\n".join(stanzas) if stanzas else ""
 
