@@ -110,6 +110,20 @@ def _record(state: State, wanted: Mapping[str, Any], flags: str) -> Record:
     }
 
 
+def _kept_flags(members: Sequence[State], wanted: Mapping[str, Any], flags: str) -> str:
+    """Return the flags of a build that is there, is for more GPUs than are needed, and is right in all else.
+
+    Else a run on some nodes of a mixed cluster (--limit) would build them something of their own.
+    """
+    needed = set(gencode.architectures(flags))
+    for state in members:
+        for option in (state["record"] or {}).get("make", []):
+            old = str(option).partition("NVCC_GENCODE=")[2]
+            if needed <= set(gencode.architectures(old)) and state["record"] == _record(state, wanted, old):
+                return old
+    return flags
+
+
 def _reason(old: Mapping[str, Any] | None, new: Record) -> str:
     """Say what a record has that the old one has not: `CUDA 13.1.1 instead of 13.0.88`."""
     if not old:
@@ -161,6 +175,8 @@ def plan_builds(
         findings += _alike(members, kind)
         flags, wrong = _gencode(members, wanted["gencode"])
         findings += wrong
+        if wanted["gencode"] == "auto" and not wrong:
+            flags = _kept_flags(members, wanted, flags)
         records = [(state, _record(state, wanted, flags)) for state in members]
         for state, mine in records:
             findings += place_findings(state, mine, wanted["prefix"], wanted["min_free_mb"], "nccl_tests")

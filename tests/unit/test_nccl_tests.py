@@ -174,6 +174,15 @@ def test_a_build_is_for_the_gpus_of_all_nodes_that_it_serves():
         )
 
 
+def test_a_run_on_some_nodes_keeps_what_was_built_for_all():
+    mixed = [state("n1", A100), state("n2", H100)]
+    plan, _ = plan_builds(mixed, WANTED)
+    n2 = {**mixed[1], "record": plan["n2"]["record"], "prefix_kind": "built"}
+    assert actions(plan_builds([n2], WANTED)[0]) == {"n2": ("none", "n2")}
+    assert actions(plan_builds([{**n2, "gpus": [V100]}], WANTED)[0]) == {"n2": ("build", "n2")}
+    assert actions(plan_builds([n2], {**WANTED, "source": "commit x"})[0]) == {"n2": ("build", "n2")}
+
+
 @pytest.mark.parametrize(
     ("gpu", "cuda", "expected"),
     [

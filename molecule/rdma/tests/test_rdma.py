@@ -54,8 +54,7 @@ def leave_the_nodes_as_they_were(node, node_names):
 
 
 def test_the_tools_are_there(host):
-    for tool in ("ibv_devinfo", "ibstat", "perfquery", "ib_write_bw", "rping"):
-        assert host.exists(tool), tool
+    host.check_output("sudo sh -ec 'command -v ibv_devinfo ibstat perfquery ib_write_bw rping'")
     assert "device" in host.check_output("ibv_devices")
 
 
