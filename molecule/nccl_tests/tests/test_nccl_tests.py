@@ -210,6 +210,12 @@ def test_what_cannot_be_built_is_found_before_anything_is_changed(role, node, gi
     assert set(done.changes.values()) == {0}
 
 
+def test_a_preview_of_a_bare_node_says_what_it_waits_for(role):
+    done = role("--check", "--limit", "n2", nccl_tests_nccl_home="/opt/no-nccl")
+    assert done.rc == 0, done.output
+    assert "once the other roles have installed what is not there yet: n2: no include/nccl.h in /opt/no" in done.text
+
+
 def test_a_node_that_lost_a_library_is_named(role, last, node_names):
     library = f"{LAB}/nccl/lib/libnccl.so.2"
     last.check_output(f"sudo mv {library} {library}.away")
