@@ -1,0 +1,144 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible module node_files: several folders and small files of a node in one call."""
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_files
+short_description: Make several folders and small files of a node in one call
+description:
+  - Does for a list what C(ansible.builtin.file) and C(ansible.builtin.copy) with C(content) do one by one. Each of
+    their calls costs a tenth of a second and more of every node's processor and of the controller's, which adds up
+    where a role has a dozen such files.
+  - Files are written beside their place and then moved, so nobody ever reads half of one.
+options:
+  files:
+    description: What is made, in this order.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path:
+        description: Full path.
+        type: path
+        required: true
+      content:
+        description: Text of the file. Without it the path is a folder; parents that are missing are made like it.
+        type: str
+      owner:
+        description: Name or number of the user it belongs to.
+        type: str
+        default: root
+      group:
+        description: Name or number of the group it belongs to.
+        type: str
+        default: root
+      mode:
+        description: As for C(ansible.builtin.file). Without it 0644 for files and 0755 for folders.
+        type: str
+attributes:
+  check_mode:
+    support: full
+    description: Returns the change and makes none.
+  diff_mode:
+    support: full
+    description: Shows each file that changes before and after.
+author: trainyard
+"""
+
+EXAMPLES = r"""
+- name: Set limits
+  node_files:
+    files:
+      - {path: /etc/systemd/system.conf.d}
+      - path: /etc/systemd/system.conf.d/60-site.conf
+        content: "{{ lookup('ansible.builtin.template', 'systemd.conf.j2') }}"
+      - {path: /var/lib/jobs, owner: train, group: train}
+"""
+
+RETURN = r"""
+paths:
+  description: What was changed.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+SPEC = {
+    "path": {"type": "path", "required": True},
+    "content": {"type": "str"},
+    "owner": {"type": "str", "default": "root"},
+    "group": {"type": "str", "default": "root"},
+    "mode": {"type": "str"},
+}
+
+
+def place(module: AnsibleModule, wanted: dict[str, Any]) -> tuple[bool, list[dict[str, Any]]]:
+    """Make one folder or file; returns whether it changed, and the difference.
+
+    Raises OSError where something else is in its place.
+    """
+    path, content = Path(wanted["path"]), wanted["content"]
+    mode = wanted["mode"] or ("0755" if content is None else "0644")
+    changed, diffs, made = False, [], [path]
+    if content is None:
+        if not path.is_dir():
+            changed = True
+            diffs.append({"before_header": str(path), "after_header": str(path), "before": "", "after": "(folder)\n"})
+            made = [*reversed([folder for folder in path.parents if not folder.exists()]), path]
+            if not module.check_mode:
+                for folder in made:
+                    folder.mkdir()
+    else:
+        before = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else None
+        if before != content:
+            changed = True
+            diffs.append(
+                {"before_header": str(path), "after_header": str(path), "before": before or "", "after": content}
+            )
+            if not module.check_mode:
+                handle, name = tempfile.mkstemp(dir=module.tmpdir)
+                with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
+                    stream.write(content)
+                module.atomic_move(name, str(path))
+    for one in made:
+        attributes = module.load_file_common_arguments({**wanted, "mode": mode}, str(one))
+        rights: dict[str, Any] = {}
+        if module.set_fs_attributes_if_different(attributes, False, rights):
+            changed = True
+            if rights:
+                diffs.append(rights)
+    return changed, diffs
+
+
+def main() -> None:
+    """Make what is wanted, in the given order."""
+    module = AnsibleModule(
+        argument_spec={"files": {"type": "list", "elements": "dict", "required": True, "options": SPEC}},
+        supports_check_mode=True,
+    )
+    paths, diffs = [], []
+    for wanted in module.params["files"]:
+        try:
+            changed, differences = place(module, wanted)
+        except OSError as error:
+            module.fail_json(
+                msg=f"{wanted['path']} cannot be made: {error}. Move away what is in its place, then run this again.",
+                changed=bool(paths),
+                paths=paths,
+            )
+        if changed:
+            paths.append(wanted["path"])
+            diffs += differences
+    module.exit_json(changed=bool(paths), paths=paths, diff=diffs)
+
+
+if __name__ == "__main__":
+    main()
