@@ -104,6 +104,10 @@ def _machine(case: Case) -> Iterator[Said]:
         text = "the kernel's own driver gives way"
         action = "go on: the role nvidia_driver takes it out, and a reboot is due then"
         yield case.warn("nouveau", "nouveau is loaded", text, action)
+    if case.facts["secure_boot"] == "unknown" and case.installs_driver and not wanted.get("mok"):
+        text = "that it is off, or a key to sign the module with: the kernel would refuse an unsigned one"
+        action = "look at `mokutil --sb-state`; with Secure Boot on, set nvidia_driver_mok_key"
+        yield case.warn("Secure Boot", "neither mokutil nor the EFI variable says whether it is on", text, action)
     kinds = {gpu["device_id"] for gpu in case.facts["gpus"]}
     if len(kinds) > 1:
         found = nvidia.describe_gpus(case.facts["gpus"])
