@@ -31,6 +31,10 @@ options:
     description: Host compiler that nvcc is to use. Empty for C(g++).
     type: str
     default: ""
+  user:
+    description: Whose ssh sessions are to be looked at. Empty for nobody's.
+    type: str
+    default: ""
   root:
     description: Folder of a captured machine to read instead of this one, for tests, as for M(node_info).
     type: path
@@ -102,6 +106,9 @@ state:
     mpi:
       description: C(version) and C(path) of the C(mpirun) of Open MPI; null where there is none.
       type: dict
+    session:
+      description: What sshd sets in sessions of O(user); null where it does not say, or no user was named.
+      type: dict
     nccl:
       description: Folder with NCCL's headers and library; empty where there is none.
       type: str
@@ -120,12 +127,14 @@ def main() -> None:
             "cuda_root": {"type": "path", "required": True},
             "homes": {"type": "list", "elements": "str", "default": []},
             "compiler": {"type": "str", "default": ""},
+            "user": {"type": "str", "default": ""},
             "root": {"type": "path", "default": "/"},
         },
         supports_check_mode=True,
     )
     given = module.params
-    state = read_cuda(Tree(given["root"]), given["host"], given["cuda_root"], given["homes"], given["compiler"])
+    names = ("host", "cuda_root", "homes", "compiler", "user")
+    state = read_cuda(Tree(given["root"]), *(given[name] for name in names))
     module.exit_json(changed=False, state=state)
 
 

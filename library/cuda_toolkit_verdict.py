@@ -23,6 +23,10 @@ options:
     description: What M(cuda_toolkit_plan) returned as C(nodes).
     type: dict
     required: true
+  told:
+    description: Whether sshd must have been told of the default.
+    type: bool
+    default: false
 attributes:
   check_mode:
     support: full
@@ -59,10 +63,11 @@ def main() -> None:
         argument_spec={
             "states": {"type": "list", "elements": "dict", "required": True},
             "plans": {"type": "dict", "required": True},
+            "told": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
-    findings = judge(module.params["states"], module.params["plans"])
+    findings = judge(module.params["states"], module.params["plans"], module.params["told"])
     module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
 
 

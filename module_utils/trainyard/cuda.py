@@ -430,8 +430,11 @@ def _cannot(state: State, records: Sequence[Record], manage_system: bool) -> Ite
             )
 
 
-def judge(states: Sequence[State], plans: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """Judge the toolkits of all nodes together: each as wanted, and the same everywhere."""
+def judge(states: Sequence[State], plans: Mapping[str, Mapping[str, Any]], told: bool = False) -> list[Finding]:
+    """Judge the toolkits of all nodes together: each as wanted, and the same everywhere.
+
+    `told`: whether sshd must have been told of the default.
+    """
     findings = []
     for state in states:
         plan = plans[state["host"]]
@@ -458,6 +461,17 @@ def judge(states: Sequence[State], plans: Mapping[str, Mapping[str, Any]]) -> li
                     state["default"] or "none",
                     f"{state['root']}/cuda -> {plan['default']}",
                     "run site.yml",
+                )
+            )
+        if told and f"{state['root']}/cuda/bin" not in (state["session"] or {}).get("PATH", "").split(":"):
+            shown = "sshd does not say" if state["session"] is None else f"PATH={state['session'].get('PATH', '')}"
+            findings.append(
+                Finding(
+                    state["host"],
+                    "ssh sessions",
+                    shown,
+                    f"{state['root']}/cuda/bin in the PATH that sshd sets",
+                    "sshd takes the first SetEnv only: look for another one in /etc/ssh/sshd_config and sshd_config.d",
                 )
             )
     return findings + _odd(states, plans)

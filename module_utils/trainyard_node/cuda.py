@@ -13,6 +13,7 @@ from typing import Any
 
 from ..trainyard import accelerators as pci
 from ..trainyard import cuda as parse
+from ..trainyard import sessions
 from .mpi import read_mpi
 from .tree import Tree
 
@@ -111,7 +112,15 @@ def _gpus(tree: Tree) -> int:
     return found
 
 
-def read_cuda(tree: Tree, host: str, root: str, homes: list[str], compiler: str) -> dict[str, Any]:
+def _session(tree: Tree, user: str) -> dict[str, str] | None:
+    """Return what sshd sets for a user; None where it does not say, as to anybody but root."""
+    told = tree.command(
+        "sshd.config", ["sshd", "-T", "-C", f"user={user},host=localhost,addr=127.0.0.1"], _ANSWER_SECONDS
+    )
+    return sessions.effective(told.output) if told is not None and told.status == 0 else None
+
+
+def read_cuda(tree: Tree, host: str, root: str, homes: list[str], compiler: str, user: str = "") -> dict[str, Any]:
     """Return the state that library/cuda_toolkit_state describes; `homes` are looked at besides the usual places."""
     places = [
         *(f"/usr/local/{name}" for name in tree.names("/usr/local") if _NUMBERED.search(name)),
@@ -135,5 +144,6 @@ def read_cuda(tree: Tree, host: str, root: str, homes: list[str], compiler: str)
         "free_mib": _free_mib(tree, ["/usr", "/usr/local", root]),
         "gpus": _gpus(tree),
         "mpi": read_mpi(tree, f"{root}/openmpi"),
+        "session": _session(tree, user) if user else None,
         "nccl": _nccl(tree, [f"{root}/nccl", beside, "/usr"]),
     }

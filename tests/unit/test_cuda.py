@@ -58,6 +58,7 @@ def state(host="n1", **changes):
         "free_mib": {"/usr": 50000, "/usr/local": 50000, ROOT: 50000},
         "gpus": 0,
         "mpi": None,
+        "session": None,
         "nccl": "",
         **changes,
     }
@@ -377,6 +378,18 @@ def test_nodes_are_judged_together():
     assert cuda.judge(nodes[:2], planned(*nodes[:2])) == []
 
 
+def test_another_setenv_that_comes_first_is_found():
+    right = {"toolkits": {HOME: toolkit("12.4.131")}, "default": HOME}
+    nodes = [
+        state("n1", **right, session={"PATH": f"{ROOT}/cuda/bin:/usr/bin"}),
+        state("n2", **right, session={"PATH": "/opt/site/bin:/usr/bin"}),
+        state("n3", **right, session=None),
+    ]
+    found = [(finding.host, finding.found) for finding in cuda.judge(nodes, planned(*nodes), told=True)]
+    assert found == [("n2", "PATH=/opt/site/bin:/usr/bin"), ("n3", "sshd does not say")]
+    assert cuda.judge(nodes, planned(*nodes)) == []
+
+
 def test_the_headers_of_an_installed_toolkit_judge_the_compiler():
     node = state("n1", toolkits={HOME: toolkit("12.4.131", newest_gcc="11")}, default=HOME)
     plans = planned(state("n1"))
@@ -472,6 +485,7 @@ CAPTURED = {
     "commands/host-compiler.out": "/bin/sh: g++: not found\n",
     "commands/host-compiler.rc": "127",
     "commands/apt-cache.policy.out": "g++:\n  Installed: (none)\n  Candidate: 4:11.2.0-1ubuntu1\n  Version table:\n",
+    "commands/sshd.config.out": "port 22\nsetenv PATH=/opt/trainyard/cuda/bin:/usr/bin\n",
     "commands/apt-cache.pkgnames.out": "g++-10\ng++-9\ng++-11-aarch64-linux-gnu\ng++-11\n",
 }
 
@@ -487,7 +501,7 @@ def captured(tmp_path):
 
 
 def test_a_captured_node(captured):
-    found = read_cuda(Tree(str(captured)), "n1", ROOT, ["/usr/local/cuda"], "")
+    found = read_cuda(Tree(str(captured)), "n1", ROOT, ["/usr/local/cuda"], "", "train")
     assert (found["os"], found["family"], found["default"], found["gpus"]) == (
         "ubuntu 22.04",
         "debian",
@@ -500,6 +514,7 @@ def test_a_captured_node(captured):
     }
     assert found["compiler"] == {"name": "g++", "version": "11.2.0", "installed": False}
     assert found["compilers"] == ["g++-9", "g++-10", "g++-11"]
+    assert found["session"] == {"PATH": "/opt/trainyard/cuda/bin:/usr/bin"}
     assert found["nccl"] == f"{ROOT}/nccl"
 
 
