@@ -40,7 +40,7 @@ options:
       wanted:
         description:
           - What else is wanted, C(gpus) (V(auto) or a number), and of the role nvidia_driver C(kernels), C(replace),
-            C(mok), C(fabric_manager) and C(without_gpu).
+            C(mok), C(fabric_manager), C(without_gpu), and C(file), C(url) and C(sha256) of a runfile.
         type: dict
         required: true
   catalog:

@@ -81,8 +81,10 @@ def _machine(case: Case) -> Iterator[Said]:
         "without_gpu": bool(wanted.get("without_gpu")),
         "packages": [],
         "arguments": [],
-        "file": "",
-        **{name: case.driver.get(name, "") for name in ("version", "branch", "url", "sha256")},
+        "file": wanted.get("file", ""),
+        **{name: case.driver.get(name, "") for name in ("version", "branch")},
+        # An own mirror's address stands at that role, as addresses of one stack may differ between sites.
+        **{name: wanted.get(name) or case.driver.get(name, "") for name in ("url", "sha256")},
     }
     _, findings = nvidia_driver_plan.plan_host({"facts": case.facts, "driver": case.state, "wanted": plan})
     yield from ((True, finding) for finding in findings)

@@ -172,7 +172,8 @@ def judge_all(nodes: Sequence[Mapping[str, Any]], catalog: Catalog, rules: Rules
     """Choose and judge for every host.
 
     A node has its `facts` (library/nvidia_host), its `driver` (library/nvidia_driver_state), `stack` and `overrides`,
-    and `wanted`: gpus (auto or a number), and of the role nvidia_driver kernels, replace, mok and without_gpu.
+    and `wanted`: gpus (auto or a number), and of the role nvidia_driver kernels, replace, mok, without_gpu,
+    fabric_manager, and file, url and sha256 of a runfile.
     """
     sets: dict[str, Parts] = {}
     findings: list[Finding] = []

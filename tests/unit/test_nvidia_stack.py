@@ -279,6 +279,13 @@ def test_a_driver_that_somebody_else_installed_is_judged_by_its_own_version(node
     assert judge(newer).findings == []
 
 
+def test_a_runfile_of_another_version_needs_its_own_file_and_sum(node):
+    host = node("v100", "v100-runfile", overrides={"driver": {"version": "470.256.02"}})
+    assert {"nvidia_driver_url", "nvidia_driver_sha256"} <= set(checks(judge(host).findings))
+    host["wanted"].update(file="/srv/NVIDIA-Linux-x86_64-470.256.02.run", sha256="ab" * 32)
+    assert judge(host).findings == []
+
+
 def test_a_check_that_is_accepted_does_not_stop(node):
     host = node("v100", "v100-runfile", kernel={"running": "5.17.0-1-generic"})
     assert checks(judge(host).findings) == ["kernel", "nvidia_stack"]
