@@ -87,6 +87,13 @@ def test_which_stacks_fit_which_host(node, name, stacks):
     assert said == [f"a stack that fits this host: {', '.join(stacks)}"]
 
 
+def test_a_k80_takes_what_has_driver_470(node):
+    k80 = {"pci": "0000:05:00.0", "device_id": "0x102d", "name": "K80", "generation": "kepler"}
+    host = node("v100", "pytorch-cuda12", gpus=[k80], os={"id": "debian", "version": "12", "family": "debian"})
+    assert fitting(host) == ["v100-runfile", "debian12-tesla470"]
+    assert {"GPU and driver", "GPU and CUDA", "framework"} <= set(checks(judge(host).findings))
+
+
 def test_debian_13_on_its_own(node):
     trixie = {"os": {"id": "debian", "version": "13", "family": "debian"}, "kernel": {"running": "6.12.57+deb13-amd64"}}
     host = node("a100", "debian13", wanted={"replace": True}, nvswitches=0, **trixie)
