@@ -155,6 +155,9 @@ def test_devices_that_programs_do_not_see(fabric):
     assert judge([state("d1", fabric("port_down"), verbs=IBV_DEVICES)]) == []
     (finding,) = judge([state("r1", fabric("roce_bond"), verbs=IBV_DEVICES)])
     assert (finding.check, finding.found) == ("RDMA user space", "ibv_devices does not list mlx5_2")
+    # Without ib_uverbs it fails and prints no table.
+    (finding,) = judge([state("r1", fabric("roce_bond"), verbs="")])
+    assert finding.found == "ibv_devices does not list mlx5_2, mlx5_bond_0"
 
 
 def test_what_cannot_be_read_is_no_pass(fabric):

@@ -49,19 +49,17 @@ def role(run_playbook, commits):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def leave_the_nodes_as_they_were(node, node_names, run_playbook):
+def leave_the_nodes_as_they_were(node, node_names, last, run_playbook):
     yield
     done = run_playbook("changed.yml", step="absent")
     assert done.rc == 0, done.output
     for name in node_names:
-        one = node(name)
-        assert not one.file(PREFIX).exists
-        one.check_output(
-            "sudo sh -ec 'systemctl stop nccl-tests-git 2>/dev/null || true;"
-            f" dpkg-query -W -f \"\\${{Package}}\\n\" | sort >{LAB}/now; sort {LAB}/packages >{LAB}/before;"
-            f" comm -23 {LAB}/now {LAB}/before | DEBIAN_FRONTEND=noninteractive xargs -r apt-get -qq purge >/dev/null;"
-            f" rm -rf {LAB} /etc/systemd/system/nccl-tests-git.service; systemctl daemon-reload'"
-        )
+        assert not node(name).file(PREFIX).exists
+    last.check_output("sudo systemctl stop nccl-tests-git")
+    unit = "/etc/systemd/system/nccl-tests-git.service"
+    done = run_playbook("molecule/purge.yml", purge_since=f"{LAB}/packages", purge_paths=[LAB, unit])
+    assert done.rc == 0, done.output
+    last.check_output("sudo systemctl daemon-reload")
 
 
 def record(host):
