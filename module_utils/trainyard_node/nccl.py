@@ -146,13 +146,12 @@ def make_home(home: Path, links: Mapping[str, str], record: Mapping[str, Any]) -
     beside, old = home.with_name(f".{home.name}.new"), home.with_name(f".{home.name}.old")
     for path in (beside, old):
         shutil.rmtree(path, ignore_errors=True)
-    for name, target in links.items():
-        path = beside / name
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        path.symlink_to(target)
-    (beside / MARK).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
     for folder in (beside, beside / "include", beside / "lib"):
+        folder.mkdir(parents=True)
         folder.chmod(0o755)
+    for name, target in links.items():
+        (beside / name).symlink_to(target)
+    (beside / MARK).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
     (beside / MARK).chmod(0o644)
     if home.exists():
         home.rename(old)
