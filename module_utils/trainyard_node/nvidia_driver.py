@@ -39,15 +39,17 @@ def _runfile(tree: Tree) -> str:
     return version if tree.exists("/usr/bin/nvidia-uninstall") else ""
 
 
-def _modules(tree: Tree, kernels: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return for each kernel the module that it would load."""
+def _modules(tree: Tree, kernels: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return for each kernel the module that it would load, under the first name that it has."""
     found = {}
     for kernel in kernels:
-        # A kernel of which nothing is installed: modinfo would warn, and answer for no kernel at all.
-        argv = ["modinfo", "-k", kernel, "nvidia"]
-        there = tree.captured or tree.exists(f"/lib/modules/{kernel}")
-        outcome = tree.command(f"modinfo.{kernel}", argv, _TOOL_SECONDS) if there else None
-        found[kernel] = parse.read_modinfo(_output(outcome))
+        found[kernel] = parse.read_modinfo("")
+        # Of a kernel of which nothing is installed modinfo says nothing.
+        for name in names if tree.captured or tree.exists(f"/lib/modules/{kernel}") else ():
+            outcome = tree.command(f"modinfo.{kernel}.{name}", ["modinfo", "-k", kernel, name], _TOOL_SECONDS)
+            if outcome and outcome.status == 0:
+                found[kernel] = parse.read_modinfo(outcome.output)
+                break
     return found
 
 
@@ -84,7 +86,9 @@ def read_driver(tree: Tree, host: str, kernels: Sequence[str]) -> dict[str, Any]
     runfile = _runfile(tree)
     loaded, flavour = parse.read_proc_version(tree.text("/proc/driver/nvidia/version"))
     loaded = tree.text("/sys/module/nvidia/version") or loaded
-    modules = _modules(tree, kernels)
+    dkms = _dkms(tree)
+    # Debian's files have the name of the package; a setting in modprobe.d leads to them.
+    modules = _modules(tree, kernels, list(dict.fromkeys(["nvidia", *(one["module"] for one in dkms)])))
     fabric_manager = tree.command("nv-fabricmanager", ["nv-fabricmanager", "--version"], _TOOL_SECONDS)
     argv = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     smi = tree.command("nvidia-smi", argv, _TOOL_SECONDS)
@@ -103,7 +107,7 @@ def read_driver(tree: Tree, host: str, kernels: Sequence[str]) -> dict[str, Any]
         "userspace": parse.read_libraries(name for folder in _LIBRARIES for name in tree.names(folder)),
         "fabric_manager": parse.read_fabric_manager(fabric_manager.output if fabric_manager else ""),
         "smi": parse.read_smi(*smi) if smi else {"driver": "", "problem": "nvidia-smi is not installed"},
-        "dkms": _dkms(tree),
+        "dkms": dkms,
         "modules": modules,
         "builds": _builds(tree, kernels),
         "nouveau": tree.exists("/sys/module/nouveau"),

@@ -231,7 +231,7 @@ RUNNING = {
     "commands/dpkg-query.out": DPKG,
     "commands/apt-mark.out": "nvidia-kernel-dkms\nlinux-image-amd64\n",
     "commands/dkms.out": f"nvidia-current/535.309.01, {KERNEL}, x86_64: installed\n",
-    f"commands/modinfo.{KERNEL}.out": "version: 535.309.01\nlicense: NVIDIA\n",
+    f"commands/modinfo.{KERNEL}.nvidia-current.out": "version: 535.309.01\nlicense: NVIDIA\n",
     "commands/nvidia-smi.out": "535.309.01\n",
     "sys/module/nvidia/version": "535.309.01\n",
     "proc/driver/nvidia/version": PROPRIETARY.replace("470.103.01", "535.309.01"),
@@ -248,6 +248,7 @@ def judged(state, **wanted):
 
 
 def test_a_driver_that_runs(machine):
+    """Debian's, whose module has the name of its package."""
     state = machine(RUNNING)
     assert (state["provider"], state["version"], state["loaded"]) == ("distro", "535.309.01", "535.309.01")
     assert (state["userspace"], state["flavour"], state["held"]) == (
@@ -299,7 +300,7 @@ def test_a_driver_that_runs(machine):
             [("nvidia-smi", "No devices were found")],
         ),
         (
-            {f"commands/modinfo.{KERNEL}.out": "version: 470.256.02\nlicense: NVIDIA\n"},
+            {f"commands/modinfo.{KERNEL}.nvidia-current.out": "version: 470.256.02\nlicense: NVIDIA\n"},
             {},
             [
                 (
@@ -316,7 +317,7 @@ def test_what_is_wrong_with_a_driver(machine, changed, wanted, found):
 
 def test_a_module_that_is_only_added_is_no_module(machine):
     files = {**RUNNING, "commands/dkms.out": "nvidia-current/535.309.01: added\n"}
-    del files[f"commands/modinfo.{KERNEL}.out"], files[f"lib/modules/{KERNEL}/build/Makefile"]
+    del files[f"commands/modinfo.{KERNEL}.nvidia-current.out"], files[f"lib/modules/{KERNEL}/build/Makefile"]
     del files["sys/module/nvidia/version"], files["proc/driver/nvidia/version"]
     state = machine(files)
     assert judged(state, gpus=False) == [
@@ -329,7 +330,7 @@ def test_a_module_that_is_only_added_is_no_module(machine):
 
 def test_a_build_that_failed_is_told_with_the_compilers_words(machine):
     files = {**RUNNING, "commands/dkms.out": "nvidia-current-open/535.309.01: added\n"}
-    del files[f"commands/modinfo.{KERNEL}.out"]
+    del files[f"commands/modinfo.{KERNEL}.nvidia-current.out"]
     files["var/lib/dkms/nvidia-current-open/535.309.01/build/make.log"] = MAKE_LOG
     ((check, found),) = judged(machine(files))
     assert check == "kernel module"
