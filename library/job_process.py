@@ -163,7 +163,7 @@ def main() -> None:
     )
     params = module.params
     job_id, job_dir = params["job_id"], Path(params["job_dir"])
-    alive = jobs.monitor_alive(job_dir)
+    alive = procs.monitor_alive(job_dir)
     try:
         if params["state"] == "started":
             changed = not alive

@@ -74,7 +74,7 @@ failures:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.ssh import pair_lines, parse_peers, peers
+from ansible.module_utils.trainyard.ssh_logins import pair_lines, parse_peers, peers
 from ansible.module_utils.trainyard_node.ssh_reach import as_user, reach
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 from . import procs, units
 from .exits import read_exits, read_json
+from .procs import monitor_alive
 from .runtime import pack
 
 Spec = dict[str, Any]
@@ -44,12 +45,6 @@ def supervision() -> str:
 
 def _slice_of(spec: Mapping[str, Any]) -> str:
     return units.slice_name(spec["job_id"]) if spec.get("supervision") == "systemd" else ""
-
-
-def monitor_alive(job_dir: Path) -> bool:
-    """Tell whether the job's monitor runs on this node."""
-    monitor = read_json(job_dir / "monitor.json")
-    return bool(monitor) and procs.start_time(monitor["pid"]) == monitor["start_time"]
 
 
 def _write_private(path: Path, content: bytes, owner: pwd.struct_passwd) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 from ..trainyard.findings import Finding
 from . import procs
 from .exits import read_json
-from .job import monitor_alive
 from .ssh_reach import reach
 
 Spec = dict[str, Any]
@@ -219,7 +218,7 @@ def device_findings(spec: Spec, jobs: Path) -> list[Finding]:
     wanted, findings = set(spec["devices"]), []
     for folder in sorted(jobs.iterdir()) if wanted and jobs.is_dir() else ():
         other = read_json(folder / "job.json")
-        if not other or other["job_id"] == spec["job_id"] or not monitor_alive(folder):
+        if not other or other["job_id"] == spec["job_id"] or not procs.monitor_alive(folder):
             continue
         shared = sorted(wanted & set(other["devices"]))
         if shared:

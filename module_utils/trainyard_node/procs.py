@@ -13,6 +13,8 @@ import signal
 import time
 from pathlib import Path
 
+from .exits import read_json
+
 PROC = Path("/proc")
 
 
@@ -25,6 +27,12 @@ def start_time(pid: int, proc: Path = PROC) -> int | None:
     # The second field is the command in parentheses, which may itself hold spaces, parentheses and half a character.
     fields = stat.rpartition(b")")[2].split()
     return None if not fields or fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def monitor_alive(job_dir: Path) -> bool:
+    """Tell whether the monitor of the job with this folder runs on this node."""
+    monitor = read_json(job_dir / "monitor.json")
+    return bool(monitor) and start_time(monitor["pid"]) == monitor["start_time"]
 
 
 def _environ(entry: Path) -> bytes:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from ..trainyard.ssh import ssh_reason
+from ..trainyard.ssh_logins import ssh_reason
 
 # On top of ssh's own time-out for the connection: a peer that accepts it and then never speaks.
 _GRACE_S = 15

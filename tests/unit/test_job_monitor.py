@@ -270,7 +270,7 @@ def test_an_id_that_was_used_again_is_another_process(cluster):
     job.head.start()
     mine = wait_for(lambda: job.head.read("monitor.json"), "monitor.json")
     assert procs.start_time(mine["pid"]) == mine["start_time"]
-    from ansible.module_utils.trainyard_node.job import monitor_alive
+    from ansible.module_utils.trainyard_node.procs import monitor_alive
 
     assert monitor_alive(job.head.dir)
     write_json(job.head.dir / "monitor.json", {**mine, "start_time": mine["start_time"] - 1})

@@ -16,18 +16,15 @@ from ansible.module_utils.trainyard.ssh import (
     host_principals,
     mesh_findings,
     newest,
-    pair_lines,
     parse_certificates,
     parse_duration,
-    parse_peers,
     parse_sshd_settings,
-    peers,
     policy_fault,
     reason_to_sign,
     revocation_list,
-    ssh_reason,
     sshd_findings,
 )
+from ansible.module_utils.trainyard.ssh_logins import pair_lines, parse_peers, peers, ssh_reason
 from hypothesis import given
 from hypothesis import strategies as st
 
