@@ -392,6 +392,14 @@ def _step(state: State, record: Record, pins: Mapping[str, Sequence[str]]) -> di
 
 def _cannot(state: State, records: Sequence[Record], manage_system: bool) -> Iterator[Finding]:
     """Find what a node cannot have."""
+    if state["default_kind"] == "foreign":
+        yield Finding(
+            state["host"],
+            "default CUDA toolkit",
+            f"{state['root']}/cuda, which is no link",
+            "a link to the default toolkit, or nothing",
+            "move it away, or set cuda_toolkit_root to another folder",
+        )
     for record in records:
         provider, where = str(record["provider"]), home(record, state["root"])
         found = state["toolkits"].get(where)

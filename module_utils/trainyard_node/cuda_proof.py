@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -16,24 +17,38 @@ from .ssh_reach import as_user
 
 # Open MPI runs two processes where no GPU says how many.
 _PROCESSES_WITHOUT_GPU = 2
+_GRACE_SECONDS = 10
 
 
 def _run(argv: list[str], seconds: int, settings: dict[str, Any]) -> tuple[int, str]:
+    """Return exit status and output; a program that takes longer is ended with all that it has started."""
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             argv,
-            check=False,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=seconds,
+            start_new_session=True,
             **settings,
         )
-    except subprocess.TimeoutExpired as error:
-        return parse.TIMED_OUT, (error.stdout or b"").decode("utf-8", "replace")
     except OSError as error:
         return 126, str(error)
-    return done.returncode, done.stdout.decode("utf-8", "replace")
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        output = _end(process)
+        return parse.TIMED_OUT, output.decode("utf-8", "replace")
+    return process.returncode, output.decode("utf-8", "replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> bytes:
+    """End a program: asked first, as mpirun then ends its ranks, which have process groups of their own."""
+    process.terminate()
+    try:
+        return process.communicate(timeout=_GRACE_SECONDS)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.communicate()[0]
 
 
 def mpi_flags(mpirun: str, settings: dict[str, Any]) -> list[str]:

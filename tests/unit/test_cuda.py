@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 
 import cuda_toolkit_plan
 import cuda_toolkit_state
@@ -12,6 +14,7 @@ import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard import cuda, cuda_proof
 from ansible.module_utils.trainyard_node.cuda import read_cuda
+from ansible.module_utils.trainyard_node.cuda_proof import prove
 from ansible.module_utils.trainyard_node.tree import Tree
 from hypothesis import given
 from hypothesis import strategies as st
@@ -290,6 +293,12 @@ def test_a_toolkits_own_headers_count_more_than_the_table():
             {},
             [("CUDA toolkit", "CUDA 12.6 (nvcc 12.6.85) in /usr/local/cuda")],
         ),
+        (
+            [{"provider": "wheel", "version": "13.0"}],
+            {"default_kind": "foreign"},
+            {},
+            [("default CUDA toolkit", f"{ROOT}/cuda, which is no link")],
+        ),
         ([{"provider": "none"}], {}, {}, [("CUDA toolkit", "no nvcc that answers in /usr/local/cuda/bin")]),
         (
             [{"provider": "wheel", "version": "13.0"}],
@@ -532,3 +541,68 @@ def test_the_modules_hand_on_what_the_rules_say(captured, capsys):
     assert made["findings"] == []
     assert made["nodes"]["n1"]["toolkits"][0]["install"] is False
     assert run(cuda_toolkit_verdict, capsys, states=[found], plans=made["nodes"])["findings"] == []
+
+
+@pytest.fixture
+def stand_ins(tmp_path):
+    """Stand-ins of nvcc and mpirun: nvcc makes the program that the test wants, mpirun runs it once."""
+
+    def make(program, nvcc="cp given proof"):
+        for name, content in {"cuda/bin/nvcc": nvcc, "bin/mpirun": 'shift 6; exec "$@"', "bin/mpicxx": MPICXX}.items():
+            file = tmp_path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"#!/bin/sh\nFOLDER={tmp_path}\n{content.replace('given', str(tmp_path / 'given'))}\n")
+            file.chmod(0o755)
+        (tmp_path / "mpi.h").touch()
+        (tmp_path / "given").write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / "given").chmod(0o755)
+        return tmp_path
+
+    return make
+
+
+MPICXX = (
+    """case $1 in --showme:incdirs) echo $FOLDER ;; --showme:libdirs) echo /mpi/lib ;; *) echo mpi_cxx mpi ;; esac"""
+)
+
+
+def proved(folder, **changes):
+    node = state(mpi={"version": "4.1.4", "path": f"{folder}/bin/mpirun"}, nccl="/opt/nccl")
+    asked = {
+        "user": pwd.getpwuid(os.geteuid()).pw_name,
+        "home": f"{folder}/cuda",
+        "root": str(folder),
+        "compiler": "g++-11",
+        "mpi": True,
+        "nccl": True,
+        "gpus": 0,
+        "rpath": False,
+        "build_seconds": 20,
+        "run_seconds": 20,
+        **changes,
+    }
+    found = prove("int main() {}", node, asked)
+    assert not list(folder.glob(".cuda-proof-*"))
+    return found
+
+
+def test_a_program_is_linked_with_what_is_there(stand_ins):
+    folder = stand_ins("cat arguments", nvcc="cp given proof; echo $* >arguments")
+    found = proved(folder)
+    assert (found["build"], found["with"]) == ("pass", ["mpi", "nccl"])
+    said = found["run"]["detail"]
+    for flags in (
+        "-ccbin=g++-11",
+        f"-DWITH_MPI -I{folder} -L/mpi/lib -Xlinker -rpath,/mpi/lib -lmpi_cxx -lmpi",
+        "-DWITH_NCCL -I/opt/nccl/include -L/opt/nccl/lib -Xlinker -rpath,/opt/nccl/lib -lnccl",
+    ):
+        assert flags in said
+    assert proved(folder, mpi=False, nccl=False)["with"] == []
+
+
+def test_a_program_that_does_not_end_is_ended(stand_ins):
+    found = proved(stand_ins("sleep 600"), run_seconds=1)
+    assert found["run"]["state"] == "unknown"
+    assert proved(stand_ins("true", nvcc="exec sleep 600"), build_seconds=1)["build"] == "unknown"
+    found = proved(stand_ins("true", nvcc="echo 'proof.cu(1): error: no'; exit 1"))
+    assert (found["build"], found["detail"]) == ("fail", "nvcc: proof.cu(1): error: no")
