@@ -67,16 +67,15 @@ int main(int argc, char **argv) {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
 
-  int devices = 0, runtime = 0;
-  cudaRuntimeGetVersion(&runtime);
+  int devices = 0;
   cudaError_t found = cudaGetDeviceCount(&devices);
 #ifdef WITH_NCCL
   // Called before any device is looked for, so that a library that does not load is told apart from a missing GPU.
   int nccl = 0;
   if (ncclGetVersion(&nccl) != ncclSuccess) failed("ncclGetVersion", "failed", NCCL_FAILED);
-  printf("trainyard-cuda on %s: CUDA runtime %d, NCCL %d, %d processes\n", host, runtime, nccl, size);
+  printf("trainyard-cuda on %s: CUDA %d, NCCL %d, %d processes\n", host, CUDART_VERSION, nccl, size);
 #else
-  printf("trainyard-cuda on %s: CUDA runtime %d, no NCCL, %d processes\n", host, runtime, size);
+  printf("trainyard-cuda on %s: CUDA %d, no NCCL, %d processes\n", host, CUDART_VERSION, size);
 #endif
   if (found != cudaSuccess || devices == 0) {
     printf("trainyard-cuda rank %d of %d on %s: no device: %s\n", rank, size, host, cudaGetErrorString(found));
