@@ -192,10 +192,6 @@ def test_a_build_that_cannot_be_leaves_what_was_there(role, first, commits, give
             "or set nccl_tests_prefix to another folder 2. disk on n2 found",
         ),
         (
-            {"nccl_tests_nccl_home": "/opt/no-nccl"},
-            f"{NOT_BUILT} 1. NCCL on n2 found no include/nccl.h in /opt/no-nccl expected NCCL to build with",
-        ),
-        (
             {"nccl_tests_commit": "main", "nccl_tests_gencode": "sm_90", "nccl_tests_make_options": ["MPI=0"]},
             "nccl_tests_commit is 'main', expected a full commit of git://",
         ),
