@@ -142,6 +142,9 @@ def _wrong_input(host: Host, wanted: Host) -> Iterator[Finding]:
     name = (wanted["file"] or wanted["url"]).rpartition("/")[2]
     if not version:
         yield wrong("nvidia_driver_version", "none", "the version of the runfile, as its name has it")
+    if version and host["driver"]["runfile"] == version:
+        # It is installed, so none is needed.
+        return
     if not name:
         yield wrong("nvidia_driver_url", "none, and no nvidia_driver_file", "where the runfile comes from")
     elif version and version not in VERSION.findall(name):

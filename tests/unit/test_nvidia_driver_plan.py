@@ -184,6 +184,7 @@ def test_a_version_or_branch_is_never_taken_for_a_longer_one(version, branch, ch
         ({**RUNFILE, "version": "470.141.03"}, {}, {}, [("nvidia_driver_url", "NVIDIA-Linux-x86_64-470.103.01.run")]),
         (RUNFILE, {}, {"arch": "aarch64"}, [("nvidia_driver_url", "NVIDIA-Linux-x86_64-470.103.01.run")]),
         ({**RUNFILE, "url": ""}, {}, {}, [("nvidia_driver_url", "none, and no nvidia_driver_file")]),
+        ({**RUNFILE, "url": "", "sha256": ""}, {"provider": "runfile", "runfile": "470.103.01"}, {}, []),
         ({}, {}, {"gpus": []}, [("GPUs", "none on the PCI bus")]),
         ({"gpus": "4"}, {}, {}, [("GPUs", "8 on the PCI bus")]),
         (RUNFILE, INSTALLED, {}, [("driver from elsewhere", "driver 550.54.15 from network_repo")]),

@@ -1,0 +1,193 @@
+"""What nvidia_driver promises: one exact version whose module is built, up and down; or the reason, and all as before.
+
+NVIDIA's repository, its installer and dkms are stand-ins; apt, dpkg, systemd and the role are real.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+OLD, NEW = "550.54.15", "550.127.08"
+RUNFILE = "470.103.01"
+KERNEL = "6.1.0-99-replay"
+MODULE = f"/lib/modules/{KERNEL}/build"
+PARTS = {
+    "cuda-drivers-550",
+    "libcuda1",
+    "libnvidia-cfg1",
+    "libnvidia-ml1",
+    "libnvidia-ptxjitcompiler1",
+    "nvidia-driver",
+    "nvidia-driver-libs",
+    "nvidia-fabricmanager-550",
+    "nvidia-kernel-dkms",
+    "nvidia-kernel-support",
+    "nvidia-modprobe",
+    "nvidia-persistenced",
+    "nvidia-smi",
+}
+BROKEN = "/var/lib/dkms/nvidia/build/nv-mmap.c:57:9: error: implicit declaration of function vm_flags_set"
+VENDORS = {
+    "nvidia_driver_provider": "runfile",
+    "nvidia_driver_version": RUNFILE,
+    "nvidia_driver_fabric_manager": "false",
+}
+INSTALLER = "/var/tmp/trainyard-nvidia-driver.run"  # noqa: S108 (that nothing is left there is what is tested)
+BOOT_TIME = "stat -c %Z /proc/1"
+
+
+@pytest.fixture(scope="module")
+def last_name(node_names):
+    """Name of the last node."""
+    return node_names[-1]
+
+
+@pytest.fixture(scope="module")
+def last(node, last_name):
+    """The last node."""
+    return node(last_name)
+
+
+@pytest.fixture(scope="module")
+def run(run_playbook, last_name):
+    """Run the role on the last node."""
+    return lambda *arguments, **given: run_playbook("changed.yml", "--limit", last_name, *arguments, **given)
+
+
+def parts(host):
+    """Versions of the driver's packages, whether they are held, by name."""
+    lines = host.check_output("dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\\n'").splitlines()
+    found = [line.split() for line in lines if "nvidia" in line or line.startswith(("cuda-drivers", "libcuda1"))]
+    return {name: (version.partition("-")[0], status) for name, version, status in found if status != "rc"}
+
+
+def expect_whole(host, version):
+    """All parts are there at one version and held, the module is built, and nothing would move."""
+    assert parts(host) == dict.fromkeys({*PARTS, f"nvidia-driver-pinning-{version}"}, (version, "hi"))
+    assert host.check_output("sudo dkms status") == f"nvidia/{version}, {KERNEL}, x86_64: installed"
+    assert host.check_output("nv-fabricmanager --version").endswith(version)
+    assert "nvidia" not in host.check_output("sudo apt-get --simulate dist-upgrade | grep ^Inst || true")
+    host.run_expect([0], "sudo apt-get check")
+    assert host.check_output("sudo dpkg --audit") == ""
+
+
+def test_every_part_is_there_at_one_version_and_held(host):
+    expect_whole(host, OLD)
+
+
+def test_nothing_failed_on_a_node_without_gpu(host):
+    assert "nvidia" not in host.check_output("systemctl list-units --failed --no-legend")
+    assert host.service("nvidia-fabricmanager").is_enabled
+    assert "blacklist nouveau" in host.file("/etc/modprobe.d/trainyard-nouveau.conf").content_string
+
+
+def test_a_preview_says_what_it_would_do_and_an_upgrade_does_it(run, last, last_name):
+    preview = run("--check", nvidia_driver_version=NEW)
+    assert preview.rc == 0, preview.output
+    assert f"{last_name}: driver {NEW} instead of {OLD} (network_repo)" in preview.text
+    assert parts(last)["nvidia-smi"] == (OLD, "hi")
+    done = run(nvidia_driver_version=NEW)
+    assert done.rc == 0, done.output
+    expect_whole(last, NEW)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"nvidia_driver_version": "550.90.07"},
+            "package cuda-drivers-550 or cuda-drivers on {host} found http://{first}:8099/debian12/x86_64 offers "
+            "cuda-drivers-550 550.127.08-1, 550.54.15-1; cuda-drivers 560.35.03-1, 550.127.08-1, 550.54.15-1 expected "
+            "550.90.07",
+        ),
+        (
+            {"nvidia_driver_provider": "runfile", "nvidia_driver_version": RUNFILE},
+            "driver from elsewhere on {host} found driver 550.127.08 from network_repo expected none, or one from "
+            "runfile do keep it: nvidia_driver_provider: network_repo; or have it removed first: nvidia_driver_replace",
+        ),
+        (
+            {"nvidia_driver_version": "470.256.02", "nvidia_driver_flavour": "open", "nvidia_driver_branch": "550"},
+            "nvidia_driver_branch on {host} found '550' expected the branch of 470.256.02 such as 550",
+        ),
+        ({"nvidia_gpus": 8}, "GPUs on {host} found 0 on the PCI bus expected 8"),
+    ],
+)
+def test_what_stands_in_the_way_is_said_before_anything_is_changed(
+    run, last, last_name, node_vars, node_names, given, said
+):
+    done = run(**given)
+    assert done.rc != 0
+    assert said.format(host=last_name, first=node_vars[node_names[0]]["ansible_host"]) in done.text
+    assert parts(last)["nvidia-kernel-dkms"] == (NEW, "hi")
+
+
+def test_a_build_that_fails_is_quoted_and_undone(run, last, last_name):
+    last.check_output(f"echo '{BROKEN}' | sudo tee {MODULE}/broken")
+    try:
+        done = run(nvidia_driver_version=OLD)
+    finally:
+        last.check_output(f"sudo rm {MODULE}/broken")
+    assert done.rc != 0
+    assert f"none for kernel {KERNEL}; dkms status: nvidia/{OLD} added; the build said: {BROKEN}" in done.text
+    assert f"{last_name} has driver {NEW} as before, and apt works." in done.text
+    expect_whole(last, NEW)
+
+
+def test_a_downgrade(run, last):
+    done = run(nvidia_driver_version=OLD)
+    assert done.rc == 0, done.output
+    expect_whole(last, OLD)
+
+
+def test_an_installer_with_another_sum_changes_nothing(run, last, last_name):
+    done = run(**VENDORS, nvidia_driver_replace=True, nvidia_driver_sha256="0" * 64)
+    assert done.rc != 0
+    assert "has sha256 " in done.text and f"expected {'0' * 64}" in done.text
+    assert parts(last)["nvidia-kernel-dkms"] == (OLD, "hi")
+
+
+def test_the_vendors_installer_replaces_packages_when_that_is_allowed(run, last):
+    done = run(**VENDORS, nvidia_driver_replace=True)
+    assert done.rc == 0, done.output
+    assert parts(last) == {}
+    arguments = last.file("/var/log/replay-installer.arguments").content_string.split()
+    assert arguments == ["--silent", "--no-questions", "--no-x-check", "--dkms", f"--kernel-name={KERNEL}"]
+    assert last.check_output("sudo dkms status") == f"nvidia/{RUNFILE}, {KERNEL}, x86_64: installed"
+    assert not last.file(INSTALLER).exists
+    again = run(**VENDORS)
+    assert again.rc == 0, again.output
+    assert "changed=0" in again.text
+
+
+def test_a_reboot_is_announced_and_made_only_when_allowed(run_playbook, last, last_name):
+    """nvidia-smi's mismatch, as after an upgrade under a loaded module, goes with the restart that empties /run."""
+    last.check_output(
+        "sudo mv /usr/bin/nvidia-smi /usr/bin/nvidia-smi.real && sudo touch /run/replay-mismatch && printf '%s\\n' "
+        "'#!/bin/sh' 'if [ -e /run/replay-mismatch ]; then' "
+        "'echo Failed to initialize NVML: Driver/library version mismatch; exit 18; fi' 'exit 9' "
+        "| sudo tee /usr/bin/nvidia-smi && sudo chmod 0755 /usr/bin/nvidia-smi"
+    )
+    before = last.check_output(BOOT_TIME)
+    due = f"{last_name}: reboot due: nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch"
+    forbidden = run_playbook("reboot.yml", **VENDORS)
+    assert forbidden.rc == 0, forbidden.output
+    assert f"{due}. Not allowed: set nvidia_driver_reboot: true" in forbidden.text
+    assert last.check_output(BOOT_TIME) == before
+    allowed = run_playbook("reboot.yml", **VENDORS, nvidia_driver_reboot=True)
+    assert allowed.rc == 0, allowed.output
+    assert due in allowed.text
+    assert last.check_output(BOOT_TIME) != before
+
+
+def test_removal_leaves_nothing(run, last):
+    done = run(nvidia_driver_state="absent")
+    assert done.rc == 0, done.output
+    assert parts(last) == {}
+    assert last.check_output("sudo dkms status") == ""
+    assert last.check_output("apt-mark showhold") == ""
+    for path in ("/etc/modprobe.d/trainyard-nouveau.conf", "/usr/bin/nvidia-uninstall", "/var/lib/nvidia"):
+        assert not last.file(path).exists
+    assert "nvidia-driver" not in last.check_output("ls /etc/apt/preferences.d")
+    assert "nvidia-persistenced" not in last.check_output("ls /etc/systemd/system")
+    again = run(nvidia_driver_state="absent")
+    assert "changed=0" in again.text
