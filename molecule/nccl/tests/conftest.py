@@ -1,0 +1,121 @@
+"""The stand-in of NVIDIA's repository and NCCL are there while this scenario is tested, and gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[3]
+FOLDER = "/srv/nvidia-stand-in"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clean(inventory_path):
+    """Other scenarios share the nodes, and must find neither packages nor holds, pins and sources."""
+    yield
+    return
+    argv = ["ansible-playbook", "-i", str(inventory_path), str(PROJECT / "molecule/nccl/clean.yml")]
+    env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}
+    done = subprocess.run(argv, env=env, cwd=PROJECT, timeout=300, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="session")
+def first(node, node_names):
+    """The node that serves the stand-in."""
+    return node(node_names[0])
+
+
+@pytest.fixture(scope="session")
+def last(node, node_names):
+    """The node that tests change."""
+    return node(node_names[-1])
+
+
+@pytest.fixture(scope="session")
+def fingerprints(first):
+    """Fingerprints of the stand-in's keys."""
+    return json.loads(first.file(f"{FOLDER}/fingerprints.json").content_string)
+
+
+@pytest.fixture(scope="session")
+def folder(first):
+    """Folder of the repository on the first node."""
+    return first.check_output(f"dirname {FOLDER}/www/*/*/Release")
+
+
+@pytest.fixture(scope="session")
+def uri(node_names, node_vars, folder):
+    """Address of the repository."""
+    return f"http://{node_vars[node_names[0]]['ansible_host']}:8099{folder.removeprefix(FOLDER + '/www')}"
+
+
+@pytest.fixture(scope="session")
+def source(first, node_names, folder, uri, fingerprints):
+    """Arguments of nvidia_source for the stand-in."""
+    key = first.check_output(f"basename {folder}/*.pub")
+    return {
+        "host": node_names[-1],
+        "provider": "network_repo",
+        "uri": uri,
+        "key_url": f"{uri}/{key}",
+        "fingerprints": [fingerprints["nvidia"]],
+    }
+
+
+@pytest.fixture
+def published(first, folder):
+    """The folder of the repository; what a test changes in it is put back."""
+    first.check_output(f"sudo cp -a {folder} {FOLDER}/kept")
+    yield folder
+    first.check_output(f"sudo rm -r {folder} && sudo mv {FOLDER}/kept {folder}")
+
+
+@pytest.fixture(scope="session")
+def call(last):
+    """Return a function that runs a module on the last node, in check mode unless told otherwise.
+
+    Gives its result, also where it failed.
+    """
+
+    def run(module, arguments, check=True):
+        try:
+            return last.ansible(module, json.dumps(arguments), check=check, become=True)
+        except last.ansible.AnsibleException as error:
+            return error.result
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def packages(call, node_names, uri):
+    """Return a function that runs nvidia_packages for the owner nccl with these versions by name."""
+
+    def run(versions, check=True, **others):
+        arguments = {
+            "host": node_names[-1],
+            "owner": "nccl",
+            "provider": "network_repo",
+            "uri": uri,
+            "packages": [{"name": name, "version": version} for name, version in versions.items()],
+        }
+        return call("nvidia_packages", arguments | others, check)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def have(last):
+    """Return a function that tells versions and holds of NCCL's packages on the last node."""
+
+    def read():
+        lines = last.check_output(
+            "dpkg-query --show --showformat='${Package} ${Version} ${db:Status-Want}\\n' 'libnccl*' || true"
+        ).splitlines()
+        return {name: (version, want) for name, version, want in map(str.split, lines)}
+
+    return read
