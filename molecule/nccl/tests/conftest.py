@@ -17,7 +17,6 @@ FOLDER = "/srv/nvidia-stand-in"
 def clean(inventory_path):
     """Other scenarios share the nodes, and must find neither packages nor holds, pins and sources."""
     yield
-    return
     argv = ["ansible-playbook", "-i", str(inventory_path), str(PROJECT / "molecule/nccl/clean.yml")]
     env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}
     done = subprocess.run(argv, env=env, cwd=PROJECT, timeout=300, capture_output=True, text=True)
