@@ -86,3 +86,25 @@ def test_the_list_of_frameworks_decides_what_is_proved(run_playbook, nodes):
     run = run_playbook("site.yml", trainyard_frameworks=["openmpi", "torch"])
     assert run.rc == 2, run.output
     assert "frameworks has torch, expected pytorch, mindspore, oneflow, openmpi, ascend. Nothing was" in run.text
+
+
+def test_the_group_nvidia_gets_its_stack_after_a_look_at_all_hosts(run_playbook, inventory_path, tmp_path):
+    group = tmp_path / "group.yml"
+    group.write_text("nvidia: {hosts: {n1: {nvidia_gpus: 0}, n2: {nvidia_gpus: 0}}}\n")
+
+    def site(*arguments, **variables):
+        return run_playbook("site.yml", "-i", str(group), *arguments, inventory=inventory_path, **variables)
+
+    wrong = site(nvidia_stack="pytorch-cuda14")
+    assert wrong.rc == 2, wrong.output
+    assert "1. nvidia_stack on n1, n2 found 'pytorch-cuda14' expected one of v100-runfile," in wrong.text
+    assert set(wrong.changes.values()) == {0}
+    # By its tag: the stack's roles, and no others.
+    alone = site("--tags", "nvidia", trainyard_nvidia=["nvidia_driver"], nvidia_stack="wheels-cuda13")
+    assert alone.rc == 0, alone.output
+    assert "n1, n2 (2) none, as declared debian 12" in alone.text
+    assert alone.changes == {"n1": 0, "n2": 0}, "no task on a host outside the group"
+    missing = site("--tags", "nvidia", trainyard_nvidia=["nccl_tests"], nvidia_stack="wheels-cuda13")
+    assert missing.rc == 2 and "nccl_tests_commit" in missing.text, missing.output
+    unknown = site(trainyard_nvidia=["driver"])
+    assert "trainyard_nvidia has driver, expected nvidia_driver, cuda_toolkit, nccl, nccl_tests." in unknown.text
