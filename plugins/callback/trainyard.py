@@ -136,8 +136,12 @@ class CallbackModule(Default):  # type: ignore[misc]
         if not self._only_quiet:
             super().v2_playbook_on_stats(stats)
         said: dict[tuple[str, str], list[str]] = {}
-        for host, task, message in self._failures:
-            said.setdefault((task, message), []).append(host)
+        for number, (host, task, message) in enumerate(self._failures):
+            # What was rescued is no failure, and what a rescue has said again is said once.
+            summary = stats.summarize(host)
+            again = any(later == host and message in text for later, _, text in self._failures[number + 1 :])
+            if not again and (summary["failures"] or summary["unreachable"]):
+                said.setdefault((task, message), []).append(host)
         # Results arrive in any order; hosts are named in the inventory's, as everywhere else.
         known = [host.get_name() for host in self._inventory.get_hosts()] if said else []
         for (task, message), failed in said.items():

@@ -159,3 +159,23 @@ def test_ctrl_c_ends_the_watching_and_says_how_to_come_back(command, tmp_path):
             monitor.kill()
             watcher.kill()
             watcher.wait()
+
+
+def test_what_was_rescued_is_no_failure_and_what_the_rescue_says_again_is_said_once(play):
+    status, lines, _ = play(
+        """
+- name: Build
+  hosts: n1, n2
+  gather_facts: false
+  vars: {trainyard_quiet: true}
+  tasks:
+    - name: Try
+      block: [{name: Build, ansible.builtin.fail: {msg: "no compiler"}}]
+      rescue:
+        - name: Say why
+          ansible.builtin.fail: {msg: "no compiler, and all is as before"}
+          when: inventory_hostname == 'n1'
+"""
+    )
+    assert status == 2
+    assert [line for line in lines if line] == ["Failed on n1: Say why", "no compiler, and all is as before"]

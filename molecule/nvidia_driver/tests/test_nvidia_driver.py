@@ -128,7 +128,8 @@ def test_a_build_that_fails_is_quoted_and_undone(run, last, last_name):
     finally:
         last.check_output(f"sudo rm {MODULE}/broken")
     assert done.rc != 0
-    assert f"none for kernel {KERNEL}; dkms status: nvidia/{OLD} added; the build said: {BROKEN}" in done.text
+    assert f"none for kernel {KERNEL}; dkms status: nvidia/{OLD} unregistered; the build said: {BROKEN}" in done.text
+    assert "The compiler said" not in done.text, "what was said is not said again"
     assert f"{last_name} has driver {NEW} as before, and apt works." in done.text
     expect_whole(last, NEW)
 
