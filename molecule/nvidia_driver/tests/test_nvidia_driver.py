@@ -122,13 +122,13 @@ def test_what_stands_in_the_way_is_said_before_anything_is_changed(
 
 
 def test_a_build_that_fails_is_quoted_and_undone(run, last, last_name):
-    last.check_output(f"echo '{BROKEN}' | sudo tee {MODULE}/broken")
+    last.check_output(f"echo '{BROKEN}' | sudo tee {MODULE}/broken-{OLD}")
     try:
         done = run(nvidia_driver_version=OLD)
     finally:
-        last.check_output(f"sudo rm {MODULE}/broken")
+        last.check_output(f"sudo rm {MODULE}/broken-{OLD}")
     assert done.rc != 0
-    assert f"none for kernel {KERNEL}; dkms status: nvidia/{OLD} unregistered; the build said: {BROKEN}" in done.text
+    assert f"none for kernel {KERNEL}; dkms status: nvidia/{OLD} added; the build said: {BROKEN}" in done.text
     assert "The compiler said" not in done.text, "what was said is not said again"
     assert f"{last_name} has driver {NEW} as before, and apt works." in done.text
     expect_whole(last, NEW)
