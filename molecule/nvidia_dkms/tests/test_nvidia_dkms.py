@@ -52,11 +52,30 @@ def test_another_branch_takes_its_place(run_playbook, last, kernel):
     assert last.run("dpkg-query -W -f '${db:Status-Abbrev}' nvidia-kernel-dkms").stdout[:2] != "hi"
 
 
+def expect_nothing(host):
+    """There is no driver, no hold, and apt has nothing to mend."""
+    assert host.check_output("apt-mark showhold") == ""
+    assert host.check_output("dpkg -l | grep -c '^[hi]i.*nvidia' || true") == "0"
+    assert host.check_output("sudo dpkg --audit") == ""
+
+
 def test_removal_leaves_nothing(run_playbook, last):
     done = run_playbook("converge.yml", nvidia_driver_state="absent", nvidia_driver_branch="470")
     assert done.rc == 0, done.output
-    assert last.check_output("apt-mark showhold") == ""
+    expect_nothing(last)
     assert last.check_output("sudo dkms status") == ""
-    assert last.check_output("dpkg -l | grep -c '^[hi]i.*nvidia' || true") == "0"
     assert not last.file("/etc/trainyard/mok").exists
     last.check_output("sudo apt-get --yes purge dkms 'linux-headers-*' && sudo apt-get --yes --purge autoremove")
+
+
+def test_a_driver_that_nothing_was_built_for_is_noticed_and_undone(run_playbook, last, node_names):
+    """Debian's packages install without headers and without a word; dkms says `added`."""
+    try:
+        done = run_playbook("converge.yml", nvidia_driver_manage_headers=False, timeout=900)
+        assert done.rc != 0
+        assert "added; its headers are not installed" in done.text
+        assert f"{node_names[-1]} has no driver, as before, and apt works." in done.text
+        expect_nothing(last)
+    finally:
+        gone = run_playbook("converge.yml", nvidia_driver_state="absent")
+    assert gone.rc == 0, gone.output
