@@ -52,6 +52,8 @@ _MPI_ABORT = re.compile(
 _MPI_STATUS = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended with status (?P<status>\d{1,3})$", re.MULTILINE)
 _MPI_NO_START = re.compile(r"unable to reliably start one or more daemons|lost communication with a remote daemon")
 _MPI_LOST = re.compile(r"Remote daemon: \S{1,200} on node (?P<node>\S{1,255})")
+# A node that is killed closes the connection of its daemon, which may be noticed first.
+_MPI_CLOSED = re.compile(r"^Connection to (?P<node>\S{1,255}) closed by remote host", re.MULTILINE)
 # What ssh, or the shell that it reached, says before that.
 _MPI_SSH = re.compile(
     r"^(?:ssh: |Host key verification failed|kex_exchange|[^\n]{0,300}(?:Permission denied|Connection (?:closed|reset)"
@@ -152,7 +154,7 @@ def mpirun_root_cause(log: str) -> Failure | None:
     causes = [match for match in ended if match.start() < before and int(match["status"]) != 128 + signal.SIGTERM]
     if failed is not None and not causes:
         said = _MPI_SSH.findall(log, 0, before)
-        lost = _MPI_LOST.search(log, before)
+        lost = _MPI_LOST.search(log, before) or _MPI_CLOSED.search(log, 0, before)
         reasons = [line.strip() for line in said[-1:]]
         if lost:
             reasons.append(f"mpirun lost its daemon on {lost['node']}: killed, or the node is lost")

@@ -249,6 +249,8 @@ class Monitor:
         self.attempts: Attempts = read_json(job_dir / "attempts.json") or {WHOLE: 0}
         self.wanted, self.go = self.attempts, True
         self.ending_since: float | None = None
+        # The attempts for which nothing of an earlier one was left here.
+        self.cleared_for: Mapping[str, int] | None = None
         known = (read_json(job_dir / "cluster.json") or {}) if self.is_head else {}
         self.restarts = Restarts(self.budget, self.rejoin_s, known.get("restarts"))
         self.resumed = (job_dir / "attempts.json").exists()
@@ -299,8 +301,11 @@ class Monitor:
         now, names = time.monotonic(), [process["name"] for process in self.spec["processes"]]
         behind = [name for name in names if turn(self.wanted, name) > turn(self.attempts, name)]
         whole = self.wanted.get(WHOLE, 0) > self.attempts.get(WHOLE, 0)
-        if whole and not self._ended_all(now):
-            return False
+        # Once only: under mpirun the head may have started ranks of the next attempt here before its word to go arrives.
+        if whole and self.cleared_for != self.wanted:
+            if not self._ended_all(now):
+                return False
+            self.cleared_for = self.wanted
         for process in self.spec["processes"]:
             if process["name"] in behind:
                 ended = exits.get(process["name"])

@@ -272,6 +272,12 @@ def test_the_rank_that_its_script_names_first_where_mpirun_names_none(status, ex
     assert failures.root_cause(told + said_by_mpirun("openmpi4-exit7"))["rank"] == 1
 
 
+def test_a_node_that_is_killed_closes_the_connection_of_its_daemon():
+    cause = failures.root_cause(said_by_mpirun("openmpi4-node-killed"))
+    assert cause["rank"] is None
+    assert cause["reason"] == "mpirun lost its daemon on 10.82.0.13: killed, or the node is lost"
+
+
 @pytest.mark.parametrize("status", [143, 137])
 def test_ranks_that_mpirun_ends_after_it_lost_a_daemon_are_not_the_cause(status):
     told = f"trainyard: rank 0 ended with status {status}\n"

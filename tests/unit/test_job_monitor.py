@@ -521,3 +521,23 @@ def test_a_node_whose_head_is_gone_waits_and_then_ends(cluster):
     assert job.nodes[1].monitor.poll() is None
     job.nodes[1].monitor.wait()
     assert job.nodes[1].end()["failure"]["kind"] == "head_silent"
+
+
+def test_a_node_that_waits_for_the_word_to_go_ends_nothing_of_the_next_attempt(tmp_path, monkeypatch):
+    """Under mpirun the ranks of other nodes are the head's processes: they may start here before its word arrives."""
+    job = Cluster(tmp_path, ["wait"], ["wait"])
+    job.nodes[1].spec["processes"] = []
+    write_json(job.nodes[1].dir / "job.json", job.nodes[1].spec)
+    node = monitors.Monitor(job.nodes[1].dir)
+    left, ended = [4711], []
+    monkeypatch.setattr(monitors.procs, "ranks_of_job", lambda *_: list(left))
+    monkeypatch.setattr(monitors.os, "kill", lambda pid, number: ended.append(pid))
+    node.wanted, node.go = {**node.attempts, monitors.WHOLE: 1}, False
+    node.look()
+    assert (ended, node.report["ready_for"]) == ([4711], None)
+    left.clear()
+    node.look()
+    assert node.report["ready_for"] == node.wanted
+    left.append(4712)
+    node.look()
+    assert (ended, node.report["ready_for"]) == ([4711], node.wanted)
