@@ -301,7 +301,7 @@ class Monitor:
         now, names = time.monotonic(), [process["name"] for process in self.spec["processes"]]
         behind = [name for name in names if turn(self.wanted, name) > turn(self.attempts, name)]
         whole = self.wanted.get(WHOLE, 0) > self.attempts.get(WHOLE, 0)
-        # Once only: under mpirun the head may have started ranks of the next attempt here before its word to go arrives.
+        # Once only: under mpirun the head may have started ranks of the next attempt here before its word to go comes.
         if whole and self.cleared_for != self.wanted:
             if not self._ended_all(now):
                 return False
