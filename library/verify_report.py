@@ -1,0 +1,193 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Write the report of a proof; runs on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: verify_report
+short_description: Write the report of a proof as JSON, JUnit XML and a page
+description:
+  - Builds the report of P(verify.yml) from what its phases found, and writes C(report.json), C(report.xml) and
+    C(report.html) into the run's folder.
+  - The page is one file that needs no network; its figures are drawn by plotly.js, which it holds.
+  - Words that are secrets by their form or name, environments, control characters and not-a-number values are left out.
+  - Runs once, on the controller, whose Python has plotly.
+version_added: "0.1.0"
+options:
+  run_dir:
+    description: Folder of this proof on the controller; it is made, and its name is the name of the report.
+    type: path
+    required: true
+  cluster:
+    description: Name of the cluster.
+    type: str
+    required: true
+  inventory:
+    description: The inventory as the user named it.
+    type: str
+    default: ""
+  hosts:
+    description: All hosts of the cluster, in inventory order.
+    type: list
+    elements: str
+    required: true
+  phases:
+    description:
+      - What each phase found, in the order in which they ran, with C(name), C(state), C(reason) (of one that was
+        skipped), C(started) (seconds since the epoch), C(elapsed_s) and C(checks), a list of checks.
+      - A state that is missing is that of the worst check.
+    type: list
+    elements: dict
+    required: true
+  nodes:
+    description: What is known of nodes, with C(host), C(address) and C(facts) (a dictionary of versions and settings).
+    type: list
+    elements: dict
+    default: []
+  benchmarks:
+    description: Records of benchmarks, as M(collective_benchmark) returns them.
+    type: list
+    elements: dict
+    default: []
+  blame:
+    description: The judgement on the measurements of pairs; empty where none were made.
+    type: dict
+    default: {}
+  started:
+    description: When the proof began, in seconds since the epoch.
+    type: float
+    required: true
+  finished:
+    description: When it ended; now, when it is not given.
+    type: float
+attributes:
+  check_mode:
+    description: Can run in check mode; it writes no file then.
+    support: full
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Write the report
+  verify_report:
+    run_dir: runs/verify-20261121-200000
+    cluster: lab
+    hosts: [n1, n2, n3]
+    started: 1795291200
+    phases:
+      - name: drift
+        elapsed_s: 2.5
+        checks:
+          - phase: drift
+            name: kernel
+            state: fail
+            hosts: [n3]
+            found: 6.1.0-28-amd64
+            expected: 6.1.0-30-amd64
+            reason: n3 runs another kernel than 2 of 3 nodes
+            action: install linux-image-6.1.0-30-amd64 on n3 and reboot it
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+state:
+  description: The verdict, V(pass), V(fail) or V(unknown) (nothing failed, but something could not be measured).
+  returned: always
+  type: str
+exit_code:
+  description: Exit status of a proof with this verdict, 0, 2 or 3.
+  returned: always
+  type: int
+text:
+  description: The verdict, what to do first, the phases, and the checks that did not pass, for reading.
+  returned: always
+  type: str
+first:
+  description: What to do first (C(hosts), C(phase), C(check), C(reason), C(action)); null where everything passed.
+  returned: always
+  type: dict
+files:
+  description: The files of the report.
+  returned: always
+  type: list
+  elements: str
+"""
+
+import json
+import platform
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.junit import junit
+from ansible.module_utils.trainyard.verify_report import VERSION, build, terminal_text
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "run_dir": {"type": "path", "required": True},
+            "cluster": {"type": "str", "required": True},
+            "inventory": {"type": "str", "default": ""},
+            "hosts": {"type": "list", "elements": "str", "required": True},
+            "phases": {"type": "list", "elements": "dict", "required": True},
+            "nodes": {"type": "list", "elements": "dict", "default": []},
+            "benchmarks": {"type": "list", "elements": "dict", "default": []},
+            "blame": {"type": "dict", "default": {}},
+            "started": {"type": "float", "required": True},
+            "finished": {"type": "float"},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    run_dir = Path(params["run_dir"])
+    try:
+        report = build(
+            report_id=run_dir.name,
+            cluster=params["cluster"],
+            inventory=params["inventory"],
+            started=params["started"],
+            finished=time.time() if params["finished"] is None else params["finished"],
+            hosts=params["hosts"],
+            nodes=params["nodes"],
+            phases=params["phases"],
+            benchmarks=params["benchmarks"],
+            blame=params["blame"] or None,
+            versions={
+                "trainyard": VERSION,
+                "ansible": str(module.ansible_version),
+                "python": platform.python_version(),
+            },
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        module.fail_json(
+            msg=f"A record of the proof is not as verify_report expects it: {type(error).__name__}: {error}. "
+            "Expected: checks and phases as module_utils/trainyard/checks.py has them. This is a fault of the playbook "
+            "that called it."
+        )
+    report["text"] = terminal_text(report, str(run_dir))
+    written = {
+        "report.json": json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+        "report.xml": junit(report),
+    }
+    if not module.check_mode:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        for name, text in written.items():
+            (run_dir / name).write_text(text, encoding="utf-8")
+    module.exit_json(
+        changed=not module.check_mode,
+        state=report["state"],
+        exit_code=report["exit_code"],
+        text=report["text"],
+        first=report["first"],
+        files=[str(run_dir / name) for name in written],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a proof: report.json, what the terminal shows, the exit code, and what to do first.
+
+The format is docs/report.schema.json. Times are seconds since the epoch, durations seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .checks import Check, worst
+from .disclosure import safe
+from .findings import host_list
+from .progress import clock
+
+Data = Mapping[str, Any]
+
+SCHEMA = "trainyard-verify-1"
+# That of pyproject.toml, which modules cannot read.
+VERSION = "0.1.0"
+EXIT_CODES = {"pass": 0, "fail": 2, "unknown": 3}
+# Where to begin when several phases failed: a node that cannot be reached explains all that follows, a fault that a
+# device itself counts explains its bandwidth, and the bandwidth of all explains nothing.
+FIRST_PHASES = ("reach", "devices", "blame", "software", "drift", "collectives", "bandwidth")
+# So many checks that did not pass are written on the terminal; the page has all of them.
+MOST_CHECKS = 20
+
+
+def build(
+    *,
+    report_id: str,
+    cluster: str,
+    inventory: str,
+    started: float,
+    finished: float,
+    hosts: Sequence[str],
+    nodes: Iterable[Data],
+    phases: Iterable[Data],
+    benchmarks: Iterable[Data],
+    blame: Data | None,
+    versions: Data,
+) -> dict[str, Any]:
+    """Build report.json from what the phases found.
+
+    A phase's state is the worst of its checks, and of the state that it gives itself. Benchmarks and a blame that no
+    check of their phases speaks of become checks, so that they count. Raises TypeError or ValueError for a check that
+    is none.
+    """
+    benchmarks = [safe(record) for record in benchmarks]
+    blame = safe(blame) if blame else None
+    checked = _with_records([_phase(phase) for phase in phases], benchmarks, blame)
+    checks = [check for phase in checked for check in phase["checks"]]
+    # A proof in which nothing was looked at proves nothing.
+    states = [phase["state"] for phase in checked if phase["state"] != "skipped"]
+    state = worst(states) if states else "unknown"
+    return {
+        "schema": SCHEMA,
+        "id": safe(report_id),
+        "cluster": safe(cluster),
+        "inventory": safe(inventory),
+        "started": started,
+        "finished": finished,
+        "elapsed_s": round(max(0.0, finished - started), 1),
+        "state": state,
+        "exit_code": EXIT_CODES[state],
+        "text": "",
+        "first": first_step(checks, hosts),
+        "hosts": [safe(host) for host in hosts],
+        "nodes": _nodes(hosts, {node["host"]: node for node in nodes}, checks, blame, bool(states)),
+        "phases": checked,
+        "benchmarks": benchmarks,
+        "blame": blame,
+        "versions": safe(versions),
+        "commands": _commands(checks),
+    }
+
+
+def _phase(phase: Data) -> dict[str, Any]:
+    checks = [safe(Check.from_dict(check).as_dict()) for check in phase.get("checks") or ()]
+    return {
+        "name": str(phase["name"]),
+        "state": worst([*(check["state"] for check in checks), phase.get("state") or "skipped"]),
+        "reason": safe(phase.get("reason") or ""),
+        "started": phase.get("started"),
+        "elapsed_s": phase.get("elapsed_s"),
+        "checks": checks,
+    }
+
+
+def _with_records(phases: list[dict[str, Any]], benchmarks: Sequence[Data], blame: Data | None) -> list[dict[str, Any]]:
+    """Add checks for records that the phases are silent about."""
+    spoken = {phase["name"] for phase in phases if phase["checks"]}
+    missing: list[Check] = []
+    if not spoken & {"collectives", "bandwidth"}:
+        missing += [_benchmark_check(record) for record in benchmarks]
+    if blame and "blame" not in spoken:
+        missing.append(_blame_check(blame))
+    by_name = {phase["name"]: phase for phase in phases}
+    for check in missing:
+        phase = by_name.get(check.phase)
+        if phase is None:
+            phase = by_name[check.phase] = _phase({"name": check.phase})
+            phases.append(phase)
+        phase["checks"].append(safe(check.as_dict()))
+        phase["state"] = worst([phase["state"], check.state])
+    return phases
+
+
+def _benchmark_check(record: Data) -> Check:
+    expected = record.get("expected") or {}
+    largest = record.get("busbw_largest")
+    return Check(
+        phase="bandwidth",
+        name=" over ".join(str(record[key]) for key in ("collective", "backend") if record.get(key)) or "benchmark",
+        state=record["state"],
+        found="" if largest is None else f"{largest:.4g} GB/s at the largest size",
+        expected=f"at least {expected['gate']:.4g} GB/s" if expected.get("gate") is not None else "",
+        reason=record.get("reason") or "",
+        source=expected.get("source") or "",
+    )
+
+
+def _blame_check(blame: Data) -> Check:
+    suspects = tuple(blame.get("suspects") or ())
+    action = next((node["action"] for node in blame.get("nodes", ()) if node["host"] in suspects), "")
+    return Check(
+        phase="blame",
+        name="bandwidth of pairs",
+        state=blame["state"],
+        hosts=suspects,
+        reason=blame.get("reason") or "",
+        action=action or "",
+    )
+
+
+def first_step(checks: Sequence[Data], hosts: Sequence[str]) -> dict[str, Any] | None:
+    """Return what to do first: {hosts, phase, check, reason, action}, or None where everything passed.
+
+    Failures come before what is unknown. Hosts that cannot be reached come first; then the host that most phases name,
+    as each of them looks from another side; its phase that says most (FIRST_PHASES) says what to do.
+    """
+    for state in ("fail", "unknown"):
+        bad = [check for check in checks if check["state"] == state]
+        if not bad:
+            continue
+        named: dict[str, set[str]] = {}
+        for check in bad:
+            for host in check["hosts"]:
+                named.setdefault(host, set()).add(check["phase"])
+        order = {host: number for number, host in enumerate(hosts)}
+
+        def rank(check: Data, named: Data = named, order: Data = order) -> tuple[bool, int, int, int]:
+            phases = max((len(named[host]) for host in check["hosts"]), default=0)
+            place = min((order.get(host, len(order)) for host in check["hosts"]), default=len(order))
+            return check["phase"] != "reach", -phases, FIRST_PHASES.index(check["phase"]), place
+
+        chosen = min(bad, key=rank)
+        return {
+            "hosts": list(chosen["hosts"]),
+            "phase": chosen["phase"],
+            "check": chosen["name"],
+            "reason": chosen["reason"] or _comparison(chosen),
+            "action": chosen["action"] or chosen["command"],
+        }
+    return None
+
+
+def _comparison(check: Data) -> str:
+    parts = [("found", check["found"]), ("expected", check["expected"])]
+    return ", ".join(f"{word} {text}" for word, text in parts if text)
+
+
+def _nodes(
+    hosts: Sequence[str], given: Mapping[str, Data], checks: Sequence[Data], blame: Data | None, proved: bool
+) -> list[dict[str, Any]]:
+    states: dict[str, list[str]] = {}
+    for check in checks:
+        for host in check["hosts"] if check["state"] in ("fail", "unknown") else ():
+            states.setdefault(host, []).append(check["state"])
+    for node in (blame or {}).get("nodes", ()):
+        states.setdefault(node["host"], []).append(node["state"])
+    return [
+        {
+            "host": safe(host),
+            "address": safe((given.get(host) or {}).get("address") or ""),
+            "state": worst([*states.get(safe(host), ()), "pass" if proved else "skipped"]),
+            "facts": safe((given.get(host) or {}).get("facts") or {}),
+        }
+        for host in hosts
+    ]
+
+
+def _commands(checks: Iterable[Data]) -> list[dict[str, str]]:
+    seen: dict[tuple[str, str], dict[str, str]] = {}
+    for check in checks:
+        if check["command"]:
+            row = {"phase": check["phase"], "check": check["name"], "command": check["command"]}
+            seen.setdefault((check["phase"], check["command"]), row)
+    return list(seen.values())
+
+
+VERDICTS = {
+    "pass": "is proved",
+    "fail": "is NOT fit to train",
+    "unknown": "is not proved: something could not be measured",
+}
+
+
+def first_text(first: Data) -> str:
+    """Say on which hosts something is to be done first, and why; a reason that names the first of them says it all."""
+    # What is checked says enough where nothing else is said.
+    reason = str(first["reason"] or first["check"])
+    hosts = first["hosts"]
+    named = bool(hosts) and re.search(rf"(?<![\w.-]){re.escape(hosts[0])}(?![\w-])", reason)
+    return f"{host_list(hosts)}: {reason}" if hosts and not named else reason
+
+
+def headline(report: Data) -> str:
+    """Say the verdict in a line: what, how long, how many nodes and checks."""
+    nodes = len(report["hosts"])
+    return (
+        f"The cluster {report['cluster']} {VERDICTS[report['state']]}. {counts(report)} on {nodes} "
+        f"{'node' if nodes == 1 else 'nodes'} in {clock(report['elapsed_s'])}."
+    )
+
+
+def counts(report: Data) -> str:
+    """Say how many checks there were, and of which outcome: `41 checks: 38 passed, 2 failed, 1 unknown`."""
+    states = [check["state"] for phase in report["phases"] for check in phase["checks"]]
+    words = [("passed", "pass"), ("failed", "fail"), ("unknown", "unknown"), ("skipped", "skipped")]
+    parts = [f"{states.count(state)} {word}" for word, state in words if state in states]
+    total = f"{len(states)} {'check' if len(states) == 1 else 'checks'}"
+    return f"{total}: {', '.join(parts)}" if parts else total
+
+
+def terminal_text(report: Data, run_dir: str) -> str:
+    """Write what the user reads at the end of the run: verdict, first step, phases, what did not pass."""
+    lines = [headline(report)]
+    first = report["first"]
+    if first:
+        lines += _block("first", first_text(first)) + _block("", first["action"])
+    lines.append("")
+    width = max((len(phase["name"]) for phase in report["phases"]), default=0)
+    for phase in report["phases"]:
+        bad = [check for check in phase["checks"] if check["state"] == phase["state"]]
+        number = len(phase["checks"])
+        many = f"{number} {'check' if number == 1 else 'checks'}" if number else ""
+        if phase["state"] in ("fail", "unknown") and number:
+            many = f"{len(bad)} of {many}"
+        took = "" if phase["elapsed_s"] is None else clock(phase["elapsed_s"])
+        row = f"  {phase['name']:<{width}}  {phase['state']:<8}{many:<18}{took:>8}  {phase['reason']}"
+        lines.append(row.rstrip())
+    wanting = [
+        check
+        for state in ("fail", "unknown")
+        for phase in report["phases"]
+        for check in phase["checks"]
+        if check["state"] == state
+    ]
+    for number, check in enumerate(wanting[:MOST_CHECKS], start=1):
+        on_hosts = f" on {host_list(check['hosts'])}" if check["hosts"] else ""
+        source = f" ({check['source']})" if check["source"] else ""
+        lines += ["", f"  {number}. {check['phase']}: {check['name']}{on_hosts}: {check['state']}"]
+        lines += _block("found", check["found"])
+        lines += _block("expected", check["expected"] and check["expected"] + source)
+        lines += _block("why", check["reason"])
+        lines += _block("do", check["action"])
+        lines += _block("repeat", check["command"])
+    if len(wanting) > MOST_CHECKS:
+        lines += ["", f"  ... {len(wanting) - MOST_CHECKS} more in the report"]
+    files = [("report", "html"), ("data", "json"), ("for CI", "xml")]
+    lines += ["", *(f"  {word:<8} {run_dir}/report.{ending}" for word, ending in files)]
+    return "\n".join(lines)
+
+
+def _block(word: str, text: str) -> list[str]:
+    """Write a text after a word, further lines of it below its first."""
+    return [f"     {word if number == 0 else '':<9} {line}" for number, line in enumerate(text.splitlines())]
