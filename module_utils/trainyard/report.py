@@ -136,7 +136,8 @@ def _where(summary: Data) -> str:
     return str(holders[0] if holders and spread else failure.get("host") or summary["nodes"][0]["host"])
 
 
-def _cause(summary: Data, job_dir: str) -> list[str]:
+def cause(summary: Data, job_dir: str) -> list[str]:
+    """Say in a line or two why a job ended as it did; nothing where it succeeded or nobody knows."""
     failure: Data = summary.get("failure") or {}
     kind, host = failure.get("kind"), failure.get("host", "")
     ranks = [rank for node in summary["nodes"] if node["host"] == host for rank in node["ranks"]]
@@ -210,7 +211,7 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], pict
         "lost": f"Job {summary['job_id']}: no node knows of it any more.",
     }[state]
     lines = [headline]
-    lines += [f"  {line}" for line in _cause(summary, job_dir)]
+    lines += [f"  {line}" for line in cause(summary, job_dir)]
     if summary["max_restarts"]:
         lines += [f"  started again {len(summary['restarts'])} of at most {summary['max_restarts']} times"]
         lines += [f"    {restart_text(restart)}" for restart in summary["restarts"]]

@@ -1,0 +1,67 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Read how many bytes the RDMA ports of a node have carried."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: rdma_traffic
+short_description: Read how many bytes the RDMA ports of a node have carried
+description:
+  - Returns the bytes that every RDMA port has sent and received since it was started. Two readings around a benchmark
+    tell M(collective_benchmark) which devices carried it.
+  - Reads sysfs; works for an unprivileged user.
+version_added: "0.2.0"
+options:
+  host:
+    description: The node's name in the inventory.
+    type: str
+    required: true
+  root:
+    description: Folder of a captured machine to read instead of this one, for tests, as for M(fabric_info).
+    type: path
+    default: /
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author:
+  - trainyard
+seealso:
+  - module: collective_benchmark
+  - module: fabric_info
+"""
+
+EXAMPLES = r"""
+- name: Read the counters before the benchmark
+  rdma_traffic:
+    host: "{{ inventory_hostname }}"
+  register: before
+"""
+
+RETURN = r"""
+traffic:
+  description: The node's C(host), and C(ports) with C(sent) and C(received) bytes of each, null where nobody counts.
+  returned: success
+  type: dict
+  sample: {host: n1, ports: {"mlx5_0:1": {sent: 81604378624, received: 81602281472}}}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard_node.rdma_traffic import read_traffic
+from ansible.module_utils.trainyard_node.tree import Tree
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={"host": {"type": "str", "required": True}, "root": {"type": "path", "default": "/"}},
+        supports_check_mode=True,
+    )
+    ports = read_traffic(Tree(module.params["root"]))
+    module.exit_json(changed=False, traffic={"host": module.params["host"], "ports": ports})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nccl-tests printed, text or JSON, and our own benchmarks, which print the same text. Pure parsing, no judgement.
+
+Times in microseconds, bandwidths in GB/s (1e9 bytes), sizes in bytes. Columns are found by the names in the header:
+their number and order differ between versions (the sources of 2.0 to 2.19 were read). A log is seldom only the table:
+mpirun and srun mark lines, also in the middle of a row, and NCCL's own lines come between the halves of a row.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+COLLECTIVES = (
+    "all_gather", "all_reduce", "alltoall", "alltoallv", "broadcast", "gather", "hypercube", "reduce",
+    "reduce_scatter", "scatter", "sendrecv",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One half of a row. None: not printed as a number; wrong is None as well where results were not checked."""
+
+    time_us: float | None
+    algbw: float | None
+    busbw: float | None
+    wrong: int | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the record of a benchmark has it."""
+        return {"time_us": self.time_us, "algbw": self.algbw, "busbw": self.busbw, "wrong": self.wrong}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One message size; None for a half that was not measured."""
+
+    bytes: int
+    out_of_place: Measured | None
+    in_place: Measured | None
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank as the list of devices names it; group is that of NCCL_TESTS_SPLIT."""
+
+    rank: int
+    host: str
+    group: int = 0
+    device: str = ""
+
+
+@dataclass
+class Output:
+    """All that was read.
+
+    `tables` counts result tables, of which rows holds the first one's. `unchecked_rows` counts those whose results
+    nobody looked at (-c 0; the footer says OK nevertheless), `broken_rows` those without all their values.
+    `out_of_bounds` and `average` are the footer's, None where it is missing; `too_slow` is the verdict of
+    NCCL_TESTS_MIN_BW. `errors` are the program's own words for what went wrong, `nccl_lines` what NCCL said
+    (NCCL_DEBUG), `problem` why nothing could be read.
+    """
+
+    format: str = ""
+    version: str = ""
+    collective: str = ""
+    backend: str = ""
+    ranks: list[Rank] = field(default_factory=list)
+    tables: int = 0
+    rows: list[Row] = field(default_factory=list)
+    unchecked_rows: int = 0
+    broken_rows: int = 0
+    out_of_bounds: int | None = None
+    average: float | None = None
+    too_slow: bool = False
+    footer_seen: bool = False
+    errors: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    nccl_lines: list[str] = field(default_factory=list)
+    problem: str = ""
+
+
+# mpirun --tag-output: [1,0]<stdout>: of Open MPI 4, [prterun-host-12@1,0]<stdout>: of 5, which also adds [host:pid].
+_TAG = re.compile(r"\[(?:[\w.@-]*@)?\d+,(?P<rank>\d+)\](?:\[[^\]\n]*\])?<std(?:out|err|diag)>: ?")
+# srun --label: `0: `, and ` 0: ` where there are ten tasks or more.
+_LABEL = re.compile(r" *(?P<rank>\d+): ?")
+# A row that is not ended yet has NCCL's line at its very end, without a space: `sum      -1n1:812:901 [0] NCCL INFO`.
+_NCCL = re.compile(
+    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\] )?(?:^[\w.-]+|[A-Za-z][\w.-]*):\d+:\d+ (?:\[\d+\] )?"
+    r"(?:\S+:\d+ )?NCCL (?:INFO|WARN|TRACE|ABORT|ERROR)\b.*"
+)
+_HEADER = re.compile(r"#\s+(size\s+count\s+type\s.*)$")
+_RANK = re.compile(
+    r"#\s+Rank\s+(?P<rank>\d+)(?:\s+Group\s+(?P<group>\d+))?\s+Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s+(?P<device>\S+)"
+)
+_ROW = re.compile(r"(?:^|\s)(?P<size>\d+)\s+(?P<count>\d+)\s+(?P<type>(?!nan|inf)[a-z]\w*)(?=\s)(?P<rest>.*)$")
+_OUT_OF_BOUNDS = re.compile(r"#\s+Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
+_AVERAGE = re.compile(r"#\s+Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
+_VERSION = re.compile(r"#\s+nccl-tests version (\S+)")
+_STARTING = re.compile(r"#\s+Collective test starting:\s*(\S+)")
+_OWN = re.compile(r"#\s+trainyard collectives:\s*(\w+) over (\w+)")
+_FAILURE = re.compile(
+    r"([A-Za-z][\w.-]*: Test (?:CUDA|NCCL) failure .*|\.\. [\w.-]+ pid \d+: Test failure .*|Invalid number of GPUs.*)"
+)
+_ERROR = re.compile(r"#\s+error:\s*(.+)$")
+_REDUCED = re.compile(r"#\s+(Reducing maxBytes to \d+ due to memory limitation)")
+_PROGRAM = re.compile(rf"(?<![a-z_])({'|'.join(sorted(COLLECTIVES, key=len, reverse=True))})_perf")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf)", re.I)
+# What in-place results alone leave blank.
+_BLANK_HALF = re.compile(r"\s{30,}")
+
+
+def _number(text: str) -> float | None:
+    """Return a finite number; None for N/A, nan and inf."""
+    value = float(text) if _NUMBER.fullmatch(text) else math.nan
+    return value if math.isfinite(value) else None
+
+
+def _is_value(text: str) -> bool:
+    return text == "N/A" or _NUMBER.fullmatch(text) is not None
+
+
+def streams(text: str) -> dict[str, str]:
+    """Take apart what the ranks printed: by mpirun's or srun's mark, "" is what has none. Marks are removed.
+
+    A mark may stand in the middle of a line, where a rank was interrupted by another one.
+    """
+    parts: dict[str, list[str]] = {"": []}
+    labels = _labelled(text)
+    for line in text.splitlines(keepends=True):
+        if labels:
+            match = _LABEL.match(line)
+            key, start = (match["rank"], match.end()) if match else ("", 0)
+            parts.setdefault(key, []).append(line[start:])
+            continue
+        position, key = 0, ""
+        for match in _TAG.finditer(line):
+            parts.setdefault(key, []).append(line[position : match.start()])
+            position, key = match.end(), match["rank"]
+        parts.setdefault(key, []).append(line[position:])
+    return {key: "".join(chunks) for key, chunks in parts.items()}
+
+
+def _labelled(text: str) -> bool:
+    """Tell whether srun marked the lines: a comment of nccl-tests has a mark before it."""
+    return re.search(r"^ *\d+: ?#", text, re.M) is not None
+
+
+def _joined(text: str, nccl_lines: list[str]) -> Iterator[str]:
+    """Yield the lines without those of NCCL, which are kept apart, and without colours and carriage returns."""
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines():
+        match = _NCCL.search(line)
+        if match:
+            nccl_lines.append(match[0])
+        yield line[: match.start()] if match else line
+
+
+class _Table:
+    """Reads the rows below one header."""
+
+    def __init__(self, header: str) -> None:
+        """Take the names of the columns."""
+        names = header.split()
+        first = next((index for index, name in enumerate(names) if name in ("time", "cputime")), len(names))
+        self.meta = names[:first]
+        # The time of day is two words that are no numbers.
+        self.values = [name for name in names[first:] if name != "timestamp"]
+        self.rows: list[Row] = []
+        self.broken = 0
+        self.unchecked = 0
+        self._size = 0
+        self._seen: list[str] | None = None
+        self._only_in_place = False
+
+    def feed(self, line: str) -> bool:
+        """Take a line; tell whether it was a row, or the rest of one."""
+        match = _ROW.search(line)
+        if match:
+            self.flush()
+            words = match["rest"].split()
+            meta = [name for name in self.meta[3:] if name in ("redop", "root")]
+            # Versions before 2.13 have the column redop also for collectives that have no operator, and leave it blank.
+            if meta[:1] == ["redop"] and words and _is_value(words[0]):
+                meta = meta[1:]
+            self._size, self._seen = int(match["size"]), []
+            after = re.match(r"\s*\S+" * len(meta), match["rest"])
+            gap = match["rest"][after.end() if after else 0 :]
+            self._only_in_place = bool(_BLANK_HALF.match(gap)) and bool(gap.strip())
+            self._take(words[len(meta) :])
+            return True
+        if self._seen is None or not line.strip():
+            return False
+        return self._take(line.split())
+
+    def _take(self, words: Sequence[str]) -> bool:
+        seen = self._seen if self._seen is not None else []
+        wanted = len(self.values) // 2 if self._only_in_place else len(self.values)
+        taken = 0
+        for word in words:
+            if len(seen) == wanted or not _is_value(word):
+                break
+            seen.append(word)
+            taken += 1
+        if len(seen) == wanted:
+            self._end(seen)
+        return taken > 0
+
+    def _end(self, words: Sequence[str]) -> None:
+        half = len(self.values) // 2
+        first = None if self._only_in_place else self._measured(words[:half])
+        second = self._measured(words if self._only_in_place else words[half:])
+        # Some collectives check one half only. Versions before 2.13 print the largest deviation: the footer judges it.
+        self.unchecked += all(word == "N/A" for name, word in zip(self.values, words) if name in ("#wrong", "error"))
+        self.rows.append(Row(self._size, first, second))
+        self._seen = None
+
+    def _measured(self, words: Sequence[str]) -> Measured:
+        half = dict(zip(self.values[: len(words)], words))
+        wrong = _number(half.get("#wrong", "N/A"))
+        time = half.get("time", half.get("cputime", "N/A"))
+        return Measured(
+            _number(time),
+            _number(half.get("algbw", "N/A")),
+            _number(half.get("busbw", "N/A")),
+            None if wrong is None else int(wrong),
+        )
+
+    def flush(self) -> None:
+        """Count a row that never got all its values."""
+        if self._seen is not None:
+            self.broken += 1
+            self._seen = None
+
+
+def parse_text(text: str) -> Output:
+    """Read the text output of nccl-tests or of training/benchmark/collectives.py out of a log."""
+    found = Output(format="nccl-tests text")
+    tables: list[_Table] = []
+    for stream in streams(text).values():
+        _read_stream(stream, found, tables)
+    found.tables = len(tables)
+    if tables:
+        first = tables[0]
+        found.rows, found.broken_rows = first.rows, first.broken
+        found.unchecked_rows = first.unchecked
+        if "error" in first.values:
+            found.format += " (before 2.13)"
+    else:
+        found.problem = "there is no table of results in it"
+    found.footer_seen = found.out_of_bounds is not None and found.average is not None
+    if not found.collective:
+        # Versions before 2.17 do not say what they measure: a command line in the log may.
+        programs = set(_PROGRAM.findall(text))
+        found.collective = programs.pop() if len(programs) == 1 else ""
+    if not found.backend and (tables or found.ranks):
+        found.backend = "nccl"
+    return found
+
+
+def _read_stream(text: str, found: Output, tables: list[_Table]) -> None:
+    """Read what one rank printed."""
+    table: _Table | None = None
+    for line in _joined(text, found.nccl_lines):
+        if "#" in line and _comment(line, found):
+            continue
+        header = _HEADER.search(line)
+        if header:
+            if table:
+                table.flush()
+            table = _Table(header[1])
+            tables.append(table)
+            continue
+        if table and table.feed(line) and not _FAILURE.search(line):
+            continue
+        failure = _FAILURE.search(line)
+        if failure:
+            found.errors.append(failure[1].strip().removeprefix(".. "))
+    if table:
+        table.flush()
+
+
+def _comment(line: str, found: Output) -> bool:
+    """Read a comment line; tell whether it was one that says something."""
+    rank = _RANK.search(line)
+    if rank:
+        found.ranks.append(Rank(int(rank["rank"]), rank["host"], int(rank["group"] or 0), rank["device"]))
+        return True
+    bounds, average = _OUT_OF_BOUNDS.search(line), _AVERAGE.search(line)
+    if bounds:
+        found.out_of_bounds = int(bounds[1])
+    if average:
+        value = _number(average[1])
+        found.average = math.nan if value is None else value
+        found.too_slow = average[2] == "FAILED"
+    own, starting, version = _OWN.search(line), _STARTING.search(line), _VERSION.search(line)
+    if own:
+        found.collective, found.backend, found.format = own[1], own[2], "trainyard text"
+    if starting:
+        program = _PROGRAM.search(starting[1])
+        found.collective = program[1] if program else found.collective
+    if version:
+        found.version = version[1]
+    error, reduced = _ERROR.search(line), _REDUCED.search(line)
+    if error:
+        found.notes.append(f"NCCL's last error: {error[1].strip()}")
+    if reduced:
+        found.notes.append(reduced[1])
+    return any((bounds, average, own, starting, version, error, reduced))
+
+
+def parse_json(text: str) -> Output:
+    """Read what nccl-tests (2.17.3 and newer) write with -J. The environment, which it holds, is not kept."""
+    found = Output(format="nccl-tests json", backend="nccl")
+    try:
+        # %lf prints a bandwidth after no time at all as inf, which is no JSON.
+        data: Any = json.loads(re.sub(r":(-?inf)\b", r':"\1"', text))
+    except (ValueError, RecursionError) as error:
+        found.problem = f"its JSON cannot be read ({error}): the program was ended before it closed the file"
+        return found
+    if not isinstance(data, dict):
+        found.problem = "its JSON is not what nccl-tests write"
+        return found
+    config = _dict(data.get("config"))
+    arguments = data.get("args")
+    program = _PROGRAM.search(str(arguments[0])) if isinstance(arguments, list) and arguments else None
+    found.collective = program[1] if program else ""
+    code = data.get("nccl_version")
+    found.version = f"NCCL {code // 10000}.{code // 100 % 100}.{code % 100}" if isinstance(code, int) else ""
+    # Of each process only its first device is listed.
+    each = max(1, int(_json_number(config.get("nthreads")) or 1) * int(_json_number(config.get("ngpus")) or 1))
+    for device in config.get("devices") or []:
+        if isinstance(device, dict):
+            first, group = int(_json_number(device.get("rank")) or 0), int(_json_number(device.get("group")) or 0)
+            host = str(device.get("hostname", ""))
+            found.ranks += [Rank(first + place, host, group, str(device.get("device", ""))) for place in range(each)]
+    results = data.get("results")
+    found.tables = 1 if isinstance(results, list) else 0
+    if not found.tables:
+        found.problem = "there is no table of results in it"
+    for result in results if isinstance(results, list) else []:
+        size = _json_number(_dict(result).get("size"))
+        halves = [_json_measured(_dict(result).get(name)) for name in ("out_of_place", "in_place")]
+        if size is None or halves == [None, None] or "in_place" not in result:
+            found.broken_rows += 1
+        else:
+            found.rows.append(Row(int(size), halves[0], halves[1]))
+            found.unchecked_rows += all(half is None or half.wrong is None for half in halves)
+    bounds, average = _dict(data.get("out_of_bounds")), _dict(data.get("average_bus_bandwidth"))
+    if bounds:
+        found.out_of_bounds = int(_json_number(bounds.get("count")) or 0)
+    if average:
+        value = _json_number(average.get("bandwidth"))
+        found.average = math.nan if value is None else value
+        found.too_slow = str(average.get("okay")).lower() == "false"
+    found.footer_seen = bool(bounds and average)
+    errors = data.get("errors")
+    found.notes += [f"NCCL's last error: {error}" for error in (errors if isinstance(errors, list) else []) if error]
+    return found
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _json_number(value: Any) -> float | None:
+    """Return a number that may stand there as text, `"nan"`; None for what is none."""
+    if isinstance(value, str):
+        return _number(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return value
+    return None
+
+
+def _json_measured(value: Any) -> Measured | None:
+    if not isinstance(value, dict):
+        return None
+    wrong = _json_number(value.get("nwrong"))
+    return Measured(
+        _json_number(value.get("time", value.get("cpu_time"))),
+        _json_number(value.get("alg_bw")),
+        _json_number(value.get("bus_bw")),
+        None if wrong is None else int(wrong),
+    )
+
+
+def parse(text: str) -> Output:
+    """Read a log or a JSON file, whichever it is."""
+    return parse_json(text) if text.lstrip().startswith("{") else parse_text(text)
