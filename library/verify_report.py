@@ -124,7 +124,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.junit import junit
+from ansible.module_utils.trainyard.verify_page import verify_page
 from ansible.module_utils.trainyard.verify_report import VERSION, build, terminal_text
+from ansible.module_utils.trainyard_node.plotly_js import MISSING, plotly_js
 
 
 def main() -> None:
@@ -170,10 +172,14 @@ def main() -> None:
             "Expected: checks and phases as module_utils/trainyard/checks.py has them. This is a fault of the playbook "
             "that called it."
         )
+    library = plotly_js()
+    if not library:
+        module.warn(MISSING)
     report["text"] = terminal_text(report, str(run_dir))
     written = {
         "report.json": json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         "report.xml": junit(report),
+        "report.html": verify_page(report, library),
     }
     if not module.check_mode:
         run_dir.mkdir(parents=True, exist_ok=True)

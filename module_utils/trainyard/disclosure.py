@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 HIDDEN = "(hidden)"
@@ -29,6 +30,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
+@lru_cache(maxsize=8192)
 def safe_text(text: str) -> str:
     """Return a text without secrets that can be told as such, terminal codes and control characters."""
     text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _COLOUR.sub("", text.replace("\r\n", "\n")))
@@ -41,13 +43,18 @@ def safe_text(text: str) -> str:
     return text
 
 
+@lru_cache(maxsize=8192)
+def _is_secret(name: str) -> bool:
+    return _SECRET.match(name) is not None
+
+
 def safe(value: Any) -> Any:
     """Return plain data with safe_text for each string, null for nan and inf, no environment, and no secret by name."""
     if isinstance(value, Mapping):
         return {
-            safe_text(str(key)): HIDDEN if _SECRET.match(str(key)) and item else safe(item)
+            safe_text(str(key)): HIDDEN if item and _is_secret(str(key)) else safe(item)
             for key, item in value.items()
-            if not (str(key).lower() in _ENVIRONMENT and isinstance(item, Mapping))
+            if not (isinstance(item, Mapping) and str(key).lower() in _ENVIRONMENT)
         }
     if isinstance(value, (list, tuple)):
         return [safe(item) for item in value]
