@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every rank sends and must receive: numbers that a float holds exactly, and that differ by rank and by place.
+
+Element i of rank r is (i mod 251) + r. 251 is prime: a block that lands at a wrong place of a buffer, whose size is a
+power of two, does not look right. Sums over 4,096 ranks stay below 2^24, where floats stop to count in ones.
+"""
+
+from __future__ import annotations
+
+PERIOD = 251
+ELEMENT_BYTES = 4
+# What a buffer holds before a collective writes into it: no rank sends it.
+NOTHING = -1.0
+
+
+def sent(first: int, rank: int) -> list[float]:
+    """Return one period of what a rank sends, beginning at element `first` of its buffer."""
+    return [float((first + i) % PERIOD + rank) for i in range(PERIOD)]
+
+
+def summed(first: int, ranks: int) -> list[float]:
+    """Return one period of the sum over all ranks, beginning at element `first` of their buffers."""
+    return [float(ranks * ((first + i) % PERIOD) + ranks * (ranks - 1) // 2) for i in range(PERIOD)]
+
+
+def share(collective: str, size: int, ranks: int) -> int:
+    """Return the elements that nccl-tests counts for a message of `size` bytes; 0 where it is too small for a rank.
+
+    For all_gather and reduce_scatter the size is that of all ranks together, of which a rank's part is a multiple of 16
+    bytes; otherwise it is that of each rank's buffer.
+    """
+    elements = size // ELEMENT_BYTES
+    return elements // ranks & -4 if collective in ("all_gather", "reduce_scatter") else elements
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """Return by what to multiply the bandwidth of the algorithm to compare it with that of the hardware."""
+    if collective == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    return (ranks - 1) / ranks if collective in ("all_gather", "reduce_scatter") else 1.0
