@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Union
 
 
@@ -39,16 +41,23 @@ def tag(name: str, *contents: Content, **attributes: str | int | None) -> Html:
     return Html(f"<{name}{words}>{joined(*contents)}</{name}>")
 
 
-def table(caption: str, head: list[str], rows: list[Html], **attributes: str | int | None) -> Html:
-    """Return a table that scrolls by itself on a narrow screen, also by keyboard. `rows` are built with `row`."""
+@dataclass(frozen=True)
+class Row:
+    """A row of a table; its first cell is its header."""
+
+    cells: tuple[Content, ...]
+    attributes: Mapping[str, str | int | None] = field(default_factory=dict)
+
+
+def table(caption: str, head: Sequence[str], rows: Iterable[Row], **attributes: str | int | None) -> Html:
+    """Return a table; on a narrow screen each row is a card, in which cells say their column."""
+    lines = []
+    for row in rows:
+        first, *others = row.cells
+        cells = [tag("td", cell, data_label=name) for name, cell in zip(head[1:], others)]
+        lines.append(tag("tr", tag("th", first, scope="row"), *cells, **row.attributes))
     header = tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head)))
-    inner = tag("table", tag("caption", caption), header, tag("tbody", *rows), **attributes)
-    return tag("div", inner, class_="scroll", tabindex=0, role="region", aria_label=caption)
-
-
-def row(first: Content, *cells: Content, **attributes: str | int | None) -> Html:
-    """Return a table row whose first cell is its header."""
-    return tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in cells), **attributes)
+    return tag("table", tag("caption", caption), header, tag("tbody", *lines), **attributes)
 
 
 def embedded(value: Any) -> Html:

@@ -20,8 +20,8 @@ SCRIPT = r"""
     const apply = () => {
       const wanted = text.value.toLowerCase();
       for (const row of rows) {
-        const other = state.value && row.dataset.state !== state.value;
-        row.hidden = Boolean(other) || !row.textContent.toLowerCase().includes(wanted);
+        const other = state.value === "!pass" ? row.dataset.state === "pass" : row.dataset.state !== state.value;
+        row.hidden = (state.value && other) || !row.textContent.toLowerCase().includes(wanted);
       }
       count.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
     };
@@ -125,6 +125,7 @@ SCRIPT = r"""
       trace.text = figure.points.map((cell) => (cell ? escaped(describe(figure, cell)) : ""));
     }
     place.replaceChildren();
+    if (figure.hosts) figure.data[1].marker.line.color = colour("text");
     await window.Plotly.newPlot(place, figure.data, figure.layout, { responsive: true, displaylogo: false });
     if (figure.hosts && figure.cells.length) readByKeyboard(figure, place);
   };
@@ -140,7 +141,10 @@ SCRIPT = r"""
     throw error;
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const figure of figures) window.Plotly.relayout(byId(figure.id), colours());
+    for (const figure of figures) {
+      window.Plotly.relayout(byId(figure.id), colours());
+      if (figure.hosts) window.Plotly.restyle(byId(figure.id), { "marker.line.color": colour("text") }, [1]);
+    }
   });
   document.documentElement.dataset.drawn = "true";
 })();

@@ -35,8 +35,8 @@ pre.wrap { white-space: pre-wrap; overflow-wrap: anywhere; }
 .state { font-weight: 600; white-space: nowrap; }
 .state.pass { color: var(--pass); } .state.fail { color: var(--fail); }
 .state.unknown { color: var(--unknown); } .state.skipped { color: var(--skipped); }
-nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; padding: 0; list-style: none; }
-.scroll { overflow-x: auto; margin: .5rem 0; }
+ul.row { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; margin: .6rem 0; padding: 0; list-style: none; }
+.inner { padding-left: 1rem; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 caption { text-align: left; padding: .2rem 0; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem .35rem 0; border-bottom: 1px solid var(--line); }
@@ -48,7 +48,7 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .9rem; ma
 dt { color: var(--soft); } dd { margin: 0; }
 details { margin: .3rem 0; } summary { cursor: pointer; }
 .figure { min-height: 26rem; margin: .5rem 0; border-radius: 4px; }
-.figure[tabindex] { cursor: crosshair; }
+#pairs { max-width: 58rem; cursor: crosshair; }
 :focus-visible { outline: 3px solid var(--focus); outline-offset: 2px; }
 #pairs-cell { min-height: 3rem; padding: .4rem .8rem; background: var(--panel); border-radius: 4px; }
 kbd { border: 1px solid var(--line); border-radius: 3px; padding: 0 .3em; font: .85em ui-monospace, monospace; }
@@ -60,10 +60,11 @@ input, select { font: inherit; color: inherit; background: var(--back); border: 
   main { padding: .5rem .75rem 3rem; }
   .figure { min-height: 20rem; }
   dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
-  table.cards thead { position: absolute; clip-path: inset(50%); height: 1px; overflow: hidden; }
-  table.cards tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0; }
-  table.cards th, table.cards td { display: block; border: 0; padding: .1rem 0; }
-  table.cards td:empty { display: none; }
+  table thead { position: absolute; clip-path: inset(50%); height: 1px; overflow: hidden; }
+  tbody tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0; }
+  tbody, tbody th, tbody td, caption { display: block; border: 0; padding: .1rem 0; }
+  tbody td:empty { display: none; }
+  td[data-label]::before { content: attr(data-label) ": "; color: var(--soft); }
 }
 @media print { nav, .filter { display: none; } details { break-inside: avoid; } }
 """

@@ -127,7 +127,13 @@ def _matrix(
         "hoverinfo": "skip",
         "name": "not as expected",
     }
-    axis = {"type": "category", "categoryorder": "array", "categoryarray": list(names), "automargin": True}
+    axis = {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": list(names),
+        "automargin": True,
+        "nticks": 32,
+    }
     layout = _layout(
         height=min(860, max(420, 260 + 9 * number)),
         showlegend=False,
@@ -223,18 +229,17 @@ def _curves(records: Sequence[Data], inside: bool) -> dict[str, Any]:
             )
     sizes = sorted({point for trace in traces for point in trace["x"]})
     traces += _lines_of_expectation(records, sizes)
-    step = -(-len(sizes) // 8)
+    step = -(-len(sizes) // 6)
     ticks = sizes[::-1][::step][::-1]
     layout = _layout(
         height=420,
         hovermode="closest",
-        legend={"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0},
+        legend={"orientation": "h", "y": -0.2, "yanchor": "top", "x": 0},
         showlegend=True,
         xaxis={
             "type": "log",
             "tickvals": ticks,
             "ticktext": [size(tick) for tick in ticks],
-            "title": {"text": "message size"},
             "automargin": True,
         },
         yaxis={"rangemode": "tozero", "title": {"text": "bus bandwidth, GB/s"}, "automargin": True},

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .findings import host_list
-from .markup import Html, joined, row, table, tag
+from .markup import Html, Row, joined, table, tag
 from .page import badge, figure, page, section, size, utc
 from .progress import clock
 from .verify_figures import bandwidth_figures, pairs_figure
 from .verify_report import counts, first_text, headline
 
 Data = Mapping[str, Any]
+MANY_NODES = 100
 
 
 def verify_page(report: Data, library: bytes) -> str:
@@ -22,10 +23,10 @@ def verify_page(report: Data, library: bytes) -> str:
     curves = bandwidth_figures(report["benchmarks"])
     sections = [
         _head(report),
-        _phases(report),
         _pairs(report, pairs, left_out),
         _bandwidth(report, curves),
         _nodes(report),
+        _checks(report),
         _versions(report),
         _commands(report),
     ]
@@ -43,22 +44,35 @@ def _head(report: Data) -> Html:
     if first:
         action = tag("pre", first["action"], class_="wrap") if first["action"] else Html("")
         step = tag("div", tag("h2", "Do this first"), tag("p", first_text(first)), action, class_="panel", id="first")
-    links = [("phases", "Phases"), ("pairs-section", "Pairs"), ("bandwidth", "Bandwidth"), ("nodes", "Nodes")]
+    links = [("pairs-section", "Pairs"), ("bandwidth", "Bandwidth"), ("nodes", "Nodes"), ("checks", "Checks")]
     links += [("versions", "Versions"), ("commands", "Commands")]
+    phases = [
+        tag("li", tag("a", phase["name"], href="#checks"), " ", badge(phase["state"])) for phase in report["phases"]
+    ]
     return tag(
         "header",
         tag("h1", badge(report["state"]), " ", headline(report).split(". ")[0]),
         tag("p", f"{counts(report)}; {len(report['hosts'])} nodes; {clock(report['elapsed_s'])}."),
         tag("p", f"{report['id']}, {utc(report['started'])}, inventory {report['inventory']}", class_="soft"),
+        tag("ul", *phases, class_="row", aria_label="Phases"),
         step,
-        tag("nav", tag("ul", *(tag("li", tag("a", name, href=f"#{to}")) for to, name in links)), aria_label="Sections"),
+        tag(
+            "nav",
+            tag("ul", *(tag("li", tag("a", name, href=f"#{to}")) for to, name in links), class_="row"),
+            aria_label="Sections",
+        ),
     )
 
 
-def _checks(phase: Data) -> Html:
-    """All checks of a phase, those that did not pass first."""
-    order = {"fail": 0, "unknown": 1, "pass": 2, "skipped": 3}
-    return joined(*(_check(check) for check in sorted(phase["checks"], key=lambda check: order[check["state"]])))
+def _checks_of(phase: Data) -> Html:
+    """Those that did not pass first and to be seen, of the others their number."""
+    parts = [_check(check) for state in ("fail", "unknown") for check in phase["checks"] if check["state"] == state]
+    for state in ("pass", "skipped"):
+        alike = [_check(check) for check in phase["checks"] if check["state"] == state]
+        if alike:
+            number = f"{len(alike)} {'check' if len(alike) == 1 else 'checks'}"
+            parts.append(tag("details", tag("summary", badge(state), " ", number), tag("div", *alike, class_="inner")))
+    return joined(*parts)
 
 
 def _check(check: Data) -> Html:
@@ -76,13 +90,14 @@ def _check(check: Data) -> Html:
     return tag("details", tag("summary", line), tag("dl", *rows), **({"open": "open"} if wanting else {}))
 
 
-def _phases(report: Data) -> Html:
+def _checks(report: Data) -> Html:
     rows = []
     for phase in report["phases"]:
         took = "" if phase["elapsed_s"] is None else clock(phase["elapsed_s"])
-        rows.append(row(phase["name"], badge(phase["state"]), joined(tag("p", phase["reason"]), _checks(phase)), took))
+        checks = joined(tag("p", phase["reason"]), _checks_of(phase))
+        rows.append(Row((phase["name"], badge(phase["state"]), checks, took)))
     head = ["phase", "state", "checks", "took"]
-    return section("phases", "Phases", table("What was checked, in this order", head, rows, class_="cards"))
+    return section("checks", "Checks", table("What was checked, in this order", head, rows))
 
 
 def _pairs(report: Data, pairs: Data | None, left_out: str) -> Html:
@@ -120,27 +135,38 @@ def _bandwidth(report: Data, curves: Sequence[Data]) -> Html:
         title = curve["title"]
         drawn += [tag("h3", title), tag("p", curve["note"], class_="soft") if curve["note"] else Html("")]
         drawn.append(figure(curve["id"], f"Bus bandwidth over message size: {title}"))
-    rows = []
-    for record in report["benchmarks"]:
-        expected = record.get("expected") or {}
-        path = record.get("path") or {}
-        gate = expected.get("gate")
-        largest = max((each["bytes"] for each in record.get("sizes") or ()), default=None)
-        said = [record.get("reason"), path.get("reason"), *(record.get("findings") or ())]
-        rows.append(
-            row(
-                " over ".join(str(record[key]) for key in ("collective", "backend") if record.get(key)),
-                badge(record["state"]),
-                f"{record['ranks']} on {host_list(record['hosts'])}",
-                _number(record.get("busbw_largest")) + (f" at {size(largest)}" if largest is not None else ""),
-                "" if gate is None else f"at least {_number(gate)}: {expected.get('source') or ''}".rstrip(": "),
-                ", ".join(path.get("devices") or ()),
-                tag("ul", *(tag("li", each) for each in said if each)),
-            )
-        )
     head = ["collective", "state", "ranks", "GB/s", "expected", "devices", "findings"]
-    body = table("Benchmarks, judged at the largest size", head, rows) if rows else tag("p", "No benchmark was run.")
-    return section("bandwidth", "Bandwidth over message size", *drawn, body)
+    # One for each node: those that passed say nothing that the figure does not.
+    alike = [each for each in report["benchmarks"] if each["state"] == "pass" and len(each["hosts"]) == 1]
+    others = [each for each in report["benchmarks"] if each not in alike]
+    tables = []
+    if others:
+        tables.append(table("Benchmarks, judged at the largest size", head, [_benchmark(each) for each in others]))
+    if alike:
+        title = f"{len(alike)} inside a node that passed"
+        inner = table("Benchmarks inside a node", head, [_benchmark(each) for each in alike])
+        tables.append(tag("details", tag("summary", title), inner))
+    none = Html("") if tables else tag("p", "No benchmark was run.")
+    return section("bandwidth", "Bandwidth over message size", *drawn, *tables, none)
+
+
+def _benchmark(record: Data) -> Row:
+    expected = record.get("expected") or {}
+    path = record.get("path") or {}
+    gate = expected.get("gate")
+    largest = max((each["bytes"] for each in record.get("sizes") or ()), default=None)
+    said = [record.get("reason"), path.get("reason"), *(record.get("findings") or ())]
+    return Row(
+        (
+            " over ".join(str(record[key]) for key in ("collective", "backend") if record.get(key)),
+            badge(record["state"]),
+            f"{record['ranks']} on {host_list(record['hosts'])}",
+            _number(record.get("busbw_largest")) + (f" at {size(largest)}" if largest is not None else ""),
+            "" if gate is None else f"at least {_number(gate)}: {expected.get('source') or ''}".rstrip(": "),
+            ", ".join(path.get("devices") or ()),
+            tag("ul", *(tag("li", each) for each in said if each)) if any(said) else "",
+        )
+    )
 
 
 def _number(value: float | None) -> str:
@@ -171,19 +197,17 @@ def _nodes(report: Data) -> Html:
         if share and sure is not None and blame["state"] != "pass":
             share += f" (confidence {sure:.2f})"
         rows.append(
-            row(
-                node["host"],
-                node["address"],
-                badge(node["state"]),
-                share,
-                tag("ul", *lines) if lines else "",
-                id=f"node-{number}",
-                tabindex=-1,
-                data_state=node["state"],
+            Row(
+                (node["host"], node["address"], badge(node["state"]), share, tag("ul", *lines) if lines else ""),
+                {"id": f"node-{number}", "tabindex": -1, "data_state": node["state"]},
             )
         )
     present = sorted({node["state"] for node in report["nodes"]})
     options = [tag("option", "all", value=""), *(tag("option", state, value=state) for state in present)]
+    if len(present) > 1 and "pass" in present:
+        # Of many nodes those are shown at first that want something.
+        chosen = "selected" if len(rows) > MANY_NODES else None
+        options.append(tag("option", "not pass", value="!pass", selected=chosen))
     choice = tag(
         "p",
         tag("label", "Find ", Html('<input type="search" id="filter-text">')),
@@ -192,9 +216,7 @@ def _nodes(report: Data) -> Html:
         class_="filter",
     )
     head = ["node", "address", "state", "of the healthy nodes' bandwidth", "findings"]
-    return section(
-        "nodes", "Nodes", choice, table("Nodes in inventory order", head, rows, id="filtered", class_="cards")
-    )
+    return section("nodes", "Nodes", choice, table("Nodes in inventory order", head, rows, id="filtered"))
 
 
 def _versions(report: Data) -> Html:
@@ -207,18 +229,18 @@ def _versions(report: Data) -> Html:
     for name, hosts_by_value in values.items():
         common = sorted(hosts_by_value.items(), key=lambda item: -len(item[1]))
         if len(common) == 1 and len(common[0][1]) == len(report["nodes"]):
-            rows.append(row(name, common[0][0], "all nodes"))
+            rows.append(Row((name, common[0][0], "all nodes")))
             continue
         for place, (value, hosts) in enumerate(common):
             where = f"{len(hosts)} nodes" if len(hosts) > 6 else host_list(hosts)
-            rows.append(row(name if place == 0 else Html("&nbsp;"), value, where))
+            rows.append(Row((name if place == 0 else Html("&nbsp;"), value, where)))
     tools = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
     body = table("Versions and settings", ["of", "value", "nodes"], rows) if rows else tag("p", "None were read.")
     return section("versions", "Versions", body, tag("p", f"Made with {tools}.", class_="soft"))
 
 
 def _commands(report: Data) -> Html:
-    rows = [row(each["check"], each["phase"], tag("code", each["command"])) for each in report["commands"]]
+    rows = [Row((each["check"], each["phase"], tag("code", each["command"]))) for each in report["commands"]]
     head = ["check", "phase", "command"]
-    body = table("How to repeat a check by itself", head, rows, class_="cards") if rows else tag("p", "None.")
+    body = table("How to repeat a check by itself", head, rows) if rows else tag("p", "None.")
     return section("commands", "Commands", body)
