@@ -94,18 +94,24 @@ def _package_folders(tree: Tree, venv: str | None) -> list[str]:
     return folders
 
 
-def package_versions(tree: Tree, venv: str | None, wanted: list[str]) -> dict[str, str | None]:
-    """Return the installed version of each wanted distribution, None where it is missing.
+def installed_packages(tree: Tree, venv: str | None) -> dict[str, str]:
+    """Return the version of each distribution by its normal name (torch-npu).
 
     Reads the names of the metadata folders only: starting the venv's Python would cost a process, and importing a
     framework seconds.
     """
     versions: dict[str, str] = {}
-    for folder in _package_folders(tree, venv) if wanted else []:
+    for folder in _package_folders(tree, venv):
         for entry in tree.names(folder):
             match = _DISTRIBUTION.match(entry) or _EGG.match(entry)
             if match:
                 versions.setdefault(_normal(match["name"]), match["version"])
+    return versions
+
+
+def package_versions(tree: Tree, venv: str | None, wanted: list[str]) -> dict[str, str | None]:
+    """Return the installed version of each wanted distribution, None where it is missing."""
+    versions = installed_packages(tree, venv) if wanted else {}
     return {name: versions.get(_normal(name)) for name in wanted}
 
 

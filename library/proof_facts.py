@@ -1,0 +1,150 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Read what the proof of a cluster compares and judges on one node."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: proof_facts
+short_description: Read what the proof of a cluster compares and judges on one node
+description:
+  - Returns versions, firmware, limits and networks (what nodes of one kind should have in common), and the health of
+    GPUs, NPUs, RDMA ports and network interfaces with their error counters, in one call.
+  - Reads only. Versions come from metadata, headers and file names; no framework is imported.
+  - A fact is empty where the node does not have the thing, and null where it has it and does not say.
+version_added: "0.2.0"
+options:
+  host:
+    description: Inventory name of this node.
+    type: str
+    default: ""
+  trainyard_root:
+    description: Folder of the software that the project installs.
+    type: path
+    default: /opt/trainyard
+  venv_root:
+    description: Folder whose environments are compared package by package.
+    type: path
+    default: /opt/trainyard/venvs
+  ascend_root:
+    description: Folder of Ascend's software.
+    type: path
+    default: /usr/local/Ascend
+  user:
+    description: The training user, whose limits and C(~/.nccl.conf) count; empty for the user that runs the module.
+    type: str
+    default: ""
+  network:
+    description: The job network, as a CIDR or the name of an interface; empty for the network of O(address).
+    type: str
+    default: ""
+  address:
+    description: Address or name by which the inventory reaches the node.
+    type: str
+    default: localhost
+  devices_only:
+    description: Read nothing but the devices, as for a second reading of their counters.
+    type: bool
+    default: false
+  root:
+    description: Folder of a captured machine to read instead of this one, for tests.
+    type: path
+    default: /
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author:
+  - trainyard
+seealso:
+  - module: drift_verdict
+  - module: device_verdict
+"""
+
+EXAMPLES = r"""
+- name: Read what is compared
+  proof_facts:
+    host: "{{ inventory_hostname }}"
+    address: "{{ ansible_host | default(inventory_hostname) }}"
+    user: train
+  register: proof
+"""
+
+RETURN = r"""
+host:
+  description: O(host).
+  returned: success
+  type: str
+hostname:
+  description: Host name that the kernel has.
+  returned: without O(devices_only)
+  type: str
+facts:
+  description: Flat facts by name. Memory in MiB, speeds in Mb/s, memlock in KiB.
+  returned: without O(devices_only)
+  type: dict
+  sample: {kernel: 6.1.0-31-amd64, os: debian 12.9, driver: "", torch: 2.13.0, mtu: 1500, memlock: unlimited}
+environments:
+  description: Versions of all distributions of each environment in O(venv_root), and of its C(python).
+  returned: without O(devices_only)
+  type: dict
+  sample: {pytorch: {python: 3.11.2, torch: 2.13.0}}
+hardware:
+  description: Kinds of accelerators and network adapters on the PCI bus (vendor and device), each once.
+  returned: without O(devices_only)
+  type: list
+  elements: str
+  sample: ["10de:2330", "15b3:1021"]
+network:
+  description: C(interface) and C(address) on the job network, or C(problem) and C(action); all C(addresses).
+  returned: without O(devices_only)
+  type: dict
+devices:
+  description:
+    - C(vendor) of accelerators; C(gpus), C(xids) and C(problems) of NVIDIA's, C(npus) and C(npu_problems) of Ascend's;
+      C(rdma) ports with their error C(counters); error counters of C(interfaces); C(boot_id).
+  returned: success
+  type: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard_node.proof_facts import read_proof
+from ansible.module_utils.trainyard_node.tree import Tree
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "host": {"type": "str", "default": ""},
+            "trainyard_root": {"type": "path", "default": "/opt/trainyard"},
+            "venv_root": {"type": "path", "default": "/opt/trainyard/venvs"},
+            "ascend_root": {"type": "path", "default": "/usr/local/Ascend"},
+            "user": {"type": "str", "default": ""},
+            "network": {"type": "str", "default": ""},
+            "address": {"type": "str", "default": "localhost"},
+            "devices_only": {"type": "bool", "default": False},
+            "root": {"type": "path", "default": "/"},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    module.exit_json(
+        changed=False,
+        **read_proof(
+            Tree(given["root"]),
+            host=given["host"],
+            root=given["trainyard_root"],
+            venvs=given["venv_root"],
+            user=given["user"],
+            ascend_root=given["ascend_root"],
+            network=given["network"],
+            host_address=given["address"],
+            devices_only=given["devices_only"],
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What NVIDIA's driver says about the health of GPUs: `nvidia-smi -q -x`, and Xid lines of the kernel log.
+
+Pure parsing. Element names differ by driver: throttle reasons became event reasons in 535, ECC errors are counted by
+memory (sram, dram) from Ampere on and by number of bits before, where whole pages were retired instead of rows. What
+is `N/A` or missing is None: unknown, never zero.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable
+from typing import TypedDict
+
+from .accelerators import pci_address
+
+_NUMBER = re.compile(r"\d+")
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<code>\d+)(?P<rest>.*)")
+_REASON = re.compile(r"^clocks_(?:throttle|event)_reason_(?P<name>.+)$")
+
+
+class Gpu(TypedDict):
+    """One GPU. Errors are counts since the driver was loaded (volatile) or ever; link_gen is PCIe's generation."""
+
+    index: int
+    pci: str | None
+    model: str
+    vbios: str | None
+    ecc: str | None
+    corrected: int | None
+    uncorrected: int | None
+    uncorrected_ever: int | None
+    remap_pending: bool | None
+    remap_failed: bool | None
+    remapped: int | None
+    throttle: list[str] | None
+    pstate: str | None
+    link_gen: int | None
+    link_gen_max: int | None
+    link_width: int | None
+    link_width_max: int | None
+    replays: int | None
+    recovery: str | None
+    fabric: str | None
+
+
+class Xid(TypedDict):
+    """Messages of one code about one GPU: how many, and the words of the last one."""
+
+    code: int
+    pci: str
+    count: int
+    last: str
+
+
+def _said(gpu: ElementTree.Element, path: str) -> str | None:
+    text = (gpu.findtext(path) or "").strip()
+    return None if text in ("", "N/A", "[N/A]", "Unknown Error", "ERR!") else text
+
+
+def _number(gpu: ElementTree.Element, path: str) -> int | None:
+    match = _NUMBER.match(_said(gpu, path) or "")
+    return int(match[0]) if match else None
+
+
+def _yes(gpu: ElementTree.Element, *paths: str) -> bool | None:
+    """Return whether one of these says Yes; None where all are silent."""
+    said = [answer for answer in (_said(gpu, path) for path in paths) if answer is not None]
+    return any(answer.lower() == "yes" for answer in said) if said else None
+
+
+def _ecc(gpu: ElementTree.Element, when: str, kind: str, bits: str) -> int | None:
+    """Add up the errors of `kind` (correctable, uncorrectable), or on older GPUs of so many `bits`."""
+    counts = [
+        _number(gpu, f"ecc_errors/{when}/{item.tag}")
+        for item in gpu.findall(f"ecc_errors/{when}/*")
+        if re.match(rf"^[sd]ram_{kind}(_|$)", item.tag)
+    ]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else _number(gpu, f"ecc_errors/{when}/{bits}/total")
+
+
+def _throttle(gpu: ElementTree.Element) -> list[str] | None:
+    """Return the reasons that slow the clocks down now, by the part of their names that all drivers share."""
+    answers = {
+        match["name"]: (item.text or "").strip().lower()
+        for group in ("clocks_event_reasons", "clocks_throttle_reasons")
+        for item in gpu.findall(f"{group}/*")
+        if (match := _REASON.match(item.tag))
+    }
+    known = {name: text for name, text in answers.items() if text in ("active", "not active")}
+    return [name for name, text in known.items() if text == "active"] if known else None
+
+
+def _gpu(gpu: ElementTree.Element, index: int) -> Gpu:
+    link = "pci/pci_gpu_link_info"
+    remapped = [_number(gpu, f"remapped_rows/remapped_row_{kind}") for kind in ("corr", "unc")]
+    return {
+        "index": index,
+        "pci": pci_address(gpu.get("id") or _said(gpu, "pci/pci_bus_id") or ""),
+        "model": _said(gpu, "product_name") or "",
+        "vbios": _said(gpu, "vbios_version"),
+        "ecc": _said(gpu, "ecc_mode/current_ecc"),
+        "corrected": _ecc(gpu, "volatile", "correctable", "single_bit"),
+        "uncorrected": _ecc(gpu, "volatile", "uncorrectable", "double_bit"),
+        "uncorrected_ever": _ecc(gpu, "aggregate", "uncorrectable", "double_bit"),
+        "remap_pending": _yes(
+            gpu,
+            "remapped_rows/remapped_row_pending",
+            "retired_pages/pending_retirement",
+            "retired_pages/pending_blacklist",
+        ),
+        "remap_failed": _yes(gpu, "remapped_rows/remapped_row_failure"),
+        "remapped": sum(count or 0 for count in remapped) if any(count is not None for count in remapped) else None,
+        "throttle": _throttle(gpu),
+        "pstate": _said(gpu, "performance_state"),
+        "link_gen": _number(gpu, f"{link}/pcie_gen/current_link_gen"),
+        "link_gen_max": _number(gpu, f"{link}/pcie_gen/max_link_gen"),
+        "link_width": _number(gpu, f"{link}/link_widths/current_link_width"),
+        "link_width_max": _number(gpu, f"{link}/link_widths/max_link_width"),
+        "replays": _number(gpu, "pci/replay_counter"),
+        "recovery": _said(gpu, "gpu_recovery_action"),
+        "fabric": _said(gpu, "fabric/state"),
+    }
+
+
+def parse_query(text: str) -> tuple[list[Gpu], str]:
+    """Parse `nvidia-smi -q -x`; the second value says what is wrong with it, "" where nothing is."""
+    start = text.find("<nvidia_smi_log")
+    # A tool that warns before or after the document prints into the same stream.
+    end = text.rfind("</nvidia_smi_log>")
+    if start < 0 or end < 0:
+        return [], f"`nvidia-smi -q -x` printed no complete document: {' '.join(text.split())[:200] or 'nothing'}"
+    try:
+        root = ElementTree.fromstring(text[start : end + len("</nvidia_smi_log>")])  # noqa: S314 (a local root's tool)
+    except ElementTree.ParseError as error:
+        return [], f"`nvidia-smi -q -x` printed no XML: {error}"
+    return [_gpu(gpu, index) for index, gpu in enumerate(root.findall("gpu"))], ""
+
+
+def parse_xids(lines: Iterable[str]) -> list[Xid]:
+    """Return the Xid messages in lines of the kernel log, by GPU and code, in the order in which they first came."""
+    found: dict[tuple[str, int], Xid] = {}
+    for line in lines:
+        match = _XID.search(line)
+        if match is None:
+            continue
+        pci = pci_address(match["pci"] if "." in match["pci"] else match["pci"] + ".0") or match["pci"]
+        entry = found.setdefault(
+            (pci, int(match["code"])), {"code": int(match["code"]), "pci": pci, "count": 0, "last": ""}
+        )
+        entry["count"] += 1
+        entry["last"] = match["rest"].strip(" ,")[:160]
+    return list(found.values())

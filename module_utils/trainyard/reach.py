@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reach: who gets to whom, by ssh, over the job network, by name; and which hosts jobs can use.
+
+The matrix is not kept: a node tells only its failures, so that the judge of 1,000 nodes reads what is wrong and no
+million of pairs that are well. A failure that many share is said of the host that they have in common.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .adhoc import ansible, shell
+from .checks import Check
+from .findings import connection_reason, host_list
+
+_MOST_PAIRS = 6
+
+
+class Failure(NamedTuple):
+    """One way that does not lead there: from, to, over what, why."""
+
+    source: str
+    target: str
+    way: str
+    reason: str
+
+
+def answers(results: Mapping[str, Mapping[str, Any]], key: str) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
+    """Split what a task brought, by host: those whose module returned `key`, and why the others did not."""
+    good: dict[str, Mapping[str, Any]] = {}
+    bad: dict[str, str] = {}
+    for host, result in results.items():
+        if key in result:
+            good[host] = result
+        elif result.get("unreachable"):
+            bad[host] = connection_reason(str(result.get("msg", "")))
+        else:
+            said = result.get("msg") or result.get("module_stderr") or "it was not asked"
+            bad[host] = " ".join(str(said).split())[:300]
+    return good, bad
+
+
+def judge_answers(silent: Mapping[str, Mapping[str, Any]], hosts: Sequence[str], inventory: str = "") -> list[Check]:
+    """Judge who answered the controller at all; `silent` are results of hosts that did not, by host."""
+    lost = {
+        host: connection_reason(str(result.get("msg", "")))
+        for host, result in silent.items()
+        if result.get("unreachable")
+    }
+    broken = {
+        host: " ".join(str(result.get("msg") or "it was left out by an earlier step").split())[:300]
+        for host, result in silent.items()
+        if host not in lost
+    }
+    checks = []
+    for words, group in _by_reason(lost).items():
+        checks.append(
+            Check(
+                "reach",
+                "answer",
+                "fail",
+                tuple(group),
+                words,
+                "an answer to the controller",
+                f"{host_list(group)} {'does' if len(group) == 1 else 'do'} not answer",
+                "see that the node runs, and its address in the inventory",
+                ansible(group, inventory, "ansible.builtin.ping"),
+            )
+        )
+    for words, group in _by_reason(broken).items():
+        checks.append(
+            Check(
+                "reach",
+                "answer",
+                "unknown",
+                tuple(group),
+                words,
+                "facts of the node",
+                "it answers, but could not be read",
+                "run the command and see what it says",
+                ansible(group, inventory, "proof_facts", become=True),
+            )
+        )
+    if not checks:
+        checks.append(Check("reach", "answer", "pass", found=f"{len(hosts)} of {len(hosts)} nodes"))
+    return checks
+
+
+def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """Put hosts with one reason together; a message that begins with its host's name is the same without it."""
+    groups: dict[str, list[str]] = {}
+    for host, reason in reasons.items():
+        groups.setdefault(reason.removeprefix(f"{host}: "), []).append(host)
+    return groups
+
+
+def suspects(failures: Iterable[Failure], hosts: Sequence[str]) -> tuple[list[str], list[Failure]]:
+    """Return hosts that explain failures of several others, and the failures that none of them explains.
+
+    A host explains when more than half of the others fail with it, in either direction: the greedy choice of the one
+    with the most, again and again. Two hosts cannot tell which of them it is.
+    """
+    left = list(failures)
+    odd: list[str] = []
+    while left:
+        partners: dict[str, set[str]] = {}
+        for failure in left:
+            partners.setdefault(failure.source, set()).add(failure.target)
+            partners.setdefault(failure.target, set()).add(failure.source)
+        rest = len(hosts) - len(odd)
+        worst = max(partners, key=lambda host: (len(partners[host]), hosts.index(host) if host in hosts else -1))
+        if len(partners[worst]) < 2 or len(partners[worst]) * 2 <= rest - 1:
+            break
+        odd.append(worst)
+        left = [failure for failure in left if worst not in (failure.source, failure.target)]
+    return odd, left
+
+
+def usable(hosts: Sequence[str], failures: Iterable[Failure]) -> list[str]:
+    """Return hosts among which no way failed: as long as there is one, the host with the most is left out."""
+    pairs = {frozenset((failure.source, failure.target)) for failure in failures if failure.source != failure.target}
+    kept = list(hosts)
+    pairs = {pair for pair in pairs if pair <= set(kept)}
+    while pairs:
+        counts = Counter(host for pair in pairs for host in pair)
+        # Of two alike the later one: the head of a job is the first host.
+        worst = max(counts, key=lambda host: (counts[host], kept.index(host)))
+        kept.remove(worst)
+        pairs = {pair for pair in pairs if worst not in pair}
+    return kept
+
+
+def _described(failures: Sequence[Failure]) -> str:
+    texts: dict[str, list[str]] = {}
+    for failure in failures:
+        texts.setdefault(f"{failure.reason} ({failure.way})", []).append(f"{failure.source} -> {failure.target}")
+    parts = []
+    for text, pairs in texts.items():
+        pairs = list(dict.fromkeys(pairs))
+        more = f", ... ({len(pairs) - _MOST_PAIRS} more)" if len(pairs) > _MOST_PAIRS else ""
+        parts.append(f"{', '.join(pairs[:_MOST_PAIRS])}{more}: {text}")
+    return "; ".join(parts[:_MOST_PAIRS])
+
+
+def judge_pairs(
+    name: str,
+    failures: Sequence[Failure],
+    asked: Sequence[str],
+    silent: Mapping[str, str],
+    *,
+    expected: str,
+    action: str,
+    command: str,
+    tried: int,
+) -> list[Check]:
+    """Make the records of one way over all pairs: hosts that explain failures, the other pairs, who was not asked."""
+    checks = []
+    odd, left = suspects(failures, asked)
+    for host in odd:
+        own = [failure for failure in failures if host in (failure.source, failure.target)]
+        into = {failure.source for failure in own if failure.target == host}
+        out = {failure.target for failure in own if failure.source == host}
+        reason = " and ".join(
+            text
+            for text in (
+                f"{len(into)} nodes do not reach {host}" if into else "",
+                f"{host} does not reach {len(out)} nodes" if out else "",
+            )
+            if text
+        )
+        checks.append(
+            Check(
+                "reach",
+                name,
+                "fail",
+                (host,),
+                _described(own),
+                expected,
+                reason,
+                action.replace("HOST", host),
+                command.replace("HOST", host),
+                "",
+                {"pairs": len(own), "into": len(into), "out": len(out)},
+            )
+        )
+    if left:
+        hosts = sorted(
+            {host for failure in left for host in (failure.source, failure.target)},
+            key=list(asked).index if all(host in asked for failure in left for host in failure[:2]) else None,
+        )
+        checks.append(
+            Check(
+                "reach",
+                name,
+                "fail",
+                tuple(hosts),
+                _described(left),
+                expected,
+                f"{len({failure[:2] for failure in left})} pairs do not get through",
+                action.replace("HOST", left[0].target),
+                command.replace("HOST", left[0].source),
+                "",
+                {"pairs": len(left)},
+            )
+        )
+    for words, group in _by_reason(silent).items():
+        checks.append(
+            Check(
+                "reach",
+                name,
+                "unknown",
+                tuple(group),
+                words,
+                expected,
+                f"{host_list(group)} could not test it",
+                "see on the node what it says",
+                command.replace("HOST", group[0]),
+            )
+        )
+    if not checks:
+        if tried:
+            checks.append(
+                Check(
+                    "reach",
+                    name,
+                    "pass",
+                    found=f"{tried} ways between {len(asked)} nodes",
+                    expected=expected,
+                    data={"tried": tried},
+                )
+            )
+        else:
+            checks.append(Check("reach", name, "skipped", reason="there is one node"))
+    return checks
+
+
+def judge_ssh(
+    results: Mapping[str, Mapping[str, Any]], user: str, inventory: str = ""
+) -> tuple[list[Check], list[Failure]]:
+    """Judge what library/ssh_reach returned, by host. Returns the checks and the failures."""
+    good, bad = answers(results, "row")
+    failures = []
+    for host, result in good.items():
+        lines = {line.partition(" -> ")[2].partition(" ")[0]: line.partition("): ")[2] for line in result["failures"]}
+        failures += [
+            Failure(host, peer, "ssh", lines.get(peer, "no login"))
+            for peer, reached in result["row"].items()
+            if not reached
+        ]
+    checks = judge_pairs(
+        "ssh",
+        failures,
+        list(results),
+        bad,
+        expected=f"{user} logs in from every node to every other by name and address",
+        action="run site.yml (role ssh_mesh) on all nodes; sshd's journal on HOST says why (journalctl -t sshd)",
+        command=ansible(
+            ["HOST"], inventory, "ssh_reach", f"host=HOST nodes={','.join(results)} user={user}", become=True
+        ),
+        tried=sum(int(result["logins"]) for result in good.values()),
+    )
+    return checks, failures
+
+
+def judge_network(
+    listeners: Mapping[str, Mapping[str, Any]],
+    ended: Mapping[str, bool],
+    rows: Mapping[str, Mapping[str, Any]],
+    inventory: str = "",
+) -> tuple[list[Check], list[Failure]]:
+    """Judge the job network: who listened, whether the listener lived to the end, and what each node's tries brought.
+
+    Failures towards a listener that was gone in the end say nothing about the network.
+    """
+    heard, mute = answers(listeners, "endpoint")
+    good, bad = answers(rows, "tried")
+    dead = [host for host in heard if not ended.get(host, False)]
+    failures = [
+        Failure(host, str(failure["host"]), str(failure["way"]), str(failure["reason"]))
+        for host, result in good.items()
+        for failure in result["failures"]
+    ]
+    true = [failure for failure in failures if failure.target not in dead]
+    silent = {**{host: "nothing could listen there: " + why for host, why in mute.items()}, **bad}
+    silent.update(
+        {host: "its listener ended early" for host in dead if any(failure.target == host for failure in failures)}
+    )
+    checks = judge_pairs(
+        "job network",
+        true,
+        list(heard),
+        silent,
+        expected="a connection from every node to every other, on a rendezvous port and on one that the kernel gives",
+        action="look at firewall and routes of HOST on the job network, and at MTU of interfaces and switch ports",
+        command=shell(["HOST"], inventory, "ip address; ip route; nft list ruleset", become=True),
+        tried=sum(int(result["tried"]) for result in good.values()),
+    )
+    return checks, true
+
+
+def judge_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> list[Check]:
+    """Judge what names each node resolves the others' host names to."""
+    good, bad = answers(rows, "resolved")
+    by_text: dict[tuple[str, str, str], list[str]] = {}
+    for host, result in good.items():
+        for wrong in result["names"]:
+            by_text.setdefault((wrong["name"], wrong["found"], wrong["expected"]), []).append(host)
+    checks = [
+        Check(
+            "reach",
+            "names",
+            "fail",
+            tuple(hosts),
+            f"{name} leads to {found} on {host_list(hosts)}",
+            expected,
+            f"{host_list(hosts)} {'finds' if len(hosts) == 1 else 'find'} another machine, or none, under that name",
+            "run site.yml (role node_baseline), or correct /etc/hosts or DNS",
+            shell(hosts, inventory, f"getent ahosts {name}"),
+        )
+        for (name, found, expected), hosts in list(by_text.items())[:40]
+    ]
+    if bad:
+        checks.append(
+            Check(
+                "reach",
+                "names",
+                "unknown",
+                tuple(bad),
+                "not asked",
+                "names that lead to the nodes",
+                "the node could not be asked",
+                "see the check job network",
+            )
+        )
+    if not checks:
+        number = sum(int(result["resolved"]) for result in good.values())
+        checks.append(
+            Check(
+                "reach",
+                "names",
+                "pass" if number else "skipped",
+                found=f"{number} names resolve" if number else "",
+                reason="" if number else "there is one node",
+            )
+        )
+    return checks
+
+
+def judge_addresses(networks: Mapping[str, Mapping[str, Any]], network: str) -> list[Check]:
+    """Judge whether every node has one address on the job network, and each one its own."""
+    checks = []
+    missing = {host: way for host, way in networks.items() if not way["address"]}
+    for (found, action), hosts in _grouped(
+        (host, (way["problem"], way["action"])) for host, way in missing.items()
+    ).items():
+        checks.append(
+            Check(
+                "reach",
+                "job address",
+                "fail",
+                tuple(hosts),
+                found,
+                f"one address on {network or 'the job network'}",
+                f"{host_list(hosts)} {'has' if len(hosts) == 1 else 'have'} no way on the job network",
+                action,
+            )
+        )
+    holders = _grouped((host, (str(way["address"]), "")) for host, way in networks.items() if way["address"])
+    for (address, _), hosts in holders.items():
+        if len(hosts) > 1:
+            checks.append(
+                Check(
+                    "reach",
+                    "job address",
+                    "fail",
+                    tuple(hosts),
+                    f"{address} on {host_list(hosts)}",
+                    "an address of its own for every node",
+                    "nodes with one address hide each other",
+                    "correct the addresses, or the network (trainyard_network)",
+                )
+            )
+    if not checks:
+        checks.append(Check("reach", "job address", "pass", found=f"{len(networks)} addresses"))
+    return checks
+
+
+def _grouped(pairs: Iterable[tuple[str, tuple[str, str]]]) -> dict[tuple[str, str], list[str]]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for host, key in pairs:
+        groups.setdefault(key, []).append(host)
+    return groups
