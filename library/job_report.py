@@ -7,11 +7,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_report
-short_description: Write the summary and the loss curve of a run
+short_description: Write the summary, the loss curve and the page of a run
 description:
-  - Reads the plan and the collected logs of a run's folder and what the nodes said, and writes C(summary.json) and,
-    when there are metrics, C(loss.png) there.
-  - Runs once, on the controller, whose Python has matplotlib.
+  - Reads the plan and the collected logs of a run's folder and what the nodes said, and writes C(summary.json),
+    C(report.html) and, when there are metrics, C(loss.png) there.
+  - The page is one file that needs no network. It holds plotly.js where there are metrics to draw.
+  - Runs once, on the controller, whose Python has matplotlib and plotly.
 version_added: "0.1.0"
 options:
   run_dir:
@@ -74,8 +75,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.job_page import job_page
 from ansible.module_utils.trainyard.progress import strict
 from ansible.module_utils.trainyard.report import TAIL_LINES, explain, summarize, telling_log
+from ansible.module_utils.trainyard_node.plotly_js import MISSING, plotly_js
 
 
 def read_series(path: Path) -> list[dict[str, float]]:
@@ -142,18 +145,25 @@ def main() -> None:
     tail = last_lines(run_dir / "logs" / log) if log else []
     if summary["state"] in ("succeeded", "running"):
         tail = tail[-3:]
+    series = read_series(run_dir / "metrics.jsonl")
     picture = False
     if not module.check_mode:
         written = {**summary, "metrics": strict(summary["metrics"])}
         (run_dir / "summary.json").write_text(json.dumps(written, indent=2) + "\n")
-        picture = draw_loss(read_series(run_dir / "metrics.jsonl"), summary["job_id"], run_dir / "loss.png")
+        picture = draw_loss(series, summary["job_id"], run_dir / "loss.png")
+    text = explain(summary, str(run_dir), plan["job_dir"], tail, picture)
+    if not module.check_mode:
+        library = plotly_js()
+        if not library:
+            module.warn(MISSING)
+        (run_dir / "report.html").write_text(job_page(summary, series, text, library), encoding="utf-8")
     left = [node["host"] for node in summary["nodes"] if node["state"] != "ended"]
     module.exit_json(
         changed=not module.check_mode,
         state=summary["state"],
         left=left,
         summary=summary,
-        text=explain(summary, str(run_dir), plan["job_dir"], tail, picture),
+        text=text,
     )
 
 

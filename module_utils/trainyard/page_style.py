@@ -47,7 +47,7 @@ td li + li { margin-top: .4rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .9rem; margin: .3rem 0; }
 dt { color: var(--soft); } dd { margin: 0; }
 details { margin: .3rem 0; } summary { cursor: pointer; }
-.figure { min-height: 26rem; margin: .5rem 0; border-radius: 4px; }
+.figure { min-height: 20rem; margin: .5rem 0; border-radius: 4px; }
 #pairs { max-width: 58rem; cursor: crosshair; }
 :focus-visible { outline: 3px solid var(--focus); outline-offset: 2px; }
 #pairs-cell { min-height: 3rem; padding: .4rem .8rem; background: var(--panel); border-radius: 4px; }
@@ -58,7 +58,6 @@ input, select { font: inherit; color: inherit; background: var(--back); border: 
 [hidden] { display: none; }
 @media (max-width: 40rem) {
   main { padding: .5rem .75rem 3rem; }
-  .figure { min-height: 20rem; }
   dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
   table thead { position: absolute; clip-path: inset(50%); height: 1px; overflow: hidden; }
   tbody tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0; }

@@ -241,6 +241,7 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], pict
             )
     lines += [f"  {node['host']} could not be asked: {connection_reason(node['why'])}" for node in unreachable[:6]]
     lines += [f"  logs        {run_dir}/logs", f"  summary     {run_dir}/summary.json"]
+    lines.append(f"  report      {run_dir}/report.html")
     if picture:
         lines.append(f"  loss curve  {run_dir}/loss.png")
     return "\n".join(lines)

@@ -38,7 +38,8 @@ def short_names(hosts: Sequence[str]) -> list[str]:
     return cut if len(set(cut)) == len(cut) else names
 
 
-def _layout(**more: Any) -> dict[str, Any]:
+def figure_layout(**more: Any) -> dict[str, Any]:
+    """Return what the layouts of all figures have; colours come from the page."""
     return {
         "margin": {"l": 8, "r": 8, "t": 40, "b": 8},
         "font": {"family": "system-ui, sans-serif", "size": 13},
@@ -134,7 +135,7 @@ def _matrix(
         "automargin": True,
         "nticks": 32,
     }
-    layout = _layout(
+    layout = figure_layout(
         height=min(860, max(420, 260 + 9 * number)),
         showlegend=False,
         xaxis={**axis, "range": [-0.5, number - 0.5], "side": "bottom", "showgrid": False, "tickangle": -45},
@@ -231,7 +232,7 @@ def _curves(records: Sequence[Data], inside: bool) -> dict[str, Any]:
     traces += _lines_of_expectation(records, sizes)
     step = -(-len(sizes) // 6)
     ticks = sizes[::-1][::step][::-1]
-    layout = _layout(
+    layout = figure_layout(
         height=420,
         hovermode="closest",
         legend={"orientation": "h", "y": -0.2, "yanchor": "top", "x": 0},

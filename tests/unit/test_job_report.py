@@ -121,7 +121,12 @@ def explained(results, *, unreachable=None, not_started=None, tail=(), launcher=
     return summary, report.explain(summary, RUN, DIR, tail, picture).splitlines()
 
 
-LAST = (f"  logs        {RUN}/logs", f"  summary     {RUN}/summary.json", f"  loss curve  {RUN}/loss.png")
+LAST = (
+    f"  logs        {RUN}/logs",
+    f"  summary     {RUN}/summary.json",
+    f"  report      {RUN}/report.html",
+    f"  loss curve  {RUN}/loss.png",
+)
 
 
 def both(end, **changes):
@@ -318,7 +323,7 @@ def test_a_run_without_a_loss_curve_and_of_one_rank_says_so():
     results = {"n1": {**answer(1), "cluster": head_says(end, {})}}
     summary = report.summarize(one, results, {}, {})
     text = report.explain(summary, RUN, DIR, [], False).splitlines()
-    assert text == [f"Job {JOB} succeeded in 0:01:12: 1 rank on 1 node.", *LAST[:2]]
+    assert text == [f"Job {JOB} succeeded in 0:01:12: 1 rank on 1 node.", *LAST[:3]]
 
 
 def test_a_job_whose_time_was_up():
@@ -366,7 +371,7 @@ def test_what_still_runs_is_said_with_the_command_that_ends_it():
     end = {"state": "failed", "finished": 1072.5, "failure": {"kind": "silent", "host": "n2", "after_s": 16}}
     results = {"n1": answer(1, end=end, cluster=head_says(end)), "n2": answer(2, left=2)}
     _, text = explained(results)
-    assert text[-5:] == [
+    assert text[-6:] == [
         "  nothing of the job is left on n1",
         f"  STILL RUNNING on n2: ansible-playbook playbooks/stop.yml -e job_id={JOB}",
         *LAST,
