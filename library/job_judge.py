@@ -70,6 +70,11 @@ ready:
   description: Whether the job can start; otherwise its nodes have to be asked what they are, and it planned again.
   returned: success
   type: bool
+findings:
+  description: All faults, each with host, check, found, expected and action.
+  returned: failure
+  type: list
+  elements: dict
 """
 
 import json
@@ -100,11 +105,12 @@ def main() -> None:
     if not params["probed"] and (findings or any(answer.get("stale") for answer in answers.values())):
         module.exit_json(changed=False, ready=False)
     if findings:
+        kept = [finding.as_dict() for finding in findings]
         if params["run_dir"]:
             # Beside the plan: so it is known as one that was never started.
-            kept = [finding.as_dict() for finding in findings]
             Path(params["run_dir"], "findings.json").write_text(json.dumps(kept, indent=2) + "\n")
-        module.fail_json(msg=render(findings, "{count} {findings}: the job cannot run, and nothing was started."))
+        said = render(findings, "{count} {findings}: the job cannot run, and nothing was started.")
+        module.fail_json(msg=said, findings=kept)
     module.exit_json(changed=False, ready=True)
 
 

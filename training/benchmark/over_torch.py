@@ -167,6 +167,14 @@ class Group:
             return []
         return [json.loads(self._store.get(f"{self._round}/{rank}")) for rank in range(self.ranks)]
 
+    def decide(self, value: Any) -> Any:
+        """Return rank 0's value on all ranks."""
+        self._round += 1
+        if self.rank == 0:
+            self._store.set(str(self._round), json.dumps(value))
+            return value
+        return json.loads(self._store.get(str(self._round)))
+
     def leave(self) -> None:
         """End the group, when all ranks are ready to."""
         dist.barrier()

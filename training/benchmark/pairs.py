@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measure pairs of nodes, round after round: each process meets its partner of a round alone.
+
+The schedule is a JSON file, {"hosts": [names in the order of node ranks], "rounds": [[[a, b], ...], ...]}. A round's
+pairs are disjoint and run side by side; nobody waits for other pairs. For each of its pairs a process prints, if it
+is the first of the two or if there was no measurement,
+
+    pair {"hosts": ["n1", "n2"], "round": 0, "rail": 0, "busbw": 11.9, "wrong": 0, "error": "", ...}
+
+`rail` is the local rank of the two: with a process for each device, every device has its own pair. busbw in GB/s of
+10^9 bytes, of an all_reduce over the two. A partner that does not come costs --timeout, not the run; so does one that
+hangs in the middle, as every pair is a process of its own. Exit status: 0 also then, 2 wrong input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import over_torch
+import table
+import values
+from torch.distributed import TCPStore
+
+# The size grows until a few operations take so long: a slow pair is measured with less.
+LONG_ENOUGH_S = 0.2
+MEASURE_S = 1.0
+LEAST_BYTES = 1 << 20
+MOST_ITERATIONS = 50
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair of this process; `first` is whether it is the first of the two."""
+
+    round: int
+    number: int
+    hosts: tuple[str, str]
+    first: bool
+    rail: int
+
+    @property
+    def partner(self) -> str:
+        """Host of the other one."""
+        return self.hosts[1 if self.first else 0]
+
+    @property
+    def key(self) -> str:
+        """Where the two find each other in the head's store."""
+        return f"{self.round}/{self.number}/{self.rail}"
+
+
+def own_pairs(schedule: Mapping[str, Any], node_rank: int, rail: int) -> list[Pair]:
+    """Return the pairs of a node, in the order of the rounds. Raises ValueError for a schedule that has no such node.
+
+    A host may sit out rounds, and may be in none.
+    """
+    hosts = schedule["hosts"]
+    if node_rank >= len(hosts):
+        raise ValueError(f"{len(hosts)} hosts in the schedule, and this is node {node_rank}, counted from 0")
+    me = hosts[node_rank]
+    return [
+        Pair(number, place, (pair[0], pair[1]), pair[0] == me, rail)
+        for number, pairs in enumerate(schedule["rounds"])
+        for place, pair in enumerate(pairs)
+        if me in pair
+    ]
+
+
+def own_address(head: str, port: int) -> str:
+    """Return the address by which this node reaches the head, and others reach it. Nothing is sent."""
+    family = socket.AF_INET6 if ":" in head else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((head, port))
+        return str(probe.getsockname()[0])
+
+
+class Measurement:
+    """What the process of one pair does: meet, measure, and tell by the pipe `report`, a JSON object a line."""
+
+    def __init__(self, pair: Pair, given: argparse.Namespace, head: tuple[str, int], deadline: float) -> None:
+        """`deadline` is by time.monotonic()."""
+        self._pair, self._given, self._head, self._deadline = pair, given, head, deadline
+
+    def _left(self) -> timedelta:
+        return timedelta(seconds=max(0.5, self._deadline - time.monotonic()))
+
+    def meet(self) -> Any:
+        """Return a store for the two alone. Raises RuntimeError where the partner does not come."""
+        pair = self._pair
+        board = TCPStore(*self._head, None, False, self._left())
+        if pair.first:
+            store = TCPStore("0.0.0.0", 0, None, True, self._left(), wait_for_workers=False)  # noqa: S104
+            board.set(pair.key, json.dumps([own_address(*self._head), store.port]))
+            store.wait(["here"], self._left())
+            return store
+        board.wait([pair.key], self._left())
+        address, port = json.loads(board.get(pair.key))
+        store = TCPStore(address, port, None, False, self._left())
+        store.set("here", "1")
+        return store
+
+    def run(self, report: Any) -> None:
+        """Meet the partner, and measure."""
+        pair, given = self._pair, self._given
+        store = self.meet()
+        report({"met": True})
+        backend = over_torch.choose(given.backend)
+        group = over_torch.Group(backend, store, 0 if pair.first else 1, 2, pair.rail, self._left().total_seconds())
+        size, seconds, exchange = LEAST_BYTES, 0.0, None
+        while True:
+            exchange = group.exchange("all_reduce", values.share("all_reduce", min(size, given.maxbytes), 2))
+            seconds = self._time(group, exchange, 3)
+            if not group.decide(3 * seconds < LONG_ENOUGH_S and size < given.maxbytes):
+                break
+            size *= 4
+        iterations = group.decide(max(3, min(MOST_ITERATIONS, int(MEASURE_S / max(seconds, 1e-9)))))
+        seconds = self._time(group, exchange, iterations)
+        exchange.fill(True)
+        group.barrier()
+        exchange.run(True)
+        group.synchronize()
+        found = group.collect([seconds, exchange.wrong(True)])
+        if found:
+            mean = sum(each for each, _ in found) / len(found)
+            report(
+                {
+                    "busbw": round(table.bandwidth("all_reduce", exchange.nbytes, 2, mean)[1], 6),
+                    "wrong": sum(wrong for _, wrong in found),
+                    "wrong_on": [host for host, (_, wrong) in zip(pair.hosts, found) if wrong],
+                    "bytes": exchange.nbytes,
+                    "seconds": round(mean, 6),
+                    "iterations": iterations,
+                    "backend": backend,
+                    "device": group.device_name()[2],
+                }
+            )
+        else:
+            report({"done": True})
+        group.leave()
+
+    @staticmethod
+    def _time(group: Any, exchange: Any, iterations: int) -> float:
+        exchange.fill(True)
+        exchange.run(True)
+        group.synchronize()
+        group.barrier()
+        began = time.perf_counter()
+        for _ in range(iterations):
+            exchange.run(True)
+        group.synchronize()
+        return (time.perf_counter() - began) / iterations
+
+
+def in_own_process(measurement: Measurement, deadline: float) -> list[dict[str, Any]]:
+    """Run a measurement in a process of its own until the deadline, and return what it told."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        # It shall not outlive a parent that is killed.
+        signal.alarm(max(1, int(deadline - time.monotonic()) + 5))
+
+        def report(told: Mapping[str, Any]) -> None:
+            os.write(writing, json.dumps(told).encode() + b"\n")
+
+        try:
+            measurement.run(report)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            first_line = (str(error).strip().splitlines() or [""])[0]
+            report({"error": f"{type(error).__name__}: {first_line}"[:500]})
+        os._exit(0)
+    os.close(writing)
+    text = b""
+    while (left := deadline + 2 - time.monotonic()) > 0:
+        if not select.select([reading], [], [], left)[0]:
+            break
+        part = os.read(reading, 65536)
+        if not part:
+            break
+        text += part
+    os.close(reading)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def judged(pair: Pair, told: list[dict[str, Any]], timeout: int) -> dict[str, Any] | None:
+    """Return the line to print for a pair: the measurement, or why there is none; None when the partner prints it."""
+    line = {
+        "hosts": list(pair.hosts),
+        "round": pair.round,
+        "rail": pair.rail,
+        "busbw": None,
+        "wrong": None,
+        "error": "",
+    }
+    by_kind = {kind: each for each in told for kind in ("met", "busbw", "done", "error") if kind in each}
+    if "busbw" in by_kind:
+        return {**line, **by_kind["busbw"]}
+    # Whatever came after its measurement is no matter of the pair.
+    if "done" in by_kind:
+        return None
+    if "met" not in by_kind:
+        reason = f"{pair.partner} did not come within {timeout} s"
+    elif "error" in by_kind:
+        reason = "the two met, and then: "
+    else:
+        reason = f"the two met, and had no result within {timeout} s"
+    said = by_kind.get("error", {}).get("error", "")
+    return {**line, "error": f"{reason}{said}" if "met" in by_kind else f"{reason} ({said})" if said else reason}
+
+
+def serve(head: tuple[str, int], ranks: int, seconds: float) -> int:
+    """Keep the store where all pairs find each other, in a process of its own, until all are done; return its id."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(int(seconds) + 5)
+        store = TCPStore("0.0.0.0", head[1], None, True, timedelta(seconds=seconds), wait_for_workers=False)  # noqa: S104
+        with contextlib.suppress(RuntimeError):
+            store.wait([f"end/{rank}" for rank in range(ranks)], timedelta(seconds=seconds))
+        os._exit(0)
+    return child
+
+
+def main() -> int:
+    """Measure all pairs of this process, and return the exit status."""
+    parser = argparse.ArgumentParser(description="Measure pairs of nodes.")
+    parser.add_argument("--schedule", type=Path, default=Path("schedule.json"))
+    parser.add_argument("--backend", choices=("auto", "gloo", "nccl", "hccl"), default="auto")
+    parser.add_argument("-e", "--maxbytes", type=table.size, default=table.size("64M"))
+    parser.add_argument("-T", "--timeout", type=int, default=60, help="seconds for each round")
+    given = parser.parse_args()
+    environment = {name: os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")}
+    head, rank = (environment["MASTER_ADDR"], int(environment["MASTER_PORT"])), int(environment["RANK"])
+    try:
+        schedule = json.loads(given.schedule.read_text())
+        pairs = own_pairs(schedule, int(os.environ["GROUP_RANK"]), int(os.environ.get("LOCAL_RANK", "0")))
+    except (OSError, ValueError, KeyError) as error:
+        sys.stderr.write(f"{given.schedule} is no schedule for this job: {error}\n")
+        return 2
+    began = time.monotonic()
+    whole = given.timeout * (len(schedule["rounds"]) + 1)
+    server = serve(head, int(environment["WORLD_SIZE"]), whole) if rank == 0 else 0
+    for pair in pairs:
+        # By the clock of the run: who was kept waiting in a round still has the whole of the next one.
+        deadline = began + given.timeout * (pair.round + 1)
+        line = judged(pair, in_own_process(Measurement(pair, given, head, deadline), deadline), given.timeout)
+        if line:
+            sys.stdout.write(f"pair {json.dumps(line)}\n")
+            sys.stdout.flush()
+    with contextlib.suppress(RuntimeError):
+        TCPStore(*head, None, False, timedelta(seconds=given.timeout)).set(f"end/{rank}", "1")
+    if server:
+        os.waitpid(server, 0)
+    return 0
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)
