@@ -181,8 +181,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.bandwidth import BaselineError, add_baseline, baseline_key, read_baselines
-from ansible.module_utils.trainyard.benchmark import Asked, baseline_entry, judge, merge
+from ansible.module_utils.trainyard.bandwidth import BaselineError, add_baseline, read_baselines
+from ansible.module_utils.trainyard.benchmark import Asked, baseline_entry, baseline_name, judge, merge
 from ansible.module_utils.trainyard.nccl_tests_output import Output, parse
 from ansible.module_utils.trainyard.report import cause
 
@@ -280,7 +280,7 @@ def main() -> None:
     record = judge(output, asked)
     result: dict[str, Any] = {"changed": False, "benchmark": record}
     if given["save_baseline"] and baseline:
-        key = baseline_key(asked.nodes, record["collective"], record["backend"], len(record["hosts"]), record["ranks"])
+        key = baseline_name(record, asked)
         entry, reason = baseline_entry(record, time.strftime("%Y-%m-%d"))
         result["baseline"] = {"key": key, "saved": entry is not None, "reason": reason}
         if entry is not None:

@@ -35,7 +35,8 @@ _NVLINK_8 = (
     (re.compile(r"\bH100\b.*(?:\bSXM5\b|\bHBM3\b)"), "H100 SXM5", 480.0),
     (re.compile(r"\bH200\b(?!.*\bNVL\b)"), "H200 SXM", 480.0),
 )
-_NVLINK = re.compile(r"\bSXM\d?\b|\bHBM3e?\b|\bH200\b(?!.*\bNVL\b)|\b[GH]?B[123]00\b|\bGH200\b|\bNVL\b")
+# Cards whose only way to each other is PCIe, or a bridge between two of them. Of others nothing is assumed.
+_CARDS = re.compile(r"\b(?:PCIe|P4|P40|T4|A2|A10G?|A16|A30|A40|L2|L4|L20|L40[GS]?|RTX|GeForce|Quadro)\b", re.I)
 # 12 of 12.5 GB/s on one 100 Gb/s NIC, 192 of 200 on 8 of 200 Gb/s, 384 of 400 on 8 of 400 Gb/s.
 _OF_RDMA_RATE = 0.96
 # What headers and acknowledgements leave of an Ethernet's rate, and what the kernel's TCP makes of fast NICs.
@@ -107,7 +108,7 @@ def _inside(node: Node, ranks: int) -> tuple[float | None, str]:
     known = next(((name, value) for pattern, name, value in _NVLINK_8 if pattern.search(model)), None)
     if known and ranks == len(gpus) == 8:
         return known[1], f"8 x {known[0]} over NVLink: figure for large messages"
-    if known or _NVLINK.search(model) or not model:
+    if known or not _CARDS.search(model):
         return None, f"there is no figure for {ranks} of {len(gpus)} x {model or 'an unknown GPU'}"
     links = [_pcie(gpu) for gpu in gpus]
     slowest = min((link for link in links if link), default=None)

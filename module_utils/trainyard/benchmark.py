@@ -8,6 +8,7 @@ each small one. A benchmark that could not be measured is `unknown`, one whose o
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,8 +78,8 @@ def _busbw(row: Row) -> float | None:
 
 
 def _short(name: str) -> str:
-    """Return a host name as nccl-tests print it: up to the first dot."""
-    return name.split(".", 1)[0].lower()
+    """Return a host name as nccl-tests print it: up to the first dot. An address is no name."""
+    return name if re.fullmatch(r"[0-9.]+|.*:.*", name) else name.split(".", 1)[0].lower()
 
 
 def _hosts(ranks: Sequence[Rank], asked: Asked) -> tuple[list[str], str, str]:
@@ -156,13 +157,19 @@ def _contradiction(output: Output, collective: str, ranks: int) -> str:
     )
 
 
+def _nodes(asked: Asked, hosts: Sequence[str]) -> list[bandwidth.Node]:
+    """Return what is known of the nodes that took part."""
+    return [node for node in asked.nodes if node["host"] in hosts]
+
+
 def _expectation(
     asked: Asked, output: Output, collective: str, backend: str, ranks: int, hosts: Sequence[str]
 ) -> tuple[bandwidth.Expected | None, int | None, str]:
     """Return what is expected, at which size (None: the largest), or why nothing is."""
     if asked.busbw is not None:
         return bandwidth.Expected(asked.busbw, asked.fraction, "given"), None, ""
-    key = bandwidth.baseline_key(asked.nodes, collective, backend, len(hosts), ranks)
+    nodes = _nodes(asked, hosts)
+    key = bandwidth.baseline_key(nodes, collective, backend, len(hosts), ranks)
     entry = asked.baselines.get(key)
     if entry is not None:
         source = f"baseline of {entry.get('saved') or 'an unknown day'} ({entry.get('run') or 'run unknown'})"
@@ -171,9 +178,10 @@ def _expectation(
             return bandwidth.Expected(float(entry["busbw"]), asked.fraction, source), size, ""
         return None, None, f"the baseline is for messages of {size} bytes, which were not measured"
     groups = len({rank.group for rank in output.ranks}) or 1
-    found, why = bandwidth.from_hardware(
-        asked.nodes, collective, backend, ranks, groups=groups, fraction=asked.fraction
-    )
+    if asked.nodes and len(nodes) < len(hosts):
+        known = {node["host"] for node in nodes}
+        return None, None, f"the hardware of {host_list([host for host in hosts if host not in known])} was not read"
+    found, why = bandwidth.from_hardware(nodes, collective, backend, ranks, groups=groups, fraction=asked.fraction)
     return found, None, why
 
 
@@ -280,7 +288,7 @@ def _path(output: Output, asked: Asked, backend: str, hosts: Sequence[str]) -> d
     active = (
         {
             str(node["host"]): [f"{port['device']}:{port['port']}" for port in bandwidth.active_ports(node)]
-            for node in asked.nodes
+            for node in _nodes(asked, hosts)
         }
         if asked.nodes
         else None
@@ -298,6 +306,12 @@ def _size(row: Row) -> dict[str, Any]:
         "out_of_place": row.out_of_place.as_dict() if row.out_of_place else None,
         "in_place": row.in_place.as_dict() if row.in_place else None,
     }
+
+
+def baseline_name(record: Mapping[str, Any], asked: Asked) -> str:
+    """Return under which name a benchmark is kept as a baseline, and looked up."""
+    nodes = _nodes(asked, record["hosts"])
+    return bandwidth.baseline_key(nodes, record["collective"], record["backend"], len(record["hosts"]), record["ranks"])
 
 
 def baseline_entry(record: Mapping[str, Any], saved: str) -> tuple[dict[str, Any] | None, str]:
