@@ -179,7 +179,7 @@ def in_own_process(measurement: Measurement, deadline: float) -> list[dict[str, 
 
         try:
             measurement.run(report)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        except Exception as error:
             first_line = (str(error).strip().splitlines() or [""])[0]
             report({"error": f"{type(error).__name__}: {first_line}"[:500]})
         os._exit(0)
