@@ -186,8 +186,8 @@ from ansible.module_utils.trainyard.benchmark import Asked, baseline_entry, base
 from ansible.module_utils.trainyard.nccl_tests_output import Output, parse
 from ansible.module_utils.trainyard.report import cause
 
-# The table stands in the log of one rank, in full; of the others the beginning tells what they add.
-_MOST_BYTES = 256 * 1024
+# The table stands in the log of the first rank; of the others the beginning tells enough: tables, errors, NCCL's lines.
+_MOST_BYTES = 64 * 1024
 
 
 def read_log(path: Path, most: int = -1) -> str:

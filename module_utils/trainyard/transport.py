@@ -125,7 +125,8 @@ def judge(
     `active` are the active RDMA ports of each host, None where nobody looked; `traffic` their counters before and after
     the run; `least_bytes` about what every node sends or receives at least.
     """
-    if len(hosts) < 2:
+    if len(hosts) < 2 or backend == "hccl":
+        # The NICs of NPUs are no devices of the kernel.
         return None
     said = read_nccl_lines(lines)
     by_counters, unread = _by_counters(traffic, least_bytes)
@@ -192,4 +193,5 @@ def _verdict(
     if active is not None and not with_rdma:
         return "pass", ["TCP"], "no node has an active RDMA port"
     looked = "RDMA counters could not be read" if unread else "neither RDMA counters nor NCCL's lines were there"
-    return "unknown", [], f"{looked} to say which devices carried the bytes: run with NCCL_DEBUG=INFO"
+    advice = "run with NCCL_DEBUG=INFO" if backend == "nccl" else "read the counters around the run (rdma_traffic)"
+    return "unknown", [], f"{looked} to say which devices carried the bytes: {advice}"

@@ -482,6 +482,7 @@ def test_ports_that_stay_idle_and_counters_that_tell_nothing():
         assert "could not be read" in verdict["reason"]
         assert transport.judge(HOSTS, "nccl", GIB, ACTIVE, pairs, IB_LINES)["state"] == "pass"
     assert transport.judge(["gpu-01"], "nccl", GIB, ACTIVE, {}, []) is None
+    assert transport.judge(HOSTS, "hccl", GIB, NONE, {}, []) is None
 
 
 def test_nccls_lines_of_its_versions():
