@@ -15,9 +15,21 @@ description:
 version_added: "0.2.0"
 options:
   run_dir:
-    description: Folder of the run on the controller, with C(plan.json), C(summary.json) and C(logs).
+    description: Folder of the run on the controller, with C(plan.json), C(summary.json) and C(logs). Or O(refused).
     type: path
-    required: true
+  refused:
+    description: Findings because of which there was no run.
+    type: list
+    elements: dict
+    default: []
+  name:
+    description: What the check is called, such as the framework and its launcher.
+    type: str
+    default: all-gather
+  command:
+    description: How to repeat the check.
+    type: str
+    default: ""
 attributes:
   check_mode:
     support: full
@@ -40,25 +52,43 @@ findings:
   type: list
   elements: dict
 ranks:
-  description: Number of ranks of the job.
+  description: Number of ranks of the job; 0 where there was no run.
   returned: success
   type: int
+check:
+  description: The same as a check of the cluster, with C(state), C(hosts), C(reason), C(action) and more.
+  returned: success
+  type: dict
 """
 
 import json
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.collective import judge
+from ansible.module_utils.trainyard.collective import check, judge, refused
+from ansible.module_utils.trainyard.findings import Finding
+from ansible.module_utils.trainyard.report import cause
 
 
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
-        argument_spec={"run_dir": {"type": "path", "required": True}},
+        argument_spec={
+            "run_dir": {"type": "path"},
+            "refused": {"type": "list", "elements": "dict", "default": []},
+            "name": {"type": "str", "default": "all-gather"},
+            "command": {"type": "str", "default": ""},
+        },
         supports_check_mode=True,
     )
-    run_dir = Path(module.params["run_dir"])
+    given = module.params
+    if given["refused"]:
+        findings = [Finding.from_dict(finding) for finding in given["refused"]]
+        said = refused(given["name"], findings, given["command"])
+        module.exit_json(changed=False, ranks=0, findings=given["refused"], check=said.as_dict())
+    if not given["run_dir"]:
+        module.fail_json(msg="neither run_dir nor refused is given, expected the folder of a run, or why there is none")
+    run_dir = Path(given["run_dir"])
     try:
         plan = json.loads((run_dir / "plan.json").read_text())
         summary = json.loads((run_dir / "summary.json").read_text())
@@ -70,7 +100,14 @@ def main() -> None:
         log = run_dir / "logs" / plan["rank_log"].replace("{rank}", str(rank))
         logs[rank] = log.read_text(errors="replace") if log.is_file() else ""
     findings = judge(hosts, logs, summary["state"])
-    module.exit_json(changed=False, ranks=len(hosts), findings=[finding.as_dict() for finding in findings])
+    failure = "" if summary["state"] == "succeeded" else f"the job {summary['state']}"
+    if summary.get("failure") and (why := cause(summary, plan["job_dir"])):
+        failure += f": {'; '.join(why)}"
+    failed_on = (summary.get("failure") or {}).get("host") or ""
+    said = check(given["name"], findings, len(hosts), given["command"], failure, failed_on)
+    module.exit_json(
+        changed=False, ranks=len(hosts), findings=[finding.as_dict() for finding in findings], check=said.as_dict()
+    )
 
 
 if __name__ == "__main__":

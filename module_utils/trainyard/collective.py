@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from .findings import Finding
+from .checks import Check
+from .findings import Finding, host_list
 
 _LINE = re.compile(r"all-gather rank (?P<rank>\d+) of (?P<ranks>\d+) on (?P<host>\S+): (?P<values>-?\d+(?: -?\d+)*) ")
 _ACTION = "read the log of the rank; the nodes' network (job_network) and its driver are what collectives stand on"
@@ -34,6 +35,37 @@ def judge(hosts: Mapping[int, str], logs: Mapping[int, str], state: str) -> list
             Finding("", "job", f"it {state} after every rank had gathered rightly", "a job that succeeds", _ACTION)
         )
     return findings
+
+
+def check(
+    name: str, findings: Sequence[Finding], ranks: int, again: str, failure: str = "", failed_on: str = ""
+) -> Check:
+    """Return the check of one framework's collectives; `failure` is why the job failed, `failed_on` the host of that.
+
+    Where the job failed and no rank that speaks is wrong, it is the job's failure that matters: ranks that it ended say
+    nothing.
+    """
+    expected = f"0 to {ranks - 1} on every rank" if ranks else "a job that runs"
+    if not findings and not failure:
+        return Check(
+            "collectives", name, "pass", found=f"0 to {ranks - 1} on every rank", expected=expected, command=again
+        )
+    wrong = [finding for finding in findings if "printed no result" not in finding.found] or list(findings)
+    hosts = tuple(dict.fromkeys(finding.host for finding in wrong if finding.host))
+    found = "; ".join(dict.fromkeys(finding.found for finding in wrong[:4]))
+    found += f"; ... ({len(wrong) - 4} more)" if len(wrong) > 4 else ""
+    reason, action = f"{found} on {host_list(hosts)}" if hosts else found, wrong[0].action if wrong else _ACTION
+    if failure and wrong == list(findings):
+        hosts, reason = (failed_on,) if failed_on else hosts, failure
+    return Check("collectives", name, "fail", hosts, found, expected, reason, action, again)
+
+
+def refused(name: str, findings: Sequence[Finding], again: str) -> Check:
+    """Return the check of collectives that could not be tried, as the job was refused."""
+    first = findings[0]
+    hosts = tuple(dict.fromkeys(finding.host for finding in findings if finding.host))
+    reason = f"the job could not run: {first.found}, expected {first.expected}"
+    return Check("collectives", name, "fail", hosts, first.found, first.expected, reason, first.action, again)
 
 
 def _short(values: Sequence[int]) -> str:

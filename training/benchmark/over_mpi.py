@@ -140,6 +140,13 @@ class Group:
             return []
         return [json.loads(everything.raw[rank * each : (rank + 1) * each]) for rank in range(self.ranks)]
 
+    def all_gather(self, number: int) -> list[int]:
+        """Return every rank's number, on every rank."""
+        integer = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(self.mpi, "ompi_mpi_int")))
+        own, received = ctypes.c_int(number), (ctypes.c_int * self.ranks)(*[-1] * self.ranks)
+        self.mpi.MPI_Allgather(ctypes.byref(own), 1, integer, received, 1, integer, self.world)
+        return list(received)
+
     def leave(self) -> None:
         """End MPI, when all ranks are ready to."""
         self.barrier()
