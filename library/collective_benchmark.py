@@ -26,6 +26,10 @@ options:
       - Folder of a run of C(launch.yml) on the controller, with C(plan.json), C(summary.json) and C(logs). Its plan
         says which ranks and hosts are expected.
     type: path
+  job_id:
+    description: Name of the run that wrote the file O(parse), for the record and the baseline.
+    type: str
+    default: ""
   collective:
     description:
       - What is expected to be measured, C(all_reduce) and so on. Versions of nccl-tests before 2.17 do not print it.
@@ -68,8 +72,8 @@ options:
     type: path
   save_baseline:
     description:
-      - Keep the bandwidth of this benchmark in O(baseline), in the place of an older value. A benchmark that failed or
-        was not measured wholly is not kept.
+      - Keep the bandwidth of this benchmark in O(baseline), in the place of an older value, unless that is of the same
+        run (inside another node) and higher. A benchmark that failed or was not measured wholly is not kept.
     type: bool
     default: false
   traffic_before:
@@ -229,6 +233,7 @@ def main() -> None:
         argument_spec={
             "parse": {"type": "path"},
             "run_dir": {"type": "path"},
+            "job_id": {"type": "str", "default": ""},
             "collective": {"type": "str", "default": ""},
             "backend": {"type": "str", "default": ""},
             "expected_ranks": {"type": "int"},
@@ -258,6 +263,7 @@ def main() -> None:
     except (OSError, UnicodeDecodeError, BaselineError) as error:
         module.fail_json(msg=f"{baseline} is no file of baselines: {error}. Correct it, or name another file.")
     asked = Asked(
+        job_id=given["job_id"],
         collective=given["collective"],
         backend=given["backend"],
         ranks=given["expected_ranks"],

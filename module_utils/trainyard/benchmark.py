@@ -112,8 +112,8 @@ def _worlds(output: Output) -> str:
     zeros = sum(rank.rank == 0 for rank in output.ranks)
     if zeros > 1 or len({rank.rank for rank in output.ranks}) < len(output.ranks):
         return (
-            f"{output.tables} tables of results, and rank 0 is listed {zeros} times: every process was a world of its "
-            "own, as with programs that were built without MPI"
+            f"{output.tables} tables of results, and rank 0 is listed {zeros} times: processes that each were a world "
+            "of their own, as with programs that were built without MPI, or several runs in one file"
         )
     return f"{output.tables} tables of results, expected one: give each run a file of its own"
 
@@ -125,7 +125,7 @@ def _rank_fault(output: Output, asked: Asked) -> str:
     twice = sorted(rank for rank, count in listed.items() if count > 1)
     if twice:
         times = f"rank {twice[0]} is listed {listed[twice[0]]} times"
-        return f"{times}: every process was a world of its own, as with programs that were built without MPI"
+        return f"{times}: processes that each were a world of their own, as with programs that were built without MPI"
     if asked.ranks is not None and output.tables and len(output.ranks) != asked.ranks:
         return f"{len(output.ranks)} ranks took part, expected {asked.ranks}"
     return ""

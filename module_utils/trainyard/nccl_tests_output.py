@@ -291,8 +291,9 @@ def _comment(line: str, found: Output) -> bool:
         return True
     bounds, average = _OUT_OF_BOUNDS.search(line), _AVERAGE.search(line)
     if bounds:
-        found.out_of_bounds = int(bounds[1])
-    if average:
+        found.out_of_bounds = max(int(bounds[1]), found.out_of_bounds or 0)
+    # What comes after the first footer is another table's, or somebody's notes about it.
+    if average and found.average is None:
         value = _number(average[1])
         found.average = math.nan if value is None else value
         found.too_slow = average[2] == "FAILED"

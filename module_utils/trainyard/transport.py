@@ -2,7 +2,7 @@
 """Which devices carried a benchmark's bytes: RDMA counters before and after it, and what NCCL says (NCCL_DEBUG=INFO).
 
 Pure. Traffic of a node is {"mlx5_0:1": {"sent": bytes, "received": bytes}}, None for a counter that cannot be read.
-Forms of NCCL's lines: its versions 2.7 to 2.28, also with a network plugin (NET/IBext_v8, NET/OFI, NET/Libfabric).
+Forms of NCCL's lines: its versions 2.7 to 2.28, also with a network plugin (IBext_v8, Libfabric, AWS Libfabric).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .findings import host_list
 Traffic = Mapping[str, Mapping[str, "int | None"]]
 State = tuple[str, list[str], str]
 
-_USING = re.compile(r"NCCL INFO NET/(?P<net>[\w-]+)\s*: Using (?P<devices>\[\d+\].*)")
+_USING = re.compile(r"NCCL INFO NET/(?P<net>[\w -]+?)\s*: Using (?P<devices>\[\d+\].*)")
 _DEVICE = re.compile(r"\[(?P<index>\d+)\](?P<name>[^\s;:\[\]]+:?\d*)")
 # `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA`, older `0[1b000] -> 8[1b000] [receive] via NET/Socket/0`.
-_VIA = re.compile(r"\bvia NET/(?P<net>[\w-]+?)/(?P<index>\d+)(?P<gdr>/GDRDMA)?\b")
-_NETWORK = re.compile(r"NCCL INFO Using network (?P<net>[\w-]+)|comm \S+ .*\bUsing network (?P<later>[\w-]+)")
+_VIA = re.compile(r"\bvia NET/(?P<net>[\w -]+?)/(?P<index>\d+)(?P<gdr>/GDRDMA)?\b")
+_NETWORK = re.compile(r"NCCL INFO (?:comm \S+ .*\b)?Using network (?P<net>[\w-]+(?: [\w-]+)*)")
 _HOST = re.compile(r"(?:^|\] )(?P<host>[\w.-]+):\d+:\d+ ")
 
 
@@ -60,7 +60,7 @@ def read_nccl_lines(lines: Iterable[str]) -> Said:
                 names[host, using["net"], int(device["index"])] = name
         network = _NETWORK.search(line)
         if network:
-            said.networks.add(network["net"] or network["later"])
+            said.networks.add(network["net"])
         via = _VIA.search(line)
         if via:
             said.channels[via["net"]] = said.channels.get(via["net"], 0) + 1
