@@ -42,7 +42,8 @@ def page(title: str, state: str, sections: Sequence[Html], figures: Sequence[dic
     `figures` are plotly's (data, layout), each with the `id` of its section's element; `library` is plotly.js,
     without which nothing is drawn.
     """
-    figures = figures if library else []
+    missing = bool(figures) and not library
+    figures = [] if missing else figures
     scripts = [SCRIPT.encode(), *([library] if figures else [])]
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'" for script in scripts)
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
@@ -64,7 +65,15 @@ def page(title: str, state: str, sections: Sequence[Html], figures: Sequence[dic
         tag("style", Html(STYLE)),
     )
     body = joined(tag("main", *sections, id="main"), held, tag("script", Html(SCRIPT)))
-    whole = tag("html", tag("head", head), "\n", tag("body", body), lang="en", data_state=_like(state))
+    whole = tag(
+        "html",
+        tag("head", head),
+        "\n",
+        tag("body", body),
+        lang="en",
+        data_state=_like(state),
+        data_figures="missing" if missing else None,
+    )
     return f"<!DOCTYPE html>\n{whole}\n"
 
 

@@ -117,9 +117,9 @@ SCRIPT = r"""
       names.reduce((part, name) => (part[name] ??= {}), figure.layout)[last] = color;
     }
     if (figure.hosts) {
-      const [trace] = figure.data, values = trace.z ?? trace.marker.color;
-      figure.points = trace.customdata.map((held, index) => held && {
-        row: held[0], column: held[1], state: held[2], note: held[3], busbw: values[index],
+      const [trace] = figure.data;
+      figure.points = trace.customdata.map((held) => held && {
+        row: held[0], column: held[1], state: held[2], note: held[3], busbw: held[4],
       });
       figure.cells = figure.points.filter(Boolean);
       trace.text = figure.points.map((cell) => (cell ? escaped(describe(figure, cell)) : ""));

@@ -48,6 +48,8 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .9rem; ma
 dt { color: var(--soft); } dd { margin: 0; }
 details { margin: .3rem 0; } summary { cursor: pointer; }
 .figure { min-height: 20rem; margin: .5rem 0; border-radius: 4px; }
+[data-figures=missing] .figure { min-height: 0; }
+[data-figures=missing] .figure::before { content: "Not drawn: plotly was missing where this page was made."; }
 #pairs { max-width: 58rem; cursor: crosshair; }
 :focus-visible { outline: 3px solid var(--focus); outline-offset: 2px; }
 #pairs-cell { min-height: 3rem; padding: .4rem .8rem; background: var(--panel); border-radius: 4px; }

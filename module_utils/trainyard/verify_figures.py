@@ -106,10 +106,12 @@ def _matrix(
         scale = [[0, _LOW], [mark, _NEAR], [mark, _ABOVE], [1, _HIGH]]
     rows, columns = [names[cell[0]] for cell in cells], [names[cell[1]] for cell in cells]
     values: list[float | None] = [cell[2] for cell in cells]
-    held: list[Any] = [[cell[0], cell[1], cell[3], cell[4]] for cell in cells]
+    held: list[Any] = [[cell[0], cell[1], cell[3], cell[4], cell[2]] for cell in cells]
     common: dict[str, Any] = {"hovertemplate": "%{text}<extra></extra>", "name": "pairs"}
     if number > DENSE_NODES and len(cells) < number * number / 4:
-        marker = {"symbol": "square", "size": 6, "color": values, "coloraxis": "coloraxis"}
+        # plotly knows no colour of nothing: crosses mark those.
+        colors = [0.0 if value is None else value for value in values]
+        marker = {"symbol": "square", "size": 6, "color": colors, "coloraxis": "coloraxis"}
         trace = {"type": "scatter", "mode": "markers", "marker": marker, **common}
     else:
         # Each node once, without a value: plotly would widen the cells beside a node that has none.

@@ -469,6 +469,8 @@ def test_a_report_has_summary_loss_curve_and_the_end_of_the_log(call, failed_run
     summary = json.loads((run / "summary.json").read_text())
     assert summary["failure"]["exit_code"] == 7 and summary["metrics"] == {"step": 5.0, "loss": None}
     assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
+    content = (run / "report.html").read_text()
+    assert 'id="curve-0"' in content and "exit code 7" in content and "loss was not a number once" in content
     assert [line for line in report["text"].splitlines() if "    | " in line] == [
         f"    | line {number}" for number in range(25, 40)
     ]

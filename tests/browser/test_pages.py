@@ -1,0 +1,173 @@
+"""The pages of reports in a browser: nothing complains, all can be reached by keyboard, nothing of a machine runs."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import pytest
+from ansible.module_utils.trainyard.job_page import job_page
+from ansible.module_utils.trainyard.verify_page import verify_page
+from ansible.module_utils.trainyard.verify_report import build, terminal_text
+from ansible.module_utils.trainyard_node.plotly_js import plotly_js
+from composed import HOSTILE, composed
+from composed_job import series, summary
+from selenium.webdriver.common.keys import Keys
+
+# Relative luminance as in WCAG 2.2, 1.4.3.
+CONTRAST = """
+  const channels = (text) => text.match(/[\\d.]+/g).slice(0, 3).map((part) => {
+    const value = part / 255;
+    return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  });
+  const light = (text) => channels(text).reduce((sum, value, at) => sum + value * [0.2126, 0.7152, 0.0722][at], 0);
+  const back = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const found = getComputedStyle(at).backgroundColor;
+      if (!/, 0\\)$/.test(found)) return found;
+    }
+  };
+  return [...document.querySelectorAll("h1, h2, p, td, th, dt, dd, a, code, pre, .state, caption, summary")]
+    .filter((element) => element.textContent.trim() && element.checkVisibility())
+    .map((element) => {
+      const [a, b] = [light(getComputedStyle(element).color), light(back(element))];
+      return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.outerHTML.slice(0, 90)];
+    })
+    .filter(([ratio]) => ratio < 4.5);
+"""
+
+
+# Of each figure, whether it has lines or the picture of a matrix.
+DRAWN = "return [...document.querySelectorAll('.figure')].map((place) => !!place.querySelector('path.js-line, image'))"
+FETCHED = """
+  const far = (entry) => !/^(data|blob):/.test(entry.name);
+  return performance.getEntriesByType('resource').filter(far).map((entry) => entry.name);
+"""
+
+
+@functools.cache
+def proof(nodes, **options):
+    report = build(**composed(nodes, **options))
+    report["text"] = terminal_text(report, "runs/verify-1")
+    return verify_page(report, plotly_js())
+
+
+@functools.cache
+def job(nodes=2, points=200):
+    return job_page(summary(nodes), series(points), "Job x failed.\n  | <img src=x onerror=alert(1)>", plotly_js())
+
+
+@pytest.mark.parametrize("width", [1200, 360])
+@pytest.mark.parametrize("content", [lambda: proof(5, hostile=True), job], ids=["proof", "job"])
+def test_a_page_is_whole_and_readable(browser, content, width):
+    browser.open(content(), width=width)
+    # Each figure is drawn, and nothing is wider than the window.
+    drawn = browser.run(DRAWN)
+    assert len(drawn) > 1 and all(drawn)
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    for dark, paper in [(False, "rgb(255, 255, 255)"), (True, "rgb(20, 24, 28)")]:
+        browser.turn(dark=dark)
+        assert browser.run("return getComputedStyle(document.body).backgroundColor") == paper
+        assert browser.run(CONTRAST) == []
+    # The page is all: nothing was fetched beside it.
+    assert browser.run(FETCHED) == []
+    assert browser.complaints() == []
+
+
+def test_figures_follow_the_system_when_it_turns_dark(browser):
+    browser.open(proof(5))
+    colour = "return document.querySelector('#pairs')._fullLayout.font.color"
+    before = browser.run(colour)
+    browser.turn(dark=True)
+    browser.until(f"return (() => {{ {colour} }})() === '#e6eaee'")
+    assert before == "#1b2127" and browser.complaints() == []
+
+
+def test_cells_are_reached_and_read_by_keyboard(browser):
+    browser.open(proof(5))
+    for _ in range(60):
+        browser.press(Keys.TAB)
+        if browser.run("return document.activeElement.id") == "pairs":
+            break
+    said = browser.one("#pairs-cell")
+    assert browser.run("return document.activeElement.id") == "pairs", "the matrix is not among what Tab reaches"
+    assert said.get_attribute("aria-live") == "polite"
+    # It begins where nothing was measured at all; then comes the slowest.
+    assert said.text == "n2 with n5: no bandwidth, unknown; round 1, n5 never came"
+    browser.press(Keys.PAGE_DOWN, Keys.PAGE_DOWN)
+    slowest = said.text
+    assert slowest.startswith(("n3 with", "n2 with n3", "n4 with n3")) and ", fail; round" in slowest
+    assert re.search(r": 1\d(\.\d)? GB/s, (39|40) % of the median", slowest)
+    browser.press(Keys.HOME)
+    row = said.text.split(" ")[0]
+    read = [said.text]
+    for _ in range(6):
+        browser.press(Keys.ARROW_RIGHT)
+        read.append(said.text)
+    assert len(set(read)) == 2 and all(text.startswith(f"{row} with") for text in read)
+    # A frame marks the cell, and Enter leads to the node of the row.
+    shapes = browser.run("return document.querySelector('#pairs')._fullLayout.shapes.length")
+    assert shapes == 1
+    browser.press(Keys.ENTER)
+    assert browser.run("return document.activeElement.firstElementChild.textContent") == row
+    assert browser.complaints() == []
+
+
+def test_a_cell_shows_on_hover_what_it_says_by_keyboard(browser):
+    browser.open(proof(5, hostile=True))
+    browser.one("#pairs").click()
+    texts = browser.run("return document.querySelector('#pairs').data[0].text.filter(Boolean)")
+    assert len(texts) == 8 and sum("&lt;script&gt;" in text for text in texts) == 4
+
+
+def test_names_and_log_lines_are_text(browser):
+    browser.open(proof(5, hostile=True))
+    assert HOSTILE in browser.one("#nodes").text
+    assert HOSTILE in browser.run("return document.querySelector('#pairs').textContent") or (
+        "<script>ale..1)</script>" in browser.run("return document.querySelector('#pairs').textContent")
+    )
+    scripts = browser.run("return [...document.scripts].map((script) => script.type || 'program')")
+    assert sorted(scripts) == ["application/json", "application/octet-stream", "program", "program"]
+    browser.open(job())
+    assert "<img src=x onerror=alert(1)>" in browser.one("#told").text
+    assert browser.run("return document.images.length") == 0 and browser.complaints() == []
+
+
+def test_a_script_that_slipped_through_would_not_run(browser):
+    evil = '<img src="https://example.org/x" onerror="window.hit = 1"><script>window.hit = 2</script>'
+    browser.open(proof(5).replace("<main", evil + "<main", 1))
+    assert browser.run("return window.hit === undefined")
+    complaints = browser.complaints()
+    assert complaints and all("Content Security Policy" in line for line in complaints)
+
+
+def test_nodes_are_found_by_name_and_state(browser):
+    browser.open(proof(5))
+    visible = "return [...document.querySelectorAll('#filtered tbody tr')].filter((row) => !row.hidden).length"
+    assert browser.run(visible) == 5
+    browser.one("#filter-text").send_keys("N3")
+    assert browser.run(visible) == 1 and browser.one("#filter-count").text == "1 of 5"
+    browser.one("#filter-text").clear()
+    browser.one("#filter-state").send_keys("unknown")
+    browser.until(f"return (() => {{ {visible} }})() === 1")
+
+
+def test_a_thousand_nodes_are_usable(browser):
+    browser.open(proof(1024))
+    assert browser.complaints() == []
+    assert browser.one("#filter-count").text == "3 of 1024"
+    browser.run("document.querySelector('#pairs').focus()")
+    browser.press(Keys.PAGE_DOWN, Keys.PAGE_DOWN)
+    said = browser.one("#pairs-cell").text
+    assert "node0003.cluster.example" in said and "fail" in said
+    browser.press(Keys.ENTER)
+    assert browser.run("return document.activeElement.dataset.state") == "fail"
+
+
+def test_without_javascript_the_tables_stay(browser):
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.open(proof(5).replace('id="figures"', 'id="figures-unread"'))
+        assert "n3" in browser.one("#filtered").text and "Do this first" in browser.one("#first").text
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
