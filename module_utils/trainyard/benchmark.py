@@ -218,7 +218,7 @@ def judge(output: Output, asked: Asked) -> dict[str, Any]:
         unknowns += [path["reason"]] if path["state"] == "unknown" else []
     if measured and busbw is not None:
         if expected is None:
-            unknowns.append(f"busbw {busbw:.2f} GB/s, {_NOTHING}: {why}; {_ADVICE}")
+            unknowns.append(f"{_NOTHING}: {why}; {_ADVICE}")
         elif gated is not None and gated < expected.gate:
             at = max(row.bytes for row in output.rows) if size is None else size
             faults.append(
@@ -256,7 +256,7 @@ def judge(output: Output, asked: Asked) -> dict[str, Any]:
     }
 
 
-_NOTHING = "and nothing to compare it with"
+_NOTHING = "nothing to compare the bandwidth with"
 _ADVICE = "give the expected value, or save a baseline when the cluster is known to be well"
 
 
