@@ -11,6 +11,7 @@ RELEASE ?= bookworm
 # Pinned by hash: it is the one download that no other tool checks.
 COLLECTIONS_PACKAGE = ansible==12.3.0 --hash=sha256:cd156f82fa87f7a899212b0efa9f7ca3a24d609212de9f78428a572eb01e5414
 LAB_PACKAGES = podman runc netavark aardvark-dns iptables mmdebstrap openssh-client
+BROWSER_PACKAGES = chromium chromium-driver
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -56,6 +57,10 @@ lint: .venv/.test .collections/.complete ## yamllint, ansible-lint (production),
 unit: .venv/.test .collections/.complete ## unit tests
 	@pytest
 
+.PHONY: browser
+browser: browser-packages .venv/.test .collections/.complete ## open the pages of reports in a headless Chromium
+	@pytest tests/browser
+
 .PHONY: molecule
 molecule: lab-packages .venv/.test lab ## Molecule SCENARIO=name (all without it) on the lab LAB, which stays
 	@.ci/molecule $(SCENARIO)
@@ -86,6 +91,15 @@ lab-packages:
 	elif [ -n "$$missing" ]; then \
 	  echo "Installing with apt: $$missing"; \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } >/dev/null; \
+	fi
+
+.PHONY: browser-packages
+browser-packages:
+	@if ! { command -v chromium && command -v chromedriver; } >/dev/null; then \
+	  if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	    echo "Tests of pages need chromium and chromedriver. Run: sudo apt-get install -y $(BROWSER_PACKAGES)" >&2; exit 1; fi; \
+	  echo "Installing with apt: $(BROWSER_PACKAGES)"; \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(BROWSER_PACKAGES); } >/dev/null; \
 	fi
 
 .venv/.python:
