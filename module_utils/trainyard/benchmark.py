@@ -256,7 +256,7 @@ def judge(output: Output, asked: Asked) -> dict[str, Any]:
     }
 
 
-_NOTHING = "nothing to compare the bandwidth with"
+_NOTHING = "nothing to compare it with"
 _ADVICE = "give the expected value, or save a baseline when the cluster is known to be well"
 
 
