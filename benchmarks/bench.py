@@ -55,17 +55,17 @@ class BenchmarkError(Exception):
     """A variant did not do what is to be measured; the text is its output."""
 
 
-def run(argv: list[str], env: dict[str, str] | None = None, status: int = 0) -> str:
+def run(argv: list[str], env: dict[str, str] | None = None, status: int = 0, limit_s: float = LIMIT_S) -> str:
     """Run a command to its end and return what it printed."""
     process = subprocess.Popen(
         argv, cwd=PROJECT, env={**os.environ, **(env or {})}, text=True, errors="replace", start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
-        output, _ = process.communicate(timeout=LIMIT_S)
+        output, _ = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        output = f"{process.communicate()[0]}\nnot over after {LIMIT_S} s"
+        output = f"{process.communicate()[0]}\nnot over after {limit_s} s"
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)  # Ctrl-C does not reach a session of its own
         raise
@@ -445,6 +445,47 @@ def measure_rank_table(rounds: int) -> tuple[dict[str, Any], list[str]]:
     return result, list(table(result, {"/ json.dump": "plain json.dump of the table"}, digits=2))
 
 
+def share(part: int, whole: int) -> str:
+    """Return a share in percent with as many digits as keep 100 % apart from what is not all."""
+    return "-" if not whole else "100" if part == whole else f"{min(99.9, 100 * part / whole):.1f}"
+
+
+def simulated(*arguments: str) -> Any:
+    """Run the simulator of the blame; return what it printed."""
+    return json.loads(run([sys.executable, "benchmarks/blame.py", *arguments], limit_s=1800))
+
+
+def measure_blame(_: int) -> tuple[dict[str, Any], list[str]]:
+    """What the judgement of pairs makes of simulated clusters with planted faults, and its seconds and memory."""
+    result: dict[str, Any] = {name: simulated(name) for name in ("faults", "noise", "confidence")}
+    lines = []
+    for name in ("faults", "noise"):
+        cells = result[name]
+        columns = list(dict.fromkeys(cell["column"] for cell in cells))
+        lines += ["", f"| {name} | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+        for row in dict.fromkeys(cell["row"] for cell in cells):
+            found = [cell for cell in cells if cell["row"] == row]
+            lines.append(f"| {row} | {' | '.join(share(cell['hits'], cell['planted']) for cell in found)} |")
+        # A row of the noise is one size.
+        healthy = sum(cell["nodes"] * cell["clusters"] - cell["planted"] for cell in cells)
+        false, doubted = (sum(cell[key] for cell in cells) for key in ("false_alarms", "doubted"))
+        lines += ["", f"{name}: of {healthy} healthy nodes {false} were named, {doubted} left undecided"]
+        rounds = [sorted(cell["rounds_median"] for cell in cells), max(cell["rounds_most"] for cell in cells)]
+        lines.append(f"rounds: {statistics.median(rounds[0]):.0f} in the median of the cells, at most {rounds[1]}")
+    lines += ["", "| said | confidence from | nodes | right % |", "|---|---|---|---|"]
+    for said in result["confidence"]:
+        columns = [said["state"], str(said["confidence_from"]), str(said["nodes"]), share(said["right"], said["nodes"])]
+        lines.append(f"| {' | '.join(columns)} |")
+    sizes: list[tuple[str, ...]] = [(size,) for size in ("64", "256", "1024", "4096")]
+    sizes += [(size, "--full") for size in ("64", "256", "1024")]
+    result["cost"] = [{**simulated("cost", "--nodes", *size), "full": len(size) > 1} for size in sizes]
+    lines += ["", "| nodes | rounds | measurements | seconds to judge | peak MiB |", "|---|---|---|---|---|"]
+    for cost in result["cost"]:
+        columns = [cost["nodes"], cost["rounds"], cost["measurements"], cost["seconds"], cost["peak MiB"]]
+        lines.append(f"| {' | '.join(map(str, columns))} |")
+    return result, lines
+
+
 PARTS = {
     "launch": (measure_launch, 5),
     "mindspore": (measure_mindspore, 5),
@@ -452,8 +493,9 @@ PARTS = {
     "throughput": (measure_throughput, 5),
     "failure": (measure_failure, 3),
     "rank_table": (measure_rank_table, 5),
+    "blame": (measure_blame, 1),
 }
-WITHOUT_LAB = {"rank_table"}
+WITHOUT_LAB = {"rank_table", "blame"}
 
 
 def machine() -> dict[str, Any]:

@@ -10,7 +10,6 @@ Bandwidths are GB/s of 1e9 bytes. `relative` is a bandwidth as a part of what he
 
 from __future__ import annotations
 
-import heapq
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -239,32 +238,32 @@ def _collect_values(nodes: Sequence[_Node], samples: Sequence[_Sample], gate: fl
     that is below the gate: luck may have cleared it, and then its slow pairs speak against their other nodes no longer.
     """
     good = {host for sample in samples if sample.relative >= gate for host in (sample.first, sample.second)}
+    low: dict[int, float] = {}
 
-    def values_of(host: int) -> list[float]:
+    def collect(host: int) -> None:
         by_partner: dict[int, list[float]] = {}
         for sample in nodes[host].samples:
             if sample.relative >= gate or sample.other(host) in good:
                 by_partner.setdefault(sample.other(host), []).append(sample.relative)
+        # Of two measurements of a pair the better one: what is slow once and not again was a disturbance.
+        nodes[host].values = [statistics.median_high(values) for values in by_partner.values()]
         nodes[host].counted = sum(map(len, by_partner.values()))
-        return [statistics.median(values) for values in by_partner.values()]
+        score = nodes[host].score
+        low.pop(host, None)
+        if host in good and score is not None and score < gate:
+            low[host] = score
 
-    low: list[tuple[float, int]] = []
-    for host, node in enumerate(nodes):
-        node.values = values_of(host)
-        if host in good and node.values and statistics.median(node.values) < gate:
-            low.append((statistics.median(node.values), host))
-    heapq.heapify(low)
+    for host in range(len(nodes)):
+        collect(host)
     while low:
-        score, host = heapq.heappop(low)
-        if host not in good or nodes[host].score != score:
-            continue
-        good.discard(host)
-        for sample in nodes[host].samples:
-            partner = sample.other(host)
-            node = nodes[partner]
-            before, node.values = node.score, values_of(partner)
-            if partner in good and node.score is not None and node.score < gate and node.score != before:
-                heapq.heappush(low, (node.score, partner))
+        lowest = min(low, key=lambda host: (low[host], host))
+        good.discard(lowest)
+        del low[lowest]
+        # Without a slow pair nobody's score falls, so that only those in question need another look.
+        for partner in {sample.other(lowest) for sample in nodes[lowest].samples} & set(low):
+            collect(partner)
+    for host in range(len(nodes)):
+        collect(host)
     return good
 
 
@@ -380,11 +379,11 @@ def _slow_paths(
         ends = (nodes[first], nodes[second])
         if len(values) == 1 and all(node.state != "fail" and max(node.values, default=0.0) >= gate for node in ends):
             doubted.append((first, second))
-        elif statistics.median(values) < gate and all(node.state == "pass" for node in ends):
+        elif statistics.median_high(values) < gate and all(node.state == "pass" for node in ends):
             paths.append(
                 {
                     "hosts": [hosts[first], hosts[second]],
-                    "relative": round(statistics.median(values), 4),
+                    "relative": round(statistics.median_high(values), 4),
                     "measurements": len(values),
                 }
             )
