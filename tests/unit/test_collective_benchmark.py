@@ -342,8 +342,8 @@ def test_without_anything_to_compare_with_the_state_is_unknown_and_says_what_to_
     record = judged("trainyard-all_reduce-gloo.txt", nodes=two(interfaces=[nic(kind="virtual")]))
     assert record["state"] == "unknown" and record["expected"] is None
     assert record["reason"] == (
-        "nothing to compare it with: eth0 of n1 is virtual: it has no speed of its own; give the expected value, or save "
-        "a baseline when the cluster is known to be well"
+        "nothing to compare it with: eth0 of n1 is virtual: it has no speed of its own; give the expected value, or "
+        "save a baseline when the cluster is known to be well"
     )
 
 
