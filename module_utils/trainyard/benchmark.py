@@ -54,6 +54,7 @@ def merge(outputs: Sequence[Output]) -> Output:
         if output is not first:
             first.tables += output.tables
             first.ranks += output.ranks
+            first.wrong_ranks += output.wrong_ranks
             first.errors += [error for error in output.errors if error not in first.errors]
             first.nccl_lines += output.nccl_lines
     return first
@@ -131,14 +132,21 @@ def _rank_fault(output: Output, asked: Asked) -> str:
     return ""
 
 
-def _wrong(rows: Sequence[Row]) -> str:
-    bad = [(row, half) for row in rows for half in (row.out_of_place, row.in_place) if half is not None and half.wrong]
+def _wrong(output: Output) -> str:
+    bad = [
+        (row, half)
+        for row in output.rows
+        for half in (row.out_of_place, row.in_place)
+        if half is not None and half.wrong
+    ]
     if not bad:
         return ""
     row, half = bad[0]
     sizes = len({row.bytes for row, _ in bad})
     more = f", and at {sizes - 1} more sizes" if sizes > 1 else ""
-    return f"wrong results: {half.wrong} elements at {row.bytes} bytes{more}"
+    ranks = list(dict.fromkeys(output.wrong_ranks))
+    where = f" ({host_list(ranks)})" if ranks else ""
+    return f"wrong results: {half.wrong} elements at {row.bytes} bytes{more}{where}"
 
 
 def _contradiction(output: Output, collective: str, ranks: int) -> str:
@@ -193,7 +201,7 @@ def judge(output: Output, asked: Asked) -> dict[str, Any]:
     in_group = groups[min(groups)] if groups else 0
     busbw = largest(output.rows)
     faults = [
-        _wrong(output.rows),
+        _wrong(output),
         f"{output.out_of_bounds} values out of bounds" if output.out_of_bounds else "",
         output.errors[0] if output.errors else "",
         asked.job_failure,

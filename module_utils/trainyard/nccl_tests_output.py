@@ -61,8 +61,8 @@ class Output:
     `tables` counts result tables, of which rows holds the first one's. `unchecked_rows` counts those whose results
     nobody looked at (-c 0; the footer says OK nevertheless), `broken_rows` those without all their values.
     `out_of_bounds` and `average` are the footer's, None where it is missing; `too_slow` is the verdict of
-    NCCL_TESTS_MIN_BW. `errors` are the program's own words for what went wrong, `nccl_lines` what NCCL said
-    (NCCL_DEBUG), `problem` why nothing could be read.
+    NCCL_TESTS_MIN_BW. `wrong_ranks` are those that our own benchmark names, `rank 1 on n2`; `errors` are the program's
+    own words for what went wrong, `nccl_lines` what NCCL said (NCCL_DEBUG), `problem` why nothing could be read.
     """
 
     format: str = ""
@@ -78,6 +78,7 @@ class Output:
     average: float | None = None
     too_slow: bool = False
     footer_seen: bool = False
+    wrong_ranks: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     nccl_lines: list[str] = field(default_factory=list)
@@ -103,6 +104,7 @@ _AVERAGE = re.compile(r"#\s+Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
 _VERSION = re.compile(r"#\s+nccl-tests version (\S+)")
 _STARTING = re.compile(r"#\s+Collective test starting:\s*(\S+)")
 _OWN = re.compile(r"#\s+trainyard collectives:\s*(\w+) over (\w+)")
+_WRONG = re.compile(r"#\s+Wrong on (rank \d+ on \S+): \d+ elements")
 _FAILURE = re.compile(
     r"([A-Za-z][\w.-]*: Test (?:CUDA|NCCL) failure .*|\.\. [\w.-]+ pid \d+: Test failure .*|Invalid number of GPUs.*)"
 )
@@ -305,12 +307,14 @@ def _comment(line: str, found: Output) -> bool:
         found.collective = program[1] if program else found.collective
     if version:
         found.version = version[1]
-    error, reduced = _ERROR.search(line), _REDUCED.search(line)
+    error, reduced, wrong = _ERROR.search(line), _REDUCED.search(line), _WRONG.search(line)
+    if wrong:
+        found.wrong_ranks.append(wrong[1])
     if error:
         found.notes.append(f"NCCL's last error: {error[1].strip()}")
     if reduced:
         found.notes.append(reduced[1])
-    return any((bounds, average, own, starting, version, error, reduced))
+    return any((bounds, average, own, starting, version, error, reduced, wrong))
 
 
 def parse_json(text: str) -> Output:

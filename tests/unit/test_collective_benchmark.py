@@ -159,6 +159,15 @@ def test_ranks_and_hosts_are_those_that_were_asked(asked, state, reason):
     assert (record["state"], record["reason"][: len(reason)]) == (state, reason)
 
 
+def test_wrong_ranks_are_named_where_the_output_does():
+    text = read("trainyard-all_reduce-gloo.txt")
+    row = next(line for line in text.splitlines() if line.startswith("        4096 "))
+    said = "# Wrong on rank 3 on n2: 2 elements\n"
+    zero = parse(text.replace(row, f"{row[:-1]}2").replace("# Out", f"{said}# Out").replace(": 0 OK", ": 2 FAILED"))
+    record = judge(merge([zero, parse(said)]), Asked(busbw=0.1))
+    assert record["reason"] == "wrong results: 2 elements at 4096 bytes (rank 3 on n2)"
+
+
 def test_hosts_are_told_by_their_inventory_names():
     nodes = [node("n1", hostname="gpu-01"), node("n2", hostname="gpu-02.cluster")]
     record = judged("2.19-all_reduce-16-h100.txt", busbw=1.0, nodes=nodes, hosts=["n1", "n2"])
