@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .findings import host_list
-from .markup import Html, Row, joined, table, tag
+from .markup import Content, Html, Row, joined, table, tag
 from .page import badge, figure, page, section, size, utc
 from .progress import clock
 from .verify_figures import bandwidth_figures, pairs_figure
@@ -15,6 +15,8 @@ from .verify_report import counts, first_text, headline
 
 Data = Mapping[str, Any]
 MANY_NODES = 100
+# So many benchmarks have all their sizes in a table.
+MOST_SIZES = 12
 
 
 def verify_page(report: Data, library: bytes) -> str:
@@ -146,8 +148,27 @@ def _bandwidth(report: Data, curves: Sequence[Data]) -> Html:
         title = f"{len(alike)} inside a node that passed"
         inner = table("Benchmarks inside a node", head, [_benchmark(each) for each in alike])
         tables.append(tag("details", tag("summary", title), inner))
+    sizes = [_sizes(each) for each in others[:MOST_SIZES] if each.get("sizes")]
     none = Html("") if tables else tag("p", "No benchmark was run.")
-    return section("bandwidth", "Bandwidth over message size", *drawn, *tables, none)
+    return section("bandwidth", "Bandwidth over message size", *drawn, *tables, *sizes, none)
+
+
+def _sizes(record: Data) -> Html:
+    """The figures of a curve, for those who do not see it or want them exactly."""
+    rows = []
+    for each in record["sizes"]:
+        cells: list[Content] = [size(each["bytes"])]
+        for placement in ("out_of_place", "in_place"):
+            timing = each.get(placement) or {}
+            cells += [_number(timing.get("time_us")), _number(timing.get("busbw")), timing.get("wrong")]
+        rows.append(Row(tuple(cells)))
+    title = f"All sizes of {_name(record)} on {host_list(record['hosts'])}"
+    head = ["size", "out of place: µs", "GB/s", "wrong", "in place: µs", "GB/s", "wrong"]
+    return tag("details", tag("summary", title), table(title, head, rows))
+
+
+def _name(record: Data) -> str:
+    return " over ".join(str(record[key]) for key in ("collective", "backend") if record.get(key))
 
 
 def _benchmark(record: Data) -> Row:
@@ -158,7 +179,7 @@ def _benchmark(record: Data) -> Row:
     said = [record.get("reason"), path.get("reason"), *(record.get("findings") or ())]
     return Row(
         (
-            " over ".join(str(record[key]) for key in ("collective", "backend") if record.get(key)),
+            _name(record),
             badge(record["state"]),
             f"{record['ranks']} on {host_list(record['hosts'])}",
             _number(record.get("busbw_largest")) + (f" at {size(largest)}" if largest is not None else ""),

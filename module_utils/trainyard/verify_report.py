@@ -242,7 +242,7 @@ def terminal_text(report: Data, run_dir: str) -> str:
     lines = [headline(report)]
     first = report["first"]
     if first:
-        lines += _block("first", first_text(first)) + _block("", first["action"])
+        lines += _block("first", first_text(first), indent=2) + _block("", first["action"], indent=2)
     lines.append("")
     width = max((len(phase["name"]) for phase in report["phases"]), default=0)
     for phase in report["phases"]:
@@ -277,6 +277,7 @@ def terminal_text(report: Data, run_dir: str) -> str:
     return "\n".join(lines)
 
 
-def _block(word: str, text: str) -> list[str]:
+def _block(word: str, text: str, indent: int = 5) -> list[str]:
     """Write a text after a word, further lines of it below its first."""
-    return [f"     {word if number == 0 else '':<9} {line}" for number, line in enumerate(text.splitlines())]
+    lines = enumerate(text.splitlines())
+    return [f"{' ' * indent}{word if number == 0 else '':<9} {line}" for number, line in lines]

@@ -181,9 +181,9 @@ def test_what_the_terminal_shows():
     )
     assert verify_report.terminal_text(report, "runs/verify-1").splitlines() == [
         "The cluster lab is NOT fit to train. 3 checks: 2 passed, 1 failed on 3 nodes in 0:01:05.",
-        "     first     n3 runs another kernel",
-        "               install it",
-        "               and reboot",
+        "  first     n3 runs another kernel",
+        "            install it",
+        "            and reboot",
         "",
         "  software   pass    1 check            0:00:12",
         "  drift      fail    1 of 2 checks      0:00:02",
