@@ -53,7 +53,7 @@ def join(given: argparse.Namespace) -> Any:
 
         return over_mpi.Group()
     import over_torch
-    from torch.distributed import FileStore, TCPStore
+    from torch.distributed import FileStore, rendezvous
 
     environment, local_rank = os.environ, int(os.environ.get("LOCAL_RANK", "0"))
     backend = over_torch.choose(given.backend)
@@ -62,14 +62,10 @@ def join(given: argparse.Namespace) -> Any:
         # The working folder may be one that nodes share.
         store = FileStore(str(Path(f"ranks-{socket.gethostname()}").resolve()), ranks)
         return over_torch.Group(backend, store, local_rank, ranks, local_rank, given.timeout)
-    rank, ranks = int(environment.get("RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
-    store = TCPStore(
-        environment.get("MASTER_ADDR", "127.0.0.1"),
-        int(environment.get("MASTER_PORT", "0")),
-        ranks,
-        rank == 0,
-        timedelta(seconds=given.timeout),
-    )
+    for name, alone in (("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0")):
+        environment.setdefault(name, alone)
+    # It also knows of the store that torchrun keeps.
+    store, rank, ranks = next(rendezvous("env://", timeout=timedelta(seconds=given.timeout)))
     return over_torch.Group(backend, store, rank, ranks, local_rank, given.timeout)
 
 

@@ -25,7 +25,6 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from typing import Any
 import over_torch
 import table
 import values
+from schedule import Pair, judged, own_pairs
 from torch.distributed import TCPStore
 
 # The size grows until a few operations take so long: a slow pair is measured with less.
@@ -40,44 +40,6 @@ LONG_ENOUGH_S = 0.2
 MEASURE_S = 1.0
 LEAST_BYTES = 1 << 20
 MOST_ITERATIONS = 50
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A pair of this process; `first` is whether it is the first of the two."""
-
-    round: int
-    number: int
-    hosts: tuple[str, str]
-    first: bool
-    rail: int
-
-    @property
-    def partner(self) -> str:
-        """Host of the other one."""
-        return self.hosts[1 if self.first else 0]
-
-    @property
-    def key(self) -> str:
-        """Where the two find each other in the head's store."""
-        return f"{self.round}/{self.number}/{self.rail}"
-
-
-def own_pairs(schedule: Mapping[str, Any], node_rank: int, rail: int) -> list[Pair]:
-    """Return the pairs of a node, in the order of the rounds. Raises ValueError for a schedule that has no such node.
-
-    A host may sit out rounds, and may be in none.
-    """
-    hosts = schedule["hosts"]
-    if node_rank >= len(hosts):
-        raise ValueError(f"{len(hosts)} hosts in the schedule, and this is node {node_rank}, counted from 0")
-    me = hosts[node_rank]
-    return [
-        Pair(number, place, (pair[0], pair[1]), pair[0] == me, rail)
-        for number, pairs in enumerate(schedule["rounds"])
-        for place, pair in enumerate(pairs)
-        if me in pair
-    ]
 
 
 def own_address(head: str, port: int) -> str:
@@ -197,32 +159,6 @@ def in_own_process(measurement: Measurement, deadline: float) -> list[dict[str, 
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return [json.loads(line) for line in text.splitlines()]
-
-
-def judged(pair: Pair, told: list[dict[str, Any]], timeout: int) -> dict[str, Any] | None:
-    """Return the line to print for a pair: the measurement, or why there is none; None when the partner prints it."""
-    line = {
-        "hosts": list(pair.hosts),
-        "round": pair.round,
-        "rail": pair.rail,
-        "busbw": None,
-        "wrong": None,
-        "error": "",
-    }
-    by_kind = {kind: each for each in told for kind in ("met", "busbw", "done", "error") if kind in each}
-    if "busbw" in by_kind:
-        return {**line, **by_kind["busbw"]}
-    # Whatever came after its measurement is no matter of the pair.
-    if "done" in by_kind:
-        return None
-    if "met" not in by_kind:
-        reason = f"{pair.partner} did not come within {timeout} s"
-    elif "error" in by_kind:
-        reason = "the two met, and then: "
-    else:
-        reason = f"the two met, and had no result within {timeout} s"
-    said = by_kind.get("error", {}).get("error", "")
-    return {**line, "error": f"{reason}{said}" if "met" in by_kind else f"{reason} ({said})" if said else reason}
 
 
 def serve(head: tuple[str, int], ranks: int, seconds: float) -> int:

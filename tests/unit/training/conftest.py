@@ -3,5 +3,5 @@
 import sys
 from pathlib import Path
 
-for framework in ("ascend", "mindspore", "oneflow", "pytorch"):
+for framework in ("ascend", "benchmark", "mindspore", "oneflow", "pytorch"):
     sys.path.insert(0, str(Path(__file__).parents[3] / "training" / framework))
