@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
+from statistics import median, median_low
 from typing import Any, NamedTuple
 
 from .adhoc import ansible, shell
@@ -205,10 +205,10 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
         if len(known) < 2 or all(value == "" for value in known.values()):
             continue
         decided, usual = _majority(known.values())
-        # Values that merely lie within the tolerance of each other agree whatever they are.
-        if fact.tolerance:
-            middle = median(value for value in known.values() if value != "") if "" not in known.values() else usual
-            decided, usual = True, middle
+        numbers = [value for value in known.values() if isinstance(value, (int, float))]
+        if fact.tolerance and len(numbers) == len(known):
+            # Any that lie close together agree, though no two may be the same.
+            decided, usual = True, median_low(numbers)
         odd = [host for host, value in known.items() if not _same(value, usual, fact.tolerance)]
         if not odd:
             agreed.append((group, _text(key, usual), len(known)))

@@ -103,10 +103,12 @@ def start_listener(address: str, host: str, token: str, life_s: int) -> dict[str
     if child:
         os.close(writer)
         with os.fdopen(reader) as answer:
-            pid = int(answer.read())
+            pid = int(answer.read() or 0)
         os.waitpid(child, 0)
         for listener in listeners:
             listener.close()
+        if not pid:
+            raise OSError(errno.ECHILD, "the process that was to listen ended at once")
         return {"ports": found, "pid": pid, "start_time": procs.start_time(pid)}
     # From here on nothing of the module may go on: it would print a second result.
     try:
@@ -117,8 +119,6 @@ def start_listener(address: str, host: str, token: str, life_s: int) -> dict[str
         signal.alarm(life_s)
         null = os.open(os.devnull, os.O_RDWR)
         keep = {listener.fileno() for listener in listeners} | {writer, null}
-        os.write(writer, str(os.getpid()).encode())
-        os.close(writer)
         # Ansible waits for the end of the streams that it gave to the module.
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
@@ -126,6 +126,8 @@ def start_listener(address: str, host: str, token: str, life_s: int) -> dict[str
             if int(name) > 2 and int(name) not in keep:
                 with contextlib.suppress(OSError):
                     os.close(int(name))
+        os.write(writer, str(os.getpid()).encode())
+        os.close(writer)
         _serve(listeners, token, host)
     finally:
         os._exit(1)
