@@ -91,6 +91,12 @@ accelerators:
           description: PCI address as sysfs writes it.
           type: str
           sample: "0000:1b:00.0"
+        link_gen_max:
+          description: PCIe generation that the GPU and its slot can do; absent where sysfs does not say it.
+          type: int
+        link_width_max:
+          description: The same of its lanes.
+          type: int
         mig:
           description: Whether the GPU is divided by MIG.
           type: bool

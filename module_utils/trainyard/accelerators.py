@@ -9,6 +9,7 @@ driver must never look like a node without accelerators.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TypedDict
 
 # The name comes last because it is the only free-form field.
@@ -21,11 +22,33 @@ PCI_VENDORS = {"0x10de": "nvidia", "0x19e5": "ascend"}
 PCI_CLASSES = {"nvidia": ("0x0302", "0x0300"), "ascend": ("0x1200",)}
 
 _PCI_ADDRESS = re.compile(r"^([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])$")
+_LINK_SPEED = re.compile(r"^(\d+(?:\.\d+)?) GT/s")
+# Of 16 GT/s kernels print 16 or 16.0.
+_GENERATIONS = {
+    "2.5": 1,
+    "5": 2,
+    "5.0": 2,
+    "8": 3,
+    "8.0": 3,
+    "16": 4,
+    "16.0": 4,
+    "32": 5,
+    "32.0": 5,
+    "64": 6,
+    "64.0": 6,
+}
 _USED_OF_TOTAL = re.compile(r"(\d+)\s*/\s*(\d+)")
 _NPU_VERSION = re.compile(r"\bVersion:\s*(\S+)")
 
 
-class Device(TypedDict):
+class PciLink(TypedDict, total=False):
+    """What the link of a device and the slot it is in can do: PCIe generation and lanes; absent where not known."""
+
+    link_gen_max: int
+    link_width_max: int
+
+
+class Device(PciLink):
     """One accelerator; index is the number by which frameworks select it (CUDA, or Ascend's logic id).
 
     health, and card and chip (by which npu-smi is asked about one device), are Ascend's, None elsewhere.
@@ -75,6 +98,14 @@ def pci_address(text: str) -> str | None:
         return None
     domain, bus, slot, function = match.groups()
     return f"{int(domain, 16):04x}:{bus}:{slot}.{function}".lower()
+
+
+def pci_link(speeds: Sequence[str | None], widths: Sequence[str | None]) -> PciLink:
+    """Return the link between two ends from their max_link_speed (`16.0 GT/s PCIe`) and max_link_width files."""
+    rates = [_LINK_SPEED.match(speed) for speed in speeds if speed]
+    generations = [_GENERATIONS[rate[1]] for rate in rates if rate and rate[1] in _GENERATIONS]
+    lanes = [number for number in (_number(width) for width in widths if width) if number]
+    return {"link_gen_max": min(generations), "link_width_max": min(lanes)} if generations and lanes else {}
 
 
 def pci_accelerator_vendor(vendor: str, pci_class: str) -> str | None:

@@ -26,6 +26,14 @@ def _on_the_bus(tree: Tree) -> dict[str, list[str]]:
     return found
 
 
+def _link(tree: Tree, pci: str) -> parse.PciLink:
+    """Return what the GPU and the port above it can do; what they do now says little, as an idle GPU slows down."""
+    ends = (f"/sys/bus/pci/devices/{pci}", f"/sys/bus/pci/devices/{pci}/..")
+    return parse.pci_link(
+        [tree.text(f"{end}/max_link_speed") for end in ends], [tree.text(f"{end}/max_link_width") for end in ends]
+    )
+
+
 def _nvidia(tree: Tree, on_the_bus: list[str]) -> parse.Accelerators | None:
     fields: tuple[str, ...] = parse.NVIDIA_FIELDS
     outcome = tree.command("nvidia-smi.query-gpu", _nvidia_query(fields), _TOOL_SECONDS)
@@ -46,6 +54,9 @@ def _nvidia(tree: Tree, on_the_bus: list[str]) -> parse.Accelerators | None:
             f"the running kernel module is {module_version} but the driver's user space is {found['driver']}: "
             "restart the node"
         )
+    for device in found["devices"]:
+        if device["pci"]:
+            device.update(_link(tree, device["pci"]))  # type: ignore[typeddict-item]
     listed = {device["pci"] for device in found["devices"]}
     # A container sees every GPU on the PCI bus but only its own ones here, so only these must be in the list.
     driven = {parse.pci_address(address) or address for address in tree.names("/proc/driver/nvidia/gpus")}

@@ -153,6 +153,13 @@ def test_ends_in_the_middle(name, rows, broken, footer):
     assert (len(output.rows), output.broken_rows, output.footer_seen) == (rows, broken, footer)
 
 
+def test_a_row_without_its_end_before_the_next_one_is_missed():
+    lines = PLAIN.splitlines()
+    lines[ROWS[3]] = "  ".join(lines[ROWS[3]].split()[:8])
+    output = parse_text("\n".join(lines))
+    assert output.broken_rows == 1 and len(output.rows) == len(ROWS) - 1 and output.footer_seen
+
+
 def test_what_the_program_said_of_its_failure():
     errors = found("2.19-all_reduce-nccl-failure.txt").errors
     assert errors[0].startswith("gpu-01: Test NCCL failure common.cu:312 'remote process exited")

@@ -142,6 +142,27 @@ def test_one_port_down(captured):
     assert [device["mig"] for device in node["accelerators"]["devices"]] == [False] * 8
 
 
+def test_the_links_of_gpus_are_those_that_they_and_their_slots_can_do(captured):
+    """In sysfs a device is a link into its slot's folder; one without the files says nothing."""
+    tree = captured("gpu8_infiniband")
+    pci = [device["pci"] for device in read_accelerators(tree)["devices"]]
+    assert not any("link_gen_max" in device for device in read_accelerators(tree)["devices"])
+    for address, slot in ((pci[0], ("16.0 GT/s PCIe", "8")), (pci[1], ("Unknown", "0"))):
+        folder = tree.path(f"/sys/devices/pci0000:00/above-{address}/{address}")
+        folder.mkdir(parents=True)
+        link = tree.path(f"/sys/bus/pci/devices/{address}")
+        for file in link.iterdir():
+            file.rename(folder / file.name)
+        link.rmdir()
+        link.symlink_to(folder)
+        for path, (speed, width) in ((folder, ("32.0 GT/s PCIe", "16")), (folder.parent, slot)):
+            (path / "max_link_speed").write_text(f"{speed}\n")
+            (path / "max_link_width").write_text(f"{width}\n")
+    found = {device["pci"]: (device.get("link_gen_max"), device.get("link_width_max"))
+             for device in read_accelerators(tree)["devices"]}  # fmt: skip
+    assert [found[address] for address in pci[:3]] == [(4, 8), (5, 16), (None, None)]
+
+
 def test_eight_ascend_npus(captured):
     accelerators = facts(captured("ascend8"))["accelerators"]
     assert (accelerators["vendor"], accelerators["driver"], accelerators["problems"]) == ("ascend", "24.1.0", [])
