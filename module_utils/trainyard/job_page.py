@@ -94,7 +94,7 @@ def _curve(name: str, points: Series, color: str) -> dict[str, Any]:
         "line": {"color": color, "width": 2},
         "marker": {"size": 5},
     }
-    axis = {"automargin": True}
+    axis = {"automargin": True, "zeroline": False}
     title = {"text": "step" if rising else "seconds since the start"}
     layout = figure_layout(height=360, showlegend=False, xaxis={**axis, "title": title}, yaxis=axis)
     return {"data": [trace], "layout": layout}

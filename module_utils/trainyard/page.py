@@ -29,7 +29,7 @@ _LIKE = {
     "failed": "fail",
     "timed_out": "fail",
     "lost": "fail",
-    "stopped": "unknown",
+    "stopped": "skipped",
     "unreachable": "unknown",
     "running": "skipped",
     "ended": "skipped",

@@ -245,7 +245,7 @@ def _curves(records: Sequence[Data], inside: bool) -> dict[str, Any]:
             "ticktext": [size(tick) for tick in ticks],
             "automargin": True,
         },
-        yaxis={"rangemode": "tozero", "title": {"text": "bus bandwidth, GB/s"}, "automargin": True},
+        yaxis={"rangemode": "tozero", "title": {"text": "bus bandwidth, GB/s"}, "automargin": True, "zeroline": False},
     )
     return {"data": traces, "layout": layout}
 

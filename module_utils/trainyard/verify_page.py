@@ -236,7 +236,7 @@ def _nodes(report: Data) -> Html:
         tag("span", "", id="filter-count", role="status", class_="soft"),
         class_="filter",
     )
-    head = ["node", "address", "state", "of the healthy nodes' bandwidth", "findings"]
+    head = ["node", "address", "state", "bandwidth, of the healthy", "findings"]
     return section("nodes", "Nodes", choice, table("Nodes in inventory order", head, rows, id="filtered"))
 
 
