@@ -210,9 +210,7 @@ def _nodes(report: Data) -> Html:
     rows = []
     for number, node in enumerate(report["nodes"]):
         blame = judged.get(node["host"]) or {}
-        lines = [*said.get(node["host"], [])]
-        if blame.get("reason") and blame.get("state") in ("fail", "unknown"):
-            lines.append(tag("li", badge(blame["state"]), " pairs: ", blame["reason"]))
+        lines = said.get(node["host"], [])
         score, sure = blame.get("score"), blame.get("confidence")
         share = "" if score is None else f"{100 * score:.0f} %"
         if share and sure is not None and blame["state"] != "pass":

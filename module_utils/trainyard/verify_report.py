@@ -13,6 +13,7 @@ from typing import Any
 from .checks import Check, worst
 from .disclosure import safe
 from .findings import host_list
+from .measured import benchmark_checks, blame_checks
 from .progress import clock
 
 Data = Mapping[str, Any]
@@ -50,7 +51,8 @@ def build(
     """
     benchmarks = [safe(record) for record in benchmarks]
     blame = safe(blame) if blame else None
-    checked = _with_records([_phase(phase) for phase in phases], benchmarks, blame)
+    again = f"ansible-playbook playbooks/verify.yml {inventory}".rstrip()
+    checked = _with_records([_phase(phase) for phase in phases], benchmarks, blame, again)
     checks = [check for phase in checked for check in phase["checks"]]
     # A proof in which nothing was looked at proves nothing.
     states = [phase["state"] for phase in checked if phase["state"] != "skipped"]
@@ -89,14 +91,16 @@ def _phase(phase: Data) -> dict[str, Any]:
     }
 
 
-def _with_records(phases: list[dict[str, Any]], benchmarks: Sequence[Data], blame: Data | None) -> list[dict[str, Any]]:
+def _with_records(
+    phases: list[dict[str, Any]], benchmarks: Sequence[Data], blame: Data | None, again: str
+) -> list[dict[str, Any]]:
     """Add checks for records that the phases are silent about."""
     spoken = {phase["name"] for phase in phases if phase["checks"]}
     missing: list[Check] = []
     if "bandwidth" not in spoken:
-        missing += [_benchmark_check(record) for record in benchmarks]
+        missing += [check for record in benchmarks for check in benchmark_checks(record, again)]
     if blame and "blame" not in spoken:
-        missing.append(_blame_check(blame))
+        missing += blame_checks(blame, again)
     by_name = {phase["name"]: phase for phase in phases}
     for check in missing:
         phase = by_name.get(check.phase)
@@ -106,35 +110,6 @@ def _with_records(phases: list[dict[str, Any]], benchmarks: Sequence[Data], blam
         phase["checks"].append(safe(check.as_dict()))
         phase["state"] = worst([phase["state"], check.state])
     return phases
-
-
-def _benchmark_check(record: Data) -> Check:
-    expected = record.get("expected") or {}
-    largest = record.get("busbw_largest")
-    return Check(
-        phase="bandwidth",
-        name=" over ".join(str(record[key]) for key in ("collective", "backend") if record.get(key)) or "benchmark",
-        state=record["state"],
-        # One host inside which it ran is what it is about; of many nobody knows which.
-        hosts=tuple(record["hosts"]) if len(record.get("hosts") or ()) == 1 else (),
-        found="" if largest is None else f"{largest:.4g} GB/s at the largest size",
-        expected=f"at least {expected['gate']:.4g} GB/s" if expected.get("gate") is not None else "",
-        reason=record.get("reason") or "",
-        source=expected.get("source") or "",
-    )
-
-
-def _blame_check(blame: Data) -> Check:
-    suspects = tuple(blame.get("suspects") or ())
-    action = next((node["action"] for node in blame.get("nodes", ()) if node["host"] in suspects), "")
-    return Check(
-        phase="blame",
-        name="bandwidth of pairs",
-        state=blame["state"],
-        hosts=suspects,
-        reason=blame.get("reason") or "",
-        action=action or "",
-    )
 
 
 def first_step(checks: Sequence[Data], hosts: Sequence[str]) -> dict[str, Any] | None:
