@@ -62,7 +62,7 @@ input, select { font: inherit; color: inherit; background: var(--back); border: 
 @media (max-width: 40rem) {
   main { padding: .5rem .75rem 3rem; }
   dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
-  table thead { position: absolute; clip-path: inset(50%); height: 1px; overflow: hidden; }
+  table thead { position: absolute; clip-path: inset(50%); width: 1px; height: 1px; overflow: hidden; }
   tbody tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0; }
   tbody, tbody th, tbody td, caption { display: block; border: 0; padding: .1rem 0; }
   tbody td:empty { display: none; }
