@@ -430,7 +430,7 @@ def _partners(count: int) -> str:
 
 def _look_at(host: str) -> str:
     return (
-        f"compare its network card with a healthy node's (link rate, error counters, PCIe width): ansible {host} -b -m "
+        f"compare its network cards with a healthy node's (link rate, errors, PCIe width): ansible {host} -b -m "
         "fabric_info; until then leave it out (job_hosts)"
     )
 
