@@ -35,7 +35,8 @@ class Fleet:
     """A cluster with planted faults: speed of the nodes that are not healthy, and which are silent or wrong.
 
     `noise` is the standard deviation of a measurement; a part `disturbed` of them is slowed to 40 to 95 % for once, a
-    part `lost` never arrives; `drift` changes the speed of all from round to round.
+    part `lost` never arrives; `drift` changes the speed of all from round to round. `load` is the mean part by which other
+    work on the machines slows a measurement (exponential: mostly little, sometimes much).
     """
 
     size: int
@@ -46,6 +47,7 @@ class Fleet:
     disturbed: float = 0.01
     lost: float = 0.0
     drift: float = 0.0
+    load: float = 0.0
     decimals: int = 6
 
     @property
@@ -65,6 +67,8 @@ class Fleet:
                 yield {**record, "wrong": None, "error": "the partner did not come within 30 s"}
                 continue
             value = level * min(self.speed.get(a, 1.0), self.speed.get(b, 1.0)) * max(0.0, rng.gauss(1.0, self.noise))
+            if self.load:
+                value /= 1 + rng.expovariate(1 / self.load)
             if rng.random() < self.disturbed:
                 value *= rng.uniform(0.4, 0.95)
             yield {**record, "busbw": round(value, self.decimals), "wrong": 5 if {a, b} & self.wrong else 0}
@@ -151,6 +155,7 @@ FAULTS: dict[str, tuple[Make, dict[str, Any]]] = {
     "one node with wrong results": (lambda rng, size: Fleet(size, wrong=frozenset(some(rng, size, 0, 0))), {}),
     "one at 70 %, 5 % of measurements lost": (slow(0, 0.7, lost=0.05), {}),
     "one at 70 %, rounds differ by up to 5 %": (slow(0, 0.7, drift=0.05), {}),
+    "one at 50 %, other load takes 10 %": (slow(0, 0.5, load=0.1), {}),
     "one at 70 %, no noise (MAD = 0)": (slow(0, 0.7, noise=0.0, disturbed=0.0, decimals=2), {}),
 }
 FAULT_SIZES = (3, 4, 5, 8, 16, 64, 256, 1024, 4096)

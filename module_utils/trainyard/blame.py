@@ -125,7 +125,7 @@ def judge(
     short = median > 0 and expected is not None and median < limits.fraction * expected
     if alone:
         _judge_two(nodes, short, expected)
-    paths, doubted = _slow_paths(hosts, nodes, samples, gate)
+    paths, doubted = _slow_paths(hosts, nodes, samples, gate, limits)
     retest = [] if alone or not median else _retest(hosts, nodes, good, samples, doubted)
 
     failed = [hosts[at] for at, node in enumerate(nodes) if node.state == "fail"]
@@ -135,6 +135,8 @@ def judge(
     states = [node.state for node in nodes]
     if failed or unexplained or paths or short or (samples and not median):
         states.append("fail")
+    if doubted:
+        states.append("unknown")
     blame: dict[str, Any] = {
         "state": worst(states) if samples else "unknown",
         "reason": "",
@@ -159,7 +161,7 @@ def judge(
         "pairs": [_pair(hosts, sample, gate) for sample in samples],
         "paths": paths,
     }
-    blame["reason"] = _reason(hosts, blame, failed, unexplained, limits)
+    blame["reason"] = _reason(hosts, blame, failed, unexplained, doubted, limits)
     return blame
 
 
@@ -363,30 +365,26 @@ def _judge_two(nodes: Sequence[_Node], short: bool, expected: float | None) -> N
 
 
 def _slow_paths(
-    hosts: Sequence[str], nodes: Sequence[_Node], samples: Sequence[_Sample], gate: float
+    hosts: Sequence[str], nodes: Sequence[_Node], samples: Sequence[_Sample], gate: float, limits: Limits
 ) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
     """Return pairs that stay slow though both nodes are healthy, and pairs to be repeated.
 
-    These were slow once, while each of the two was fast elsewhere: most often something that passes.
+    Of these each node was fast elsewhere: most often something that passes, so that it is repeated first of all.
     """
-    slow = {(sample.first, sample.second) for sample in samples if sample.relative < gate}
-    met: dict[tuple[int, int], list[float]] = {pair: [] for pair in slow}
+    met: dict[tuple[int, int], list[float]] = {}
     for sample in samples:
-        if (sample.first, sample.second) in slow:
-            met[sample.first, sample.second].append(sample.relative)
+        met.setdefault((sample.first, sample.second), []).append(sample.relative)
     paths, doubted = [], []
     for (first, second), values in sorted(met.items()):
         ends = (nodes[first], nodes[second])
-        if len(values) == 1 and all(node.state != "fail" and max(node.values, default=0.0) >= gate for node in ends):
+        if max(values) >= gate or any(node.state == "fail" or max(node.values, default=0.0) < gate for node in ends):
+            continue
+        healthy = all(node.state == "pass" for node in ends)
+        if len(values) == 1 or (healthy and len(values) < limits.confirm):
             doubted.append((first, second))
-        elif statistics.median_high(values) < gate and all(node.state == "pass" for node in ends):
-            paths.append(
-                {
-                    "hosts": [hosts[first], hosts[second]],
-                    "relative": round(statistics.median_high(values), 4),
-                    "measurements": len(values),
-                }
-            )
+        elif healthy:
+            share = round(statistics.median(values), 4)
+            paths.append({"hosts": [hosts[first], hosts[second]], "relative": share, "measurements": len(values)})
     return paths, doubted
 
 
@@ -440,7 +438,12 @@ def _measure_again(host: str) -> str:
 
 
 def _reason(
-    hosts: Sequence[str], blame: Mapping[str, Any], failed: Sequence[str], unexplained: Sequence[Pair], limits: Limits
+    hosts: Sequence[str],
+    blame: Mapping[str, Any],
+    failed: Sequence[str],
+    unexplained: Sequence[Pair],
+    doubted: Sequence[tuple[int, int]],
+    limits: Limits,
 ) -> str:
     """Say in a sentence or two what came of it; "" where all passed."""
     if not blame["pairs"]:
@@ -467,6 +470,9 @@ def _reason(
     if undecided and not said:
         only = {node["reason"] for node in blame["nodes"] if node["state"] == "unknown"}
         said.append(f"undecided: {host_list(undecided)}" + (f", {only.pop()}" if len(only) == 1 else ""))
+    if doubted and not said:
+        pairs = [f"{hosts[first]}-{hosts[second]}" for first, second in doubted]
+        said.append(f"to be measured again, slow though both nodes were fast elsewhere: {host_list(pairs)}")
     gate = blame["gate"] / blame["median"]
     if gate < 1 - 2 * limits.tolerance:
         said.append(f"the measurements scatter so much that only nodes below {gate:.0%} can be told from healthy ones")

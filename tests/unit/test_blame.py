@@ -212,6 +212,19 @@ def test_a_slow_way_between_healthy_nodes_is_no_nodes_fault():
     assert "between n2 and n3 only 30%, though both are healthy" in blame["reason"]
 
 
+def test_a_way_that_is_slow_twice_is_not_decided_yet():
+    hosts = names(8)
+    records = rounds_of(hosts, {}, [*first_rounds(hosts), [("n1", "n4"), ("n2", "n3"), ("n5", "n8")]])
+    records = [{**record, "busbw": 3.0} if record["hosts"] == ["n2", "n3"] else record for record in records]
+    # Both were fast with another one, and with one more: it is the way, or passes.
+    records += measured([("n2", "n5"), ("n3", "n6")], {}, 3)
+    blame = judge(hosts, records)
+    assert set(state_of(blame).values()) == {"pass"}
+    assert (blame["state"], blame["paths"]) == ("unknown", [])
+    assert ("n2", "n3") in blame["retest"]
+    assert blame["reason"] == "to be measured again, slow though both nodes were fast elsewhere: n2-n3"
+
+
 @pytest.mark.parametrize("count", [3, 4, 5, 8])
 def test_wrong_results_are_blamed_on_the_node_that_all_of_them_share(count):
     hosts = names(count)
