@@ -35,8 +35,8 @@ class Fleet:
     """A cluster with planted faults: speed of the nodes that are not healthy, and which are silent or wrong.
 
     `noise` is the standard deviation of a measurement; a part `disturbed` of them is slowed to 40 to 95 % for once, a
-    part `lost` never arrives; `drift` changes the speed of all from round to round. `load` is the mean part by which other
-    work on the machines slows a measurement (exponential: mostly little, sometimes much).
+    part `lost` never arrives; `drift` changes the speed of all from round to round. `load` is the mean part by which
+    other work on the machines slows a measurement (exponential: mostly little, sometimes much).
     """
 
     size: int

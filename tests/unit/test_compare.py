@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -280,3 +282,32 @@ def test_a_file_of_another_form_is_refused(tmp_path, capsys, before, broken):
     bad.write_text(json.dumps(broken))
     said = run(capsys, before=str(bad), after=str(good))
     assert said["failed"] and said["msg"].startswith("A report is not as docs/report.schema.json says: ")
+
+
+# ---- the playbook
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        (lambda report: None, 0, "nothing got worse"),
+        (lambda report: found(report, "drift", "kernel", ["n2"]), 2, "drift: kernel on n2: fail"),
+        (lambda report: report["benchmarks"].pop(0), 3, "all_reduce over nccl: not measured any more"),
+    ],
+    ids=["same", "worse", "unknown"],
+)
+def test_the_playbook_ends_with_what_came_of_it(tmp_path, before, after, change, status, said):
+    change(after)
+    write(tmp_path, before)
+    write(tmp_path, after)
+    done = subprocess.run(
+        ["ansible-playbook", "-i", "localhost,", "playbooks/compare.yml", "-e", f"trainyard_runs={tmp_path}"],
+        cwd=PROJECT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    assert said in done.stdout
