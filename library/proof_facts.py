@@ -43,6 +43,10 @@ options:
     description: Address or name by which the inventory reaches the node.
     type: str
     default: localhost
+  alone:
+    description: Whether this is the only node, so that its loopback interface is network enough.
+    type: bool
+    default: false
   devices_only:
     description: Read nothing but the devices, as for a second reading of their counters.
     type: bool
@@ -124,6 +128,7 @@ def main() -> None:
             "user": {"type": "str", "default": ""},
             "network": {"type": "str", "default": ""},
             "address": {"type": "str", "default": "localhost"},
+            "alone": {"type": "bool", "default": False},
             "devices_only": {"type": "bool", "default": False},
             "root": {"type": "path", "default": "/"},
         },
@@ -141,6 +146,7 @@ def main() -> None:
             ascend_root=given["ascend_root"],
             network=given["network"],
             host_address=given["address"],
+            alone=given["alone"],
             devices_only=given["devices_only"],
         ),
     )

@@ -22,8 +22,10 @@ def size_text(size: int) -> str:
     return f"{size} bytes"
 
 
-def benchmark_checks(record: Record, name: str, again: str) -> list[Check]:
+def benchmark_checks(record: Record, again: str) -> list[Check]:
     """Judge one benchmark: its bandwidth, and the path that the bytes took where that could be seen."""
+    where = "" if len(record["hosts"]) != 1 else f" inside {record['hosts'][0]}"
+    name = f"{record['collective'] or 'benchmark'}{' over ' + record['backend'] if record['backend'] else ''}{where}"
     found = "nothing was measured"
     if record["busbw_largest"] is not None:
         largest = max(size["bytes"] for size in record["sizes"])
@@ -39,6 +41,7 @@ def benchmark_checks(record: Record, name: str, again: str) -> list[Check]:
             "bandwidth",
             name,
             record["state"],
+            tuple(record["hosts"]) if where else (),
             found=found,
             expected=f"at least {wanted['gate']:.2f} GB/s, {wanted['fraction']:.0%} of {wanted['busbw']:.2f}"
             if wanted
@@ -57,6 +60,7 @@ def benchmark_checks(record: Record, name: str, again: str) -> list[Check]:
                 "bandwidth",
                 f"path of {name}",
                 path["state"],
+                tuple(record["hosts"]) if where else (),
                 found=", ".join(path["devices"]) or "no device that is known to have carried the bytes",
                 expected="the network that is meant for it",
                 reason=path["reason"],

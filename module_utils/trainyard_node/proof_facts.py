@@ -271,11 +271,13 @@ def read_facts(
     return facts, environments
 
 
-def read_network(fabric: Fabric, network: str, host_address: str) -> dict[str, Any]:
-    """Return the interface and address of the job network, and why there is none."""
+def read_network(fabric: Fabric, network: str, host_address: str, alone: bool) -> dict[str, Any]:
+    """Return interface and address of the job network, and why there is none; for one node alone loopback will do."""
     found: dict[str, Any] = {"interface": "", "address": "", "problem": "", "action": ""}
     try:
-        found["interface"], found["address"] = select_interface(fabric["interfaces"], network, host_address)
+        found["interface"], found["address"] = select_interface(
+            fabric["interfaces"], network, host_address, alone=alone
+        )
     except SelectionError as error:
         found["problem"], found["action"] = f"{error.found}; expected {error.expected}", error.action
     found["addresses"] = [
@@ -298,13 +300,14 @@ def read_proof(
     ascend_root: str,
     network: str,
     host_address: str,
+    alone: bool = False,
     devices_only: bool = False,
 ) -> dict[str, Any]:
     """Return everything that the proof of the cluster compares or judges; with devices_only nothing but the devices."""
     accelerators = read_accelerators(tree)
     npu = read_npu(tree, accelerators)
     fabric = read_fabric(tree, user or None)
-    way = read_network(fabric, network, host_address)
+    way = read_network(fabric, network, host_address, alone)
     devices = read_devices(tree, accelerators, npu, fabric, way["interface"])
     if devices_only:
         return {"host": host, "devices": devices}

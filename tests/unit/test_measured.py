@@ -10,6 +10,9 @@ def record(**changes):
     base = {
         "state": "pass",
         "reason": "",
+        "collective": "all_reduce",
+        "backend": "nccl",
+        "hosts": ["n1", "n2"],
         "ranks": 16,
         "busbw_largest": 371.5,
         "sizes": [{"bytes": 8}, {"bytes": 8 << 30}],
@@ -46,30 +49,36 @@ def test_sizes_are_read_in_the_largest_unit_that_divides_them(size, text):
 
 
 def test_a_bandwidth_is_shown_with_its_gate_and_where_that_comes_from():
-    (check,) = benchmark_checks(record(), "all_reduce over all nodes", AGAIN)
+    (check,) = benchmark_checks(record(), AGAIN)
     assert check.state == "pass" and check.action == ""
     assert check.found == "busbw 371.50 GB/s at 8 GiB over 16 ranks"
     assert check.expected == "at least 345.60 GB/s, 90% of 384.00"
     assert check.source == "8 x 400 Gb/s"
+    assert (check.name, check.hosts) == ("all_reduce over nccl", ())
+
+
+def test_a_benchmark_inside_a_node_is_about_that_node():
+    (check,) = benchmark_checks(record(hosts=["n7"], state="fail", reason="too slow"), AGAIN)
+    assert (check.name, check.hosts) == ("all_reduce over nccl inside n7", ("n7",))
 
 
 def test_without_an_expected_value_it_is_unknown_and_says_what_to_give():
     unknown = record(state="unknown", reason="nothing to compare with", expected=None)
-    (check,) = benchmark_checks(unknown, "all_reduce", AGAIN)
+    (check,) = benchmark_checks(unknown, AGAIN)
     assert (check.state, check.expected) == ("unknown", "")
     assert "verify_busbw" in check.action and "verify_save_baseline" in check.action
 
 
 def test_a_wrong_path_fails_beside_a_bandwidth_that_passes():
     path = {"state": "fail", "devices": ["eth0"], "reason": "the bytes went over TCP"}
-    bandwidth, carried = benchmark_checks(record(path=path), "all_reduce", AGAIN)
+    bandwidth, carried = benchmark_checks(record(path=path), AGAIN)
     assert (bandwidth.state, carried.state) == ("pass", "fail")
     assert (carried.found, carried.reason) == ("eth0", "the bytes went over TCP")
 
 
 def test_a_run_without_a_table_says_that_nothing_was_measured():
     (check,) = benchmark_checks(
-        record(state="fail", busbw_largest=None, sizes=[], expected=None, reason="rank 1 failed"), "all_reduce", AGAIN
+        record(state="fail", busbw_largest=None, sizes=[], expected=None, reason="rank 1 failed"), AGAIN
     )
     assert (check.state, check.found, check.reason) == ("fail", "nothing was measured", "rank 1 failed")
 

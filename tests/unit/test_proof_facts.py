@@ -190,6 +190,14 @@ def test_this_machine_can_be_read():
     assert found["facts"]["cpus"] >= 1
 
 
+def test_loopback_is_network_enough_for_one_node_alone():
+    given = {**GIVEN, "network": "", "host_address": "localhost"}
+    alone = read_proof(Tree(), **given, alone=True)["network"]
+    assert (alone["interface"], alone["address"], alone["problem"]) == ("lo", "127.0.0.1", "")
+    among_others = read_proof(Tree(), **given)["network"]
+    assert among_others["address"] == "" and "loopback" in among_others["problem"]
+
+
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_the_module(tmp_path, capsys, check_mode):
     root = unfold("gpu2", tmp_path, PROOF)
