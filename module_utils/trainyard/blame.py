@@ -126,11 +126,13 @@ def judge(
     if alone:
         _judge_two(nodes, short, expected)
     paths, doubted = _slow_paths(hosts, nodes, samples, gate, limits)
-    retest = [] if alone or not median else _retest(hosts, nodes, good, samples, doubted)
+    # Without a single pair that works, nobody can be measured against anybody.
+    works = any(sample.value > 0 and not sample.wrong for sample in samples)
+    retest = [] if alone or not works else _retest(hosts, nodes, good, samples, doubted)
 
     failed = [hosts[at] for at, node in enumerate(nodes) if node.state == "fail"]
     # Where no pair works at all, none of many is more suspect than another.
-    open_ones = {"unknown", "fail"} if median or len(hosts) == 2 else {"fail"}
+    open_ones = {"unknown", "fail"} if works or len(hosts) == 2 or not samples else {"fail"}
     suspects = [hosts[at] for at, node in enumerate(nodes) if node.state in open_ones and (node.samples or node.again)]
     states = [node.state for node in nodes]
     if failed or unexplained or paths or short or (samples and not median):
@@ -195,7 +197,11 @@ def _yardstick(nodes: Sequence[_Node], samples: Sequence[_Sample], limits: Limit
     Nothing is faster than healthy, so the fast nodes show what healthy is, though most may be slow: the upper quartile
     of the nodes' best pairs, and what is near to it.
     """
-    best = [max((sample.value for sample in node.samples if not sample.wrong), default=0.0) for node in nodes]
+    # What computes wrongly may be fast at it; where all do, there is nothing else to go by.
+    right = any(sample.value > 0 and not sample.wrong for sample in samples)
+    best = [
+        max((sample.value for sample in node.samples if not (right and sample.wrong)), default=0.0) for node in nodes
+    ]
     ranked = sorted(value for value in best if value > 0)
     if not ranked:
         return 0.0, 0.0
@@ -320,18 +326,20 @@ def _judge_results(
 ) -> list[Pair]:
     """Blame wrong results on nodes; return the pairs of which it cannot be said which node it was.
 
-    Bandwidth cannot clear a node of these. The node with most wrong pairs explains them, as long as there are two.
+    Bandwidth cannot clear a node of these. The node with most wrong pairs explains them, if two of its partners at
+    least were right with others: where all is wrong, no single node is.
     """
     wrong = [sample for sample in samples if sample.wrong]
+    trusted = {at for sample in samples if not (sample.wrong or sample.error) for at in (sample.first, sample.second)}
     while wrong:
         met: dict[int, list[int]] = {}
         for sample in wrong:
             met.setdefault(sample.first, []).append(sample.second)
             met.setdefault(sample.second, []).append(sample.first)
+        witnesses = {host: len(trusted.intersection(partners)) for host, partners in met.items()}
         # Of two with as many, the one with fewer right results.
-        culprit = max(met, key=lambda host: (len(set(met[host])), len(met[host]), -len(nodes[host].samples), -host))
-        # Two nodes that only ever met each other share the blame.
-        if len(set(met[culprit])) < 2:
+        culprit = max(met, key=lambda host: (witnesses[host], len(met[host]), -len(nodes[host].samples), -host))
+        if witnesses[culprit] < 2:
             break
         node, count = nodes[culprit], len(met[culprit])
         node.state, node.confidence = "fail", 1 - 0.5**count
@@ -459,7 +467,10 @@ def _reason(
         said.append(f"{host_list(failed)} {verb} not healthy{why}")
         if len(failed) >= 3 and len(failed) * 4 >= len(hosts):
             said.append("so many may have another kind of card, or another way between them, rather than faults")
-    said += [f"{a} or {b} computed a wrong result" for a, b in unexplained[:3]]
+    if len(unexplained) > 1 and all(pair["wrong"] or pair["error"] for pair in blame["pairs"]):
+        said.append("every pair computed wrong results: no single node, but what all have in common")
+    else:
+        said += [f"{a} or {b} computed a wrong result" for a, b in unexplained[:3]]
     for path in blame["paths"][:3]:
         a, b = path["hosts"]
         said.append(f"between {a} and {b} only {path['relative']:.0%}, though both are healthy: the way between them")

@@ -250,6 +250,27 @@ def test_a_wrong_result_that_never_comes_again_stays_a_failure_of_one_of_the_two
     assert all(node["measurements"] <= MOST_MEASUREMENTS for node in blame["nodes"])
 
 
+@pytest.mark.parametrize("count", [3, 4, 8])
+def test_wrong_results_everywhere_are_no_single_nodes(count):
+    hosts = names(count)
+    blame = judge(hosts, [{**record, "wrong": 3} for record in rounds_of(hosts, {})])
+    assert (blame["state"], blame["suspects"], blame["retest"]) == ("fail", [], [])
+    assert set(state_of(blame).values()) == {"unknown"}
+    assert blame["reason"] == "every pair computed wrong results: no single node, but what all have in common"
+
+
+def test_two_neighbours_that_compute_wrongly_are_both_named():
+    hosts = names(8)
+
+    def measure(pairs, number):
+        bad = {"n3", "n4"}
+        return [{**record, "wrong": len(bad & {*record["hosts"]})} for record in measured(pairs, {}, number)]
+
+    blame, rounds = to_the_end(hosts, measure)
+    assert (blame["state"], blame["suspects"]) == ("fail", ["n3", "n4"])
+    assert rounds <= 5
+
+
 def test_results_that_were_not_checked_are_no_fault():
     records = [{**record, "wrong": None} for record in rounds_of(N4, {})]
     assert judge(N4, records)["state"] == "pass"
