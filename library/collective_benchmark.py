@@ -26,6 +26,12 @@ options:
       - Folder of a run of C(launch.yml) on the controller, with C(plan.json), C(summary.json) and C(logs). Its plan
         says which ranks and hosts are expected.
     type: path
+  each_node:
+    description:
+      - The ranks of each node of O(run_dir) worked by themselves, and the log of a node's first rank has its table.
+      - Then the result is RV(benchmarks), and the plan says which ranks and hosts are expected.
+    type: bool
+    default: false
   job_id:
     description: Name of the run that wrote the file O(parse), for the record and the baseline.
     type: str
@@ -119,7 +125,7 @@ EXAMPLES = r"""
 RETURN = r"""
 benchmark:
   description: The record of the benchmark. What was not measured is null.
-  returned: success
+  returned: unless O(each_node)
   type: dict
   contains:
     state:
@@ -173,12 +179,18 @@ benchmark:
       description: Everything that was noted besides.
       type: list
       elements: str
+benchmarks:
+  description: Such a record for each node, in the order of the plan.
+  returned: when O(each_node)
+  type: list
+  elements: dict
 baseline:
   description: C(key) under which the baseline stands, whether it was C(saved), and C(reason) when it was not.
-  returned: when O(save_baseline)
+  returned: when O(save_baseline); of the last node, when O(each_node)
   type: dict
 """
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -202,8 +214,8 @@ def read_log(path: Path, most: int = -1) -> str:
         return file.read(most).decode("utf-8", errors="replace")
 
 
-def read_run(run_dir: Path, asked: Asked) -> Output:
-    """Read a run's logs, and what its plan and summary say into `asked`. Raises OSError, ValueError, KeyError."""
+def read_plan(run_dir: Path, asked: Asked) -> dict[str, Any]:
+    """Return a run's plan, and put what it and the summary say into `asked`. Raises OSError, ValueError, KeyError."""
     plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
     summary: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
     asked.job_id = plan["job_id"]
@@ -212,11 +224,29 @@ def read_run(run_dir: Path, asked: Asked) -> Output:
     if summary["state"] != "succeeded":
         why = cause(summary, plan["job_dir"])
         asked.job_failure = f"the job {summary['state']}{': ' + '; '.join(why) if why else ''}"
+    return plan
+
+
+def read_run(run_dir: Path, plan: dict[str, Any]) -> Output:
+    """Read the logs of all ranks."""
     outputs = []
     for rank in range(plan["world_size"]):
         log = run_dir / "logs" / plan["rank_log"].replace("{rank}", str(rank))
         outputs.append(parse(read_log(log, _MOST_BYTES if rank else -1)))
     return merge(outputs)
+
+
+def each_node(run_dir: Path, plan: dict[str, Any], asked: Asked) -> list[dict[str, Any]]:
+    """Return a record for each node of the plan; ports carry nothing inside a node."""
+    records = []
+    for node in plan["nodes"]:
+        own = [known for known in asked.nodes if known["host"] == node["host"]]
+        mine = dataclasses.replace(asked, ranks=len(node["ranks"]), hosts=[node["host"]], nodes=own, traffic={})
+        log = run_dir / "logs" / plan["rank_log"].replace("{rank}", str(node["ranks"][0]))
+        record = judge(parse(read_log(log)), mine)
+        # A log without a table does not say whose it is.
+        records.append({**record, "hosts": record["hosts"] or [node["host"]]})
+    return records
 
 
 def traffic_of(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, tuple[Any, Any]]:
@@ -233,6 +263,7 @@ def main() -> None:
         argument_spec={
             "parse": {"type": "path"},
             "run_dir": {"type": "path"},
+            "each_node": {"type": "bool", "default": False},
             "job_id": {"type": "str", "default": ""},
             "collective": {"type": "str", "default": ""},
             "backend": {"type": "str", "default": ""},
@@ -248,7 +279,7 @@ def main() -> None:
         },
         mutually_exclusive=[("parse", "run_dir")],
         required_one_of=[("parse", "run_dir")],
-        required_if=[("save_baseline", True, ("baseline",))],
+        required_if=[("save_baseline", True, ("baseline",)), ("each_node", True, ("run_dir",))],
         supports_check_mode=True,
     )
     given = module.params
@@ -277,23 +308,27 @@ def main() -> None:
     )
     try:
         if given["run_dir"]:
-            output = read_run(Path(given["run_dir"]), asked)
+            run_dir = Path(given["run_dir"])
+            plan = read_plan(run_dir, asked)
+            apart = given["each_node"]
+            records = each_node(run_dir, plan, asked) if apart else [judge(read_run(run_dir, plan), asked)]
         else:
-            output = parse(Path(given["parse"]).read_text(encoding="utf-8", errors="replace"))
+            records = [judge(parse(Path(given["parse"]).read_text(encoding="utf-8", errors="replace")), asked)]
     except (OSError, ValueError, KeyError) as error:
         what = "the folder of a run that has ended" if given["run_dir"] else "a file that can be read"
         module.fail_json(msg=f"{given['run_dir'] or given['parse']} is not {what}: {error}")
-    record = judge(output, asked)
-    result: dict[str, Any] = {"changed": False, "benchmark": record}
+    result: dict[str, Any] = {"changed": False}
+    result.update({"benchmarks": records} if given["each_node"] else {"benchmark": records[0]})
     if given["save_baseline"] and baseline:
-        key = baseline_name(record, asked)
-        entry, reason = baseline_entry(record, time.strftime("%Y-%m-%d"))
-        result["baseline"] = {"key": key, "saved": entry is not None, "reason": reason}
-        if entry is not None:
-            text = add_baseline(kept, key, entry)
-            result["changed"] = text != kept
-            if not module.check_mode:
-                baseline.write_text(text)
+        text = kept
+        for record in records:
+            entry, reason = baseline_entry(record, time.strftime("%Y-%m-%d"))
+            key = baseline_name(record, asked)
+            result["baseline"] = {"key": key, "saved": entry is not None, "reason": reason}
+            text = text if entry is None else add_baseline(text, key, entry)
+        result["changed"] = text != kept
+        if text != kept and not module.check_mode:
+            baseline.write_text(text)
     module.exit_json(**result)
 
 

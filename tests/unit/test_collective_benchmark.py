@@ -610,6 +610,32 @@ def test_the_module_judges_a_run_by_its_plan(capsys, tmp_path):
     assert result["state"] == "fail" and "each were a world of their own" in result["reason"]
 
 
+def test_the_nodes_of_a_run_may_work_by_themselves(capsys, tmp_path):
+    """Two ranks of each node have a table in their node's first log; that of n2 stops in the middle."""
+    lines = read("trainyard-all_reduce-gloo.txt").splitlines(keepends=True)
+    footer = [line for line in lines if "bounds" in line or "Avg" in line]
+    header = [line for line in lines if line.startswith("#") and " Rank " not in line and line not in footer]
+    row = f"{4096:12}{1024:14}   float   sum   -1{'  10.00  4.00  4.00  0' * 2}\n"
+
+    def table(host, end):
+        ranks = [f"#  Rank  {rank} Group  0 Pid   200{rank} on {host:>10} device cpu [eth0] gloo\n" for rank in (0, 1)]
+        at = next(number for number, line in enumerate(header) if "Using devices" in line) + 1
+        return "".join([*header[:at], *ranks, *header[at:], row, *(footer if end else [])])
+
+    folder = run_folder(tmp_path, table("n1", True))
+    (tmp_path / "logs/rank_2.log").write_text(table("n2", False))
+    given = {"run_dir": folder, "each_node": True, "expected_busbw": 4.0, "baseline": str(tmp_path / "baselines.json")}
+    result = run(collective_benchmark, capsys, **given, save_baseline=True)
+    first, second = result["benchmarks"]
+    assert (first["state"], first["hosts"], first["ranks"], first["busbw_largest"]) == ("pass", ["n1"], 2, 4.0)
+    assert (second["state"], second["hosts"], second["footer_seen"]) == ("fail", ["n2"], False)
+    assert first["job_id"] == second["job_id"] == "benchmark-20261121-200000"
+    assert "benchmark" not in result and result["changed"]
+    (tmp_path / "logs/rank_2.log").unlink()
+    second = run(collective_benchmark, capsys, **given)["benchmarks"][1]
+    assert (second["state"], second["hosts"]) == ("fail", ["n2"])
+
+
 def test_a_run_that_was_killed_half_way_fails_with_the_jobs_reason(capsys, tmp_path):
     text = read("trainyard-all_reduce-gloo.txt")
     failure = {"kind": "exit", "host": "n2", "process": "rank2", "rank": 2, "ranks": [2], "exit_code": None,
