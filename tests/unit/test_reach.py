@@ -16,6 +16,7 @@ import proof_listener
 import proof_reach
 import pytest
 import reach_verdict
+import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.reach import (
     Failure,
@@ -455,3 +456,10 @@ def test_the_module_leaves_out_whoever_jobs_cannot_use(capfd):
         ("ssh", "skipped"): [],
     }
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+def test_defaults_and_argument_specs_name_the_same_variables():
+    role = Path(__file__).resolve().parents[2] / "roles/proof"
+    specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"]
+    defaults = yaml.safe_load((role / "defaults/main.yml").read_text())
+    assert set(specs["main"]["options"]) == set(defaults) == set(specs["facts"]["options"])
