@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from .adhoc import shell as adhoc
 from .checks import Check
+from .fabric import natural_order
 from .findings import host_list
 
 Reading = Mapping[str, Any]
@@ -396,10 +397,8 @@ def _port(port: Mapping[str, Any]) -> str:
 
 def _judge_ports(readings: Mapping[str, Reading], groups: Mapping[str, str], inventory: str) -> list[Check]:
     """Compare the ports of hosts of one group: a port that most of them use has to carry traffic, at their rate."""
-    ports = {
-        host: {_port(port): port for port in reading["rdma"]} for host, reading in readings.items() if reading["rdma"]
-    }
-    if not ports:
+    ports = {host: {_port(port): port for port in reading["rdma"]} for host, reading in readings.items()}
+    if not any(ports.values()):
         return [Check("devices", "RDMA ports", "skipped", reason="no node has an RDMA device")]
     members: dict[str, list[str]] = {}
     for host in ports:
@@ -408,22 +407,26 @@ def _judge_ports(readings: Mapping[str, Reading], groups: Mapping[str, str], inv
     rates: dict[str, list[str]] = {}
     silent: dict[str, list[str]] = {}
     for hosts in members.values():
-        for name in sorted({name for host in hosts for name in ports[host]}):
-            have = [host for host in hosts if name in ports[host]]
-            active = [host for host in have if ports[host][name]["active"]]
+        for name in sorted({name for host in hosts for name in ports[host]}, key=natural_order):
+            active = [host for host in hosts if name in ports[host] and ports[host][name]["active"]]
             rate_votes = Counter(ports[host][name]["rate_gbps"] for host in active if ports[host][name]["rate_gbps"])
             usual = rate_votes.most_common(1)[0][0] if rate_votes else None
-            for host in have:
-                port = ports[host][name]
-                if port["state"] is None:
+            # As many as not: rather look at a cable too many.
+            wanted = bool(active) and len(active) * 2 >= len(hosts)
+            for host in hosts:
+                port = ports[host].get(name)
+                if port is None:
+                    if wanted:
+                        states.setdefault(host, []).append(f"{name} is not there")
+                elif port["state"] is None:
                     silent.setdefault(host, []).append(f"{name} has no readable state")
-                # As many as not: rather look at a cable too many.
-                elif not port["active"] and len(active) * 2 >= len(have) and active:
+                elif not port["active"] and wanted:
                     states.setdefault(host, []).append(f"{name} {port['state']} ({port['physical_state']})")
                 elif port["active"] and usual and port["rate_gbps"] and port["rate_gbps"] < usual:
                     rates.setdefault(host, []).append(f"{name} {port['rate_gbps']:g} Gb/s of {usual:g}")
                 elif port["active"] and not port["rate_gbps"]:
                     silent.setdefault(host, []).append(f"{name} has no readable rate")
+    ports = {host: own for host, own in ports.items() if own}
     for host, own in ports.items():
         if not any(port["active"] for port in own.values()) and host not in states and host not in silent:
             states[host] = ["no port that carries traffic"]

@@ -248,7 +248,14 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
     if agreed:
         found = "; ".join(dict.fromkeys(text for _, text, _ in agreed))
         checks.append(
-            Check("drift", fact.name, "pass", found=found, source=f"{sum(count for *_, count in agreed)} nodes")
+            Check(
+                "drift",
+                fact.name,
+                "pass",
+                found=found,
+                command=_command(fact.command, (), inventory),
+                source=f"{sum(count for *_, count in agreed)} nodes",
+            )
         )
     elif not checks:
         checks.append(

@@ -36,7 +36,7 @@ class Finding:
 
 def connection_reason(message: str) -> str:
     """Reduce Ansible's message about a host that it could not reach to ssh's own reason, on one line."""
-    _, found, reason = message.partition("Make sure this host can be reached over ssh: ")
+    _, found, reason = message.partition("Make sure this host can be reached over ssh:")
     # That the shared connection broke is a consequence, said before the reason.
     lines = [line for line in (reason if found else message).splitlines() if not line.startswith("mux_client_")]
     text = " ".join(" ".join(lines).split())

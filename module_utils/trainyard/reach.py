@@ -8,7 +8,7 @@ million of pairs that are well. A failure that many share is said of the host th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .adhoc import ansible, shell
@@ -96,11 +96,14 @@ def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
     return groups
 
 
-def suspects(failures: Iterable[Failure], hosts: Sequence[str]) -> tuple[list[str], list[Failure]]:
+def suspects(
+    failures: Iterable[Failure], hosts: Sequence[str], partners_each: int | None = None
+) -> tuple[list[str], list[Failure]]:
     """Return hosts that explain failures of several others, and the failures that none of them explains.
 
-    A host explains when more than half of the others fail with it, in either direction: the greedy choice of the one
-    with the most, again and again. Two hosts cannot tell which of them it is.
+    A host explains when more than half of those that tried fail with it, in either direction: the greedy choice of the
+    one with the most, again and again. Two hosts cannot tell which of them it is. `partners_each` is with how many
+    others a host was tried at most, all where it is None.
     """
     left = list(failures)
     odd: list[str] = []
@@ -109,9 +112,10 @@ def suspects(failures: Iterable[Failure], hosts: Sequence[str]) -> tuple[list[st
         for failure in left:
             partners.setdefault(failure.source, set()).add(failure.target)
             partners.setdefault(failure.target, set()).add(failure.source)
-        rest = len(hosts) - len(odd)
+        others = len(hosts) - len(odd) - 1
+        tried = others if partners_each is None else min(others, partners_each)
         worst = max(partners, key=lambda host: (len(partners[host]), hosts.index(host) if host in hosts else -1))
-        if len(partners[worst]) < 2 or len(partners[worst]) * 2 <= rest - 1:
+        if len(partners[worst]) < 2 or len(partners[worst]) * 2 <= tried:
             break
         odd.append(worst)
         left = [failure for failure in left if worst not in (failure.source, failure.target)]
@@ -130,6 +134,10 @@ def usable(hosts: Sequence[str], failures: Iterable[Failure]) -> list[str]:
         kept.remove(worst)
         pairs = {pair for pair in pairs if worst not in pair}
     return kept
+
+
+def _number(things: Collection[object], name: str) -> str:
+    return f"{len(things)} {name} does" if len(things) == 1 else f"{len(things)} {name}s do"
 
 
 def _described(failures: Sequence[Failure]) -> str:
@@ -154,10 +162,11 @@ def judge_pairs(
     action: str,
     command: str,
     tried: int,
+    partners_each: int | None = None,
 ) -> list[Check]:
     """Make the records of one way over all pairs: hosts that explain failures, the other pairs, who was not asked."""
     checks = []
-    odd, left = suspects(failures, asked)
+    odd, left = suspects(failures, asked, partners_each)
     for host in odd:
         own = [failure for failure in failures if host in (failure.source, failure.target)]
         into = {failure.source for failure in own if failure.target == host}
@@ -165,8 +174,8 @@ def judge_pairs(
         reason = " and ".join(
             text
             for text in (
-                f"{len(into)} nodes do not reach {host}" if into else "",
-                f"{host} does not reach {len(out)} nodes" if out else "",
+                f"{_number(into, 'node')} not reach {host}" if into else "",
+                f"{host} does not reach {len(out)} other{'s' if len(out) > 1 else ''}" if out else "",
             )
             if text
         )
@@ -198,7 +207,7 @@ def judge_pairs(
                 tuple(hosts),
                 _described(left),
                 expected,
-                f"{len({failure[:2] for failure in left})} pairs do not get through",
+                f"{_number({failure[:2] for failure in left}, 'pair')} not get through",
                 action.replace("HOST", left[0].target),
                 command.replace("HOST", left[0].source),
                 "",
@@ -236,6 +245,12 @@ def judge_pairs(
     return checks
 
 
+def _partners(peers: Iterable[int], hosts: int) -> int | None:
+    """Return with how many others a host was tried where each tried the next ones around the ring: on both sides."""
+    most = max(peers, default=0)
+    return None if most >= hosts - 1 else 2 * most
+
+
 def judge_ssh(
     results: Mapping[str, Mapping[str, Any]], user: str, inventory: str = ""
 ) -> tuple[list[Check], list[Failure]]:
@@ -260,6 +275,7 @@ def judge_ssh(
             ["HOST"], inventory, "ssh_reach", f"host=HOST nodes={','.join(results)} user={user}", become=True
         ),
         tried=sum(int(result["logins"]) for result in good.values()),
+        partners_each=_partners((len(result["row"]) for result in good.values()), len(results)),
     )
     return checks, failures
 
@@ -296,6 +312,8 @@ def judge_network(
         action="look at firewall and routes of HOST on the job network, and at MTU of interfaces and switch ports",
         command=shell(["HOST"], inventory, "ip address; ip route; nft list ruleset", become=True),
         tried=sum(int(result["tried"]) for result in good.values()),
+        # Two ports each.
+        partners_each=_partners((int(result["tried"]) // 2 for result in good.values()), len(heard)),
     )
     return checks, true
 
@@ -303,24 +321,31 @@ def judge_network(
 def judge_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> list[Check]:
     """Judge what names each node resolves the others' host names to."""
     good, bad = answers(rows, "resolved")
-    by_text: dict[tuple[str, str, str], list[str]] = {}
+    finders: dict[tuple[str, str, str], list[str]] = {}
     for host, result in good.items():
         for wrong in result["names"]:
-            by_text.setdefault((wrong["name"], wrong["found"], wrong["expected"]), []).append(host)
-    checks = [
-        Check(
-            "reach",
-            "names",
-            "fail",
-            tuple(hosts),
-            f"{name} leads to {found} on {host_list(hosts)}",
-            expected,
-            f"{host_list(hosts)} {'finds' if len(hosts) == 1 else 'find'} another machine, or none, under that name",
-            "run site.yml (role node_baseline), or correct /etc/hosts or DNS",
-            shell(hosts, inventory, f"getent ahosts {name}"),
+            finders.setdefault((wrong["name"], wrong["found"], wrong["expected"]), []).append(host)
+    # Many names that lead to the same wrong place on the same nodes are one fault.
+    faults: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
+    for (name, found, expected), hosts in finders.items():
+        faults.setdefault((found, tuple(hosts)), []).append((name, expected))
+    checks = []
+    for (found, finding), names in faults.items():
+        first, expected = names[0]
+        leads = "leads" if len(names) == 1 else "lead"
+        checks.append(
+            Check(
+                "reach",
+                "names",
+                "fail",
+                finding,
+                f"{host_list([name for name, _ in names])} {leads} to {found} on {host_list(finding)}",
+                expected if len(names) == 1 else "names that lead to an address of their node",
+                f"another machine, or none, is found under that name on {host_list(finding)}",
+                "run site.yml (role node_baseline), or correct /etc/hosts or DNS",
+                shell(finding, inventory, f"getent ahosts {first}"),
+            )
         )
-        for (name, found, expected), hosts in list(by_text.items())[:40]
-    ]
     if bad:
         checks.append(
             Check(

@@ -161,6 +161,19 @@ def test_a_port_that_others_use_has_to_carry_traffic(reading):
     assert (check.state, check.hosts, check.found) == ("fail", ("n2",), "n2: mlx5_3:1 DOWN (Polling)")
 
 
+def test_a_port_that_is_missing_where_others_have_it_fails(reading):
+    bare, lost = reading(), reading()
+    bare["rdma"] = []
+    del lost["rdma"][1]
+    machines = {"n1": reading(), "n2": reading(), "n3": reading(), "n4": bare, "n5": lost}
+    check = only(judge(machines), "RDMA ports")
+    assert (check.state, check.hosts) == ("fail", ("n4", "n5"))
+    assert check.found == "n4: mlx5_0:1 is not there, mlx5_3:1 is not there; n5: mlx5_3:1 is not there"
+    # Another kind of node has no such ports and need not.
+    groups = {"n1": "gpu", "n2": "gpu", "n3": "gpu", "n4": "cpu", "n5": "gpu"}
+    assert only(judge(machines, groups=groups), "RDMA ports").hosts == ("n5",)
+
+
 def test_a_port_that_nobody_uses_is_not_cabled(reading):
     machines = {}
     for host in ("n1", "n2"):

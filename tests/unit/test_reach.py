@@ -296,6 +296,14 @@ def test_who_explains_failures(failures, odd, left):
     assert (found, len(rest)) == (odd, left)
 
 
+def test_a_host_is_named_also_where_each_tried_only_its_next_ones():
+    hosts = [f"n{number}" for number in range(1000)]
+    around = [number for number in range(500 - 8, 500 + 9) if number != 500]
+    failures = ways(*((f"n{number}", "n500") if number < 500 else ("n500", f"n{number}") for number in around))
+    assert suspects(failures, hosts, 16) == (["n500"], [])
+    assert suspects(failures, hosts)[0] == []
+
+
 @pytest.mark.parametrize(
     ("failures", "kept"),
     [
@@ -351,7 +359,7 @@ def test_a_node_that_nobody_reaches_is_named():
 
 def test_a_pair_is_named_where_no_node_explains_it():
     (check,), _ = network(ways(("n4", "n1")))
-    assert (check.hosts, check.reason) == (("n1", "n4"), "1 pairs do not get through")
+    assert (check.hosts, check.reason) == (("n1", "n4"), "1 pair does not get through")
 
 
 def test_a_listener_that_ended_early_says_nothing_about_the_network():
@@ -404,6 +412,14 @@ def test_names():
     assert "getent ahosts n2" in check.command
 
 
+def test_many_names_that_lead_nowhere_on_the_same_nodes_are_one_fault():
+    wrong = [{"host": f"n{n}", "name": f"n{n}", "found": "nothing", "expected": f"10.0.0.{n}"} for n in range(1, 101)]
+    rows = {f"n{n}": {"tried": 0, "failures": [], "resolved": 100, "names": wrong} for n in range(1, 101)}
+    (check,) = judge_names(rows)
+    assert len(check.hosts) == 100
+    assert check.found.startswith("n1, n2, n3, n4, n5, n6, ... (94 more) lead to nothing on n1, ")
+
+
 def test_addresses():
     well = {"address": "10.0.0.1", "problem": "", "action": ""}
     none = {"address": "", "problem": "lo; expected an address in 10.0.0.0/24", "action": "set job_network"}
@@ -421,6 +437,11 @@ def test_who_answered():
     ]  # fmt: skip
     assert checks[2].found == "it was left out by an earlier step"
     assert [check.found for check in judge_answers({}, HOSTS)] == ["4 of 4 nodes"]
+
+
+def test_a_shared_connection_that_broke_without_a_reason_is_no_answer():
+    lost = 'Data could not be sent to remote host "10.0.0.2". Make sure this host can be reached over ssh:'
+    assert [check.found for check in judge_answers({"n2": {"unreachable": True, "msg": lost}}, HOSTS)] == ["no answer"]
 
 
 def facts_of(host, address):
