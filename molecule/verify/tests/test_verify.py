@@ -1,0 +1,150 @@
+"""verify.yml on real nodes: sound ones, one that is frozen, slow or has lost its software, and what nobody can know."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+VERIFY = "playbooks/verify.yml"
+# The nodes share one machine's cores: how fast they are says nothing, only that something moved.
+ANY_SPEED = 0.000001
+SMALL = {"benchmark_max_bytes": "256K", "pair_max_bytes": "1M", "pair_backend": "gloo"}
+# A tenth of what the lab's links carry, and lost packets: no noise of a busy machine looks like it.
+SLOW = "limit rate over 8 mbytes/second burst 64 kbytes drop"
+
+
+class Proof(NamedTuple):
+    """How verify.yml ended, what it printed, and report.json."""
+
+    rc: int
+    text: str
+    output: str
+    folder: Path
+    report: dict[str, Any]
+
+    def checks(self, phase: str, *states: str) -> list[dict[str, Any]]:
+        (found,) = [one for one in self.report["phases"] if one["name"] == phase]
+        return [check for check in found["checks"] if not states or check["state"] in states]
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {phase["name"]: phase["state"] for phase in self.report["phases"]}
+
+
+@pytest.fixture
+def prove(run_playbook: Any, tmp_path: Path) -> Any:
+    """Run verify.yml; keywords are its variables."""
+
+    def run(**variables: Any) -> Proof:
+        done = run_playbook(VERIFY, trainyard_runs=str(tmp_path), **{**SMALL, **variables})
+        (folder,) = tmp_path.glob("verify-*")
+        return Proof(done.rc, done.text, done.output, folder, json.loads((folder / "report.json").read_text()))
+
+    return run
+
+
+@contextlib.contextmanager
+def slow(node: Any) -> Iterator[None]:
+    """Let a node's link carry less than the others', both ways."""
+    node.host.check_output("command -v nft || { apt-get -q update && apt-get -qy install nftables; } >/dev/null 2>&1")
+    node.host.check_output(
+        "nft add table inet verify"
+        f"{''.join(_chain(hook, port) for hook in ('input', 'output') for port in ('sport', 'dport'))}"
+    )
+    try:
+        yield
+    finally:
+        node.host.check_output("nft delete table inet verify")
+
+
+def _chain(hook: str, port: str) -> str:
+    """Limit what jobs send, but not ssh."""
+    chain = f"{hook}_{port}"
+    return (
+        f" && nft add chain inet verify {chain} '{{ type filter hook {hook} priority 0; }}'"
+        f" && nft add rule inet verify {chain} tcp {port} 10000-65535 {SLOW}"
+    )
+
+
+def test_a_sound_cluster_passes_and_leaves_a_report(prove: Any, node_names: list[str]) -> None:
+    phases = ["software", "drift", "reach", "devices", "collectives", "bandwidth", "counters"]
+    proof = prove(verify_phases=phases, verify_busbw=ANY_SPEED, trainyard_frameworks=["pytorch", "openmpi"])
+    assert proof.rc == 0, proof.output
+    assert proof.states == {**dict.fromkeys(phases, "pass"), "devices": "skipped"}
+    assert "The cluster trainyard is proved." in proof.text
+    assert {check["name"] for check in proof.checks("software")} == {"node_baseline", "openmpi", "pytorch"}
+    assert [check["name"] for check in proof.checks("collectives")] == [
+        "all-gather of pytorch under torchrun",
+        "all-gather of mpi under mpirun",
+    ]
+    (record,) = proof.report["benchmarks"]
+    assert (record["hosts"], record["backend"], record["state"]) == (node_names, "gloo", "pass")
+    assert [node["host"] for node in proof.report["nodes"]] == node_names
+    assert "<html" in (proof.folder / "report.html").read_text()
+    assert 'failures="0"' in (proof.folder / "report.xml").read_text()
+    # Progress: each phase when it begins and when it ends, with the time so far.
+    assert "0:00:0" in proof.text and "drift: what nodes have unlike" in proof.text
+
+
+def test_a_bandwidth_with_nothing_to_compare_it_with_is_unknown(prove: Any) -> None:
+    proof = prove(verify_phases=["bandwidth"])
+    assert proof.rc == 3, proof.output
+    (check,) = proof.checks("bandwidth", "unknown")
+    assert check["found"].startswith("busbw ") and "verify_save_baseline" in check["action"]
+    # Saved, it is what the next proof compares with.
+    baseline = str(proof.folder / "baseline.json")
+    proof.folder.rename(proof.folder.with_name("first"))
+    baseline = str(proof.folder.with_name("first") / "baseline.json")
+    saved = prove(verify_phases=["bandwidth"], verify_baseline=baseline, verify_save_baseline=True)
+    assert Path(baseline).is_file(), saved.output
+    saved.folder.rename(saved.folder.with_name("second"))
+    again = prove(verify_phases=["bandwidth"], verify_baseline=baseline, verify_fraction=0.000001)
+    assert again.rc == 0, again.output
+    (check,) = again.checks("bandwidth", "pass")
+    assert "baseline" in check["source"]
+
+
+def test_a_slow_node_is_named_by_its_pairs(prove: Any, nodes: Any) -> None:
+    with slow(nodes["n2"]):
+        proof = prove(verify_phases=["blame"])
+    assert proof.rc == 2, proof.output
+    (check,) = proof.checks("blame", "fail")
+    assert check["hosts"] == ["n2"], proof.output
+    assert proof.report["first"]["hosts"] == ["n2"]
+    assert {node["host"]: node["state"] for node in proof.report["blame"]["nodes"]}["n1"] == "pass"
+
+
+def test_a_frozen_node_is_left_out_and_one_without_its_software_is_named(
+    prove: Any, nodes: Any, node_names: list[str]
+) -> None:
+    mark = "/opt/trainyard/venvs/pytorch/.trainyard.json"
+    nodes["n2"].host.check_output(f"mv {mark} {mark}.away")
+    nodes["n3"].podman("pause")
+    try:
+        proof = prove(verify_phases=["software", "reach", "collectives"])
+    finally:
+        nodes["n3"].podman("unpause")
+        nodes["n2"].host.check_output(f"mv {mark}.away {mark}")
+    assert proof.rc == 2, proof.output
+    # The others go on without it.
+    assert proof.states == {"software": "fail", "reach": "fail", "collectives": "pass"}
+    assert [check["hosts"] for check in proof.checks("reach", "fail")] == [["n3"]]
+    assert proof.report["first"]["hosts"] == ["n3"]
+    (software,) = proof.checks("software", "fail")
+    assert (software["name"], software["hosts"]) == ("pytorch", ["n2"])
+    left = len(node_names) - 1
+    assert f"{left} ranks on {left} nodes (torchrun)" in proof.text
+
+
+def test_phases_that_do_not_exist_and_a_limit_without_the_controller_are_refused(run_playbook: Any) -> None:
+    run = run_playbook(VERIFY, verify_phases=["speed"])
+    assert run.rc == 2
+    assert "verify_phases has speed, expected some of software, drift, reach, devices, collectives," in run.text
+    run = run_playbook(VERIFY, "--limit", "n1")
+    assert run.rc == 2
+    assert "--limit n1 leaves out localhost" in run.text
