@@ -120,6 +120,14 @@ browser-packages:
 	@pip install -qq --group controller
 	@touch $@
 
+.PHONY: kubernetes
+kubernetes: .venv/.kubernetes .collections/.complete ## install what job_launcher: kubernetes needs on top of the others
+
+.venv/.kubernetes: .venv/.controller
+	@echo "Installing the client of Kubernetes into .venv"
+	@pip install -qq --group kubernetes
+	@touch $@
+
 .venv/.test: .venv/.controller
 	@echo "Installing the test tools into .venv"
 	@pip install -qq --group test

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that a cluster takes: labels of RFC 1123, of 63 characters at most with whatever an operator appends."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+MOST = 63
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
+
+
+def is_label(name: str) -> bool:
+    """Tell whether a name is legal: lower-case letters, digits and hyphens, none of these at its ends."""
+    return len(name) <= MOST and _LABEL.fullmatch(name) is not None
+
+
+def legal(name: str, appended: int = 0) -> tuple[str, str]:
+    """Return a legal name that leaves room for `appended` characters, and what was changed, "" if nothing.
+
+    A name that is changed ends in some digits of its own hash: two that differ stay different. It begins with a letter,
+    as names of Services must.
+    """
+    room = MOST - appended
+    made = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")
+    reasons = []
+    if made != name:
+        reasons.append("only lower-case letters, digits and hyphens are allowed")
+    if not made[:1].isalpha():
+        made = f"j-{made}".rstrip("-")
+        reasons.append("a letter must come first")
+    if len(made) > room:
+        reasons.append(f"at most {room} characters fit, as the names of pods are longer")
+    if not reasons:
+        return name, ""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:6]
+    made = f"{made[: room - len(digest) - 1].rstrip('-')}-{digest}"
+    return made, f"{name} is called {made} in the cluster: {'; '.join(reasons)}"

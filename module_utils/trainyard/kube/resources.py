@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of resource that a job can be. Sources: Kubernetes' batch/v1, Kubeflow's training operator (PyTorchJob) and
+MPI operator 0.4 and later (MPIJob v2beta1), MindSpore's ms-operator (MSJob)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One kind: the values of job_engine that it takes, and the longest ending of its pods' names."""
+
+    kind: str
+    api_version: str
+    plural: str
+    operator: str
+    starts: tuple[str, ...]
+    container: str
+    longest: str
+
+    @property
+    def group(self) -> str:
+        """Name of the API group: kubeflow.org."""
+        return self.api_version.partition("/")[0]
+
+
+RESOURCES: Mapping[str, Resource] = {
+    resource.kind: resource
+    for resource in (
+        # The controller appends an index, and five random characters behind it.
+        Resource("Job", "batch/v1", "jobs", "", ("torchrun", "msrun", "direct"), "rank", "-99999-abcde"),
+        Resource(
+            "PyTorchJob",
+            "kubeflow.org/v1",
+            "pytorchjobs",
+            "the training operator of Kubeflow",
+            ("torchrun", "direct"),
+            "pytorch",
+            "-worker-99999",
+        ),
+        Resource(
+            "MPIJob",
+            "kubeflow.org/v2beta1",
+            "mpijobs",
+            "the MPI operator of Kubeflow",
+            ("mpirun",),
+            "mpi",
+            "-launcher-abcde",
+        ),
+        Resource(
+            "MSJob", "mindspore.gitee.com/v1", "msjobs", "ms-operator", ("mindspore",), "mindspore", "-scheduler-99999"
+        ),
+    )
+}
+
+# What starts the ranks, where a job file names no resource.
+IMPLIED: Mapping[str, str] = {
+    "torchrun": "Job",
+    "msrun": "Job",
+    "direct": "Job",
+    "mpirun": "MPIJob",
+    "mindspore": "MSJob",
+}
