@@ -7,7 +7,7 @@ import json
 import collective_verdict
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.collective import judge
+from ansible.module_utils.trainyard.collective import check, judge
 
 HOSTS = {0: "n1", 1: "n1", 2: "n2"}
 
@@ -73,3 +73,41 @@ def test_the_module_reads_the_logs_under_the_launchers_own_name(tmp_path, capsys
     result = verdict(capsys, run_dir=str(tmp_path))
     assert result["ranks"] == 3
     assert [(item["host"], item["found"]) for item in result["findings"]] == [("n1", "rank 1 printed no result")]
+
+
+KILLED = "the job failed: rank 2 on n2 failed first: killed by SIGKILL"
+
+
+@pytest.mark.parametrize(
+    ("logs", "failure", "failed_on", "state", "hosts", "reason"),
+    [
+        ({0: line(0), 1: line(1), 2: line(2)}, "", "", "pass", (), ""),
+        ({0: line(0), 1: line(1, "0 7 2"), 2: line(2)}, "", "", "fail", ("n1",), "rank 1 has 0 7 2 on n1"),
+        # The rank that is wrong ended the job, and so others before they had said anything.
+        ({1: line(1, "0 7 2")}, "the job failed: rank 1", "n1", "fail", ("n1",), "rank 1 has 0 7 2 on n1"),
+        ({}, KILLED, "n2", "fail", ("n2",), KILLED),
+        ({}, "the job timed_out", "", "fail", ("n1", "n2"), "the job timed_out"),
+        ({0: line(0), 1: line(1), 2: line(2)}, KILLED, "n2", "fail", ("n2",), KILLED),
+        ({0: line(0), 1: line(1)}, "", "", "fail", ("n2",), "rank 2 printed no result on n2"),
+    ],
+)
+def test_the_check_names_those_that_it_is_about(logs, failure, failed_on, state, hosts, reason):
+    findings = judge(HOSTS, logs, "failed" if failure else "succeeded")
+    found = check("all-gather of pytorch", findings, 3, "again", failure, failed_on)
+    assert (found.state, found.hosts, found.reason) == (state, hosts, reason)
+    assert (found.phase, found.command, found.expected) == ("collectives", "again", "0 to 2 on every rank")
+    assert bool(found.action) == (state == "fail")
+
+
+def test_a_job_that_was_refused_is_a_failed_check(capsys):
+    finding = {
+        "host": "n2",
+        "check": "versions",
+        "found": "no torch",
+        "expected": "torch on every node",
+        "action": "run",
+    }
+    result = verdict(capsys, refused=[finding], name="all-gather of pytorch")
+    assert (result["ranks"], result["check"]["state"], result["check"]["hosts"]) == (0, "fail", ["n2"])
+    assert result["check"]["reason"] == "the job could not run: no torch, expected torch on every node"
+    assert "neither run_dir nor refused is given" in verdict(capsys)["msg"]
