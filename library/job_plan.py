@@ -142,12 +142,10 @@ source_archive:
 
 import base64
 import dataclasses
-import io
 import json
 import os
 import random
 import shutil
-import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -159,37 +157,7 @@ from ansible.module_utils.trainyard.findings import Finding
 from ansible.module_utils.trainyard.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.placement import Member
 from ansible.module_utils.trainyard.plan import build, describe
-
-# The archive travels inside a module call. Training scripts are kilobytes; data has its own role.
-MAX_SOURCE = 16 << 20
-LEFT_OUT = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache"}
-
-
-def source_files(folder: Path) -> list[str] | None:
-    """List the files of the source folder, relative to it; None when there is no such folder."""
-    if not folder.is_dir():
-        return None
-    return sorted(
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if path.is_file() and not LEFT_OUT & set(path.relative_to(folder).parts)
-    )
-
-
-def pack(folder: Path, files: list[str]) -> bytes:
-    """Pack the source as tar.gz, without the controller's users."""
-    content = io.BytesIO()
-
-    def anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
-        info.uid = info.gid = 0
-        info.uname = info.gname = "root"
-        return info
-
-    # A link may lead out of the folder, where the node has nothing: its target is sent.
-    with tarfile.open(fileobj=content, mode="w:gz", compresslevel=3, dereference=True) as archive:
-        for name in files:
-            archive.add(folder / name, arcname=name, filter=anonymous)
-    return content.getvalue()
+from ansible.module_utils.trainyard_node.run_folder import MAX_SOURCE, new_run, pack, source_files
 
 
 def keep_facts(params: dict[str, Any]) -> None:
@@ -240,20 +208,6 @@ def with_given_table(job: jobs.Job, findings: list[Finding]) -> jobs.Job:
             )
         )
     return dataclasses.replace(job, given_table=table)
-
-
-def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:
-    """Make the folder of a new run; a second run within the same second gets a number."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    runs_dir.mkdir(parents=True, exist_ok=True)
-    for number in range(1, 1000):
-        job_id = f"{name}-{stamp}" + (f"-{number}" if number > 1 else "")
-        try:
-            (runs_dir / job_id).mkdir()
-        except FileExistsError:
-            continue
-        return job_id, runs_dir / job_id
-    raise OSError(f"a thousand runs of {name} within one second in {runs_dir}")
 
 
 def members(params: dict[str, Any], findings: list[Finding]) -> list[Member]:

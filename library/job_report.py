@@ -31,6 +31,9 @@ options:
     description: What a host said that could not start its part of the job, by host.
     type: dict
     default: {}
+  engine_state:
+    description: How the job is by its engine (C(EngineState) of module_utils/trainyard/engines), instead of O(results).
+    type: dict
 attributes:
   check_mode:
     description: Can run in check mode; it writes no file then.
@@ -75,6 +78,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard import engines
 from ansible.module_utils.trainyard.job_page import job_page
 from ansible.module_utils.trainyard.progress import strict
 from ansible.module_utils.trainyard.report import TAIL_LINES, explain, summarize, telling_log
@@ -134,13 +138,17 @@ def main() -> None:
             "results": {"type": "dict", "required": True},
             "unreachable": {"type": "dict", "default": {}},
             "not_started": {"type": "dict", "default": {}},
+            "engine_state": {"type": "dict"},
         },
         supports_check_mode=True,
     )
     params = module.params
     run_dir = Path(params["run_dir"])
     plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
-    summary = summarize(plan, params["results"], params["unreachable"], params["not_started"])
+    if params["engine_state"] is None:
+        summary = summarize(plan, params["results"], params["unreachable"], params["not_started"])
+    else:
+        summary = engines.summarize(plan, params["engine_state"])
     log = telling_log(summary)
     tail = last_lines(run_dir / "logs" / log) if log else []
     if summary["state"] in ("succeeded", "running"):

@@ -63,6 +63,10 @@ run:
     rejoin_s:
       description: Seconds that a lost node may take to come back; 0 for a job without restarts.
       type: int
+    engine:
+      description: Engine that runs the job, C(kind), C(submit_host), C(engine_id), and what else its plan says of it.
+      returned: when an engine runs the job
+      type: dict
 """
 
 import json
@@ -87,6 +91,16 @@ def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
         except (OSError, ValueError):
             continue
     return [plan for _, plan in sorted(plans, key=lambda item: (item[0], item[1]["job_id"]))]
+
+
+def engine_of(plan: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
+    """Return which engine runs the job, what it calls it, and what its module needs to know of it."""
+    try:
+        submitted = json.loads((runs_dir / plan["job_id"] / "submitted.json").read_text())
+    except (OSError, ValueError):
+        submitted = {}
+    known = {name: plan[name] for name in ("world_size", "rank_log", "progress_pattern")}
+    return {**plan["engine"], **known, "engine_id": submitted.get("engine_id", "")}
 
 
 def main() -> None:
@@ -123,6 +137,7 @@ def main() -> None:
             "head": plan["head"]["host"],
             "hosts": [node["host"] for node in plan["nodes"]],
             "rejoin_s": plan["rejoin_s"] if plan["max_restarts"] else 0,
+            **({"engine": engine_of(plan, Path(params["runs_dir"]))} if "engine" in plan else {}),
         },
     )
 

@@ -187,6 +187,9 @@ def cause(summary: Data, job_dir: str) -> list[str]:
             f"node {host} never reported to the head within {failure['after_s']} s of the start",
             f"look at {job_dir}/logs/monitor_*.log on {host}, and at the firewall between the nodes",
         ]
+    if kind == "engine":
+        where = f"{host}: " if host else ""
+        return [f"{summary['launcher']} says: {where}{failure['reason']}"]
     if kind == "not_started":
         return [f"{host} could not start its part: {failure['text']}"]
     return []
@@ -204,6 +207,7 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], pict
         "succeeded": f"Job {summary['job_id']} succeeded in {took}: "
         f"{summary['world_size']} {'rank' if one else 'ranks'} on "
         f"{len(hosts)} {'node' if len(hosts) == 1 else 'nodes'}.",
+        "pending": f"Job {summary['job_id']} is pending: {summary.get('engine', {}).get('reason') or 'in the queue'}.",
         "running": f"Job {summary['job_id']} is running.",
         "failed": f"Job {summary['job_id']} failed after {took}.",
         "timed_out": f"Job {summary['job_id']} was ended after {took}: its time (job_timeout) was up.",
@@ -230,7 +234,7 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], pict
         lines += [f"  {text}" for text in [tls.meaning(tail)] if text]
     running = [node["host"] for node in summary["nodes"] if node["state"] == "running"]
     unreachable = [node for node in summary["nodes"] if node["state"] == "unreachable"]
-    if state != "running":
+    if state not in ("running", "pending"):
         ended = [host for host in hosts if host not in running and host not in [node["host"] for node in unreachable]]
         if state != "succeeded" and ended:
             lines.append(f"  nothing of the job is left on {host_list(ended)}")

@@ -238,7 +238,7 @@ def test_all_that_is_wrong_is_said_at_once():
 
 
 def test_a_misspelt_variable_is_named_with_the_right_one():
-    assert texts(jobs.unknown_keys(["job_name", "job_proceses_per_node", "job_quaternions"])) == [
+    assert texts(jobs.unknown_keys(["job_name", "job_proceses_per_node", "job_xyzzy"])) == [
         (
             "",
             "job file",
@@ -249,7 +249,7 @@ def test_a_misspelt_variable_is_named_with_the_right_one():
         (
             "",
             "job file",
-            "unknown variable job_quaternions",
+            "unknown variable job_xyzzy",
             "the variables of docs/job-file.md",
             "remove it from the job file",
         ),

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is handed to an engine: its plan, and what a plan is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..job import Job
+
+
+@dataclass(frozen=True)
+class Source:
+    """The packed source folder of a job: paths in it, None where there is no such folder, and the tar.gz as base64."""
+
+    files: Sequence[str] | None
+    archive: str = ""
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """A job as it is handed to an engine.
+
+    `files` are what is submitted, by name: an sbatch script, manifests. `settings` are for the engine's modules.
+    `job` holds what starts the ranks inside as its launcher.
+    """
+
+    engine: str
+    job: Job
+    job_id: str
+    created: str
+    submit_host: str
+    nodes: int
+    processes_per_node: int
+    job_dir: str
+    rank_log: str
+    files: Mapping[str, str]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks over all nodes."""
+        return self.nodes * self.processes_per_node
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as it stands in plan.json; the engine chooses the nodes, so none stand there."""
+        job = self.job
+        return {
+            "job_id": self.job_id,
+            "job_name": job.name,
+            "launcher": self.engine,
+            "engine": {
+                "kind": self.engine,
+                "starts": job.launcher,
+                "submit_host": self.submit_host,
+                "nodes": self.nodes,
+                "processes_per_node": self.processes_per_node,
+                "files": sorted(self.files),
+                "settings": dict(self.settings),
+            },
+            "created": self.created,
+            "world_size": self.world_size,
+            "head": {"host": "", "address": "", "port": 0},
+            "timeout_s": job.timeout_s,
+            "max_restarts": job.max_restarts,
+            "rejoin_s": 0,
+            "job_dir": self.job_dir,
+            "rank_log": self.rank_log,
+            "venv": job.venv,
+            "data": list(job.data),
+            "min_disk_mib": job.min_disk_mib,
+            "secret_env": list(job.secret_env),
+            "progress_pattern": job.progress_pattern,
+            "files": [],
+            "nodes": [],
+        }
+
+    def describe(self) -> str:
+        """Write the plan for reading: what --check shows."""
+        nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'}"
+        lines = [
+            f"Plan of {self.job_id}: {self.world_size} ranks on {nodes}, launcher {self.engine}, started by "
+            f"{self.job.launcher}",
+            f"  submitted from {self.submit_host}",
+        ]
+        for name, content in self.files.items():
+            lines += [f"  file {name}", *(f"  | {line}" for line in _shown(content))]
+        return "\n".join(lines)
+
+
+# Beyond it a line of a submitted file is packed source, which nobody reads.
+_LONGEST_LINE = 200
+
+
+def _shown(content: str) -> list[str]:
+    return [
+        line if len(line) <= _LONGEST_LINE else f"{line[:40]}... ({len(line)} characters)"
+        for line in content.splitlines()
+    ]
+
+
+@dataclass(frozen=True)
+class Where:
+    """What a plan is made for: names, and what the controller knows of the cluster."""
+
+    job_id: str
+    created: str
+    submit_host: str
+    # Folder on the nodes below which jobs have theirs, and the training user.
+    state_dir: str
+    user: str
+    # Hosts of the inventory that job_hosts and job_nodes choose.
+    hosts: tuple[str, ...] = ()

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sbatch script of a job: what it asks of Slurm, how nodes are prepared, how srun starts the ranks.
+
+Everything that depends on the nodes is asked in the allocation, as nobody knows before which ones they are. The script
+needs bash, coreutils, tar and iproute2 on the nodes, and Slurm's own commands.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ..job import Job
+from ..placement import SYSTEM_PATH
+from .records import EnginePlan
+
+SCRIPT = "job.sbatch"
+# The packed source follows this line.
+SOURCE_MARK = "#SOURCE"
+
+# What every task of the job goes through, on its node: its own address and interface, its place, its log, its end.
+_TASK = r"""
+#!/bin/bash
+# Starts one task of the job on its node: $1 is rank, agent, sched or worker, the rest is the command.
+role=$1; shift
+own=$(ip -4 -o addr show to "$MASTER_ADDR/32" | head -n 1)
+if [ -z "$own" ]; then
+    route=$(ip -4 -o route get "$MASTER_ADDR" | head -n 1)
+    interface=$(sed -n 's/.* dev \([^ ]*\).*/\1/p' <<<"$route")
+    address=$(sed -n 's/.* src \([^ ]*\).*/\1/p' <<<"$route")
+else
+    interface=$(awk '{print $2}' <<<"$own")
+    address=$MASTER_ADDR
+fi
+# An address of the head itself leads over lo, which no other node reaches.
+export TRAINYARD_ADDRESS=$address GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IFNAME:-$interface}
+export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-=$interface} MS_WORKER_IP=$address
+case $role in
+rank)
+    export RANK=${RANK:-$SLURM_PROCID} LOCAL_RANK=${LOCAL_RANK:-$SLURM_LOCALID}
+    export WORLD_SIZE=${WORLD_SIZE:-$TRAINYARD_RANKS} LOCAL_WORLD_SIZE=${LOCAL_WORLD_SIZE:-$TRAINYARD_PER_NODE}
+    export GROUP_RANK=${GROUP_RANK:-$SLURM_NODEID}
+    name=rank_$RANK ;;
+worker)
+    export MS_ROLE=MS_WORKER MS_NODE_ID=$SLURM_PROCID
+    export RANK=$SLURM_PROCID
+    name=worker_$RANK ;;
+sched)
+    export MS_ROLE=MS_SCHED MS_NODE_ID=sched
+    name=scheduler ;;
+agent)
+    name=agent_$SLURM_NODEID ;;
+esac
+cd "$TRAINYARD_JOB_DIR/source" || exit 1
+exec >>"$TRAINYARD_JOB_DIR/logs/$name.log" 2>&1 </dev/null
+[ "$TRAINYARD_ATTEMPT" = 0 ] || echo "--- started again, attempt $((TRAINYARD_ATTEMPT + 1)) ---"
+args=()
+for word in "$@"; do
+    word=${word//@NODE_RANK@/$SLURM_NODEID}
+    word=${word//@ADDRESS@/$address}
+    args+=("$word")
+done
+"${args[@]}" &
+child=$!
+# A shell that waits passes nothing on by itself.
+trap 'kill -TERM $child 2>/dev/null' TERM INT
+wait $child
+status=$?
+while kill -0 $child 2>/dev/null; do wait $child; status=$?; done
+printf '%s %s %s %s %s\n' "$name" "$SLURMD_NODENAME" "$SLURM_NODEID" "$status" "$(date +%s.%N)" \
+    >"$TRAINYARD_JOB_DIR/exits/$name.exit"
+exit $status
+"""
+
+
+def script(plan: EnginePlan, given: Mapping[str, Any], archive: str) -> str:
+    """Return the sbatch script. `archive` is the source as tar.gz in base64."""
+    job = plan.job
+    lines = [
+        "#!/bin/bash",
+        f"# Job {plan.job_id}, written by trainyard; submitted with sbatch from {plan.submit_host}.",
+        *(f"#SBATCH {option}" for option in options(plan, given)),
+        "",
+        "export LC_ALL=C.UTF-8",
+        f"export TRAINYARD_JOB_ID={plan.job_id}",
+        f"export TRAINYARD_JOB_DIR={shlex.quote(plan.job_dir)}",
+        f"export TRAINYARD_RANKS={plan.world_size} TRAINYARD_PER_NODE={plan.processes_per_node}",
+        "export TRAINYARD_ATTEMPT=${SLURM_RESTART_COUNT:-0}",
+        *_environment(job),
+        "",
+        'mkdir -p "$TRAINYARD_JOB_DIR/source" "$TRAINYARD_JOB_DIR/logs" "$TRAINYARD_JOB_DIR/exits" || exit 73',
+        'exec >>"$TRAINYARD_JOB_DIR/logs/slurm.log" 2>&1',
+        'echo "trainyard: job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, attempt $((TRAINYARD_ATTEMPT + 1))"',
+        "",
+        "# The rendezvous is on the first node of the allocation.",
+        'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        f"MASTER_ADDR=$({_head_address(job)})",
+        f'[ -n "$MASTER_ADDR" ] || {{ echo "trainyard: $head has no IPv4 address {job.network}"; exit 78; }}',
+        *_port(job),
+        "export MASTER_ADDR MASTER_PORT",
+        "",
+        "# Every node gets the source and the script by which tasks start.",
+        "task=$(cat <<'TRAINYARD_TASK'",
+        *_TASK.strip().splitlines(),
+        "TRAINYARD_TASK",
+        ")",
+        "export task",
+        *_prepare(plan),
+        "",
+        *_start(plan),
+        "status=$?",
+        "",
+        'echo "trainyard: ended with status $status"',
+        *_again(job),
+        'printf "%s %s\\n" "$status" "$(date +%s.%N)" >"$TRAINYARD_JOB_DIR/exits/job"',
+        "exit $status",
+        SOURCE_MARK,
+        *(archive[at : at + 76] for at in range(0, len(archive), 76)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def options(plan: EnginePlan, given: Mapping[str, Any]) -> list[str]:
+    """Return the options of sbatch."""
+    job = plan.job
+    devices = plan.processes_per_node if job.devices is None else len(job.devices)
+    gres = str(given.get("job_gres") or "auto")
+    if gres == "auto":
+        gres = f"gpu:{devices}" if job.devices else ""
+    chosen = [
+        f"--job-name={job.name}",
+        f"--comment=trainyard:{plan.job_id}",
+        f"--nodes={plan.nodes}",
+        f"--ntasks-per-node={plan.processes_per_node}",
+        # Slurm counts minutes.
+        f"--time={-(-job.timeout_s // 60)}",
+        "--requeue" if job.max_restarts else "--no-requeue",
+        # Nothing of the login host's environment; what the script itself sets goes on to srun.
+        "--export=NONE",
+        # The script opens its log itself, as it makes the folder for it.
+        "--output=/dev/null",
+    ]
+    for name in ("partition", "account", "qos"):
+        if given.get(f"job_{name}"):
+            chosen.append(f"--{name}={given[f'job_{name}']}")
+    if gres:
+        chosen.append(f"--gres={gres}")
+    return chosen + [str(option) for option in given.get("job_sbatch_options") or ()]
+
+
+def _environment(job: Job) -> list[str]:
+    path = f"{job.venv}/bin:{SYSTEM_PATH}" if job.venv else SYSTEM_PATH
+    lines = ["unset SLURM_EXPORT_ENV", f"export PATH={shlex.quote(path)} LANG=C.UTF-8 PYTHONUNBUFFERED=1"]
+    if job.venv:
+        lines.append(f"export VIRTUAL_ENV={shlex.quote(job.venv)}")
+    # Half of the logical CPUs that a task may use, as hyper-threads do not help dense arithmetic.
+    lines.append("threads=$((SLURM_CPUS_ON_NODE / (2 * TRAINYARD_PER_NODE)))")
+    lines.append("export OMP_NUM_THREADS=$((threads > 1 ? threads : 1))")
+    return lines + [f"export {name}={shlex.quote(value)}" for name, value in job.env.items()]
+
+
+def _head_address(job: Job) -> str:
+    if not job.network:
+        # /etc/hosts of a Debian node names itself by 127.0.1.1.
+        return """getent ahostsv4 "$head" | awk '$1 !~ /^127\\./ {print $1; exit}'"""
+    where = f"to {shlex.quote(job.network)}" if "/" in job.network else f"dev {shlex.quote(job.network)}"
+    return f'ip -4 -o addr show {where} | awk \'{{sub("/.*", "", $4); print $4; exit}}\''
+
+
+def _port(job: Job) -> list[str]:
+    if job.port is not None:
+        return [f"MASTER_PORT={job.port}"]
+    return [
+        "# Below the ports that the kernel hands out; jobs that share a node differ by their number.",
+        "MASTER_PORT=$((20000 + SLURM_JOB_ID * 10 % 10000))",
+        'while ss -Hltn "sport = :$MASTER_PORT" | grep -q .; do MASTER_PORT=$((MASTER_PORT + 1)); done',
+    ]
+
+
+_EACH_NODE = "srun --export=ALL --ntasks-per-node=1 --ntasks={nodes} --nodes={nodes} --cpu-bind=none"
+
+
+def _prepare(plan: EnginePlan) -> list[str]:
+    every = _EACH_NODE.format(nodes=plan.nodes)
+    unpack = (
+        'cd "$TRAINYARD_JOB_DIR" && mkdir -p source logs exits && rm -f exits/* && printf "%s\\n" "$task" >task.sh'
+        " && base64 -d | tar -xzf - -C source"
+    )
+    # One node unpacks where all have the folder; otherwise srun hands its input to a task on each node.
+    begin = "bash -c" if plan.settings.get("shared") else f"{every} bash -c"
+    make = unpack if plan.settings.get("shared") else f'mkdir -p "$TRAINYARD_JOB_DIR" && {unpack}'
+    return [
+        f"sed '1,/^{SOURCE_MARK}$/d' \"$0\" | {begin} '{make}' || exit 74",
+        "unset task",
+    ]
+
+
+def _start(plan: EnginePlan) -> list[str]:
+    """Return the lines that start the ranks and wait for them."""
+    job, task = plan.job, 'bash "$TRAINYARD_JOB_DIR/task.sh"'
+    command = shlex.join(job.command)
+    agents = f"{_EACH_NODE.format(nodes=plan.nodes)} --kill-on-bad-exit=1"
+    ranks = (
+        f"srun --export=ALL --nodes={plan.nodes} --ntasks={plan.world_size} "
+        f"--ntasks-per-node={plan.processes_per_node} --cpu-bind=none --kill-on-bad-exit=1"
+    )
+    if job.launcher == "torchrun":
+        return [
+            f"{agents} {task} agent python -m torch.distributed.run --nnodes {plan.nodes} --nproc-per-node "
+            f'{plan.processes_per_node} --rdzv-backend static --node-rank @NODE_RANK@ --master-addr "$MASTER_ADDR" '
+            f'--master-port "$MASTER_PORT" --local-addr @ADDRESS@ --no-python {task} rank {command}'
+        ]
+    return [f"{ranks} {task} rank {command}"]
+
+
+def _again(job: Job) -> list[str]:
+    if not job.max_restarts:
+        return []
+    return [
+        f'if [ $status -ne 0 ] && [ "$TRAINYARD_ATTEMPT" -lt {job.max_restarts} ]; then',
+        '    echo "trainyard: requeued"',
+        '    scontrol requeue "$SLURM_JOB_ID" && sleep infinity',
+        "fi",
+    ]

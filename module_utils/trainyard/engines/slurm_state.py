@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Slurm says, read: `scontrol show job -o`, `sacct --parsable2`, and the states of a job in the project's words.
+
+Times are as Slurm prints them, in the zone of its host; the reader gives that as seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# A base state of Slurm (squeue(1), JOB STATE CODES), and ours. What has a reason of its own is a failure with that.
+STATE = {
+    "PENDING": "pending",
+    "CONFIGURING": "pending",
+    "REQUEUED": "pending",
+    "REQUEUE_FED": "pending",
+    "REQUEUE_HOLD": "pending",
+    "SPECIAL_EXIT": "pending",
+    "RESV_DEL_HOLD": "pending",
+    "RUNNING": "running",
+    "COMPLETING": "running",
+    "STAGE_OUT": "running",
+    "SIGNALING": "running",
+    "SUSPENDED": "running",
+    "STOPPED": "running",
+    "RESIZING": "running",
+    "COMPLETED": "succeeded",
+    "CANCELLED": "stopped",
+    "TIMEOUT": "timed_out",
+    "FAILED": "failed",
+    "NODE_FAIL": "failed",
+    "OUT_OF_MEMORY": "failed",
+    "BOOT_FAIL": "failed",
+    "DEADLINE": "failed",
+    "PREEMPTED": "failed",
+    "REVOKED": "failed",
+}
+
+# What a user can do about a reason; other reasons are told as they are.
+ADVICE = {
+    "Resources": "it waits for nodes that others use",
+    "Priority": "jobs before it in the queue wait, too",
+    "PartitionNodeLimit": "no node set of this partition can ever hold it",
+    "PartitionTimeLimit": "job_timeout is longer than the partition allows",
+    "BadConstraints": "no node has what job_sbatch_options asks for",
+    "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
+    "Dependency": "it waits for another job",
+    "JobHeldUser": "it is held; scontrol release lets it go",
+    "JobHeldAdmin": "an administrator holds it",
+    "launch failed requeued held": "nodes could not start it; see slurmd's log there",
+    "QOSMaxJobsPerUserLimit": "you run as many jobs as your quality of service allows",
+    "AssocGrpCpuLimit": "your account uses as many CPUs as it may",
+    "BeginTime": "it begins later: a requeued job waits two minutes",
+}
+
+_FIELD = re.compile(r"(?:^|\s)(?P<name>[A-Za-z][A-Za-z0-9_:/]*)=")
+
+
+def fields(record: str) -> dict[str, str]:
+    """Read one line of `scontrol show ... -o`: NAME=value pairs, whose values may hold blanks and `=`."""
+    found = list(_FIELD.finditer(record))
+    ends = [match.start() for match in found[1:]] + [len(record)]
+    result: dict[str, str] = {}
+    for match, end in zip(found, ends):
+        result.setdefault(match["name"], record[match.end() : end].strip())
+    return result
+
+
+def base_state(word: str) -> str:
+    """Return the state without what stands after it: `CANCELLED by 1000`, `CANCELLED+`."""
+    return re.split(r"[ +]", word, maxsplit=1)[0].upper()
+
+
+def read_state(word: str) -> str:
+    """Return the project's word for a state of Slurm; one that nobody knows is `lost`."""
+    return STATE.get(base_state(word), "lost")
+
+
+def exit_of(code: str) -> tuple[int | None, int | None]:
+    """Read Slurm's `exit:signal` as exit code and signal, of which one is None."""
+    match = re.fullmatch(r"(\d+):(\d+)", code.strip())
+    if match is None:
+        return None, None
+    status, number = int(match[1]), int(match[2])
+    if number:
+        return None, number
+    # srun and shells report a signal as 128 + its number.
+    return (None, status - 128) if 128 < status < 160 else (status, None)
+
+
+def pending_line(reason: str) -> str:
+    """Say why a job waits: Slurm's own word, and what it means where that is known."""
+    word = reason.strip() or "None"
+    if word in ("None", "(null)"):
+        return "pending: Slurm has not looked at it yet"
+    known = next((text for name, text in ADVICE.items() if word.startswith(name)), "")
+    return f"pending ({word}): {known}" if known else f"pending ({word})"
+
+
+def sacct_rows(text: str) -> list[dict[str, str]]:
+    """Read `sacct --parsable2` with its header line."""
+    lines = [line for line in text.splitlines() if "|" in line]
+    if not lines:
+        return []
+    names = lines[0].split("|")
+    return [dict(zip(names, line.split("|"))) for line in lines[1:]]
+
+
+def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """Read what tasks wrote when they ended: `rank_0 n1 0 137 1763.5` (name, host, node rank, status, time)."""
+    found = []
+    for line in lines:
+        words = line.split()
+        match = re.fullmatch(r"(rank|worker|agent|scheduler)(?:_(\d+))?", words[0]) if len(words) == 5 else None
+        if match is None:
+            continue
+        try:
+            node_rank, status, at = int(words[2]), int(words[3]), float(words[4])
+        except ValueError:
+            continue
+        killed = status > 128
+        found.append(
+            {
+                "process": words[0].replace("worker", "rank") if match[1] == "worker" else words[0],
+                "rank": int(match[2]) if match[1] in ("rank", "worker") else None,
+                "host": words[1],
+                "node_rank": node_rank,
+                "exit_code": None if killed else status,
+                "signal": status - 128 if killed else None,
+                "result": "signal" if killed else "exit-code" if status else "success",
+                "time": at,
+            }
+        )
+    return found
+
+
+def nodes_of(plan: Mapping[str, Any], state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the nodes of the allocation with their ranks, which Slurm hands out in blocks, and how they ended."""
+    per_node = int(plan["engine"]["processes_per_node"])
+    ended = {str(each["process"]): each for each in state.get("exits") or ()}
+    over = state["state"] not in ("pending", "running")
+    nodes = []
+    for number, host in enumerate(state.get("hosts") or ()):
+        ranks = list(range(number * per_node, (number + 1) * per_node))
+        processes = []
+        for rank in ranks:
+            known = ended.get(f"rank_{rank}", {})
+            processes.append(
+                {
+                    "name": f"rank{rank}",
+                    "ranks": [rank],
+                    "log": str(plan["rank_log"]).replace("{rank}", str(rank)),
+                    **{name: known.get(name) for name in ("exit_code", "signal", "result", "time") if known},
+                }
+            )
+        nodes.append({"host": host, "state": "ended" if over else "running", "ranks": ranks, "processes": processes})
+    return nodes

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm's own commands, called on a login host as the training user."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any
+
+# A controller that is busy takes its time; one that is down makes commands wait for ever.
+PATIENCE_S = 60
+
+
+class SlurmError(Exception):
+    """A command of Slurm failed; the text is its own."""
+
+
+def as_user(user: str) -> list[str]:
+    """Return the words that make a command run as `user`; none where that is who we are, or we may not become him."""
+    if not user or os.geteuid() != 0 or pwd.getpwuid(os.geteuid()).pw_name == user:
+        return []
+    return ["runuser", "-u", user, "--"]
+
+
+def call(argv: Sequence[str], user: str = "", text: str | None = None) -> str:
+    """Run a command and return what it prints. Raises SlurmError with its message."""
+    env = {**os.environ, "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
+    try:
+        done = subprocess.run(
+            [*as_user(user), *argv],
+            input=text,
+            stdin=None if text is not None else subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=env,
+            cwd="/",
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise SlurmError(f"no command {argv[0]} on this host") from None
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{argv[0]} gave no answer within {PATIENCE_S} s") from None
+    if done.returncode:
+        raise SlurmError((done.stderr or done.stdout).strip() or f"{argv[0]} ended with status {done.returncode}")
+    return done.stdout
+
+
+def show(kind: str, name: str = "", user: str = "") -> list[str]:
+    """Return the records of `scontrol show`, one line each; none where there is no such thing."""
+    argv = ["scontrol", "show", kind, *([name] if name else []), "-o"]
+    try:
+        return [line for line in call(argv, user).splitlines() if "=" in line]
+    except SlurmError as error:
+        if "Invalid job id" in str(error) or "not found" in str(error):
+            return []
+        raise
+
+
+def hosts_of(nodelist: str) -> list[str]:
+    """Expand Slurm's `n[1-3]`."""
+    if nodelist in ("", "(null)", "None assigned"):
+        return []
+    return call(["scontrol", "show", "hostnames", nodelist]).split()
+
+
+def wait_until_over(engine_id: str, over: Any, patience_s: float) -> bool:
+    """Ask until the job is over. Returns whether it is."""
+    deadline = time.monotonic() + patience_s
+    while not over(show("job", engine_id)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(1)
+    return True

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job of Slurm: how it is, from slurmctld, sacct and what the job itself left in its folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.engines import slurm_state
+from ..trainyard.progress import Metrics, clock, compile_pattern, parse_line, progress_line
+from .slurm import SlurmError, call, hosts_of, show
+
+# Of the log of rank 0 only its end is searched for the last line of progress.
+_TAIL = 64 << 10
+
+
+def read_exits(job_dir: Path) -> list[dict[str, Any]]:
+    """Read how the tasks ended that wrote it in this folder."""
+    lines = [line for path in sorted((job_dir / "exits").glob("*.exit")) for line in path.read_text().splitlines()]
+    return slurm_state.exits(lines)
+
+
+def _seconds(text: str) -> float | None:
+    """Read a time that SLURM_TIME_FORMAT=%s prints; `Unknown` and `N/A` are None."""
+    return float(text) if text.isdigit() and int(text) > 0 else None
+
+
+def _from_sacct(engine_id: str) -> dict[str, str]:
+    """Ask the accounting, where there is any, for a job that slurmctld has forgotten."""
+    try:
+        columns = "State,ExitCode,NodeList,Start,End,Reason,Restarts"
+        said = call(["sacct", "-X", "-n", "-P", "-D", "-j", engine_id, "-o", columns])
+    except SlurmError:
+        return {}
+    rows = slurm_state.sacct_rows("JobState|ExitCode|NodeList|StartTime|EndTime|Reason|Restarts\n" + said)
+    return rows[-1] if rows else {}
+
+
+def _from_folder(job_dir: Path) -> dict[str, str]:
+    """Read how the job's own script ended, where that is on this host."""
+    try:
+        status, at = (job_dir / "exits" / "job").read_text().split()
+    except (OSError, ValueError):
+        return {}
+    state = "COMPLETED" if status == "0" else "FAILED"
+    return {"JobState": state, "ExitCode": f"{status}:0", "EndTime": at.partition(".")[0]}
+
+
+def last_metrics(log: Path, pattern: str) -> Metrics:
+    """Return the metrics of the last line of progress in a log; none where there is no log on this host."""
+    try:
+        with log.open("rb") as content:
+            content.seek(max(0, content.seek(0, 2) - _TAIL))
+            lines = content.read().decode(errors="replace").splitlines()
+    except OSError:
+        return {}
+    compiled = compile_pattern(pattern)
+    return next((found for line in reversed(lines) for found in [parse_line(line, compiled)] if found), {})
+
+
+def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the EngineState (module_utils/trainyard/engines), and `line`, `hosts`, `log_hosts`."""
+    engine_id, job_dir = params["engine_id"], Path(params["job_dir"])
+    records = show("job", engine_id)
+    job = slurm_state.fields(records[-1]) if records else _from_sacct(engine_id) or _from_folder(job_dir)
+    word = job.get("JobState", "")
+    state = slurm_state.read_state(word) if job else "lost"
+    reason = job.get("Reason", "")
+    started, ended = _seconds(job.get("StartTime", "")), _seconds(job.get("EndTime", ""))
+    over = state not in ("pending", "running")
+    hosts = hosts_of(job.get("NodeList", ""))
+    log = job_dir / "logs" / params["rank_log"].replace("{rank}", "0")
+    metrics = last_metrics(log, params["progress_pattern"]) if params["progress_pattern"] else {}
+    restarts = int(job.get("Restarts") or 0) if (job.get("Restarts") or "0").isdigit() else 0
+    elapsed = 0.0
+    if started and state != "pending":
+        elapsed = max(0.0, (ended if over and ended else time.time()) - started)
+    if state == "pending":
+        line = f"{clock(0)}   {slurm_state.pending_line(reason)}"
+    elif state == "running":
+        line = progress_line(params["world_size"], params["world_size"], elapsed, metrics)
+    else:
+        line = ""
+    return {
+        "state": state,
+        "engine_id": engine_id,
+        "reason": reason if reason not in ("None", "(null)") else "",
+        "slurm_state": word,
+        "exit_code": job.get("ExitCode", ""),
+        "started": started if state != "pending" else None,
+        "finished": ended if over else None,
+        "elapsed_s": round(elapsed, 2),
+        "ranks_running": params["world_size"] if state == "running" else 0,
+        "metrics": metrics,
+        "hosts": hosts,
+        "requeued": restarts,
+        "line": line,
+        # Whoever submits may share the folder of the job with its nodes; otherwise each of them has its own.
+        "log_hosts": list(dict.fromkeys([params["login_host"], *([] if params["shared"] else hosts)])),
+    }

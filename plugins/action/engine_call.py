@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask an engine how a job is, to its end or once, and bring its logs. Documentation: library/engine_call.py."""
+
+from __future__ import annotations
+
+import base64
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+display = Display()
+# A host that cannot be asked for so long is given up; the job goes on without a watcher.
+GIVE_UP_S = 60.0
+
+
+def pause(elapsed_s: float) -> float:
+    """Seconds between two questions: an engine's controller serves everybody, so further apart than for our own."""
+    return 3.0 if elapsed_s < 60 else 10.0 if elapsed_s < 1800 else 30.0
+
+
+class ActionModule(ActionBase):
+    """Run the engine's module, again and again while the job is not over."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return what the module returned last, without the logs, whose names are `files`."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        del tmp
+        arguments = self._task.args
+        module, wait, run_dir = arguments["module"], arguments.get("wait", False), arguments.get("run_dir")
+        begun = answered = time.monotonic()
+        answer: dict[str, Any] = {}
+        said = ""
+        while True:
+            try:
+                answer = self._execute_module(
+                    module_name=module, module_args=dict(arguments["arguments"]), task_vars=task_vars
+                )
+                answered = time.monotonic()
+            except AnsibleConnectionFailure:
+                if not wait or time.monotonic() - answered > GIVE_UP_S:
+                    raise
+                self._connection.reset()
+                time.sleep(1)
+                continue
+            if answer.get("failed"):
+                break
+            line = answer.get("line", "")
+            # Why a job waits is said when it changes; progress each time.
+            if wait and line and (line != said or answer.get("state") == "running"):
+                display.display(f"  {line}")
+                said = line
+            if not wait or answer.get("state") not in ("pending", "running"):
+                break
+            time.sleep(pause(time.monotonic() - begun))
+        logs = answer.pop("logs", {})
+        answer["files"] = sorted(logs)
+        if run_dir and not self._task.check_mode:
+            (Path(run_dir) / "logs").mkdir(parents=True, exist_ok=True)
+            for name, content in logs.items():
+                # The node chose the names: keep them inside the run's folder.
+                folder = Path(run_dir) if name == "metrics.jsonl" else Path(run_dir) / "logs"
+                (folder / Path(name).name).write_bytes(base64.b64decode(content))
+        return {**result, **answer}
