@@ -7,7 +7,6 @@ million of pairs that are well. A failure that many share is said of the host th
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -105,39 +104,62 @@ def suspects(
     one with the most, again and again. Two hosts cannot tell which of them it is. `partners_each` is with how many
     others a host was tried at most, all where it is None.
     """
-    left = list(failures)
+    everything = list(failures)
+    partners = _partners_of(everything)
+    order = {host: number for number, host in enumerate(hosts)}
     odd: list[str] = []
-    while left:
-        partners: dict[str, set[str]] = {}
-        for failure in left:
-            partners.setdefault(failure.source, set()).add(failure.target)
-            partners.setdefault(failure.target, set()).add(failure.source)
+    while partners:
         others = len(hosts) - len(odd) - 1
         tried = others if partners_each is None else min(others, partners_each)
-        worst = max(partners, key=lambda host: (len(partners[host]), hosts.index(host) if host in hosts else -1))
+        worst = max(partners, key=lambda host: (len(partners[host]), order.get(host, -1)))
         if len(partners[worst]) < 2 or len(partners[worst]) * 2 <= tried:
             break
         odd.append(worst)
-        left = [failure for failure in left if worst not in (failure.source, failure.target)]
-    return odd, left
+        _leave_out(partners, worst)
+    gone = set(odd)
+    return odd, [failure for failure in everything if failure.source not in gone and failure.target not in gone]
+
+
+def _partners_of(failures: Iterable[Failure]) -> dict[str, set[str]]:
+    """Return with whom each host failed, in either direction."""
+    partners: dict[str, set[str]] = {}
+    for failure in failures:
+        if failure.source != failure.target:
+            partners.setdefault(failure.source, set()).add(failure.target)
+            partners.setdefault(failure.target, set()).add(failure.source)
+    return partners
+
+
+def _leave_out(partners: dict[str, set[str]], host: str) -> None:
+    for other in partners.pop(host):
+        partners[other].discard(host)
+        if not partners[other]:
+            del partners[other]
 
 
 def usable(hosts: Sequence[str], failures: Iterable[Failure]) -> list[str]:
     """Return hosts among which no way failed: as long as there is one, the host with the most is left out."""
-    pairs = {frozenset((failure.source, failure.target)) for failure in failures if failure.source != failure.target}
-    kept = list(hosts)
-    pairs = {pair for pair in pairs if pair <= set(kept)}
-    while pairs:
-        counts = Counter(host for pair in pairs for host in pair)
+    order = {host: number for number, host in enumerate(hosts)}
+    partners = _partners_of(one for one in failures if one.source in order and one.target in order)
+    left_out = set()
+    while partners:
         # Of two alike the later one: the head of a job is the first host.
-        worst = max(counts, key=lambda host: (counts[host], kept.index(host)))
-        kept.remove(worst)
-        pairs = {pair for pair in pairs if worst not in pair}
-    return kept
+        worst = max(partners, key=lambda host: (len(partners[host]), order[host]))
+        left_out.add(worst)
+        _leave_out(partners, worst)
+    return [host for host in hosts if host not in left_out]
 
 
 def _number(things: Collection[object], name: str) -> str:
     return f"{len(things)} {name} does" if len(things) == 1 else f"{len(things)} {name}s do"
+
+
+def _blamed(host: str, failures: Sequence[Failure]) -> str:
+    into = {failure.source for failure in failures if failure.target == host}
+    out = {failure.target for failure in failures if failure.source == host}
+    said = [f"{_number(into, 'node')} not reach {host}"] if into else []
+    said += [f"{host} does not reach {len(out)} other{'s' if len(out) > 1 else ''}"] if out else []
+    return " and ".join(said)
 
 
 def _described(failures: Sequence[Failure]) -> str:
@@ -167,18 +189,15 @@ def judge_pairs(
     """Make the records of one way over all pairs: hosts that explain failures, the other pairs, who was not asked."""
     checks = []
     odd, left = suspects(failures, asked, partners_each)
-    for host in odd:
-        own = [failure for failure in failures if host in (failure.source, failure.target)]
-        into = {failure.source for failure in own if failure.target == host}
-        out = {failure.target for failure in own if failure.source == host}
-        reason = " and ".join(
-            text
-            for text in (
-                f"{_number(into, 'node')} not reach {host}" if into else "",
-                f"{host} does not reach {len(out)} other{'s' if len(out) > 1 else ''}" if out else "",
-            )
-            if text
-        )
+    if len(set(asked).difference(odd, *(failure[:2] for failure in left))) < 2:
+        # Where no two hosts are well with each other, none is the odd one.
+        odd, left = [], list(failures)
+    of_host: dict[str, list[Failure]] = {host: [] for host in odd}
+    for failure in failures if odd else ():
+        for host in {failure.source, failure.target}:
+            if host in of_host:
+                of_host[host].append(failure)
+    for host, own in of_host.items():
         checks.append(
             Check(
                 "reach",
@@ -187,18 +206,17 @@ def judge_pairs(
                 (host,),
                 _described(own),
                 expected,
-                reason,
+                _blamed(host, own),
                 action.replace("HOST", host),
                 command.replace("HOST", host),
                 "",
-                {"pairs": len(own), "into": len(into), "out": len(out)},
+                {"pairs": len({failure[:2] for failure in own})},
             )
         )
     if left:
-        hosts = sorted(
-            {host for failure in left for host in (failure.source, failure.target)},
-            key=list(asked).index if all(host in asked for failure in left for host in failure[:2]) else None,
-        )
+        order = {host: number for number, host in enumerate(asked)}
+        pairs = {failure[:2] for failure in left}
+        hosts = sorted({host for pair in pairs for host in pair}, key=lambda host: order.get(host, len(order)))
         checks.append(
             Check(
                 "reach",
@@ -207,11 +225,11 @@ def judge_pairs(
                 tuple(hosts),
                 _described(left),
                 expected,
-                f"{_number({failure[:2] for failure in left}, 'pair')} not get through",
+                f"{_number(pairs, 'pair')} not get through",
                 action.replace("HOST", left[0].target),
                 command.replace("HOST", left[0].source),
                 "",
-                {"pairs": len(left)},
+                {"pairs": len(pairs)},
             )
         )
     for words, group in _by_reason(silent).items():
