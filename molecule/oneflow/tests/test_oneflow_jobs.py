@@ -144,3 +144,13 @@ def test_the_styles_that_there_are_are_named(play):
     run = play.launch(LAUNCH, job_oneflow_style="ssh")
     assert run.rc != 0
     assert "launch, address_list" in run.text
+
+
+@pytest.mark.parametrize("style", ["launch", "address_list"])
+def test_the_collective_check_is_right_in_both_styles(play, left, style):
+    run = play("playbooks/collective_check.yml", check_framework="oneflow", job_oneflow_style=style)
+    assert run.rc == 0, run.output
+    assert "All-gather over 2 ranks on 2 nodes: every rank has the numbers 0 to 1." in run.text
+    for rank, host in enumerate(("n1", "n2")):
+        assert f"all-gather rank {rank} of 2 on {host}: 0 1 right" in run.log(rank)
+    assert left(run.job_id) == {}
