@@ -422,7 +422,7 @@ def judge_addresses(networks: Mapping[str, Mapping[str, Any]], network: str) -> 
                     f"{address} on {host_list(hosts)}",
                     "an address of its own for every node",
                     "nodes with one address hide each other",
-                    "correct the addresses, or the network (trainyard_network)",
+                    "correct the addresses, or the network (job_network)",
                 )
             )
     if not checks:
