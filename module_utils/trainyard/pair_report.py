@@ -47,6 +47,7 @@ def _sound(record: Mapping[str, Any]) -> bool:
         and len(hosts) == 2
         and all(isinstance(host, str) for host in hosts)
         and isinstance(record.get("round"), int)
+        and isinstance(record.get("rail", 0), int)
     )
 
 

@@ -51,6 +51,7 @@ def test_lines_are_found_among_others():
         'pair {"hosts": ["n1"], "round": 0}',
         'pair {"hosts": ["n1", 2], "round": 0}',
         'pair {"hosts": ["n1", "n2"]}',
+        'pair {"hosts": ["n1", "n2"], "round": 0, "rail": "a"}',
         "pair {]}",
     ],
 )
