@@ -393,7 +393,9 @@ def _judge_names(nodes: Sequence[Node]) -> list[Check]:
         holders.setdefault(node["hostname"].split(".")[0].lower(), []).append(node["host"])
     twice = {name: hosts for name, hosts in holders.items() if len(hosts) > 1}
     if not twice:
-        return [Check("drift", "host names", "pass", found=f"{len(nodes)} different ones")]
+        return [
+            Check("drift", "host names", "pass", found="1 name" if len(nodes) == 1 else f"{len(nodes)} different names")
+        ]
     return [
         Check(
             "drift",

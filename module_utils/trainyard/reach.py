@@ -15,6 +15,7 @@ from .checks import Check
 from .findings import connection_reason, host_list
 
 _MOST_PAIRS = 6
+_NOBODY = "no node could take part"
 
 
 class Failure(NamedTuple):
@@ -83,7 +84,14 @@ def judge_answers(silent: Mapping[str, Mapping[str, Any]], hosts: Sequence[str],
             )
         )
     if not checks:
-        checks.append(Check("reach", "answer", "pass", found=f"{len(hosts)} of {len(hosts)} nodes"))
+        checks.append(
+            Check(
+                "reach",
+                "answer",
+                "pass",
+                found="the only node" if len(hosts) == 1 else f"{len(hosts)} of {len(hosts)} nodes",
+            )
+        )
     return checks
 
 
@@ -259,7 +267,7 @@ def judge_pairs(
                 )
             )
         else:
-            checks.append(Check("reach", name, "skipped", reason="there is one node"))
+            checks.append(Check("reach", name, "skipped", reason="there is one node" if asked else _NOBODY))
     return checks
 
 
@@ -385,7 +393,7 @@ def judge_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> l
                 "names",
                 "pass" if number else "skipped",
                 found=f"{number} names resolve" if number else "",
-                reason="" if number else "there is one node",
+                reason="" if number else "it was not asked for" if good else _NOBODY,
             )
         )
     return checks
@@ -393,6 +401,8 @@ def judge_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> l
 
 def judge_addresses(networks: Mapping[str, Mapping[str, Any]], network: str) -> list[Check]:
     """Judge whether every node has one address on the job network, and each one its own."""
+    if not networks:
+        return [Check("reach", "job address", "skipped", reason=_NOBODY)]
     checks = []
     missing = {host: way for host, way in networks.items() if not way["address"]}
     for (found, action), hosts in _grouped(
@@ -426,7 +436,14 @@ def judge_addresses(networks: Mapping[str, Mapping[str, Any]], network: str) -> 
                 )
             )
     if not checks:
-        checks.append(Check("reach", "job address", "pass", found=f"{len(networks)} addresses"))
+        checks.append(
+            Check(
+                "reach",
+                "job address",
+                "pass",
+                found="1 address" if len(networks) == 1 else f"{len(networks)} different addresses",
+            )
+        )
     return checks
 
 

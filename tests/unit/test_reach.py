@@ -434,6 +434,12 @@ def test_addresses():
     assert checks[0].action == "set job_network"
 
 
+def test_where_no_node_answers_nothing_passes():
+    (check,), failures = network(hosts=[])
+    assert (check.state, check.reason, failures) == ("skipped", "no node could take part", [])
+    assert [check.state for check in judge_addresses({}, "") + judge_names({})] == ["skipped", "skipped"]
+
+
 def test_who_answered():
     lost = {"unreachable": True, "msg": "Task failed: Failed to connect to the host via ssh: timed out"}
     checks = judge_answers({"n2": lost, "n3": {"msg": "no Python"}, "n4": {}}, HOSTS, "-i hosts")
