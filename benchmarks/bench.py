@@ -486,6 +486,70 @@ def measure_blame(_: int) -> tuple[dict[str, Any], list[str]]:
     return result, lines
 
 
+def measure_verify(rounds: int) -> tuple[dict[str, Any], list[str]]:
+    """verify.yml on 4, 8 and 16 nodes, as far as the lab has them: seconds of each phase, memory of the controller."""
+    there = len(json.loads(run(["ansible-inventory", "-i", str(INVENTORY), "--list"]))["compute"]["hosts"])
+    counts = [count for count in (4, 8, 16) if count <= there]
+    phases = ["drift", "reach", "devices", "collectives", "bandwidth", "blame", "counters"]
+    result: dict[str, Any] = {"nodes": {}}
+    for count in counts:
+        made = []
+        for _ in range(rounds):
+            with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+                settings = {"trainyard_runs": folder, "verify_phases": phases, "verify_busbw": 1e-6}
+                limit = ",".join(["localhost", *node_names(count)])
+                # A pair that the machine disturbs is no fault of the benchmark: 0, 2 or 3.
+                argv = ["ansible-playbook", "playbooks/verify.yml", "-i", str(INVENTORY), "--limit", limit]
+                peak = peak_memory([*argv, "-e", json.dumps(settings)])
+                (report,) = Path(folder).glob("verify-*/report.json")
+                made.append({**json.loads(report.read_text()), "peak": peak})
+        result["nodes"][count] = {
+            "total": statistics.median(report["elapsed_s"] for report in made),
+            **{name: statistics.median(_phase(report, name)["elapsed_s"] for report in made) for name in phases},
+            "rounds": statistics.median(
+                len({pair["round"] for pair in report["blame"]["pairs"]}) for report in made if report["blame"]
+            ),
+            "states": [report["state"] for report in made],
+            "peak MiB": max(report["peak"] for report in made),
+        }
+    columns = ["total", *phases, "rounds", "peak MiB"]
+    lines = [f"| nodes | {' | '.join(columns)} |", f"|{'---|' * (len(columns) + 1)}"]
+    for count, row in result["nodes"].items():
+        lines.append(f"| {count} | {' | '.join(f'{row[name]:.0f}' for name in columns)} |")
+    return result, lines
+
+
+def _phase(report: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(phase for phase in report["phases"] if phase["name"] == name)
+
+
+def peak_memory(argv: list[str]) -> int:
+    """Run a command, whatever its status, and return the most memory that its processes had together, in MiB."""
+    process = subprocess.Popen(
+        argv, cwd=PROJECT, start_new_session=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    peak = 0
+    try:
+        while process.poll() is None:
+            peak = max(peak, _session_memory(process.pid))
+            time.sleep(0.5)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return peak
+
+
+def _session_memory(session: int) -> int:
+    """Return the proportional memory of all processes of a session, in MiB; pages that they share count once."""
+    total = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == session:
+                total += int(re.search(r"^Pss:\s+(\d+)", (folder / "smaps_rollup").read_text(), re.M)[1])  # type: ignore[index]
+    return total // 1024
+
+
 PARTS = {
     "launch": (measure_launch, 5),
     "mindspore": (measure_mindspore, 5),
@@ -494,6 +558,7 @@ PARTS = {
     "failure": (measure_failure, 3),
     "rank_table": (measure_rank_table, 5),
     "blame": (measure_blame, 1),
+    "verify": (measure_verify, 3),
 }
 WITHOUT_LAB = {"rank_table", "blame"}
 

@@ -295,6 +295,8 @@ def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
         return
     # The standard error of a median; of one or two values it is the mean's.
     error = noise * (1.2533 if count > 2 else 1.0) / math.sqrt(count)
+    # Noise is a part of what is measured: what has a tenth of the bandwidth scatters by a tenth as much.
+    error *= max(score, _LEAST_NOISE)
     slow = sum(value < gate for value in node.values)
     fast = len(node.values) - slow
     if score < gate:

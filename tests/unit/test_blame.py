@@ -409,3 +409,18 @@ def test_in_simulated_clusters_faults_are_found_and_false_alarms_are_rare():
     assert sum(outcome.hits for outcome in outcomes) == 90
     assert sum(outcome.false_alarms for outcome in outcomes) == 0
     assert max(outcome.rounds for outcome in outcomes) <= 6
+
+
+def test_a_node_far_below_all_others_is_named_however_much_these_scatter():
+    """Measured on five containers that shared two busy cores; n2's link was limited to a fiftieth."""
+    pairs = [
+        (0, "n2", "n4", 0.0088), (0, "n5", "n3", 0.3368), (1, "n4", "n5", 0.1699), (1, "n3", "n1", 0.3115),
+        (2, "n2", "n1", 0.0094), (2, "n4", "n3", 0.1377), (3, "n2", "n5", 0.0086), (3, "n4", "n3", 0.5206),
+        (4, "n2", "n3", 0.0066), (4, "n4", "n5", 0.5204), (5, "n4", "n3", 0.2093), (5, "n5", "n1", 0.1525),
+    ]  # fmt: skip
+    blame = judge(
+        names(5),
+        [{"hosts": [a, b], "round": number, "busbw": value, "wrong": 0, "error": ""} for number, a, b, value in pairs],
+    )
+    assert [node["host"] for node in blame["nodes"] if node["state"] == "fail"] == ["n2"]
+    assert blame["state"] == "fail"

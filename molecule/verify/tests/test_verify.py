@@ -14,7 +14,7 @@ VERIFY = "playbooks/verify.yml"
 # The nodes share one machine's cores: how fast they are says nothing, only that something moved.
 ANY_SPEED = 0.000001
 SMALL = {"benchmark_max_bytes": "256K", "pair_max_bytes": "1M", "pair_backend": "gloo"}
-# A tenth of what the lab's links carry, and lost packets: no noise of a busy machine looks like it.
+# A fiftieth of what the lab's links carry: no noise of a busy machine looks like it.
 SLOW = "limit rate over 8 mbytes/second burst 64 kbytes drop"
 
 
@@ -42,7 +42,7 @@ def prove(run_playbook: Any, tmp_path: Path) -> Any:
 
     def run(**variables: Any) -> Proof:
         done = run_playbook(VERIFY, trainyard_runs=str(tmp_path), **{**SMALL, **variables})
-        (folder,) = tmp_path.glob("verify-*")
+        folder = max(tmp_path.glob("verify-*"))
         return Proof(done.rc, done.text, done.output, folder, json.loads((folder / "report.json").read_text()))
 
     return run
@@ -96,17 +96,15 @@ def test_a_bandwidth_with_nothing_to_compare_it_with_is_unknown(prove: Any) -> N
     assert proof.rc == 3, proof.output
     (check,) = proof.checks("bandwidth", "unknown")
     assert check["found"].startswith("busbw ") and "verify_save_baseline" in check["action"]
-    # Saved, it is what the next proof compares with.
-    baseline = str(proof.folder / "baseline.json")
-    proof.folder.rename(proof.folder.with_name("first"))
-    baseline = str(proof.folder.with_name("first") / "baseline.json")
-    saved = prove(verify_phases=["bandwidth"], verify_baseline=baseline, verify_save_baseline=True)
-    assert Path(baseline).is_file(), saved.output
-    saved.folder.rename(saved.folder.with_name("second"))
-    again = prove(verify_phases=["bandwidth"], verify_baseline=baseline, verify_fraction=0.000001)
+
+
+def test_what_was_saved_is_what_the_next_proof_compares_with(prove: Any, tmp_path: Path) -> None:
+    baseline = {"verify_phases": ["bandwidth"], "verify_baseline": str(tmp_path / "baseline.json")}
+    saved = prove(**baseline, verify_save_baseline=True)
+    assert (tmp_path / "baseline.json").is_file(), saved.output
+    again = prove(**baseline, verify_fraction=ANY_SPEED)
     assert again.rc == 0, again.output
-    (check,) = again.checks("bandwidth", "pass")
-    assert "baseline" in check["source"]
+    assert "baseline" in again.checks("bandwidth", "pass")[0]["source"]
 
 
 def test_a_slow_node_is_named_by_its_pairs(prove: Any, nodes: Any) -> None:
@@ -116,7 +114,7 @@ def test_a_slow_node_is_named_by_its_pairs(prove: Any, nodes: Any) -> None:
     (check,) = proof.checks("blame", "fail")
     assert check["hosts"] == ["n2"], proof.output
     assert proof.report["first"]["hosts"] == ["n2"]
-    assert {node["host"]: node["state"] for node in proof.report["blame"]["nodes"]}["n1"] == "pass"
+    assert {node["host"] for node in proof.report["blame"]["nodes"] if node["state"] == "fail"} == {"n2"}
 
 
 def test_a_frozen_node_is_left_out_and_one_without_its_software_is_named(
