@@ -229,7 +229,9 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], pict
     elif summary["metrics"]:
         lines.append(f"  last progress: {metrics_text(summary['metrics'])}")
     if tail:
-        lines.append(f"  last lines of {job_dir}/logs/{telling_log(summary)} on {_where(summary)}:")
+        # A pod's log is no file.
+        folder = f"{job_dir}/logs/" if job_dir else ""
+        lines.append(f"  last lines of {folder}{telling_log(summary)} on {_where(summary)}:")
         lines += [f"    | {line}" for line in tail]
         lines += [f"  {text}" for text in [tls.meaning(tail)] if text]
     running = [node["host"] for node in summary["nodes"] if node["state"] == "running"]

@@ -3,6 +3,7 @@
 
 An engine module has
     STARTS                                      what may start the ranks inside (job_engine), the default first
+    default_start(given) -> str                 job_engine by default, only where it is not the first of STARTS
     plan(job, given, facts, source, where)      what is submitted (EnginePlan) and findings
     complete(plan, state) -> state              EngineState with nodes and failure, as job_report wants it
 A new engine is a new file and a line in ENGINES, tasks in roles/job/tasks/NAME and modules for these.
@@ -26,7 +27,7 @@ from typing import Any, Protocol
 from .. import job as jobs
 from ..findings import Finding
 from ..job import Job
-from . import slurm
+from . import kubernetes, slurm
 from .records import EnginePlan, Source, Where
 
 STATES = ("pending", "running", "succeeded", "failed", "timed_out", "stopped", "lost")
@@ -52,14 +53,15 @@ class Engine(Protocol):
         """Return the state with `nodes` and `failure`, where the engine's module could not say them alone."""
 
 
-ENGINES: Mapping[str, Engine] = {"slurm": slurm}
+ENGINES: Mapping[str, Engine] = {"kubernetes": kubernetes, "slurm": slurm}
 
 
 def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     """Turn the `job_*` variables of a job for an engine into a Job, whose launcher starts the ranks inside."""
     name = str(given["job_launcher"])
     engine = ENGINES[name]
-    starts = str(given.get("job_engine") or engine.STARTS[0])
+    choose = getattr(engine, "default_start", None)
+    starts = str(given.get("job_engine") or (choose(given) if choose else engine.STARTS[0]))
     findings = []
     if starts not in engine.STARTS:
         findings.append(

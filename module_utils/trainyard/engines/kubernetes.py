@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from ..findings import Finding
@@ -15,7 +14,6 @@ from ..kube.resources import RESOURCES
 from .records import EnginePlan, Source, Where
 
 STARTS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun")
-SETTINGS: Mapping[str, Any] = MappingProxyType(dict(settings.VARIABLES))
 
 MANIFEST = "manifest.yml"
 # What etcd takes of one object is 1.5 MiB, and of a ConfigMap the API takes 1 MiB; base64 takes a third more.
@@ -30,17 +28,10 @@ def default_start(given: Mapping[str, Any]) -> str:
     return resource.starts[0] if resource else STARTS[0]
 
 
-def submit_host(job: Mapping[str, Any], first: str) -> str:
-    """Return the controller, which has the kubeconfig."""
-    del job, first
-    return "localhost"
-
-
 def plan(
     job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
 ) -> tuple[EnginePlan | None, list[Finding]]:
     """Return the job as manifests, or what a cluster cannot do for it."""
-    del facts
     # The image has its own environment; job_venv is a folder of hosts.
     job = replace(job, venv="")
     chosen, findings = settings.parse(given, job.launcher)
@@ -50,6 +41,8 @@ def plan(
     pods = int(given.get("job_nodes") or 0)
     processes = job.processes_per_node or 1
     findings += _placement(job, chosen, pods)
+    # That of the context, where the job file names none: kubernetes.core would take `default`.
+    chosen = replace(chosen, namespace=chosen.namespace or str(facts.get("namespace") or ""))
     packed = len(source.archive) * 3 // 4
     if chosen.code == "configmap" and packed > MOST_SOURCE:
         findings.append(
@@ -80,7 +73,7 @@ def plan(
         submit_host=where.submit_host,
         nodes=request.pods,
         processes_per_node=processes,
-        job_dir="/trainyard",
+        job_dir="",
         rank_log=state.rank_log(chosen.resource, processes),
         files={MANIFEST: to_yaml(manifests.manifests(request))},
         settings={
@@ -96,9 +89,14 @@ def plan(
             "context": chosen.context,
             "pods": request.pods,
             "processes": processes,
-            "needs": _needs(chosen, job),
         },
     ), findings
+
+
+def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the state as it is: the cluster tells of the job's pods, and how each of them ended."""
+    del plan
+    return state
 
 
 def to_yaml(made: list[manifests.Manifest]) -> str:
@@ -116,12 +114,12 @@ def to_yaml(made: list[manifests.Manifest]) -> str:
     return str(yaml.dump_all(made, Dumper=Plain, sort_keys=False, width=120, explicit_start=True))
 
 
-def _needs(chosen: settings.Settings, job: Job) -> list[dict[str, str]]:
+def needs(chosen: settings.Settings, *, recovery: bool) -> list[dict[str, str]]:
     """Name the objects that must be there before the job: kind, name and the variable that names it."""
     needed = [
         ("PersistentVolumeClaim", chosen.code_claim, "job_kubernetes.code_claim"),
         ("Secret", chosen.tls_secret, "job_kubernetes.tls_secret"),
-        ("PersistentVolumeClaim", chosen.recovery_claim if job.recovery else "", "job_kubernetes.recovery_claim"),
+        ("PersistentVolumeClaim", chosen.recovery_claim if recovery else "", "job_kubernetes.recovery_claim"),
         ("ServiceAccount", chosen.service_account, "job_kubernetes.service_account"),
         *(("PersistentVolumeClaim", volume.claim, "job_kubernetes.volumes") for volume in chosen.volumes),
         *(("Secret", name, "job_kubernetes.image_pull_secrets") for name in chosen.image_pull_secrets),

@@ -13,8 +13,10 @@ from .resources import RESOURCES
 
 def message_of(body: Any) -> str:
     """Return the words of an error's body, a Status of the API; its text where it is none."""
+    if isinstance(body, bytes):
+        body = body.decode("utf-8", "replace")
     try:
-        status = json.loads(body) if isinstance(body, (str, bytes)) else body
+        status = json.loads(body) if isinstance(body, str) else body
     except ValueError:
         return " ".join(str(body).split())[:300]
     if isinstance(status, Mapping) and status.get("message"):

@@ -265,5 +265,8 @@ def read(
     if running:
         reason, _ = _pending(settings, resource, pods, ()) if running < wanted * processes else ("", "")
         return {**made, "state": "running", "reason": "" if reason.startswith("its pods") else reason}
+    if any(node["state"] == "ended" for node in nodes):
+        # The resource's own status comes a moment after its pods have ended.
+        return {**made, "state": "running", "reason": "its pods have ended"}
     reason, hopeless = _pending(settings, resource, pods, events)
     return {**made, "state": "pending", "reason": reason, "hopeless": hopeless}

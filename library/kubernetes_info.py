@@ -1,0 +1,94 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Read whether a Kubernetes cluster can run a job."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: kubernetes_info
+short_description: Read whether a Kubernetes cluster can run a job
+description:
+  - Asks the cluster for its version, for the kind of resource that the job is, for the rights that it takes, and for
+    the objects that the job file names.
+  - Never fails; what is missing is a finding.
+version_added: "0.1.0"
+options:
+  kubeconfig:
+    description: Path of the kubeconfig. By default as for kubectl.
+    type: path
+    default: ""
+  context:
+    description: Context of the kubeconfig. By default its current one.
+    type: str
+    default: ""
+  namespace:
+    description: Namespace of the job. By default that of the context.
+    type: str
+    default: ""
+  job:
+    description: The C(job_*) variables of the job file.
+    type: dict
+    required: true
+requirements:
+  - kubernetes
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Ask whether the cluster can run it
+  kubernetes_info:
+    context: training
+    job: {job_image: "registry.example/pytorch:2.13", job_kubernetes: {resource: PyTorchJob}}
+  register: cluster
+"""
+
+RETURN = r"""
+facts:
+  description: C(version) of the cluster, C(server) and the C(namespace) that the job will be in.
+  returned: success
+  type: dict
+findings:
+  description: All faults, each with host, check, found, expected and action.
+  returned: success
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.engines import kubernetes
+from ansible.module_utils.trainyard.kube import settings
+from ansible.module_utils.trainyard_kubernetes.cluster import CONNECTION, Cluster, ClusterError, preflight
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={**CONNECTION, "job": {"type": "dict", "required": True}},
+        supports_check_mode=True,
+    )
+    params = module.params
+    job = params["job"]
+    facts: dict[str, str] = {}
+    findings = []
+    try:
+        cluster = Cluster(*(params[name] for name in CONNECTION))
+        facts = {"version": cluster.version(), "server": cluster.server, "namespace": cluster.namespace}
+        starts = str(job.get("job_engine") or kubernetes.default_start(job))
+        # What is wrong with the job file is the plan's to say.
+        chosen, _ = settings.parse(job, starts)
+        if chosen is not None:
+            needs = kubernetes.needs(chosen, recovery=bool(job.get("job_recovery")))
+            findings = preflight(cluster, chosen.resource, needs, bool(job.get("job_secret_env")))
+    except ClusterError as error:
+        findings = [error.finding]
+    module.exit_json(changed=False, facts=facts, findings=[finding.as_dict() for finding in findings])
+
+
+if __name__ == "__main__":
+    main()
