@@ -36,6 +36,11 @@ options:
     type: list
     elements: str
     default: []
+  known_hosts:
+    description: All hosts of the inventory.
+    type: list
+    elements: str
+    default: []
   submit_host:
     description: Host that submits the job; empty where the inventory has none.
     type: str
@@ -123,6 +128,7 @@ def main() -> None:
             "given": {"type": "list", "elements": "str", "default": []},
             "facts": {"type": "dict", "default": {}},
             "hosts": {"type": "list", "elements": "str", "default": []},
+            "known_hosts": {"type": "list", "elements": "str", "default": []},
             "submit_host": {"type": "str", "required": True},
             "runs_dir": {"type": "path", "required": True},
             "state_dir": {"type": "path", "required": True},
@@ -143,7 +149,13 @@ def main() -> None:
     source = Source(files, base64.b64encode(archive).decode())
     created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     where = Where(
-        "unnamed", created, params["submit_host"], params["state_dir"], params["user"], tuple(params["hosts"])
+        job_id="unnamed",
+        created=created,
+        submit_host=params["submit_host"],
+        state_dir=params["state_dir"],
+        user=params["user"],
+        hosts=tuple(params["hosts"]),
+        known=tuple(params["known_hosts"]),
     )
     engine = ENGINES[params["engine"]]
     plan, wrong = engine.plan(job, params["job"], params["facts"], source, where)

@@ -238,7 +238,8 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], pict
     unreachable = [node for node in summary["nodes"] if node["state"] == "unreachable"]
     if state not in ("running", "pending"):
         ended = [host for host in hosts if host not in running and host not in [node["host"] for node in unreachable]]
-        if state != "succeeded" and ended:
+        # Of an engine's nodes nobody has looked whether that is so.
+        if state != "succeeded" and ended and "engine" not in summary:
             lines.append(f"  nothing of the job is left on {host_list(ended)}")
         if running:
             lines.append(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,15 +90,15 @@ class EnginePlan:
         return "\n".join(lines)
 
 
-# Beyond it a line of a submitted file is packed source, which nobody reads.
-_LONGEST_LINE = 200
+# The source that travels in a file is packed, and nobody reads that.
+_PACKED = re.compile(r"[A-Za-z0-9+/]{60,}={0,2}")
 
 
 def _shown(content: str) -> list[str]:
-    return [
-        line if len(line) <= _LONGEST_LINE else f"{line[:40]}... ({len(line)} characters)"
-        for line in content.splitlines()
-    ]
+    lines = content.splitlines()
+    kept = [line for line in lines if not _PACKED.fullmatch(line)]
+    packed = len(lines) - len(kept)
+    return kept if not packed else [*kept, f"... ({packed} lines of packed source)"]
 
 
 @dataclass(frozen=True)
@@ -112,3 +113,5 @@ class Where:
     user: str
     # Hosts of the inventory that job_hosts and job_nodes choose.
     hosts: tuple[str, ...] = ()
+    # All hosts of the inventory.
+    known: tuple[str, ...] = ()

@@ -124,10 +124,7 @@ def script(plan: EnginePlan, given: Mapping[str, Any], archive: str) -> str:
 def options(plan: EnginePlan, given: Mapping[str, Any]) -> list[str]:
     """Return the options of sbatch."""
     job = plan.job
-    devices = plan.processes_per_node if job.devices is None else len(job.devices)
-    gres = str(given.get("job_gres") or "auto")
-    if gres == "auto":
-        gres = f"gpu:{devices}" if job.devices else ""
+    gres = gres_option(job, given)
     chosen = [
         f"--job-name={job.name}",
         f"--comment=trainyard:{plan.job_id}",
@@ -147,6 +144,14 @@ def options(plan: EnginePlan, given: Mapping[str, Any]) -> list[str]:
     if gres:
         chosen.append(f"--gres={gres}")
     return chosen + [str(option) for option in given.get("job_sbatch_options") or ()]
+
+
+def gres_option(job: Job, given: Mapping[str, Any]) -> str:
+    """Return what --gres asks of each node; "" for nothing. With job_devices: auto Slurm's nodes are not known yet."""
+    gres = str(given.get("job_gres") or "auto")
+    if gres != "auto":
+        return "" if gres == "none" else gres
+    return f"gpu:{len(job.devices)}" if job.devices else ""
 
 
 def _environment(job: Job) -> list[str]:
@@ -205,13 +210,63 @@ def _start(plan: EnginePlan) -> list[str]:
         f"srun --export=ALL --nodes={plan.nodes} --ntasks={plan.world_size} "
         f"--ntasks-per-node={plan.processes_per_node} --cpu-bind=none --kill-on-bad-exit=1"
     )
+    port, address = '"$MASTER_PORT"', '"$MASTER_ADDR"'
     if job.launcher == "torchrun":
         return [
-            f"{agents} {task} agent python -m torch.distributed.run --nnodes {plan.nodes} --nproc-per-node "
-            f'{plan.processes_per_node} --rdzv-backend static --node-rank @NODE_RANK@ --master-addr "$MASTER_ADDR" '
-            f'--master-port "$MASTER_PORT" --local-addr @ADDRESS@ --no-python {task} rank {command}'
+            f"{agents} {task} agent python -m torch.distributed.run --nnodes {plan.nodes} "
+            f"--nproc-per-node {plan.processes_per_node} --rdzv-backend static --node-rank @NODE_RANK@ "
+            f"--master-addr {address} --master-port {port} --local-addr @ADDRESS@ --no-python {task} rank {command}"
+        ]
+    if job.launcher == "oneflow":
+        return [
+            f"{agents} {task} agent python -m oneflow.distributed.launch --nnodes {plan.nodes} "
+            f"--nproc_per_node {plan.processes_per_node} --node_rank @NODE_RANK@ --master_addr {address} "
+            f"--master_port {port} --no_python {task} rank {command}"
+        ]
+    if job.launcher == "msrun":
+        return [
+            *_mindspore(plan, job.join_timeout_s),
+            f"{agents} {task} agent msrun --worker_num={plan.world_size} --local_worker_num={plan.processes_per_node} "
+            f"--master_addr={address} --master_port={port} --node_rank=@NODE_RANK@ "
+            f'--log_dir="$TRAINYARD_JOB_DIR/logs" --join=True --cluster_time_out={job.join_timeout_s} {command}',
+        ]
+    if job.launcher == "mindspore":
+        return [
+            *_mindspore(plan, job.join_timeout_s),
+            "export MS_SCHED_HOST=$MASTER_ADDR MS_SCHED_PORT=$MASTER_PORT",
+            "# The scheduler shares the cores of the first node with its workers.",
+            'srun --export=ALL --overlap --nodes=1 --ntasks=1 --nodelist="$head" --cpu-bind=none '
+            f"{task} sched {command} &",
+            "scheduler=$!",
+            # The scheduler gives up first: it knows who is missing.
+            f"export MS_TOPO_TIMEOUT={job.join_timeout_s + 30}",
+            f"{ranks.replace('srun ', 'srun --overlap ', 1)} {task} worker {command}",
+            "status=$?",
+            "# It ends by itself when its workers have; where they failed it may wait for ever.",
+            "[ $status -eq 0 ] || kill $scheduler 2>/dev/null",
+            "wait $scheduler",
+            "(exit $status)",
+        ]
+    if job.launcher == "mpirun":
+        return [
+            *(f"export {name}={shlex.quote(value)}" for name, value in _mpi(job).items()),
+            f"{ranks.replace('srun ', 'srun --mpi=pmix ', 1)} {task} rank {command}",
         ]
     return [f"{ranks} {task} rank {command}"]
+
+
+def _mindspore(plan: EnginePlan, join_timeout_s: int) -> list[str]:
+    job = plan.job
+    return [
+        f"export MS_WORKER_NUM={plan.world_size} MS_SERVER_NUM=0 MS_TOPO_TIMEOUT={join_timeout_s}",
+        f"export MS_NODE_TIMEOUT={job.heartbeat_timeout_s} MS_RECEIVE_MSG_TIMEOUT={job.message_timeout_s}",
+    ]
+
+
+def _mpi(job: Job) -> dict[str, str]:
+    """Return Open MPI's parameters as the environment variables that ranks read: there is no mpirun to be told."""
+    chosen = {"btl_tcp_if_include": job.network} if job.network else {}
+    return {f"OMPI_MCA_{name}": value for name, value in {**chosen, **job.mpi_parameters}.items()}
 
 
 def _again(job: Job) -> list[str]:

@@ -15,8 +15,9 @@ from ..failure import first_failure, signal_name
 from ..findings import Finding
 from ..job import Job
 from ..process import RANK_LOG
+from . import slurm_fit
 from .records import EnginePlan, Source, Where
-from .sbatch import SCRIPT, script
+from .sbatch import SCRIPT, gres_option, script
 from .slurm_state import exit_of, nodes_of
 
 STARTS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
@@ -29,7 +30,6 @@ def plan(
     job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
 ) -> tuple[EnginePlan | None, list[Finding]]:
     """Return the job as an sbatch script. `facts` is what library/slurm_info returned."""
-    del facts
     findings = _refused(job)
     if len(source.archive) * 3 // 4 > MOST_SOURCE:
         findings.append(
@@ -39,6 +39,16 @@ def plan(
                 f"{len(source.archive) * 3 // 4 >> 20} MiB, packed",
                 f"at most {MOST_SOURCE >> 20} MiB, as it travels in the sbatch script",
                 "keep it on a file system that all nodes have, and name the script by its path in job_command",
+            )
+        )
+    if not where.submit_host:
+        findings.append(
+            Finding(
+                "",
+                "job_login_host",
+                "no host that submits",
+                "a host of the inventory where sbatch is: job_login_host, the group slurm_login, or job_hosts",
+                "set job_login_host",
             )
         )
     nodes = int(given.get("job_nodes") or 0) or len(where.hosts)
@@ -56,6 +66,7 @@ def plan(
         files={},
         settings={"shared": bool(given.get("job_folder")), "user": where.user},
     )
+    findings += slurm_fit.findings(drafted, given, facts, gres_option(job, given), where, where.known)
     return with_script(drafted, given, source), findings
 
 

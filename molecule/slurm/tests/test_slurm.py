@@ -1,0 +1,147 @@
+"""Jobs through a real Slurm of three nodes: training, two that share, every way to end, a node that is lost."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from lab_jobs import PROJECT, WORKER, wait_until
+
+SLURM = {"job_launcher": "slurm"}
+MPI = ["python3", "collectives.py", "--backend=mpi", "--collective=all_reduce", "-b", "1M", "-e", "1M", "-n", "5"]
+
+
+@pytest.fixture(scope="module")
+def three(play):
+    """torchrun over all nodes, MPI ranks beside it, and msrun when there is room: they share the nodes' cores."""
+    torchrun = play.launch(PROJECT / "jobs/digits.yml", **SLURM, job_processes_per_node=1, job_nodes=3)
+    torchrun.wait_for("ranks running")
+    mpi = play.launch(
+        **SLURM, job_engine="mpirun", job_name="mpi", job_nodes=3, job_processes_per_node=1, job_devices="none",
+        job_source="training/benchmark", job_venv="", job_packages=[], job_command=MPI, job_timeout=300,
+    )  # fmt: skip
+    msrun = play.launch(PROJECT / "jobs/msrun-digits.yml", **SLURM, job_engine="msrun", job_nodes=2)
+    return torchrun.wait(), mpi.wait(), msrun.wait()
+
+
+def test_torchrun_trains_on_the_nodes_that_slurm_chose(three):
+    run = three[0]
+    assert run.rc == 0, run.output
+    assert (run.summary["state"], run.summary["launcher"]) == ("succeeded", "slurm")
+    assert [node["host"] for node in run.summary["nodes"]] == ["n1", "n2", "n3"]
+    assert "final test accuracy" in run.log(0)
+    # Every rank trained with the others: all have the same parameters in the end.
+    sums = {re.search(r"rank \d parameters sha256 (\w+)", run.log(rank))[1] for rank in range(3)}
+    assert len(sums) == 1
+    assert run.summary["engine"]["id"].isdigit()
+
+
+def test_mpi_ranks_find_each_other_by_pmix(three):
+    run = three[1]
+    assert run.rc == 0, run.output
+    assert "all_reduce" in run.log(0)
+    assert "# Out of bounds values : 0 OK" in run.log(0)
+    assert [run.summary["state"], run.summary["world_size"]] == ["succeeded", 3]
+
+
+def test_msrun_trains_when_there_is_room(three):
+    run = three[2]
+    assert run.rc == 0, run.output
+    assert "final test accuracy" in run.log(0)
+
+
+def test_two_jobs_shared_the_nodes(three):
+    first, second = three[0].summary, three[1].summary
+    assert first["started"] < second["finished"] and second["started"] < first["finished"]
+    assert {node["host"] for node in first["nodes"]} == {node["host"] for node in second["nodes"]}
+
+
+def test_a_killed_rank_ends_the_job_and_is_named(play, nodes, left):
+    run = play.launch(WORKER, **SLURM, job_engine="direct", job_nodes=3).trains()
+    nodes["n2"].kill_rank(run.job_id, 1)
+    assert run.rc == 2, run.output
+    assert "rank 1 on n2 failed first: killed by SIGKILL" in run.text
+    failure = run.summary["failure"]
+    assert (failure["kind"], failure["rank"], failure["host"], failure["signal"]) == ("exit", 1, "n2", 9)
+    wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
+
+
+def test_a_job_is_told_of_and_cancelled(play, left):
+    run = play.launch(WORKER, **SLURM, job_engine="direct", job_nodes=2, job_wait=False)
+    assert run.rc == 0, run.output
+    watch = play("playbooks/watch.yml", job_id=run.job_id).trains()
+    status = play("playbooks/status.yml", job_id=run.job_id)
+    assert status.rc == 0 and f"Job {run.job_id} is running." in status.text, status.output
+    stop = play("playbooks/stop.yml", job_id=run.job_id)
+    assert stop.rc == 0 and f"Job {run.job_id} was stopped" in stop.text, stop.output
+    assert watch.rc == 2 and "was stopped" in watch.text, watch.output
+    wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
+
+
+def test_a_job_ends_when_its_time_is_up(play):
+    run = play.launch(WORKER, **SLURM, job_engine="direct", job_nodes=1, job_timeout=60)
+    assert run.rc == 2, run.output
+    assert run.summary["state"] == "timed_out"
+    assert "its time (job_timeout) was up" in run.text
+
+
+def test_what_the_cluster_can_never_give_is_said_before_anything_is_submitted(play):
+    run = play.launch(
+        WORKER, **SLURM, job_engine="direct", job_nodes=3, job_processes_per_node=64, job_gres="gpu:8"
+    )  # fmt: skip
+    assert run.rc == 2, run.output
+    assert "64 processes on each node; 0 nodes of train have as many CPUs" in run.text
+    assert "gpu:8 on each node; 0 nodes of train have as many" in run.text
+    assert "nothing was started" in run.text
+    other = play.launch(WORKER, **SLURM, job_engine="direct", job_nodes=9, job_partition="nowhere")
+    assert other.rc == 2, other.output
+    assert "no partition 'nowhere' expected one of the cluster's: train" in other.text
+
+
+def test_check_mode_shows_the_sbatch_script(play):
+    run = play.launch(WORKER, "--check", **SLURM, job_engine="direct", job_nodes=2)
+    assert run.rc == 0, run.output
+    assert "| #SBATCH --nodes=2" in run.output
+    assert "lines of packed source" in run.output
+    assert not (run.folder / "submitted.json").exists()
+
+
+def test_a_sick_node_is_drained_and_only_our_own_drain_is_undone(nodes):
+    n1, n3 = nodes["n1"].host, nodes["n3"].host
+
+    def state() -> str:
+        return n1.check_output("scontrol show node n3 -o")
+
+    check = "/usr/local/sbin/trainyard-slurm-health"
+    settings = "/etc/trainyard-slurm-health.json"
+    n3.check_output(f"cp {settings} /root/kept.json")
+    try:
+        n3.check_output(f'sed -i \'s/"min_disk_mib": [0-9]*/"min_disk_mib": 1000000000/\' {settings}')
+        assert n3.run(check).rc == 1
+        assert "DRAIN" in state() and "Reason=trainyard: " in state()
+    finally:
+        n3.check_output(f"mv /root/kept.json {settings}")
+    assert n3.run(check).rc == 0
+    assert "DRAIN" not in state()
+    n1.check_output("scontrol update nodename=n3 state=drain reason='new fan'")
+    assert n3.run(check).rc == 0
+    assert "DRAIN" in state()
+    n1.check_output("scontrol update nodename=n3 state=resume")
+    wait_until(lambda: "DRAIN" not in state(), "n3 is back")
+
+
+def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, node_vars, left):
+    command = ["python3", "worker.py", "--resume", "--steps", "100"]
+    run = play.launch(
+        WORKER, **SLURM, job_engine="direct", job_nodes=2, job_max_restarts=1, job_command=command,
+        job_sbatch_options=["--nodelist=n3"],
+    ).trains()  # fmt: skip
+    nodes["n3"].podman("kill")
+    try:
+        run.wait_for(r"pending \(.*")
+    finally:
+        nodes["n3"].boot(node_vars["n3"]["ansible_host"])
+    # Slurm lets a requeued job wait for two minutes.
+    run.trains()
+    assert run.rc == 0, run.output
+    assert run.summary["restarts"] and "step 100/100" in run.log(0)
