@@ -1,0 +1,258 @@
+"""Slurm: the sbatch script of a job, what a cluster can never give, what Slurm says of a job, a cluster's files."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import subprocess
+
+import pytest
+from ansible.module_utils.trainyard import engines
+from ansible.module_utils.trainyard.engines import slurm, slurm_fit, slurm_state
+from ansible.module_utils.trainyard.engines.records import Source, Where
+from ansible.module_utils.trainyard.report import cause, explain
+from ansible.module_utils.trainyard.slurm_cluster import ClusterSettings, gres_of, hardware, render
+from hypothesis import given
+from hypothesis import strategies as st
+
+GIVEN = {
+    "job_name": "digits",
+    "job_launcher": "slurm",
+    "job_command": ["python", "train.py", "--note", "it's"],
+    "job_nodes": 2,
+    "job_processes_per_node": 2,
+    "job_devices": "none",
+    "job_venv": "/opt/venv",
+    "job_timeout": 90,
+}
+WHERE = Where("digits-1", "now", "login", "/var/lib/trainyard", "train", ("n1", "n2"), ("n1", "n2", "login"))
+PARTITION = {
+    "PartitionName": "train",
+    "State": "UP",
+    "Default": "YES",
+    "MaxTime": "1-00:00:00",
+    "MaxNodes": "UNLIMITED",
+    "MinNodes": "0",
+    "TotalNodes": "2",
+    "Nodes": "n[1-2]",
+    "AllowAccounts": "ALL",
+}
+NODE = {"State": "IDLE", "CPUTot": "4", "RealMemory": "8000", "Gres": "(null)", "Partitions": "train", "Reason": ""}
+FACTS = {
+    "version": "22.05.8",
+    "config": {},
+    "partitions": [PARTITION],
+    "nodes": [{**NODE, "NodeName": "n1"}, {**NODE, "NodeName": "n2"}],
+    "mpi": ["none", "pmix", "pmi2"],
+    "folder_writable": True,
+}
+ARCHIVE = base64.b64encode(bytes(range(256)) * 2).decode()
+
+
+def planned(facts=FACTS, where=WHERE, **changed):
+    given = {**GIVEN, **changed}
+    job, findings = engines.parse(given)
+    assert job is not None, findings
+    return slurm.plan(job, given, facts, Source(["train.py"], ARCHIVE), where)
+
+
+def script(**changed):
+    plan, findings = planned(**changed)
+    assert findings == []
+    return plan.files["job.sbatch"]
+
+
+def checks(**changed):
+    return [(finding.check, finding.found) for finding in planned(**changed)[1]]
+
+
+def test_the_script_asks_slurm_for_what_the_job_needs():
+    asked = [line[8:] for line in script(job_max_restarts=1, job_account="lab").splitlines() if "#SBATCH " in line]
+    assert "--nodes=2" in asked and "--ntasks-per-node=2" in asked
+    # 90 s, in Slurm's whole minutes.
+    assert "--time=2" in asked
+    assert "--requeue" in asked and "--account=lab" in asked
+    assert "--no-requeue" in script()
+    assert not [option for option in asked if "gres" in option or "partition" in option]
+
+
+@pytest.mark.parametrize("starts", slurm.STARTS)
+def test_every_script_is_one_that_bash_reads(starts):
+    text = script(job_engine=starts)
+    before, _, packed = text.partition("\n#SOURCE\n")
+    done = subprocess.run(["bash", "-n"], input=before, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "".join(packed.split()) == ARCHIVE
+    assert "--kill-on-bad-exit=1" in before
+    # The command reaches srun as one would type it.
+    assert shlex.join(GIVEN["job_command"]) in before
+
+
+def test_the_source_ends_where_the_script_cuts_it_off():
+    text = script()
+    cut = subprocess.run(
+        ["sed", "1,/^#SOURCE$/d"], input=text, text=True, capture_output=True, check=True
+    ).stdout  # fmt: skip
+    assert base64.b64decode(cut) == base64.b64decode(ARCHIVE)
+
+
+def test_each_way_to_start_ranks():
+    assert "torch.distributed.run --nnodes 2 --nproc-per-node 2" in script()
+    assert "--worker_num=4 --local_worker_num=2" in script(job_engine="msrun")
+    mindspore = script(job_engine="mindspore")
+    assert mindspore.count('task.sh" sched ') == 1 and mindspore.count('task.sh" worker ') == 1
+    mpi = script(job_engine="mpirun", job_mpi_parameters={"btl_tcp_links": 2}, job_network="10.0.0.0/8")
+    assert "srun --mpi=pmix" in mpi
+    assert "OMPI_MCA_btl_tcp_links=2" in mpi and "OMPI_MCA_btl_tcp_if_include=10.0.0.0/8" in mpi
+    assert "oneflow.distributed.launch --nnodes 2" in script(job_engine="oneflow")
+
+
+def test_devices_become_generic_resources():
+    with_gpus = {**FACTS, "nodes": [{**node, "Gres": "gpu:h200:4(S:0-1)"} for node in FACTS["nodes"]]}
+    plan, findings = planned(with_gpus, job_devices=[0, 1], job_processes_per_node="auto")
+    assert findings == []
+    assert "--gres=gpu:2" in plan.files["job.sbatch"] and plan.world_size == 4
+    assert "--gres=npu:8" in planned(with_gpus, job_gres="npu:8")[0].files["job.sbatch"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "check", "found"),
+    [
+        ({"job_nodes": 3}, "job_nodes", "3 nodes asked for, 2 in partition train"),
+        ({"job_partition": "big"}, "job_partition", "no partition 'big'"),
+        ({"job_timeout": 200_000}, "job_timeout", "200000 s, partition train allows 86400 s"),
+        ({"job_processes_per_node": 8}, "job_processes_per_node", "8 processes on each node; 0 nodes of train have as"),
+        ({"job_gres": "gpu:8"}, "job_gres", "gpu:8 on each node; 0 nodes of train have as many"),
+        ({"job_secret_env": ["TOKEN"]}, "job_secret_env", "TOKEN"),
+        ({"where": Where("x", "", "login", "/v", "train", ("n1",), ("n1",))}, "job_folder", "nothing; n2 of train are"),
+    ],
+)
+def test_what_can_never_run_is_found(changed, check, found):
+    assert [(name, text[: len(found)]) for name, text in checks(**changed)] == [(check, found)]
+
+
+def test_a_cluster_that_is_down_in_part():
+    drained = {**NODE, "NodeName": "n2", "State": "IDLE+DRAIN", "Reason": "new fan"}
+    facts = {**FACTS, "nodes": [FACTS["nodes"][0], drained], "mpi": ["none"], "folder_writable": False}
+    found = dict(checks(facts=facts, job_engine="mpirun"))
+    assert found["nodes"] == "1 of 2 nodes of train take jobs: n2 IDLE+DRAIN (new fan)"
+    assert set(found) == {"nodes", "mpi", "folder"}
+    # With one node it runs.
+    assert checks(facts={**facts, "folder_writable": True}, job_nodes=1) == []
+
+
+def test_what_an_engine_does_not_know_is_refused_with_what_it_knows():
+    job, findings = engines.parse({**GIVEN, "job_engine": "rank_table"})
+    assert job is None
+    assert findings[0].check == "job_engine" and "torchrun" in findings[0].expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("UNLIMITED", None), ("1-00:00:00", 1440), ("2:30:00", 150), ("90:00", 90), ("15", 15), ("2-12", 3600)],
+)
+def test_times_of_slurm(text, expected):
+    assert slurm_fit.minutes(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("gres", "count"), [("gpu:8", 8), ("gpu:h200:8(S:0-1),npu:2", 8), ("npu:2", 0), ("(null)", 0), ("", 0)]
+)
+def test_devices_of_a_node(gres, count):
+    assert slurm_fit.gres_count(gres, "gpu") == count
+
+
+RECORD = (
+    "JobId=42 JobName=digits UserId=train(1000) JobState=PENDING Reason=Resources Dependency=(null) "
+    "StartTime=1763760000 NodeList=n[1-2] ExitCode=0:0 Comment=trainyard:digits-1 Command=(null) WorkDir=/a b=c/d"
+)
+
+
+def test_a_record_of_scontrol():
+    fields = slurm_state.fields(RECORD)
+    assert (fields["JobState"], fields["Reason"], fields["NodeList"]) == ("PENDING", "Resources", "n[1-2]")
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("PENDING", "pending"),
+        ("COMPLETING", "running"),
+        ("COMPLETED", "succeeded"),
+        ("CANCELLED by 1000", "stopped"),
+        ("TIMEOUT", "timed_out"),
+        ("NODE_FAIL", "failed"),
+        ("OUT_OF_ME+", "lost"),
+        ("", "lost"),
+    ],
+)
+def test_states_in_our_words(word, state):
+    assert slurm_state.read_state(word) == state
+
+
+@given(st.text(alphabet=" =:_abcXYZ019-/()\n", max_size=300))
+def test_any_record_is_read(text):
+    assert all(isinstance(value, str) for value in slurm_state.fields(text).values())
+    slurm_state.exits(text.splitlines())
+
+
+def test_why_a_job_waits():
+    assert slurm_state.pending_line("Priority") == "pending (Priority): jobs before it in the queue wait, too"
+    assert slurm_state.pending_line("Licenses") == "pending (Licenses)"
+
+
+def test_the_rank_that_failed_first_is_named():
+    plan = planned()[0].as_dict()
+    exits = slurm_state.exits(
+        ["rank_0 n1 0 143 12.5", "rank_1 n1 0 143 12.4", "rank_2 n2 1 137 12.6", "agent_0 n1 0 1 12.3", "rank_3 x"]
+    )
+    state = {"state": "failed", "hosts": ["n1", "n2"], "exits": exits, "started": 2.0, "finished": 14.0}
+    summary = engines.summarize(plan, state)
+    assert [node["ranks"] for node in summary["nodes"]] == [[0, 1], [2, 3]]
+    assert cause(summary, "/d") == ["rank 2 on n2 failed first: killed by SIGKILL"]
+    assert summary["nodes"][1]["processes"][0]["signal"] == 9
+
+
+def test_a_job_that_slurm_ended_is_explained_in_its_words():
+    plan = planned()[0].as_dict()
+    state = {"state": "failed", "slurm_state": "NODE_FAIL", "reason": "NodeDown", "exit_code": "0:0", "hosts": ["n1"]}
+    summary = engines.summarize(plan, state)
+    assert cause(summary, "/d") == ["slurm says: NODE_FAIL (NodeDown)"]
+    pending = engines.summarize(plan, {"state": "pending", "reason": "Priority", "hosts": []})
+    assert explain(pending, "runs/x", "/d", [], picture=False).startswith(f"Job {plan['job_id']} is pending: Priority.")
+
+
+DESCRIBED = (
+    "NodeName=n1 CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=16 ThreadsPerCore=2 RealMemory=257000\nUpTime=0-1\n"
+)
+
+
+def cluster_node(host, **changed):
+    return {"host": host, "hostname": host, "address": "10.0.0.1", "slurmd": DESCRIBED, "accelerators": {}, **changed}
+
+
+def test_the_files_of_a_cluster():
+    gpus = {"vendor": "nvidia", "devices": [{"index": index} for index in (0, 1, 2, 5)]}
+    files, findings = render(
+        ClusterSettings("lab", "n1", "10.0.0.1"), [cluster_node("n1"), cluster_node("n2", accelerators=gpus)]
+    )
+    assert findings == []
+    assert "SlurmctldHost=n1(10.0.0.1)\n" in files["slurm.conf"]
+    assert "ThreadsPerCore=2 RealMemory=255976 Gres=gpu:4 State=UNKNOWN" in files["slurm.conf"]
+    assert "GresTypes=gpu\n" in files["slurm.conf"]
+    assert "NodeName=n2 Name=gpu File=/dev/nvidia[0-2,5]\n" in files["gres.conf"]
+    assert "ProctrackType=proctrack/cgroup" in files["slurm.conf"] and "ConstrainDevices=yes" in files["cgroup.conf"]
+    bare, _ = render(ClusterSettings("lab", "n1", "10.0.0.1", confinement="none"), [cluster_node("n1")])
+    assert "proctrack/linuxproc" in bare["slurm.conf"] and "cgroup.conf" not in bare
+
+
+def test_a_node_that_says_too_little():
+    _, findings = render(ClusterSettings("lab", "n1", "a"), [cluster_node("n1", slurmd="error")])
+    assert [finding.host for finding in findings] == ["n1"]
+    with pytest.raises(ValueError, match="does not say CPUs"):
+        hardware("")
+
+
+def test_ascend_devices_are_a_resource_of_their_own():
+    assert gres_of({"vendor": "ascend", "devices": [{"index": 1}, {"index": 0}]}) == ("npu", [0, 1])
+    assert gres_of({"vendor": "none", "devices": []}) == ("", [])
