@@ -36,6 +36,8 @@ _LEAST_NOISE = 0.01
 _DISTURBED = 0.05
 # A slow node is named from this confidence on, and from two measurements on.
 _SURE = 0.95
+# A part of the healthy bandwidth that no other load explains.
+_FAR = 0.25
 # A pass that is less sure than this is measured once more.
 _FAIRLY_SURE = 0.8
 
@@ -295,8 +297,10 @@ def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
         return
     # The standard error of a median; of one or two values it is the mean's.
     error = noise * (1.2533 if count > 2 else 1.0) / math.sqrt(count)
-    # Noise is a part of what is measured: what has a tenth of the bandwidth scatters by a tenth as much.
-    error *= max(score, _LEAST_NOISE)
+    # Noise is a part of what is measured: what has a tenth of the bandwidth scatters by a tenth as much. Nearer to the
+    # gate that is not relied on: other load may take half of a bandwidth.
+    if score < _FAR:
+        error *= max(score, _LEAST_NOISE)
     slow = sum(value < gate for value in node.values)
     fast = len(node.values) - slow
     if score < gate:

@@ -72,7 +72,10 @@ def benchmark_checks(record: Record, again: str) -> list[Check]:
 
 
 def blame_checks(blame: Record, again: str) -> list[Check]:
-    """Turn a blame into checks: one for each node that is to blame or could not be judged, or one that passes."""
+    """Turn a blame into checks: one for each node that is to blame or could not be judged, or one that passes.
+
+    The slowest comes first, as the report says first what is most worth doing.
+    """
     checks = [
         Check(
             "blame",
@@ -86,7 +89,7 @@ def blame_checks(blame: Record, again: str) -> list[Check]:
             command=again,
             data={"confidence": node["confidence"], "measurements": node["measurements"]},
         )
-        for node in blame["nodes"]
+        for node in sorted(blame["nodes"], key=lambda node: node["score"] or 0.0)
         if node["state"] in ("fail", "unknown")
     ]
     # Bad pairs of which no single node can be blamed are a fault all the same.

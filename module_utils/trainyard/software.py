@@ -18,15 +18,13 @@ PHASE = "software"
 def judge(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, Any]], again: str) -> list[Check]:
     """Judge one role over its hosts. `outcomes` are those of the nodes that answered, `again` proves it once more.
 
-    One check for each different message, as faults of several nodes are often one; nodes without an outcome are
-    unknown, unless a judgement over all nodes failed, which speaks for them.
+    One check for each different message, as faults of several nodes are often one. A fault ends the role's proof on all
+    nodes, so nodes without an outcome are only then unknown when there is none.
     """
     faults: dict[str, list[str]] = {}
-    together = False
     for host in hosts:
         outcome = outcomes.get(host)
         if outcome and outcome["fault"]:
-            together = together or bool(outcome.get("all"))
             # A judgement over all nodes names those that it is about in its own words.
             faults.setdefault(str(outcome["fault"]).strip(), []).extend([] if outcome.get("all") else [host])
     checks = [
@@ -44,7 +42,7 @@ def judge(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, A
         for fault, named in faults.items()
     ]
     silent = tuple(host for host in hosts if host not in outcomes)
-    if silent and not together:
+    if silent and not faults:
         checks.append(
             Check(
                 PHASE,

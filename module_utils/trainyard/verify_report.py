@@ -126,13 +126,12 @@ def first_step(checks: Sequence[Data], hosts: Sequence[str]) -> dict[str, Any] |
         for check in bad:
             for host in check["hosts"]:
                 named.setdefault(host, set()).add(check["phase"])
-        order = {host: number for number, host in enumerate(hosts)}
 
-        def rank(check: Data, named: Data = named, order: Data = order) -> tuple[bool, int, int, int]:
+        def rank(check: Data, named: Data = named) -> tuple[bool, int, int, bool]:
             phases = max((len(named[host]) for host in check["hosts"]), default=0)
-            place = min((order.get(host, len(order)) for host in check["hosts"]), default=len(order))
-            return check["phase"] != "reach", -phases, FIRST_PHASES.index(check["phase"]), place
+            return check["phase"] != "reach", -phases, FIRST_PHASES.index(check["phase"]), not check["hosts"]
 
+        # Of equal ones the first: a phase says first what weighs most.
         chosen = min(bad, key=rank)
         return {
             "hosts": list(chosen["hosts"]),

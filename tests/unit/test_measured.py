@@ -84,8 +84,9 @@ def test_a_run_without_a_table_says_that_nothing_was_measured():
 
 
 def test_nodes_to_blame_are_named_one_by_one():
-    checks = blame_checks(blame(node("n1", "pass"), node("n3", "fail", 0.5), state="fail"), AGAIN)
-    assert [(check.state, check.hosts) for check in checks] == [("fail", ("n3",))]
+    nodes = [node("n1", "pass"), node("n2", "fail", 0.6), node("n3", "fail", 0.5), node("n4", "fail", 0.7)]
+    checks = blame_checks(blame(*nodes, state="fail"), AGAIN)
+    assert [(check.state, check.hosts) for check in checks] == [("fail", (host,)) for host in ("n3", "n2", "n4")]
     assert checks[0].found == "50% of the bandwidth of the others, confidence 90%"
     assert checks[0].action == "ibstat"
 

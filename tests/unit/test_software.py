@@ -1,5 +1,6 @@
 """What roles say of what they installed, as checks."""
 
+import pytest
 from ansible.module_utils.trainyard.software import judge
 
 AGAIN = "ansible-playbook site.yml -i mine"
@@ -24,10 +25,10 @@ def test_equal_faults_of_nodes_are_one_check_that_names_them():
     assert checks[0].action.endswith("ansible-playbook site.yml -i mine --tags pytorch")
 
 
-def test_a_judgement_over_all_nodes_speaks_for_those_that_said_nothing():
-    """Ansible takes the other nodes out of the play when a task that runs once fails."""
-    (check,) = judge("nccl", HOSTS, {"n1": {"fault": "NCCL is not the same: 1 finding.", "all": True}}, AGAIN)
-    assert (check.state, check.hosts) == ("fail", ())
+@pytest.mark.parametrize(("all_nodes", "named"), [(True, ()), (False, ("n1",))])
+def test_a_fault_ends_the_proof_of_the_other_nodes_which_say_nothing_then(all_nodes, named):
+    (check,) = judge("nccl", HOSTS, {"n1": {"fault": "NCCL is not the same: 1 finding.", "all": all_nodes}}, AGAIN)
+    assert (check.state, check.hosts) == ("fail", named)
 
 
 def test_a_node_without_a_word_is_unknown_and_never_a_pass():
