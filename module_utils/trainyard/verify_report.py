@@ -68,7 +68,7 @@ def build(
         "state": state,
         "exit_code": EXIT_CODES[state],
         "text": "",
-        "first": first_step(checks, hosts),
+        "first": first_step(checks),
         "hosts": [safe(host) for host in hosts],
         "nodes": _nodes(hosts, {node["host"]: node for node in nodes}, checks, blame, bool(states)),
         "phases": checked,
@@ -112,7 +112,7 @@ def _with_records(
     return phases
 
 
-def first_step(checks: Sequence[Data], hosts: Sequence[str]) -> dict[str, Any] | None:
+def first_step(checks: Sequence[Data]) -> dict[str, Any] | None:
     """Return what to do first: {hosts, phase, check, reason, action}, or None where everything passed.
 
     Failures come before what is unknown. Hosts that cannot be reached come first; then the host that most phases name,
