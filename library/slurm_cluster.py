@@ -42,6 +42,10 @@ options:
     description: Program by which slurmd has each node checked.
     type: str
     default: ""
+  epilog:
+    description: Program that ends on each node what a job has left.
+    type: str
+    default: ""
   health_interval:
     description: Seconds between two checks.
     type: int
@@ -94,6 +98,7 @@ def main() -> None:
             "partition": {"type": "str", "default": "train"},
             "node_timeout": {"type": "int", "default": 60},
             "health_program": {"type": "str", "default": ""},
+            "epilog": {"type": "str", "default": ""},
             "health_interval": {"type": "int", "default": 300},
             "nodes": {"type": "list", "elements": "dict", "required": True},
         },
@@ -108,6 +113,7 @@ def main() -> None:
         partition=params["partition"],
         node_timeout_s=params["node_timeout"],
         health_program=params["health_program"],
+        epilog=params["epilog"],
         health_interval_s=params["health_interval"],
     )
     files, findings = render(settings, params["nodes"])

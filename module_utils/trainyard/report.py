@@ -112,6 +112,8 @@ def telling_log(summary: Data) -> str | None:
     failure = summary.get("failure") or {}
     if summary["state"] in ("succeeded", "running", "timed_out"):
         return str(summary["rank_log"]).replace("{rank}", "0")
+    if failure.get("kind") == "engine" and summary["launcher"] == "slurm":
+        return "slurm.log" if summary["nodes"] else None
     if failure.get("kind") not in ("exit", "not_joined"):
         return None
     if failure.get("rank") is not None:

@@ -25,7 +25,9 @@ WHOLE = ""
 
 def restart_text(restart: Mapping[str, Any]) -> str:
     """Write one entry of the history as a line."""
-    return f"{clock(restart['elapsed_s'])}   {restart['reason']}, so {restart['restarted']} starts again"
+    # Slurm does not keep when it requeued a job.
+    when = f"{clock(restart['elapsed_s'])}   " if restart["elapsed_s"] is not None else ""
+    return f"{when}{restart['reason']}, so {restart['restarted']} starts again"
 
 
 class Restarts:

@@ -39,6 +39,7 @@ class ClusterSettings:
     node_timeout_s: int = 60
     health_interval_s: int = 300
     health_program: str = ""
+    epilog: str = ""
     # Of each node's memory, what is left to the system, in MiB.
     memory_reserve_mib: int = 1024
 
@@ -132,6 +133,8 @@ def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tup
             f"HealthCheckInterval={settings.health_interval_s}",
             "HealthCheckNodeState=ANY",
         ]
+    if settings.epilog:
+        lines.append(f"Epilog={settings.epilog}")
     if gres_types:
         lines.append("GresTypes=" + ",".join(dict.fromkeys(gres_types)))
     names = ",".join(str(node["host"]) for node in nodes)

@@ -107,6 +107,23 @@ def test_each_way_to_start_ranks():
     assert "oneflow.distributed.launch --nnodes 2" in script(job_engine="oneflow")
 
 
+def looked_at(text, folder):
+    """Run what each node does before the ranks start."""
+    look = text[text.index("--kill-on-bad-exit=1 bash -c ") :].split(" || exit 66\n")[0].partition("bash -c ")[2]
+    env = {"TRAINYARD_JOB_DIR": str(folder), "SLURMD_NODENAME": "n2", "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        ["bash", "-c", f"bash -c {look}"], env=env, capture_output=True, text=True, check=False
+    )  # fmt: skip
+
+
+def test_each_node_is_looked_at_before_the_ranks_start(tmp_path):
+    shown = looked_at(script(job_data=["/no such/it's"], job_min_disk_mib=16), tmp_path)
+    assert (shown.returncode, shown.stdout) == (66, "trainyard: no /no such/it's on n2 (job_data)\n")
+    shown = looked_at(script(job_min_disk_mib=10**9), tmp_path)
+    assert shown.returncode == 74
+    assert shown.stdout.startswith("trainyard: ") and "expected 1000000000 (job_min_disk_mib)" in shown.stdout
+
+
 def test_devices_become_generic_resources():
     with_gpus = {**FACTS, "nodes": [{**node, "Gres": "gpu:h200:4(S:0-1)"} for node in FACTS["nodes"]]}
     plan, findings = planned(with_gpus, job_devices=[0, 1], job_processes_per_node="auto")
@@ -244,6 +261,13 @@ def test_the_files_of_a_cluster():
     assert "ProctrackType=proctrack/cgroup" in files["slurm.conf"] and "ConstrainDevices=yes" in files["cgroup.conf"]
     bare, _ = render(ClusterSettings("lab", "n1", "10.0.0.1", confinement="none"), [cluster_node("n1")])
     assert "proctrack/linuxproc" in bare["slurm.conf"] and "cgroup.conf" not in bare
+
+
+def test_a_requeued_job_is_told_of():
+    plan = planned(job_max_restarts=2)[0].as_dict()
+    summary = engines.summarize(plan, {"state": "succeeded", "hosts": ["n1", "n2"], "requeued": 1})
+    told = explain(summary, "runs/x", "/d", [], picture=False)
+    assert "started again 1 of at most 2 times\n    Slurm requeued the job, so the whole job starts again" in told
 
 
 def test_a_node_that_says_too_little():

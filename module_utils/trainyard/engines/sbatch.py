@@ -61,13 +61,16 @@ for word in "$@"; do
     word=${word//@ADDRESS@/$address}
     args+=("$word")
 done
+# A process group of its own: what a killed rank leaves behind goes with it, also where Slurm tracks no cgroup.
+set -m
 "${args[@]}" &
 child=$!
 # A shell that waits passes nothing on by itself.
-trap 'kill -TERM $child 2>/dev/null' TERM INT
+trap 'kill -TERM -- -$child 2>/dev/null' TERM INT
 wait $child
 status=$?
 while kill -0 $child 2>/dev/null; do wait $child; status=$?; done
+kill -KILL -- -$child 2>/dev/null
 printf '%s %s %s %s %s\n' "$name" "$SLURMD_NODENAME" "$SLURM_NODEID" "$status" "$(date +%s.%N)" \
     >"$TRAINYARD_JOB_DIR/exits/$name.exit"
 exit $status
@@ -188,6 +191,20 @@ _EACH_NODE = "srun --export=ALL --ntasks-per-node=1 --ntasks={nodes} --nodes={no
 
 def _prepare(plan: EnginePlan) -> list[str]:
     every = _EACH_NODE.format(nodes=plan.nodes)
+    job = plan.job
+    # What preflight would say of the node, it says here: nobody knew before which node that is.
+    there = [
+        f'[ -e {shlex.quote(path)} ] || {{ echo "trainyard: no "{shlex.quote(path)}" on $SLURMD_NODENAME (job_data)"; '
+        "exit 66; }"
+        for path in job.data
+    ]
+    if job.min_disk_mib:
+        there.append(
+            'room=$(df -Pm "$TRAINYARD_JOB_DIR" | tail -n 1 | awk "{print \\$4}"); '
+            f'[ "$room" -ge {job.min_disk_mib} ] || {{ echo "trainyard: $room MiB free in $TRAINYARD_JOB_DIR on '
+            f'$SLURMD_NODENAME, expected {job.min_disk_mib} (job_min_disk_mib)"; exit 74; }}'
+        )
+    look = shlex.quote("\n".join(there))
     unpack = (
         'cd "$TRAINYARD_JOB_DIR" && mkdir -p source logs exits && rm -f exits/* && printf "%s\\n" "$task" >task.sh'
         " && base64 -d | tar -xzf - -C source"
@@ -198,6 +215,7 @@ def _prepare(plan: EnginePlan) -> list[str]:
     return [
         f"sed '1,/^{SOURCE_MARK}$/d' \"$0\" | {begin} '{make}' || exit 74",
         "unset task",
+        *([f"{every} --kill-on-bad-exit=1 bash -c {look} || exit 66"] if there else []),
     ]
 
 

@@ -91,7 +91,9 @@ def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, 
             if number:
                 reason += f", killed by {signal_name(number)}"
             failure = {"kind": "engine", "host": "", "reason": reason}
-    return {**state, "nodes": nodes, "failure": failure}
+    requeued = {"elapsed_s": None, "reason": "Slurm requeued the job", "restarted": "the whole job", "failure": None}
+    restarts = [requeued] * int(state.get("requeued") or 0)
+    return {**state, "nodes": nodes, "failure": failure, "restarts": restarts}
 
 
 def with_script(drafted: EnginePlan, given: Mapping[str, Any], source: Source) -> EnginePlan:
@@ -120,6 +122,16 @@ def _refused(job: Job) -> list[Finding]:
                 "true with job_launcher: slurm",
                 "processes without TLS: certificates of a job reach its nodes over ssh only",
                 "leave job_tls out, or use job_launcher: mindspore",
+            )
+        )
+    if job.launcher == "oneflow" and job.oneflow_style == "address_list":
+        findings.append(
+            Finding(
+                "",
+                "job_oneflow_style",
+                "address_list with job_launcher: slurm",
+                "launch: addresses are known in the allocation only",
+                "leave job_oneflow_style out",
             )
         )
     if job.recovery:

@@ -131,10 +131,10 @@ def test_a_sick_node_is_drained_and_only_our_own_drain_is_undone(nodes):
 
 
 def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, node_vars, left):
-    command = ["python3", "worker.py", "--resume", "--steps", "100"]
+    command = ["python3", "worker.py", "--resume", "--steps", "400"]
     run = play.launch(
         WORKER, **SLURM, job_engine="direct", job_nodes=2, job_max_restarts=1, job_command=command,
-        job_sbatch_options=["--nodelist=n3"],
+        job_sbatch_options=["--nodelist=n1,n3"],
     ).trains()  # fmt: skip
     nodes["n3"].podman("kill")
     try:
@@ -144,4 +144,4 @@ def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, no
     # Slurm lets a requeued job wait for two minutes.
     run.trains()
     assert run.rc == 0, run.output
-    assert run.summary["restarts"] and "step 100/100" in run.log(0)
+    assert run.summary["restarts"] and "step 400/400" in run.log(0)
