@@ -27,7 +27,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## show this
 	@echo "trainyard: from bare Linux hosts to a proven distributed training run"
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
-	  printf '  make %-13s %s\n' "$$name" "$$text"; done
+	  printf '  make %-15s %s\n' "$$name" "$$text"; done
 	@echo "Variables of the lab: NODES=$(NODES) LAB=$(LAB) SUBNET=$(SUBNET) RELEASE=$(RELEASE). Interpreter: PYTHON=$(PYTHON)."
 
 .PHONY: demo
@@ -56,6 +56,12 @@ lint: .venv/.test .collections/.complete ## yamllint, ansible-lint (production),
 .PHONY: unit
 unit: .venv/.test .collections/.complete ## unit tests
 	@pytest
+
+# Without KUBECONFIG against the stand-in that the other tests take.
+.PHONY: test-kubernetes
+test-kubernetes: .venv/.test .collections/.complete ## the life of a job in a real cluster: KUBECONFIG=path, NAMESPACE=, IMAGE=
+	@TRAINYARD_TEST_KUBECONFIG="$(abspath $(KUBECONFIG))" TRAINYARD_TEST_NAMESPACE="$(NAMESPACE)" \
+	  TRAINYARD_TEST_IMAGE="$(IMAGE)" pytest tests/kubernetes/test_life.py
 
 .PHONY: browser
 browser: browser-packages .venv/.test .collections/.complete ## open the pages of reports in a headless Chromium

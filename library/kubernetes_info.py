@@ -74,7 +74,7 @@ def main() -> None:
     )
     params = module.params
     job = params["job"]
-    facts: dict[str, str] = {}
+    facts: dict[str, object] = {}
     findings = []
     try:
         cluster = Cluster(*(params[name] for name in CONNECTION))
@@ -87,6 +87,8 @@ def main() -> None:
             findings = preflight(cluster, chosen.resource, needs, bool(job.get("job_secret_env")))
     except ClusterError as error:
         findings = [error.finding]
+    # A plan that nobody can start is not kept.
+    facts["refused"] = bool(findings)
     module.exit_json(changed=False, facts=facts, findings=[finding.as_dict() for finding in findings])
 
 

@@ -321,6 +321,12 @@ def test_any_name_becomes_legal(name, appended):
     assert len(made) + appended <= 63
 
 
+@pytest.mark.parametrize(("name", "kind"), [("torchrun", "Job"), ("mindspore", "MSJob")])
+def test_the_job_files_make_a_manifest(name, kind):
+    given = yaml.safe_load((Path(__file__).parents[2] / "jobs" / f"kubernetes-{name}.yml").read_text())
+    assert the(kind, **given)["spec"]
+
+
 def test_names_that_differ_stay_different():
     assert names.legal("job_a")[0] != names.legal("job.a")[0]
 

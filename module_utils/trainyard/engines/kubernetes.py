@@ -54,6 +54,8 @@ def plan(
                 "put the scripts into the image or on a volume: job_kubernetes.code: image, or volume",
             )
         )
+    if facts.get("refused"):
+        return None, findings
     resource = RESOURCES[chosen.resource]
     name, message = names.legal(where.job_id, manifests.names_appended(resource))
     request = manifests.Request(

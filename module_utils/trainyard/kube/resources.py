@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of resource that a job can be. Sources: Kubernetes' batch/v1, Kubeflow's training operator (PyTorchJob) and
-MPI operator 0.4 and later (MPIJob v2beta1), MindSpore's ms-operator (MSJob)."""
+MPI operator (MPIJob v2beta1), MindSpore's ms-operator (MSJob)."""
 
 from __future__ import annotations
 

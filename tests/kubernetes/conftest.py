@@ -1,0 +1,83 @@
+"""A cluster for the tests: the stand-in, or with TRAINYARD_TEST_KUBECONFIG a real one (`make test-kubernetes`)."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import ansible.module_utils
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
+sys.path.insert(0, str(PROJECT / "tests" / "fixtures" / "kubernetes"))
+
+from api_server import Api  # noqa: E402
+
+REAL = os.environ.get("TRAINYARD_TEST_KUBECONFIG", "")
+IMAGE = os.environ.get("TRAINYARD_TEST_IMAGE") or "python:3.12-slim"
+
+
+class Run:
+    """What a playbook said."""
+
+    def __init__(self, done, runs):
+        self.rc, self.output, self.runs = done.returncode, done.stdout + done.stderr, runs
+        self.text = " ".join(self.output.split())
+
+    @property
+    def folder(self):
+        """Return the folder of the only run."""
+        [found] = [path for path in self.runs.iterdir() if path.is_dir()]
+        return found
+
+    @property
+    def summary(self):
+        return json.loads((self.folder / "summary.json").read_text())
+
+
+class Cluster:
+    """Runs playbooks against a cluster; `api` is the stand-in, None where the cluster is real."""
+
+    def __init__(self, api, kubeconfig, folder):
+        self.api, self.kubeconfig, self.folder = api, kubeconfig, folder
+        self.runs = folder / "runs"
+
+    def play(self, playbook, *options, **variables):
+        given = {"trainyard_runs": str(self.runs), **variables}
+        command = ["ansible-playbook", playbook, "-i", "inventories/localhost", "-e", json.dumps(given), *options]
+        # What the client finds out about a cluster it keeps in the folder for temporary files.
+        environment = {**os.environ, "TMPDIR": str(self.folder), "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}
+        environment = {key: value for key, value in environment.items() if key != "KUBECONFIG"}
+        done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=500)
+        return Run(done, self.runs)
+
+    def launch(self, *options, **variables):
+        job = {
+            "job_name": "digits",
+            "job_launcher": "kubernetes",
+            "job_engine": "direct",
+            "job_nodes": 2,
+            "job_devices": "none",
+            "job_image": IMAGE,
+            "job_kubeconfig": self.kubeconfig,
+            "job_namespace": os.environ.get("TRAINYARD_TEST_NAMESPACE", ""),
+            "job_source": str(Path(__file__).parent / "source"),
+            "job_command": ["python", "train.py", "0"],
+            "job_timeout": 300,
+        }
+        return self.play("launch.yml", *options, **{**job, **variables})
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    """Return a stand-in and its kubeconfig."""
+    with Api() as api:
+        yield Cluster(api, api.kubeconfig(tmp_path / "kubeconfig"), tmp_path)
+
+
+@pytest.fixture
+def cluster(request, tmp_path):
+    """Return the real cluster that was given, else the stand-in."""
+    return Cluster(None, REAL, tmp_path) if REAL else request.getfixturevalue("stand_in")

@@ -1,0 +1,1 @@
+"""A package, so that the source has a folder."""

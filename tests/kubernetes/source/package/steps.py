@@ -1,0 +1,3 @@
+"""How many steps there are."""
+
+STEPS = 3

@@ -1,0 +1,171 @@
+"""What goes wrong on the way into a cluster, each with the cluster's own reason. Only the stand-in can be broken so."""
+
+import json
+
+import pytest
+from ansible.module_utils.trainyard_kubernetes.cluster import Cluster, ClusterError, preflight
+from ansible.module_utils.trainyard_kubernetes.run import job_state
+from api_server import GROUPS
+
+
+def found(stand_in, kind="Job", needs=(), secret=False):
+    return preflight(Cluster(stand_in.kubeconfig), kind, needs, secret)
+
+
+@pytest.mark.parametrize("kind", ["Job", "PyTorchJob", "MPIJob", "MSJob"])
+def test_a_cluster_that_can_run_it_has_no_findings(stand_in, kind):
+    assert found(stand_in, kind, secret=True) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "operator"),
+    [
+        ("MSJob", "mindspore.gitee.com/v1", "ms-operator"),
+        ("PyTorchJob", "kubeflow.org/v1", "the training operator"),
+        ("MPIJob", "kubeflow.org/v2beta1", "the MPI operator"),
+    ],
+)
+def test_an_operator_that_is_not_installed_is_a_finding(stand_in, kind, group, operator):
+    stand_in.api.groups = {name: kinds for name, kinds in GROUPS.items() if name != group}
+    [finding] = found(stand_in, kind)
+    assert kind in finding.found
+    assert operator in finding.expected
+    assert "resource: Job" in finding.action
+
+
+def test_rights_that_are_missing_are_named_all_at_once(stand_in):
+    stand_in.api.denied = {("create", "jobs"), ("list", "pods")}
+    findings = found(stand_in)
+    assert [finding.found for finding in findings] == [
+        "no right to create jobs in namespace research: no RBAC policy matched",
+        "no right to list pods in namespace research: no RBAC policy matched",
+    ]
+
+
+def test_a_claim_that_is_not_there_is_a_finding(stand_in):
+    need = {"kind": "PersistentVolumeClaim", "name": "imagenet", "variable": "job_kubernetes.volumes"}
+    [finding] = found(stand_in, needs=[need])
+    assert (finding.check, finding.found) == (
+        "job_kubernetes.volumes",
+        "no PersistentVolumeClaim imagenet in namespace research",
+    )
+
+
+def test_what_we_may_not_look_at_counts_as_there(stand_in):
+    stand_in.api.denied = {("get", "secrets")}
+    assert found(stand_in, needs=[{"kind": "Secret", "name": "registry", "variable": "x"}]) == []
+
+
+def test_a_token_that_the_cluster_does_not_know(stand_in):
+    kubeconfig = stand_in.api.kubeconfig(stand_in.folder / "other", token="wrong")  # noqa: S106
+    with pytest.raises(ClusterError, match=r"Unauthorized \(HTTP 401\).*log in again"):
+        Cluster(kubeconfig).version()
+
+
+def test_nobody_answers(stand_in):
+    kubeconfig = stand_in.api.kubeconfig(stand_in.folder / "other")
+    stand_in.api.server.server_close()
+    with pytest.raises(ClusterError, match=r"no answer from http://127\.0\.0\.1"):
+        Cluster(kubeconfig).version()
+
+
+@pytest.mark.parametrize("context", ["", "elsewhere"])
+def test_no_access_at_all(stand_in, context):
+    path = stand_in.kubeconfig if context else str(stand_in.folder / "none")
+    with pytest.raises(ClusterError, match="a kubeconfig with the context of the cluster"):
+        Cluster(path, context)
+
+
+def test_the_namespace_is_that_of_the_context_unless_one_is_given(stand_in):
+    assert Cluster(stand_in.kubeconfig).namespace == "research"
+    assert Cluster(stand_in.kubeconfig, namespace="mine").namespace == "mine"
+
+
+def test_check_shows_the_manifest_and_applies_nothing(stand_in):
+    run = stand_in.launch("--check")
+    assert run.rc == 0, run.output
+    assert "kind: Service" in run.text
+    assert "completionMode: Indexed" in run.text
+    assert stand_in.api.objects == {}
+
+
+def test_findings_of_job_file_and_cluster_come_together_and_nothing_is_applied(stand_in):
+    stand_in.api.denied = {("create", "jobs")}
+    run = stand_in.launch(job_network="eth1")
+    assert run.rc != 0
+    assert list(stand_in.runs.glob("*/plan.json")) == []
+    assert "2 findings: the job cannot run, and nothing was started." in run.text
+    assert "no right to create jobs" in run.text
+    assert "job_network" in run.text
+    assert stand_in.api.objects == {}
+
+
+def test_what_the_cluster_refuses_leaves_nothing(stand_in):
+    stand_in.api.refuse = 'Job.batch "digits" is invalid: spec.template.spec: Invalid value'
+    run = stand_in.launch()
+    assert run.rc != 0
+    assert "did not take job digits" in run.text
+    assert "spec.template.spec: Invalid value" in run.text
+    assert stand_in.api.objects == {}
+
+
+def test_an_image_that_cannot_be_pulled_ends_the_launch_with_its_reason(stand_in):
+    stand_in.api.course = "image"
+    run = stand_in.launch()
+    assert run.rc != 0
+    assert 'ImagePullBackOff: Back-off pulling image "registry.example/none:1"' in run.text
+    assert "check job_image" in run.text
+    assert stand_in.api.objects == {}, "its pods would ask for the image for ever"
+
+
+SETTINGS = {
+    "resource": "Job",
+    "api_version": "batch/v1",
+    "plural": "jobs",
+    "operator": "",
+    "container": "rank",
+    "name": "digits",
+    "pods": 2,
+    "processes": 1,
+}
+
+
+def ask(stand_in, course, waits=False):
+    """Ask how a job of this course is, whose folder is that of the test."""
+    template = {"metadata": {"labels": {"trainyard-job": "digits"}, "annotations": {}}}
+    stand_in.api.objects = {("jobs", "digits"): {"metadata": {"name": "digits"}, "spec": {"template": template}}}
+    stand_in.api.course = course
+    return job_state(Cluster(stand_in.kubeconfig), SETTINGS, str(stand_in.folder), "", waits)
+
+
+def test_pods_that_stay_pending_say_why(stand_in):
+    found = ask(stand_in, "waits")
+    assert found["state"] == "pending"
+    assert "Unschedulable: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu" in found["line"]
+
+
+def test_who_waits_for_an_image_that_does_not_come_is_told_that_it_failed(stand_in):
+    ask(stand_in, "image")
+    for waits, expected in ((False, "pending"), (True, "failed")):
+        stand_in.api.step = 1
+        state = job_state(Cluster(stand_in.kubeconfig), SETTINGS, str(stand_in.folder), "", waits)
+        assert (state["state"], bool(state["hopeless"])) == (expected, True)
+
+
+def test_a_running_job_tells_its_progress(stand_in):
+    found = ask(stand_in, "runs")
+    assert "2/2 ranks running   step 3/3   epoch 1   loss 0.6   rate 102" in found["line"]
+
+
+def test_a_job_that_is_gone_is_as_its_summary_says(stand_in):
+    cluster = Cluster(stand_in.kubeconfig)
+    assert job_state(cluster, SETTINGS, str(stand_in.folder), "", False)["state"] == "lost"
+    summary = {"state": "succeeded", "started": 1.0, "finished": 2.0, "elapsed_s": 1.0, "metrics": {}, "nodes": []}
+    (stand_in.folder / "summary.json").write_text(json.dumps(summary))
+    assert job_state(cluster, SETTINGS, str(stand_in.folder), "", False)["state"] == "succeeded"
+
+
+def test_a_controller_without_the_client_is_told_how_to_get_it(stand_in, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "kubernetes.client", None)
+    with pytest.raises(ClusterError, match="make kubernetes"):
+        Cluster(stand_in.kubeconfig)
