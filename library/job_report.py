@@ -78,7 +78,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard import engines
+from ansible.module_utils.trainyard import engines, progress
 from ansible.module_utils.trainyard.job_page import job_page
 from ansible.module_utils.trainyard.progress import strict
 from ansible.module_utils.trainyard.report import TAIL_LINES, explain, summarize, telling_log
@@ -145,15 +145,20 @@ def main() -> None:
     params = module.params
     run_dir = Path(params["run_dir"])
     plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
+    series = read_series(run_dir / "metrics.jsonl")
     if params["engine_state"] is None:
         summary = summarize(plan, params["results"], params["unreachable"], params["not_started"])
     else:
         summary = engines.summarize(plan, params["engine_state"])
+        # The engine's nodes have no monitor that notes progress: it is read from what was brought.
+        log_of_rank_0 = run_dir / "logs" / str(plan["rank_log"]).replace("{rank}", "0")
+        if log_of_rank_0.exists():
+            series = progress.read_series(log_of_rank_0.read_text(errors="replace"), plan["progress_pattern"])
+        summary["metrics"] = summary["metrics"] or dict(series[-1] if series else {})
     log = telling_log(summary)
     tail = last_lines(run_dir / "logs" / log) if log else []
     if summary["state"] in ("succeeded", "running"):
         tail = tail[-3:]
-    series = read_series(run_dir / "metrics.jsonl")
     picture = False
     if not module.check_mode:
         written = {**summary, "metrics": strict(summary["metrics"])}

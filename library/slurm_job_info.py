@@ -38,6 +38,10 @@ options:
     description: Regular expression with named groups that reads metrics from the log of rank 0.
     type: str
     default: ""
+  user:
+    description: The training user, whose job it is.
+    type: str
+    default: ""
   login_host:
     description: This host's name in the inventory.
     type: str
@@ -102,6 +106,7 @@ def main() -> None:
             "world_size": {"type": "int", "default": 0},
             "rank_log": {"type": "str", "default": "rank_{rank}.log"},
             "progress_pattern": {"type": "str", "default": ""},
+            "user": {"type": "str", "default": ""},
             "login_host": {"type": "str", "default": ""},
             "shared": {"type": "bool", "default": False},
         },

@@ -69,6 +69,18 @@ def parse_line(line: str, pattern: re.Pattern[str]) -> Metrics | None:
     return metrics or None
 
 
+def read_series(log: str, pattern: str) -> list[Metrics]:
+    """Read all progress of a log, where nobody noted when each line was written.
+
+    Without times a curve needs steps that rise, over the whole run: lines of another kind end the series.
+    """
+    compiled = compile_pattern(pattern)
+    series = [found for line in log.splitlines() for found in [parse_line(line, compiled)] if found]
+    steps = [point.get("step", math.nan) for point in series]
+    rising = all(later > earlier for earlier, later in zip(steps, steps[1:]))
+    return series if rising else series[-1:]
+
+
 def strict(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """Return metrics for a JSON file: nan and inf, which JSON does not have, become null."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}

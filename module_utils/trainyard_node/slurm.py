@@ -25,7 +25,7 @@ def as_user(user: str) -> list[str]:
     return ["runuser", "-u", user, "--"]
 
 
-def call(argv: Sequence[str], user: str = "", text: str | None = None) -> str:
+def call(argv: Sequence[str], user: str = "", text: str | None = None, patience_s: float = PATIENCE_S) -> str:
     """Run a command and return what it prints. Raises SlurmError with its message."""
     env = {**os.environ, "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
     try:
@@ -38,13 +38,13 @@ def call(argv: Sequence[str], user: str = "", text: str | None = None) -> str:
             errors="replace",
             env=env,
             cwd="/",
-            timeout=PATIENCE_S,
+            timeout=patience_s,
             check=False,
         )
     except FileNotFoundError:
         raise SlurmError(f"no command {argv[0]} on this host") from None
     except subprocess.TimeoutExpired:
-        raise SlurmError(f"{argv[0]} gave no answer within {PATIENCE_S} s") from None
+        raise SlurmError(f"{argv[0]} gave no answer within {patience_s:.0f} s") from None
     if done.returncode:
         raise SlurmError((done.stderr or done.stdout).strip() or f"{argv[0]} ended with status {done.returncode}")
     return done.stdout

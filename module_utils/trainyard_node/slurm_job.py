@@ -14,6 +14,8 @@ from .slurm import SlurmError, call, hosts_of, show
 
 # Of the log of rank 0 only its end is searched for the last line of progress.
 _TAIL = 64 << 10
+# So long a step that reads a log may take.
+_STEP_S = 15.0
 
 
 def read_exits(job_dir: Path) -> list[dict[str, Any]]:
@@ -48,16 +50,29 @@ def _from_folder(job_dir: Path) -> dict[str, str]:
     return {"JobState": state, "ExitCode": f"{status}:0", "EndTime": at.partition(".")[0]}
 
 
-def last_metrics(log: Path, pattern: str) -> Metrics:
-    """Return the metrics of the last line of progress in a log; none where there is no log on this host."""
+def _end_of(log: Path, engine_id: str, head: str, user: str) -> str:
+    """Return the end of the log of rank 0: from this host, or by a step of the job's own from its first node."""
     try:
         with log.open("rb") as content:
             content.seek(max(0, content.seek(0, 2) - _TAIL))
-            lines = content.read().decode(errors="replace").splitlines()
+            return content.read().decode(errors="replace")
     except OSError:
-        return {}
+        pass
+    if not head:
+        return ""
+    where = [f"--jobid={engine_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={head}"]
+    try:
+        tail = ["tail", "-c", "8192", str(log)]
+        return call(["srun", *where, "--input=none", "--quiet", *tail], user, patience_s=_STEP_S)
+    except SlurmError:
+        # A log that is not there yet, or a node that is lost: Slurm says so itself, in a while.
+        return ""
+
+
+def last_metrics(text: str, pattern: str) -> Metrics:
+    """Return the metrics of the last line of progress in a log."""
     compiled = compile_pattern(pattern)
-    return next((found for line in reversed(lines) for found in [parse_line(line, compiled)] if found), {})
+    return next((found for line in reversed(text.splitlines()) for found in [parse_line(line, compiled)] if found), {})
 
 
 def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,7 +87,10 @@ def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
     over = state not in ("pending", "running")
     hosts = hosts_of(job.get("NodeList", ""))
     log = job_dir / "logs" / params["rank_log"].replace("{rank}", "0")
-    metrics = last_metrics(log, params["progress_pattern"]) if params["progress_pattern"] else {}
+    metrics: Metrics = {}
+    if params["progress_pattern"] and state != "pending":
+        head = hosts[0] if state == "running" and hosts and not params["shared"] else ""
+        metrics = last_metrics(_end_of(log, engine_id, head, params["user"]), params["progress_pattern"])
     restarts = int(job.get("Restarts") or 0) if (job.get("Restarts") or "0").isdigit() else 0
     elapsed = 0.0
     if started and state != "pending":
