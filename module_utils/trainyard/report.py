@@ -116,7 +116,8 @@ def telling_log(summary: Data) -> str | None:
         return "slurm.log" if summary["nodes"] else None
     if failure.get("kind") not in ("exit", "not_joined"):
         return None
-    if failure.get("rank") is not None:
+    # Where several ranks share a log, it is that of what started them.
+    if failure.get("rank") is not None and ("{rank}" in summary["rank_log"] or not failure.get("process")):
         return str(summary["rank_log"]).replace("{rank}", str(failure["rank"]))
     logs = {
         (node["host"], process["name"]): process["log"] for node in summary["nodes"] for process in node["processes"]

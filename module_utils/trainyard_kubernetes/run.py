@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.failure import root_cause
 from ..trainyard.kube import state
 from ..trainyard.progress import (
     DEFAULT_PATTERN,
@@ -22,6 +23,8 @@ from .cluster import Cluster
 OVER = ("succeeded", "failed", "timed_out", "stopped", "lost")
 # Lines of the log of rank 0 in which its progress is looked for each time.
 _TAIL = 200
+# And of a log that says which rank failed, after all that the others have said of it.
+_TAIL_OF_FAILURE = 2000
 
 
 def job_state(cluster: Cluster, settings: Mapping[str, Any], run_dir: str, pattern: str, waits: bool) -> dict[str, Any]:
@@ -39,6 +42,9 @@ def job_state(cluster: Cluster, settings: Mapping[str, Any], run_dir: str, patte
         found.update(state="failed", reason=found["hopeless"])
     if found["state"] in ("running", "succeeded", "failed", "timed_out") and not found.get("metrics"):
         found["metrics"] = _metrics(cluster, settings, pods, pattern)
+    failure = found["failure"]
+    if failure and failure["kind"] == "exit" and failure["rank"] is None and len(failure["ranks"]) > 1:
+        found["failure"] = {**failure, **_first_rank(cluster, settings, failure["host"])}
     return {**found, "line": _line(found, settings)}
 
 
@@ -68,6 +74,13 @@ def _first_log(cluster: Cluster, settings: Mapping[str, Any], pods: list[dict[st
         if ranks and ranks[0] == 0:
             return cluster.log(pod["metadata"]["name"], settings["container"], **options)
     return ""
+
+
+def _first_rank(cluster: Cluster, settings: Mapping[str, Any], pod: str) -> dict[str, Any]:
+    """Read which of a pod's ranks failed first out of the log of what started them; nothing where it does not say."""
+    cause = root_cause(cluster.log(pod, settings["container"], tail_lines=_TAIL_OF_FAILURE)) or {}
+    kept = ("rank", "exit_code", "signal", "reason")
+    return {key: cause[key] for key in kept if key in cause} if cause.get("rank") is not None else {}
 
 
 def _metrics(

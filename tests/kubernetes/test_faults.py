@@ -157,6 +157,23 @@ def test_a_running_job_tells_its_progress(stand_in):
     assert "2/2 ranks running   step 3/3   epoch 1   loss 0.6   rate 102" in found["line"]
 
 
+MPIRUN = """\
+mpirun detected that one or more processes exited with non-zero status, thus causing the job to be terminated.
+  Process name: [[4711,1],3]
+  Exit code:    7
+"""
+
+
+def test_of_several_ranks_in_a_pod_the_first_to_fail_is_named(stand_in):
+    stand_in.api.log = "".join(f"2026-11-21T20:00:10Z {line}\n" for line in MPIRUN.splitlines())
+    ask(stand_in, "fails")
+    # The resource is read before its pods, and so tells of the failure one question later.
+    for _ in range(2):
+        found = job_state(Cluster(stand_in.kubeconfig), {**SETTINGS, "processes": 2}, str(stand_in.folder), "", False)
+    failure = found["failure"]
+    assert (failure["process"], failure["rank"], failure["exit_code"], failure["signal"]) == ("agent", 3, 7, None)
+
+
 def test_a_job_that_is_gone_is_as_its_summary_says(stand_in):
     cluster = Cluster(stand_in.kubeconfig)
     assert job_state(cluster, SETTINGS, str(stand_in.folder), "", False)["state"] == "lost"
