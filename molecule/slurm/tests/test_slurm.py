@@ -145,3 +145,10 @@ def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, no
     run.wait_for(r"(?s)pending \(.*2/2 ranks running")
     assert run.rc == 0, run.output
     assert run.summary["restarts"] and "step 400/400" in run.log(0)
+
+
+def test_containers_are_not_confined_in_silence(run_playbook):
+    run = run_playbook("confined.yml", "--limit", "n1,n2")
+    assert run.rc != 0
+    assert "n1: a container; expected: a machine, as slurm_confinement is cgroup" in run.text
+    assert "Set slurm_confinement: none" in run.text
