@@ -41,6 +41,7 @@ table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 caption { text-align: left; padding: .2rem 0; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem .35rem 0; border-bottom: 1px solid var(--line); }
 td { min-width: 4rem; }
+td[data-label=address] { overflow-wrap: break-word; }
 thead th { overflow-wrap: normal; }
 tbody th { font-weight: 600; min-width: 6rem; }
 td p, td ul { margin: 0; padding: 0; list-style: none; }
