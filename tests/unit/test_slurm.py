@@ -130,6 +130,12 @@ def test_devices_become_generic_resources():
     plan, findings = planned(with_gpus, job_devices=[0, 1], job_processes_per_node="auto")
     assert findings == []
     assert "--gres=gpu:2" in plan.files["job.sbatch"] and plan.world_size == 4
+    everything = planned(with_gpus, job_devices="auto", job_processes_per_node="auto")[0]
+    assert "--gres=gpu:4" in everything.files["job.sbatch"] and everything.world_size == 8
+    assert "--gres=gpu:3" in planned(with_gpus, job_devices="auto", job_processes_per_node=3)[0].files["job.sbatch"]
+    assert "--gres" not in planned(with_gpus, job_devices="none")[0].files["job.sbatch"]
+    one_without = {**with_gpus, "nodes": [with_gpus["nodes"][0], FACTS["nodes"][1]]}
+    assert "--gres" not in planned(one_without, job_devices="auto")[0].files["job.sbatch"]
     assert "--gres=npu:8" in planned(with_gpus, job_gres="npu:8")[0].files["job.sbatch"]
 
 

@@ -52,7 +52,13 @@ def plan(
             )
         )
     nodes = int(given.get("job_nodes") or 0) or len(where.hosts)
-    processes = job.processes_per_node or len(job.devices or ()) or 1
+    gres = gres_option(job, given)
+    if job.devices is None and str(given.get("job_gres") or "auto") == "auto":
+        # As over ssh: all devices that the nodes have, not the CPU where nobody asked for that.
+        gres = slurm_fit.common_gres(facts, str(given.get("job_partition") or ""), job.processes_per_node)
+    devices = int(gres.rpartition(":")[2]) if gres.rpartition(":")[2].isdigit() else len(job.devices or ())
+    processes = job.processes_per_node or devices or 1
+    given = {**given, "job_gres": gres or "none"}
     drafted = EnginePlan(
         engine="slurm",
         job=job,
@@ -66,7 +72,7 @@ def plan(
         files={},
         settings={"shared": bool(given.get("job_folder")), "user": where.user},
     )
-    findings += slurm_fit.findings(drafted, given, facts, gres_option(job, given), where, where.known)
+    findings += slurm_fit.findings(drafted, given, facts, gres, where, where.known)
     return with_script(drafted, given, source), findings
 
 

@@ -57,6 +57,16 @@ def of_partition(facts: Mapping[str, Any], name: str) -> tuple[Record | None, li
     return chosen, [node for node in nodes if chosen["PartitionName"] in str(node["Partitions"]).split(",")]
 
 
+def common_gres(facts: Mapping[str, Any], partition: str, wanted: int | None) -> str:
+    """Return `gpu:N` or `npu:N`: what every node of the partition has, at most `wanted`; "" where some have none."""
+    _, nodes = of_partition(facts, partition)
+    for kind in ("gpu", "npu"):
+        least = min((gres_count(str(node["Gres"]), kind) for node in nodes), default=0)
+        if least:
+            return f"{kind}:{min(least, wanted or least)}"
+    return ""
+
+
 def findings(
     plan: EnginePlan, given: Mapping[str, Any], facts: Mapping[str, Any], gres: str, where: Where, known: Iterable[str]
 ) -> list[Finding]:
