@@ -486,6 +486,36 @@ def measure_blame(_: int) -> tuple[dict[str, Any], list[str]]:
     return result, lines
 
 
+def measure_scale(_: int) -> tuple[dict[str, Any], list[str]]:
+    """What plans and launch.yml --check cost the controller for up to 4,000 simulated nodes of 8 GPUs."""
+
+    def scale(what: str, count: int) -> Any:
+        return json.loads(run([sys.executable, "benchmarks/scale.py", what, str(count)], limit_s=3600))
+
+    counts = (10, 100, 1000, 4000)
+    plans, checks = [scale("plan", count) for count in counts], [scale("check", count) for count in counts]
+    launchers = list(plans[0]["launchers"])
+    lines = [
+        f"| nodes | {' | '.join(f'{name}: plan, render s' for name in launchers)} | peak MiB |",
+        "|---|---|---|---|---|",
+    ]
+    for plan in plans:
+        made = [
+            f"{plan['launchers'][name]['plan_s']:.3f}, {plan['launchers'][name]['render_s']:.3f}" for name in launchers
+        ]
+        lines.append(f"| {plan['nodes']} | {' | '.join(made)} | {plan['peak MiB']} |")
+    lines += [
+        "",
+        "| nodes | launch.yml --check s | ms per node | peak MiB | tasks that cost most |",
+        "|---|---|---|---|---|",
+    ]
+    for check in checks:
+        tasks = ", ".join(f"{name.removeprefix('job : ')} {seconds} s" for name, seconds in check["tasks"][:3])
+        each = 1000 * check["seconds"] / check["nodes"]
+        lines.append(f"| {check['nodes']} | {check['seconds']} | {each:.0f} | {check['peak MiB']} | {tasks} |")
+    return {"plans": plans, "checks": checks}, lines
+
+
 def measure_verify(rounds: int) -> tuple[dict[str, Any], list[str]]:
     """verify.yml on 4, 8 and 16 nodes, as far as the lab has them: seconds of each phase, memory of the controller."""
     there = len(json.loads(run(["ansible-inventory", "-i", str(INVENTORY), "--list"]))["compute"]["hosts"])
@@ -559,8 +589,9 @@ PARTS = {
     "rank_table": (measure_rank_table, 5),
     "blame": (measure_blame, 1),
     "verify": (measure_verify, 3),
+    "scale": (measure_scale, 1),
 }
-WITHOUT_LAB = {"rank_table", "blame"}
+WITHOUT_LAB = {"rank_table", "blame", "scale"}
 
 
 def machine() -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from .fabric import (
@@ -96,10 +97,16 @@ class Placement:
         """The node of rank 0, where the rendezvous is."""
         return self.nodes[0]
 
-    @property
+    # Every rank asks: counted each time, plans of thousands of nodes would grow with the square of them.
+    @cached_property
     def world_size(self) -> int:
         """Number of ranks over all nodes."""
         return sum(node.processes for node in self.nodes)
+
+    @cached_property
+    def own_variables(self) -> frozenset[str]:
+        """Names of the environment's variables that some host has of its own."""
+        return frozenset(name for node in self.nodes for name in node.env)
 
 
 def _majority(values: Mapping[str, str]) -> str:

@@ -123,7 +123,7 @@ def _major(mpi: Mapping[str, str]) -> int:
 
 def _of_node(placement: Placement) -> set[str]:
     """Names of variables that may differ between nodes."""
-    return {*_OF_NODE, *(name for node in placement.nodes for name in node.env)}
+    return {*_OF_NODE, *placement.own_variables}
 
 
 def _of_attempt(job: Job) -> list[str]:

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller costs for many nodes, none of which exists: print one measurement as JSON.
+
+scale.py plan 4000          the plan of a job over so many nodes of 8 GPUs, as a pure function, and what it renders
+scale.py check 1000         launch.yml --check on an inventory of so many hosts that answer at once (simulated/)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import ansible.module_utils
+
+PROJECT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(PROJECT / "tests/unit"))
+# As Ansible itself finds them.
+ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
+JOB = {
+    "job_name": "scale",
+    "job_command": ["/usr/bin/true"],
+    "job_venv": "/opt/trainyard/venvs/pytorch",
+    "job_packages": ["torch"],
+    "job_env": {"NCCL_DEBUG": "INFO"},
+}
+
+
+def address(number: int) -> str:
+    """Return the address of a simulated node."""
+    return f"10.{1 + number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
+
+
+def node_facts() -> dict[str, Any]:
+    """Return the facts of a captured machine with 8 GPUs and InfiniBand, as library/node_info returns them."""
+    from ansible.module_utils.trainyard_node.node import read_node
+    from ansible.module_utils.trainyard_node.tree import Tree
+    from captured_tree import unfold
+
+    with tempfile.TemporaryDirectory() as folder:
+        facts = read_node(
+            Tree(str(unfold("gpu8_infiniband", Path(folder)))),
+            packages=[],
+            venv="/opt/trainyard/venvs/pytorch",
+            ports=64,
+            port_seed="scale",
+            user="train",
+        )
+    facts["packages"] = {"torch": "2.13.0"}
+    facts["venv"] = {"path": "/opt/trainyard/venvs/pytorch", "exists": True, "python": "3.11.2"}
+    facts["service_manager"] = "systemd"
+    eth0 = {"name": "eth0", "up": True, "state": "up", "mtu": 9000, "mac": "02:00:00:00:00:01", "kind": "physical",
+            "speed_mbps": 100000, "addresses": []}  # fmt: skip
+    facts["fabric"]["interfaces"] = [one for one in facts["fabric"]["interfaces"] if one["name"] == "lo"] + [eth0]
+    return facts
+
+
+def peak_mib() -> int:
+    """Return the most memory that this process had, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def plan(count: int) -> dict[str, Any]:
+    """Plan a job under each of some launchers; return seconds, sizes and the peak of memory."""
+    from ansible.module_utils.trainyard import job as jobs
+    from ansible.module_utils.trainyard.launchers import LAUNCHERS
+    from ansible.module_utils.trainyard.placement import Member
+    from ansible.module_utils.trainyard.plan import build, describe
+
+    facts = json.dumps(node_facts())
+    members = []
+    for number in range(count):
+        own = json.loads(facts)
+        own["hostname"] = f"node{number}"
+        own["fabric"]["interfaces"][-1]["addresses"] = [f"{address(number)}/8"]
+        own["mpi"] = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
+        members.append(Member(f"node{number}", address(number), own, "", {}, ""))
+    before, found = peak_mib(), {}
+    for launcher in ("direct", "torchrun", "mpirun"):
+        job, wrong = jobs.parse({**defaults(), **JOB, "job_launcher": launcher}, LAUNCHERS)
+        if job is None:
+            raise SystemExit(f"not a job: {wrong}")
+        began = time.perf_counter()
+        made, findings = build(job, "scale-20261121-000000", "", "/var/lib/trainyard", members, [])
+        planned = time.perf_counter()
+        if made is None or findings:
+            raise SystemExit(f"no plan: {findings[:3]}")
+        written = json.dumps(made.as_dict())
+        slices = json.dumps(made.slices([]))
+        text = describe(json.loads(written))
+        found[launcher] = {
+            "plan_s": round(planned - began, 3),
+            "render_s": round(time.perf_counter() - planned, 3),
+            "MiB": round((len(written) + len(slices) + len(text)) / (1 << 20), 1),
+        }
+    return {"nodes": count, "launchers": found, "facts MiB": before, "peak MiB": peak_mib()}
+
+
+def defaults() -> dict[str, Any]:
+    """Return the defaults of the role job that a plan reads."""
+    import yaml
+
+    values = yaml.safe_load((PROJECT / "roles/job/defaults/main.yml").read_text())
+    return {name: value for name, value in values.items() if "{{" not in str(value)}
+
+
+def check(count: int) -> dict[str, Any]:
+    """Run launch.yml --check; return seconds, peak of memory of all its processes, and what each task took."""
+    sys.path.insert(0, str(PROJECT / "benchmarks"))
+    from bench import peak_memory
+
+    with tempfile.TemporaryDirectory(prefix="scale-") as folder:
+        facts = Path(folder, "facts.json")
+        facts.write_text(json.dumps(node_facts()))
+        hosts = {f"node{number}": {"simulated_address": address(number), "ansible_host": address(number)}
+                 for number in range(count)}  # fmt: skip
+        shared = {
+            "ansible_connection": "nowhere", "ansible_python_interpreter": "/usr/bin/python3",
+            "simulated_facts": str(facts), "trainyard_become": False,
+        }  # fmt: skip
+        inventory = Path(folder, "hosts.json")
+        inventory.write_text(json.dumps({"compute": {"hosts": hosts, "vars": shared}}))
+        log = Path(folder, "log")
+        settings = {**JOB, "job_launcher": "torchrun", "trainyard_runs": f"{folder}/runs"}
+        os.environ.update(
+            ANSIBLE_PIPELINING="true",
+            ANSIBLE_CONNECTION_PLUGINS=str(PROJECT / "benchmarks/simulated"),
+            ANSIBLE_CALLBACKS_ENABLED="ansible.posix.profile_tasks",
+            PROFILE_TASKS_TASK_OUTPUT_LIMIT="8",
+            ANSIBLE_LOG_PATH=str(log),
+            ANSIBLE_NOCOLOR="1",
+        )
+        argv = ["ansible-playbook", "launch.yml", "--check", "-i", str(inventory), "-e", json.dumps(settings)]
+        began = time.perf_counter()
+        peak = peak_memory(argv)
+        seconds = time.perf_counter() - began
+        said = log.read_text()
+    if f"{8 * count} rank" not in said and f"world size {8 * count}" not in said:
+        raise SystemExit(f"launch.yml --check made no plan:\n{said[-3000:]}")
+    tasks = re.findall(r"\| *([^|\n]+?) -+ (\d+\.\d+)s$", said, re.M)
+    return {"nodes": count, "seconds": round(seconds, 1), "peak MiB": peak, "tasks": tasks}
+
+
+def main() -> None:
+    """Measure one thing."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("what", choices=["plan", "check"])
+    parser.add_argument("nodes", type=int)
+    given = parser.parse_args()
+    print(json.dumps({"plan": plan, "check": check}[given.what](given.nodes)))
+
+
+if __name__ == "__main__":
+    main()
