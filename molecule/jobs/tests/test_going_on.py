@@ -117,7 +117,7 @@ def test_a_secret_reaches_the_ranks_and_nothing_else(neighbour, play, nodes, mon
     secret = {"WORKER_SECRET": "{{ lookup('env', 'SECRET') }}"}
     run = play.launch(
         WORKER, "-vvvv", job_nodes=2, job_name="secret", job_secret_env=secret,
-        job_command=["python3", "worker.py", "--steps", "30"],
+        job_command=["python3", "worker.py", "--steps", "200"],
     )
     run.trains()
     for name in ("n1", "n2"):
