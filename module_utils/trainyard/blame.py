@@ -324,6 +324,9 @@ def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
             node.reason = f"slow with {slow} of {_partners(len(node.values))}"
     if node.state == "unknown":
         node.reason = f"{score:.0%} of the healthy bandwidth, slow with {slow} of {_partners(len(node.values))}"
+        if errors:
+            # A pair that did not meet counts as 0: a share of the bandwidth that nobody measured says nothing.
+            node.reason = f"{len(errors)} of {tried} measurements failed: {errors[-1]}"
         node.action = _measure_again(host)
 
 

@@ -154,6 +154,18 @@ def test_a_frozen_node_is_named_with_the_error(count):
     assert node["action"].endswith("ansible n2 -m ping")
 
 
+@pytest.mark.parametrize("slower", [1.0, 0.98])
+def test_a_pair_that_does_not_meet_is_no_share_of_a_bandwidth(slower):
+    """Three nodes, each pair once: either of the two may be the cause, and the error is what is known."""
+    hosts = names(3)
+    pairs = [("n1", "n2"), ("n1", "n3")]
+    records = [*silent([("n2", "n3")], {"n2"}, 0), *rounds_of(hosts, {"n3": slower}, [[pair] for pair in pairs])]
+    records[1]["round"], records[2]["round"] = 1, 2
+    blame = judge(hosts, records)
+    assert blame["state"] == "unknown"
+    assert "1 of 2 measurements failed: no answer" in blame["reason"]
+
+
 def test_reports_of_both_nodes_about_one_measurement_count_once():
     fine = rounds_of(N4, {})
     twice = [*fine, {**fine[0], "hosts": fine[0]["hosts"][::-1], "busbw": None, "error": "reset"}]

@@ -169,12 +169,14 @@ def n3_does_not_reach_n2(nodes, node_vars):
 def test_a_pair_that_does_not_meet_costs_its_time_and_not_the_run(play, n3_does_not_reach_n2, left):
     schedule = [[["n2", "n3"]], [["n1", "n2"]], [["n1", "n3"]]]
     run = play(PAIRS, pair_schedule=schedule, pair_timeout=15, **SMALL_PAIRS)
-    assert run.rc == 2, run.output
+    run.wait()
     found = run.file("pairs.json")
     errors = {tuple(each["hosts"]): each["error"] for each in found["measurements"] if each["error"]}
     assert set(errors) == {("n2", "n3")}
     assert "did not come within 15 s" in errors["n2", "n3"]
     assert {tuple(each["hosts"]) for each in found["measurements"] if each["busbw"]} == {("n1", "n2"), ("n1", "n3")}
-    assert found["blame"]["state"] == "fail"
+    # Whether one of the two is to blame depends on how fast the others happen to be, as the nodes share two cores.
+    assert found["blame"]["state"] in {"fail", "unknown"}
+    assert run.rc == {"fail": 2, "unknown": 3}[found["blame"]["state"]], run.output
     assert found["jobs"] == [run.job_id]
     assert left(run.job_id) == {}
