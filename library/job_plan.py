@@ -63,6 +63,10 @@ options:
     description: How many hosts the group of the job has.
     type: int
     required: true
+  probed:
+    description: Whether the nodes were asked for their facts just now; those without facts then gave no answer.
+    type: bool
+    default: false
   limit:
     description:
       - What the option C(--limit) of ansible-playbook was, where the nodes were asked for their facts just now.
@@ -98,6 +102,7 @@ EXAMPLES = r"""
       - {host: n1, address: 10.77.0.11, facts: "{{ hostvars.n1.node.node }}"}
       - {host: n2, address: 10.77.0.12, facts: "{{ hostvars.n2.node.node }}"}
     available: 2
+    probed: true
     runs_dir: runs
     state_dir: /var/lib/trainyard
   delegate_to: localhost
@@ -131,7 +136,7 @@ text:
   returned: when there is a plan and check mode is on
   type: str
 probed:
-  description: Whether all facts were given; otherwise some were kept from an earlier launch and may not hold any more.
+  description: Whether the nodes were asked just now; otherwise facts that were kept may not hold any more.
   returned: always
   type: bool
 source_archive:
@@ -242,6 +247,7 @@ def main() -> None:
             "runs_dir": {"type": "path", "required": True},
             "state_dir": {"type": "path", "required": True},
             "available": {"type": "int", "required": True},
+            "probed": {"type": "bool", "default": False},
             "limit": {"type": "str", "default": ""},
             "user": {"type": "str", "default": ""},
             "kept_facts": {"type": "path"},
@@ -253,7 +259,8 @@ def main() -> None:
     superfluous = Path(params["runs_dir"], params["replaces"])
     if superfluous.parent == Path(params["runs_dir"]) and (superfluous / "plan.json").is_file():
         shutil.rmtree(superfluous)
-    probed = all(node["facts"] or node["unreachable"] or params["limit"] for node in params["nodes"])
+    # Where there are no nodes, asking again would find nothing else.
+    probed = params["probed"] or not params["nodes"]
     if params["kept_facts"]:
         keep_facts(params)
     findings = jobs.unknown_keys(params["given"])

@@ -304,12 +304,23 @@ def test_a_source_that_is_no_source(call, asked, tmp_path, monkeypatch):
 
 def test_hosts_without_facts_are_left_out_where_limit_was_given(call, asked):
     del asked["nodes"][1]["facts"]
-    result = call(job_plan, **asked, limit="n1,localhost")
+    result = call(job_plan, **asked, limit="n1,localhost", probed=True)
     assert [(item["host"], item["check"]) for item in result["findings"]] == [("n2", "limit")]
     assert result["probed"] is True
     # Not asked yet: then nothing is known of why.
     result = call(job_plan, **asked)
     assert ([item["check"] for item in result["findings"]], result["probed"]) == (["reach"], False)
+
+
+def test_a_node_that_was_asked_and_said_nothing_is_a_finding(call, asked):
+    del asked["nodes"][1]["facts"]
+    result = call(job_plan, **asked, probed=True)
+    assert [(item["host"], item["found"]) for item in result["findings"]] == [("n2", "no answer")]
+    assert result["probed"] is True
+
+
+def test_without_nodes_there_is_nobody_to_ask_again(call, asked):
+    assert call(job_plan, **{**asked, "nodes": [], "available": 0})["probed"] is True
 
 
 def test_findings_of_nodes_leave_slices_for_preflight(call, asked):

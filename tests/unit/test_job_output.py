@@ -179,3 +179,31 @@ def test_what_was_rescued_is_no_failure_and_what_the_rescue_says_again_is_said_o
     )
     assert status == 2
     assert [line for line in lines if line] == ["Failed on n1: Say why", "no compiler, and all is as before"]
+
+
+def test_a_launch_says_so_where_no_node_tells_what_it_is(play, tmp_path):
+    # What an earlier play has lost takes no part in the plays of the launch, and is not unreachable.
+    status, lines, errors = play(
+        f"""
+- name: Lose two of three
+  hosts: compute
+  gather_facts: false
+  tasks:
+    - name: Lose
+      ansible.builtin.fail: {{msg: lost}}
+      when: inventory_hostname != 'n3'
+- name: Launch on those two
+  ansible.builtin.import_playbook: {PROJECT}/launch.yml
+  vars:
+    job_name: digits
+    job_command: ["/usr/bin/true"]
+    job_hosts: n1:n2
+    trainyard_runs: {tmp_path}/runs
+    trainyard_become: false
+"""
+    )
+    text = "\n".join([*lines, *errors.splitlines()])
+    assert status == 2
+    assert "1 finding: the job cannot be planned, and nothing was started." in text
+    assert "1. reach on n1, n2\n" in text and "found     no answer\n" in text
+    assert not (tmp_path / "runs").exists()
