@@ -7,6 +7,7 @@ that could not be made is `unknown`, never `pass`; one that nobody asked for is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -51,6 +52,16 @@ class Check:
     def from_dict(cls, record: Mapping[str, Any]) -> Check:
         """Read a check that came back from a module. Raises TypeError for an unknown field, ValueError for a state."""
         return cls(**{**record, "hosts": tuple(record.get("hosts", ()))})
+
+
+# How many had which outcome is said in these words, in this order.
+OUTCOMES = {"pass": "passed", "fail": "failed", "unknown": "unknown", "skipped": "skipped"}
+
+
+def outcomes(states: Iterable[str]) -> str:
+    """Say how many had which outcome: `38 passed, 2 failed, 1 unknown`, nothing where there are none."""
+    numbers = Counter(states)
+    return ", ".join(f"{numbers[state]} {word}" for state, word in OUTCOMES.items() if numbers[state])
 
 
 def worst(states: Iterable[str]) -> str:

@@ -123,6 +123,7 @@ _OPTIONAL = frozenset(
         "cpu",
     }
 )
+_ALONE = "there is one node, and nothing to compare it with"
 _UNITS = {"memory_mib": " MiB", "nic_speed": " Mb/s"}
 
 
@@ -182,7 +183,7 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
     if all(value == "" for value in everything.values()):
         if key in _OPTIONAL:
             return []
-        return [Check("drift", fact.name, "skipped", reason="no node has it")]
+        return [Check("drift", fact.name, "skipped", reason=_ALONE if len(nodes) == 1 else "no node has it")]
     checks, agreed = [], []
     for group, members in _voters(nodes, fact.scope):
         values = {node["host"]: everything[node["host"]] for node in members}
@@ -264,7 +265,7 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
                 fact.name,
                 "skipped",
                 found=_by_value(key, everything),
-                reason="there is one node of a kind, and nothing to compare it with",
+                reason=_ALONE if len(nodes) == 1 else "there is one node of a kind, and nothing to compare it with",
             )
         )
     return checks
@@ -294,7 +295,7 @@ def _judge_environments(nodes: Sequence[Node], inventory: str) -> list[Check]:
         frozen = {host: tuple(sorted(packages.items())) for host, packages in has.items()}
         check = f"environment {name}"
         if len(frozen) < 2:
-            checks.append(Check("drift", check, "skipped", reason="there is one node, and nothing to compare it with"))
+            checks.append(Check("drift", check, "skipped", reason=_ALONE))
             continue
         decided, most = _majority(frozen.values())
         usual = dict(most)
@@ -382,20 +383,21 @@ def _judge_hardware(nodes: Sequence[Node]) -> list[Check]:
             )
     if not checks:
         found = "; ".join(f"{len(hosts)} with {name}" for name, hosts in groups.items())
-        checks.append(Check("drift", "hardware", "pass", found=found, data={"groups": groups}))
+        state, reason = ("skipped", _ALONE) if len(nodes) == 1 else ("pass", "")
+        checks.append(Check("drift", "hardware", state, found=found, reason=reason, data={"groups": groups}))
     return checks
 
 
 def _judge_names(nodes: Sequence[Node]) -> list[Check]:
     """Find host names that several nodes have: frameworks tell nodes apart by them."""
+    if len(nodes) == 1:
+        return [Check("drift", "host names", "skipped", reason=_ALONE)]
     holders: dict[str, list[str]] = {}
     for node in nodes:
         holders.setdefault(node["hostname"].split(".")[0].lower(), []).append(node["host"])
     twice = {name: hosts for name, hosts in holders.items() if len(hosts) > 1}
     if not twice:
-        return [
-            Check("drift", "host names", "pass", found="1 name" if len(nodes) == 1 else f"{len(nodes)} different names")
-        ]
+        return [Check("drift", "host names", "pass", found=f"{len(nodes)} different names")]
     return [
         Check(
             "drift",
@@ -437,7 +439,7 @@ def judge_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float,
     if not known:
         return checks
     if len(known) == 1:
-        return [*checks, Check("drift", name, "skipped", reason="there is one node, and nothing to compare it with")]
+        return [*checks, Check("drift", name, "skipped", reason=_ALONE)]
     middle = median(clock["offset_s"] for clock in known.values())
     apart = {host: clock["offset_s"] - middle for host, clock in known.items()}
     odd = [host for host, clock in known.items() if abs(apart[host]) - clock["margin_s"] > limit]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .checks import Check, worst
+from .checks import Check, outcomes, worst
 from .disclosure import safe
 from .findings import host_list
 from .measured import benchmark_checks, blame_checks
@@ -205,10 +205,8 @@ def headline(report: Data) -> str:
 def counts(report: Data) -> str:
     """Say how many checks there were, and of which outcome: `41 checks: 38 passed, 2 failed, 1 unknown`."""
     states = [check["state"] for phase in report["phases"] for check in phase["checks"]]
-    words = [("passed", "pass"), ("failed", "fail"), ("unknown", "unknown"), ("skipped", "skipped")]
-    parts = [f"{states.count(state)} {word}" for word, state in words if state in states]
     total = f"{len(states)} {'check' if len(states) == 1 else 'checks'}"
-    return f"{total}: {', '.join(parts)}" if parts else total
+    return f"{total}: {outcomes(states)}" if states else total
 
 
 def terminal_text(report: Data, run_dir: str) -> str:
@@ -218,15 +216,12 @@ def terminal_text(report: Data, run_dir: str) -> str:
     if first:
         lines += _block("first", first_text(first), indent=2) + _block("", first["action"], indent=2)
     lines.append("")
+    came = [outcomes(check["state"] for check in phase["checks"]) for phase in report["phases"]]
     width = max((len(phase["name"]) for phase in report["phases"]), default=0)
-    for phase in report["phases"]:
-        bad = [check for check in phase["checks"] if check["state"] == phase["state"]]
-        number = len(phase["checks"])
-        many = f"{number} {'check' if number == 1 else 'checks'}" if number else ""
-        if phase["state"] in ("fail", "unknown") and number:
-            many = f"{len(bad)} of {many}"
+    wide = max(map(len, came), default=0)
+    for phase, numbers in zip(report["phases"], came):
         took = "" if phase["elapsed_s"] is None else clock(phase["elapsed_s"])
-        row = f"  {phase['name']:<{width}}  {phase['state']:<8}{many:<18}{took:>8}  {phase['reason']}"
+        row = f"  {phase['name']:<{width}}  {phase['state']:<9}{numbers:<{wide}}{took:>9}  {phase['reason']}"
         lines.append(row.rstrip())
     wanting = [
         check

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from ansible.module_utils.trainyard.checks import PHASES, STATES, Check, worst
+from ansible.module_utils.trainyard.checks import PHASES, STATES, Check, outcomes, worst
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,3 +44,15 @@ def test_states_and_phases_that_do_not_exist_are_refused():
         Check("drift", "kernel", "ok")
     with pytest.raises(ValueError, match="phase 'gpu', expected one of software, drift"):
         Check("gpu", "ecc", "pass")
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        (["pass", "skipped", "skipped"], "1 passed, 2 skipped"),
+        (["skipped", "unknown", "fail", "pass"], "1 passed, 1 failed, 1 unknown, 1 skipped"),
+        ([], ""),
+    ],
+)
+def test_every_outcome_is_counted_by_itself(states, said):
+    assert outcomes(states) == said

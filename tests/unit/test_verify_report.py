@@ -175,19 +175,20 @@ def test_what_the_terminal_shows():
     report = reported(
         [
             phase("software", ("Open MPI", "pass"), elapsed_s=12),
-            phase("drift", kernel, ("os", "pass"), elapsed_s=2.4),
+            phase("drift", kernel, ("os", "pass"), ("cuda", "skipped"), ("mtu", "unknown"), elapsed_s=2.4),
             {"name": "bandwidth", "state": "skipped", "reason": "one node only"},
         ]
     )
     assert verify_report.terminal_text(report, "runs/verify-1").splitlines() == [
-        "The cluster lab is NOT fit to train. 3 checks: 2 passed, 1 failed on 3 nodes in 0:01:05.",
+        "The cluster lab is NOT fit to train. "
+        "5 checks: 2 passed, 1 failed, 1 unknown, 1 skipped on 3 nodes in 0:01:05.",
         "  first     n3 runs another kernel",
         "            install it",
         "            and reboot",
         "",
-        "  software   pass    1 check            0:00:12",
-        "  drift      fail    1 of 2 checks      0:00:02",
-        "  bandwidth  skipped                             one node only",
+        "  software   pass     1 passed                                  0:00:12",
+        "  drift      fail     1 passed, 1 failed, 1 unknown, 1 skipped  0:00:02",
+        "  bandwidth  skipped                                                     one node only",
         "",
         "  1. drift: kernel on n3: fail",
         "     found     6.1",
@@ -196,6 +197,8 @@ def test_what_the_terminal_shows():
         "     do        install it",
         "               and reboot",
         "     repeat    make drift",
+        "",
+        "  2. drift: mtu: unknown",
         "",
         "  report   runs/verify-1/report.html",
         "  data     runs/verify-1/report.json",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,6 +90,9 @@ def test_a_sound_cluster_passes_and_leaves_a_report(prove: Any, node_names: list
     assert 'failures="0"' in (proof.folder / "report.xml").read_text()
     # Progress: each phase when it begins and when it ends, with the time so far.
     assert "0:00:0" in proof.text and "drift: what nodes have unlike" in proof.text
+    # What was skipped is not told as passed.
+    assert re.search(r"drift: pass, [0-9]+ passed, [0-9]+ skipped", proof.text)
+    assert "devices: skipped, no node has an NVIDIA GPU; no node has an Ascend NPU; no node has an RDMA" in proof.text
 
 
 def test_a_bandwidth_with_nothing_to_compare_it_with_is_unknown(prove: Any) -> None:
