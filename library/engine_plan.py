@@ -41,6 +41,10 @@ options:
     type: list
     elements: str
     default: []
+  node_env:
+    description: The host variable C(job_node_env) of each host of O(hosts) that has it; Slurm's engine honours it.
+    type: dict
+    default: {}
   submit_host:
     description: Host that submits the job; empty where the inventory has none.
     type: str
@@ -129,6 +133,7 @@ def main() -> None:
             "facts": {"type": "dict", "default": {}},
             "hosts": {"type": "list", "elements": "str", "default": []},
             "known_hosts": {"type": "list", "elements": "str", "default": []},
+            "node_env": {"type": "dict", "default": {}},
             "submit_host": {"type": "str", "required": True},
             "runs_dir": {"type": "path", "required": True},
             "state_dir": {"type": "path", "required": True},
@@ -156,6 +161,7 @@ def main() -> None:
         user=params["user"],
         hosts=tuple(params["hosts"]),
         known=tuple(params["known_hosts"]),
+        node_env=params["node_env"],
     )
     engine = ENGINES[params["engine"]]
     plan, wrong = engine.plan(job, params["job"], params["facts"], source, where)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
+from ansible.module_utils.trainyard import engines
 from ansible.module_utils.trainyard import job as jobs
 from ansible.module_utils.trainyard.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import VENV, job_file, make_job, texts, wrong
+
+PROJECT = Path(__file__).resolve().parents[2]
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.sampled_from(["auto", "none"])
@@ -312,3 +317,15 @@ def test_any_node_environment_gives_variables_or_findings(value, host):
 @given(st.lists(st.text(max_size=30)))
 def test_any_names_of_variables_are_looked_at(names):
     assert len(jobs.unknown_keys(names)) == len(set(names) - set(jobs.KEYS))
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "jobs").glob("*.yml")), ids=lambda path: path.stem)
+def test_each_job_file_of_the_project_is_one(path):
+    given = yaml.safe_load(path.read_text())
+    assert jobs.unknown_keys(given) == []
+    job, findings = (
+        engines.parse(given) if given["job_launcher"] in engines.ENGINES else jobs.parse(given, LAUNCHERS)
+    )  # fmt: skip
+    assert job is not None and not findings, findings
+    assert not job.source or (PROJECT / job.source).is_dir()
+    assert f"`jobs/{path.name}`" in (PROJECT / "docs/job-file.md").read_text()

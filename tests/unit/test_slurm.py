@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import shlex
 import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 from ansible.module_utils.trainyard import engines
@@ -108,21 +110,101 @@ def test_each_way_to_start_ranks():
     assert "oneflow.distributed.launch --nnodes 2" in script(job_engine="oneflow")
 
 
-def looked_at(text, folder):
-    """Run what each node does before the ranks start."""
-    look = text[text.index("--kill-on-bad-exit=1 bash -c ") :].split(" || exit 66\n")[0].partition("bash -c ")[2]
-    env = {"TRAINYARD_JOB_DIR": str(folder), "SLURMD_NODENAME": "n2", "PATH": "/usr/bin:/bin"}
+def prepared(text, folder, nodes=("n1",), **env):
+    """Run what the script does before the ranks start; srun is played by a shell function, a node after the other."""
+    begin, end = text.index("# What preflight would say"), text.index("\nsrun ")
+    srun = (
+        'srun() { while [ "$1" != bash ]; do shift; done; local worst=0; for node in $NODES; do '
+        'SLURMD_NODENAME=$node "$@" || worst=$?; done; return $worst; }\n'
+    )
+    (folder / "source").mkdir(exist_ok=True)
+    given = {"TRAINYARD_JOB_DIR": str(folder), "NODES": " ".join(nodes), "PATH": "/usr/bin:/bin", **env}
     return subprocess.run(
-        ["bash", "-c", f"bash -c {look}"], env=env, capture_output=True, text=True, check=False
+        ["bash", "-c", srun + text[begin:end]], env=given, capture_output=True, text=True, check=False
     )  # fmt: skip
 
 
 def test_each_node_is_looked_at_before_the_ranks_start(tmp_path):
-    shown = looked_at(script(job_data=["/no such/it's"], job_min_disk_mib=16), tmp_path)
-    assert (shown.returncode, shown.stdout) == (66, "trainyard: no /no such/it's on n2 (job_data)\n")
-    shown = looked_at(script(job_min_disk_mib=10**9), tmp_path)
-    assert shown.returncode == 74
+    here = {"job_venv": "", "job_command": ["bash", "x"], "job_engine": "direct"}
+    assert prepared(script(**here), tmp_path).returncode == 0
+    shown = prepared(script(**here, job_data=["/no such/it's"]), tmp_path, nodes=("n1", "n2"))
+    assert shown.returncode == 66
+    assert shown.stdout.splitlines() == [f"trainyard: no /no such/it's on {node} (job_data)" for node in ("n1", "n2")]
+    shown = prepared(script(**here, job_min_disk_mib=10**9), tmp_path)
+    assert shown.returncode == 66
     assert shown.stdout.startswith("trainyard: ") and "expected 1000000000 (job_min_disk_mib)" in shown.stdout
+    shown = prepared(script(**{**here, "job_command": ["no-such-program"]}), tmp_path)
+    assert shown.stdout == "trainyard: no no-such-program on n1 (job_command)\n"
+    # Without the environment python would be the system's.
+    shown = prepared(script(job_venv="/no/venv"), tmp_path)
+    assert shown.stdout == "trainyard: no /no/venv/bin/python on n1 (job_venv)\n"
+
+
+def test_packages_are_compared_before_the_ranks_start(tmp_path):
+    # An environment whose python knows another version of torch on n3, and none on n4.
+    (tmp_path / "bin").mkdir()
+    for name, version in (("n1", "2.13.0"), ("n2", "2.13.0"), ("n3", "2.12.1")):
+        folder = tmp_path / name / "torch-1.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+    python = tmp_path / "bin/python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/$SLURMD_NODENAME exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    text = script(job_venv=str(tmp_path), job_packages=["torch"])
+    path = f"{tmp_path}/bin:/usr/bin:/bin"
+    assert prepared(text, tmp_path, ("n1", "n2"), PATH=path).returncode == 0
+    shown = prepared(text, tmp_path, ("n1", "n2", "n3"), PATH=path)
+    assert (shown.returncode, sorted(shown.stdout.splitlines())) == (
+        65,
+        [
+            "    torch 2.12.1 on n3",
+            "    torch 2.13.0 on n1 n2",
+            "trainyard: versions differ between the nodes (job_packages):",
+        ],
+    )
+    shown = prepared(text, tmp_path, ("n1", "n4"), PATH=path)
+    assert shown.returncode == 66
+    assert "trainyard: no torch on n4 (job_packages)" in shown.stdout
+
+
+def environment_of_task(node, folder, **changed):
+    """Run the script by which tasks start, on a node of this name, and return what its command finds."""
+    text = script(**changed)
+    task = text.split("<<'TRAINYARD_TASK'\n")[1].split("\nTRAINYARD_TASK\n")[0]
+    for name in ("source", "logs", "exits"):
+        (folder / name).mkdir(exist_ok=True)
+    env = {
+        "TRAINYARD_JOB_DIR": str(folder), "TRAINYARD_ATTEMPT": "0", "MASTER_ADDR": "127.0.0.1", "SLURM_PROCID": "0",
+        "SLURMD_NODENAME": node, "SLURM_NODEID": "0", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LEVEL": "job",
+    }  # fmt: skip
+    subprocess.run(["bash", "-c", task, "task", "rank", "env"], env=env, check=True)
+    return dict(line.partition("=")[::2] for line in (folder / "logs/rank_0.log").read_text().splitlines())
+
+
+def test_a_node_has_variables_of_its_own(tmp_path):
+    node_env = {"n1": {"LEVEL": "it's", "GLOO_SOCKET_IFNAME": "ib0"}, "n2": {"LEVEL": "it's", "TWO": 2}, "login": {}}
+    where = replace(WHERE, node_env=node_env)
+    first, other = tmp_path / "n1", tmp_path / "n3"
+    for folder in (first, other):
+        folder.mkdir()
+    found = environment_of_task("n1", first, where=where)
+    # It wins over the job file, and over what the script chooses.
+    assert (found["LEVEL"], found["GLOO_SOCKET_IFNAME"], found.get("TWO")) == ("it's", "ib0", None)
+    found = environment_of_task("n3", other, where=where)
+    assert found["LEVEL"] == "job" and found["GLOO_SOCKET_IFNAME"] != "ib0"
+
+
+def test_variables_of_a_node_that_nobody_would_get():
+    where = replace(WHERE, node_env={"n1": {"RANK": 1}, "n9": {"A": 1}})
+    _, findings = planned(where=where)
+    assert [(finding.host, finding.check) for finding in findings] == [("n1", "job_node_env"), ("n9", "job_node_env")]
+    assert "no node of Slurm by this name" in findings[1].found
+
+
+def test_a_plan_says_what_is_not_looked_at():
+    text = planned()[0].describe()
+    assert "looked at when Slurm has chosen the nodes: environment, program" in text
+    assert "not looked at: ssh, proxies" in text
 
 
 def test_devices_become_generic_resources():
@@ -148,11 +230,31 @@ def test_devices_become_generic_resources():
         ({"job_processes_per_node": 8}, "job_processes_per_node", "8 processes on each node; 0 nodes of train have as"),
         ({"job_gres": "gpu:8"}, "job_gres", "gpu:8 on each node; 0 nodes of train have as many"),
         ({"job_secret_env": ["TOKEN"]}, "job_secret_env", "TOKEN"),
-        ({"where": Where("x", "", "login", "/v", "train", ("n1",), ("n1",))}, "job_folder", "nothing; n2 of train are"),
+        (
+            {"job_tls": True, "job_packages": ["mindspore"], "job_engine": "mindspore"},
+            "job_tls",
+            "true with job_launche",
+        ),
+        ({"where": replace(WHERE, known=("n1", "login"))}, "job_folder", "nothing; n2 of train are"),
+        ({"where": replace(WHERE, submit_host="lgoin")}, "job_login_host", "lgoin, which is not in the inventory"),
+        ({"where": replace(WHERE, hosts=()), "job_nodes": 0}, "job_nodes", "nothing, and no host of the inventory in "),
     ],
 )
 def test_what_can_never_run_is_found(changed, check, found):
     assert [(name, text[: len(found)]) for name, text in checks(**changed)] == [(check, found)]
+
+
+def test_what_is_refused_says_what_to_do_instead():
+    _, findings = planned(
+        job_secret_env=["TOKEN"], job_tls=True, job_packages=["mindspore"], job_engine="mindspore"
+    )  # fmt: skip
+    assert {finding.check: (finding.found, finding.action) for finding in findings} == {
+        "job_secret_env": (
+            "TOKEN",
+            "let the program read them from a file of the user on a file system that all nodes have",
+        ),
+        "job_tls": ("true with job_launcher: slurm", "leave job_tls out, or use job_launcher: mindspore"),
+    }
 
 
 def test_a_cluster_that_is_down_in_part():

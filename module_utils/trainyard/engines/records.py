@@ -38,6 +38,8 @@ class EnginePlan:
     rank_log: str
     files: Mapping[str, str]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    # What a reader of the plan should know besides.
+    notes: Sequence[str] = ()
 
     @property
     def world_size(self) -> int:
@@ -84,6 +86,7 @@ class EnginePlan:
             f"Plan of {self.job_id}: {self.world_size} ranks on {nodes}, launcher {self.engine}, started by "
             f"{self.job.launcher}",
             f"  submitted from {self.submit_host}",
+            *(f"  {note}" for note in self.notes),
         ]
         for name, content in self.files.items():
             lines += [f"  file {name}", *(f"  | {line}" for line in _shown(content))]
@@ -115,3 +118,5 @@ class Where:
     hosts: tuple[str, ...] = ()
     # All hosts of the inventory.
     known: tuple[str, ...] = ()
+    # The host variable job_node_env of those hosts that have it.
+    node_env: Mapping[str, Any] = field(default_factory=dict)

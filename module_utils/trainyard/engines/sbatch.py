@@ -19,11 +19,33 @@ SCRIPT = "job.sbatch"
 # The packed source follows this line.
 SOURCE_MARK = "#SOURCE"
 
+# Prints the version of each package on this node.
+_VERSIONS = """
+import importlib.metadata, os, sys
+for name in sys.argv[1:]:
+    try:
+        print(name, importlib.metadata.version(name), os.environ["SLURMD_NODENAME"])
+    except importlib.metadata.PackageNotFoundError:
+        print("trainyard: no", name, "on", os.environ["SLURMD_NODENAME"], "(job_packages)")
+        sys.exit(66)
+"""
+# Compares what all nodes have printed.
+_COMPARE = """
+{key = $1 " " $2; if (!(key in on)) found++; on[key] = on[key] " " $3}
+END {
+    if (found <= packages) exit 0
+    print "trainyard: versions differ between the nodes (job_packages):"
+    for (key in on) print "    " key " on" on[key]
+    exit 1
+}
+"""
+
 # What every task of the job goes through, on its node: its own address and interface, its place, its log, its end.
 _TASK = r"""
 #!/bin/bash
 # Starts one task of the job on its node: $1 is rank, agent, sched or worker, the rest is the command.
 role=$1; shift
+@NODE_ENV@
 own=$(ip -4 -o addr show to "$MASTER_ADDR/32" | head -n 1)
 if [ -z "$own" ]; then
     route=$(ip -4 -o route get "$MASTER_ADDR" | head -n 1)
@@ -77,8 +99,8 @@ exit $status
 """
 
 
-def script(plan: EnginePlan, given: Mapping[str, Any], archive: str) -> str:
-    """Return the sbatch script. `archive` is the source as tar.gz in base64."""
+def script(plan: EnginePlan, given: Mapping[str, Any], archive: str, node_env: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the sbatch script. `archive` is the source as tar.gz in base64, `node_env` is by name of the node."""
     job = plan.job
     lines = [
         "#!/bin/bash",
@@ -105,7 +127,7 @@ def script(plan: EnginePlan, given: Mapping[str, Any], archive: str) -> str:
         "",
         "# Every node gets the source and the script by which tasks start.",
         "task=$(cat <<'TRAINYARD_TASK'",
-        *_TASK.strip().splitlines(),
+        *_TASK.strip().replace("@NODE_ENV@\n", _node_environment(node_env)).splitlines(),
         "TRAINYARD_TASK",
         ")",
         "export task",
@@ -168,6 +190,17 @@ def _environment(job: Job) -> list[str]:
     return lines + [f"export {name}={shlex.quote(value)}" for name, value in job.env.items()]
 
 
+def _node_environment(node_env: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the lines that give a task what only its node has. They come first: the rest leaves it as it is."""
+    hosts: dict[str, list[str]] = {}
+    for host, env in node_env.items():
+        if env:
+            words = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
+            hosts.setdefault(words, []).append(shlex.quote(host))
+    cases = [f"{' | '.join(names)}) export {words} ;;" for words, names in hosts.items()]
+    return "\n".join(["case $SLURMD_NODENAME in", *cases, "esac", ""]) if cases else ""
+
+
 def _head_address(job: Job) -> str:
     if not job.network:
         # /etc/hosts of a Debian node names itself by 127.0.1.1.
@@ -189,22 +222,38 @@ def _port(job: Job) -> list[str]:
 _EACH_NODE = "srun --export=ALL --ntasks-per-node=1 --ntasks={nodes} --nodes={nodes} --cpu-bind=none"
 
 
-def _prepare(plan: EnginePlan) -> list[str]:
-    every = _EACH_NODE.format(nodes=plan.nodes)
-    job = plan.job
-    # What preflight would say of the node, it says here: nobody knew before which node that is.
-    there = [
-        f'[ -e {shlex.quote(path)} ] || {{ echo "trainyard: no "{shlex.quote(path)}" on $SLURMD_NODENAME (job_data)"; '
-        "exit 66; }"
-        for path in job.data
-    ]
+def _look(job: Job) -> str:
+    """Return what each node looks at before the ranks start: nobody knew before which node that is.
+
+    It prints what is wrong, and the versions of job_packages, which the script compares.
+    """
+
+    def there(test: str, what: str, variable: str) -> str:
+        word = shlex.quote(what)
+        said = f'"trainyard: no "{word}" on $SLURMD_NODENAME ({variable})"'
+        return f"{test.format(word)} || {{ echo {said}; exit 66; }}"
+
+    lines = ['cd "$TRAINYARD_JOB_DIR/source" || exit 74']
+    if job.venv:
+        lines.append(there("[ -x {} ]", f"{job.venv}/bin/python", "job_venv"))
+    # msrun starts Python, also where the command begins with a script.
+    program = {"msrun": "msrun"}.get(job.launcher, job.command[0])
+    lines.append(there("command -v {} >/dev/null", program, "job_command"))
+    lines += [there("[ -e {} ]", path, "job_data") for path in job.data]
     if job.min_disk_mib:
-        there.append(
+        lines.append(
             'room=$(df -Pm "$TRAINYARD_JOB_DIR" | tail -n 1 | awk "{print \\$4}"); '
             f'[ "$room" -ge {job.min_disk_mib} ] || {{ echo "trainyard: $room MiB free in $TRAINYARD_JOB_DIR on '
             f'$SLURMD_NODENAME, expected {job.min_disk_mib} (job_min_disk_mib)"; exit 74; }}'
         )
-    look = shlex.quote("\n".join(there))
+    if job.packages:
+        python = "python" if job.venv else "python3"
+        lines.append(f"{python} -c {shlex.quote(_VERSIONS.strip())} {shlex.join(job.packages)}")
+    return "\n".join(lines)
+
+
+def _prepare(plan: EnginePlan) -> list[str]:
+    every = _EACH_NODE.format(nodes=plan.nodes)
     unpack = (
         'cd "$TRAINYARD_JOB_DIR" && mkdir -p source logs exits && rm -f exits/* && printf "%s\\n" "$task" >task.sh'
         " && base64 -d | tar -xzf - -C source"
@@ -212,10 +261,16 @@ def _prepare(plan: EnginePlan) -> list[str]:
     # One node unpacks where all have the folder; otherwise srun hands its input to a task on each node.
     begin = "bash -c" if plan.settings.get("shared") else f"{every} bash -c"
     make = unpack if plan.settings.get("shared") else f'mkdir -p "$TRAINYARD_JOB_DIR" && {unpack}'
+    packages = plan.job.packages
+    compare = f'awk -v packages={len(packages)} {shlex.quote(_COMPARE.strip())} <<<"$said" || exit 65'
     return [
         f"sed '1,/^{SOURCE_MARK}$/d' \"$0\" | {begin} '{make}' || exit 74",
         "unset task",
-        *([f"{every} --kill-on-bad-exit=1 bash -c {look} || exit 66"] if there else []),
+        "",
+        "# What preflight would say of the nodes.",
+        f"said=$({every} bash -c {shlex.quote(_look(plan.job))})",
+        '[ $? -eq 0 ] || { printf "%s\\n" "$said"; exit 66; }',
+        *([compare] if packages else []),
     ]
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from ..failure import first_failure, signal_name
 from ..findings import Finding
-from ..job import Job
+from ..job import Job, node_environment
 from ..process import RANK_LOG
+from ..tls import PASSWORD_VARIABLES
 from . import slurm_fit
 from .records import EnginePlan, Source, Where
 from .sbatch import SCRIPT, gres_option, script
@@ -24,6 +25,12 @@ STARTS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun",
 
 # Slurm's own limit is 4 MiB (max_script_size of SchedulerParameters); base64 takes a third more than the archive.
 MOST_SOURCE = 2 << 20
+
+# Over ssh the whole preflight comes before the start; here nobody knows the nodes by then.
+_LOOKED_AT = (
+    "looked at when Slurm has chosen the nodes: environment, program, versions of packages, data, room; not looked at: "
+    "ssh, proxies, interfaces, scripts outside job_source"
+)
 
 
 def plan(
@@ -51,7 +58,29 @@ def plan(
                 "set job_login_host",
             )
         )
+    elif where.submit_host not in (*where.known, "localhost"):
+        findings.append(
+            Finding(
+                "",
+                "job_login_host",
+                f"{where.submit_host}, which is not in the inventory",
+                "a host of the inventory where sbatch is",
+                "add it to the inventory, or correct job_login_host",
+            )
+        )
     nodes = int(given.get("job_nodes") or 0) or len(where.hosts)
+    if not nodes:
+        findings.append(
+            Finding(
+                "",
+                "job_nodes",
+                f"nothing, and no host of the inventory in {given.get('job_hosts') or 'job_hosts'}",
+                "the number of nodes",
+                "set job_nodes",
+            )
+        )
+    node_env, wrong = _node_env(where, facts)
+    findings += wrong
     gres = gres_option(job, given)
     if job.devices is None and str(given.get("job_gres") or "auto") == "auto":
         # As over ssh: all devices that the nodes have, not the CPU where nobody asked for that.
@@ -71,9 +100,10 @@ def plan(
         rank_log="worker_{rank}.log" if job.launcher in ("mindspore", "msrun") else RANK_LOG,
         files={},
         settings={"shared": bool(given.get("job_folder")), "user": where.user},
+        notes=(_LOOKED_AT,),
     )
     findings += slurm_fit.findings(drafted, given, facts, gres, where, where.known)
-    return with_script(drafted, given, source), findings
+    return replace(drafted, files={SCRIPT: script(drafted, given, source.archive, node_env)}), findings
 
 
 def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -102,20 +132,37 @@ def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, 
     return {**state, "nodes": nodes, "failure": failure, "restarts": restarts}
 
 
-def with_script(drafted: EnginePlan, given: Mapping[str, Any], source: Source) -> EnginePlan:
-    """Return the plan with the sbatch script that it becomes."""
-    return replace(drafted, files={SCRIPT: script(drafted, given, source.archive)})
+def _node_env(where: Where, facts: Mapping[str, Any]) -> tuple[dict[str, dict[str, str]], list[Finding]]:
+    """Read job_node_env of all hosts that have it, which must have their names from Slurm."""
+    slurms = {node["NodeName"] for node in facts.get("nodes") or ()}
+    node_env, findings = {}, []
+    for host, value in where.node_env.items():
+        node_env[host], wrong = node_environment(value, host)
+        findings += wrong
+        if node_env[host] and slurms and host not in slurms:
+            findings.append(
+                Finding(
+                    host,
+                    "job_node_env",
+                    "variables for a host that is no node of Slurm by this name",
+                    "the names of Slurm's nodes (scontrol show nodes)",
+                    "name the host so in the inventory, or remove its job_node_env",
+                )
+            )
+    return node_env, findings
 
 
 def _refused(job: Job) -> list[Finding]:
     """Find what a job file may ask for and Slurm's nodes are not given."""
     findings = []
-    if job.secret_env and not job.tls:
+    # TLS asks for passwords by itself, and is refused as a whole.
+    secrets = [name for name in job.secret_env if not job.tls or name not in PASSWORD_VARIABLES.values()]
+    if secrets:
         findings.append(
             Finding(
                 "",
                 "job_secret_env",
-                ", ".join(job.secret_env),
+                ", ".join(secrets),
                 "no secrets: Slurm keeps the script of a job, and hands its environment from host to host",
                 "let the program read them from a file of the user on a file system that all nodes have",
             )
