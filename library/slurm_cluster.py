@@ -38,6 +38,10 @@ options:
     description: Seconds after which a node that does not answer is down.
     type: int
     default: 60
+  requeue_wait:
+    description: Seconds that a requeued job waits before it starts again, and that a step may take to start.
+    type: int
+    default: 120
   health_program:
     description: Program by which slurmd has each node checked.
     type: str
@@ -97,6 +101,7 @@ def main() -> None:
             "confinement": {"type": "str", "choices": ["cgroup", "none"], "default": "cgroup"},
             "partition": {"type": "str", "default": "train"},
             "node_timeout": {"type": "int", "default": 60},
+            "requeue_wait": {"type": "int", "default": 120},
             "health_program": {"type": "str", "default": ""},
             "epilog": {"type": "str", "default": ""},
             "health_interval": {"type": "int", "default": 300},
@@ -112,6 +117,7 @@ def main() -> None:
         confinement=params["confinement"],
         partition=params["partition"],
         node_timeout_s=params["node_timeout"],
+        requeue_wait_s=params["requeue_wait"],
         health_program=params["health_program"],
         epilog=params["epilog"],
         health_interval_s=params["health_interval"],

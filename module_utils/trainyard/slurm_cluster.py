@@ -37,6 +37,7 @@ class ClusterSettings:
     confinement: str = "cgroup"
     partition: str = "train"
     node_timeout_s: int = 60
+    requeue_wait_s: int = 120
     health_interval_s: int = 300
     health_program: str = ""
     epilog: str = ""
@@ -108,6 +109,8 @@ def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tup
         f"ClusterName={settings.name}",
         f"SlurmctldHost={settings.controller}({settings.controller_address})",
         "AuthType=auth/munge",
+        # So long a step may take to start, and a requeued job waits: the credentials of its first start end by then.
+        f"AuthInfo=cred_expire={settings.requeue_wait_s}",
         "SlurmUser=slurm",
         "StateSaveLocation=/var/lib/slurm/slurmctld",
         "SlurmdSpoolDir=/var/lib/slurm/slurmd",

@@ -366,6 +366,7 @@ def test_the_files_of_a_cluster():
     assert "SlurmctldHost=n1(10.0.0.1)\n" in files["slurm.conf"]
     assert "ThreadsPerCore=2 RealMemory=255976 Gres=gpu:4 State=UNKNOWN" in files["slurm.conf"]
     assert "GresTypes=gpu\n" in files["slurm.conf"]
+    assert "AuthInfo=cred_expire=120\n" in files["slurm.conf"]
     assert "NodeName=n2 Name=gpu File=/dev/nvidia[0-2,5]\n" in files["gres.conf"]
     assert "ProctrackType=proctrack/cgroup" in files["slurm.conf"] and "ConstrainDevices=yes" in files["cgroup.conf"]
     bare, _ = render(ClusterSettings("lab", "n1", "10.0.0.1", confinement="none"), [cluster_node("n1")])

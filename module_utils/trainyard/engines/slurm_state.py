@@ -52,7 +52,7 @@ ADVICE = {
     "launch failed requeued held": "nodes could not start it; see slurmd's log there",
     "QOSMaxJobsPerUserLimit": "you run as many jobs as your quality of service allows",
     "AssocGrpCpuLimit": "your account uses as many CPUs as it may",
-    "BeginTime": "it begins later: a requeued job waits two minutes",
+    "BeginTime": "it begins later: a requeued job waits, two minutes where slurm.conf says nothing else",
 }
 
 _FIELD = re.compile(r"(?:^|\s)(?P<name>[A-Za-z][A-Za-z0-9_:/]*)=")
