@@ -121,6 +121,12 @@ def test_a_slow_node_is_named_by_its_pairs(prove: Any, nodes: Any) -> None:
     assert (n2["state"], n2["score"] < 0.25) == ("fail", True)
 
 
+def test_without_pytorch_there_are_no_pairs_and_the_phase_says_what_to_do(prove: Any) -> None:
+    proof = prove(verify_phases=["blame"], trainyard_frameworks=["openmpi"])
+    assert (proof.rc, proof.states) == (3, {"blame": "skipped"}), proof.output
+    assert "blame: skipped, pairs need PyTorch on every node: add pytorch to trainyard_frameworks" in proof.text
+
+
 def test_a_frozen_node_is_left_out_and_one_without_its_software_is_named(
     prove: Any, nodes: Any, node_names: list[str]
 ) -> None:
