@@ -10,7 +10,7 @@ module: engine_call
 short_description: Ask an engine how a job is, and bring its logs
 description:
   - Runs the module of an engine (Slurm, Kubernetes) that says how a job is, once or until the job is over, and prints
-    the C(line) of each answer.
+    the C(line) of each answer, and each line of C(told) once.
   - An action plugin. To interrupt it changes nothing for the job.
 version_added: "0.1.0"
 options:

@@ -84,7 +84,8 @@ def main() -> None:
         chosen, _ = settings.parse(job, starts)
         if chosen is not None:
             needs = kubernetes.needs(chosen, recovery=bool(job.get("job_recovery")))
-            findings = preflight(cluster, chosen.resource, needs, bool(job.get("job_secret_env")))
+            made = kubernetes.made_beside(chosen, secrets=bool(job.get("job_secret_env") or job.get("job_tls")))
+            findings = preflight(cluster, chosen.resource, needs, made)
     except ClusterError as error:
         findings = [error.finding]
     # A plan that nobody can start is not kept.

@@ -77,6 +77,16 @@ line:
   description: What a watcher prints.
   returned: success
   type: str
+restarts:
+  description: Each restart of a container or a pod, as in C(summary.json).
+  returned: success
+  type: list
+  elements: dict
+told:
+  description: The same as lines, each of which a watcher prints once.
+  returned: success, unless O(before) is given
+  type: list
+  elements: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -211,21 +211,21 @@ class Cluster:
         return str(said)
 
 
-def preflight(cluster: Cluster, kind: str, needs: Sequence[Mapping[str, str]], secret: bool) -> list[Finding]:
-    """Find what would keep the cluster from running the job: kind of resource, rights, objects that are not there."""
+def preflight(cluster: Cluster, kind: str, needs: Sequence[Mapping[str, str]], made: Sequence[str]) -> list[Finding]:
+    """Find what would keep the cluster from running the job: kind of resource, rights, objects that are not there.
+
+    `made` are the other kinds of objects that the launch makes: secrets.
+    """
     resource = RESOURCES[kind]
     if not cluster.serves(resource.api_version, kind):
         return [faults.no_operator(kind)]
     group = resource.group
     wanted = [
-        ("create", group, resource.plural, ""),
-        ("get", group, resource.plural, ""),
-        ("delete", group, resource.plural, ""),
-        ("create", "", "configmaps", ""),
+        *((verb, group, resource.plural, "") for verb in ("create", "get", "delete")),
         ("list", "", "pods", ""),
         ("get", "", "pods", "log"),
-        *([("create", "", "services", "")] if kind == "Job" else []),
-        *([("create", "", "secrets", "")] if secret else []),
+        # Who may make them and not look at them could not remove them either.
+        *((verb, "", plural, "") for plural in made for verb in ("create", "get", "delete")),
     ]
     findings = []
     for verb, of, plural, part in wanted:

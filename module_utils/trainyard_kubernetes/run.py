@@ -18,6 +18,7 @@ from ..trainyard.progress import (
     progress_line,
     strict,
 )
+from ..trainyard.restarts import restart_text
 from .cluster import Cluster
 
 OVER = ("succeeded", "failed", "timed_out", "stopped", "lost")
@@ -45,7 +46,7 @@ def job_state(cluster: Cluster, settings: Mapping[str, Any], run_dir: str, patte
     failure = found["failure"]
     if failure and failure["kind"] == "exit" and failure["rank"] is None and len(failure["ranks"]) > 1:
         found["failure"] = {**failure, **_first_rank(cluster, settings, failure["host"])}
-    return {**found, "line": _line(found, settings)}
+    return {**found, "line": _line(found, settings), "told": [restart_text(each) for each in found["restarts"] or ()]}
 
 
 def _all_run(pods: list[dict[str, Any]], settings: Mapping[str, Any]) -> bool:
@@ -61,7 +62,7 @@ def _as_told_before(found: dict[str, Any], run_dir: str) -> dict[str, Any]:
         return found
     if summary.get("state") not in OVER:
         return found
-    kept = ("state", "started", "finished", "elapsed_s", "metrics", "failure", "nodes")
+    kept = ("state", "started", "finished", "elapsed_s", "metrics", "failure", "restarts", "nodes")
     nodes = {node["host"]: node for node in found["nodes"]}
     told = {key: summary.get(key) for key in kept}
     told["nodes"] = [nodes.get(node["host"], node) for node in told["nodes"] or ()]

@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
         module, wait, run_dir = arguments["module"], arguments.get("wait", False), arguments.get("run_dir")
         begun = answered = time.monotonic()
         answer: dict[str, Any] = {}
-        said = ""
+        said, told = "", 0
         while True:
             try:
                 answer = self._execute_module(
@@ -48,6 +48,11 @@ class ActionModule(ActionBase):
                 continue
             if answer.get("failed"):
                 break
+            # What happened meanwhile is said once.
+            if wait:
+                for event in answer.get("told", ())[told:]:
+                    display.display(f"  {event}")
+                told = max(told, len(answer.get("told", ())))
             line = answer.get("line", "")
             # Why a job waits is said when it changes; progress each time.
             if wait and line and (line != said or answer.get("state") == "running"):

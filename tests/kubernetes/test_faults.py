@@ -8,13 +8,13 @@ from ansible.module_utils.trainyard_kubernetes.run import job_state
 from api_server import GROUPS
 
 
-def found(stand_in, kind="Job", needs=(), secret=False):
-    return preflight(Cluster(stand_in.kubeconfig), kind, needs, secret)
+def found(stand_in, kind="Job", needs=(), made=("configmaps", "services")):
+    return preflight(Cluster(stand_in.kubeconfig), kind, needs, made)
 
 
 @pytest.mark.parametrize("kind", ["Job", "PyTorchJob", "MPIJob", "MSJob"])
 def test_a_cluster_that_can_run_it_has_no_findings(stand_in, kind):
-    assert found(stand_in, kind, secret=True) == []
+    assert found(stand_in, kind, made=["configmaps", "services", "secrets"]) == []
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,15 @@ def test_rights_that_are_missing_are_named_all_at_once(stand_in):
     assert [finding.found for finding in findings] == [
         "no right to create jobs in namespace research: no RBAC policy matched",
         "no right to list pods in namespace research: no RBAC policy matched",
+    ]
+
+
+def test_who_may_make_secrets_and_not_remove_them_is_told(stand_in):
+    stand_in.api.denied = {("get", "secrets"), ("delete", "secrets")}
+    assert found(stand_in) == []
+    assert [finding.found.partition(" in ")[0] for finding in found(stand_in, made=["secrets"])] == [
+        "no right to get secrets",
+        "no right to delete secrets",
     ]
 
 
@@ -132,8 +141,13 @@ SETTINGS = {
 
 def ask(stand_in, course, waits=False):
     """Ask how a job of this course is, whose folder is that of the test."""
-    template = {"metadata": {"labels": {"trainyard-job": "digits"}, "annotations": {}}}
-    stand_in.api.objects = {("jobs", "digits"): {"metadata": {"name": "digits"}, "spec": {"template": template}}}
+    template = {
+        "metadata": {"labels": {"trainyard-job": "digits"}, "annotations": {}},
+        "spec": {"containers": [{"name": "rank"}]},
+    }
+    stand_in.api.objects = {
+        ("jobs", "digits"): {"metadata": {"name": "digits"}, "spec": {"completions": 2, "template": template}}
+    }
     stand_in.api.course = course
     return job_state(Cluster(stand_in.kubeconfig), SETTINGS, str(stand_in.folder), "", waits)
 

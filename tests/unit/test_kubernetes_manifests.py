@@ -9,9 +9,10 @@ import kubernetes_validate
 import pytest
 import yaml
 from ansible.module_utils.trainyard import job as jobs
+from ansible.module_utils.trainyard import tls
 from ansible.module_utils.trainyard.engines import kubernetes
 from ansible.module_utils.trainyard.engines.records import Source, Where
-from ansible.module_utils.trainyard.kube import names
+from ansible.module_utils.trainyard.kube import names, settings
 from hypothesis import given as generated
 from hypothesis import strategies
 
@@ -102,7 +103,7 @@ def test_every_manifest_is_valid(kind, start, table):
     several = kind != "MSJob" and start != "direct"
     made = manifests(
         job_engine=start,
-        job_kubernetes={"resource": kind, **table},
+        job_kubernetes={"resource": kind, **table, **({"queue_system": "volcano"} if kind == "MSJob" else {})},
         job_processes_per_node=8 if table and several else 1,
         job_devices="auto" if table else "none",
         job_secret_env=["TOKEN"],
@@ -190,6 +191,57 @@ def test_an_msjob_with_tls_and_recovery_has_secret_and_volume():
     assert job["spec"]["runPolicy"]["backoffLimit"] == 2
 
 
+TLS = {"job_tls": True, "job_packages": ["mindspore"]}
+
+
+@pytest.mark.parametrize(("kind", "start"), [("MSJob", "mindspore"), ("Job", "msrun")])
+def test_with_job_tls_all_pods_get_the_jobs_own_files_and_passwords(kind, start):
+    made = plan(job_engine=start, **TLS)
+    name = made.settings["name"]
+    job = list(yaml.safe_load_all(made.files["manifest.yml"]))[-1]
+    assert job["kind"] == kind
+    for template in templates(job).values():
+        [volume] = [volume for volume in template["spec"]["volumes"] if volume["name"] == "tls"]
+        assert volume["secret"] == {"secretName": f"{name}-tls", "defaultMode": 0o444}
+        [container] = template["spec"]["containers"]
+        [mount] = [mount for mount in container["volumeMounts"] if mount["name"] == "tls"]
+        assert environment(template)["MS_TLS_CONFIG"] == f"{mount['mountPath']}/config.json"
+        # The paths in config.json are those of the mount.
+        config = json.loads(tls.configuration(made.settings["tls_home"], 30, revocation_list=True))
+        assert {Path(config[key]).parent for key in config if key.endswith("_path")} == {Path(mount["mountPath"])}
+        passwords = {item["name"]: item["valueFrom"] for item in container["env"] if "PASSWORD" in item["name"]}
+        assert passwords == {
+            variable: {"secretKeyRef": {"name": f"{name}-env", "key": variable}}
+            for variable in tls.PASSWORD_VARIABLES.values()
+        }
+
+
+def test_what_a_job_asks_for_stands_in_its_pods():
+    changes = {"job_devices": "auto", "job_processes_per_node": 8}
+    spec = the("Job", job_kubernetes=EVERYTHING, **changes)["spec"]
+    pod = spec["template"]["spec"]
+    [container] = pod["containers"]
+    wanted = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8", "rdma/hca_shared_devices_a": "1"}
+    assert container["resources"] == {"requests": wanted, "limits": wanted}
+    assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert container["imagePullPolicy"] == "IfNotPresent"
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert volumes[mounts["/dev/shm"]["name"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}  # noqa: S108
+    assert volumes[mounts["/data"]["name"]]["persistentVolumeClaim"] == {"claimName": "imagenet"}
+    assert mounts["/data"]["readOnly"] is True
+    assert volumes[mounts["/scratch"]["name"]]["hostPath"] == {"path": "/mnt/nvme"}
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert pod["nodeSelector"] == {"accelerator": "h100", "spot": "false"}
+    assert pod["tolerations"] == EVERYTHING["tolerations"]
+    assert (pod["serviceAccountName"], pod["priorityClassName"]) == ("trainer", "high")
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert spec["ttlSecondsAfterFinished"] == 3600
+    ascend = the("Job", job_kubernetes={"device_resource": "huawei.com/Ascend910"}, **changes)
+    [container] = ascend["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"huawei.com/Ascend910": "8"}
+
+
 def test_a_pytorchjob_has_a_master_and_the_rest_as_workers():
     job = the("PyTorchJob", job_kubernetes={"resource": "PyTorchJob"})
     replicas = job["spec"]["pytorchReplicaSpecs"]
@@ -251,6 +303,18 @@ def test_code_comes_from_a_configmap_a_volume_or_the_image():
     assert "initContainers" not in pod
 
 
+@pytest.mark.parametrize(
+    ("table", "secrets", "made"),
+    [
+        ({}, False, ["configmaps", "services"]),
+        ({"resource": "PyTorchJob"}, True, ["configmaps", "secrets"]),
+    ],
+)
+def test_rights_are_asked_for_what_is_made(table, secrets, made):
+    chosen, _ = settings.parse({**GIVEN, "job_kubernetes": table}, "torchrun")
+    assert kubernetes.made_beside(chosen, secrets=secrets) == made
+
+
 def test_queues_are_kueues_or_volcanos():
     assert the("Job", job_kubernetes={"queue": "q"})["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
     table = {"resource": "MSJob", "queue": "q", "queue_system": "volcano"}
@@ -270,7 +334,10 @@ WRONG = [
     ({"job_kubernetes": {"volumes": [{"path": "data", "claim": "x"}]}}, "where it is mounted"),
     ({"job_kubernetes": {"node_selector": ["gpu"]}}, "labels of nodes"),
     ({"job_kubernetes": {"code": "volume"}}, "no job_source"),
-    ({"job_kubernetes": {"tls_secret": "x"}}, "MindSpore's own"),
+    ({"job_kubernetes": {"tls_secret": "x"}}, "mindspore or msrun"),
+    ({"job_kubernetes": {"recovery_claim": "x"}}, "whose scheduler recovers"),
+    ({**TLS, "job_engine": "mindspore", "job_kubernetes": {"tls_secret": "x"}}, "leave out job_tls, or tls_secret"),
+    ({"job_engine": "mindspore", "job_kubernetes": {"queue": "q"}}, "set queue_system: volcano"),
     ({"job_kubernetes": {"queue": "q", "queue_system": "volcano"}}, "kueue"),
     ({"job_devices": "auto"}, "job_kubernetes.device_resource"),
     ({"job_devices": [0, 1]}, "device plugin chooses"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.kube import faults, state
+from ansible.module_utils.trainyard.restarts import restart_text
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures" / "kubernetes"))
 import courses
@@ -148,6 +149,49 @@ PLACES = [
 @pytest.mark.parametrize(("kind", "one", "processes", "expected"), PLACES)
 def test_each_pod_has_its_ranks_and_its_log(kind, one, processes, expected):
     assert state.place(one, kind, processes, 4) == expected
+
+
+def test_a_container_that_was_started_again_counts_with_its_last_end():
+    pods = [pod("d-worker-0", courses.again(courses.runs(), 2)), pod("d-worker-1", courses.runs())]
+    found = state.read(settings("MSJob"), {"status": courses.active()}, pods, (), NOW)
+    before, last = found["restarts"]
+    assert (before["elapsed_s"], before["failure"]) == (None, None)
+    assert "the cluster keeps no more" in before["reason"]
+    assert (last["elapsed_s"], last["restarted"]) == (40.0, "rank 0")
+    assert last["reason"] == "rank 0 on d-worker-0: killed by SIGKILL, out of memory"
+    assert (last["failure"]["signal"], last["failure"]["result"]) == (9, "oom-kill")
+    assert (
+        restart_text(last) == "0:00:40   rank 0 on d-worker-0: killed by SIGKILL, out of memory, so rank 0 starts again"
+    )
+    assert found["ranks_running"] == 2
+
+
+def test_a_pod_that_was_made_again_is_a_restart_of_the_one_before():
+    old = pod("d-launcher-aaaaa", courses.ended(7), role="launcher", made="2026-11-21T20:00:00Z")
+    new = pod("d-launcher-bbbbb", courses.runs("mpi"), role="launcher", made="2026-11-21T20:02:00Z")
+    found = state.read(settings("MPIJob", 2, 2), {"status": courses.active()}, [new, old], (), NOW)
+    [restart] = found["restarts"]
+    assert (restart["restarted"], restart["failure"]["exit_code"]) == ("the whole job", 7)
+    evicted = state.read(settings(), {"status": courses.active()}, [
+        pod("d-0-aaaaa", courses.evicted(), index=0, made="2026-11-21T20:00:00Z"),
+        pod("d-0-bbbbb", courses.runs(), index=0),
+    ], (), NOW)  # fmt: skip
+    [restart] = evicted["restarts"]
+    assert restart["reason"] == "rank 0 on d-0-aaaaa: The node was low on resource: memory."
+
+
+def test_ranks_in_two_roles_are_not_taken_for_restarts_of_each_other():
+    pods = [pod("d-master-0", courses.runs(), role="master"), pod("d-worker-0", courses.runs())]
+    found = state.read(settings("PyTorchJob", 4), {"status": courses.active()}, pods, (), NOW)
+    assert (found["restarts"], found["ranks_running"]) == ([], 8)
+
+
+def test_a_container_between_two_lives_is_no_running_rank_and_says_why():
+    between = courses.again(courses.waits("CrashLoopBackOff", "back-off 10s restarting failed container"))
+    between["phase"] = "Running"
+    found = state.read(settings("MSJob"), {"status": courses.active()}, [pod("d-worker-0", between)], (), NOW)
+    assert (found["state"], found["ranks_running"]) == ("running", 0)
+    assert "CrashLoopBackOff: back-off 10s" in found["reason"]
 
 
 def test_the_ranks_of_an_mpijob_run_where_its_launcher_does():

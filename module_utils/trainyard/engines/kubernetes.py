@@ -38,6 +38,16 @@ def plan(
     findings += _refused(job, given)
     if chosen is None:
         return None, findings
+    if job.tls and chosen.tls_secret:
+        findings.append(
+            Finding(
+                "",
+                "job_tls",
+                f"true with job_kubernetes.tls_secret: {chosen.tls_secret}",
+                "one of them: certificates made for the job, or the Secret with your own",
+                "leave out job_tls, or tls_secret",
+            )
+        )
     pods = int(given.get("job_nodes") or 0)
     processes = job.processes_per_node or 1
     findings += _placement(job, chosen, pods)
@@ -89,6 +99,7 @@ def plan(
             "namespace": chosen.namespace,
             "kubeconfig": chosen.kubeconfig,
             "context": chosen.context,
+            "tls_home": manifests.TLS_HOME,
             "pods": request.pods,
             "processes": processes,
         },
@@ -127,6 +138,12 @@ def needs(chosen: settings.Settings, *, recovery: bool) -> list[dict[str, str]]:
         *(("Secret", name, "job_kubernetes.image_pull_secrets") for name in chosen.image_pull_secrets),
     ]
     return [{"kind": kind, "name": name, "variable": variable} for kind, name, variable in needed if name]
+
+
+def made_beside(chosen: settings.Settings, *, secrets: bool) -> list[str]:
+    """Name the kinds of objects that a launch makes beside the job's resource and its pods."""
+    made = {"configmaps": chosen.code == "configmap", "services": chosen.resource == "Job", "secrets": secrets}
+    return [plural for plural, wanted in made.items() if wanted]
 
 
 def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
@@ -211,16 +228,6 @@ def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
 def _refused(job: Job, given: Mapping[str, Any]) -> list[Finding]:
     """Find what a job file may ask for on hosts of the inventory and pods cannot have."""
     findings = []
-    if job.tls:
-        findings.append(
-            Finding(
-                "",
-                "job_tls",
-                "true with job_launcher: kubernetes",
-                "a Secret that holds MindSpore's config.json and the files that it names",
-                "leave job_tls out and set job_kubernetes.tls_secret (docs/kubernetes.md)",
-            )
-        )
     if job.network:
         findings.append(
             Finding(

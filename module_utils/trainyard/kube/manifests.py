@@ -7,10 +7,11 @@ job_processes_per_node says; job_nodes is the number of pods with ranks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .. import tls
 from ..job import Job
 from .resources import RESOURCES, Resource
 from .settings import Settings
@@ -19,7 +20,8 @@ LABEL = "trainyard-job"
 ROLE_LABEL = "trainyard-role"
 SOURCE_DIR = "/trainyard/source"
 PACKED_DIR = "/trainyard/packed"
-TLS_DIR = "/trainyard/tls"
+# Whose tls/ has the certificates, as the folder of a job on a node does.
+TLS_HOME = "/trainyard"
 RECOVERY_DIR = "/trainyard/recovery"
 ARCHIVE = "source.tar.gz"
 # What operators inject counts on these.
@@ -60,6 +62,11 @@ class Request:
         return name, self.job.port or number
 
     @property
+    def tls_secret(self) -> str:
+        """Name of the Secret with MindSpore's TLS files: the site's own, or the one of job_tls; "" without TLS."""
+        return self.settings.tls_secret or (tls_name(self.name) if self.job.tls else "")
+
+    @property
     def code_dir(self) -> str:
         """Working folder of the ranks; "" for the image's own."""
         return SOURCE_DIR if self.settings.code == "configmap" else self.settings.code_path
@@ -75,13 +82,18 @@ def secret_name(name: str) -> str:
     return f"{name}-env"
 
 
+def tls_name(name: str) -> str:
+    """Name the Secret with the files of job_tls."""
+    return f"{name}-tls"
+
+
 def names_appended(resource: Resource) -> int:
     """Tell how many characters are appended to the job's name at most, in pods and in our own objects."""
     return max(len(resource.longest), len("-source"))
 
 
 def manifests(request: Request) -> list[Manifest]:
-    """Return what is applied, in this order; the Secret of job_secret_env, which is in no file, comes before."""
+    """Return what is applied, in this order; the Secrets, which are in no file, come before."""
     made: list[Manifest] = []
     if request.settings.code == "configmap":
         made.append(
@@ -96,17 +108,6 @@ def manifests(request: Request) -> list[Manifest]:
         made.append(_service(request))
     build = {"Job": _job, "PyTorchJob": _pytorch_job, "MPIJob": _mpi_job, "MSJob": _ms_job}
     return [*made, build[request.settings.resource](request)]
-
-
-def secret(name: str, job_id: str, values: Mapping[str, str]) -> Manifest:
-    """Return the Secret that holds job_secret_env."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": secret_name(name), "labels": {LABEL: name}, "annotations": {"trainyard-job-id": job_id}},
-        "type": "Opaque",
-        "stringData": dict(values),
-    }
 
 
 def _metadata(request: Request, ending: str = "", *, queued: bool = False) -> Manifest:
@@ -332,8 +333,8 @@ def _environment(request: Request) -> dict[str, str]:
         if job.recovery:
             made["MS_ENABLE_RECOVERY"] = "1"
             made["MS_RECOVERY_PATH"] = RECOVERY_DIR
-        if settings.tls_secret:
-            made["MS_TLS_CONFIG"] = f"{TLS_DIR}/config.json"
+    if request.tls_secret:
+        made.update(tls.environment(TLS_HOME))
     return {**made, **{name: literal(value) for name, value in job.env.items()}}
 
 
@@ -463,13 +464,15 @@ def _volumes(request: Request) -> tuple[list[Manifest], list[Manifest]]:
     if settings.shared_memory:
         # Containers get 64 MiB otherwise, which data loaders and NCCL outgrow.
         add("shm", "/dev/shm", {"emptyDir": {"medium": "Memory", "sizeLimit": settings.shared_memory}})  # noqa: S108
-    if settings.tls_secret:
-        add("tls", TLS_DIR, {"secret": {"secretName": settings.tls_secret, "defaultMode": 0o400}}, read_only=True)
+    if request.tls_secret:
+        # Whatever user the image runs as: nobody else is in the pod.
+        source = {"secret": {"secretName": request.tls_secret, "defaultMode": 0o444}}
+        add("tls", f"{TLS_HOME}/{tls.FOLDER}", source, read_only=True)
     if request.job.recovery and settings.recovery_claim:
         add("recovery", RECOVERY_DIR, _claim(settings.recovery_claim))
     for number, volume in enumerate(settings.volumes):
-        source = _claim(volume.claim) if volume.claim else {"hostPath": {"path": volume.host_path}}
-        add(f"volume-{number}", volume.path, source, read_only=volume.read_only)
+        given = _claim(volume.claim) if volume.claim else {"hostPath": {"path": volume.host_path}}
+        add(f"volume-{number}", volume.path, given, read_only=volume.read_only)
     return volumes, mounts
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .. import tls
 from ..findings import Finding
 from .names import is_label
 from .resources import IMPLIED, RESOURCES
@@ -178,6 +179,9 @@ def parse(given: Mapping[str, Any], starts: str) -> tuple[Settings | None, list[
             wrong(key, repr(values[key]), "a name in the cluster: lower-case letters, digits and hyphens")
     if resource == "Job" and values["queue"] and values["queue_system"] == "volcano":
         wrong("queue_system", "volcano with a plain Job", "kueue, which holds a Job back as a whole")
+    if resource == "MSJob" and values["queue"] and values["queue_system"] == "kueue":
+        # Its pods would start at once, past the queue.
+        wrong("queue_system", "kueue with an MSJob, which Kueue does not know", "volcano", "set queue_system: volcano")
     if not isinstance(values["host_network"], bool):
         wrong("host_network", repr(values["host_network"]), "true or false")
     keep = values["keep_s"]
@@ -203,9 +207,10 @@ def parse(given: Mapping[str, Any], starts: str) -> tuple[Settings | None, list[
     for key in ("ssh_mount_path", "code_path"):
         if values[key] and not values[key].startswith("/"):
             wrong(key, repr(values[key]), "an absolute path in the pods")
-    for key, kinds in (("tls_secret", ("MSJob",)), ("recovery_claim", ("MSJob",))):
-        if values[key] and resource not in kinds:
-            wrong(key, f"{values[key]} with a {resource}", "an MSJob: these are MindSpore's own")
+    if values["tls_secret"] and starts not in tls.LAUNCHERS:
+        wrong("tls_secret", f"{values['tls_secret']} with job_engine: {starts}", " or ".join(tls.LAUNCHERS))
+    if values["recovery_claim"] and resource != "MSJob":
+        wrong("recovery_claim", f"{values['recovery_claim']} with a {resource}", "an MSJob, whose scheduler recovers")
 
     if findings:
         return None, findings

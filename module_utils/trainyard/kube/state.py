@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from ..failure import first_failure
+from ..failure import text as failure_text
 from .manifests import ROLE_LABEL
 
 Data = Mapping[str, Any]
@@ -90,13 +91,19 @@ def rank_log(kind: str, processes: int) -> str:
     return "rank_{rank}.log" if processes == 1 else "agent_0.log"
 
 
-def latest(pods: Iterable[Data]) -> list[Data]:
-    """Return the pods, of those in one place the newest: a restarted job leaves the failed ones of before."""
-    newest: dict[tuple[str, int], Data] = {}
+def in_places(pods: Iterable[Data]) -> dict[tuple[str, int], list[Data]]:
+    """Return the pods by role and place, the newest last: a restarted job leaves the failed ones of before."""
+    places: dict[tuple[str, int], list[Data]] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or "")):
         role = (pod["metadata"].get("labels") or {}).get(ROLE_LABEL, "worker")
-        newest[role, pod_index(pod)] = pod
-    return [newest[key] for key in sorted(newest)]
+        places.setdefault((role, pod_index(pod)), []).append(pod)
+    return places
+
+
+def latest(pods: Iterable[Data]) -> list[Data]:
+    """Return the pods, of those in one place the newest."""
+    places = in_places(pods)
+    return [places[key][-1] for key in sorted(places)]
 
 
 def _statuses(pod: Data) -> list[Data]:
@@ -116,8 +123,23 @@ def waiting(pod: Data) -> tuple[str, str]:
     return "", ""
 
 
+def _end(end: Data) -> dict[str, Any]:
+    """Return how a container ended: exit code or signal, result and time."""
+    code = int(end.get("exitCode") or 0)
+    number = int(end.get("signal") or 0) or (code - 128 if code > 128 else 0)
+    reason = str(end.get("reason") or "")
+    return {
+        "exit_code": None if number else code,
+        "signal": number or None,
+        "result": {"OOMKilled": "oom-kill", "Completed": "success"}.get(
+            reason, "signal" if number else "exit-code" if code else "success"
+        ),
+        "time": seconds(end.get("finishedAt")),
+    }
+
+
 def _ended(pod: Data) -> Data | None:
-    """Return how the pod's ranks ended: exit code or signal, result and time; None while they run."""
+    """Return how the pod's ranks ended; None while they run."""
     status = pod.get("status") or {}
     for container in _statuses(pod):
         end = (container.get("state") or {}).get("terminated")
@@ -125,18 +147,7 @@ def _ended(pod: Data) -> Data | None:
         own = container in (status.get("containerStatuses") or ())
         if not end or (not own and not end.get("exitCode")):
             continue
-        code = int(end.get("exitCode") or 0)
-        number = int(end.get("signal") or 0) or (code - 128 if code > 128 else 0)
-        reason = str(end.get("reason") or "")
-        return {
-            "exit_code": None if number else code,
-            "signal": number or None,
-            "result": {"OOMKilled": "oom-kill", "Completed": "success"}.get(
-                reason, "signal" if number else "exit-code" if code else "success"
-            ),
-            "time": seconds(end.get("finishedAt")),
-            "container": container.get("name"),
-        }
+        return {**_end(end), "container": container.get("name")}
     if status.get("phase") in ("Failed", "Succeeded"):
         # Evicted, or its node is lost: no container says how it ended.
         failed = status["phase"] == "Failed"
@@ -148,6 +159,51 @@ def _ended(pod: Data) -> Data | None:
             "text": str(status.get("message") or status.get("reason") or ""),
         }
     return None
+
+
+_KEPT = ("exit_code", "signal", "result", "time")
+
+
+def restarts(settings: Data, pods: Iterable[Data], started: float | None) -> list[dict[str, Any]]:
+    """Return each restart so far, as in summary.json: of containers, and of pods that were made again in one place.
+
+    Of a container the cluster keeps how it ended last, and counts the times before.
+    """
+    found = []
+    for same in in_places(pods).values():
+        for pod in same:
+            name, ranks, _ = place(pod, settings["resource"], int(settings["processes"]), int(settings["pods"]))
+            ends: list[dict[str, Any] | None] = []
+            for container in _statuses(pod):
+                last = (container.get("lastState") or {}).get("terminated")
+                times = int(container.get("restartCount") or 0)
+                ends += [None] * (times - 1) + [_end(last) if last else None] * min(times, 1)
+            if pod is not same[-1]:
+                replaced = _ended(pod)
+                ends.append(dict(replaced) if replaced else None)
+            for end in ends:
+                found.append(_restart(pod["metadata"]["name"], name, ranks, end, started))
+    return sorted(found, key=lambda one: one["elapsed_s"] or 0)
+
+
+def _restart(host: str, name: str, ranks: Sequence[int], end: Data | None, started: float | None) -> dict[str, Any]:
+    rank = ranks[0] if len(ranks) == 1 else None
+    who = name if rank is None else f"rank {rank}"
+    if end is None:
+        # No time, so that it stands before those that are known.
+        reason, at, failure = f"{who} on {host}: the cluster keeps no more of how it ended", None, None
+    else:
+        kept = {key: end[key] for key in _KEPT}
+        failure = {"kind": "exit", "host": host, "process": name, "ranks": list(ranks), "rank": rank, **kept}
+        reason, at = failure_text(failure), end["time"]
+        if end["result"] == "oom-kill":
+            reason += ", out of memory"
+        elif end.get("text"):
+            reason = f"{who} on {host}: {end['text']}"
+    elapsed = round(at - started, 1) if at is not None and started is not None else None
+    # mpirun starts all ranks; any other container its own.
+    again = "the whole job" if name == "mpirun" else who
+    return {"elapsed_s": elapsed, "reason": reason, "restarted": again, "failure": failure}
 
 
 def _condition(resource: Data, kind: str) -> Data | None:
@@ -206,16 +262,18 @@ def read(
     `settings` are those of the engine's plan, `now` is the cluster's time, by the API's own clock.
     """
     kind, processes, wanted = settings["resource"], int(settings["processes"]), int(settings["pods"])
-    pods = latest(pods)
-    nodes, failures, running = [], [], 0
+    everything, pods = pods, latest(pods)
+    nodes, failures, running, begun = [], [], 0, False
     for pod in pods:
         name, ranks, log = place(pod, kind, processes, wanted)
         end = _ended(pod)
         phase = (pod.get("status") or {}).get("phase")
         if phase == "Running" and end is None:
-            # mpirun's pod stands for all ranks, and an MPIJob's workers for none.
-            running += len(ranks)
-        shown = {} if end is None else {key: end[key] for key in ("exit_code", "signal", "result", "time")}
+            begun = begun or bool(ranks)
+            # A container between two of its lives waits, in a pod that is called running. mpirun's pod stands for all
+            # ranks, and an MPIJob's workers for none.
+            running += len(ranks) if not waiting(pod)[0] else 0
+        shown = {} if end is None else {key: end[key] for key in _KEPT}
         host = pod["metadata"]["name"]
         nodes.append(
             {
@@ -246,7 +304,7 @@ def read(
         "failure": None,
         "reason": "",
         "hopeless": "",
-        "restarts": [],
+        "restarts": restarts(settings, everything, started),
     }
     if resource is None:
         return {**made, "state": "stopped" if settings.get("stopped") else "lost", "reason": "it is not in the cluster"}
@@ -262,7 +320,7 @@ def read(
             return {**made, "state": "timed_out", "finished": end_time, "reason": words}
         cause = first_failure(failures) or {"kind": "engine", "host": settings["name"], "reason": words}
         return {**made, "state": "failed", "finished": end_time, "reason": words, "failure": cause}
-    if running:
+    if begun:
         reason, _ = _pending(settings, resource, pods, ()) if running < wanted * processes else ("", "")
         return {**made, "state": "running", "reason": "" if reason.startswith("its pods") else reason}
     if any(node["state"] == "ended" for node in nodes):

@@ -1,0 +1,81 @@
+"""The life of the resources of operators, against the stand-in: no operator makes pods of them here."""
+
+import base64
+import json
+
+import pytest
+from ansible.module_utils.trainyard import tls
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+NAMES = ["ca.pem", "client.p12", "config.json", "crl.pem", "server.p12"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "log"), [("torchrun", "PyTorchJob", "rank_0.log"), ("mpirun", "MPIJob", "launcher.log")]
+)
+def test_a_resource_of_an_operator_is_applied_watched_logged_and_removed(stand_in, engine, kind, log):
+    stand_in.api.course = "operated"
+    run = stand_in.launch(job_engine=engine, job_kubernetes={"resource": kind}, job_source="")
+    assert run.rc == 0, run.output
+    assert (run.summary["state"], run.summary["metrics"]["step"]) == ("succeeded", 3)
+    assert "step 3/3" in (run.folder / "logs" / log).read_text()
+    assert stand_in.play("playbooks/stop.yml").rc == 0
+    assert stand_in.api.objects == {}
+
+
+def test_an_msjob_with_job_tls_has_its_own_secret_and_says_what_was_started_again(stand_in):
+    stand_in.api.course = "restarts"
+    run = stand_in.launch(
+        job_engine="mindspore",
+        job_packages=["mindspore"],
+        job_max_restarts=1,
+        job_tls=True,
+        job_tls_ca_dir=str(stand_in.folder / "authority"),
+        job_secret_env={"TOKEN": "a-secret-value"},
+    )
+    assert run.rc == 0, run.output
+    made = {
+        given["metadata"]["name"]: given
+        for command, path, given in stand_in.api.requests
+        if command == "POST" and path.endswith("/secrets")
+    }
+    name = run.folder.name
+    assert sorted(made) == [f"{name}-env", f"{name}-tls"]
+
+    # What MindSpore reads: the files are where config.json says, and open with the passwords.
+    files = {key: base64.b64decode(value) for key, value in made[f"{name}-tls"]["data"].items()}
+    assert sorted(files) == NAMES
+    config = json.loads(files["config.json"])
+    assert config["server_cert_path"] == "/trainyard/tls/server.p12"
+    assert config["crl_path"] == "/trainyard/tls/crl.pem"
+    passwords = made[f"{name}-env"]["stringData"]
+    assert sorted(passwords) == sorted(["TOKEN", *tls.PASSWORD_VARIABLES.values()])
+    for role, variable in tls.PASSWORD_VARIABLES.items():
+        bundle = pkcs12.load_pkcs12(files[f"{role}.p12"], passwords[variable].encode())
+        assert name in bundle.cert.certificate.subject.rfc4514_string()
+    for secret in passwords.values():
+        assert secret not in run.output
+        assert not [
+            path for path in stand_in.runs.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()
+        ]
+    assert stand_in.api.made("secrets") == [], "a job that has ended needs none"
+    assert stand_in.api.made("configmaps")
+
+    [restart] = run.summary["restarts"]
+    assert restart["reason"] == f"rank 0 on {name}-worker-0: killed by SIGKILL, out of memory"
+    # Once when it happened, and once in the report.
+    assert run.output.count("out of memory, so rank 0 starts again") == 2
+    assert "started again 1 of at most 1 times" in run.text
+
+
+def test_certificates_that_cannot_be_made_are_a_finding_and_nothing_is_applied(stand_in):
+    folder = stand_in.folder / "authority"
+    folder.mkdir()
+    (folder / "ca.pem").write_text("no certificate")
+    run = stand_in.launch(
+        job_engine="mindspore", job_packages=["mindspore"], job_tls=True, job_tls_ca_dir=str(folder), job_network="eth1"
+    )
+    assert run.rc != 0
+    assert "2 findings: the job cannot run, and nothing was started." in run.text
+    assert "the folder of the jobs' authority" in run.text
+    assert stand_in.api.objects == {}
