@@ -77,17 +77,19 @@ class Tree:
         if program is None:
             return None
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 [program, *argv[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                timeout=timeout,
-                check=False,
                 env={**os.environ, "LC_ALL": "C"},
             )
-        except subprocess.TimeoutExpired:
-            return Outcome(124, f"no answer within {timeout:.0f} s")
         except OSError as error:
             return Outcome(126, str(error))
-        return Outcome(done.returncode, done.stdout.decode("utf-8", errors="replace"))
+        try:
+            printed, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            # Not waited for: one that hangs in its driver ends only when the driver lets go of it.
+            process.kill()
+            return Outcome(124, f"no answer within {timeout:.0f} s")
+        return Outcome(process.returncode, printed.decode("utf-8", errors="replace"))
