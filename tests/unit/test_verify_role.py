@@ -1,0 +1,56 @@
+"""What the role verify makes of the checks of a phase, and of the hosts that answer: its variables, rendered."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.checks import STATES, outcomes, worst
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+PROJECT = Path(__file__).resolve().parents[2]
+HOSTS = [f"n{number}" for number in range(1, 30)]
+
+
+@pytest.fixture
+def render():
+    """Render a variable of the role, with those of its users."""
+
+    def run(name, **given):
+        loader = DataLoader()
+        variables = loader.load_from_file(str(PROJECT / "roles/verify/vars/main.yml"), trusted_as_template=True)
+        return Templar(loader, variables={**variables, **given}).template(variables[name])
+
+    return run
+
+
+def phase(states, reasons=("why",)):
+    reasons = [*reasons, *reasons[-1:] * len(states)]
+    checks = [{"state": state, "reason": reason} for state, reason in zip(states, reasons)]
+    return {"verify_phase": "drift", "verify_phase_checks": checks}
+
+
+@pytest.mark.parametrize(
+    "states", [states for number in range(len(STATES) + 1) for states in combinations(STATES, number)]
+)
+def test_a_phase_ends_with_the_words_that_the_report_has_for_it(render, states):
+    assert render("__verify_state", **phase(states)) == worst(states)
+    assert render("__verify_count", **phase(states)) == outcomes(states)
+
+
+def test_a_phase_without_any_outcome_says_why(render):
+    skipped = phase(["skipped"] * 3, ["no GPU", "no NPU", "no GPU"])
+    assert render("__verify_reason", **skipped) == "no GPU; no NPU"
+    assert render("__verify_reason", **phase(["skipped", "pass"])) == ""
+    assert render("__verify_reason", **phase([]), verify_phase_skipped="one node") == "one node"
+
+
+def test_hosts_stay_in_the_order_of_the_inventory(render):
+    given = {"__verify_hosts": HOSTS, "groups": {"verify_answers": HOSTS[::-1], "nvidia": HOSTS, "rdma": HOSTS}}
+    for name in ("__verify_answers", "__verify_nvidia_hosts", "__verify_rdma_hosts"):
+        assert render(name, **given) == HOSTS
+    roles = render("__verify_roles", **given, __verify_fresh=False, trainyard_frameworks=["openmpi", "pytorch"])
+    first = ["nvidia_stack", "nvidia_driver", "cuda_toolkit", "pytorch", "nccl", "rdma", "node_baseline", "openmpi"]
+    assert (list(roles), roles["rdma"]) == (first, HOSTS)
