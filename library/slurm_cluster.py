@@ -10,6 +10,7 @@ module: slurm_cluster
 short_description: Render the configuration of a Slurm cluster from what its nodes are
 description:
   - Returns the texts of C(slurm.conf), C(gres.conf) and C(cgroup.conf), and changes nothing.
+  - Fails where the change would end jobs or lose the state of a cluster that is there, with all findings at once.
   - Runs once, on the controller.
 version_added: "0.1.0"
 options:
@@ -55,10 +56,16 @@ options:
     type: int
     default: 300
   nodes:
-    description: Each with C(host), C(address), C(hostname), C(slurmd) (output of slurmd -C) and C(accelerators).
+    description:
+      - Each with C(host), C(address), C(hostname), C(slurmd) (output of slurmd -C), C(version) (of slurmd -V), C(conf)
+        (its C(slurm.conf) of now, empty where there is none) and C(accelerators).
     type: list
     elements: dict
     required: true
+  states:
+    description: Output of C(sinfo --Node --format "%N %T") on the controller; empty where no cluster runs yet.
+    type: str
+    default: ""
 attributes:
   check_mode:
     support: full
@@ -106,6 +113,7 @@ def main() -> None:
             "epilog": {"type": "str", "default": ""},
             "health_interval": {"type": "int", "default": 300},
             "nodes": {"type": "list", "elements": "dict", "required": True},
+            "states": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -122,7 +130,7 @@ def main() -> None:
         epilog=params["epilog"],
         health_interval_s=params["health_interval"],
     )
-    files, findings = render(settings, params["nodes"])
+    files, findings = render(settings, params["nodes"], params["states"])
     if findings:
         module.fail_json(msg=render_findings(findings, "{count} {findings}: there is no configuration for Slurm."))
     module.exit_json(changed=False, files=files)

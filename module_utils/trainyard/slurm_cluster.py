@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .findings import Finding
+from .slurm_change import SIGN, judge_change
 
 # The name of a generic resource by vendor, and the device file of device N.
 GRES = {"nvidia": ("gpu", "/dev/nvidia{index}"), "ascend": ("npu", "/dev/davinci{index}")}
@@ -75,13 +76,17 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(parts)
 
 
-def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], list[Finding]]:
-    """Return the files by name, and what is wrong with the nodes.
+def render(
+    settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]], states: str = ""
+) -> tuple[dict[str, str], list[Finding]]:
+    """Return the files by name, and what is wrong with the nodes or speaks against the change.
 
-    A node is {host, address, hostname, slurmd (output of slurmd -C), accelerators}.
+    A node is {host, address, hostname, slurmd (output of slurmd -C), version (of slurmd -V), conf (its slurm.conf of
+    now), accelerators}; `states` is what sinfo says of the nodes now.
     """
     findings: list[Finding] = []
     node_lines, gres_lines, gres_types = [], [], []
+    gres: dict[str, str] = {}
     for node in nodes:
         try:
             found = hardware(str(node.get("slurmd") or ""))
@@ -98,14 +103,16 @@ def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tup
         line += " ".join(f"{name}={value}" for name, value in found.items())
         kind, indices = gres_of(node.get("accelerators") or {})
         if kind:
+            gres[str(node["host"])] = f"{kind}:{len(indices)}"
             line += f" Gres={kind}:{len(indices)}"
             file = GRES[str(node["accelerators"]["vendor"])][1].replace("{index}", f"[{_ranges(indices)}]")
             gres_lines.append(f"NodeName={node['host']} Name={kind} File={file}")
             gres_types.append(kind)
         node_lines.append(line + " State=UNKNOWN")
+    findings += judge_change(settings.name, settings.controller, nodes, states, gres)
     proctrack, task = CONFINEMENT[settings.confinement]
     lines = [
-        "# Written by trainyard (role slurm) from what the nodes are; the same on every node.",
+        f"{SIGN} from what the nodes are; the same on every node.",
         f"ClusterName={settings.name}",
         f"SlurmctldHost={settings.controller}({settings.controller_address})",
         "AuthType=auth/munge",
@@ -143,11 +150,9 @@ def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tup
     names = ",".join(str(node["host"]) for node in nodes)
     lines += [*node_lines, f"PartitionName={settings.partition} Nodes={names} Default=YES MaxTime=INFINITE State=UP"]
     files = {"slurm.conf": "\n".join(lines) + "\n"}
-    files["gres.conf"] = "\n".join(["# Written by trainyard (role slurm).", *gres_lines]) + "\n"
+    files["gres.conf"] = "\n".join([f"{SIGN}.", *gres_lines]) + "\n"
     if settings.confinement == "cgroup":
         files["cgroup.conf"] = (
-            "# Written by trainyard (role slurm).\n"
-            "ConstrainCores=yes\nConstrainRAMSpace=yes\n"
-            f"ConstrainDevices={'yes' if gres_types else 'no'}\n"
+            f"{SIGN}.\nConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices={'yes' if gres_types else 'no'}\n"
         )
     return files, findings

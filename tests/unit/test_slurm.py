@@ -398,3 +398,79 @@ def test_a_node_that_says_too_little():
 def test_ascend_devices_are_a_resource_of_their_own():
     assert gres_of({"vendor": "ascend", "devices": [{"index": 1}, {"index": 0}]}) == ("npu", [0, 1])
     assert gres_of({"vendor": "none", "devices": []}) == ("", [])
+
+
+def change(*nodes, states="", **settings):
+    """Render the configuration of nodes that have one: {host: (settings, nodes) or its text}."""
+    wanted = ClusterSettings(**{"name": "lab", "controller": "n1", "controller_address": "10.0.0.1", **settings})
+    return [(finding.host, finding.check, finding.found) for finding in render(wanted, nodes, states)[1]]
+
+
+def conf(*nodes, **settings):
+    wanted = ClusterSettings(**{"name": "lab", "controller": "n1", "controller_address": "10.0.0.1", **settings})
+    return render(wanted, nodes)[0]["slurm.conf"]
+
+
+def test_the_same_cluster_and_one_node_more_or_less_change_without_a_word():
+    n1, n2, n3 = (cluster_node(host) for host in ("n1", "n2", "n3"))
+    has = [{**node, "conf": conf(n1, n2)} for node in (n1, n2)]
+    busy = "n1 mixed\nn2 allocated\n"
+    assert change(*has, states=busy) == []
+    assert change(*has, n3, states=busy) == []
+    assert change(has[0], states="n1 mixed\nn2 idle\n") == []
+
+
+def test_a_node_that_leaves_has_no_jobs():
+    n1 = cluster_node("n1")
+    states = "n1 mixed\nn2 draining\nn3 drained\nn4 allocated\nn4 allocated\n"
+    assert change(n1, states=states) == [("", "slurm_hosts", "n2, n4 have jobs and would leave")]
+
+
+def test_a_cluster_keeps_its_name_and_its_controller():
+    n1, n2 = cluster_node("n1"), cluster_node("n2")
+    old = conf(n1, n2)
+    has = [cluster_node("n0"), {**n1, "conf": old}, {**n2, "conf": old}]
+    # A host that was put first in the group would be the controller.
+    assert change(*has, controller="n0") == [(host, "slurm_controller", "slurmctld on n1") for host in ("n1", "n2")]
+    assert change(*has, name="other") == [(host, "slurm_cluster", "the cluster lab") for host in ("n1", "n2")]
+    assert change(*has) == []
+
+
+def test_a_configuration_of_somebody_else_is_not_replaced():
+    theirs = {**cluster_node("n1"), "conf": "ClusterName=site\nSlurmctldHost=head\n"}
+    found = "/etc/slurm/slurm.conf, which trainyard has not written"
+    assert change(theirs) == [("n1", "slurm.conf", found)]
+
+
+def test_a_device_that_is_lost_does_not_become_the_configuration():
+    def gpus(number):
+        return {"vendor": "nvidia", "devices": [{"index": index} for index in range(number)]}
+
+    n1, n2 = cluster_node("n1"), cluster_node("n2", accelerators=gpus(8))
+    has = [{**node, "conf": conf(n1, n2)} for node in (n1, n2)]
+    assert change(*has) == []
+    has[1]["accelerators"] = gpus(7)
+    assert change(*has) == [("n2", "devices", "7 of 8 devices of the configuration that is there")]
+    has[1]["accelerators"] = {"vendor": "none", "devices": []}
+    assert change(*has) == [("n2", "devices", "0 of 8 devices of the configuration that is there")]
+    # What the message advises.
+    has[0]["conf"] = has[0]["conf"].replace(" Gres=gpu:8", "")
+    assert change(*has) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "refused"),
+    [
+        ("slurm-wlm 22.05.8", False),
+        ("slurm-wlm 22.05.9", False),
+        ("slurm 20.11.4", False),
+        ("slurm 20.02.7", True),
+        ("slurm 23.02.0", True),
+        ("slurm 24.11.5", True),
+        ("", False),
+    ],
+)
+def test_slurmd_is_not_newer_than_slurmctld_nor_too_old(version, refused):
+    n1 = cluster_node("n1", version="slurm-wlm 22.05.8")
+    found = change(n1, cluster_node("n2", version=version))
+    assert found == ([("n2", "slurmd", version)] if refused else [])
