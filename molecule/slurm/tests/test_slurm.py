@@ -106,29 +106,6 @@ def test_check_mode_shows_the_sbatch_script(play):
     assert not (run.folder / "submitted.json").exists()
 
 
-def test_a_sick_node_is_drained_and_only_our_own_drain_is_undone(nodes):
-    n1, n3 = nodes["n1"].host, nodes["n3"].host
-
-    def state() -> str:
-        return n1.check_output("scontrol show node n3 -o")
-
-    check = "/usr/local/sbin/trainyard-slurm-health"
-    settings = "/etc/trainyard-slurm-health.json"
-    n3.check_output(f"cp {settings} /root/kept.json")
-    try:
-        n3.check_output(f'sed -i \'s/"min_disk_mib": [0-9]*/"min_disk_mib": 1000000000/\' {settings}')
-        assert n3.run(check).rc == 1
-        assert "DRAIN" in state() and "Reason=trainyard: " in state()
-    finally:
-        n3.check_output(f"mv /root/kept.json {settings}")
-    assert n3.run(check).rc == 0
-    assert "DRAIN" not in state()
-    n1.check_output("scontrol update nodename=n3 state=drain reason='new fan'")
-    assert n3.run(check).rc == 0
-    assert "DRAIN" in state()
-    n1.check_output("scontrol update nodename=n3 state=resume")
-    wait_until(lambda: "DRAIN" not in state(), "n3 is back")
-
 
 def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, node_vars, left):
     command = ["python3", "worker.py", "--resume", "--steps", "400"]
@@ -145,10 +122,3 @@ def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, no
     run.wait_for(r"(?s)pending \(.*2/2 ranks running")
     assert run.rc == 0, run.output
     assert run.summary["restarts"] and "step 400/400" in run.log(0)
-
-
-def test_containers_are_not_confined_in_silence(run_playbook):
-    run = run_playbook("confined.yml", "--limit", "n1,n2")
-    assert run.rc != 0
-    assert "n1: a container; expected: a machine, as slurm_confinement is cgroup" in run.text
-    assert "Set slurm_confinement: none" in run.text

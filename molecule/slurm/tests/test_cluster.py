@@ -1,0 +1,173 @@
+"""The cluster itself: health, changes that jobs outlive, changes that are refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from lab_jobs import wait_until
+
+CHECK = "/usr/local/sbin/trainyard-slurm-health"
+MEMORY = "/var/lib/trainyard-slurm-health.json"
+SETTINGS = "/etc/trainyard-slurm-health.json"
+CONF = "/etc/slurm/slurm.conf"
+# Where the training user may write: the job of a test waits for one file and leaves the other.
+GO, GONE = "/var/lib/trainyard/jobs/go", "/var/lib/trainyard/jobs/gone"
+
+
+@pytest.fixture(scope="module")
+def machines(nodes):
+    return {name: node.host for name, node in nodes.items()}
+
+
+@pytest.fixture
+def state(machines):
+    """Return Slurm's record of n3, which is in service before and after the test."""
+
+    def said() -> str:
+        return machines["n1"].check_output("scontrol show node n3 -o")
+
+    assert "DRAIN" not in said()
+    yield said
+    if "DRAIN" in said():
+        machines["n1"].check_output("scontrol update nodename=n3 state=resume")
+    wait_until(lambda: "DRAIN" not in said(), "n3 is back")
+
+
+@pytest.fixture
+def settings(machines):
+    """Return a writer of settings of its own, with a memory of its own."""
+
+    def write(**changes) -> str:
+        given = {**json.loads(machines["n3"].check_output(f"cat {SETTINGS}")), "memory": "/root/health/memory.json"}
+        content = json.dumps({**given, **changes})
+        machines["n3"].check_output("mkdir -p /root/health && printf %s > /root/health/settings.json", content)
+        return "/root/health/settings.json"
+
+    yield write
+    machines["n3"].check_output("rm -rf /root/health")
+
+
+def test_slurmd_runs_the_check_on_every_node(machines):
+    for host in machines.values():
+        host.check_output(f"rm -f {MEMORY}; systemctl restart slurmd")
+    for name, host in machines.items():
+        wait_until(lambda host=host: host.file(MEMORY).exists, f"the check has run on {name}")
+
+
+def test_a_sick_node_is_drained_and_only_our_own_drain_is_undone(machines, state, settings):
+    n1, n3 = machines["n1"], machines["n3"]
+    assert n3.run(f"{CHECK} {settings(min_disk_mib=10**9)}").rc == 1
+    assert "DRAIN" in state() and "Reason=trainyard: disk: less than 1000000000 MiB free in " in state()
+    assert n3.run(f"{CHECK} {settings()}").rc == 0
+    assert "DRAIN" not in state()
+    n1.check_output("scontrol update nodename=n3 state=drain reason='new fan'")
+    assert n3.run(f"{CHECK} {settings()}").rc == 0
+    assert n3.run(f"{CHECK} {settings(min_disk_mib=10**9)}").rc == 1
+    assert "DRAIN" in state() and "Reason=new fan" in state()
+
+
+def test_a_port_that_fails_drains_until_somebody_does_without_it(machines, state, settings):
+    n1, n3 = machines["n1"], machines["n3"]
+    # Stands in for an adapter, of which the lab's nodes have none.
+    port = "/root/health/machine/sys/class/infiniband/mlx5_0/ports/1"
+    check = f"{CHECK} {settings()} /root/health/machine"
+
+    def port_is(words: str) -> None:
+        n3.check_output(f"mkdir -p {port} && echo '{words}' > {port}/state && echo '400 Gb/sec' > {port}/rate")
+
+    port_is("4: ACTIVE")
+    assert n3.run(check).rc == 0
+    port_is("1: DOWN")
+    assert n3.run(check).rc == 1
+    assert "DRAIN" in state() and "Reason=trainyard: RDMA ports: mlx5_0:1 DOWN" in state()
+    n1.check_output("scontrol update nodename=n3 state=resume")
+    n3.run(check)
+    n3.run(check)
+    assert "DRAIN" not in state()
+
+
+def test_a_check_that_breaks_leaves_the_node_alone(machines, state, settings):
+    broken = machines["n3"].run(f"{CHECK} {settings(folder='/nowhere')}")
+    assert broken.rc == 2
+    assert "the check of this node broke, nothing was changed: FileNotFoundError" in broken.stderr
+    assert "DRAIN" not in state()
+
+
+@pytest.fixture
+def job(machines):
+    """A job on n2 that runs until it is let go; returns what Slurm says of it and how to end it."""
+    n1, n2 = machines["n1"], machines["n2"]
+    n2.check_output(f"rm -f {GO} {GONE}")
+    script = f"while [ ! -e {GO} ]; do sleep 0.2; done; touch {GONE}"
+    submit = f"sbatch --parsable --nodelist=n2 --chdir=/ --output=/dev/null --wrap='{script}'"
+    number = n1.check_output(f'runuser --user=train -- sh -c "{submit}"').strip()
+
+    def said() -> dict[str, str]:
+        words = n1.check_output(f"scontrol show job {number} -o").split()
+        return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+    wait_until(lambda: said()["JobState"] == "RUNNING", "the job runs")
+    yield said
+    n2.check_output(f"touch {GO}")
+    wait_until(lambda: said()["JobState"] != "RUNNING", "the job has ended")
+    n2.check_output(f"rm -f {GO} {GONE}")
+
+
+def test_jobs_outlive_upgrades_and_nodes_that_leave_and_come(machines, job, run_playbook):
+    n1, n2 = machines["n1"], machines["n2"]
+    before = job()
+    # What an upgrade of the packages does: their scripts stop and start the daemons.
+    install = "DEBIAN_FRONTEND=noninteractive apt-get -qq install --reinstall --no-install-recommends"
+    n2.check_output(f"{install} slurmd munge")
+    n1.check_output(f"{install} slurmctld slurmd munge")
+    changed = run_playbook("cluster.yml", slurm_health_interval=240)
+    assert changed.rc == 0, changed.output
+    assert "HealthCheckInterval=240" in n1.check_output(f"cat {CONF}")
+    leaves = run_playbook("cluster.yml", "--limit", "n1,n3", slurm_hosts="n1,n3")
+    assert leaves.rc != 0
+    assert "found n2 has jobs and would leave expected no job on a node that leaves, as Slurm ends it" in leaves.text
+    without = run_playbook("cluster.yml", "--limit", "n1,n2", slurm_hosts="n1,n2")
+    assert without.rc == 0, without.output
+    assert n1.check_output("sinfo -hN -o %N").split() == ["n1", "n2"]
+    again = run_playbook("cluster.yml")
+    assert again.rc == 0, again.output
+    assert n1.check_output("sinfo -hN -o %N").split() == ["n1", "n2", "n3"]
+    now = job()
+    assert [now[name] for name in ("JobState", "StartTime", "Restarts")] == ["RUNNING", before["StartTime"], "0"]
+    n2.check_output(f"touch {GO}")
+    wait_until(lambda: job()["JobState"] == "COMPLETED", "the job has ended well")
+    assert n2.file(GONE).exists
+
+
+def test_a_cluster_keeps_its_name_and_its_controller(run_playbook, machines):
+    before = machines["n2"].check_output(f"cat {CONF}")
+    run = run_playbook("cluster.yml", slurm_controller="n2", slurm_cluster="other")
+    assert run.rc != 0
+    assert "slurm_cluster on n1, n2, n3 found the cluster trainyard expected other" in run.text
+    assert "slurm_controller on n1, n2, n3 found slurmctld on n1 expected slurmctld on n2" in run.text
+    assert machines["n2"].check_output(f"cat {CONF}") == before
+
+
+def test_all_hosts_are_configured_together(run_playbook):
+    run = run_playbook("cluster.yml", "--limit", "n1,n2")
+    assert run.rc != 0
+    assert "n3 of compute is not in this run; expected: all hosts" in run.text
+
+
+def test_daemons_that_have_not_read_their_configuration_are_restarted(run_playbook, machines):
+    n3 = machines["n3"]
+    started = "systemctl show --timestamp=us --property=ActiveEnterTimestamp slurmd"
+    before = n3.check_output(started)
+    n3.check_output(f"touch {CONF}")
+    run = run_playbook("cluster.yml")
+    assert run.rc == 0, run.output
+    assert [run.changes[name] > 0 for name in ("n1", "n2", "n3")] == [False, False, True]
+    assert n3.check_output(started) != before
+
+
+def test_containers_are_not_confined_in_silence(run_playbook):
+    run = run_playbook("confined.yml", "--limit", "n1,n2")
+    assert run.rc != 0
+    assert "n1: a container; expected: a machine, as slurm_confinement is cgroup" in run.text
+    assert "Set slurm_confinement: none" in run.text
