@@ -141,7 +141,9 @@ node:
       type: dict
       sample: {version: 4.1.4, path: /usr/bin/mpirun}
     npu:
-      description: Ascend devices as M(npu_info) returns them; empty on a node that has none.
+      description:
+        - Ascend devices as M(npu_info) returns them; empty on a node that has none.
+        - What is wrong with the driver stands in RV(node.accelerators) only.
       type: dict
     free_ports:
       description: Free TCP ports, fewer than asked for only where there are no more.

@@ -226,7 +226,7 @@ def read_node(
         "venv": _read_venv(tree, venv) if venv is not None else None,
         "packages": package_versions(tree, venv, packages),
         "accelerators": accelerators,
-        "npu": read_npu(tree, accelerators) or {},
+        "npu": read_npu(tree, accelerators, alone=False) or {},
         "fabric": read_fabric(tree, user),
         "mpi": read_mpi(tree, mpi_prefix),
     }

@@ -58,8 +58,12 @@ def _visible(tree: Tree) -> str | None:
     return None
 
 
-def read_npu(tree: Tree, accelerators: Accelerators) -> parse.Npu | None:
-    """Return the Ascend devices; None on a machine that has none. A broken driver is in `problems`."""
+def read_npu(tree: Tree, accelerators: Accelerators, *, alone: bool = True) -> parse.Npu | None:
+    """Return the Ascend devices; None on a machine that has none.
+
+    `alone`: `problems` and `notes` also have those of the accelerators, such as a broken driver; False for a record
+    that holds the accelerators beside it.
+    """
     if accelerators["vendor"] != "ascend":
         return None
     devices = accelerators["devices"]
@@ -87,6 +91,7 @@ def read_npu(tree: Tree, accelerators: Accelerators) -> parse.Npu | None:
         spods=spods,
         visible=_visible(tree),
     )
-    found["problems"] = [*accelerators["problems"], *found["problems"]]
-    found["notes"] = [*accelerators["notes"], *found["notes"]]
+    if alone:
+        found["problems"] = [*accelerators["problems"], *found["problems"]]
+        found["notes"] = [*accelerators["notes"], *found["notes"]]
     return found

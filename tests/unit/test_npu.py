@@ -314,6 +314,10 @@ def test_a_broken_driver_is_a_problem_of_the_fact(machine):
     found = read(machine)
     assert found["devices"] == []
     assert "npu-smi ended with status 255" in found["problems"][0]
+    # A node's facts have the accelerators, too, and say it there.
+    node = read_node(machine, packages=[], venv=None, ports=0, port_seed="", user=None)
+    assert "npu-smi ended with status 255" in node["accelerators"]["problems"][0]
+    assert not set(node["npu"]["problems"]) & set(node["accelerators"]["problems"])
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
