@@ -11,9 +11,14 @@ import sys
 
 import pytest
 import yaml
+from ansible.module_utils.trainyard.devices import judge
 from ansible.module_utils.trainyard.slurm_health import Found, decide, read_node, recall
 from ansible.module_utils.trainyard_node import slurm_health
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.accelerators import read_accelerators
+from ansible.module_utils.trainyard_node.devices import read_devices
+from ansible.module_utils.trainyard_node.fabric import read_fabric
+from ansible.module_utils.trainyard_node.npu import read_npu
+from ansible.module_utils.trainyard_node.tree import Outcome, Tree
 from captured_tree import NODES, unfold
 from conftest import PROJECT
 from hypothesis import given
@@ -298,6 +303,18 @@ def test_a_full_disk_drains_and_a_resume_by_hand_counts_until_the_fault_was_gone
     assert node.state == "IDLE+DRAIN"
 
 
+def test_the_role_knows_every_check_that_can_be_ignored(tmp_path):
+    readings = {}
+    for host, tree, where in (("n1", "gpu2", PROOF), ("n2", "ascend8", NODES)):
+        machine = Tree(str(unfold(tree, tmp_path / host, where)))
+        accelerators = read_accelerators(machine)
+        npu = read_npu(machine, accelerators)
+        readings[host] = read_devices(machine, accelerators, npu, read_fabric(machine), "")
+    names = {check.name for check in judge(readings)}
+    options = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
+    assert set(options["slurm_health_ignored"]["choices"]) == {*names, "disk", slurm_health.HUNG}
+
+
 def broken_settings(node):
     node.settings.write_text("{")
 
@@ -354,7 +371,7 @@ def test_all_tools_share_one_time(monkeypatch):
     def slow(self, name, argv, timeout):
         given.append((name, timeout))
         now[0] += 25
-        return slurm_health.Outcome(0, "")
+        return Outcome(0, "")
 
     monkeypatch.setattr(slurm_health.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(Tree, "command", slow)
