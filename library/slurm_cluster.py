@@ -10,7 +10,8 @@ module: slurm_cluster
 short_description: Render the configuration of a Slurm cluster from what its nodes are
 description:
   - Returns the texts of C(slurm.conf), C(gres.conf) and C(cgroup.conf), and changes nothing.
-  - Fails where the change would end jobs or lose the state of a cluster that is there, with all findings at once.
+  - Fails, with all findings at once, where a node does not say what it is, has another release of Slurm than its
+    controller works with, or has fewer devices than its configuration.
   - Runs once, on the controller.
 version_added: "0.1.0"
 options:
@@ -62,16 +63,14 @@ options:
     type: list
     elements: dict
     required: true
-  states:
-    description: Output of C(sinfo --Node --format "%N %T") on the controller; empty where no cluster runs yet.
-    type: str
-    default: ""
 attributes:
   check_mode:
     support: full
     description: Nothing is changed in either mode.
 author:
   - trainyard
+seealso:
+  - module: slurm_change
 """
 
 EXAMPLES = r"""
@@ -113,7 +112,6 @@ def main() -> None:
             "epilog": {"type": "str", "default": ""},
             "health_interval": {"type": "int", "default": 300},
             "nodes": {"type": "list", "elements": "dict", "required": True},
-            "states": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -130,7 +128,7 @@ def main() -> None:
         epilog=params["epilog"],
         health_interval_s=params["health_interval"],
     )
-    files, findings = render(settings, params["nodes"], params["states"])
+    files, findings = render(settings, params["nodes"])
     if findings:
         module.fail_json(msg=render_findings(findings, "{count} {findings}: there is no configuration for Slurm."))
     module.exit_json(changed=False, files=files)

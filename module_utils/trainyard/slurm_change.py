@@ -49,11 +49,12 @@ def _release(text: str) -> int | None:
     return int(found[1]) * 12 + int(found[2]) if found else None
 
 
-def _of_each(nodes: Sequence[Mapping[str, Any]], cluster: str, controller: str) -> list[Finding]:
-    """Judge what each node has now: whose configuration it is, and which slurmd."""
+def judge_change(cluster: str, controller: str, nodes: Sequence[Mapping[str, Any]], states: str) -> list[Finding]:
+    """Return what speaks against a cluster of this name, with these nodes and slurmctld on this host.
+
+    A node is {host, conf (its slurm.conf of now)}; `states` is the output of `sinfo --Node --format "%N %T"`.
+    """
     findings = []
-    versions = {str(node["hostname"]): str(node.get("version") or "") for node in nodes}
-    wanted = _release(versions.get(controller, ""))
     for node in nodes:
         conf = str(node.get("conf") or "")
         present = read_conf(conf)
@@ -84,31 +85,6 @@ def _of_each(nodes: Sequence[Mapping[str, Any]], cluster: str, controller: str) 
                     "/etc/slurm/slurm.conf on all nodes",
                 )
             )  # fmt: skip
-        release = _release(str(node.get("version") or ""))
-        if wanted is not None and release is not None and not 0 <= wanted - release <= _MONTHS:
-            findings.append(
-                Finding(
-                    node["host"], "slurmd", str(node["version"]).strip(),
-                    f"a release of the 18 months up to that of slurmctld ({versions[controller].strip()})",
-                    "upgrade slurmctld first, then slurmd; take the same distribution for all nodes",
-                )
-            )  # fmt: skip
-    return findings
-
-
-def judge_change(
-    cluster: str,
-    controller: str,
-    nodes: Sequence[Mapping[str, Any]],
-    states: str,
-    devices: Mapping[str, str],
-) -> list[Finding]:
-    """Return what speaks against the new configuration.
-
-    A node is {host, hostname, conf (its slurm.conf of now), version (output of slurmd -V)}; `states` is the output of
-    `sinfo --Node --format "%N %T"`, `devices` the Gres of each node in the new configuration.
-    """
-    findings = _of_each(nodes, cluster, controller)
     staying = {str(node["host"]) for node in nodes}
     pairs = [line.split() for line in states.splitlines()]
     busy = sorted({pair[0] for pair in pairs if len(pair) == 2 and pair[0] not in staying and _BUSY.match(pair[1])})
@@ -121,13 +97,36 @@ def judge_change(
                 f"scontrol update nodename={names} state=drain reason=leaves, and wait; or scancel --nodelist={names}",
             )
         )  # fmt: skip
+    return findings
+
+
+def judge_nodes(controller: str, nodes: Sequence[Mapping[str, Any]], devices: Mapping[str, str]) -> list[Finding]:
+    """Return what speaks against the nodes as they are: another release of Slurm, devices that are missing.
+
+    A node is {host, hostname, conf, version (output of slurmd -V)}; `devices` is the Gres of each now.
+    """
+    findings = []
+    versions = {str(node["hostname"]): str(node.get("version") or "").strip() for node in nodes}
+    wanted = _release(versions.get(controller, ""))
+    for node in nodes:
+        found = str(node.get("version") or "").strip()
+        release = _release(found)
+        if wanted is not None and release is not None and not 0 <= wanted - release <= _MONTHS:
+            findings.append(
+                Finding(
+                    node["host"], "slurmd", found,
+                    f"a release of the 18 months up to that of slurmctld ({versions[controller]})",
+                    "upgrade slurmctld first, then slurmd; take the same distribution for all nodes",
+                )
+            )  # fmt: skip
     conf = next((str(node.get("conf") or "") for node in nodes if node["hostname"] == controller), "")
-    for host, before in read_conf(conf).devices.items() if conf.startswith(SIGN) else ():
+    hosts = {str(node["host"]) for node in nodes}
+    for host, before in read_conf(conf).devices.items():
         had, has = (dict(_DEVICES.findall(gres)) for gres in (before, devices.get(host, "")))
         fewer = [
             f"{has.get(kind, 0)} of {number}" for kind, number in had.items() if int(has.get(kind, 0)) < int(number)
         ]
-        if host in staying and fewer:
+        if host in hosts and fewer:
             findings.append(
                 Finding(
                     host, "devices", f"{', '.join(fewer)} devices of the configuration that is there",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .findings import Finding
-from .slurm_change import SIGN, judge_change
+from .slurm_change import SIGN, judge_nodes
 
 # The name of a generic resource by vendor, and the device file of device N.
 GRES = {"nvidia": ("gpu", "/dev/nvidia{index}"), "ascend": ("npu", "/dev/davinci{index}")}
@@ -76,13 +76,11 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(parts)
 
 
-def render(
-    settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]], states: str = ""
-) -> tuple[dict[str, str], list[Finding]]:
-    """Return the files by name, and what is wrong with the nodes or speaks against the change.
+def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], list[Finding]]:
+    """Return the files by name, and what is wrong with the nodes.
 
     A node is {host, address, hostname, slurmd (output of slurmd -C), version (of slurmd -V), conf (its slurm.conf of
-    now), accelerators}; `states` is what sinfo says of the nodes now.
+    now), accelerators}.
     """
     findings: list[Finding] = []
     node_lines, gres_lines, gres_types = [], [], []
@@ -109,7 +107,7 @@ def render(
             gres_lines.append(f"NodeName={node['host']} Name={kind} File={file}")
             gres_types.append(kind)
         node_lines.append(line + " State=UNKNOWN")
-    findings += judge_change(settings.name, settings.controller, nodes, states, gres)
+    findings += judge_nodes(settings.controller, nodes, gres)
     proctrack, task = CONFINEMENT[settings.confinement]
     lines = [
         f"{SIGN} from what the nodes are; the same on every node.",

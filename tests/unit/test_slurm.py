@@ -14,6 +14,7 @@ from ansible.module_utils.trainyard.engines import slurm, slurm_fit, slurm_state
 from ansible.module_utils.trainyard.engines.records import Source, Where
 from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN, read_series
 from ansible.module_utils.trainyard.report import cause, explain
+from ansible.module_utils.trainyard.slurm_change import judge_change
 from ansible.module_utils.trainyard.slurm_cluster import ClusterSettings, gres_of, hardware, render
 from hypothesis import given
 from hypothesis import strategies as st
@@ -400,15 +401,15 @@ def test_ascend_devices_are_a_resource_of_their_own():
     assert gres_of({"vendor": "none", "devices": []}) == ("", [])
 
 
-def change(*nodes, states="", **settings):
-    """Render the configuration of nodes that have one: {host: (settings, nodes) or its text}."""
-    wanted = ClusterSettings(**{"name": "lab", "controller": "n1", "controller_address": "10.0.0.1", **settings})
-    return [(finding.host, finding.check, finding.found) for finding in render(wanted, nodes, states)[1]]
+def change(*nodes, states="", name="lab", controller="n1"):
+    """Return what speaks against a cluster of these nodes, before and after their packages are installed."""
+    settings = ClusterSettings(name, controller, "10.0.0.1")
+    findings = judge_change(name, controller, nodes, states) + render(settings, nodes)[1]
+    return [(finding.host, finding.check, finding.found) for finding in findings]
 
 
-def conf(*nodes, **settings):
-    wanted = ClusterSettings(**{"name": "lab", "controller": "n1", "controller_address": "10.0.0.1", **settings})
-    return render(wanted, nodes)[0]["slurm.conf"]
+def conf(*nodes):
+    return render(ClusterSettings("lab", "n1", "10.0.0.1"), nodes)[0]["slurm.conf"]
 
 
 def test_the_same_cluster_and_one_node_more_or_less_change_without_a_word():

@@ -1,0 +1,82 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Refuse a change of a Slurm cluster that its jobs would not outlive; runs once, on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: slurm_change
+short_description: Refuse a change of a Slurm cluster that its jobs would not outlive
+description:
+  - Fails, with all findings at once, where a cluster that is there has another name or another controller, where a node
+    with jobs would leave it, and where a C(slurm.conf) is not of this project.
+  - Runs once, on the controller, and changes nothing.
+version_added: "0.3.0"
+options:
+  name:
+    description: Name that the cluster is to have.
+    type: str
+    required: true
+  controller:
+    description: Host name of the node that is to run slurmctld.
+    type: str
+    required: true
+  nodes:
+    description: Each with C(host) and C(conf), its C(slurm.conf) of now, empty where there is none.
+    type: list
+    elements: dict
+    required: true
+  states:
+    description: Output of C(sinfo --Node --format "%N %T") on the controller; empty where no cluster runs yet.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is changed in either mode.
+author:
+  - trainyard
+seealso:
+  - module: slurm_cluster
+"""
+
+EXAMPLES = r"""
+- name: Stop where jobs would end
+  slurm_change:
+    name: trainyard
+    controller: n1
+    nodes:
+      - {host: n1, conf: "{{ conf.content | b64decode }}"}
+    states: "{{ sinfo.stdout }}"
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r""" # """
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.findings import render
+from ansible.module_utils.trainyard.slurm_change import judge_change
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "controller": {"type": "str", "required": True},
+            "nodes": {"type": "list", "elements": "dict", "required": True},
+            "states": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    findings = judge_change(given["name"], given["controller"], given["nodes"], given["states"])
+    if findings:
+        module.fail_json(msg=render(findings, "{count} {findings}: the cluster stays as it is."))
+    module.exit_json(changed=False)
+
+
+if __name__ == "__main__":
+    main()
