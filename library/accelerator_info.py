@@ -14,17 +14,7 @@ description:
   - A driver that is installed but does not answer, a device that does not answer, and devices on the PCI bus without
     a driver are problems; such a node never looks like one without accelerators.
 version_added: "0.1.0"
-options:
-  root:
-    description:
-      - Folder of a captured machine to read instead of this one, for tests.
-      - Files lie at their own paths below it, outputs of commands in C(commands/NAME.out).
-    type: path
-    default: /
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 seealso:

@@ -23,10 +23,7 @@ options:
     description: Where the packages are installed.
     type: path
     default: /usr/local/Ascend
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

@@ -22,14 +22,7 @@ options:
     description: Where the vendor's packages are installed, unless C(/etc/ascend_install.info) names another folder.
     type: path
     default: /usr/local/Ascend
-  root:
-    description: Folder of a captured machine to read instead of this one, for tests, as for M(npu_info).
-    type: path
-    default: /
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 """

@@ -42,10 +42,7 @@ options:
     type: list
     elements: str
     default: [Success]
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

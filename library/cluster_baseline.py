@@ -51,10 +51,7 @@ options:
     description: Whether a time service shall run, which a container cannot have.
     type: bool
     default: false
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author: trainyard
 """
 

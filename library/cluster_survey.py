@@ -27,10 +27,7 @@ options:
     description: Whether the operating system must be a supported one.
     type: bool
     default: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author: trainyard
 """
 

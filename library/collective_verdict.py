@@ -30,10 +30,7 @@ options:
     description: How to repeat the check.
     type: str
     default: ""
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

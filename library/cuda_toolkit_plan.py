@@ -37,10 +37,7 @@ options:
     description: Whether packages may be installed.
     type: bool
     default: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

@@ -57,10 +57,7 @@ options:
     description: Seconds for the program.
     type: int
     default: 120
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

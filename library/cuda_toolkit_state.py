@@ -35,14 +35,7 @@ options:
     description: Whose ssh sessions are to be looked at. Empty for nobody's.
     type: str
     default: ""
-  root:
-    description: Folder of a captured machine to read instead of this one, for tests, as for M(node_info).
-    type: path
-    default: /
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 """

@@ -27,10 +27,7 @@ options:
     description: Whether sshd must have been told of the default.
     type: bool
     default: false
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

@@ -39,10 +39,7 @@ options:
     description: The options that name the inventory, for the commands in the result.
     type: str
     default: ""
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:

@@ -19,16 +19,7 @@ options:
   user:
     description: User whose C(~/.nccl.conf) counts. Default is the user that runs the module.
     type: str
-  root:
-    description:
-      - Folder of a captured machine to read instead of this one, for tests.
-      - Files lie at their own paths below it, outputs of commands in C(commands/NAME.out).
-    type: path
-    default: /
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 seealso:

@@ -25,10 +25,7 @@ options:
   record:
     description: File on this machine that keeps the findings as JSON.
     type: path
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

@@ -25,10 +25,7 @@ options:
   mpi_prefix:
     description: What M(node_info) was given, so that its facts can be compared.
     type: path
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

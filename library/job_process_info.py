@@ -33,10 +33,7 @@ options:
     description: Greatest number of bytes to return of each log; of a longer log the end is returned.
     type: int
     default: 4194304
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:

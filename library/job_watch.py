@@ -26,10 +26,7 @@ options:
     description: Seconds that the head node has to come back after it was lost, beyond those in which its nodes notice.
     type: int
     default: 0
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

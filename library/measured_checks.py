@@ -27,10 +27,7 @@ options:
     description: Command that measures again.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

@@ -44,10 +44,7 @@ options:
     description: Newest Python, for a release that is not known here.
     type: str
     default: ""
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author: trainyard
 """
 

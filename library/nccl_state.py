@@ -30,10 +30,7 @@ options:
     description: For each provider a path that is there when it was used before.
     type: dict
     default: {}
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

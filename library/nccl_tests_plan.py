@@ -55,10 +55,7 @@ options:
         description: Whether tools that a build needs may be installed.
         type: bool
         default: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:

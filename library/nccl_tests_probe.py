@@ -32,10 +32,7 @@ options:
     description: Who runs them.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

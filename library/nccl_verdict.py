@@ -23,10 +23,7 @@ options:
     description: By host, C(provider), C(version) and C(cuda); an empty one is only compared between the nodes.
     type: dict
     required: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

@@ -26,10 +26,7 @@ options:
     description: The gid that this group shall have; its present owner is returned.
     type: int
     required: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author: trainyard
 """
 

@@ -48,16 +48,7 @@ options:
       - Where Open MPI was installed from source; C(mpirun) is looked for there first.
       - Without it, or where there is nothing, in C(PATH) and the folders of the system's packages.
     type: path
-  root:
-    description:
-      - Folder of a captured machine to read instead of this one, for tests.
-      - Files lie at their own paths below it, outputs of commands in C(commands/NAME.out).
-    type: path
-    default: /
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 seealso:

@@ -36,10 +36,7 @@ options:
     description: Whether systemd runs the services.
     type: bool
     required: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author: trainyard
 """
 

@@ -16,17 +16,7 @@ description:
   - Devices are never renumbered, also where ASCEND_RT_VISIBLE_DEVICES hides some of them from programs.
   - Reads only. Starts C(hccn_tool) three times for each device, one after the other. With some drivers only root may.
 version_added: "0.2.0"
-options:
-  root:
-    description:
-      - Folder of a captured machine to read instead of this one, for tests.
-      - Files lie at their own paths below it, outputs of commands in C(commands/NAME.out).
-    type: path
-    default: /
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 seealso:

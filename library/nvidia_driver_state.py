@@ -23,14 +23,7 @@ options:
     type: list
     elements: str
     default: []
-  root:
-    description: Folder of a captured machine to read instead of this one, for tests, as for M(npu_info).
-    type: path
-    default: /
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 """

@@ -27,14 +27,7 @@ options:
     description: Folder in which the role nvidia_repository notes which packages it keeps at their version.
     type: path
     default: /var/lib/trainyard/packages
-  root:
-    description: Folder of a captured machine to read instead of this one, for tests, as for M(node_info).
-    type: path
-    default: /
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 """

@@ -53,10 +53,7 @@ options:
         description: MB that must be free.
         type: int
         default: 0
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

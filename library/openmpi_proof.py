@@ -39,10 +39,7 @@ options:
     description: Seconds after which the proof has failed.
     type: int
     default: 60
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

@@ -33,10 +33,7 @@ options:
     description: C(auto), C(none), or the folder of UCX.
     type: str
     default: auto
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

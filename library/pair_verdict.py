@@ -43,10 +43,7 @@ options:
   tolerance:
     description: Part of the healthy bandwidth that a node may lack; more where measurements scatter.
     type: float
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

@@ -51,14 +51,7 @@ options:
     description: Read nothing but the devices, as for a second reading of their counters.
     type: bool
     default: false
-  root:
-    description: Folder of a captured machine to read instead of this one, for tests.
-    type: path
-    default: /
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 seealso:

@@ -44,10 +44,7 @@ options:
     description: Whether to resolve names.
     type: bool
     default: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:

@@ -18,14 +18,7 @@ options:
     description: The node's name in the inventory.
     type: str
     required: true
-  root:
-    description: Folder of a captured machine to read instead of this one, for tests, as for M(fabric_info).
-    type: path
-    default: /
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 seealso:

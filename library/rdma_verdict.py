@@ -54,10 +54,7 @@ options:
         description: C(InfiniBand) or C(Ethernet) (RoCE), of every port that is judged; empty for either.
         type: str
         default: ""
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:

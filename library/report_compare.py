@@ -28,10 +28,7 @@ options:
     description: The part by which a bandwidth may be lower or higher and still counts as the same.
     type: float
     default: 0.05
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:

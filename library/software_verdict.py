@@ -28,10 +28,7 @@ options:
     description: Command that proves the cluster again.
     type: str
     required: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

@@ -39,10 +39,7 @@ options:
     description: How many logins at a time. More than ten can run into sshd's MaxStartups.
     type: int
     default: 8
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author: trainyard
 """
 

@@ -396,24 +396,6 @@ def test_the_modules(machine, capsys):
     assert set(contains) == set(found)
 
 
-@pytest.mark.parametrize("module", [ascend_state, ascend_plan, ascend_verdict])
-def test_documentation_names_every_option(module, monkeypatch):
-    asked = {}
-
-    def record(**arguments):
-        asked.update(arguments["argument_spec"])
-        raise SystemExit
-
-    monkeypatch.setattr(module, "AnsibleModule", record)
-    with pytest.raises(SystemExit):
-        module.main()
-    documented = yaml.safe_load(module.DOCUMENTATION)["options"]
-    assert set(documented) == set(asked)
-    for name, option in documented.items():
-        assert option["type"] == asked[name]["type"]
-        assert option.get("default") == asked[name].get("default")
-
-
 def test_defaults_and_argument_specs_name_the_same_variables():
     role = Path(__file__).resolve().parents[2] / "roles/ascend"
     specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"]
