@@ -7,9 +7,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_clean_plan
-short_description: Decide which job folders are removed from which node
+short_description: Decide what ended jobs have left is removed from where
 description:
   - Takes the folders of all nodes from M(job_folders_info). A job that runs on one of them keeps its folders on all.
+  - Takes what engines say of their jobs, too. A job that waits or runs there, or of which its engine says nothing,
+    stays.
   - Fails when the job that is named still runs or is nowhere. It touches no node.
 version_added: "0.1.0"
 options:
@@ -23,6 +25,16 @@ options:
     type: list
     elements: dict
     required: true
+  runs:
+    description: Runs of engines, from M(engine_runs_info).
+    type: list
+    elements: dict
+    default: []
+  engine_answers:
+    description: What M(slurm_job_info) and M(kubernetes_job_info) returned for each of O(runs), with it as C(item).
+    type: list
+    elements: dict
+    default: []
   job_id:
     description: The job whose folders are to be removed.
     type: str
@@ -57,14 +69,21 @@ remove:
   returned: success
   type: dict
   sample: {n1: [{job_id: digits-20261120-101500, job_dir: /var/lib/trainyard/jobs/digits-20261120-101500}]}
+objects:
+  description: Those of O(runs) whose objects in Kubernetes are removed.
+  returned: success
+  type: list
+  elements: dict
 text:
   description: The same for reading.
   returned: success
   type: str
 """
 
+import time
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.cleaning import Folder, choose, describe
+from ansible.module_utils.trainyard.cleaning import KUBERNETES, Folder, choose, describe, of_engines
 from ansible.module_utils.trainyard.findings import render
 
 
@@ -74,6 +93,8 @@ def main() -> None:
         argument_spec={
             "hosts": {"type": "list", "elements": "str", "required": True},
             "answers": {"type": "list", "elements": "dict", "required": True},
+            "runs": {"type": "list", "elements": "dict", "default": []},
+            "engine_answers": {"type": "list", "elements": "dict", "default": []},
             "job_id": {"type": "str", "default": ""},
             "days": {"type": "float"},
         },
@@ -86,7 +107,11 @@ def main() -> None:
         for host, answer in answers.items()
         if "folders" in answer
     }
-    chosen, findings = choose(nodes, params["job_id"], params["days"])
+    said = {answer["item"]["job_id"]: answer for answer in params["engine_answers"]}
+    left = {folder.job_id for folders in nodes.values() for folder in folders}
+    runs = [run for run in params["runs"] if run["kind"] == "kubernetes" or run["job_id"] in left]
+    engines, unknown = of_engines(runs, said, time.time())
+    chosen, findings = choose({**nodes, **engines}, params["job_id"], params["days"], unknown)
     if findings:
         module.fail_json(msg=render(findings, "{count} {findings}: nothing was removed."))
     module.exit_json(
@@ -94,9 +119,10 @@ def main() -> None:
         remove={
             host: [{"job_id": folder.job_id, "job_dir": folder.job_dir} for folder in folders]
             for host, folders in chosen.items()
-            if folders
+            if folders and host in nodes
         },
-        text=describe(chosen, [host for host in answers if host not in nodes], module.check_mode),
+        objects=[run for run in runs if run["job_id"] in {folder.job_id for folder in chosen.get(KUBERNETES, ())}],
+        text=describe(chosen, [host for host in answers if host not in nodes], module.check_mode, unknown),
     )
 
 

@@ -17,6 +17,11 @@ options:
     description: Folder on the node that holds C(jobs/).
     type: path
     required: true
+  of_engines:
+    description: Folders that jobs of an engine may have on the node, where M(job_process) has not made them.
+    type: list
+    elements: path
+    default: []
 attributes:
   check_mode:
     support: full
@@ -66,8 +71,15 @@ from ansible.module_utils.trainyard_node.job import list_folders
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(argument_spec={"state_dir": {"type": "path", "required": True}}, supports_check_mode=True)
-    module.exit_json(changed=False, folders=list_folders(Path(module.params["state_dir"], "jobs")))
+    module = AnsibleModule(
+        argument_spec={
+            "state_dir": {"type": "path", "required": True},
+            "of_engines": {"type": "list", "elements": "path", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    others = [Path(folder) for folder in module.params["of_engines"]]
+    module.exit_json(changed=False, folders=list_folders(Path(module.params["state_dir"], "jobs"), others))
 
 
 if __name__ == "__main__":

@@ -69,38 +69,10 @@ run:
       type: dict
 """
 
-import json
 from pathlib import Path
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-
-
-def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
-    """Read the plans of all jobs that were started, oldest first.
-
-    A plan that --check made, or that stands beside findings, was never started: it is no run.
-    """
-    plans = []
-    for path in runs_dir.glob("*/plan.json"):
-        try:
-            plan = json.loads(path.read_text())
-            is_plan = isinstance(plan, dict) and "job_id" in plan
-            if is_plan and not plan.get("check") and not path.with_name("findings.json").exists():
-                plans.append((path.stat().st_mtime, plan))
-        except (OSError, ValueError):
-            continue
-    return [plan for _, plan in sorted(plans, key=lambda item: (item[0], item[1]["job_id"]))]
-
-
-def engine_of(plan: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
-    """Return which engine runs the job, what it calls it, and what its module needs to know of it."""
-    try:
-        submitted = json.loads((runs_dir / plan["job_id"] / "submitted.json").read_text())
-    except (OSError, ValueError):
-        submitted = {}
-    known = {name: plan[name] for name in ("world_size", "rank_log", "progress_pattern")}
-    return {**plan["engine"], **known, "engine_id": submitted.get("engine_id", "")}
+from ansible.module_utils.trainyard_node.run_folder import engine_of, read_plans
 
 
 def main() -> None:

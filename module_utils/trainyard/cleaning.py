@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which job folders can be removed from the nodes: those of jobs that run nowhere any more. Ages are seconds."""
+"""Which jobs leave something that can be removed: those that run nowhere any more. Ages are seconds.
+
+What a job has in Kubernetes counts as one more folder, on a host of that name; and while Slurm has a job in its queue,
+the job runs on one of that name. So the engine's word weighs as much as that of any node.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +32,43 @@ class Folder:
         return cls(data["job_id"], data["job_dir"], float(data["age_s"]), bool(data["running"]), int(data["size_mib"]))
 
 
+KUBERNETES = "Kubernetes"
+SLURM = "Slurm"
+
+
+def of_engines(
+    runs: Sequence[Mapping[str, Any]], answers: Mapping[str, Mapping[str, Any]], now: float
+) -> tuple[dict[str, list[Folder]], dict[str, str]]:
+    """Return what the engines say of their jobs as folders, and the jobs of which they say nothing, with the reason.
+
+    `runs` are those of run_folder.engine_runs; `answers` are EngineState (engines/__init__.py) by job.
+    """
+    found: dict[str, list[Folder]] = {}
+    unknown: dict[str, str] = {}
+    for run in runs:
+        name = KUBERNETES if run["kind"] == "kubernetes" else SLURM
+        answer = answers.get(run["job_id"]) or {}
+        if "state" not in answer:
+            unknown[run["job_id"]] = str(answer.get("msg") or f"{name} was not asked how it is")
+            continue
+        running = answer["state"] in ("pending", "running")
+        if running or name == KUBERNETES:
+            age_s = now - float(answer.get("finished") or run["planned"])
+            found.setdefault(name, []).append(Folder(run["job_id"], "", age_s, running))
+    return found, unknown
+
+
 def choose(
-    nodes: Mapping[str, Sequence[Folder]], job_id: str, days: float | None
+    nodes: Mapping[str, Sequence[Folder]], job_id: str, days: float | None, unknown: Mapping[str, str] | None = None
 ) -> tuple[dict[str, list[Folder]], list[Finding]]:
     """Choose what to remove on each node: the job `job_id`, or all that ended more than `days` ago; and what is wrong.
+
+    Jobs that are `unknown` to their engine stay.
 
     A job that runs on one node keeps its folders on all: those of the others belong to its end. The same holds for its
     age, which is that on the node where it wrote last.
     """
+    unknown = unknown or {}
     hosts: dict[str, list[str]] = {}
     running: dict[str, list[str]] = {}
     age_s: dict[str, float] = {}
@@ -58,11 +91,18 @@ def choose(
         )
     elif days is not None and days < 0:
         findings.append(Finding("", "clean_days", str(days), "0 days or more", "correct clean_days"))
-    elif job_id and job_id not in hosts:
-        known = ", ".join(sorted(hosts)[-5:]) or "none"
+    elif job_id and job_id in unknown:
         findings.append(
             Finding(
-                "", "job_id", f"no folder of {job_id} on any node", f"a job that ran here: {known}", "correct job_id"
+                "", "job_id", f"{job_id}: {unknown[job_id]}", "a job that has ended", "run this again when it answers"
+            )
+        )
+    elif job_id and job_id not in hosts:
+        known = ", ".join(sorted(hosts)[-5:]) or "none"
+        where = "on any node, or in an engine"
+        findings.append(
+            Finding(
+                "", "job_id", f"nothing of {job_id} {where}", f"a job that left something: {known}", "correct job_id"
             )
         )
     elif job_id in running:
@@ -77,13 +117,15 @@ def choose(
         )
     if findings:
         return {}, findings
-    ended = set(hosts) - set(running)
+    ended = set(hosts) - set(running) - set(unknown)
     chosen = {job_id} if days is None else {name for name in ended if age_s[name] > days * DAY_S}
     return {host: [item for item in folders if item.job_id in chosen] for host, folders in nodes.items()}, []
 
 
-def describe(chosen: Mapping[str, Sequence[Folder]], silent: Sequence[str], check: bool) -> str:
-    """Say what is removed, job by job, and which nodes could not be asked."""
+def describe(
+    chosen: Mapping[str, Sequence[Folder]], silent: Sequence[str], check: bool, unknown: Mapping[str, str] | None = None
+) -> str:
+    """Say what is removed, job by job, which nodes could not be asked, and of which jobs an engine says nothing."""
     by_job: dict[str, list[str]] = {}
     for host, folders in chosen.items():
         for folder in folders:
@@ -91,10 +133,16 @@ def describe(chosen: Mapping[str, Sequence[Folder]], silent: Sequence[str], chec
     size = sum(folder.size_mib for folders in chosen.values() for folder in folders)
     verb = "Would remove" if check else "Removed"
     number = len(by_job)
-    lines = [f"{verb} the folders of {number} job{'' if number == 1 else 's'} ({size} MiB on all nodes)."]
+    places = {host for hosts in by_job.values() for host in hosts}
+    things = " and ".join(
+        [*(["folders"] if places - {KUBERNETES} else []), *(["objects"] if KUBERNETES in places else [])]
+    )
+    room = f" ({size} MiB on all nodes)" if "folders" in things else ""
+    lines = [f"{verb} the {things} of {number} job{'' if number == 1 else 's'}{room}."]
     lines += [f"  {job_id} on {host_list(hosts)}" for job_id, hosts in sorted(by_job.items())]
     if not by_job:
         lines = ["Nothing to remove."]
     if silent:
         lines.append(f"  {host_list(silent)} could not be asked: run this again when they are back")
+    lines += [f"  {job_id} stays: {why}" for job_id, why in sorted((unknown or {}).items())]
     return "\n".join(lines)

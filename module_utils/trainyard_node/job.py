@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -239,25 +239,36 @@ def _size(folder: Path) -> int:
     return size
 
 
-def list_folders(jobs: Path) -> list[dict[str, Any]]:
-    """Return the folders of all jobs of this node that we may read: id, age in s since the last report, size in MiB."""
+def list_folders(jobs: Path, of_engines: Iterable[Path] = ()) -> list[dict[str, Any]]:
+    """Return the folders of all jobs of this node that we may read: id, age in s since the last report, size in MiB.
+
+    `of_engines` are folders that jobs of an engine may have here, without our monitor's files.
+    """
     found = []
+    for folder in of_engines:
+        if not folder.is_dir():
+            continue
+        written = max(path.stat().st_mtime for path in [folder, *folder.glob("logs/*"), *folder.glob("exits/*")])
+        found.append(_record(folder.name, folder, written, bool(procs.of_job(folder.name))))
     for folder in sorted(jobs.iterdir()) if jobs.is_dir() else ():
         spec = read_json(folder / "job.json")
         if not isinstance(spec, dict) or "job_id" not in spec:
             continue
         reports = [folder / name for name in ("job.json", "monitor.json", "cluster.json")]
         written = max(path.stat().st_mtime for path in reports if path.exists())
-        found.append(
-            {
-                "job_id": spec["job_id"],
-                "job_dir": str(folder),
-                "age_s": max(0.0, time.time() - written),
-                "running": monitor_alive(folder) or bool(procs.of_job(spec["job_id"], _slice_of(spec))),
-                "size_mib": _size(folder) >> 20,
-            }
-        )
+        running = monitor_alive(folder) or bool(procs.of_job(spec["job_id"], _slice_of(spec)))
+        found.append(_record(spec["job_id"], folder, written, running))
     return found
+
+
+def _record(job_id: str, folder: Path, written: float, running: bool) -> dict[str, Any]:
+    return {
+        "job_id": job_id,
+        "job_dir": str(folder),
+        "age_s": max(0.0, time.time() - written),
+        "running": running,
+        "size_mib": _size(folder) >> 20,
+    }
 
 
 def wait(job_dir: Path, seconds: float) -> None:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 import time
 from pathlib import Path
+from typing import Any
 
 # The archive travels inside a module call. Training scripts are kilobytes; data has its own role.
 MAX_SOURCE = 16 << 20
@@ -52,3 +54,52 @@ def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:
             continue
         return job_id, runs_dir / job_id
     raise OSError(f"a thousand runs of {name} within one second in {runs_dir}")
+
+
+def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
+    """Read the plans of all jobs that were started, oldest first.
+
+    A plan that --check made, or that stands beside findings, was never started: it is no run.
+    """
+    plans = []
+    for path in runs_dir.glob("*/plan.json"):
+        try:
+            plan = json.loads(path.read_text())
+            is_plan = isinstance(plan, dict) and "job_id" in plan
+            if is_plan and not plan.get("check") and not path.with_name("findings.json").exists():
+                plans.append((path.stat().st_mtime, plan))
+        except (OSError, ValueError):
+            continue
+    return [plan for _, plan in sorted(plans, key=lambda item: (item[0], item[1]["job_id"]))]
+
+
+def read_submitted(runs_dir: Path, job_id: str) -> dict[str, Any]:
+    """Read what was noted when an engine had taken the job; {} where none has. `removed`: nothing of it is left."""
+    try:
+        found = json.loads((runs_dir / job_id / "submitted.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def engine_of(plan: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
+    """Return which engine runs the job, what it calls it, and what its module needs to know of it."""
+    known = {name: plan[name] for name in ("world_size", "rank_log", "progress_pattern")}
+    engine_id = read_submitted(runs_dir, plan["job_id"]).get("engine_id", "")
+    return {**plan["engine"], **known, "engine_id": engine_id}
+
+
+def engine_runs(runs_dir: Path) -> list[dict[str, Any]]:
+    """Return the runs that an engine has taken and of which something may be left; `planned` is their plan's time."""
+    return [
+        {
+            **engine_of(plan, runs_dir),
+            "job_id": plan["job_id"],
+            "job_dir": plan["job_dir"],
+            "planned": (runs_dir / plan["job_id"] / "plan.json").stat().st_mtime,
+        }
+        for plan in read_plans(runs_dir)
+        if "engine" in plan
+        for submitted in [read_submitted(runs_dir, plan["job_id"])]
+        if submitted and not submitted.get("removed")
+    ]
