@@ -19,8 +19,9 @@ SIGN = "# Written by trainyard (role slurm)"
 _BUSY = re.compile(r"^(alloc|mixed|compl|draining)")
 _DEVICES = re.compile(r"\b(gpu|npu):(\d+)")
 _VERSION = re.compile(r"(\d\d)\.(\d\d)\b")
-# Slurm's releases work with slurmd of those of 18 months before; a newer slurmd never registers.
-_MONTHS = 18
+# By the release notes of 20.11 to 24.11 slurmctld works with slurmd of the releases of 18 or 21 months before, and of none
+# before these; a newer slurmd never registers.
+_MONTHS = 21
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def judge_nodes(controller: str, nodes: Sequence[Mapping[str, Any]], devices: Ma
             findings.append(
                 Finding(
                     node["host"], "slurmd", found,
-                    f"a release of the 18 months up to that of slurmctld ({versions[controller]})",
+                    f"a release of the {_MONTHS} months up to that of slurmctld ({versions[controller]})",
                     "upgrade slurmctld first, then slurmd; take the same distribution for all nodes",
                 )
             )  # fmt: skip

@@ -460,18 +460,19 @@ def test_a_device_that_is_lost_does_not_become_the_configuration():
 
 
 @pytest.mark.parametrize(
-    ("version", "refused"),
+    ("controller", "version", "refused"),
     [
-        ("slurm-wlm 22.05.8", False),
-        ("slurm-wlm 22.05.9", False),
-        ("slurm 20.11.4", False),
-        ("slurm 20.02.7", True),
-        ("slurm 23.02.0", True),
-        ("slurm 24.11.5", True),
-        ("", False),
+        ("22.05.8", "slurm-wlm 22.05.8", False),
+        ("22.05.8", "slurm-wlm 22.05.9", False),
+        ("22.05.8", "slurm 20.11.4", False),
+        ("22.05.8", "slurm 20.02.7", True),
+        ("22.05.8", "slurm 23.02.0", True),
+        ("22.05.8", "", False),
+        ("24.11.5", "slurm-wlm 23.02.1", False),
+        ("24.11.5", "slurm-wlm 22.05.8", True),
     ],
 )
-def test_slurmd_is_not_newer_than_slurmctld_nor_too_old(version, refused):
-    n1 = cluster_node("n1", version="slurm-wlm 22.05.8")
+def test_slurmd_is_not_newer_than_slurmctld_nor_too_old(controller, version, refused):
+    n1 = cluster_node("n1", version=f"slurm-wlm {controller}")
     found = change(n1, cluster_node("n2", version=version))
     assert found == ([("n2", "slurmd", version)] if refused else [])
