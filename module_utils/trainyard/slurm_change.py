@@ -19,8 +19,8 @@ SIGN = "# Written by trainyard (role slurm)"
 _BUSY = re.compile(r"^(alloc|mixed|compl|draining)")
 _DEVICES = re.compile(r"\b(gpu|npu):(\d+)")
 _VERSION = re.compile(r"(\d\d)\.(\d\d)\b")
-# By the release notes of 20.11 to 24.11 slurmctld works with slurmd of the releases of 18 or 21 months before, and of none
-# before these; a newer slurmd never registers.
+# slurmctld works with the slurmd of some releases before it: by its release notes that of 24.11 back to 23.02. A newer
+# slurmd never registers.
 _MONTHS = 21
 
 
