@@ -21,6 +21,12 @@ options:
     description: Folder below which jobs have theirs.
     type: path
     default: ""
+  shared:
+    description: >-
+      Whether the nodes share O(folder) with this host, so that it says also what can be made there. Otherwise a folder
+      that this host lacks is no fault: the nodes have their own.
+    type: bool
+    default: false
 attributes:
   check_mode:
     support: full
@@ -53,6 +59,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.engines.slurm_state import fields
 from ansible.module_utils.trainyard.findings import Finding
 from ansible.module_utils.trainyard_node.slurm import SlurmError, call, show
+
+# Whether a folder can be made or written: the nearest one above it that exists decides.
+_WRITABLE = 'at=$1; until [ -e "$at" ]; do at=$(dirname "$at"); done; [ -d "$at" ] && [ -w "$at" ]'
 
 # Of some hundred values, those that decide whether and how a job runs.
 _CONFIG = (
@@ -90,6 +99,7 @@ def main() -> None:
         argument_spec={
             "user": {"type": "str", "default": ""},
             "folder": {"type": "path", "default": ""},
+            "shared": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -122,7 +132,10 @@ def main() -> None:
         facts["mpi"] = str(error).split()
     folder = module.params["folder"]
     try:
-        call(["test", "-w", folder, "-o", "!", "-e", folder], user)
+        if module.params["shared"]:
+            call(["sh", "-c", _WRITABLE, "sh", f"{folder}/jobs"], user)
+        else:
+            call(["test", "-w", folder, "-o", "!", "-e", folder], user)
         facts["folder_writable"] = True
     except SlurmError:
         facts["folder_writable"] = False

@@ -32,12 +32,9 @@ def _seconds(text: str) -> float | None:
 def _from_sacct(engine_id: str) -> dict[str, str]:
     """Ask the accounting, where there is any, for a job that slurmctld has forgotten."""
     try:
-        columns = "State,ExitCode,NodeList,Start,End,Reason,Restarts"
-        said = call(["sacct", "-X", "-n", "-P", "-D", "-j", engine_id, "-o", columns])
+        return slurm_state.from_sacct(call(["sacct", "-X", "-P", "-D", "-j", engine_id, "-o", slurm_state.SACCT]))
     except SlurmError:
         return {}
-    rows = slurm_state.sacct_rows("JobState|ExitCode|NodeList|StartTime|EndTime|Reason|Restarts\n" + said)
-    return rows[-1] if rows else {}
 
 
 def _from_folder(job_dir: Path) -> dict[str, str]:

@@ -99,13 +99,24 @@ def pending_line(reason: str) -> str:
     return f"pending ({word}): {known}" if known else f"pending ({word})"
 
 
-def sacct_rows(text: str) -> list[dict[str, str]]:
-    """Read `sacct --parsable2` with its header line."""
-    lines = [line for line in text.splitlines() if "|" in line]
-    if not lines:
-        return []
-    names = lines[0].split("|")
-    return [dict(zip(names, line.split("|"))) for line in lines[1:]]
+# What is asked of sacct. Slurm 22.05 does not know the column Restarts.
+SACCT = "JobName,User,State,ExitCode,NodeList,Start,End,Reason"
+
+
+def from_sacct(text: str) -> dict[str, str]:
+    """Return what `sacct -X -P -D -o SACCT` says of one job, in the words of scontrol; {} where it knows no such job.
+
+    A job that was requeued has a line for each time it ran, the last one last.
+    """
+    lines = [line.split("|") for line in text.splitlines() if line.count("|") == SACCT.count(",")]
+    if len(lines) < 2:
+        return {}
+    names = {"State": "JobState", "Start": "StartTime", "End": "EndTime"}
+    rows = [dict(zip([names.get(name, name) for name in lines[0]], line)) for line in lines[1:]]
+    last = rows[-1]
+    # Slurm may begin to count anew: another job of the same number is not this one.
+    same = [row for row in rows if (row["JobName"], row["User"]) == (last["JobName"], last["User"])]
+    return {**last, "Restarts": str(len(same) - 1)}
 
 
 def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
