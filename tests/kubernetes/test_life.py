@@ -51,3 +51,21 @@ def test_a_running_job_is_stopped_and_nothing_is_left(cluster):
     assert {node["state"] for node in stopped.summary["nodes"]} <= {"ended"}
     if cluster.api:
         assert cluster.api.objects == {}
+
+
+def test_a_job_that_nobody_waited_for_is_looked_at_and_watched_later(cluster):
+    run = cluster.launch(job_wait=False)
+    assert run.rc == 0, run.output
+    assert not (run.folder / "summary.json").exists()
+    looked = cluster.play("playbooks/status.yml")
+    assert looked.rc == 0, looked.output
+    assert looked.summary["state"] in ("pending", "running", "succeeded")
+    watched = cluster.play("playbooks/watch.yml")
+    assert watched.rc == 0, watched.output
+    assert "succeeded in" in watched.text
+    assert watched.summary["state"] == "succeeded"
+    brought = run.folder / "logs" / "rank_1.log"
+    brought.unlink()
+    assert cluster.play("playbooks/logs.yml").rc == 0
+    assert "step 3/3" in brought.read_text()
+    assert cluster.play("playbooks/stop.yml").rc == 0
