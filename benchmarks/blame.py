@@ -138,6 +138,11 @@ def row_of_neighbours(rng: random.Random, size: int) -> Fleet:
     return Fleet(size, {(first + at) % size: 0.6 for at in range(max(1, size // 8))})
 
 
+def every(size: int, number: int, places: set[int]) -> Fleet:
+    """Return a fleet in which the same places of every few nodes are slow: slots of a chassis."""
+    return Fleet(size, {at: 0.6 for at in range(size) if at % number in places})
+
+
 FAULTS: dict[str, tuple[Make, dict[str, Any]]] = {
     "none": (lambda _, size: Fleet(size), {}),
     "one node at 50 %": (slow(0, 0.5), {}),
@@ -148,8 +153,9 @@ FAULTS: dict[str, tuple[Make, dict[str, Any]]] = {
     "a third of the nodes at 60 %": (slow(1 / 3, 0.6), {}),
     "half of the nodes at 60 %": (slow(0.5, 0.6), {}),
     "an eighth, neighbours, at 60 %": (row_of_neighbours, {}),
-    "every second node at 60 %": (lambda _, size: Fleet(size, dict.fromkeys(range(1, size, 2), 0.6)), {}),
-    "the same, 3 rounds": (lambda _, size: Fleet(size, dict.fromkeys(range(1, size, 2), 0.6)), {"first": 3}),
+    "every second node at 60 %": (lambda _, size: every(size, 2, {1}), {}),
+    "first and last of every four at 60 %": (lambda _, size: every(size, 4, {0, 3}), {}),
+    "the same, 3 rounds": (lambda _, size: every(size, 4, {0, 3}), {"first": 3}),
     "one silent node": (lambda rng, size: Fleet(size, silent=frozenset(some(rng, size, 0, 0))), {}),
     "10 % silent nodes": (lambda rng, size: Fleet(size, silent=frozenset(some(rng, size, 0.1, 0))), {}),
     "one node with wrong results": (lambda rng, size: Fleet(size, wrong=frozenset(some(rng, size, 0, 0))), {}),

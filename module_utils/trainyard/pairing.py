@@ -14,11 +14,12 @@ Round = list[Pair]
 
 
 def first_rounds(hosts: Sequence[str], rounds: int = 2) -> list[Round]:
-    """Return the rounds to begin with: each host meets its two neighbours, from the third round on others too.
+    """Return the rounds to begin with: each host meets a neighbour, then its next but one, then its other neighbour.
 
-    With an odd number of hosts one of them sits out in each round, another one each time. Three to five hosts take at
-    least three rounds: with two, one or two slow hosts could be in every pair, and nothing would differ. Two hosts have
-    one pair, which is repeated. Raises ValueError for a host named twice.
+    In this order, as it is mostly every second host, not both ends of four, that differs from the others: neighbours
+    alone would have one of these in every pair, and nothing would differ. With an odd number of hosts one of them sits
+    out in each round, another one each time. Three to five hosts take at least three rounds: with two, one or two slow
+    hosts could be in every pair. Two hosts have one pair, which is repeated. Raises ValueError for a host named twice.
     """
     _look_at(hosts)
     if len(hosts) < 2:
@@ -26,7 +27,7 @@ def first_rounds(hosts: Sequence[str], rounds: int = 2) -> list[Round]:
     if len(hosts) == 2:
         return [[(hosts[0], hosts[1])] for _ in range(rounds)]
     wanted = max(rounds, 3) if len(hosts) <= 5 else rounds
-    found = [_neighbours(hosts), _neighbours_shifted(hosts), _next_but_one(hosts)][:wanted]
+    found = [_neighbours(hosts), _next_but_one(hosts), _neighbours_shifted(hosts)][:wanted]
     if wanted > len(found):
         seen = {pair for each in found for pair in each}
         fresh = ([pair for pair in each if pair not in seen] for each in full_rounds(hosts))
@@ -115,13 +116,14 @@ def _neighbours_shifted(hosts: Sequence[str]) -> Round:
 def _next_but_one(hosts: Sequence[str]) -> Round:
     """Pair 0-2, 1-3, 4-6, 5-7, ...: where every second host is slow, this round has pairs without a slow one.
 
-    An odd number closes the circle instead (last with first), and the one in the middle sits out.
+    An odd number closes the circle instead (last with first), and one of the others sits out.
     """
     rest, pairs = list(range(len(hosts))), []
     if len(rest) % 2:
         pairs = [(0, rest.pop())]
         rest.pop(0)
-        rest.pop(len(rest) // 2)
+        # So that what is left is two, six, or in fours, each with both its pairs.
+        rest.pop(len(rest) // 2 if len(rest) % 4 == 3 else -1)
     while len(rest) > 6 or len(rest) == 4:
         pairs += [(rest[0], rest[2]), (rest[1], rest[3])]
         rest = rest[4:]
