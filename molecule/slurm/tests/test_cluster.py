@@ -155,6 +155,17 @@ def test_all_hosts_are_configured_together(run_playbook):
     assert "n3 of compute is not in this run; expected: all hosts" in run.text
 
 
+def test_check_mode_says_what_a_node_that_comes_gets(run_playbook, machines):
+    machines["n3"].check_output("DEBIAN_FRONTEND=noninteractive apt-get -qq remove slurmd")
+    run = run_playbook("cluster.yml", "--check")
+    assert run.rc == 0, run.output
+    assert "To be installed: slurmd" in run.text
+    assert not machines["n3"].exists("slurmd")
+    run = run_playbook("cluster.yml")
+    assert run.rc == 0, run.output
+    assert machines["n3"].service("slurmd").is_running
+
+
 def test_daemons_that_have_not_read_their_configuration_are_restarted(run_playbook, machines):
     n3 = machines["n3"]
     started = "systemctl show --timestamp=us --property=ActiveEnterTimestamp slurmd"
