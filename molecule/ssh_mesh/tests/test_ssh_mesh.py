@@ -132,6 +132,18 @@ def test_broken_access_of_one_node_is_named_pair_by_pair(run_playbook: Any, node
     assert f"Of {2 * len(node_names) * len(others)} logins failed" in run.text
 
 
+def test_settings_that_a_run_wrote_before_it_was_cut_off_are_read_in_the_next(run_playbook: Any, node: Any,
+                                                                             node_vars: dict[str, Any]) -> None:
+    host, settings = node("n2"), f"/etc/ssh/sshd_config.d/60-{node_vars['n2']['trainyard_cluster']}.conf"
+    host.check_output(f"sudo sh -ec 'mv {settings} /root/kept; systemctl restart ssh; mv /root/kept {settings};"
+                      "rm /etc/trainyard/ssh/read_by_sshd'")
+    refused(node("n1"), f"{AS_TRAIN} n2 uname -n")
+    run = run_playbook("converge.yml")
+    assert run.rc == 0, run.output
+    assert node("n1").check_output(f"{AS_TRAIN} n2 uname -n") == "n2"
+    assert set(run_playbook("converge.yml").changes.values()) == {0}
+
+
 def test_a_name_that_leads_astray_is_named_with_sshs_reason(run_playbook: Any, node: Any) -> None:
     host = node("n2")
     host.check_output("sudo cp -p /etc/hosts /root/kept; sudo sed -i 's/^.* n3$/127.0.0.2 n3/' /etc/hosts")
