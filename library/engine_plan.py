@@ -149,7 +149,8 @@ def main() -> None:
         module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
     folder = Path(job.source) if job.source else None
     files = source_files(folder) if folder else []
-    findings += source_findings(job, files)
+    if folder or not getattr(ENGINES[params["engine"]], "SCRIPTS_ELSEWHERE", False):
+        findings += source_findings(job, files)
     archive = pack(folder, files) if folder and files else pack(Path(), [])
     source = Source(files, base64.b64encode(archive).decode())
     created = time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -26,6 +26,8 @@ def test_a_resource_of_an_operator_is_applied_watched_logged_and_removed(stand_i
 def test_an_msjob_with_job_tls_has_its_own_secret_and_says_what_was_started_again(stand_in):
     stand_in.api.course = "restarts"
     run = stand_in.launch(
+        "-v",
+        "--diff",
         job_engine="mindspore",
         job_packages=["mindspore"],
         job_max_restarts=1,
@@ -53,7 +55,9 @@ def test_an_msjob_with_job_tls_has_its_own_secret_and_says_what_was_started_agai
     for role, variable in tls.PASSWORD_VARIABLES.items():
         bundle = pkcs12.load_pkcs12(files[f"{role}.p12"], passwords[variable].encode())
         assert name in bundle.cert.certificate.subject.rfc4514_string()
-    for secret in passwords.values():
+    encoded = [base64.b64encode(secret.encode()).decode() for secret in passwords.values()]
+    bundles = [made[f"{name}-tls"]["data"][key] for key in ("client.p12", "server.p12")]
+    for secret in [*passwords.values(), *encoded, *bundles]:
         assert secret not in run.output
         assert not [
             path for path in stand_in.runs.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()

@@ -3,6 +3,7 @@
 
 An engine module has
     STARTS                                      what may start the ranks inside (job_engine), the default first
+    SCRIPTS_ELSEWHERE                           True where a job without job_source finds its scripts there, in an image
     default_start(given) -> str                 job_engine by default, only where it is not the first of STARTS
     plan(job, given, facts, source, where)      what is submitted (EnginePlan) and findings
     complete(plan, state) -> state              EngineState with nodes and failure, as job_report wants it

@@ -15,10 +15,10 @@ from .records import EnginePlan, Source, Where
 
 STARTS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun")
 
+SCRIPTS_ELSEWHERE = True
 MANIFEST = "manifest.yml"
 # What etcd takes of one object is 1.5 MiB, and of a ConfigMap the API takes 1 MiB; base64 takes a third more.
 MOST_SOURCE = 700 << 10
-_FIRST_PORT = 29500
 
 
 def default_start(given: Mapping[str, Any]) -> str:
