@@ -54,9 +54,33 @@ def forgotten(command, tmp_path, capsys):
     return ask
 
 
+@pytest.mark.parametrize(
+    ("output", "state", "word", "code", "restarts"),
+    [
+        ("sacct_completed.txt", "succeeded", "COMPLETED", "0:0", 0),
+        ("sacct_failed.txt", "failed", "FAILED", "3:0", 0),
+        ("sacct_cancelled.txt", "stopped", "CANCELLED by 2000", "0:0", 0),
+        ("sacct_cancelled_pending.txt", "stopped", "CANCELLED by 2000", "0:0", 0),
+        ("sacct_timeout.txt", "timed_out", "TIMEOUT", "0:0", 0),
+        ("sacct_node_fail.txt", "failed", "NODE_FAIL", "0:0", 0),
+        ("sacct_requeued.txt", "succeeded", "COMPLETED", "0:0", 1),
+    ],
+)
+def test_a_job_that_only_the_accounting_remembers(forgotten, output, state, word, code, restarts):
+    job = forgotten(output)
+    assert (job["state"], job["slurm_state"], job["exit_code"], job["requeued"]) == (state, word, code, restarts)
+    assert job["finished"] > 1_700_000_000
+    assert job["hosts"] == ([] if job["started"] is None else ["n1", "n3"])
+
+
+def test_what_is_asked_of_the_accounting_is_what_was_recorded():
+    for path in OUTPUTS.glob("sacct_*.txt"):
+        assert path.read_text().splitlines()[0] == slurm_state.SACCT.replace(",", "|")
+
+
 def test_another_job_of_the_same_number_is_no_restart():
     header = slurm_state.SACCT.replace(",", "|")
-    old, new = "other|train|FAILED|1:0|n1|1|2|None", "digits|train|COMPLETED|0:0|n1|3|4|None"
+    old, new = "other|train|FAILED|1:0|n1|1|2", "digits|train|COMPLETED|0:0|n1|3|4"
     assert slurm_state.from_sacct(f"{header}\n{old}\n{new}\n")["Restarts"] == "0"
     assert slurm_state.from_sacct(f"{header}\n") == slurm_state.from_sacct("") == {}
 
@@ -87,6 +111,21 @@ def test_progress_comes_from_the_shared_folder_without_a_step(command, tmp_path,
     (logs / "rank_0.log").unlink()
     job = run(slurm_job_info, capsys, **given)
     assert job["metrics"]["step"] == 7 and job["log_hosts"] == ["login", "n1", "n3"]
+
+
+def test_what_a_cluster_is(command, tmp_path, capsys):
+    command("sinfo", "echo slurm-wlm 22.05.8")
+    command("scontrol", f'cat "{OUTPUTS}/scontrol_show_$2.txt"')
+    command("srun", f'cat "{OUTPUTS}/srun_mpi_list.txt"')
+    facts = run(slurm_info, capsys, folder=str(tmp_path / "missing"), shared=True)["facts"]
+    assert facts["version"] == "22.05.8" and facts["config"]["SelectType"] == "select/cons_tres"
+    assert [one["PartitionName"] for one in facts["partitions"]] == ["train"]
+    assert [(node["NodeName"], node["Gres"]) for node in facts["nodes"]] == [(f"n{n}", "(null)") for n in (1, 2, 3)]
+    assert "pmix" in facts["mpi"] and facts["folder_writable"] is True
+    # Nothing can be made below what is no folder.
+    (tmp_path / "file").write_text("")
+    facts = run(slurm_info, capsys, folder=str(tmp_path / "file/deeper"), shared=True)["facts"]
+    assert facts["folder_writable"] is False
 
 
 def test_a_cluster_that_does_not_answer_is_a_finding(command, capsys):

@@ -99,8 +99,8 @@ def pending_line(reason: str) -> str:
     return f"pending ({word}): {known}" if known else f"pending ({word})"
 
 
-# What is asked of sacct. Slurm 22.05 does not know the column Restarts.
-SACCT = "JobName,User,State,ExitCode,NodeList,Start,End,Reason"
+# What is asked of sacct. Slurm 22.05 does not know the column Restarts; Reason is why a job waited, not why it ended.
+SACCT = "JobName,User,State,ExitCode,NodeList,Start,End"
 
 
 def from_sacct(text: str) -> dict[str, str]:
