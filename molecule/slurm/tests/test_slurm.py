@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 from lab_jobs import PROJECT, WORKER, wait_until
 
 SLURM = {"job_launcher": "slurm"}
-MPI = ["python3", "collectives.py", "--backend=mpi", "--collective=all_reduce", "-b", "1M", "-e", "1M", "-n", "5"]
+# Of all nodes of a lab.
+SHARED = "/srv/shared"
 
 
 @pytest.fixture(scope="module")
 def three(play):
     """torchrun over all nodes, MPI ranks beside it, and msrun when there is room: they share the nodes' cores."""
-    torchrun = play.launch(PROJECT / "jobs/digits.yml", **SLURM, job_processes_per_node=1, job_nodes=3)
+    torchrun = play.launch(PROJECT / "jobs/slurm-digits.yml", job_nodes=3)
     torchrun.wait_for("ranks running")
-    mpi = play.launch(
-        **SLURM, job_engine="mpirun", job_name="mpi", job_nodes=3, job_processes_per_node=1, job_devices="none",
-        job_source="training/benchmark", job_venv="", job_packages=[], job_command=MPI, job_timeout=300,
-    )  # fmt: skip
+    mpi = play.launch(PROJECT / "jobs/slurm-mpi.yml", job_nodes=3)
     msrun = play.launch(PROJECT / "jobs/msrun-digits.yml", **SLURM, job_engine="msrun", job_nodes=2)
     return torchrun.wait(), mpi.wait(), msrun.wait()
 
@@ -66,8 +65,35 @@ def test_a_killed_rank_ends_the_job_and_is_named(play, nodes, left):
     wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
 
 
+def test_a_login_host_is_all_that_the_inventory_needs(play, nodes, node_vars, tmp_path, left):
+    """The ranks run on nodes of which it has never heard; what they share with the login host is a folder."""
+    inventory = tmp_path / "login.json"
+    inventory.write_text(json.dumps({"slurm_login": {"hosts": {"n1": node_vars["n1"]}}}))
+    run = play.launch(
+        WORKER, **SLURM, inventory=inventory, job_engine="direct", job_nodes=2, job_folder=SHARED,
+        job_sbatch_options=["--exclude=n1"],
+    ).trains()  # fmt: skip
+    n3 = nodes["n3"].table
+    n3.kill(n3.rank(f"{SHARED}/jobs/{run.job_id}", 1))
+    assert run.rc == 2, run.output
+    assert "rank 1 on n3 failed first: killed by SIGKILL" in run.text
+    assert [node["host"] for node in run.summary["nodes"]] == ["n2", "n3"]
+    assert run.summary["metrics"]["step"] and "rank 1 of 2" in run.log(1)
+    wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
+
+
+def test_a_login_host_alone_is_not_enough_where_nothing_is_shared(play, node_vars, tmp_path):
+    inventory = tmp_path / "login.json"
+    inventory.write_text(json.dumps({"slurm_login": {"hosts": {"n1": node_vars["n1"]}}}))
+    run = play.launch(WORKER, **SLURM, inventory=inventory, job_engine="direct")
+    assert run.rc == 2, run.output
+    assert "nothing, and no host of the inventory in compute expected the number of nodes" in run.text
+    assert "nothing; n2, n3 of train are not in the inventory, so nobody could bring their logs" in run.text
+
+
 def test_a_job_is_told_of_and_cancelled(play, left):
-    run = play.launch(WORKER, **SLURM, job_engine="direct", job_nodes=2, job_wait=False)
+    # Who cancels a job does not want it again, whatever restarts it has left.
+    run = play.launch(WORKER, **SLURM, job_engine="direct", job_nodes=2, job_wait=False, job_max_restarts=1)
     assert run.rc == 0, run.output
     watch = play("playbooks/watch.yml", job_id=run.job_id).trains()
     status = play("playbooks/status.yml", job_id=run.job_id)
@@ -79,7 +105,7 @@ def test_a_job_is_told_of_and_cancelled(play, left):
 
 
 def test_a_job_ends_when_its_time_is_up(play):
-    run = play.launch(WORKER, **SLURM, job_engine="direct", job_nodes=1, job_timeout=60)
+    run = play.launch(WORKER, **SLURM, job_engine="direct", job_nodes=1, job_timeout=60, job_max_restarts=1)
     assert run.rc == 2, run.output
     assert run.summary["state"] == "timed_out"
     assert "its time (job_timeout) was up" in run.text
@@ -93,6 +119,10 @@ def test_what_the_cluster_can_never_give_is_said_before_anything_is_submitted(pl
     assert "64 processes on each node; 0 nodes of train have as many CPUs" in run.text
     assert "gpu:8 on each node; 0 nodes of train have as many" in run.text
     assert "nothing was started" in run.text
+    # Found by Slurm's nodes themselves, as nobody knew which they would be: before any rank starts.
+    late = play.launch(WORKER, **SLURM, job_engine="direct", job_nodes=2, job_data=["/srv/missing"])
+    assert late.rc == 2, late.output
+    assert all(f"trainyard: no /srv/missing on {node} (job_data)" in late.text for node in ("n1", "n2"))
     other = play.launch(WORKER, **SLURM, job_engine="direct", job_nodes=9, job_partition="nowhere")
     assert other.rc == 2, other.output
     assert "no partition 'nowhere' expected one of the cluster's: train" in other.text
@@ -106,7 +136,6 @@ def test_check_mode_shows_the_sbatch_script(play):
     assert not (run.folder / "submitted.json").exists()
 
 
-
 def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, node_vars, left):
     command = ["python3", "worker.py", "--resume", "--steps", "400"]
     run = play.launch(
@@ -118,7 +147,18 @@ def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, no
         run.wait_for(r"pending \(.*")
     finally:
         nodes["n3"].boot(node_vars["n3"]["ansible_host"])
-    # Slurm lets a requeued job wait for two minutes, and then it goes on from where it was.
+    # Slurm lets a requeued job wait (slurm_requeue_wait), and then it goes on from where it was.
     run.wait_for(r"(?s)pending \(.*2/2 ranks running")
     assert run.rc == 0, run.output
     assert run.summary["restarts"] and "step 400/400" in run.log(0)
+
+
+def test_a_failed_rank_requeues_the_job_where_restarts_are_allowed(play, left):
+    command = ["python3", "worker.py", "--raise-on", "1", "--once", "--steps", "20"]
+    run = play.launch(WORKER, **SLURM, job_engine="direct", job_nodes=2, job_max_restarts=1, job_command=command)
+    assert run.rc == 0, run.output
+    assert re.search(r"pending \(BeginTime\)", run.output)
+    assert run.summary["restarts"] and "started again 1 of at most 1 times" in run.text
+    # The log of the attempt before is kept: it says why.
+    assert "no picture for step 5" in run.log(1) and "step 20/20" in run.log(1)
+    wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
