@@ -24,10 +24,7 @@ options:
     description: Only runs that were planned more than so many days ago; one that is younger has not ended before.
     type: float
     default: 0
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:

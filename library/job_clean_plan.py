@@ -42,10 +42,7 @@ options:
   days:
     description: Instead of O(job_id), all jobs that ended more than so many days ago.
     type: float
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:

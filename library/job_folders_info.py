@@ -22,10 +22,7 @@ options:
     type: list
     elements: path
     default: []
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:

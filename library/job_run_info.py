@@ -25,10 +25,7 @@ options:
     description: Without O(job_id), the newest run of this job is meant; without both, the newest run.
     type: str
     default: ""
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

@@ -14,28 +14,11 @@ description:
   - Never fails; what is missing is a finding.
 version_added: "0.1.0"
 options:
-  kubeconfig:
-    description: Path of the kubeconfig. By default as for kubectl.
-    type: path
-    default: ""
-  context:
-    description: Context of the kubeconfig. By default its current one.
-    type: str
-    default: ""
-  namespace:
-    description: Namespace of the job. By default that of the context.
-    type: str
-    default: ""
   job:
     description: The C(job_*) variables of the job file.
     type: dict
     required: true
-requirements:
-  - kubernetes
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [kubernetes_cluster, read_only]
 author:
   - trainyard
 """

@@ -13,18 +13,6 @@ description:
   - Of a job that is not in the cluster any more it returns how it had ended, as its summary says.
 version_added: "0.1.0"
 options:
-  kubeconfig:
-    description: Path of the kubeconfig. By default as for kubectl.
-    type: path
-    default: ""
-  context:
-    description: Context of the kubeconfig. By default its current one.
-    type: str
-    default: ""
-  namespace:
-    description: Namespace of the job. By default that of the context.
-    type: str
-    default: ""
   settings:
     description: The settings of the job in its plan.
     type: dict
@@ -44,12 +32,7 @@ options:
   before:
     description: The job's state before it was deleted, to tell how it ended and what is left of it.
     type: dict
-requirements:
-  - kubernetes
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [kubernetes_cluster, read_only]
 author:
   - trainyard
 """

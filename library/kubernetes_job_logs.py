@@ -13,18 +13,6 @@ description:
   - A pod that is gone has none; what was brought before stays in the run's folder.
 version_added: "0.1.0"
 options:
-  kubeconfig:
-    description: Path of the kubeconfig. By default as for kubectl.
-    type: path
-    default: ""
-  context:
-    description: Context of the kubeconfig. By default its current one.
-    type: str
-    default: ""
-  namespace:
-    description: Namespace of the job. By default that of the context.
-    type: str
-    default: ""
   settings:
     description: The settings of the job in its plan.
     type: dict
@@ -37,12 +25,7 @@ options:
     description: Regular expression with named groups that reads metrics from the log of rank 0.
     type: str
     default: ""
-requirements:
-  - kubernetes
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: [kubernetes_cluster, read_only]
 author:
   - trainyard
 """

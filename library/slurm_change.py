@@ -31,10 +31,7 @@ options:
     description: Output of C(sinfo --Node --format "%N %T") on the controller; empty where no cluster runs yet.
     type: str
     default: ""
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:

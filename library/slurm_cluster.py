@@ -63,10 +63,7 @@ options:
     type: list
     elements: dict
     required: true
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:

@@ -27,10 +27,7 @@ options:
       that this host lacks is no fault: the nodes have their own.
     type: bool
     default: false
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

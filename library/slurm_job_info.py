@@ -50,10 +50,7 @@ options:
     description: Whether all nodes share the job's folder with this host.
     type: bool
     default: false
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """

@@ -20,10 +20,7 @@ options:
     description: Greatest number of bytes of each log; of a longer log the end is brought.
     type: int
     default: 4194304
-attributes:
-  check_mode:
-    support: full
-    description: Nothing is changed in either mode.
+extends_documentation_fragment: read_only
 author:
   - trainyard
 """
