@@ -19,6 +19,8 @@ def three(play):
     torchrun = play.launch(PROJECT / "jobs/slurm-digits.yml", job_nodes=3)
     torchrun.wait_for("ranks running")
     mpi = play.launch(PROJECT / "jobs/slurm-mpi.yml", job_nodes=3)
+    # With msrun before it there would be cores on one node only.
+    mpi.wait_for("ranks running")
     msrun = play.launch(PROJECT / "jobs/msrun-digits.yml", **SLURM, job_engine="msrun", job_nodes=2)
     return torchrun.wait(), mpi.wait(), msrun.wait()
 
