@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import ProcessPoolExecutor
 from itertools import combinations
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.checks import STATES, outcomes, worst
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
 PROJECT = Path(__file__).resolve().parents[2]
 HOSTS = [f"n{number}" for number in range(1, 30)]
 
 
-@pytest.fixture
+def rendered(name, given):
+    """Render a variable of the role as the controller does, which a process is for good once it has imported this."""
+    from ansible.parsing.dataloader import DataLoader
+    from ansible.template import Templar
+
+    loader = DataLoader()
+    variables = loader.load_from_file(str(PROJECT / "roles/verify/vars/main.yml"), trusted_as_template=True)
+    return json.dumps(Templar(loader, variables={**variables, **given}).template(variables[name]))
+
+
+@pytest.fixture(scope="module")
 def render():
-    """Render a variable of the role, with those of its users."""
-
-    def run(name, **given):
-        loader = DataLoader()
-        variables = loader.load_from_file(str(PROJECT / "roles/verify/vars/main.yml"), trusted_as_template=True)
-        return Templar(loader, variables={**variables, **given}).template(variables[name])
-
-    return run
+    """Render a variable of the role, with those of its users, in another process: other tests are those of modules."""
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as process:
+        yield lambda name, **given: json.loads(process.submit(rendered, name, given).result())
 
 
 def phase(states, reasons=("why",)):
