@@ -53,7 +53,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
         if not in_data or b"job_preflight" in in_data:
             return 0, json.dumps({"changed": False, "findings": [], "programs": {}, "stale": False}).encode(), b""
-        return 0, json.dumps({"changed": False, "node": self._node()}).encode(), b""
+        return 0, json.dumps({"changed": False, "node": json.dumps(self._node())}).encode(), b""
 
     def _node(self) -> dict[str, Any]:
         node: dict[str, Any] = json.loads(Path(self.get_option("facts")).read_text())

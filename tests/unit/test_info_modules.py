@@ -58,6 +58,12 @@ def test_node_info(tmp_path, capsys, check_mode):
     assert len(node["fingerprint"]) == 64
 
 
+def test_node_info_as_one_text(tmp_path, capsys):
+    root = str(unfold("port_down", tmp_path))
+    result = run(node_info, capsys, root=root, as_json=True)
+    assert json.loads(result["node"]) == run(node_info, capsys, root=root)["node"]
+
+
 @pytest.mark.parametrize("module", [accelerator_info, fabric_info, node_info])
 def test_documentation_names_every_result(module, capsys):
     import yaml
