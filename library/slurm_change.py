@@ -1,16 +1,17 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Refuse a change of a Slurm cluster that its jobs would not outlive; runs once, on the controller."""
+"""Refuse a Slurm cluster that its jobs would not outlive or its nodes cannot carry; runs once, on the controller."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: slurm_change
-short_description: Refuse a change of a Slurm cluster that its jobs would not outlive
+short_description: Refuse a change of a Slurm cluster that its jobs would not outlive or its nodes cannot carry
 description:
   - Fails, with all findings at once, where a cluster that is there has another name or another controller, where a node
-    with jobs would leave it, and where a C(slurm.conf) is not of this project.
+    with jobs would leave it, where a C(slurm.conf) is not of this project, and where jobs are to be confined and a node
+    cannot.
   - Runs once, on the controller, and changes nothing.
 version_added: "0.3.0"
 options:
@@ -23,7 +24,10 @@ options:
     type: str
     required: true
   nodes:
-    description: Each with C(host) and C(conf), its C(slurm.conf) of now, empty where there is none.
+    description:
+      - Each with C(host) and C(conf), its C(slurm.conf) of now, empty where there is none.
+      - Where jobs are to be confined also C(cgroups), the lines of C(/proc/self/mounts) at C(/sys/fs/cgroup), of
+        C(cgroup.controllers) there, and C(CapEff) of C(/proc/self/status).
     type: list
     elements: dict
     required: true
@@ -55,6 +59,7 @@ RETURN = r""" # """
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.findings import render
 from ansible.module_utils.trainyard.slurm_change import judge_change
+from ansible.module_utils.trainyard.slurm_confinement import judge_confinement
 
 
 def main() -> None:
@@ -70,6 +75,7 @@ def main() -> None:
     )
     given = module.params
     findings = judge_change(given["name"], given["controller"], given["nodes"], given["states"])
+    findings += judge_confinement([node for node in given["nodes"] if node.get("cgroups") is not None])
     if findings:
         module.fail_json(msg=render(findings, "{count} {findings}: the cluster stays as it is."))
     module.exit_json(changed=False)

@@ -76,6 +76,17 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(parts)
 
 
+def _sharing(confinement: str, shares: Sequence[int]) -> list[str]:
+    """Return what jobs on one node share; `shares` is the memory of each node for one CPU, in MiB.
+
+    A job is held to memory only where Slurm hands memory out. One that asks for none then has that of its cores, as all
+    of a node's would leave none to the next job.
+    """
+    if confinement == "none":
+        return ["SelectTypeParameters=CR_Core"]
+    return ["SelectTypeParameters=CR_Core_Memory", *([f"DefMemPerCPU={min(shares)}"] if shares else [])]
+
+
 def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], list[Finding]]:
     """Return the files by name, and what is wrong with the nodes.
 
@@ -85,6 +96,7 @@ def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tup
     findings: list[Finding] = []
     node_lines, gres_lines, gres_types = [], [], []
     gres: dict[str, str] = {}
+    shares: list[int] = []
     for node in nodes:
         try:
             found = hardware(str(node.get("slurmd") or ""))
@@ -97,6 +109,7 @@ def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tup
             continue
         memory = int(found["RealMemory"])
         found["RealMemory"] = str(max(memory // 2, memory - settings.memory_reserve_mib))
+        shares.append(int(found["RealMemory"]) // int(found["CPUs"]))
         line = f"NodeName={node['host']} NodeHostname={node['hostname']} NodeAddr={node['address']} "
         line += " ".join(f"{name}={value}" for name, value in found.items())
         kind, indices = gres_of(node.get("accelerators") or {})
@@ -125,7 +138,7 @@ def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tup
         f"TaskPlugin={task}",
         # Jobs share a node by its cores.
         "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_Core",
+        *_sharing(settings.confinement, shares),
         "SchedulerType=sched/backfill",
         "AccountingStorageType=accounting_storage/none",
         # Without accounting nobody else knows how a job ended.

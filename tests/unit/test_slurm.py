@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard import engines
@@ -16,9 +17,11 @@ from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN, read_series
 from ansible.module_utils.trainyard.report import cause, explain
 from ansible.module_utils.trainyard.slurm_change import judge_change
 from ansible.module_utils.trainyard.slurm_cluster import ClusterSettings, gres_of, hardware, render
+from ansible.module_utils.trainyard.slurm_confinement import judge_confinement, missing
 from hypothesis import given
 from hypothesis import strategies as st
 
+OUTPUTS = Path(__file__).resolve().parents[1] / "fixtures/slurm"
 GIVEN = {
     "job_name": "digits",
     "job_launcher": "slurm",
@@ -168,17 +171,25 @@ def test_packages_are_compared_before_the_ranks_start(tmp_path):
     assert "trainyard: no torch on n4 (job_packages)" in shown.stdout
 
 
-def environment_of_task(node, folder, **changed):
-    """Run the script by which tasks start, on a node of this name, and return what its command finds."""
-    text = script(**changed)
+SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def run_task(folder, command, plan=None, **env):
+    """Run the script by which tasks start as rank 0 on n1, with this command."""
+    text = script(**(plan or {}))
     task = text.split("<<'TRAINYARD_TASK'\n")[1].split("\nTRAINYARD_TASK\n")[0]
     for name in ("source", "logs", "exits"):
         (folder / name).mkdir(exist_ok=True)
-    env = {
+    given = {
         "TRAINYARD_JOB_DIR": str(folder), "TRAINYARD_ATTEMPT": "0", "MASTER_ADDR": "127.0.0.1", "SLURM_PROCID": "0",
-        "SLURMD_NODENAME": node, "SLURM_NODEID": "0", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LEVEL": "job",
+        "SLURMD_NODENAME": "n1", "SLURM_NODEID": "0", "PATH": SYSTEM_PATH, **env,
     }  # fmt: skip
-    subprocess.run(["bash", "-c", task, "task", "rank", "env"], env=env, check=True)
+    return subprocess.run(["bash", "-c", task, "task", "rank", *command], env=given, check=False).returncode
+
+
+def environment_of_task(node, folder, **changed):
+    """Run the script by which tasks start, on a node of this name, and return what its command finds."""
+    assert run_task(folder, ["env"], changed, SLURMD_NODENAME=node, LEVEL="job") == 0
     return dict(line.partition("=")[::2] for line in (folder / "logs/rank_0.log").read_text().splitlines())
 
 
@@ -340,6 +351,41 @@ def test_the_rank_that_failed_first_is_named():
     assert summary["nodes"][1]["processes"][0]["signal"] == 9
 
 
+def test_a_rank_that_the_kernel_killed_for_want_of_memory(tmp_path):
+    # Stands in for the counter of a cgroup, which only Slurm makes.
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/grep").write_text(f'#!/bin/sh\ncat "{tmp_path}/counter"\n')
+    (tmp_path / "bin/grep").chmod(0o755)
+
+    def end_of(command):
+        (tmp_path / "counter").write_text("oom_kill 3\n")
+        run_task(tmp_path, ["bash", "-c", command], PATH=f"{tmp_path}/bin:{SYSTEM_PATH}")
+        return slurm_state.exits((tmp_path / "exits/rank_0.exit").read_text().splitlines())
+
+    killed = f'echo oom_kill 4 >"{tmp_path}/counter"'
+    exits = end_of(f"{killed}; kill -KILL $$")
+    assert [(end["signal"], end["result"]) for end in exits] == [(9, "oom-kill")]
+    # An agent ends with its own status when one of its ranks is killed.
+    assert [(end["exit_code"], end["result"]) for end in end_of(f"{killed}; exit 1")] == [(1, "oom-kill")]
+    assert [end["result"] for end in end_of(killed)] == ["success"]
+    # What was counted before is of others.
+    assert [end["result"] for end in end_of("kill -KILL $$")] == ["signal"]
+    state = {"state": "failed", "hosts": ["n1", "n2"], "exits": exits}
+    told = cause(engines.summarize(planned()[0].as_dict(), state), "/d")
+    assert told == ["rank 0 on n1 failed first: killed by SIGKILL (oom-kill)"]
+
+
+def test_a_job_out_of_memory_as_slurm_says_it():
+    record = slurm_state.fields((OUTPUTS / "scontrol_out_of_memory.txt").read_text())
+    assert (record["JobState"], record["Reason"], record["ExitCode"]) == ("OUT_OF_MEMORY", "OutOfMemory", "0:125")
+    state = {
+        "state": slurm_state.read_state(record["JobState"]), "slurm_state": record["JobState"],
+        "reason": record["Reason"], "exit_code": record["ExitCode"], "hosts": ["n1"],
+    }  # fmt: skip
+    summary = engines.summarize(planned()[0].as_dict(), state)
+    assert (summary["state"], cause(summary, "/d")) == ("failed", ["slurm says: OUT_OF_MEMORY (OutOfMemory)"])
+
+
 def test_a_job_that_slurm_ended_is_explained_in_its_words():
     plan = planned()[0].as_dict()
     state = {"state": "failed", "slurm_state": "NODE_FAIL", "reason": "NodeDown", "exit_code": "0:0", "hosts": ["n1"]}
@@ -372,6 +418,52 @@ def test_the_files_of_a_cluster():
     assert "ProctrackType=proctrack/cgroup" in files["slurm.conf"] and "ConstrainDevices=yes" in files["cgroup.conf"]
     bare, _ = render(ClusterSettings("lab", "n1", "10.0.0.1", confinement="none"), [cluster_node("n1")])
     assert "proctrack/linuxproc" in bare["slurm.conf"] and "cgroup.conf" not in bare
+
+
+def test_jobs_are_held_to_memory_that_slurm_hands_out():
+    def sharing(*nodes, **settings):
+        files, _ = render(ClusterSettings("lab", "n1", "10.0.0.1", **settings), nodes)
+        return [line for line in files["slurm.conf"].splitlines() if "CR_Core" in line or "DefMem" in line]
+
+    n1 = cluster_node("n1")
+    # Of 64 CPUs each; what the system keeps is nobody's.
+    assert sharing(n1) == ["SelectTypeParameters=CR_Core_Memory", "DefMemPerCPU=3999"]
+    smaller = cluster_node("n2", slurmd=DESCRIBED.replace("257000", "129024"))
+    assert sharing(n1, smaller)[1] == "DefMemPerCPU=2000"
+    assert sharing(n1, confinement="none") == ["SelectTypeParameters=CR_Core"]
+
+
+# Captured on a container to which cgroup v1 was mounted once more, writable; without that it is one like all others.
+WRITABLE = (OUTPUTS / "cgroups_v1_writable.txt").read_text()
+READ_ONLY = "".join(line for line in WRITABLE.splitlines(keepends=True) if " cgroup rw," not in line)
+V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid,nodev,noexec,relatime,nsdelegate 0 0\ncpuset cpu io memory pids\n"
+ALL = "CapEff:\t000001ffffffffff\n"
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "found"),
+    [
+        (WRITABLE, ""),
+        (V2 + ALL, ""),
+        (READ_ONLY, "cgroup v1, where cpuset, devices, freezer, memory cannot be written"),
+        (WRITABLE.replace("/sys/fs/cgroup/freezer", "/mnt"), "cgroup v1, where freezer cannot be written"),
+        # A mount lies on top of those before it.
+        (f"{WRITABLE}cgroup /sys/fs/cgroup/memory cgroup ro 0 0\n", "cgroup v1, where memory cannot be written"),
+        (V2.replace(" rw,", " ro,") + ALL, "cgroup v2, where cpuset, memory cannot be written"),
+        (V2.replace("cpuset ", "") + ALL, "cgroup v2, where cpuset cannot be written"),
+        # As containers have it by default.
+        (V2 + "CapEff:\t00000000a80425fb\n", "root without CAP_SYS_NICE"),
+        (ALL, "no cgroups at /sys/fs/cgroup"),
+        ("", "no cgroups at /sys/fs/cgroup"),
+    ],
+)
+def test_what_a_node_lacks_to_confine_jobs(cgroups, found):
+    assert missing(cgroups) == found
+    findings = judge_confinement([{"host": "n1", "cgroups": cgroups}])
+    assert [(finding.host, finding.check, finding.found) for finding in findings] == (
+        [("n1", "slurm_confinement", found)] if found else []
+    )
+    assert all("slurm_confinement: none" in finding.action for finding in findings)
 
 
 def test_a_requeued_job_is_told_of():

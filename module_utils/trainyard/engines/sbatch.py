@@ -83,6 +83,12 @@ for word in "$@"; do
     word=${word//@ADDRESS@/$address}
     args+=("$word")
 done
+# The processes that the kernel has killed here for want of memory: of a task's own cgroup v1 or v2, if Slurm made one.
+ooms() {
+    grep -hs "^oom_kill " "/sys/fs/cgroup/memory$(sed -n "s/^[0-9]*:memory://p" /proc/self/cgroup)/memory.oom_control" \
+        "/sys/fs/cgroup$(sed -n "s/^0:://p" /proc/self/cgroup)/memory.events"
+}
+before=$(ooms)
 # A process group of its own: what a killed rank leaves behind goes with it, also where Slurm tracks no cgroup.
 set -m
 "${args[@]}" &
@@ -93,7 +99,9 @@ wait $child
 status=$?
 while kill -0 $child 2>/dev/null; do wait $child; status=$?; done
 kill -KILL -- -$child 2>/dev/null
-printf '%s %s %s %s %s\n' "$name" "$SLURMD_NODENAME" "$SLURM_NODEID" "$status" "$(date +%s.%N)" \
+oom=
+[ "$status" = 0 ] || [ "$(ooms)" = "$before" ] || oom=oom-kill
+printf '%s %s %s %s %s %s\n' "$name" "$SLURMD_NODENAME" "$SLURM_NODEID" "$status" "$(date +%s.%N)" "$oom" \
     >"$TRAINYARD_JOB_DIR/exits/$name.exit"
 exit $status
 """

@@ -55,6 +55,8 @@ ADVICE = {
     "BeginTime": "it begins later: a requeued job waits, two minutes where slurm.conf says nothing else",
 }
 
+# Of Linux.
+_LAST_SIGNAL = 64
 _FIELD = re.compile(r"(?:^|\s)(?P<name>[A-Za-z][A-Za-z0-9_:/]*)=")
 
 
@@ -84,8 +86,9 @@ def exit_of(code: str) -> tuple[int | None, int | None]:
     if match is None:
         return None, None
     status, number = int(match[1]), int(match[2])
+    # A job out of memory has 125 there, which is no signal.
     if number:
-        return None, number
+        return None, number if number <= _LAST_SIGNAL else None
     # srun and shells report a signal as 128 + its number.
     return (None, status - 128) if 128 < status < 160 else (status, None)
 
@@ -120,11 +123,14 @@ def from_sacct(text: str) -> dict[str, str]:
 
 
 def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """Read what tasks wrote when they ended: `rank_0 n1 0 137 1763.5` (name, host, node rank, status, time)."""
+    """Read what tasks wrote when they ended: `rank_0 n1 0 137 1763.5` (name, host, node rank, status, time).
+
+    `oom-kill` comes after it where the kernel has killed a process of the task for want of memory.
+    """
     found = []
     for line in lines:
         words = line.split()
-        match = re.fullmatch(r"(rank|worker|agent|scheduler)(?:_(\d+))?", words[0]) if len(words) == 5 else None
+        match = re.fullmatch(r"(rank|worker|agent|scheduler)(?:_(\d+))?", words[0]) if len(words) in (5, 6) else None
         if match is None:
             continue
         try:
@@ -132,6 +138,9 @@ def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
         except ValueError:
             continue
         killed = status > 128
+        result = "signal" if killed else "exit-code" if status else "success"
+        if words[5:] == ["oom-kill"]:
+            result = words[5]
         found.append(
             {
                 "process": words[0].replace("worker", "rank") if match[1] == "worker" else words[0],
@@ -140,7 +149,7 @@ def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
                 "node_rank": node_rank,
                 "exit_code": None if killed else status,
                 "signal": status - 128 if killed else None,
-                "result": "signal" if killed else "exit-code" if status else "success",
+                "result": result,
                 "time": at,
             }
         )
