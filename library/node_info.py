@@ -51,7 +51,7 @@ options:
   as_json:
     description:
       - Return RV(node) as one JSON text, which every option that takes a dictionary reads.
-      - Registered on thousands of hosts, texts take a quarter of the memory, which Ansible copies for each task and host.
+      - Registered on many hosts, texts take a quarter of the memory, which Ansible copies for each task and host.
     type: bool
     default: false
 extends_documentation_fragment: [captured_machine, read_only]
