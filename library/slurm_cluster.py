@@ -28,7 +28,7 @@ options:
     type: str
     required: true
   confinement:
-    description: V(cgroup) keeps a job to its cores, memory and devices. V(none) is for nodes that are containers.
+    description: V(cgroup) keeps a job to its cores, memory and devices. V(none) is for nodes that cannot.
     type: str
     choices: [cgroup, none]
     default: cgroup

@@ -20,8 +20,8 @@ GRES = {"nvidia": ("gpu", "/dev/nvidia{index}"), "ascend": ("npu", "/dev/davinci
 # What slurmd -C says of the hardware. Boards only where there are several.
 _HARDWARE = ("CPUs", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore", "RealMemory")
 
-# proctrack and task plugins: cgroup keeps a job to its cores and devices, and finds all its processes. Containers that
-# may not write cgroups have neither; there a job is found by the tree of its processes.
+# proctrack and task plugins: cgroup keeps a job to its cores, memory and devices, and finds all its processes. Where
+# slurmd may not write cgroups it can do neither; there a job is found by the tree of its processes.
 CONFINEMENT = {
     "cgroup": ("proctrack/cgroup", "task/cgroup,task/affinity"),
     "none": ("proctrack/linuxproc", "task/none"),

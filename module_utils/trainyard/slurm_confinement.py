@@ -15,8 +15,8 @@ _ROOT = "/sys/fs/cgroup"
 # cgroup v1 has a hierarchy for each; in v2 every group can be frozen, and devices are a matter of BPF.
 _V1 = ("cpuset", "devices", "freezer", "memory")
 _V2 = ("cpuset", "memory")
-# Bit of the capability by which root binds a task of somebody else to cores.
-_SYS_NICE = 23
+# Bits of what root must be allowed: to say which devices a job may open, and to bind a task of somebody else to cores.
+_CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_SYS_NICE": 23}
 
 
 def missing(text: str) -> str:
@@ -27,14 +27,14 @@ def missing(text: str) -> str:
     """
     mounts: dict[str, tuple[str, bool]] = {}
     controllers: list[str] = []
-    capable = False
+    capabilities = 0
     for line in text.splitlines():
         words = line.split()
         if len(words) > 3 and words[1].startswith(_ROOT):
             # What was mounted last lies on top.
             mounts[words[1]] = (words[2], "rw" in words[3].split(","))
         elif line.startswith("CapEff:"):
-            capable = bool(int(words[1], 16) >> _SYS_NICE & 1)
+            capabilities = int(words[1], 16)
         else:
             controllers = words
     if not mounts:
@@ -46,7 +46,8 @@ def missing(text: str) -> str:
         absent = [name for name in _V1 if mounts.get(f"{_ROOT}/{name}") != ("cgroup", True)]
     if absent:
         return f"cgroup v{2 if kind == 'cgroup2' else 1}, where {', '.join(absent)} cannot be written"
-    return "" if capable else "root without CAP_SYS_NICE"
+    refused = [name for name, bit in _CAPABILITIES.items() if not capabilities >> bit & 1]
+    return f"root without {', '.join(refused)}" if refused else ""
 
 
 def judge_confinement(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
@@ -55,7 +56,7 @@ def judge_confinement(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
         Finding(
             node["host"], "slurm_confinement", found,
             f"cgroups that slurmd may write, as slurm_confinement is cgroup: v1 with {', '.join(_V1)}, or v2 with "
-            f"{', '.join(_V2)}, at {_ROOT}; and CAP_SYS_NICE",
+            f"{', '.join(_V2)}, at {_ROOT}; and {', '.join(_CAPABILITIES)}",
             "set slurm_confinement: none where jobs need not be kept apart, or give the container what it lacks",
         )
         for node in nodes

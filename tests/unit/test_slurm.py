@@ -451,8 +451,9 @@ ALL = "CapEff:\t000001ffffffffff\n"
         (f"{WRITABLE}cgroup /sys/fs/cgroup/memory cgroup ro 0 0\n", "cgroup v1, where memory cannot be written"),
         (V2.replace(" rw,", " ro,") + ALL, "cgroup v2, where cpuset, memory cannot be written"),
         (V2.replace("cpuset ", "") + ALL, "cgroup v2, where cpuset cannot be written"),
-        # As containers have it by default.
-        (V2 + "CapEff:\t00000000a80425fb\n", "root without CAP_SYS_NICE"),
+        # As containers have it by default: no job starts, or none on a node with GPUs.
+        (V2 + "CapEff:\t00000000a80425fb\n", "root without CAP_SYS_ADMIN, CAP_SYS_NICE"),
+        (V2 + "CapEff:\t00000000a88435fb\n", "root without CAP_SYS_ADMIN"),
         (ALL, "no cgroups at /sys/fs/cgroup"),
         ("", "no cgroups at /sys/fs/cgroup"),
     ],
