@@ -201,7 +201,15 @@ def describe(plan: Mapping[str, Any]) -> str:
             lines += [f"      {key}={value}" for key, value in sorted(process["env"].items()) if key not in shared]
             lines.append(f"      log {process['log']}")
         lines += [line for file in node["files"] for line in _shown(file, "    ")]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_exact_names(environments)])
+
+
+def _exact_names(environments: Sequence[Mapping[str, str]]) -> list[str]:
+    """Explain the second `=` of NCCL's lists of interfaces and adapters, which looks like a slip of the pen."""
+    names = sorted({key for env in environments for key, value in env.items() if value.startswith("=")})
+    if not names:
+        return []
+    return [f"  {', '.join(names)}: the second = is NCCL's own: exactly this name; without it, eth1 means eth10, too"]
 
 
 def _shown(file: Mapping[str, str], indent: str, where: str = "") -> list[str]:

@@ -1,6 +1,9 @@
 """The commented inventory of a GPU cluster names only variables that something reads."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import yaml
@@ -32,3 +35,34 @@ def test_every_global_variable_of_the_example_is_read_somewhere():
     named = named_in(GROUP_VARS / "all.yml")
     assert len(named) > 5
     assert {name for name in named if name not in read} == set()
+
+
+PINNED = """
+- hosts: gpu1
+  gather_facts: false
+  vars: {trainyard_quiet: true}
+  roles:
+    - {role: pytorch, when: false}
+  tasks:
+    - ansible.builtin.debug:
+        msg: "{{ ([__pytorch_pin] + (['--index-url', pytorch_index_url] if pytorch_index_url else [])
+                  + pytorch_extra_index_urls | map('regex_replace', '^', '--extra-index-url=')) | join(' ') }}"
+"""
+
+
+def test_pip_finds_the_pytorch_of_the_example_where_it_looks_by_itself(tmp_path):
+    """With the machine's own configuration of pip, as nothing else is named in the inventory either."""
+    playbook = tmp_path / "pinned.yml"
+    playbook.write_text(PINNED)
+    said = subprocess.run(
+        ["ansible-playbook", "-i", str(PROJECT / "inventories/example-gpu"), str(playbook)],
+        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout.split()
+    assert said[0].startswith("torch==")
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed", *said]
+    found = subprocess.run(pip, capture_output=True, text=True, timeout=120, check=False)
+    assert found.returncode == 0, found.stderr

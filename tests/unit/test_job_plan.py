@@ -478,7 +478,13 @@ def test_describe_says_what_is_shared_once():
         "      OMP_NUM_THREADS=4",
         "      RANK=2",
         "      log /var/lib/trainyard/jobs/digits-20261120-101500/logs/rank_2.log",
+        "  NCCL_SOCKET_IFNAME: the second = is NCCL's own: exactly this name; without it, eth1 means eth10, too",
     ]
+
+
+def test_nothing_is_explained_that_is_not_shown():
+    plan = make_plan(make_job(launcher="direct", env={"NCCL_SOCKET_IFNAME": "eth0"}), [member(0)]).as_dict()
+    assert "NCCL_SOCKET_IFNAME=eth0" in describe(plan) and "NCCL's own" not in describe(plan)
 
 
 @settings(max_examples=50)
