@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from . import command as commands
 from . import tls
 from .findings import Finding
 from .given_table import GivenTable
@@ -302,12 +303,14 @@ def parse(given: Mapping[str, Any], launchers: Iterable[str]) -> tuple[Job | Non
         not isinstance(command, (list, tuple))
         or not command
         or not all(isinstance(part, (str, int, float)) and "\0" not in str(part) for part in command)
+        or not str(command[0]).strip()
     ):
+        written = commands.of_text(command) if isinstance(command, str) else ""
         wrong(
             "job_command",
             repr(command),
             "a list of words such as [python, train.py, --epochs, 5]",
-            "write the command as a YAML list; no shell reads it",
+            f"write {f'job_command: {written}' if written else 'the command as a YAML list'}; no shell reads it",
         )
         command = []
 
@@ -340,6 +343,10 @@ def parse(given: Mapping[str, Any], launchers: Iterable[str]) -> tuple[Job | Non
             "one place for each variable",
             f"keep {both} in job_secret_env only",
         )
+
+    if command:
+        words_of_command = [str(part) for part in command]
+        findings += commands.findings(words_of_command, launcher, processes, given.get("job_nodes"), env)
 
     port = count("job_port", 1024, 65535, "auto")
     restarts = count("job_max_restarts", 0, 100, 0)

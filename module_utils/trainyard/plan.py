@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .command import scripts
 from .findings import Finding
 from .job import Job
 from .job_table import device_set_findings
@@ -136,13 +137,13 @@ def source_findings(job: Job, source_files: Sequence[str] | None) -> list[Findin
                 "correct job_source (a relative path counts from the project's folder)",
             )
         ]
-    scripts = [word for word in job.command if word.endswith((".py", ".sh")) and not word.startswith(("/", "-"))]
-    if scripts and scripts[0].removeprefix("./") not in source_files:
+    named = [word for word in scripts(job.command) if not word.startswith(("/", "-"))]
+    if named and named[0].removeprefix("./") not in source_files:
         return [
             Finding(
                 "",
                 "job_command",
-                f"no {scripts[0]} in {job.source or 'an empty job_source'}",
+                f"no {named[0]} in {job.source or 'an empty job_source'}",
                 f"one of {', '.join(sorted(source_files)[:8]) or 'the files of job_source'}",
                 "correct job_command or job_source",
             )

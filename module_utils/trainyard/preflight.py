@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .command import scripts
 from .fabric import leads_nowhere, named_interfaces
 from .findings import Finding, connection_reason
 from .job import Job
@@ -31,7 +32,7 @@ _SHOWN = 12
 
 def own_scripts(job: Job) -> list[str]:
     """Return the scripts that a job's command names by their path on the nodes, besides its program."""
-    return [word for word in job.command[1:] if word.startswith("/") and word.endswith((".py", ".sh"))]
+    return [word for word in scripts(job.command[1:]) if word.startswith("/")]
 
 
 def exempt(address: str, no_proxy: str) -> bool:

@@ -76,8 +76,13 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         )
         starts = engine.STARTS[0]
     job, wrong = jobs.parse({**given, "job_launcher": starts}, engine.STARTS)
-    findings += [replace(finding, found=finding.found.replace("job_launcher: ", "job_engine: ")) for finding in wrong]
+    findings += [replace(finding, **_engines_words(finding)) for finding in wrong]
     return (None if findings else job), findings
+
+
+def _engines_words(finding: Finding) -> dict[str, str]:
+    """Return what a finding says with the variable that chooses what starts the ranks inside."""
+    return {name: text.replace("job_launcher: ", "job_engine: ") for name, text in finding.as_dict().items()}
 
 
 def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
