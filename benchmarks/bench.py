@@ -488,7 +488,7 @@ def measure_blame(_: int) -> tuple[dict[str, Any], list[str]]:
 
 
 def measure_scale(_: int) -> tuple[dict[str, Any], list[str]]:
-    """What plans and launch.yml --check cost the controller for up to 4,000 simulated nodes of 8 GPUs."""
+    """What up to 4,000 simulated nodes cost: plans and launch.yml --check the controller, monitors the head's."""
 
     def scale(what: str, count: int) -> Any:
         return json.loads(run([sys.executable, "benchmarks/scale.py", what, str(count)], limit_s=3600))
@@ -514,7 +514,15 @@ def measure_scale(_: int) -> tuple[dict[str, Any], list[str]]:
         tasks = ", ".join(f"{name.removeprefix('job : ')} {seconds} s" for name, seconds in check["tasks"][:3])
         each = 1000 * check["seconds"] / check["nodes"]
         lines.append(f"| {check['nodes']} | {check['seconds']} | {each:.0f} | {check['peak MiB']} | {tasks} |")
-    return {"plans": plans, "checks": checks}, lines
+    # Short, so each is repeated.
+    joins = {count: [scale("join", count) for _ in range(5)] for count in (1000, 4000)}
+    columns = ["joined_s", "head, cores", "longest silence_s", "head MiB"]
+    lines += ["", f"| monitors | {' | '.join(columns)}: min / median / max |", "|---" * (len(columns) + 1) + "|"]
+    for count, rounds in joins.items():
+        cells = [" / ".join(f"{f(one[column] for one in rounds):g}" for f in (min, statistics.median, max))
+                 for column in columns]  # fmt: skip
+        lines.append(f"| {count} | {' | '.join(cells)} |")
+    return {"plans": plans, "checks": checks, "joins": joins}, lines
 
 
 def measure_verify(rounds: int) -> tuple[dict[str, Any], list[str]]:

@@ -4,11 +4,13 @@
 
 scale.py plan 4000          the plan of a job over so many nodes of 8 GPUs, as a pure function, and what it renders
 scale.py check 1000         launch.yml --check on an inventory of so many hosts that answer at once (simulated/)
+scale.py join 4000          so many monitors' connections, made at once, to one real head on this machine
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import re
@@ -149,13 +151,85 @@ def check(count: int) -> dict[str, Any]:
     return {"nodes": count, "seconds": round(seconds, 1), "peak MiB": peak, "tasks": tasks}
 
 
+def join(count: int) -> dict[str, Any]:
+    """Let clients with the monitors' protocol come to one real head; return when all are in, and what it costs then.
+
+    The clients share this one process, all start at once and report once a second, as monitors do. Where it may, the
+    head begins with the limit of open files that it has without systemd.
+    """
+    from ansible.module_utils.trainyard_node import monitor
+    from job_cluster import Cluster
+
+    hosts = [f"n{number + 1}" for number in range(count)]
+    monitor.make_room(count + monitor.OWN_FILES)
+    with tempfile.TemporaryDirectory(prefix="scale-") as folder:
+        job = Cluster(Path(folder), ["wait"], silent_after_s=15.0)
+        job.head.spec.update(hosts=hosts, world_size=count)
+        job.head.dir.joinpath("job.json").write_text(json.dumps(job.head.spec))
+        with job:
+            room = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, room[0]), room[1]))
+            try:
+                job.head.start()
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, room)
+            return {"nodes": count, **asyncio.run(_join(job.head, hosts[1:]))}
+
+
+async def _join(head: Any, hosts: list[str]) -> dict[str, Any]:
+    """Have all join, wait until the head has heard each, then look at it for 20 s."""
+    from ansible.module_utils.trainyard_node import monitor
+    from job_cluster import report_to
+
+    lost: list[str] = []
+    while not (head.dir / "cluster.json").exists():
+        await asyncio.sleep(0.05)
+    began = time.monotonic()
+    clients = [asyncio.create_task(report_to(head.spec, host, lost)) for host in hosts]
+    try:
+        while (state := head.read("cluster.json"))["state"] == "starting":
+            if time.monotonic() - began > monitor.JOIN_S:
+                break
+            await asyncio.sleep(0.1)
+        joined = time.monotonic() - began
+        before, lost_joining = cpu_seconds(head.monitor.pid), len(lost)
+        await asyncio.sleep(20)
+        after, state = cpu_seconds(head.monitor.pid), head.read("cluster.json")
+    finally:
+        for task in clients:
+            task.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+    if state["state"] != "running":
+        raise SystemExit(f"not all joined: {state['state']}, {state['end']}\n{head.log()[-2000:]}")
+    silent = max(node["silent_s"] for node in state["nodes"].values())
+    return {
+        "joined_s": round(joined, 1),
+        "connections lost": [lost_joining, len(lost) - lost_joining],
+        "head, cores": round((after - before) / 20, 3),
+        "longest silence_s": silent,
+        "head MiB": peak_of(head.monitor.pid),
+    }
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_of(pid: int) -> int:
+    """Return the most memory that another process has had, in MiB."""
+    found = re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) // 1024 if found else 0
+
+
 def main() -> None:
     """Measure one thing."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("what", choices=["plan", "check"])
+    parser.add_argument("what", choices=["plan", "check", "join"])
     parser.add_argument("nodes", type=int)
     given = parser.parse_args()
-    print(json.dumps({"plan": plan, "check": check}[given.what](given.nodes)))
+    print(json.dumps({"plan": plan, "check": check, "join": join}[given.what](given.nodes)))
 
 
 if __name__ == "__main__":

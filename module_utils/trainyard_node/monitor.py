@@ -31,6 +31,7 @@ import hashlib
 import hmac
 import json
 import os
+import resource
 import secrets
 import shutil
 import signal
@@ -61,6 +62,10 @@ READ_AT_ONCE = 1 << 20
 # Longest message: a node's report names each failed process with its ranks.
 MAX_MESSAGE = 8 << 20
 RETRY_S = 0.2
+# Files that the head has open beside the connections of its nodes, with room to spare.
+OWN_FILES = 256
+# Nodes that a head must be able to let wait at the door, however few it has: those of a small job come back at once.
+LEAST_BACKLOG = 100
 # How long processes without ranks may take to end after the last rank did.
 RANKLESS_S = 15.0
 # Before a restart, what does not end within this time after SIGTERM gets SIGKILL.
@@ -510,9 +515,15 @@ class Monitor:
         )
 
     async def listen(self) -> asyncio.Server:
-        """Serve the other nodes from now on."""
+        """Serve the other nodes from now on, all of which may come in the same moment."""
+        nodes = len(self.spec["hosts"])
+        make_room(nodes + OWN_FILES)
         return await asyncio.start_server(
-            self.serve, self.spec["head_address"], self.spec["monitor_port"], limit=MAX_MESSAGE
+            self.serve,
+            self.spec["head_address"],
+            self.spec["monitor_port"],
+            limit=MAX_MESSAGE,
+            backlog=max(nodes, LEAST_BACKLOG),
         )
 
     async def run_head(self, server: asyncio.Server) -> None:
@@ -654,6 +665,17 @@ class Monitor:
             self.ended.set()
         else:
             self.finish("stopped")
+
+
+def make_room(files: int) -> None:
+    """Let this process have so many files open, as far as it may: without systemd it inherits a limit of 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = files if hard == resource.RLIM_INFINITY else min(files, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < files:
+        # Into the monitor's log.
+        print(f"may open {allowed} files, expected {files} for its nodes: raise the hard limit of open files")
 
 
 def _end_of(path: Path, most: int = 1 << 20) -> str:
