@@ -117,7 +117,12 @@ def main() -> None:
     cluster = result["cluster"]
     if cluster:
         result["line"] = progress_line(
-            cluster["ranks_running"], cluster["world_size"], cluster["elapsed_s"], cluster["metrics"]
+            cluster["ranks_running"],
+            cluster["world_size"],
+            cluster["elapsed_s"],
+            cluster["metrics"],
+            # A monitor of an older version says nothing of it.
+            cluster.get("loss_not_a_number"),
         )
         result["restarts"] = [restart_text(restart) for restart in cluster["restarts"]["history"]]
     if module.params["logs"]:

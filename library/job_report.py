@@ -79,8 +79,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard import engines, progress
-from ansible.module_utils.trainyard.job_page import job_page
-from ansible.module_utils.trainyard.progress import strict
+from ansible.module_utils.trainyard.job_page import MOST_STRETCHES, job_page
+from ansible.module_utils.trainyard.progress import not_a_number_text, not_numbers, strict
 from ansible.module_utils.trainyard.report import TAIL_LINES, explain, summarize, telling_log
 from ansible.module_utils.trainyard_node.plotly_js import MISSING, plotly_js
 
@@ -90,15 +90,20 @@ def read_series(path: Path) -> list[dict[str, float]]:
     series = []
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
-            series.append(json.loads(line))
+            point = json.loads(line)
         except ValueError:
             continue
+        # JSON has null for what is not a number.
+        series.append({name: math.nan if value is None else value for name, value in point.items()})
     return series
 
 
-def draw_loss(series: list[dict[str, float]], title: str, path: Path) -> bool:
-    """Draw loss over steps, or over time where steps start again each epoch. Returns whether there was anything."""
-    points = [point for point in series if point.get("loss") is not None and math.isfinite(point["loss"])]
+def draw_loss(series: list[dict[str, float]], title: str, path: Path, lost: str = "") -> bool:
+    """Draw loss over steps, or over time where steps start again each epoch. Returns whether there was anything.
+
+    `lost` says where the loss was not a number; there the line is broken, and the ground is red.
+    """
+    points = [point for point in series if "loss" in point]
     if len(points) < 2:
         return False
     # Late: half a second that a run without metrics need not wait for.
@@ -110,12 +115,13 @@ def draw_loss(series: list[dict[str, float]], title: str, path: Path) -> bool:
     steps = [point.get("step", math.nan) for point in points]
     rising = all(later > earlier for earlier, later in zip(steps, steps[1:]))
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    axes.plot(
-        steps if rising else [point["elapsed_s"] for point in points],
-        [point["loss"] for point in points],
-        linewidth=1.4,
-        marker="." if len(points) < 60 else None,
-    )
+    places = steps if rising else [point["elapsed_s"] for point in points]
+    losses = [point["loss"] if math.isfinite(point["loss"]) else math.nan for point in points]
+    axes.plot(places, losses, linewidth=1.4, marker="." if len(points) < 60 else None)
+    for first, last in not_numbers(losses)[:MOST_STRETCHES]:
+        axes.axvspan(places[first], places[last], color="tab:red", alpha=0.15, linewidth=1)
+    if lost:
+        axes.text(0.99, 0.97, lost, color="tab:red", ha="right", va="top", transform=axes.transAxes)
     axes.set_xlabel("step" if rising else "seconds since the start")
     axes.set_ylabel("loss")
     axes.set_title(title, fontsize=10)
@@ -151,19 +157,23 @@ def main() -> None:
     else:
         summary = engines.summarize(plan, params["engine_state"])
         # The engine's nodes have no monitor that notes progress: it is read from what was brought.
+        found = series
         log_of_rank_0 = run_dir / "logs" / str(plan["rank_log"]).replace("{rank}", "0")
         if log_of_rank_0.exists():
-            series = progress.read_series(log_of_rank_0.read_text(errors="replace"), plan["progress_pattern"])
-        summary["metrics"] = summary["metrics"] or dict(series[-1] if series else {})
+            found = progress.read_lines(log_of_rank_0.read_text(errors="replace"), plan["progress_pattern"])
+            series = list(progress.rising(found))
+        summary["loss_not_a_number"] = progress.followed(found)
+        summary["metrics"] = summary["metrics"] or strict(found[-1] if found else {})
     log = telling_log(summary)
     tail = last_lines(run_dir / "logs" / log) if log else []
     if summary["state"] in ("succeeded", "running"):
         tail = tail[-3:]
     picture = False
     if not module.check_mode:
-        written = {**summary, "metrics": strict(summary["metrics"])}
-        (run_dir / "summary.json").write_text(json.dumps(written, indent=2) + "\n")
-        picture = draw_loss(series, summary["job_id"], run_dir / "loss.png")
+        (run_dir / "summary.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+        lost = summary["loss_not_a_number"]
+        told = not_a_number_text(lost) if lost else ""
+        picture = draw_loss(series, summary["job_id"], run_dir / "loss.png", told)
     text = explain(summary, str(run_dir), plan["job_dir"], tail, picture)
     if not module.check_mode:
         library = plotly_js()

@@ -12,7 +12,7 @@ from .disclosure import safe, safe_text
 from .failure import exit_text
 from .markup import Html, Row, joined, table, tag, text
 from .page import badge, figure, page, section, utc
-from .progress import clock
+from .progress import clock, followed, not_a_number_text, not_numbers
 from .restarts import restart_text
 from .verify_figures import PALETTE, figure_layout
 
@@ -22,17 +22,20 @@ Series = Sequence[Mapping[str, float]]
 # A curve of more points looks the same; of each stretch the least and the greatest stay, so that no peak is lost.
 MOST_POINTS = 2000
 MOST_FIGURES = 6
+MOST_STRETCHES = 50
 _PLACES = frozenset({"step", "steps", "epoch", "elapsed_s"})
 
 
 def job_page(summary: Data, series: Series, told: str, library: bytes) -> str:
     """Return the page. `told` is the text that the user reads at the end, `library` is plotly.js."""
     summary = safe(summary)
-    figures, places = _curves(series)
+    lost = summary["loss_not_a_number"]
+    figures, places = _curves(series, lost)
     headline, _, rest = safe_text(told).partition("\n")
     title = f"{summary['state']}: job {summary['job_id']}"
     sections = [_head(summary, headline), _told(rest), *places, _ranks(summary), _restarts(summary)]
-    return page(title, summary["state"], [part for part in sections if part], figures, library)
+    state = "unknown" if lost and lost["since"] and summary["state"] == "succeeded" else summary["state"]
+    return page(title, state, [part for part in sections if part], figures, library)
 
 
 def _head(summary: Data, headline: str) -> Html:
@@ -47,7 +50,9 @@ def _head(summary: Data, headline: str) -> Html:
         ("took", clock(summary["elapsed_s"]) if summary["elapsed_s"] is not None else ""),
     ]
     rows = [joined(tag("dt", name), tag("dd", value)) for name, value in about if value]
-    return tag("header", tag("h1", badge(summary["state"]), " ", headline.rstrip(":.")), tag("dl", *rows))
+    lost = summary["loss_not_a_number"]
+    said = tag("p", not_a_number_text(lost), class_="state unknown", id="lost") if lost else Html("")
+    return tag("header", tag("h1", badge(summary["state"]), " ", headline.rstrip(":.")), said, tag("dl", *rows))
 
 
 def _told(rest: str) -> Html:
@@ -56,8 +61,11 @@ def _told(rest: str) -> Html:
     return tag("div", tag("h2", "What happened"), tag("pre", dedent(rest), class_="wrap"), class_="panel", id="told")
 
 
-def _curves(series: Series) -> tuple[list[dict[str, Any]], list[Html]]:
-    """Return figures and their places in the page: loss and rate first, then the other metrics by name."""
+def _curves(series: Series, loss: Data | None) -> tuple[list[dict[str, Any]], list[Html]]:
+    """Return figures and their places in the page: loss and rate first, then the other metrics by name.
+
+    `loss` is where the loss was not a number.
+    """
     names = {name for point in series for name in point} - _PLACES
     order = [name for name in ("loss", "rate") if name in names] + sorted(names - {"loss", "rate"})
     figures: list[dict[str, Any]] = []
@@ -65,12 +73,11 @@ def _curves(series: Series) -> tuple[list[dict[str, Any]], list[Html]]:
     for name in order[:MOST_FIGURES]:
         points = [point for point in series if isinstance(point.get(name), (int, float))]
         finite = [point for point in points if math.isfinite(point[name])]
-        lost = [point for point in points if not math.isfinite(point[name])]
+        # Of a long run the series has not every line.
+        lost = (loss if name == "loss" else None) or followed(points, name)
         said = []
         if lost:
-            where = f"step {lost[0]['step']:.0f}" if "step" in lost[0] else f"{lost[0].get('elapsed_s', 0):.0f} s"
-            often = "once" if len(lost) == 1 else f"{len(lost)} times"
-            said.append(tag("p", f"{safe_text(name)} was not a number {often}, first at {where}."))
+            said.append(tag("p", f"{not_a_number_text(lost, safe_text(name))}."))
         if len(finite) >= 2:
             each = f"curve-{len(figures)}"
             figures.append({"id": each, **_curve(name, points, PALETTE[len(figures) % len(PALETTE)])})
@@ -94,9 +101,24 @@ def _curve(name: str, points: Series, color: str) -> dict[str, Any]:
         "line": {"color": color, "width": 2},
         "marker": {"size": 5},
     }
+    stretches = not_numbers([value for _, value in kept])[:MOST_STRETCHES]
+    shapes = [
+        {
+            "type": "rect",
+            "yref": "paper",
+            "x0": kept[first][0],
+            "x1": kept[last][0],
+            "y0": 0,
+            "y1": 1,
+            "fillcolor": "#b3261e",
+            "opacity": 0.15,
+            "line": {"width": 1, "color": "#b3261e"},
+        }
+        for first, last in stretches
+    ]
     axis = {"automargin": True, "zeroline": False}
     title = {"text": "step" if rising else "seconds since the start"}
-    layout = figure_layout(height=360, showlegend=False, xaxis={**axis, "title": title}, yaxis=axis)
+    layout = figure_layout(height=360, showlegend=False, shapes=shapes, xaxis={**axis, "title": title}, yaxis=axis)
     return {"data": [trace], "layout": layout}
 
 

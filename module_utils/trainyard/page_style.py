@@ -33,6 +33,7 @@ pre.wrap { white-space: pre-wrap; overflow-wrap: anywhere; }
 [data-state=unknown] .panel { border-color: var(--unknown); }
 .panel h2 { margin-top: 0; }
 .state { font-weight: 600; white-space: nowrap; }
+p.state { white-space: normal; }
 .state.pass { color: var(--pass); } .state.fail { color: var(--fail); }
 .state.unknown { color: var(--unknown); } .state.skipped { color: var(--skipped); }
 ul.row { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; margin: .6rem 0; padding: 0; list-style: none; }

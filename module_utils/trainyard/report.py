@@ -15,7 +15,7 @@ from typing import Any
 from . import tls
 from .failure import exit_text
 from .findings import connection_reason, host_list
-from .progress import clock, metrics_text, progress_line
+from .progress import clock, metrics_text, not_a_number_text, progress_line, strict
 from .restarts import restart_text
 
 Data = Mapping[str, Any]
@@ -87,7 +87,8 @@ def summarize(
         "finished": finished,
         "elapsed_s": round(finished - started, 2) if started and finished else cluster.get("elapsed_s"),
         "ranks_running": cluster.get("ranks_running", 0) if end["state"] == "running" else 0,
-        "metrics": dict(cluster.get("metrics") or {}),
+        "metrics": strict(cluster.get("metrics") or {}),
+        "loss_not_a_number": cluster.get("loss_not_a_number"),
         "failure": _with_names(plan, end.get("failure")),
         "restarts": list((cluster.get("restarts") or {}).get("history", ())),
         "max_restarts": plan["max_restarts"],
@@ -218,6 +219,8 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], pict
         "lost": f"Job {summary['job_id']}: no node knows of it any more.",
     }[state]
     lines = [headline]
+    if summary["loss_not_a_number"]:
+        lines.append(f"  {not_a_number_text(summary['loss_not_a_number'])}")
     lines += [f"  {line}" for line in cause(summary, job_dir)]
     if summary["max_restarts"]:
         lines += [f"  started again {len(summary['restarts'])} of at most {summary['max_restarts']} times"]

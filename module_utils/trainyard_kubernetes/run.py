@@ -86,12 +86,12 @@ def _first_rank(cluster: Cluster, settings: Mapping[str, Any], pod: str) -> dict
 
 def _metrics(
     cluster: Cluster, settings: Mapping[str, Any], pods: list[dict[str, Any]], pattern: str
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     compiled = compile_pattern(pattern or DEFAULT_PATTERN)
     found: Metrics = {}
     for line in _first_log(cluster, settings, pods, tail_lines=_TAIL).splitlines():
         found.update(parse_line(line, compiled) or {})
-    return found
+    return strict(found)
 
 
 def _line(found: Mapping[str, Any], settings: Mapping[str, Any]) -> str:

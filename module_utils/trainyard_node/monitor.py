@@ -196,6 +196,8 @@ class Tail:
         self._pattern = progress.compile_pattern(pattern)
         self._offset, self._rest, self._kept = 0, b"", 0
         self.last: progress.Metrics = {}
+        # Where the loss was not a number.
+        self.lost: Message | None = None
 
     def read(self, elapsed_s: float) -> None:
         """Read what was written since the last time."""
@@ -216,12 +218,14 @@ class Tail:
         ]
         if not found:
             return
+        when = {"elapsed_s": round(elapsed_s, 2)}
+        for metrics in found:
+            self.lost = progress.follow(self.lost, {**when, **metrics})
         if self._kept >= MAX_METRICS:
             found = found[-1:]
         for metrics in found:
             self.last.update(metrics)
         self._kept += len(found)
-        when = {"elapsed_s": round(elapsed_s, 2)}
         with self._series.open("a") as series:
             series.writelines(json.dumps({**when, **progress.strict(metrics)}) + "\n" for metrics in found)
 
@@ -289,7 +293,8 @@ class Monitor:
                 for process in processes
                 if exits.get(process["name"], {}).get("result", "success") != "success"
             ],
-            "metrics": self.tail.last,
+            "metrics": progress.strict(self.tail.last),
+            "loss_not_a_number": self.tail.lost,
             "attempts": self.attempts,
             "ready_for": self.wanted if ready else None,
         }
@@ -489,8 +494,10 @@ class Monitor:
         """Write the state of the whole job."""
         now = time.monotonic()
         metrics: Message = {}
+        lost: Message | None = None
         for report in self.reports.values():
             metrics.update(report.get("metrics", {}))
+            lost = lost or report.get("loss_not_a_number")
         waiting = len(self.seen) < len(self.spec["hosts"])
         write_json(
             self.job_dir / "cluster.json",
@@ -500,6 +507,7 @@ class Monitor:
                 "started": self.started_at,
                 "elapsed_s": round(now - self.started, 2),
                 "metrics": metrics,
+                "loss_not_a_number": lost,
                 "world_size": self.spec["world_size"],
                 "ranks_running": sum(report.get("ranks_running", 0) for report in self.reports.values()),
                 "nodes": {

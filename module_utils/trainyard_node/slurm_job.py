@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.engines import slurm_state
-from ..trainyard.progress import Metrics, clock, compile_pattern, parse_line, progress_line
+from ..trainyard.progress import clock, compile_pattern, parse_line, progress_line, strict
 from .slurm import SlurmError, call, hosts_of, show
 
 # Of the log of rank 0 only its end is searched for the last line of progress.
@@ -66,10 +66,11 @@ def _end_of(log: Path, engine_id: str, head: str, user: str) -> str:
         return ""
 
 
-def last_metrics(text: str, pattern: str) -> Metrics:
+def last_metrics(text: str, pattern: str) -> dict[str, float | None]:
     """Return the metrics of the last line of progress in a log."""
     compiled = compile_pattern(pattern)
-    return next((found for line in reversed(text.splitlines()) for found in [parse_line(line, compiled)] if found), {})
+    lines = reversed(text.splitlines())
+    return next((strict(found) for line in lines for found in [parse_line(line, compiled)] if found), {})
 
 
 def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
     over = state not in ("pending", "running")
     hosts = hosts_of(job.get("NodeList", ""))
     log = job_dir / "logs" / params["rank_log"].replace("{rank}", "0")
-    metrics: Metrics = {}
+    metrics: dict[str, float | None] = {}
     if params["progress_pattern"] and state != "pending":
         head = hosts[0] if state == "running" and hosts and not params["shared"] else ""
         metrics = last_metrics(_end_of(log, engine_id, head, params["user"]), params["progress_pattern"])

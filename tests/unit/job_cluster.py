@@ -33,6 +33,9 @@ while not pathlib.Path("go").exists():
 if mode == "train":
     for step in range(1, 6):
         print(f"step {step}/5 epoch 1 loss {1 / step:.4f} rate 100.5 samples/s", flush=True)
+elif mode == "diverge":
+    for step in range(1, 26):
+        print(f"step {step}/25 loss {1 / step if step < 11 else float('nan'):.4f} rate 100.5", flush=True)
 elif mode.startswith("exit"):
     print("about to fail", flush=True)
     sys.exit(int(mode[4:]))

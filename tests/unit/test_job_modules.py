@@ -481,11 +481,11 @@ def test_a_report_has_summary_loss_curve_and_the_end_of_the_log(call, failed_run
     assert summary["failure"]["exit_code"] == 7 and summary["metrics"] == {"step": 5.0, "loss": None}
     assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
     content = (run / "report.html").read_text()
-    assert 'id="curve-0"' in content and "exit code 7" in content and "loss was not a number once" in content
+    assert 'id="curve-0"' in content and "exit code 7" in content and "loss is not a number since 0:00:05" in content
     assert [line for line in report["text"].splitlines() if "    | " in line] == [
         f"    | line {number}" for number in range(25, 40)
     ]
-    assert "last progress: step 5   loss nan" in report["text"]
+    assert "last progress: step 5   loss is not a number" in report["text"]
 
 
 def test_a_report_in_check_mode_writes_nothing(call, failed_run):

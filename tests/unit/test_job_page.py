@@ -84,7 +84,7 @@ def test_a_page_has_curves_of_loss_rate_and_other_metrics():
     assert [figure["data"][0]["name"] for figure in drawn] == ["loss", "rate", "accuracy"]
     assert drawn[0]["data"][0]["x"] == list(range(1, 201)) and drawn[0]["layout"]["xaxis"]["title"]["text"] == "step"
     assert drawn[0]["data"][0]["y"].count(None) == 1
-    assert "loss was not a number once, first at step 67." in content
+    assert "<p>loss was not a number at step 67.</p>" in content
     for figure in drawn:
         go.Figure(data=figure["data"], layout=figure["layout"])
 

@@ -214,6 +214,6 @@ def test_the_progress_line():
     assert progress.progress_line(4, 4, 62, metrics) == (
         "0:01:02   4/4 ranks running   step 40/200   epoch 2   loss 0.1234   rate 5123   accuracy 91   memory 2.5"
     )
-    assert progress.metrics_text({"step": 3.0, "loss": math.nan}) == "step 3   loss nan"
+    assert progress.metrics_text({"step": 3.0, "loss": math.nan}) == "step 3   loss is not a number"
     assert progress.metrics_text({"steps": 3.0}) == "steps 3"
     json.dumps(metrics)

@@ -13,7 +13,7 @@ import pytest
 from ansible.module_utils.trainyard import engines
 from ansible.module_utils.trainyard.engines import slurm, slurm_fit, slurm_state
 from ansible.module_utils.trainyard.engines.records import Source, Where
-from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN, read_series
+from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN, read_lines, rising
 from ansible.module_utils.trainyard.report import cause, explain
 from ansible.module_utils.trainyard.slurm_change import judge_change
 from ansible.module_utils.trainyard.slurm_cluster import ClusterSettings, gres_of, hardware, render
@@ -476,10 +476,10 @@ def test_a_requeued_job_is_told_of():
 
 def test_a_curve_needs_steps_that_rise():
     log = "start\nstep 1/3 loss 0.5\nnoise\nstep 2/3 loss 0.25\n"
-    assert [point["loss"] for point in read_series(log, DEFAULT_PATTERN)] == [0.5, 0.25]
+    assert [point["loss"] for point in rising(read_lines(log, DEFAULT_PATTERN))] == [0.5, 0.25]
     again = "epoch: 1 step: 2, loss is 2.3\nepoch: 2 step: 1, loss is 1.5\n"
-    assert [point["loss"] for point in read_series(again, DEFAULT_PATTERN)] == [1.5]
-    assert read_series("", DEFAULT_PATTERN) == []
+    assert [point["loss"] for point in rising(read_lines(again, DEFAULT_PATTERN))] == [1.5]
+    assert rising(read_lines("", DEFAULT_PATTERN)) == []
 
 
 def test_a_node_that_says_too_little():

@@ -28,6 +28,7 @@ from typing import Any, Protocol
 from .. import job as jobs
 from ..findings import Finding
 from ..job import Job
+from ..progress import strict
 from . import kubernetes, slurm
 from .records import EnginePlan, Source, Where
 
@@ -112,7 +113,8 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
         "finished": finished,
         "elapsed_s": round(finished - started, 2) if started and finished else state.get("elapsed_s"),
         "ranks_running": state.get("ranks_running", 0) if state["state"] == "running" else 0,
-        "metrics": dict(state.get("metrics") or {}),
+        "metrics": strict(state.get("metrics") or {}),
+        "loss_not_a_number": None,
         "failure": state.get("failure"),
         "restarts": list(state.get("restarts") or ()),
         "max_restarts": plan["max_restarts"],
