@@ -48,8 +48,8 @@ options:
         type: str
         default: ""
       env:
-        description: The host variable C(job_node_env).
-        type: dict
+        description: The host variable C(job_node_env). What is wrong with it is a finding.
+        type: raw
         default: {}
   runs_dir:
     description: Folder on the controller that holds the folders of all runs.
@@ -158,10 +158,12 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard import given_table
 from ansible.module_utils.trainyard import job as jobs
+from ansible.module_utils.trainyard.engines import ENGINES
 from ansible.module_utils.trainyard.findings import Finding
 from ansible.module_utils.trainyard.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.placement import Member
 from ansible.module_utils.trainyard.plan import build, describe
+from ansible.module_utils.trainyard.rank_environment import node_environment
 from ansible.module_utils.trainyard_node.run_folder import MAX_SOURCE, new_run, pack, source_files
 
 
@@ -219,7 +221,7 @@ def members(params: dict[str, Any], findings: list[Finding]) -> list[Member]:
     """Read the nodes' facts and environment."""
     result = []
     for node in params["nodes"]:
-        env, wrong = jobs.node_environment(node["env"] or {}, node["host"])
+        env, wrong = node_environment(node["env"], node["host"])
         findings += wrong
         left_out = "" if node["facts"] else params["limit"]
         result.append(Member(node["host"], node["address"], node["facts"] or None, node["unreachable"], env, left_out))
@@ -241,7 +243,7 @@ def main() -> None:
                     "address": {"type": "str", "required": True},
                     "facts": {"type": "dict", "default": {}},
                     "unreachable": {"type": "str", "default": ""},
-                    "env": {"type": "dict", "default": {}},
+                    "env": {"type": "raw", "default": {}},
                 },
             },
             "runs_dir": {"type": "path", "required": True},
@@ -264,7 +266,7 @@ def main() -> None:
     if params["kept_facts"]:
         keep_facts(params)
     findings = jobs.unknown_keys(params["given"])
-    job, wrong = jobs.parse(params["job"], LAUNCHERS)
+    job, wrong = jobs.parse(params["job"], LAUNCHERS, ENGINES)
     findings += wrong
     nodes = params["job"].get("job_nodes") or 0
     try:

@@ -43,6 +43,11 @@ def connection_reason(message: str) -> str:
     return text.removeprefix("Task failed: ") or "no answer"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Write a number of things: `1 node`, `2 nodes`, `0 processes`."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def host_list(hosts: Sequence[str], most: int = 6) -> str:
     """Name hosts: `n1, n2` or, past `most`, `n1, n2, ... (998 more)`."""
     if len(hosts) <= most:

@@ -18,6 +18,8 @@ from . import tls
 from .findings import Finding
 from .given_table import GivenTable
 from .progress import DEFAULT_PATTERN, check_pattern
+from .rank_environment import environment
+from .starters import meant
 
 # All variables a job file may set. `job_id` chooses a run in the other playbooks.
 KEYS = (
@@ -73,41 +75,7 @@ KEYS = (
     "job_wait",
 )
 
-# Set by the launcher from the placement: a job file that sets one of these would break the rendezvous.
-RANK_VARIABLES = frozenset(
-    {
-        "RANK",
-        "WORLD_SIZE",
-        "LOCAL_RANK",
-        "LOCAL_WORLD_SIZE",
-        "GROUP_RANK",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "MS_ROLE",
-        "MS_WORKER_NUM",
-        "MS_SERVER_NUM",
-        "MS_SCHED_HOST",
-        "MS_SCHED_PORT",
-        "MS_NODE_ID",
-        "MS_WORKER_IP",
-        "MS_TOPO_TIMEOUT",
-        "MS_NODE_TIMEOUT",
-        "MS_RECEIVE_MSG_TIMEOUT",
-        "MS_ENABLE_RECOVERY",
-        "MS_RECOVERY_PATH",
-        "ONEFLOW_MACHINES",
-        "ONEFLOW_MACHINE_ID",
-        "ONEFLOW_CTRL_PORT",
-        "ONEFLOW_DEVICE_NUM",
-        "TRAINYARD_JOB_ID",
-        "TRAINYARD_JOB_DIR",
-        "TRAINYARD_ATTEMPT",
-        tls.CONFIG_VARIABLE,
-    }
-)
-
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # How mpirun is told which host takes how many ranks: by a file, or by -H.
 MPI_PLACEMENTS = ("hostfile", "hosts")
 # Who tells a rank its place under OneFlow: its launch module, or the script itself out of a list of addresses.
@@ -201,63 +169,13 @@ def parse_count(value: Any, least: int, most: int) -> int | None:
     return number
 
 
-def _environment(value: Any, key: str, findings: list[Finding], host: str = "") -> dict[str, str]:
-    if not isinstance(value, Mapping):
-        findings.append(
-            Finding(
-                host,
-                key,
-                f"a {type(value).__name__}",
-                "a dictionary of variables",
-                f"write {key} as NAME: value lines",
-            )
-        )
-        return {}
-    env: dict[str, str] = {}
-    for name, content in value.items():
-        # YAML's true is what shells and frameworks write in lower case; a variable without a value is empty.
-        text = "" if content is None else str(content).lower() if isinstance(content, bool) else str(content)
-        if not _ENV_NAME.fullmatch(str(name)):
-            findings.append(
-                Finding(host, key, f"variable name {name!r}", "letters, digits and _", f"rename it in {key}")
-            )
-        elif name in RANK_VARIABLES:
-            findings.append(
-                Finding(
-                    host,
-                    key,
-                    f"{name}={text}" if text else str(name),
-                    f"{name} is set by the launcher on each rank",
-                    f"remove {name} from {key}",
-                )
-            )
-        elif not isinstance(content, (str, int, float, type(None))):
-            findings.append(
-                Finding(
-                    host,
-                    key,
-                    f"{name} is a {type(content).__name__}",
-                    "text or a number",
-                    f"write one value for {name} in {key}",
-                )
-            )
-        elif "\0" in text:
-            findings.append(Finding(host, key, f"a NUL character in {name}", "text", f"remove it from {key}"))
-        else:
-            env[str(name)] = text
-    return env
-
-
-def node_environment(value: Any, host: str) -> tuple[dict[str, str], list[Finding]]:
-    """Check the host variable `job_node_env` of one host."""
-    findings: list[Finding] = []
-    return _environment({} if value is None else value, "job_node_env", findings, host), findings
-
-
-def parse(given: Mapping[str, Any], launchers: Iterable[str]) -> tuple[Job | None, list[Finding]]:
+def parse(
+    given: Mapping[str, Any], launchers: Iterable[str], engines: Iterable[str] = ()
+) -> tuple[Job | None, list[Finding]]:
     """Turn the `job_*` variables into a Job, or say everything that is wrong with them.
 
-    `launchers` are the names that job_launcher may have. The Job is None when there is at least one finding.
+    `launchers` are the names that job_launcher may have here, `engines` those that it may have elsewhere. The Job is
+    None when there is at least one finding.
     """
     findings: list[Finding] = []
 
@@ -296,7 +214,8 @@ def parse(given: Mapping[str, Any], launchers: Iterable[str]) -> tuple[Job | Non
 
     launcher = str(given.get("job_launcher") or "torchrun")
     if launcher not in set(launchers):
-        wrong("job_launcher", repr(launcher), "one of " + ", ".join(sorted(launchers)), "choose one of these")
+        names = sorted({*launchers, *engines})
+        wrong("job_launcher", repr(launcher), "one of " + ", ".join(names), meant(launcher, names))
 
     command = given.get("job_command") or []
     if (
@@ -334,8 +253,8 @@ def parse(given: Mapping[str, Any], launchers: Iterable[str]) -> tuple[Job | Non
         )
 
     given_env = given.get("job_env")
-    env = _environment({} if given_env is None else given_env, "job_env", findings)
-    secret = _environment(dict.fromkeys(words("job_secret_env"), ""), "job_secret_env", findings)
+    env = environment({} if given_env is None else given_env, "job_env", findings)
+    secret = environment(dict.fromkeys(words("job_secret_env"), ""), "job_secret_env", findings)
     for both in sorted(set(env) & set(secret)):
         wrong(
             "job_env",
@@ -407,7 +326,7 @@ def parse(given: Mapping[str, Any], launchers: Iterable[str]) -> tuple[Job | Non
             "choose it, or leave job_rank_table out",
         )
 
-    mpi_parameters = _environment(given.get("job_mpi_parameters") or {}, "job_mpi_parameters", findings)
+    mpi_parameters = environment(given.get("job_mpi_parameters") or {}, "job_mpi_parameters", findings)
     mpi_placement = str(given.get("job_mpi_placement") or MPI_PLACEMENTS[0])
     if mpi_placement not in MPI_PLACEMENTS:
         wrong("job_mpi_placement", repr(mpi_placement), "one of " + ", ".join(MPI_PLACEMENTS), "choose one of these")

@@ -23,7 +23,7 @@ from .fabric import (
     network_of,
     select_interface,
 )
-from .findings import Finding, connection_reason
+from .findings import Finding, connection_reason, counted
 from .job import Job
 from .tls import environment as tls_environment
 
@@ -192,7 +192,7 @@ def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], 
                 Finding(
                     host,
                     "devices",
-                    f"{len(present)} devices",
+                    counted(len(present), "device"),
                     f"{wanted}, one for each process",
                     "lower job_processes_per_node or leave the node out",
                 )
@@ -206,7 +206,7 @@ def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], 
                 host,
                 "devices",
                 f"{found} on the node",
-                f"devices {', '.join(map(str, job.devices))}",
+                f"device{'s' if len(job.devices) > 1 else ''} {', '.join(map(str, job.devices))}",
                 "correct job_devices, or set it to auto",
             )
         )
@@ -295,7 +295,7 @@ def same_count(placement: Placement, action: str) -> list[Finding]:
         Finding(
             node.host,
             "devices",
-            f"{node.processes} devices",
+            counted(node.processes, "device"),
             f"{counts[0]}, as many as on every other node",
             f"set job_processes_per_node: {counts[0]}, or {action}",
         )
@@ -317,7 +317,7 @@ def _ports(job: Job, host: str, head: Facts) -> tuple[int, int, list[Finding]]:
             Finding(
                 host,
                 "ports",
-                f"{len(free)} free TCP port{'' if len(free) == 1 else 's'}",
+                counted(len(free), "free TCP port"),
                 "a free port on the head node for the rendezvous and one for the monitor",
                 "end what holds the ports of the head node",
             )

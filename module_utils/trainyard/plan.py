@@ -18,7 +18,7 @@ from .job import Job
 from .job_table import device_set_findings
 from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starts_by_ssh
 from .placement import Member, Node, Placement, common_environment, place
-from .preflight import environment_findings, own_scripts
+from .preflight import crowded, environment_findings, own_scripts
 from .process import File, Process, host_port
 
 # A node that says nothing for so long is given up; a healthy one says something every second.
@@ -173,7 +173,7 @@ def build(
         files={node.host: files(launcher, job, placement, node) for node in placement.nodes},
         shared_files=shared_files(launcher, job, placement),
     )
-    return plan, findings + environment_findings(job, placement)
+    return plan, findings + crowded(placement) + environment_findings(job, placement)
 
 
 def describe(plan: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from .command import scripts
 from .fabric import leads_nowhere, named_interfaces
-from .findings import Finding, connection_reason
+from .findings import Finding, connection_reason, counted
 from .job import Job
 from .placement import Placement, common_environment, left_out
 
@@ -26,6 +26,8 @@ NO_PROXY = ("no_grpc_proxy", "no_proxy")
 INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 # Of more nodes the networks are named, which current programs understand in no_proxy, too.
 MOST_ADDRESSES = 8
+# On the CPU: a few for each processor are tests of a program; beyond this they starve each other.
+MOST_PER_CPU = 16
 # A script or program is known by so much of its digest.
 _SHOWN = 12
 
@@ -104,6 +106,21 @@ def interface_findings(job: Job, placement: Placement) -> list[Finding]:
                         )
                     )
     return findings
+
+
+def crowded(placement: Placement) -> list[Finding]:
+    """Find nodes without devices that would run more processes than their processors can."""
+    return [
+        Finding(
+            node.host,
+            "job_processes_per_node",
+            f"{counted(node.processes, 'process', 'processes')} on {counted(node.cpus, 'processor')}",
+            f"at most {MOST_PER_CPU} for each processor, {MOST_PER_CPU * node.cpus} here, where there is no device",
+            "lower job_processes_per_node, or use more nodes",
+        )
+        for node in placement.nodes
+        if not node.devices and node.processes > MOST_PER_CPU * node.cpus
+    ]
 
 
 def environment_findings(job: Job, placement: Placement) -> list[Finding]:

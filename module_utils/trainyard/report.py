@@ -8,6 +8,7 @@ seconds since the epoch.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -140,6 +141,20 @@ def _where(summary: Data) -> str:
     return str(holders[0] if holders and spread else failure.get("host") or summary["nodes"][0]["host"])
 
 
+def _killed(summary: Data, failure: Data, host: str) -> list[str]:
+    """Say what is behind SIGKILL: it comes from outside, and does not tell from whom."""
+    # What a shell or a container says of a process of theirs that was killed: 128 + 9.
+    if failure.get("signal") != signal.SIGKILL and failure.get("exit_code") != 128 + signal.SIGKILL:
+        return []
+    who = "SIGKILL" if failure.get("signal") else f"exit code {failure['exit_code']} is SIGKILL, which"
+    if failure.get("result") == "oom-kill":
+        return ["the kernel's OOM killer ended it: more memory, fewer processes on the node, or smaller batches"]
+    cluster = (summary.get("engine") or {}).get("kind") == "kubernetes"
+    look = f"kubectl describe pod {host}" if cluster else f"journalctl -k on {host}"
+    outside = f"the kernel's OOM killer, for want of memory ({look} tells)"
+    return [f"{who} comes from outside: mostly {outside}, else a person"]
+
+
 def cause(summary: Data, job_dir: str) -> list[str]:
     """Say in a line or two why a job ended as it did; nothing where it succeeded or nobody knows."""
     failure: Data = summary.get("failure") or {}
@@ -155,6 +170,7 @@ def cause(summary: Data, job_dir: str) -> list[str]:
             f"{who} on {host} failed first: {exit_text(failure)}"
             + (f" ({failure['result']})" if failure.get("result") in ("oom-kill", "timeout", "watchdog") else ""),
             *([failure["reason"]] if failure.get("reason") else []),
+            *_killed(summary, failure, host),
         ]
     if kind == "not_joined":
         return [

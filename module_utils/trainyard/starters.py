@@ -7,6 +7,7 @@ it says may matter to the program.
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -164,6 +165,25 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 # What may stand before a program in a line of shell.
 _KEYWORDS = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "exec", "command", "time"))
 _BREAKS = frozenset((";", "&&", "||", "|", "&", "(", ")", ";;", "|&"))
+
+
+# What users call what a launcher does.
+_ALSO = {
+    "torchrun": ("torch", "pytorch", "ddp", "elastic", "accelerate", "deepspeed", "torch.distributed.run"),
+    "mpirun": ("mpi", "openmpi", "mpiexec", "orterun", "horovod", "horovodrun"),
+    "rank_table": ("ascend", "hccl", "npu", "ranktable"),
+    "direct": ("ssh", "local", "none", "python", "env"),
+    "slurm": ("srun", "sbatch"),
+    "kubernetes": ("k8s", "kube", "kubectl", "kubeflow"),
+}
+
+
+def meant(name: str, names: Sequence[str]) -> str:
+    """Say which of the names was probably meant, for a finding."""
+    asked = name.strip().lower()
+    also = [launcher for launcher, others in _ALSO.items() if asked in others and launcher in names]
+    near = also or difflib.get_close_matches(asked, names, n=1)
+    return f"did you mean {near[0]}?" if near else "choose one of these"
 
 
 def find(command: Sequence[str]) -> Found | None:

@@ -11,6 +11,7 @@ from ansible.module_utils.trainyard import engines
 from ansible.module_utils.trainyard import job as jobs
 from ansible.module_utils.trainyard.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN
+from ansible.module_utils.trainyard.rank_environment import RANK_VARIABLES, node_environment
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import VENV, job_file, make_job, texts, wrong
@@ -64,7 +65,7 @@ def test_a_full_job_file():
         source="training/pytorch",
         processes_per_node="2",
         devices="[4,6)",
-        env={"DEBUG": True, "LEVEL": 3, "EMPTY": None},
+        env={"DEBUG": True, "LEVEL": 3, "EMPTY": ""},
         secret_env=["WANDB_API_KEY"],
         network="10.77.0.0/24",
         port="29500",
@@ -77,7 +78,7 @@ def test_a_full_job_file():
     )
     assert job.command == ("python", "train.py", "--epochs", "5", "--lr", "0.1")
     assert (job.processes_per_node, job.devices, job.port, job.timeout_s) == (2, (4, 5), 29500, 60)
-    # YAML's true is what shells and frameworks write in lower case; a variable without a value is empty.
+    # YAML's true is what shells and frameworks write in lower case.
     assert job.env == {"DEBUG": "true", "LEVEL": "3", "EMPTY": ""}
     assert (job.secret_env, job.packages, job.data) == (("WANDB_API_KEY",), ("torch",), ("/data/digits",))
     assert (job.min_disk_mib, job.progress_pattern) == (512, "at (?P<step>[0-9]+)")
@@ -102,7 +103,8 @@ DEVICES = ('auto, none, a list such as [0, 1], or a range such as "[4,8)"', "cor
         ({"name": "a" * 41}, repr("a" * 41), A_NAME, "give the job such a name"),
         ({"name": "ends-"}, "'ends-'", A_NAME, "give the job such a name"),
         ({"name": "two\n"}, r"'two\n'", A_NAME, "give the job such a name"),
-        ({"launcher": "mpi"}, "'mpi'", "one of " + ", ".join(sorted(LAUNCHERS)), "choose one of these"),
+        ({"launcher": "mpi"}, "'mpi'", "one of " + ", ".join(sorted(LAUNCHERS)), "did you mean mpirun?"),
+        ({"launcher": "?"}, "'?'", "one of " + ", ".join(sorted(LAUNCHERS)), "choose one of these"),
         (
             {"command": "python train.py"},
             "'python train.py'",
@@ -181,6 +183,13 @@ DEVICES = ('auto, none, a list such as [0, 1], or a range such as "[4,8)"', "cor
             "remove RANK from job_env",
         ),
         ({"env": {"A": "x\0"}}, "a NUL character in A", "text", "remove it from job_env"),
+        (
+            {"env": {"A": None}},
+            "A without a value",
+            "text or a number",
+            'write a value for A in job_env, or "" for an empty one',
+        ),
+        ({"env": {"A": {"B": 1}}}, "A is a dict", "text or a number", "write one value for A in job_env"),
         ({"env": {"A": [1]}}, "A is a list", "text or a number", "write one value for A in job_env"),
         ({"env": ["A=1"]}, "a list", "a dictionary of variables", "write job_env as NAME: value lines"),
         (
@@ -284,14 +293,37 @@ def test_devices(value, devices):
     assert jobs.parse_devices(value) == devices
 
 
+@pytest.mark.parametrize(
+    ("name", "likely"),
+    [
+        ("mpi", "mpirun"),
+        ("Torchrun", "torchrun"),
+        ("torch-run", "torchrun"),
+        ("ddp", "torchrun"),
+        ("accelerate", "torchrun"),
+        ("k8s", "kubernetes"),
+        ("srun", "slurm"),
+        ("slrum", "slurm"),
+        ("hccl", "rank_table"),
+    ],
+)
+def test_a_misspelt_launcher_is_named_with_all_and_the_right_one(name, likely):
+    _, (finding,) = jobs.parse(job_file(launcher=name), LAUNCHERS, engines.ENGINES)
+    assert finding.expected == (
+        "one of direct, kubernetes, mindspore, mpirun, msrun, oneflow, rank_table, slurm, torchrun"
+    )
+    assert (finding.check, finding.found, finding.action) == ("job_launcher", repr(name), f"did you mean {likely}?")
+
+
 def test_node_environment():
-    assert jobs.node_environment({"A": 1}, "n1") == ({"A": "1"}, [])
-    env, findings = jobs.node_environment(["A=1"], "n1")
+    assert node_environment({"A": 1}, "n1") == ({"A": "1"}, [])
+    assert node_environment(None, "n1") == ({}, [])
+    env, findings = node_environment(["A=1"], "n1")
     assert env == {}
     assert texts(findings) == [
         ("n1", "job_node_env", "a list", "a dictionary of variables", "write job_node_env as NAME: value lines")
     ]
-    env, findings = jobs.node_environment({"MASTER_ADDR": "x", "B": 2}, "n2")
+    env, findings = node_environment({"MASTER_ADDR": "x", "B": 2}, "n2")
     assert env == {"B": "2"}
     assert [(item.host, item.found) for item in findings] == [("n2", "MASTER_ADDR=x")]
 
@@ -310,13 +342,13 @@ def test_any_input_gives_a_job_or_findings(changes):
         assert finding.check and finding.found and finding.expected and finding.action
     if job is not None:
         json.dumps([job.env, job.command, job.data, job.packages])
-        assert not set(job.env) & jobs.RANK_VARIABLES
+        assert not set(job.env) & RANK_VARIABLES
         assert all("\0" not in text for text in (*job.env, *job.env.values(), *job.command))
 
 
 @given(anything, st.text(max_size=10))
 def test_any_node_environment_gives_variables_or_findings(value, host):
-    env, _ = jobs.node_environment(value, host)
+    env, _ = node_environment(value, host)
     assert all(isinstance(part, str) and "\0" not in part for item in env.items() for part in item)
 
 

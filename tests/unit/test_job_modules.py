@@ -328,6 +328,15 @@ def test_findings_of_nodes_leave_slices_for_preflight(call, asked):
     result = call(job_plan, **asked)
     assert [(item["host"], item["found"]) for item in result["findings"]] == [("n2", "RANK=1")]
     assert set(result["slices"]) == {"n1", "n2"}
+    # A host variable of another type is one of them.
+    asked["nodes"][0]["env"], asked["nodes"][1]["env"] = ["A=1"], None
+    assert [(item["host"], item["found"]) for item in call(job_plan, **asked)["findings"]] == [("n1", "a list")]
+
+
+def test_a_launcher_that_is_none_is_told_with_those_of_the_engines(call, asked):
+    asked["job"]["job_launcher"] = "k8s"
+    (finding,) = call(job_plan, **asked)["findings"]
+    assert "kubernetes, " in finding["expected"] and finding["action"] == "did you mean kubernetes?"
 
 
 # ---- job_preflight, findings

@@ -288,6 +288,28 @@ def test_too_few_devices_and_devices_that_are_not_there():
         ("n1", "devices", "0, 1 on the node", "devices 1, 2", "correct job_devices, or set it to auto"),
         ("n2", "devices", "no device on the node", "devices 1, 2", "correct job_devices, or set it to auto"),
     ]
+    _, findings = planned(make_job(devices=[5]), [member(0, devices=1)])
+    assert [(item.found, item.expected) for item in findings] == [("0 on the node", "device 5")]
+    _, findings = planned(job, [member(0, devices=4), member(1, devices=1)])
+    assert [item.found for item in findings] == ["1 device"]
+
+
+def test_many_times_more_processes_than_processors():
+    _, findings = planned(make_job(processes_per_node=500), [member(0, cpus=2), member(1, cpus=32)])
+    assert texts(findings) == [
+        (
+            "n1",
+            "job_processes_per_node",
+            "500 processes on 2 processors",
+            "at most 16 for each processor, 32 here, where there is no device",
+            "lower job_processes_per_node, or use more nodes",
+        )
+    ]
+    _, findings = planned(make_job(processes_per_node=17, devices="none"), [member(0, cpus=1, devices=4)])
+    assert [item.found for item in findings] == ["17 processes on 1 processor"]
+    # A few for each processor are how one tries a program; with devices each process has its own.
+    make_plan(make_job(processes_per_node=32), [member(0, cpus=2)])
+    make_plan(make_job(), [member(0, cpus=1, devices=24)])
 
 
 def test_a_driver_that_does_not_answer_stops_only_a_job_that_wants_devices():

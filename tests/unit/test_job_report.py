@@ -9,6 +9,16 @@ from ansible.module_utils.trainyard import report
 from ansible.module_utils.trainyard.findings import Finding, connection_reason, host_list, render
 from job_samples import make_job, make_plan, member
 
+FROM_OUTSIDE = (
+    "comes from outside: mostly the kernel's OOM killer, for want of memory (journalctl -k on n2 tells), else a person"
+)
+
+
+def test_sigkill_of_a_pod_is_looked_for_in_the_cluster():
+    failure = {"kind": "exit", "host": "d-0", "process": "rank0", "rank": 0, "ranks": [0], "signal": 9}
+    summary = {"failure": failure, "nodes": [{"host": "d-0", "ranks": [0]}], "engine": {"kind": "kubernetes"}}
+    assert "(kubectl describe pod d-0 tells)" in report.cause(summary, "")[1]
+
 
 def test_findings_name_each_fault_once_with_all_its_hosts():
     port = Finding("n1", "rendezvous port", "29500 is in use by sshd (pid 12)", "a free TCP port", "set job_port: auto")
@@ -184,7 +194,46 @@ def test_a_job_that_succeeded():
                 "result": "oom-kill",
             },
             "direct",
-            ["rank 3 on n2 failed first: killed by SIGKILL (oom-kill)"],
+            [
+                "rank 3 on n2 failed first: killed by SIGKILL (oom-kill)",
+                "the kernel's OOM killer ended it: more memory, fewer processes on the node, or smaller batches",
+            ],
+            "rank_3.log",
+        ),
+        (
+            {
+                "kind": "exit",
+                "host": "n2",
+                "process": "rank3",
+                "rank": 3,
+                "ranks": [3],
+                "exit_code": None,
+                "signal": 9,
+                "result": "signal",
+            },
+            "direct",
+            [
+                "rank 3 on n2 failed first: killed by SIGKILL",
+                f"SIGKILL {FROM_OUTSIDE}",
+            ],
+            "rank_3.log",
+        ),
+        (
+            {
+                "kind": "exit",
+                "host": "n2",
+                "process": "rank3",
+                "rank": 3,
+                "ranks": [3],
+                "exit_code": 137,
+                "signal": None,
+                "result": "exit-code",
+            },
+            "direct",
+            [
+                "rank 3 on n2 failed first: exit code 137",
+                f"exit code 137 is SIGKILL, which {FROM_OUTSIDE}",
+            ],
             "rank_3.log",
         ),
         (

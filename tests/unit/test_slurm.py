@@ -347,7 +347,11 @@ def test_the_rank_that_failed_first_is_named():
     state = {"state": "failed", "hosts": ["n1", "n2"], "exits": exits, "started": 2.0, "finished": 14.0}
     summary = engines.summarize(plan, state)
     assert [node["ranks"] for node in summary["nodes"]] == [[0, 1], [2, 3]]
-    assert cause(summary, "/d") == ["rank 2 on n2 failed first: killed by SIGKILL"]
+    assert cause(summary, "/d") == [
+        "rank 2 on n2 failed first: killed by SIGKILL",
+        "SIGKILL comes from outside: mostly the kernel's OOM killer, for want of memory (journalctl -k on n2 tells), "
+        "else a person",
+    ]
     assert summary["nodes"][1]["processes"][0]["signal"] == 9
 
 
@@ -372,7 +376,10 @@ def test_a_rank_that_the_kernel_killed_for_want_of_memory(tmp_path):
     assert [end["result"] for end in end_of("kill -KILL $$")] == ["signal"]
     state = {"state": "failed", "hosts": ["n1", "n2"], "exits": exits}
     told = cause(engines.summarize(planned()[0].as_dict(), state), "/d")
-    assert told == ["rank 0 on n1 failed first: killed by SIGKILL (oom-kill)"]
+    assert told == [
+        "rank 0 on n1 failed first: killed by SIGKILL (oom-kill)",
+        "the kernel's OOM killer ended it: more memory, fewer processes on the node, or smaller batches",
+    ]
 
 
 def test_a_job_out_of_memory_as_slurm_says_it():

@@ -29,6 +29,7 @@ from .. import job as jobs
 from ..findings import Finding
 from ..job import Job
 from ..progress import strict
+from ..starters import meant
 from . import kubernetes, slurm
 from .records import EnginePlan, Source, Where
 
@@ -72,7 +73,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
                 "job_engine",
                 f"{starts!r} with job_launcher: {name}",
                 "one of " + ", ".join(engine.STARTS),
-                "choose one of these",
+                meant(starts, engine.STARTS),
             )
         )
         starts = engine.STARTS[0]

@@ -13,8 +13,9 @@ from typing import Any
 
 from ..failure import first_failure, signal_name
 from ..findings import Finding
-from ..job import Job, node_environment
+from ..job import Job
 from ..process import RANK_LOG
+from ..rank_environment import node_environment
 from ..tls import PASSWORD_VARIABLES
 from . import slurm_fit
 from .records import EnginePlan, Source, Where
