@@ -29,6 +29,10 @@ options:
   run_dir:
     description: Folder of the run on the controller, into whose C(logs) logs are written.
     type: path
+  keep:
+    description: Keep a log that was brought before and is longer than what comes now; for a job that is over.
+    type: bool
+    default: false
 attributes:
   check_mode:
     description: Can run in check mode; it writes no file then.

@@ -61,9 +61,13 @@ options:
     description: The training user.
     type: str
     default: ""
+  asked_by:
+    description: The playbook that wants the job; one that runs it for itself gives its own name.
+    type: str
+    default: launch.yml
 attributes:
   check_mode:
-    description: Can run in check mode; the plan is written then too, as it is what check mode is for.
+    description: Can run in check mode; the plan is written then too, in place of that of the check before.
     support: full
 author:
   - trainyard
@@ -120,7 +124,8 @@ from ansible.module_utils.trainyard import job as jobs
 from ansible.module_utils.trainyard.engines import ENGINES, parse
 from ansible.module_utils.trainyard.engines.records import Source, Where
 from ansible.module_utils.trainyard.plan import source_findings
-from ansible.module_utils.trainyard_node.run_folder import new_run, pack, source_files
+from ansible.module_utils.trainyard.runs import USER
+from ansible.module_utils.trainyard_node.run_folder import forget_checked, new_run, pack, source_files
 
 
 def main() -> None:
@@ -138,6 +143,7 @@ def main() -> None:
             "runs_dir": {"type": "path", "required": True},
             "state_dir": {"type": "path", "required": True},
             "user": {"type": "str", "default": ""},
+            "asked_by": {"type": "str", "default": USER},
         },
         supports_check_mode=True,
     )
@@ -173,9 +179,11 @@ def main() -> None:
     plan, _ = engine.plan(job, params["job"], params["facts"], source, replace(where, job_id=job_id))
     if plan is None:
         raise AssertionError("a plan does not depend on the job id")
-    written = {**plan.as_dict(), "check": module.check_mode}
+    written = {**plan.as_dict(), "asked_by": params["asked_by"], "check": module.check_mode}
     (run_dir / "plan.json").write_text(json.dumps(written, indent=2) + "\n")
     (run_dir / "source.tar.gz").write_bytes(archive)
+    if module.check_mode:
+        forget_checked(run_dir.parent, job.name, job_id)
     for name, content in plan.files.items():
         (run_dir / name).write_text(content)
     module.exit_json(

@@ -42,6 +42,17 @@ options:
   days:
     description: Instead of O(job_id), all jobs that ended more than so many days ago.
     type: float
+  runs_dir:
+    description: Folder of the runs on the controller.
+    type: path
+    required: true
+  of_runs:
+    description:
+      - Whether what is kept in O(runs_dir) of these jobs is to go, too.
+      - With O(days) also proofs (C(verify.yml)), but for the newest of each cluster, and plans that were never started.
+      - What is kept of a job that may still run stays.
+    type: bool
+    default: false
 extends_documentation_fragment: read_only
 author:
   - trainyard
@@ -55,6 +66,7 @@ EXAMPLES = r"""
   job_clean_plan:
     hosts: "{{ groups.compute }}"
     answers: "{{ groups.compute | map('extract', hostvars, 'folders') }}"
+    runs_dir: runs
     days: 30
   delegate_to: localhost
   run_once: true
@@ -71,6 +83,11 @@ objects:
   returned: success
   type: list
   elements: dict
+records:
+  description: Names of the folders in O(runs_dir) that are to go.
+  returned: success
+  type: list
+  elements: str
 text:
   description: The same for reading.
   returned: success
@@ -78,10 +95,14 @@ text:
 """
 
 import time
+from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.cleaning import KUBERNETES, Folder, choose, describe, of_engines
 from ansible.module_utils.trainyard.findings import render
+from ansible.module_utils.trainyard.runs import describe as describe_runs
+from ansible.module_utils.trainyard.runs import may_go
+from ansible.module_utils.trainyard_node.run_folder import kept_runs
 
 
 def main() -> None:
@@ -94,6 +115,8 @@ def main() -> None:
             "engine_answers": {"type": "list", "elements": "dict", "default": []},
             "job_id": {"type": "str", "default": ""},
             "days": {"type": "float"},
+            "runs_dir": {"type": "path", "required": True},
+            "of_runs": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -108,9 +131,16 @@ def main() -> None:
     left = {folder.job_id for folders in nodes.values() for folder in folders}
     runs = [run for run in params["runs"] if run["kind"] == "kubernetes" or run["job_id"] in left]
     engines, unknown = of_engines(runs, said, time.time())
-    chosen, findings = choose({**nodes, **engines}, params["job_id"], params["days"], unknown)
+    asked, days, runs_dir = {**nodes, **engines}, params["days"], Path(params["runs_dir"])
+    kept = kept_runs(runs_dir, time.time()) if params["of_runs"] else []
+    chosen, findings = choose(asked, params["job_id"], days, unknown, {run.name for run in kept})
     if findings:
         module.fail_json(msg=render(findings, "{count} {findings}: nothing was removed."))
+    silent = [host for host in answers if host not in nodes]
+    go, stay = may_go(kept, asked, silent, params["job_id"], days, unknown)
+    text = describe(chosen, silent, module.check_mode, unknown)
+    if params["of_runs"]:
+        text += "\n" + describe_runs(go, stay, str(runs_dir), module.check_mode)
     module.exit_json(
         changed=False,
         remove={
@@ -119,7 +149,8 @@ def main() -> None:
             if folders and host in nodes
         },
         objects=[run for run in runs if run["job_id"] in {folder.job_id for folder in chosen.get(KUBERNETES, ())}],
-        text=describe(chosen, [host for host in answers if host not in nodes], module.check_mode, unknown),
+        records=[run.name for run in go],
+        text=text,
     )
 
 

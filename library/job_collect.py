@@ -33,6 +33,10 @@ options:
     description: Greatest number of bytes to bring of each log; of a longer log the end is brought.
     type: int
     default: 4194304
+  keep:
+    description: Keep a file that was brought before and is longer than what the node has now; for a job that is over.
+    type: bool
+    default: false
 attributes:
   check_mode:
     description: Can run in check mode; it writes no file then.

@@ -106,7 +106,8 @@ def main() -> None:
         module.exit_json(changed=False, ready=False)
     if findings:
         kept = [finding.as_dict() for finding in findings]
-        if params["run_dir"]:
+        # A plan of --check may have gone for that of another --check meanwhile.
+        if params["run_dir"] and Path(params["run_dir"]).is_dir():
             # Beside the plan: so it is known as one that was never started.
             Path(params["run_dir"], "findings.json").write_text(json.dumps(kept, indent=2) + "\n")
         said = render(findings, "{count} {findings}: the job cannot run, and nothing was started.")

@@ -77,6 +77,10 @@ options:
     description: The training user.
     type: str
     default: ""
+  asked_by:
+    description: The playbook that wants the job; one that runs it for itself gives its own name.
+    type: str
+    default: launch.yml
   kept_facts:
     description:
       - File on the controller that keeps the nodes' facts between launches.
@@ -88,7 +92,7 @@ options:
     default: ""
 attributes:
   check_mode:
-    description: Can run in check mode; the plan is written then too, as it is what check mode is for.
+    description: Can run in check mode; the plan is written then too, in place of that of the check before.
     support: full
 author:
   - trainyard
@@ -164,7 +168,8 @@ from ansible.module_utils.trainyard.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.placement import Member
 from ansible.module_utils.trainyard.plan import build, describe
 from ansible.module_utils.trainyard.rank_environment import node_environment
-from ansible.module_utils.trainyard_node.run_folder import MAX_SOURCE, new_run, pack, source_files
+from ansible.module_utils.trainyard.runs import USER
+from ansible.module_utils.trainyard_node.run_folder import MAX_SOURCE, forget_checked, new_run, pack, source_files
 
 
 def keep_facts(params: dict[str, Any]) -> None:
@@ -252,6 +257,7 @@ def main() -> None:
             "probed": {"type": "bool", "default": False},
             "limit": {"type": "str", "default": ""},
             "user": {"type": "str", "default": ""},
+            "asked_by": {"type": "str", "default": USER},
             "kept_facts": {"type": "path"},
             "replaces": {"type": "str", "default": ""},
         },
@@ -328,9 +334,11 @@ def main() -> None:
     plan, _ = build(job, job_id, plan.created, params["state_dir"], everybody, files)
     if plan is None:
         raise AssertionError("a plan does not depend on the job id")
-    written = {**plan.as_dict(), "check": module.check_mode}
+    written = {**plan.as_dict(), "asked_by": params["asked_by"], "check": module.check_mode}
     (run_dir / "plan.json").write_text(json.dumps(written, indent=2) + "\n")
     (run_dir / "source.tar.gz").write_bytes(archive)
+    if module.check_mode:
+        forget_checked(run_dir.parent, job.name, job_id)
     head = {key: value for key, value in written.items() if key != "nodes"}
     module.exit_json(
         changed=True,

@@ -11,6 +11,8 @@ short_description: Write the summary, the loss curve and the page of a run
 description:
   - Reads the plan and the collected logs of a run's folder and what the nodes said, and writes C(summary.json),
     C(report.html) and, when there are metrics, C(loss.png) there.
+  - A record of how the job ended is written once. Whatever the nodes say later, it stays; then only the text tells
+    how they are now, and what clean.yml has removed there.
   - The page is one file that needs no network. It holds plotly.js where there are metrics to draw.
   - Runs once, on the controller, whose Python has matplotlib and plotly.
 version_added: "0.1.0"
@@ -32,7 +34,9 @@ options:
     type: dict
     default: {}
   engine_state:
-    description: How the job is by its engine (C(EngineState) of module_utils/trainyard/engines), instead of O(results).
+    description:
+      - How the job is by its engine (C(EngineState) of module_utils/trainyard/engines), instead of O(results).
+      - Without C(state) the engine did not answer, and C(msg) says why. There has to be a record then.
     type: dict
 attributes:
   check_mode:
@@ -72,17 +76,23 @@ text:
   type: str
 """
 
+import contextlib
+import fcntl
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard import engines, progress
+from ansible.module_utils.trainyard import engines, progress, record
+from ansible.module_utils.trainyard.findings import connection_reason
 from ansible.module_utils.trainyard.job_page import MOST_STRETCHES, job_page
 from ansible.module_utils.trainyard.progress import not_a_number_text, not_numbers, strict
 from ansible.module_utils.trainyard.report import TAIL_LINES, explain, summarize, telling_log
+from ansible.module_utils.trainyard_node.exits import read_json
 from ansible.module_utils.trainyard_node.plotly_js import MISSING, plotly_js
+from ansible.module_utils.trainyard_node.run_folder import read_removed, write_whole
 
 
 def read_series(path: Path) -> list[dict[str, float]]:
@@ -136,6 +146,14 @@ def last_lines(path: Path) -> list[str]:
     return path.read_text(errors="replace").splitlines()[-TAIL_LINES:] if path.exists() else []
 
 
+@contextlib.contextmanager
+def alone(run_dir: Path) -> Iterator[None]:
+    """Wait for others that report on this run: one that asked before the end must not write after it."""
+    with (run_dir / "plan.json").open() as plan:
+        fcntl.flock(plan, fcntl.LOCK_EX)
+        yield
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -148,44 +166,64 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    with alone(Path(module.params["run_dir"])):
+        report(module)
+
+
+def report(module: AnsibleModule) -> None:
+    """Write what is new, and tell."""
     params = module.params
     run_dir = Path(params["run_dir"])
     plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
     series = read_series(run_dir / "metrics.jsonl")
+    known = record.read(read_json(run_dir / "summary.json"))
+    removed = read_removed(run_dir)
+    notes = record.removed_text(removed, [node["host"] for node in plan["nodes"]])
     if params["engine_state"] is None:
-        summary = summarize(plan, params["results"], params["unreachable"], params["not_started"])
+        answer = summarize(plan, params["results"], params["unreachable"], params["not_started"])
     else:
-        summary = engines.summarize(plan, params["engine_state"])
+        state = params["engine_state"]
+        if "state" not in state:
+            notes.append(f"{plan['launcher']} could not be asked: {connection_reason(state.get('msg') or '')}")
+            state = {"state": "lost"}
+        answer = engines.summarize(plan, state)
         # The engine's nodes have no monitor that notes progress: it is read from what was brought.
         found = series
         log_of_rank_0 = run_dir / "logs" / str(plan["rank_log"]).replace("{rank}", "0")
         if log_of_rank_0.exists():
             found = progress.read_lines(log_of_rank_0.read_text(errors="replace"), plan["progress_pattern"])
             series = list(progress.rising(found))
-        summary["loss_not_a_number"] = progress.followed(found)
-        summary["metrics"] = summary["metrics"] or strict(found[-1] if found else {})
-    log = telling_log(summary)
+        answer["loss_not_a_number"] = progress.followed(found)
+        answer["metrics"] = answer["metrics"] or strict(found[-1] if found else {})
+    summary = record.settle(known, answer)
+    written = record.is_final(known)
+    told = record.with_nodes(summary, answer) if known and known["state"] in record.FINAL else summary
+    log = telling_log(told)
     tail = last_lines(run_dir / "logs" / log) if log else []
-    if summary["state"] in ("succeeded", "running"):
+    if told["state"] in ("succeeded", "running"):
         tail = tail[-3:]
-    picture = False
-    if not module.check_mode:
-        (run_dir / "summary.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
-        lost = summary["loss_not_a_number"]
-        told = not_a_number_text(lost) if lost else ""
-        picture = draw_loss(series, summary["job_id"], run_dir / "loss.png", told)
-    text = explain(summary, str(run_dir), plan["job_dir"], tail, picture)
-    if not module.check_mode:
+    # What was removed is no longer where it was.
+    job_dir = "" if removed else plan["job_dir"]
+    page, picture = run_dir / "report.html", run_dir / "loss.png"
+    new = not module.check_mode and not (written and page.exists())
+    lost = summary["loss_not_a_number"]
+    nan = not_a_number_text(lost) if lost else ""
+    drawn = draw_loss(series, summary["job_id"], picture, nan) if new else picture.exists()
+    text = explain(told, str(run_dir), job_dir, tail, drawn, notes)
+    if new:
         library = plotly_js()
         if not library:
             module.warn(MISSING)
-        (run_dir / "report.html").write_text(job_page(summary, series, text, library), encoding="utf-8")
-    left = [node["host"] for node in summary["nodes"] if node["state"] != "ended"]
+        write_whole(page, job_page(summary, series, text, library))
+        # The record comes last: who finds it finds the rest.
+        if not written:
+            write_whole(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    left = [node["host"] for node in told["nodes"] if node["state"] != "ended"]
     module.exit_json(
-        changed=not module.check_mode,
-        state=summary["state"],
+        changed=new,
+        state=told["state"],
         left=left,
-        summary=summary,
+        summary=told,
         text=text,
     )
 

@@ -22,9 +22,15 @@ options:
     type: str
     default: ""
   job_name:
-    description: Without O(job_id), the newest run of this job is meant; without both, the newest run.
+    description:
+      - Without O(job_id), the newest run of this job is meant; without both, the newest run.
+      - What a playbook ran for itself, such as a check of collectives, is meant by its O(job_id) alone.
     type: str
     default: ""
+  must_name:
+    description: Fail without O(job_id) and O(job_name), for what ends or removes something.
+    type: bool
+    default: false
 extends_documentation_fragment: read_only
 author:
   - trainyard
@@ -60,6 +66,9 @@ run:
     rejoin_s:
       description: Seconds that a lost node may take to come back; 0 for a job without restarts.
       type: int
+    over:
+      description: Whether its record says how it ended; then nothing changes it any more.
+      type: bool
     engine:
       description: Engine that runs the job, C(kind), C(submit_host), C(engine_id), and what else its plan says of it.
       returned: when an engine runs the job
@@ -69,6 +78,8 @@ run:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard import record, runs
+from ansible.module_utils.trainyard_node.exits import read_json
 from ansible.module_utils.trainyard_node.run_folder import engine_of, read_plans
 
 
@@ -79,25 +90,18 @@ def main() -> None:
             "runs_dir": {"type": "path", "required": True},
             "job_id": {"type": "str", "default": ""},
             "job_name": {"type": "str", "default": ""},
+            "must_name": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     params = module.params
     plans = read_plans(Path(params["runs_dir"]))
-    meant = [
-        plan
-        for plan in plans
-        if (not params["job_id"] or plan["job_id"] == params["job_id"])
-        and (params["job_id"] or not params["job_name"] or plan["job_name"] == params["job_name"])
-    ]
-    if not meant:
-        wanted = params["job_id"] or (f"of job {params['job_name']}" if params["job_name"] else "at all")
-        newest = ", ".join(plan["job_id"] for plan in plans[-5:]) or "none"
-        module.fail_json(
-            msg=f"No run {wanted} was started from {params['runs_dir']}. The newest runs there: {newest}. "
-            "Name one with -e job_id=NAME."
-        )
-    plan = meant[-1]
+    plan, complaint = runs.find(
+        plans, params["job_id"], params["job_name"], params["must_name"], params["runs_dir"]
+    )
+    if plan is None:
+        module.fail_json(msg=complaint)
+    run_dir = Path(params["runs_dir"], plan["job_id"])
     module.exit_json(
         changed=False,
         run={
@@ -105,6 +109,7 @@ def main() -> None:
             "job_dir": plan["job_dir"],
             "head": plan["head"]["host"],
             "hosts": [node["host"] for node in plan["nodes"]],
+            "over": record.is_final(record.read(read_json(run_dir / "summary.json"))),
             "rejoin_s": plan["rejoin_s"] if plan["max_restarts"] else 0,
             **({"engine": engine_of(plan, Path(params["runs_dir"]))} if "engine" in plan else {}),
         },

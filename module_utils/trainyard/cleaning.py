@@ -7,7 +7,7 @@ the job runs on one of that name. So the engine's word weighs as much as that of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,11 +59,15 @@ def of_engines(
 
 
 def choose(
-    nodes: Mapping[str, Sequence[Folder]], job_id: str, days: float | None, unknown: Mapping[str, str] | None = None
+    nodes: Mapping[str, Sequence[Folder]],
+    job_id: str,
+    days: float | None,
+    unknown: Mapping[str, str] | None = None,
+    recorded: Collection[str] = (),
 ) -> tuple[dict[str, list[Folder]], list[Finding]]:
     """Choose what to remove on each node: the job `job_id`, or all that ended more than `days` ago; and what is wrong.
 
-    Jobs that are `unknown` to their engine stay.
+    Jobs that are `unknown` to their engine stay. Of those that are `recorded` something else is to be removed.
 
     A job that runs on one node keeps its folders on all: those of the others belong to its end. The same holds for its
     age, which is that on the node where it wrote last.
@@ -84,9 +88,10 @@ def choose(
             Finding(
                 "",
                 "what to remove",
-                "both job_id and clean_days" if job_id else "neither job_id nor clean_days",
+                "a job and clean_days" if job_id else "neither job_id, job_name nor clean_days",
                 "one of them",
-                "name a job with -e job_id=NAME, or all that ended days ago with -e clean_days=30",
+                "name a run with -e job_id=NAME, the newest of a job with -e job_name=NAME, or all that ended days ago "
+                "with -e clean_days=30",
             )
         )
     elif days is not None and days < 0:
@@ -97,7 +102,7 @@ def choose(
                 "", "job_id", f"{job_id}: {unknown[job_id]}", "a job that has ended", "run this again when it answers"
             )
         )
-    elif job_id and job_id not in hosts:
+    elif job_id and job_id not in hosts and job_id not in recorded:
         known = ", ".join(sorted(hosts)[-5:]) or "none"
         where = "on any node, or in an engine"
         findings.append(

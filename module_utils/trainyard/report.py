@@ -215,10 +215,13 @@ def cause(summary: Data, job_dir: str) -> list[str]:
     return []
 
 
-def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], picture: bool) -> str:
+def explain(
+    summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], picture: bool, notes: Sequence[str] = ()
+) -> str:
     """Write what the user reads at the end.
 
-    `tail` are the last lines of the log that matters, `picture` says whether the loss curve was drawn.
+    `job_dir` is "" where the job has no folder on its nodes (any more). `tail` are the last lines of the log that
+    matters, `picture` says whether the loss curve was drawn, `notes` are what else is known of the run.
     """
     state, took = summary["state"], clock(summary["elapsed_s"] or 0)
     hosts = [node["host"] for node in summary["nodes"]]
@@ -232,12 +235,12 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], pict
         "failed": f"Job {summary['job_id']} failed after {took}.",
         "timed_out": f"Job {summary['job_id']} was ended after {took}: its time (job_timeout) was up.",
         "stopped": f"Job {summary['job_id']} was stopped after {took}.",
-        "lost": f"Job {summary['job_id']}: no node knows of it any more.",
+        "lost": f"Job {summary['job_id']} is lost: no node knows of it any more.",
     }[state]
     lines = [headline]
     if summary["loss_not_a_number"]:
         lines.append(f"  {not_a_number_text(summary['loss_not_a_number'])}")
-    lines += [f"  {line}" for line in cause(summary, job_dir)]
+    lines += [f"  {line}" for line in cause(summary, job_dir or run_dir)]
     if summary["max_restarts"]:
         lines += [f"  started again {len(summary['restarts'])} of at most {summary['max_restarts']} times"]
         lines += [f"    {restart_text(restart)}" for restart in summary["restarts"]]
@@ -269,6 +272,7 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], pict
                 f"-e job_id={summary['job_id']}"
             )
     lines += [f"  {node['host']} could not be asked: {connection_reason(node['why'])}" for node in unreachable[:6]]
+    lines += [f"  {note}" for note in notes]
     lines += [f"  logs        {run_dir}/logs", f"  summary     {run_dir}/summary.json"]
     lines.append(f"  report      {run_dir}/report.html")
     if picture:

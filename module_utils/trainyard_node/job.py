@@ -8,7 +8,6 @@ the head cluster.json. Whoever wants to know how the job is reads these files; n
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import io
 import json
@@ -28,6 +27,7 @@ from . import procs, units
 from .exits import read_exits, read_json
 from .procs import monitor_alive
 from .runtime import pack
+from .tree import size_of
 
 Spec = dict[str, Any]
 # How long a monitor may take to start on a node that is busy.
@@ -230,15 +230,6 @@ def status(job_dir: Path, job_id: str) -> dict[str, Any]:
     }
 
 
-def _size(folder: Path) -> int:
-    """Return the size of all files in a folder, in which a job may be making and removing some."""
-    size = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            size += path.lstat().st_size
-    return size
-
-
 def list_folders(jobs: Path, of_engines: Iterable[Path] = ()) -> list[dict[str, Any]]:
     """Return the folders of all jobs of this node that we may read: id, age in s since the last report, size in MiB.
 
@@ -267,7 +258,7 @@ def _record(job_id: str, folder: Path, written: float, running: bool) -> dict[st
         "job_dir": str(folder),
         "age_s": max(0.0, time.time() - written),
         "running": running,
-        "size_mib": _size(folder) >> 20,
+        "size_mib": size_of(folder) >> 20,
     }
 
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
 import tarfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from ..trainyard import record
+from ..trainyard.runs import Kept
+from .exits import read_json, write_json
+from .tree import size_of
 
 # The archive travels inside a module call. Training scripts are kilobytes; data has its own role.
 MAX_SOURCE = 16 << 20
@@ -56,6 +64,37 @@ def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:
     raise OSError(f"a thousand runs of {name} within one second in {runs_dir}")
 
 
+def forget_checked(runs_dir: Path, name: str, keep: str) -> None:
+    """Remove what earlier --check of this job have planned: the newest is enough, and each holds the source."""
+    for plan_file in runs_dir.glob(f"{name}-*/plan.json"):
+        run_dir = plan_file.parent
+        # A plan of a thousand nodes takes a while to read: most have been started, as what they left tells.
+        if run_dir.name == keep or (run_dir / "logs").exists() or (run_dir / "summary.json").exists():
+            continue
+        plan = read_json(plan_file)
+        if isinstance(plan, dict) and plan.get("check") and plan.get("job_name") == name:
+            shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Write a text so that whoever reads the file finds the one before or this one, never a half."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(content, encoding="utf-8")
+    aside.replace(path)
+
+
+def read_removed(run_dir: Path) -> dict[str, float]:
+    """Read from where clean.yml has removed what the job had left: times by host."""
+    found = read_json(run_dir / "removed.json")
+    return dict(found["hosts"]) if isinstance(found, dict) and isinstance(found.get("hosts"), dict) else {}
+
+
+def note_removed(run_dir: Path, times: Mapping[str, float]) -> None:
+    """Note that what the job had left was removed; of a run that another controller started there is nothing here."""
+    if (run_dir / "plan.json").is_file():
+        write_json(run_dir / "removed.json", {"hosts": {**read_removed(run_dir), **times}})
+
+
 def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
     """Read the plans of all jobs that were started, oldest first.
 
@@ -71,6 +110,25 @@ def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
         except (OSError, ValueError):
             continue
     return [plan for _, plan in sorted(plans, key=lambda item: (item[0], item[1]["job_id"]))]
+
+
+def kept_runs(runs_dir: Path, now: float) -> list[Kept]:
+    """List the folders of jobs and proofs in runs/: only those that are known for what they are, by what they hold."""
+    found = []
+    for run_dir in sorted(runs_dir.iterdir()) if runs_dir.is_dir() else ():
+        if run_dir.is_symlink() or not run_dir.is_dir():
+            continue
+        plan, report = read_json(run_dir / "plan.json"), read_json(run_dir / "report.json")
+        files = [run_dir / name for name in ("plan.json", "summary.json", "report.json")]
+        age_s = now - max((file.stat().st_mtime for file in files if file.exists()), default=now)
+        size_mib = size_of(run_dir) >> 20
+        if isinstance(plan, dict) and plan.get("job_id") == run_dir.name:
+            summary = record.read(read_json(run_dir / "summary.json"))
+            refused = (run_dir / "findings.json").exists()
+            found.append(Kept.of_job(run_dir.name, age_s, size_mib, plan, refused, summary))
+        elif run_dir.name.startswith("verify-") and isinstance(report, dict) and "phases" in report:
+            found.append(Kept(run_dir.name, age_s, size_mib, proof_of=str(report.get("cluster", ""))))
+    return found
 
 
 def read_submitted(runs_dir: Path, job_id: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ for a captured tree, and nothing is ever written.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -17,6 +18,15 @@ from typing import NamedTuple
 
 # Vendors install their tools outside the PATH of a non-interactive ssh session.
 _TOOL_FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+
+
+def size_of(folder: Path) -> int:
+    """Return the size of all files in a folder, in which others may be making and removing some."""
+    size = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            size += path.lstat().st_size
+    return size
 
 
 class Outcome(NamedTuple):

@@ -68,5 +68,7 @@ class ActionModule(ActionBase):
             for name, content in logs.items():
                 # The node chose the names: keep them inside the run's folder.
                 folder = Path(run_dir) if name == "metrics.jsonl" else Path(run_dir) / "logs"
-                (folder / Path(name).name).write_bytes(base64.b64decode(content))
+                file, brought = folder / Path(name).name, base64.b64decode(content)
+                if not (arguments.get("keep") and file.exists() and file.stat().st_size > len(brought)):
+                    file.write_bytes(brought)
         return {**result, **answer}

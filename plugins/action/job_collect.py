@@ -19,7 +19,7 @@ class ActionModule(ActionBase):
         del tmp
         arguments = dict(self._task.args)
         run_dir = Path(arguments.pop("run_dir"))
-        stop = arguments.pop("stop", False)
+        stop, keep = arguments.pop("stop", False), arguments.pop("keep", False)
         module = "job_process" if stop else "job_process_info"
         if stop:
             arguments["state"] = "stopped"
@@ -33,5 +33,7 @@ class ActionModule(ActionBase):
             for name, content in logs.items():
                 # The node chose the names: keep them inside the run's folder.
                 folder = run_dir if name == "metrics.jsonl" else run_dir / "logs"
-                (folder / Path(name).name).write_bytes(base64.b64decode(content))
+                file, brought = folder / Path(name).name, base64.b64decode(content)
+                if not (keep and file.exists() and file.stat().st_size > len(brought)):
+                    file.write_bytes(brought)
         return result

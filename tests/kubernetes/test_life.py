@@ -19,7 +19,7 @@ def test_a_job_is_applied_watched_logged_and_removed(cluster):
     assert kept == []
     assert "a-secret-value" not in run.output
 
-    stopped = cluster.play("playbooks/stop.yml")
+    stopped = cluster.play("playbooks/stop.yml", job_name="digits")
     assert stopped.rc == 0, stopped.output
     assert stopped.summary["state"] == "succeeded", "a job that had ended is not stopped"
     if cluster.api:
@@ -36,7 +36,7 @@ def test_a_rank_that_fails_is_named(cluster):
     assert "rank 1 on" in run.text
     assert "failed first" in run.text
     if not cluster.api:
-        assert cluster.play("playbooks/stop.yml").rc == 0
+        assert cluster.play("playbooks/stop.yml", job_name="digits").rc == 0
 
 
 def test_a_running_job_is_stopped_and_nothing_is_left(cluster):
@@ -45,7 +45,7 @@ def test_a_running_job_is_stopped_and_nothing_is_left(cluster):
     run = cluster.launch(job_wait=False, job_command=["python", "-c", "import time; time.sleep(200)"])
     assert run.rc == 0, run.output
     assert "not waiting for its end" in run.text
-    stopped = cluster.play("playbooks/stop.yml")
+    stopped = cluster.play("playbooks/stop.yml", job_name="digits")
     assert stopped.rc == 0, stopped.output
     assert stopped.summary["state"] == "stopped"
     assert {node["state"] for node in stopped.summary["nodes"]} <= {"ended"}
@@ -68,4 +68,4 @@ def test_a_job_that_nobody_waited_for_is_looked_at_and_watched_later(cluster):
     brought.unlink()
     assert cluster.play("playbooks/logs.yml").rc == 0
     assert "step 3/3" in brought.read_text()
-    assert cluster.play("playbooks/stop.yml").rc == 0
+    assert cluster.play("playbooks/stop.yml", job_name="digits").rc == 0

@@ -19,7 +19,7 @@ def test_a_resource_of_an_operator_is_applied_watched_logged_and_removed(stand_i
     assert run.rc == 0, run.output
     assert (run.summary["state"], run.summary["metrics"]["step"]) == ("succeeded", 3)
     assert "step 3/3" in (run.folder / "logs" / log).read_text()
-    assert stand_in.play("playbooks/stop.yml").rc == 0
+    assert stand_in.play("playbooks/stop.yml", job_name="digits").rc == 0
     assert stand_in.api.objects == {}
 
 

@@ -6,17 +6,24 @@ import json
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import engine_runs_info
 import job_clean_plan
 import job_folders_info
 import pytest
+import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.cleaning import DAY_S, Folder, choose, describe, of_engines
+from ansible.module_utils.trainyard.runs import Kept, may_go
+from ansible.module_utils.trainyard.runs import describe as describe_runs
 from ansible.module_utils.trainyard_node import procs
 from ansible.module_utils.trainyard_node.exits import write_json
+from ansible.module_utils.trainyard_node.run_folder import kept_runs
 from hypothesis import given
 from hypothesis import strategies as st
+
+PROJECT = Path(__file__).resolve().parents[2]
 
 
 def folder(job_id, days=0.0, running=False, size_mib=1):
@@ -53,8 +60,8 @@ def test_what_goes(job_id, days, expected):
     [
         ("runs", None, "job_id", "runs runs on n2"),
         ("none", None, "job_id", "nothing of none on any node, or in an engine"),
-        ("", None, "what to remove", "neither job_id nor clean_days"),
-        ("old", 3, "what to remove", "both job_id and clean_days"),
+        ("", None, "what to remove", "neither job_id, job_name nor clean_days"),
+        ("old", 3, "what to remove", "a job and clean_days"),
         ("", -1, "clean_days", "-1"),
     ],
 )
@@ -187,12 +194,13 @@ def test_folders_of_this_machine(call, tmp_path):
     assert (found["ended-1"]["size_mib"], found["ended-1"]["job_dir"]) == (3, str(jobs / "ended-1"))
 
 
-def test_the_plan_names_what_to_remove_and_who_was_silent(call):
+def test_the_plan_names_what_to_remove_and_who_was_silent(call, tmp_path):
     record = {"job_id": "old", "job_dir": "/x/old", "age_s": 9e9, "running": False, "size_mib": 2}
-    given = {"hosts": ["n1", "n2"], "answers": [{"folders": [record]}, {}]}
+    given = {"hosts": ["n1", "n2"], "answers": [{"folders": [record]}, {}], "runs_dir": str(tmp_path)}
     result = call(job_clean_plan, **given, days=30)
     assert result["remove"] == {"n1": [{"job_id": "old", "job_dir": "/x/old"}]}
     assert result["text"].endswith("n2 could not be asked: run this again when they are back")
+    assert result["records"] == []
     assert call(job_clean_plan, **given, job_id="x")["msg"].startswith("1 finding: nothing was removed.")
 
 
@@ -239,12 +247,13 @@ def test_runs_of_engines_are_those_that_were_taken_and_not_removed(call, tmp_pat
     assert [run["job_id"] for run in call(engine_runs_info, runs_dir=str(tmp_path), days=1)["runs"]] == ["taken"]
 
 
-def test_the_plan_weighs_what_engines_say(call):
+def test_the_plan_weighs_what_engines_say(call, tmp_path):
     record = {"job_id": "old", "job_dir": "/x/old", "age_s": 9e9, "running": False, "size_mib": 2}
     slurm = {"job_id": "old", "kind": "slurm", "planned": 0.0}
     nowhere = {"job_id": "nowhere", "kind": "slurm", "planned": 0.0}
     pods = {"job_id": "pods", "kind": "kubernetes", "planned": 0.0}
     given = {"hosts": ["n1"], "answers": [{"folders": [record]}], "runs": [slurm, nowhere, pods], "days": 30}
+    given["runs_dir"] = str(tmp_path)
     answers = [{"item": slurm, "state": "lost"}, {"item": pods, "state": "succeeded", "finished": 1.0}]
     result = call(job_clean_plan, **given, engine_answers=answers)
     assert result["remove"] == {"n1": [{"job_id": "old", "job_dir": "/x/old"}]}
@@ -253,3 +262,89 @@ def test_the_plan_weighs_what_engines_say(call):
     result = call(job_clean_plan, **given, engine_answers=[{"item": slurm, "state": "running"}])
     assert (result["remove"], result["objects"]) == ({}, [])
     assert "pods stays: Kubernetes was not asked how it is" in result["text"]
+
+
+# ---- runs/ on the controller
+
+
+def kept(name, days=40.0, **changes):
+    return Kept(name, days * DAY_S, 2, **{"state": "succeeded", **changes})
+
+
+@pytest.mark.parametrize(
+    ("run", "goes", "why"),
+    [
+        (kept("old"), True, ""),
+        (kept("old", 29), False, ""),
+        # Something of it was written on a node three days ago.
+        (kept("new"), False, ""),
+        (kept("runs"), False, ""),
+        (kept("silent"), False, ""),
+        (kept("gone", state=""), True, ""),
+        (kept("gone", state="lost", open_hosts=("n1", "n2")), True, ""),
+        (kept("gone", state="failed", open_hosts=("n9",)), False, "n9 did not say whether it still runs there"),
+        (kept("gone", started=False, open_hosts=("n9",)), True, ""),
+        (kept("gone", 29, started=False), False, ""),
+        (kept("gone", state="pending", engine="slurm"), False,
+         "its record does not say how it ended: playbooks/status.yml -e job_id=gone"),
+        (kept("old", state="", engine="slurm"), True, ""),
+        (kept("gone", engine="slurm"), False, "n9 did not say whether it left something there"),
+    ],
+)  # fmt: skip
+def test_which_runs_go_from_the_controller(run, goes, why):
+    nodes = {**NODES, "n2": [*NODES["n2"], folder("new", 3)]}
+    silent = ["n9"] if why.startswith("n9") else []
+    go, stay = may_go([run], nodes, silent, "", 30, {"silent": "no slurmctld"})
+    assert (bool(go), stay) == (goes, {run.name: why} if why else {})
+
+
+def test_the_newest_proof_of_a_cluster_stays():
+    proofs = [kept(f"verify-{days}", days, proof_of=cluster) for days, cluster in ((90, "a"), (80, "a"), (70, "b"))]
+    go, _ = may_go(proofs, {}, [], "", 30, {})
+    assert [run.name for run in go] == ["verify-90"]
+    go, _ = may_go(proofs, {}, [], "verify-70", None, {})
+    assert [run.name for run in go] == ["verify-70"]
+    assert describe_runs(go, {"x": "why"}, "runs", True).splitlines() == [
+        "Would remove 1 run (2 MiB) from runs.",
+        "  verify-70",
+        "  x stays: why",
+    ]
+    assert describe_runs([], {}, "runs", False) == "No run to remove from runs."
+
+
+def test_a_run_that_left_nothing_on_the_nodes_goes_by_its_name(call, tmp_path):
+    nodes = [{"host": "n1"}, {"host": "n2"}]
+    for job_id, more in (("done", {}), ("checked", {"check": True}), ("mine", {"job_id": "other"}), ("refused", {})):
+        write_json_in(tmp_path / job_id, "plan.json", {"job_id": job_id, "nodes": nodes, **more})
+    write_json_in(tmp_path / "refused", "findings.json", [])
+    write_json_in(tmp_path / "done", "summary.json", {"state": "failed", "nodes": [{"host": "n1", "state": "ended"}]})
+    found = {run.name: (run.started, run.state, run.open_hosts) for run in kept_runs(tmp_path, time.time())}
+    assert found == {
+        "done": (True, "failed", ()),
+        "checked": (False, "", ("n1", "n2")),
+        "refused": (False, "", ("n1", "n2")),
+    }
+    given = {"hosts": ["n1"], "answers": [{"folders": []}], "runs_dir": str(tmp_path), "job_id": "done"}
+    assert "nothing of done on any node" in call(job_clean_plan, **given)["msg"]
+    result = call(job_clean_plan, **given, of_runs=True)
+    assert (result["records"], result["remove"]) == (["done"], {})
+    assert call(job_clean_plan, **{**given, "job_id": "mine"}, of_runs=True)["msg"].startswith("1 finding")
+
+
+def write_json_in(run_dir, name, data):
+    run_dir.mkdir(exist_ok=True)
+    write_json(run_dir / name, data)
+
+
+def test_what_a_playbook_runs_for_itself_says_so():
+    """So that nobody's stop.yml takes it for the newest run of theirs."""
+    asked_by = {}
+    for path in (PROJECT / "playbooks").glob("*.yml"):
+        for play in yaml.safe_load(path.read_text()):
+            if play.get("ansible.builtin.import_playbook") == "../launch.yml":
+                asked_by[path.name] = play["vars"]["__job_asked_by"]
+    assert asked_by == {
+        "collective_check.yml": "collective_check.yml",
+        "collective_benchmark.yml": "collective_benchmark.yml",
+        "pair_measure.yml": "pair_check.yml",
+    }

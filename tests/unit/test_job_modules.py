@@ -275,6 +275,15 @@ def test_check_mode_shows_the_plan_and_two_runs_have_two_names(call, asked):
     assert call(job_plan, **asked)["job_id"] != previewed["job_id"]
 
 
+def test_of_plans_that_check_mode_made_the_last_one_stays(call, asked, tmp_path):
+    started = call(job_plan, **asked)
+    other = {**asked, "job": {**asked["job"], "job_name": f"{asked['job']['job_name']}-2"}}
+    previews = [call(job_plan, **given, _ansible_check_mode=True) for given in (other, asked, asked, asked)]
+    kept = {path.parent.name: json.loads(path.read_text())["check"] for path in tmp_path.glob("runs/*/plan.json")}
+    assert kept == {started["job_id"]: False, previews[0]["job_id"]: True, previews[-1]["job_id"]: True}
+    assert started["plan"]["asked_by"] == "launch.yml"
+
+
 @pytest.mark.parametrize(
     ("changes", "check", "found"),
     [
@@ -431,7 +440,7 @@ def runs(tmp_path):
         ({}, "resnet-1"),
         ({"job_name": "digits"}, "digits-2"),
         ({"job_id": "digits-1"}, "digits-1"),
-        ({"job_id": "digits-1", "job_name": "resnet"}, "digits-1"),
+        ({"job_id": "digits-1", "job_name": "digits"}, "digits-1"),
     ],
 )
 def test_the_run_that_is_meant(call, runs, asked, job_id):
@@ -441,6 +450,7 @@ def test_the_run_that_is_meant(call, runs, asked, job_id):
         "job_dir": "/var/lib/trainyard/jobs/digits-20261120-101500",
         "head": "n1",
         "hosts": ["n1", "n2"],
+        "over": False,
         "rejoin_s": 0,
     }
 
@@ -450,6 +460,37 @@ def test_a_run_that_is_not_there(call, runs, asked, wanted):
     message = call(job_run_info, runs_dir=str(runs), **asked)["msg"]
     assert wanted in message
     assert message.endswith("The newest runs there: digits-1, digits-2, resnet-1. Name one with -e job_id=NAME.")
+
+
+@pytest.mark.parametrize(
+    ("asked", "check", "found"),
+    [
+        ({"must_name": True}, "which job", "neither job_id nor job_name"),
+        (
+            {"job_id": "digits-1", "job_name": "resnet"},
+            "job_id and job_name",
+            "digits-1 is a run of digits, and job_name is resnet",
+        ),
+    ],
+)
+def test_a_run_is_not_guessed(call, runs, asked, check, found):
+    lines = call(job_run_info, runs_dir=str(runs), **asked)["msg"].splitlines()
+    assert lines[0] == "1 finding: no job was chosen, and nothing was touched."
+    assert lines[2:4] == [f"  1. {check}", f"     found     {found}"]
+
+
+def test_what_a_playbook_ran_for_itself_is_never_the_newest(call, runs):
+    plan = json.loads((runs / "digits-1" / "plan.json").read_text())
+    own = {"job_name": "all-gather-pytorch", "asked_by": "collective_check.yml"}
+    a_run(runs, "all-gather-pytorch-1", {**plan, "job_id": "all-gather-pytorch-1", **own}, -400)
+    assert call(job_run_info, runs_dir=str(runs))["run"]["job_id"] == "resnet-1"
+    named = call(job_run_info, runs_dir=str(runs), job_id="all-gather-pytorch-1", must_name=True)
+    assert named["run"]["job_id"] == "all-gather-pytorch-1"
+    said = call(job_run_info, runs_dir=str(runs), job_name="all-gather-pytorch")["msg"]
+    assert "The newest runs there: digits-1, digits-2, resnet-1. Playbooks ran for themselves, and are found" in said
+    assert said.endswith("job_id alone: all-gather-pytorch-1. Name one with -e job_id=NAME.")
+    (runs / "resnet-1" / "summary.json").write_text(json.dumps({"state": "failed", "nodes": []}))
+    assert call(job_run_info, runs_dir=str(runs), job_name="resnet")["run"]["over"] is True
 
 
 def test_no_run_at_all(call, tmp_path):

@@ -406,10 +406,10 @@ def test_a_job_that_runs():
 def test_a_job_that_nobody_knows_of():
     nothing = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
     summary, text = explained({"n1": nothing, "n2": nothing})
-    assert text[0] == f"Job {JOB}: no node knows of it any more." and summary["state"] == "lost"
+    assert text[0] == f"Job {JOB} is lost: no node knows of it any more." and summary["state"] == "lost"
     _, text = explained({}, unreachable={"n1": "", "n2": ""})
     assert text == [
-        f"Job {JOB}: no node knows of it any more.",
+        f"Job {JOB} is lost: no node knows of it any more.",
         "  n1 could not be asked: no answer",
         "  n2 could not be asked: no answer",
         *LAST,
