@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .findings import Finding, host_list
+from .findings import Finding, counted, host_list
 from .npu import NET_HEALTH_UNKNOWN
 
 State = Mapping[str, Any]
@@ -246,7 +246,7 @@ def _devices(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Fin
             yield Finding(
                 host,
                 "training user",
-                f"npu-smi lists {seen} devices for it",
+                f"npu-smi lists {counted(seen, 'device')} for it",
                 f"{len(devices)}, as for root",
                 "make it a member of the vendor's group (HwHiAiUser)",
             )
@@ -254,8 +254,8 @@ def _devices(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Fin
 
 def _cluster(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Finding]:
     having = [state for state in states if state["npu"].get("devices")]
-    numbers = {state["host"]: f"{len(state['npu']['devices'])} devices" for state in having}
-    expected = f"{wanted['devices']} devices" if wanted["devices"] else ""
+    numbers = {state["host"]: counted(len(state["npu"]["devices"]), "device") for state in having}
+    expected = counted(wanted["devices"], "device") if wanted["devices"] else ""
     yield from _unequal(
         having, "number of devices", numbers, expected, "see `npu-smi info`; ranks need as many on every node"
     )

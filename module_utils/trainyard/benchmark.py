@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import bandwidth, transport
-from .findings import host_list
+from .findings import counted, host_list
 from .nccl_tests_output import Measured, Output, Rank, Row
 
 # Collectives whose busbw is not algbw times a factor of the number of ranks alone.
@@ -128,7 +128,7 @@ def _rank_fault(output: Output, asked: Asked) -> str:
         times = f"rank {twice[0]} is listed {listed[twice[0]]} times"
         return f"{times}: processes that each were a world of their own, as with programs that were built without MPI"
     if asked.ranks is not None and output.tables and len(output.ranks) != asked.ranks:
-        return f"{len(output.ranks)} ranks took part, expected {asked.ranks}"
+        return f"{counted(len(output.ranks), 'rank')} took part, expected {asked.ranks}"
     return ""
 
 
@@ -143,10 +143,10 @@ def _wrong(output: Output) -> str:
         return ""
     row, half = bad[0]
     sizes = len({row.bytes for row, _ in bad})
-    more = f", and at {sizes - 1} more sizes" if sizes > 1 else ""
+    more = f", and at {counted(sizes - 1, 'more size')}" if sizes > 1 else ""
     ranks = list(dict.fromkeys(output.wrong_ranks))
     where = f" ({host_list(ranks)})" if ranks else ""
-    return f"wrong results: {half.wrong} elements at {row.bytes} bytes{more}{where}"
+    return f"wrong results: {counted(half.wrong or 0, 'element')} at {row.bytes} bytes{more}{where}"
 
 
 def _contradiction(output: Output, collective: str, ranks: int) -> str:
@@ -202,7 +202,7 @@ def judge(output: Output, asked: Asked) -> dict[str, Any]:
     busbw = largest(output.rows)
     faults = [
         _wrong(output),
-        f"{output.out_of_bounds} values out of bounds" if output.out_of_bounds else "",
+        f"{counted(output.out_of_bounds, 'value')} out of bounds" if output.out_of_bounds else "",
         output.errors[0] if output.errors else "",
         asked.job_failure,
         output.problem,
@@ -272,7 +272,7 @@ def _ending(output: Output) -> str:
     if not output.tables:
         return ""
     if output.broken_rows:
-        return f"{output.broken_rows} rows of the table have not all their values: the output was cut off"
+        return f"the table has {counted(output.broken_rows, 'row')} without all values: the output was cut off"
     if not output.rows:
         return "the table has no rows: the benchmark ended before it measured anything"
     return "" if output.footer_seen else "the output ends without its footer: the benchmark did not end well"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .checks import worst
-from .findings import host_list
+from .findings import counted, host_list
 from .pairing import Pair, Round, first_rounds, full_rounds, with_partners
 
 __all__ = ["MOST_MEASUREMENTS", "Limits", "Pair", "Round", "first_rounds", "full_rounds", "judge"]
@@ -310,7 +310,7 @@ def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
         node.state = "fail" if clear else "unknown"
         node.again = more and not (clear and count >= limits.confirm)
         if errors and score == 0:
-            node.reason = f"{len(errors)} of {tried} measurements failed: {errors[-1]}"
+            node.reason = f"{len(errors)} of {counted(tried, 'measurement')} failed: {errors[-1]}"
             node.action = f"see whether it runs and answers on the job's network: ansible {host} -m ping"
         else:
             node.reason = f"{score:.0%} of the healthy bandwidth with {_partners(len(node.values))}"
@@ -326,7 +326,7 @@ def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
         node.reason = f"{score:.0%} of the healthy bandwidth, slow with {slow} of {_partners(len(node.values))}"
         if errors:
             # A pair that did not meet counts as 0: a share of the bandwidth that nobody measured says nothing.
-            node.reason = f"{len(errors)} of {tried} measurements failed: {errors[-1]}"
+            node.reason = f"{len(errors)} of {counted(tried, 'measurement')} failed: {errors[-1]}"
         node.action = _measure_again(host)
 
 
@@ -352,7 +352,7 @@ def _judge_results(
             break
         node, count = nodes[culprit], len(met[culprit])
         node.state, node.confidence = "fail", 1 - 0.5**count
-        node.reason = f"wrong results in {count} of {len(node.samples)} measurements"
+        node.reason = f"wrong results in {count} of {counted(len(node.samples), 'measurement')}"
         node.action = (
             f"leave it out (job_hosts), test its memory, devices and network card: ansible {hosts[culprit]} -b -m "
             "accelerator_info"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .findings import Finding, host_list
+from .findings import Finding, counted, host_list
 
 DAY_S = 86_400
 
@@ -143,7 +143,7 @@ def describe(
         [*(["folders"] if places - {KUBERNETES} else []), *(["objects"] if KUBERNETES in places else [])]
     )
     room = f" ({size} MiB on all nodes)" if "folders" in things else ""
-    lines = [f"{verb} the {things} of {number} job{'' if number == 1 else 's'}{room}."]
+    lines = [f"{verb} the {things} of {counted(number, 'job')}{room}."]
     lines += [f"  {job_id} on {host_list(hosts)}" for job_id, hosts in sorted(by_job.items())]
     if not by_job:
         lines = ["Nothing to remove."]

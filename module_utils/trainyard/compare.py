@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .disclosure import safe
-from .findings import host_list
+from .findings import counted, host_list
 from .measured import size_text
 from .verify_report import SCHEMA
 
@@ -91,7 +91,8 @@ def _bandwidths(before: Report, after: Report) -> tuple[list[Change], list[str]]
             missing.append(f"{name}: not measured any more")
             continue
         if (first["ranks"], sorted(first["hosts"])) != (second["ranks"], sorted(second["hosts"])):
-            then, now = (f"{record['ranks']} ranks on {host_list(record['hosts'])}" for record in (first, second))
+            both = (first, second)
+            then, now = (f"{counted(each['ranks'], 'rank')} on {host_list(each['hosts'])}" for each in both)
             missing.append(f"{name}: {then} before, {now} now")
             continue
         sizes, sizes_now = _busbw(first), _busbw(second)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .findings import Finding
+from .findings import Finding, counted
 
 TIMED_OUT = 124
 NO_DEVICE = 2
@@ -80,7 +80,7 @@ def outcome(proof: Mapping[str, Any], declared: str, on_the_bus: int) -> dict[st
         state = "skipped" if declared == "0" else "unknown" if expected == 0 else "fail"
         return {"build": "pass", "run": state, "detail": f"no device: {run['detail']}"}
     if run["state"] == "pass" and run["devices"] != expected:
-        text = f"{run['devices']} devices took part, expected {expected}"
+        text = f"{counted(run['devices'], 'device')} took part, expected {expected}"
         return {"build": "pass", "run": "fail", "detail": text}
     return {"build": "pass", "run": run["state"], "detail": run["detail"]}
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from .adhoc import shell as adhoc
 from .checks import Check
 from .fabric import natural_order
-from .findings import host_list
+from .findings import counted, host_list
 
 Reading = Mapping[str, Any]
 Gpu = Mapping[str, Any]
@@ -277,7 +277,7 @@ def _judge_gpus(readings: Mapping[str, Reading], inventory: str, xids: Sequence[
         broken,
         {},
         list(nvidia),
-        f"{count} on {len(nvidia)} nodes answer",
+        f"{count} on {counted(len(nvidia), 'node')} answer",
         expected="every GPU answers",
         reason="GPUs or their driver do not answer as they should",
         action="see the kernel log for `NVRM` and `Xid`; restart the node, run the role nvidia_driver",
@@ -323,7 +323,7 @@ def _judge_xids(nvidia: Mapping[str, Reading], inventory: str, hardware: Sequenc
         faults = [xid for xid in reading["xids"] or () if xid["code"] in hardware]
         others += [xid["code"] for xid in reading["xids"] or () if xid["code"] not in hardware]
         if faults:
-            bad[host] = [f"Xid {xid['code']} of {xid['pci']} {xid['count']} times" for xid in faults]
+            bad[host] = [f"Xid {xid['code']} of {xid['pci']} {counted(xid['count'], 'time')}" for xid in faults]
     well = [host for host in nvidia if host not in bad and host not in silent]
     noted = (
         f"Xid {', '.join(map(str, sorted(set(others))))} of programs" if others else "no Xid since the nodes started"
@@ -358,7 +358,7 @@ def _judge_npus(readings: Mapping[str, Reading], inventory: str) -> list[Check]:
         problems,
         {},
         list(ascend),
-        f"{number} on {len(ascend)} nodes",
+        f"{number} on {counted(len(ascend), 'node')}",
         expected="every NPU answers, with an address and a link that is up",
         reason="NPUs or their driver are not as they should be",
         action="see npu-smi info and hccn_tool on the node, run the role ascend",

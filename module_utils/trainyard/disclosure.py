@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from .findings import counted
+
 HIDDEN = "(hidden)"
 # A log line or a command's output that is longer says nothing more.
 MAX_TEXT = 4000
@@ -39,7 +41,7 @@ def safe_text(text: str) -> str:
     text = _BEARER.sub(rf"\1{HIDDEN}", text)
     text = _ASSIGNED.sub(rf"\1{HIDDEN}", text)
     if len(text) > MAX_TEXT:
-        text = f"{text[:MAX_TEXT]}... ({len(text) - MAX_TEXT} more characters)"
+        text = f"{text[:MAX_TEXT]}... ({counted(len(text) - MAX_TEXT, 'more character')})"
     return text
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from .adhoc import ansible, shell
 from .checks import Check
-from .findings import host_list
+from .findings import counted, host_list
 
 # A record of library/proof_facts: host, hostname, facts, environments, hardware, network; `group` where it is declared.
 Node = Mapping[str, Any]
@@ -227,7 +227,7 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
                     f"{host_list(odd)} {'differs' if len(odd) == 1 else 'differ'} from the other {len(usual_hosts)}",
                     fact.action,
                     _command(fact.command, odd, inventory),
-                    f"majority of {len(known)} nodes{_of(group)}",
+                    f"majority of {counted(len(known), 'node')}{_of(group)}",
                     {"values": {host: known[host] for host in odd}},
                 )
             )
@@ -240,7 +240,7 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
                     tuple(known),
                     _by_value(key, known),
                     "one value on all of them",
-                    f"they differ, and no value has a majority of {len(known)} nodes{_of(group)}",
+                    f"they differ, and no value has a majority of {counted(len(known), 'node')}{_of(group)}",
                     fact.action,
                     _command(fact.command, list(known), inventory),
                     "",
@@ -255,7 +255,7 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
                 "pass",
                 found=found,
                 command=_command(fact.command, (), inventory),
-                source=f"{sum(count for *_, count in agreed)} nodes",
+                source=counted(sum(count for *_, count in agreed), "node"),
             )
         )
     elif not checks:
@@ -305,9 +305,8 @@ def _judge_environments(nodes: Sequence[Node], inventory: str) -> list[Check]:
             _command("", odd, inventory),
         )
         if not odd:
-            checks.append(
-                Check("drift", check, "pass", found=f"{len(usual)} equal packages", source=f"{len(nodes)} nodes")
-            )
+            found, source = counted(len(usual), "equal package"), counted(len(nodes), "node")
+            checks.append(Check("drift", check, "pass", found=found, source=source))
         elif decided:
             texts = {host: _package_difference(has[host], usual) if has[host] else "not there" for host in odd}
             found = "; ".join(f"{text} on {host_list(hosts)}" for text, hosts in _turned(texts).items())
@@ -322,7 +321,7 @@ def _judge_environments(nodes: Sequence[Node], inventory: str) -> list[Check]:
                     f"{host_list(odd)} {'has' if len(odd) == 1 else 'have'} other packages",
                     action,
                     command,
-                    f"majority of {len(nodes)} nodes",
+                    f"majority of {counted(len(nodes), 'node')}",
                 )
             )
         else:
@@ -397,7 +396,7 @@ def _judge_names(nodes: Sequence[Node]) -> list[Check]:
         holders.setdefault(node["hostname"].split(".")[0].lower(), []).append(node["host"])
     twice = {name: hosts for name, hosts in holders.items() if len(hosts) > 1}
     if not twice:
-        return [Check("drift", "host names", "pass", found=f"{len(nodes)} different names")]
+        return [Check("drift", "host names", "pass", found=counted(len(nodes), "different name"))]
     return [
         Check(
             "drift",

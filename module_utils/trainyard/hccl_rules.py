@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from .findings import counted
+
 CHIPS = ("910", "910b", "a3")
 VERSIONS = ("1.0", "1.2")
 MOST_DEVICE_ID = {"910": 7, "910b": 15, "a3": 15}
@@ -314,7 +316,7 @@ def _rank_id_contiguous(view: View) -> Iterator[Problem]:
     for device in view.devices:
         if device.rank is not None and device.rank >= size:
             yield Problem(
-                "rank_id_contiguous", device.where, f"rank_id {device.rank} in a table of {size} devices",
+                "rank_id_contiguous", device.where, f"rank_id {device.rank} in a table of {counted(size, 'device')}",
                 f"the rank_ids 0 to {size - 1}, without a gap", _RENUMBER,
             )  # fmt: skip
 

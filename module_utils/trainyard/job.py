@@ -15,7 +15,7 @@ from typing import Any
 
 from . import command as commands
 from . import tls
-from .findings import Finding
+from .findings import Finding, counted
 from .given_table import GivenTable
 from .progress import DEFAULT_PATTERN, check_pattern
 from .rank_environment import environment
@@ -247,7 +247,7 @@ def parse(
     if devices and processes is not None and processes != len(devices):
         wrong(
             "job_processes_per_node",
-            f"{processes} processes for {len(devices)} devices {list(devices)}",
+            f"{counted(processes, 'process', 'processes')} for {counted(len(devices), 'device')} {list(devices)}",
             "one process for each device",
             "set job_processes_per_node: auto, or name as many devices",
         )

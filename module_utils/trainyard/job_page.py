@@ -10,6 +10,7 @@ from typing import Any
 
 from .disclosure import safe, safe_text
 from .failure import exit_text
+from .findings import counted
 from .markup import Html, Row, joined, table, tag, text
 from .page import badge, figure, page, section, utc
 from .progress import clock, followed, not_a_number_text, not_numbers
@@ -44,7 +45,7 @@ def _head(summary: Data, headline: str) -> Html:
     about = [
         ("job", summary["job_name"]),
         ("launcher", summary["launcher"]),
-        ("ranks", f"{world} on {nodes} {'node' if nodes == 1 else 'nodes'}"),
+        ("ranks", f"{world} on {counted(nodes, 'node')}"),
         ("began", utc(summary["started"])),
         ("ended", utc(summary["finished"])),
         ("took", clock(summary["elapsed_s"]) if summary["elapsed_s"] is not None else ""),

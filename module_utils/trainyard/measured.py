@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .checks import Check
+from .findings import counted
 
 Record = Mapping[str, Any]
 
@@ -29,7 +30,8 @@ def benchmark_checks(record: Record, again: str) -> list[Check]:
     found = "nothing was measured"
     if record["busbw_largest"] is not None:
         largest = max(size["bytes"] for size in record["sizes"])
-        found = f"busbw {record['busbw_largest']:.2f} GB/s at {size_text(largest)} over {record['ranks']} ranks"
+        speed = f"busbw {record['busbw_largest']:.2f} GB/s at {size_text(largest)}"
+        found = f"{speed} over {counted(record['ranks'], 'rank')}"
     wanted = record.get("expected")
     action = {
         "pass": "",
@@ -100,7 +102,7 @@ def blame_checks(blame: Record, again: str) -> list[Check]:
                 "blame",
                 "pairs of nodes",
                 blame["state"],
-                found=f"median {blame['median']:.2f} GB/s over {len(blame['pairs'])} pairs"
+                found=f"median {blame['median']:.2f} GB/s over {counted(len(blame['pairs']), 'pair')}"
                 if blame["median"] is not None
                 else "",
                 reason="" if blame["state"] == "pass" else blame["reason"],

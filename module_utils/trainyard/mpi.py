@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .builds import place_findings, share_out
-from .findings import Finding, host_list
+from .findings import Finding, counted, host_list
 
 State = Mapping[str, Any]
 
@@ -133,6 +133,10 @@ def compare_versions(states: Sequence[State], wanted: str) -> list[Finding]:
     return findings
 
 
+def _processes(number: int) -> str:
+    return counted(number, "process", "processes")
+
+
 def judge_proof(slots: Mapping[str, int], hosts: Mapping[str, str], status: int, output: str) -> list[Finding]:
     """Judge what the processes printed: one for each slot, on the right hosts, with the right sum over all ranks.
 
@@ -145,15 +149,15 @@ def judge_proof(slots: Mapping[str, int], hosts: Mapping[str, str], status: int,
         lines = [line.strip() for line in output.splitlines() if line.strip(" -\t") and not _ANSWER.match(line)]
         said = " / ".join(lines[:_LAST_LINES]) or "nothing"
         ended = "did not end in time" if status == 124 else f"ended with status {status}"
-        return [Finding("", "mpirun", f"it {ended} and said: {said}", f"{total} processes", action)]
+        return [Finding("", "mpirun", f"it {ended} and said: {said}", _processes(total), action)]
     counts = Counter(answer["host"] for answer in answers)
     findings = [
-        Finding(name, "mpirun", f"{counts[hosts[name]]} processes", f"{number}, one for each slot", action)
+        Finding(name, "mpirun", _processes(counts[hosts[name]]), f"{number}, one for each slot", action)
         for name, number in slots.items()
         if counts[hosts[name]] != number
     ]
     findings += [
-        Finding("", "mpirun", f"{count} processes on {host}", "processes on the nodes only", action)
+        Finding("", "mpirun", f"{_processes(count)} on {host}", "processes on the nodes only", action)
         for host, count in counts.items()
         if host not in hosts.values()
     ]
@@ -165,7 +169,7 @@ def judge_proof(slots: Mapping[str, int], hosts: Mapping[str, str], status: int,
                 "",
                 "MPI_Allreduce",
                 f"sum {', '.join(map(str, sorted(sums)))} of the ranks {', '.join(map(str, ranks))}",
-                f"{total * (total - 1) // 2} on each of {total} ranks",
+                f"{total * (total - 1) // 2} on each of {counted(total, 'rank')}",
                 action,
             )
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import blame
 from .checks import worst
-from .findings import Finding
+from .findings import Finding, counted
 
 Measurement = dict[str, Any]
 
@@ -125,7 +125,7 @@ def refusal(judged: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str,
     """Return the blame of pairs that could not be measured, because the job was refused."""
     first = findings[0]
     where = f" on {first.host}" if first.host else ""
-    more = f", and {len(findings) - 1} more findings" if len(findings) > 1 else ""
+    more = f", and {counted(len(findings) - 1, 'more finding')}" if len(findings) > 1 else ""
     reason = f"the job could not run: {first.check}{where}: found {first.found}, expected {first.expected}{more}"
     return {**judged, "state": "fail", "reason": reason, "retest": []}
 
@@ -134,7 +134,8 @@ def describe(judged: Mapping[str, Any]) -> str:
     """Return the blame for reading: a line, and another one for each node that is not well."""
     median, gate = judged["median"], judged["gate"]
     speed = f", median {median:.2f} GB/s, gate {gate:.2f}" if median and gate else ""
-    lines = [f"  pairs: {judged['state']}, {len(judged['pairs'])} measurements{speed}; {judged['reason']}".rstrip("; ")]
+    measured = counted(len(judged["pairs"]), "measurement")
+    lines = [f"  pairs: {judged['state']}, {measured}{speed}; {judged['reason']}".rstrip("; ")]
     lines += [
         f"    {node['host']}  {node['state']}, confidence {node['confidence']:.0%}: {node['reason']}"
         for node in judged["nodes"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .command import scripts
-from .findings import Finding
+from .findings import Finding, counted
 from .job import Job
 from .job_table import device_set_findings
 from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starts_by_ssh
@@ -184,7 +184,8 @@ def describe(plan: Mapping[str, Any]) -> str:
         key: value for key, value in environments[0].items() if all(env.get(key) == value for env in environments)
     }
     lines = [
-        f"Plan of {plan['job_id']}: {plan['world_size']} ranks on {len(nodes)} nodes, launcher {plan['launcher']}",
+        f"Plan of {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(len(nodes), 'node')}, "
+        f"launcher {plan['launcher']}",
         f"  rendezvous  {host_port(plan['head']['address'], plan['head']['port'])} on {plan['head']['host']}",
         f"  folder      {plan['job_dir']} on every node",
         "  environment of every process",
@@ -219,5 +220,5 @@ def _shown(file: Mapping[str, str], indent: str, where: str = "") -> list[str]:
     return [
         f"{indent}file {file['path']} ({file['mode']}){where}",
         *(f"{indent}  | {line}" for line in content[:MOST_FILE_LINES]),
-        *([f"{indent}  | ... ({more} more lines)"] if more > 0 else []),
+        *([f"{indent}  | ... ({counted(more, 'more line')})"] if more > 0 else []),
     ]

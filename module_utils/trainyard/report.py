@@ -15,7 +15,7 @@ from typing import Any
 
 from . import tls
 from .failure import exit_text
-from .findings import connection_reason, host_list
+from .findings import connection_reason, counted, host_list
 from .progress import clock, metrics_text, not_a_number_text, progress_line, strict
 from .restarts import restart_text
 
@@ -225,11 +225,9 @@ def explain(
     """
     state, took = summary["state"], clock(summary["elapsed_s"] or 0)
     hosts = [node["host"] for node in summary["nodes"]]
-    one = summary["world_size"] == 1
     headline = {
         "succeeded": f"Job {summary['job_id']} succeeded in {took}: "
-        f"{summary['world_size']} {'rank' if one else 'ranks'} on "
-        f"{len(hosts)} {'node' if len(hosts) == 1 else 'nodes'}.",
+        f"{counted(summary['world_size'], 'rank')} on {counted(len(hosts), 'node')}.",
         "pending": f"Job {summary['job_id']} is pending: {summary.get('engine', {}).get('reason') or 'in the queue'}.",
         "running": f"Job {summary['job_id']} is running.",
         "failed": f"Job {summary['job_id']} failed after {took}.",
@@ -242,7 +240,7 @@ def explain(
         lines.append(f"  {not_a_number_text(summary['loss_not_a_number'])}")
     lines += [f"  {line}" for line in cause(summary, job_dir or run_dir)]
     if summary["max_restarts"]:
-        lines += [f"  started again {len(summary['restarts'])} of at most {summary['max_restarts']} times"]
+        lines += [f"  started again {len(summary['restarts'])} of at most {counted(summary['max_restarts'], 'time')}"]
         lines += [f"    {restart_text(restart)}" for restart in summary["restarts"]]
     if state == "running":
         lines.append(

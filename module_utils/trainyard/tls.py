@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .findings import Finding
+from .findings import Finding, counted
 
 # Whose processes call set_ps_context.
 LAUNCHERS = ("mindspore", "msrun")
@@ -127,7 +127,8 @@ def expires_soon(certificate: Certificate, now: float, warning_days: int, renewa
     left = certificate.not_after - now
     if not 0 < left < warning_days * DAY_S:
         return ""
-    return f"{certificate.name} expires on {day(certificate.not_after)}, {int(left // DAY_S)} days from now. {renewal}."
+    from_now = counted(int(left // DAY_S), "day")
+    return f"{certificate.name} expires on {day(certificate.not_after)}, {from_now} from now. {renewal}."
 
 
 def time_findings(certificate: Certificate, now: float, renewal: str) -> list[Finding]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from .findings import counted
 from .markup import text
 from .page import size
 
@@ -82,7 +83,7 @@ def _note(measured: Sequence[Data]) -> str:
     last = measured[-1]
     parts = [f"round {last['round'] + 1}"] if isinstance(last.get("round"), int) else []
     if last.get("wrong"):
-        parts.append(f"{last['wrong']} wrong values")
+        parts.append(counted(last["wrong"], "wrong value"))
     if last.get("error"):
         parts.append(str(last["error"]))
     before = [f"{pair['busbw']:.3g}" for pair in measured[:-1] if pair["busbw"] is not None]

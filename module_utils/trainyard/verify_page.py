@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .findings import host_list
+from .findings import counted, host_list
 from .markup import Content, Html, Row, joined, table, tag
 from .page import badge, figure, page, section, size, utc
 from .progress import clock
@@ -54,7 +54,7 @@ def _head(report: Data) -> Html:
     return tag(
         "header",
         tag("h1", badge(report["state"]), " ", headline(report).split(". ")[0]),
-        tag("p", f"{counts(report)}; {len(report['hosts'])} nodes; {clock(report['elapsed_s'])}."),
+        tag("p", f"{counts(report)}; {counted(len(report['hosts']), 'node')}; {clock(report['elapsed_s'])}."),
         tag("p", f"{report['id']}, {utc(report['started'])}, inventory {report['inventory']}", class_="soft"),
         tag("ul", *phases, class_="row", aria_label="Phases"),
         step,

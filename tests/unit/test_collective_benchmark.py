@@ -88,7 +88,7 @@ def test_a_sound_run_passes_by_its_largest_size_and_not_by_its_average():
     ("name", "state", "reason"),
     [
         ("2.19-all_reduce-wrong.txt", "fail", "wrong results: 131072 elements at 1048576 bytes, and at 5 more sizes"),
-        ("2.19-all_reduce-killed.txt", "fail", "1 rows of the table have not all their values: the output was cut off"),
+        ("2.19-all_reduce-killed.txt", "fail", "the table has 1 row without all values: the output was cut off"),
         ("2.19-all_reduce-killed.json", "fail", "its JSON cannot be read"),
         ("2.19-all_reduce-ended-early.json", "fail", "the output ends without its footer"),
         ("2.19-all_reduce-nccl-failure.txt", "fail", "gpu-01: Test NCCL failure common.cu:312"),

@@ -148,8 +148,8 @@ def test_a_process_for_each_slot_on_the_right_hosts_is_right():
 @pytest.mark.parametrize(
     ("status", "output", "found"),
     [
-        (0, answers("a", "a", "a", "b"), [("gpu1", "mpirun", "3 processes"), ("gpu2", "mpirun", "1 processes")]),
-        (0, answers("a", "a", "b", "b", "c"), [("", "mpirun", "1 processes on c")]),
+        (0, answers("a", "a", "a", "b"), [("gpu1", "mpirun", "3 processes"), ("gpu2", "mpirun", "1 process")]),
+        (0, answers("a", "a", "b", "b", "c"), [("", "mpirun", "1 process on c")]),
         (0, answers("a", "a", "b", "b", total=5), [("", "MPI_Allreduce", "sum 5 of the ranks 0, 1, 2, 3")]),
         (1, "----\n b: no route\n", [("", "mpirun", "it ended with status 1 and said: b: no route")]),
         (124, "", [("", "mpirun", "it did not end in time and said: nothing")]),

@@ -102,7 +102,7 @@ def test_a_job_that_was_refused_fails_with_its_first_finding():
     judged = refusal(judge(HOSTS, []), findings)
     assert judged["state"] == "fail"
     assert judged["reason"] == (
-        "the job could not run: versions on n2: found no torch, expected torch installed, and 1 more findings"
+        "the job could not run: versions on n2: found no torch, expected torch installed, and 1 more finding"
     )
     assert describe(judged).startswith("  pairs: fail, 0 measurements; the job could not run")
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..findings import counted
 from ..job import Job
 
 
@@ -81,10 +82,9 @@ class EnginePlan:
 
     def describe(self) -> str:
         """Write the plan for reading: what --check shows."""
-        nodes = f"{self.nodes} node{'' if self.nodes == 1 else 's'}"
         lines = [
-            f"Plan of {self.job_id}: {self.world_size} ranks on {nodes}, launcher {self.engine}, started by "
-            f"{self.job.launcher}",
+            f"Plan of {self.job_id}: {counted(self.world_size, 'rank')} on {counted(self.nodes, 'node')}, launcher "
+            f"{self.engine}, started by {self.job.launcher}",
             f"  submitted from {self.submit_host}",
             *(f"  {note}" for note in self.notes),
         ]
@@ -101,7 +101,7 @@ def _shown(content: str) -> list[str]:
     lines = content.splitlines()
     kept = [line for line in lines if not _PACKED.fullmatch(line)]
     packed = len(lines) - len(kept)
-    return kept if not packed else [*kept, f"... ({packed} lines of packed source)"]
+    return kept if not packed else [*kept, f"... ({counted(packed, 'line')} of packed source)"]
 
 
 @dataclass(frozen=True)

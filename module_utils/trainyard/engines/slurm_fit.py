@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings import Finding, host_list
+from ..findings import Finding, counted, host_list
 from .records import EnginePlan, Where
 
 Record = Mapping[str, str]
@@ -101,7 +101,7 @@ def findings(
     if plan.nodes > most:
         wrong(
             "job_nodes",
-            f"{plan.nodes} nodes asked for, {most} in partition {title}",
+            f"{counted(plan.nodes, 'node')} asked for, {most} in partition {title}",
             "at most as many nodes as the partition gives to a job",
             "lower job_nodes, or choose another partition with job_partition",
         )
@@ -118,8 +118,9 @@ def findings(
     if len(large) < plan.nodes:
         wrong(
             "job_processes_per_node",
-            f"{plan.processes_per_node} processes on each node; {len(large)} nodes of {title} have as many CPUs",
-            f"{plan.nodes} such nodes: Slurm gives each process a CPU of its own",
+            f"{counted(plan.processes_per_node, 'process', 'processes')} on each node; "
+            f"{counted(len(large), 'node')} of {title} {'has' if len(large) == 1 else 'have'} as many CPUs",
+            f"{counted(plan.nodes, 'such node')}: Slurm gives each process a CPU of its own",
             "lower job_processes_per_node or job_nodes",
         )
     kind, count = _wanted_gres(gres) if gres else ("", 0)
@@ -127,8 +128,9 @@ def findings(
     if kind and len(with_devices) < plan.nodes:
         wrong(
             "job_gres",
-            f"{kind}:{count} on each node; {len(with_devices)} nodes of {title} have as many",
-            f"{plan.nodes} such nodes",
+            f"{kind}:{count} on each node; {counted(len(with_devices), 'node')} of {title} "
+            f"{'has' if len(with_devices) == 1 else 'have'} as many",
+            counted(plan.nodes, "such node"),
             "correct job_devices or job_gres, or set job_devices: none to run on the CPU",
         )
     out = [node for node in with_devices if any(state in node["State"].upper() for state in _OUT)]
@@ -138,8 +140,9 @@ def findings(
         )
         wrong(
             "nodes",
-            f"{len(with_devices) - len(out)} of {len(with_devices)} nodes of {title} take jobs: {reasons}",
-            f"{plan.nodes} nodes in service",
+            f"{len(with_devices) - len(out)} of {counted(len(with_devices), 'node')} of {title} "
+            f"{'takes' if len(with_devices) == 1 else 'take'} jobs: {reasons}",
+            f"{counted(plan.nodes, 'node')} in service",
             "repair or resume them (scontrol update nodename=NAME state=resume), or lower job_nodes",
         )
     if plan.job.launcher == "mpirun" and not any(str(word).startswith("pmix") for word in facts.get("mpi") or ()):

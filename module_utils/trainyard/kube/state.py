@@ -14,6 +14,7 @@ from typing import Any
 
 from ..failure import first_failure
 from ..failure import text as failure_text
+from ..findings import counted
 from .manifests import ROLE_LABEL
 
 Data = Mapping[str, Any]
@@ -241,7 +242,7 @@ def _pending(settings: Data, resource: Data, pods: Sequence[Data], events: Seque
             hopeless = hopeless or text + (f" ({advice(reason)})" if advice(reason) else "")
         told.append(text + (f" ({advice(reason)})" if advice(reason) else ""))
     if told:
-        return told[0] + (f" (and {len(told) - 1} more pods)" if len(told) > 1 else ""), hopeless
+        return told[0] + (f" (and {counted(len(told) - 1, 'more pod')})" if len(told) > 1 else ""), hopeless
     names = {settings["name"], *(pod["metadata"]["name"] for pod in pods)}
     suspended = _condition(resource, "Suspended")
     if suspended or (resource.get("spec") or {}).get("suspend"):
