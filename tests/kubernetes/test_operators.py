@@ -69,7 +69,7 @@ def test_an_msjob_with_job_tls_has_its_own_secret_and_says_what_was_started_agai
     assert restart["reason"] == f"rank 0 on {name}-worker-0: killed by SIGKILL, out of memory"
     # Once when it happened, and once in the report.
     assert run.output.count("out of memory, so rank 0 starts again") == 2
-    assert "started again 1 of at most 1 times" in run.text
+    assert "started again 1 of at most 1 time" in run.text
 
 
 def test_certificates_that_cannot_be_made_are_a_finding_and_nothing_is_applied(stand_in):

@@ -168,7 +168,7 @@ def test_an_xid_counts_until_the_node_restarts_or_somebody_resumes_it(node):
     log = "NVRM: Xid (PCI:0000:1b:00): {}, pid=0, a fault\n"
     node.text("commands/journalctl.dmesg.out", log.format(94))
     assert node.check() == 1
-    assert node.reason == "trainyard: GPU Xid: Xid 94 of 0000:1b:00.0 1 times"
+    assert node.reason == "trainyard: GPU Xid: Xid 94 of 0000:1b:00.0 1 time"
     # The GPU was reset and the node resumed by hand: the kernel log still has the line.
     node.resume()
     assert (node.check(), node.state) == (1, "IDLE")
@@ -330,7 +330,7 @@ def broken_reading(node):
 
 
 @pytest.mark.parametrize("broken", [broken_settings, broken_slurm, broken_reading])
-@pytest.mark.parametrize("reason", ["", "trainyard: GPU Xid: Xid 79 of 0000:1b:00.0 1 times"])
+@pytest.mark.parametrize("reason", ["", "trainyard: GPU Xid: Xid 79 of 0000:1b:00.0 1 time"])
 def test_a_check_that_breaks_changes_nothing_and_says_so(node, capsys, broken, reason):
     if reason:
         node.drain(reason)

@@ -141,5 +141,5 @@ def test_a_budget_that_is_used_up_ends_the_job(play, nodes, job, left):
     kill(run, nodes["n1"], "rank0")
     assert run.rc == 2, run.output
     assert "  rank 0 on n1 failed first: killed by SIGKILL" in run.lines
-    assert "  started again 1 of at most 1 times" in run.lines
+    assert "  started again 1 of at most 1 time" in run.lines
     assert left(run.job_id) == {}

@@ -160,7 +160,7 @@ def test_a_failed_rank_requeues_the_job_where_restarts_are_allowed(play, left):
     run = play.launch(WORKER, **SLURM, job_engine="direct", job_nodes=2, job_max_restarts=1, job_command=command)
     assert run.rc == 0, run.output
     assert re.search(r"pending \(BeginTime\)", run.output)
-    assert run.summary["restarts"] and "started again 1 of at most 1 times" in run.text
+    assert run.summary["restarts"] and "started again 1 of at most 1 time" in run.text
     # The log of the attempt before is kept: it says why.
     assert "no picture for step 5" in run.log(1) and "step 20/20" in run.log(1)
     wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
