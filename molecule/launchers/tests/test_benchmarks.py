@@ -103,7 +103,7 @@ def test_wrong_results_on_one_rank_are_found_and_its_host_named(play, n2_gets_wr
     assert run.rc == 2, run.output
     found = record(run)
     assert found["state"] == "fail"
-    assert found["reason"] == "wrong results: 1 elements at 4096 bytes, and at 2 more sizes (rank 1 on n2)"
+    assert found["reason"] == "wrong results: 1 element at 4096 bytes, and at 2 more sizes (rank 1 on n2)"
     assert measured(found) == [(4096, 1, 1), (32768, 1, 1), (262144, 1, 1)]
     # Both ways of three sizes.
     assert "# Wrong on rank 1 on n2: 6 elements" in run.log(0)
