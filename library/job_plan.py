@@ -276,7 +276,7 @@ def main() -> None:
     findings += wrong
     nodes = params["job"].get("job_nodes") or 0
     try:
-        count = jobs.parse_count(nodes, 0, 1_000_000) or 0
+        count = jobs.parse_count(nodes, *jobs.NUMBERS["job_nodes"]) or 0
     except ValueError:
         count = 0
         findings.append(

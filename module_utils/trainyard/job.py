@@ -21,8 +21,9 @@ from .progress import DEFAULT_PATTERN, check_pattern
 from .rank_environment import environment
 from .starters import meant
 
-# All variables a job file may set. `job_id` chooses a run in the other playbooks.
+# All variables a job file may set. `job` names the file itself, `job_id` chooses a run in the other playbooks.
 KEYS = (
+    "job",
     "job_account",
     "job_command",
     "job_data",
@@ -74,6 +75,21 @@ KEYS = (
     "job_venv",
     "job_wait",
 )
+
+# The least and the most that numbers of a job file may be.
+NUMBERS: Mapping[str, tuple[int, int]] = {
+    "job_heartbeat_timeout": (1, 86_400),
+    "job_join_timeout": (1, 86_400),
+    "job_max_restarts": (0, 100),
+    "job_message_timeout": (1, 86_400),
+    "job_min_disk_mib": (0, 1_000_000_000),
+    "job_nodes": (0, 1_000_000),
+    "job_port": (1024, 65535),
+    "job_processes_per_node": (1, 1024),
+    "job_rejoin_timeout": (1, 86_400),
+    "job_timeout": (1, 31_536_000),
+    "job_tls_warning_days": (tls.LEAST_WARNING_DAYS, tls.MOST_WARNING_DAYS),
+}
 
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 # How mpirun is told which host takes how many ranks: by a file, or by -H.
@@ -182,7 +198,8 @@ def parse(
     def wrong(key: str, found: str, expected: str, action: str) -> None:
         findings.append(Finding("", key, found, expected, action))
 
-    def count(key: str, least: int, most: int, default: Any) -> int | None:
+    def count(key: str, default: Any) -> int | None:
+        least, most = NUMBERS[key]
         value = given.get(key, default)
         may_be_auto = default == "auto"
         try:
@@ -243,7 +260,7 @@ def parse(
             "correct job_devices",
         )
         devices = None
-    processes = count("job_processes_per_node", 1, 1024, "auto")
+    processes = count("job_processes_per_node", "auto")
     if devices and processes is not None and processes != len(devices):
         wrong(
             "job_processes_per_node",
@@ -267,10 +284,10 @@ def parse(
         words_of_command = [str(part) for part in command]
         findings += commands.findings(words_of_command, launcher, processes, given.get("job_nodes"), env)
 
-    port = count("job_port", 1024, 65535, "auto")
-    restarts = count("job_max_restarts", 0, 100, 0)
-    timeout_s = count("job_timeout", 1, 31_536_000, 86_400)
-    rejoin_s = count("job_rejoin_timeout", 1, 86_400, 300)
+    port = count("job_port", "auto")
+    restarts = count("job_max_restarts", 0)
+    timeout_s = count("job_timeout", 86_400)
+    rejoin_s = count("job_rejoin_timeout", 300)
     recovery = bool(given.get("job_recovery"))
     if recovery and launcher != "mindspore":
         wrong(
@@ -286,10 +303,10 @@ def parse(
             "a number of restarts: each process that comes back is one",
             "set job_max_restarts, or leave job_recovery out",
         )
-    join_timeout_s = count("job_join_timeout", 1, 86_400, 600)
-    heartbeat_timeout_s = count("job_heartbeat_timeout", 1, 86_400, 30)
-    message_timeout_s = count("job_message_timeout", 1, 86_400, 300)
-    min_disk_mib = count("job_min_disk_mib", 0, 1_000_000_000, 0)
+    join_timeout_s = count("job_join_timeout", 600)
+    heartbeat_timeout_s = count("job_heartbeat_timeout", 30)
+    message_timeout_s = count("job_message_timeout", 300)
+    min_disk_mib = count("job_min_disk_mib", 0)
     packages, data = words("job_packages"), words("job_data")
     with_tls = bool(given.get("job_tls"))
     secret_env = dict.fromkeys([*secret, *(tls.PASSWORD_VARIABLES.values() if with_tls else ())])
@@ -310,7 +327,7 @@ def parse(
             )
         for name in sorted(set(env) & set(tls.PASSWORD_VARIABLES.values())):
             wrong("job_env", name, "a secret in no plan", f"move {name} to job_secret_env")
-    count("job_tls_warning_days", tls.LEAST_WARNING_DAYS, tls.MOST_WARNING_DAYS, 30)
+    count("job_tls_warning_days", 30)
 
     pattern = str(given.get("job_progress_pattern") or DEFAULT_PATTERN)
     fault = check_pattern(pattern)

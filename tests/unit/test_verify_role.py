@@ -57,6 +57,11 @@ def test_hosts_stay_in_the_order_of_the_inventory(render):
     given = {"__verify_hosts": HOSTS, "groups": {"verify_answers": HOSTS[::-1], "nvidia": HOSTS, "rdma": HOSTS}}
     for name in ("__verify_answers", "__verify_nvidia_hosts", "__verify_rdma_hosts"):
         assert render(name, **given) == HOSTS
-    roles = render("__verify_roles", **given, __verify_fresh=False, trainyard_frameworks=["openmpi", "pytorch"])
+    asked = {
+        "trainyard_frameworks": ["openmpi", "pytorch"],
+        "trainyard_nvidia": ["nvidia_driver", "cuda_toolkit", "nccl"],
+        "trainyard_manage_system": True,
+    }
+    roles = render("__verify_roles", **given, __verify_fresh=False, **asked)
     first = ["nvidia_stack", "nvidia_driver", "cuda_toolkit", "pytorch", "nccl", "rdma", "node_baseline", "openmpi"]
     assert (list(roles), roles["rdma"]) == (first, HOSTS)

@@ -48,11 +48,6 @@ def twin(tmp_path_factory, node_vars):
         r"1\. program on n1, n2 found no pyhton3 in \S+ or the system's folders expected the program of job_command",
     ),
     (
-        {"job_proceses_per_node": 2}, NOT_RUN,
-        r"1\. job file found unknown variable job_proceses_per_node expected the variables of docs/job-file\.md do did "
-        r"you mean job_processes_per_node\?",
-    ),
-    (
         {"job_processes_per_node": "auto", "job_devices": [0, 1]}, NOT_RUN,
         r"1\. devices on n1, n2 found no device on the node expected devices 0, 1 do correct job_devices, or set it to "
         r"auto",
@@ -100,14 +95,12 @@ def test_all_faults_are_said_at_once(play, node_names):
         job_nodes=9,
         job_command=["pyhton3", "wroker.py"],
         job_data=["/nowhere"],
-        job_typo=1,
         job_devices=[3],
         job_env={"https_proxy": "http://192.0.2.1:3128"},
     )
     assert run.rc == 2, run.output
-    assert f"7 findings: {NOT_RUN}" in run.text
+    assert f"6 findings: {NOT_RUN}" in run.text
     for said in (
-        "job file found unknown variable job_typo",
         f"job_nodes found 9 nodes asked for, {size} in group compute expected at most as many nodes as the group has",
         "job_command found no wroker.py",
         f"devices on {everywhere} found no device on the node expected devices 3",

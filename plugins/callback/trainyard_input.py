@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users give, looked at before the first play: the one place through which all of it enters.
+
+`-e job=FILE` is read, texts become what their variables are documented to be, misspelt names are refused, and the
+documented defaults of the cluster get their place below everything that the inventory says. The rules are in
+module_utils/trainyard/inputs.py and job_file.py; what is found is said at once, and nothing is done then.
+"""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: trainyard_input
+type: aggregate
+short_description: Looks at what users give, before anything is done
+description:
+  - Runs by itself, beside any standard output.
+  - Ends ansible-playbook with status 2 and all findings where a variable cannot be what it is given to be.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ansible.module_utils
+import yaml
+from ansible import constants as C
+from ansible import context
+from ansible.errors import AnsibleError, AnsibleTemplateSyntaxError, AnsibleUndefinedVariable
+from ansible.parsing.splitter import parse_kv
+from ansible.plugins.callback import CallbackBase
+from ansible.template import Templar, trust_as_template
+from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
+
+PROJECT = Path(__file__).resolve().parents[2]
+# The plugin loader knows the project's module_utils; Python's own import does not yet.
+if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
+    ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
+
+from ansible.module_utils.trainyard import inputs, job_file
+from ansible.module_utils.trainyard.findings import Finding, render
+from ansible.module_utils.trainyard.inputs import COMMAND_LINE, INVENTORY, Place
+
+try:
+    from ansible._internal._datatag._tags import Origin
+except ImportError:  # Files and lines are said where Ansible tells them.
+    Origin = None
+
+HEADLINE = "{count} {findings} in what was given. Nothing was done."
+# One value of these for all nodes and for the controller, which plans with it.
+OF_THE_CLUSTER = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")
+# Known only once a play runs.
+OF_A_PLAY = re.compile(r"ansible_\w+|__\w+|hostvars|vars|item|role_\w+|omit")
+
+
+def read_specs() -> dict[str, Any]:
+    """Read the argument_specs of the playbooks and of all roles, by the role's name."""
+    files = {path.parts[-3]: path for path in sorted(PROJECT.glob("roles/*/meta/argument_specs.yml"))}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return {
+        role: yaml.load(path.read_text(), Loader=loader)["argument_specs"]  # noqa: S506
+        for role, path in {"": PROJECT / "playbooks/meta/argument_specs.yml", **files}.items()
+    }
+
+
+def shown(path: str | Path) -> str:
+    """Return a path as its user knows it, from where the playbook was called."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def place_of(value: Any, otherwise: Place = COMMAND_LINE) -> Place:
+    """Return where a name or value was written."""
+    origin = Origin.get_tag(value) if Origin else None
+    if origin is None or not origin.path:
+        return otherwise
+    line = f", line {origin.line_num}" if origin.line_num else ""
+    return Place(f"in {shown(origin.path)}{line}", shown(origin.path))
+
+
+def leaves(value: Any) -> Iterator[str]:
+    """Return all templates within a value."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from leaves(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from leaves(item)
+    elif inputs.is_template(value):
+        yield value
+
+
+class CallbackModule(CallbackBase):  # type: ignore[misc]
+    """See the module's docstring."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "trainyard_input"
+    CALLBACK_NEEDS_ENABLED = False
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        """Look at everything that was given, and end here where something is wrong with it."""
+        plays = playbook.get_plays()
+        if not plays:
+            return
+        # As ansible-playbook does right after this: variables beside the playbook are found by it.
+        plays[0].get_loader().set_basedir(playbook._basedir)
+        given = Given(plays[0], is_launch=Path(playbook._file_name).resolve() == PROJECT / "launch.yml")
+        findings = given.look()
+        if findings:
+            self._display.display(render(findings, HEADLINE), color=C.COLOR_ERROR)
+            raise SystemExit(2)
+
+
+class Given:
+    """What was given to one run of ansible-playbook."""
+
+    def __init__(self, play: Any, is_launch: bool) -> None:
+        """Take the variables out of Ansible's own objects."""
+        self.play = play
+        self.is_launch = is_launch
+        self.manager = play.get_variable_manager()
+        self.inventory = self.manager._inventory
+        self.loader = self.manager._loader
+        self.extra: dict[str, Any] = self.manager.extra_vars
+        specs = read_specs()
+        self.known = inputs.table(specs)
+        self.project = frozenset(specs[""]["all"]["options"])
+        self.job_files = sorted(shown(path) for path in PROJECT.glob("jobs/*.yml"))
+
+    def look(self) -> list[Finding]:
+        """Put everything right, and return what cannot be."""
+        findings = self.options() + self.job()
+        places = {name: place_of(name) for name in self.extra}
+        findings += inputs.unknown(places, self.known)
+        changes, wrong = inputs.converted(self.extra, places.__getitem__, self.known, self.loader.load)
+        self.extra.update(changes)
+        findings += wrong + self.in_inventory()
+        self.set_defaults()
+        findings += self.seen_from_controller()
+        if self.is_launch and not findings:
+            findings = self.launch()
+        return findings
+
+    def options(self) -> list[Finding]:
+        """Put the options -e right that Ansible has split at blanks."""
+        options = [each for each in context.CLIARGS.get("extra_vars") or () if each.strip()[:1] not in ("@", "[", "{")]
+        whole = inputs.whole_options(options, self.known, self.loader.load)
+        findings = []
+        for option in dict.fromkeys(options):
+            parts = parse_kv(option)
+            rest = str(parts.pop("_raw_params", ""))
+            if option in whole:
+                name, text = option.partition("=")[0].strip(), whole[option]
+                # Of several options that set a variable the last one holds, as Ansible has it.
+                if self.extra.get(name) == parts.get(name):
+                    self.extra[name] = trust_as_template(text)
+            elif rest:
+                findings.append(inputs.no_variable(option, rest))
+        self.extra.pop("_raw_params", None)
+        return findings
+
+    def job(self) -> list[Finding]:
+        """Read the job file of -e job=FILE; what was given besides wins."""
+        if "job" not in self.extra:
+            return []
+        asked = str(self.extra.pop("job"))
+        other = place_of(next((name for name in self.extra if name in ("job_name", "job_command")), None)).file
+        path = next((each for each in (Path.cwd() / asked, PROJECT / asked) if each.is_file()), None)
+        if path is None:
+            return [job_file.missing(asked, self.job_files)]
+        if other and Path(other).resolve() != path.resolve():
+            return [job_file.two_jobs(shown(path), other)]
+        try:
+            data = self.loader.load_from_file(str(path), trusted_as_template=True)
+        except (AnsibleError, ValueError) as error:
+            at = getattr(error, "obj", None)
+            line = getattr(at, "line_num", None) or (Origin and getattr(Origin.get_tag(at), "line_num", None))
+            reason = str(getattr(error, "message", "") or error).removeprefix("YAML parsing failed: ").splitlines()[0]
+            text = path.read_text(errors="replace")
+            return [job_file.not_yaml(shown(path), text, line, reason)]
+        wrong = job_file.not_a_job(shown(path), data)
+        if wrong:
+            return [wrong]
+        for name, value in data.items():
+            self.extra.setdefault(name, value)
+        return []
+
+    def entities(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Return all groups and hosts, with the variables that files in group_vars and host_vars have for them."""
+        base = self.loader.get_basedir()
+        for each in [*self.inventory.groups.values(), *self.inventory.hosts.values()]:
+            beside = get_vars_from_inventory_sources(self.loader, self.inventory._sources, [each], "task")
+            yield each, {**beside, **get_vars_from_path(self.loader, base, [each], "task")}
+
+    def in_inventory(self) -> list[Finding]:
+        """Put texts right that the inventory has for other values; INI knows nothing but texts."""
+        findings = []
+        for each, filed in self.entities():
+            changes, wrong = inputs.converted(each.vars, self.places(each.vars), self.known, self.loader.load)
+            each.vars.update(changes)
+            findings += wrong
+            changes, wrong = inputs.converted(filed, self.places(filed), self.known, self.loader.load)
+            # Files are not in our hands; a number in quotes is still read as one.
+            quoted = [name for name, value in changes.items() if isinstance(value, (bool, list, dict))]
+            findings += wrong + [
+                inputs.unfit(self.known[name], filed[name], self.places(filed)(name), "no text") for name in quoted
+            ]
+        return list(dict.fromkeys(findings))
+
+    def places(self, variables: Mapping[str, Any]) -> Callable[[str], Place]:
+        """Return the function that says where a variable of the inventory was written."""
+        return lambda name: place_of(next((key for key in variables if key == name), name), INVENTORY)
+
+    def set_defaults(self) -> None:
+        """Give the cluster's documented defaults to the group all, where everything that the inventory says wins."""
+        everybody = self.inventory.groups["all"]
+        self.by_default = self.project - set(everybody.vars)
+        for name in self.by_default:
+            default = self.known[name].default
+            everybody.set_variable(name, trust_as_template(default) if isinstance(default, str) else default)
+
+    def value(self, host: Any, name: str) -> Any:
+        """Return what a variable is for a host."""
+        variables = self.manager.get_vars(play=self.play, host=host)
+        return Templar(loader=self.loader, variables=variables).template(variables[name])
+
+    def seen_from_controller(self) -> list[Finding]:
+        """Let localhost, where jobs are planned, see what the inventory says of the nodes alone, or say why not."""
+        compute = self.inventory.groups.get("compute")
+        nodes = {host.name: host for host in compute.get_hosts()} if compute else {}
+        # By variable and text: the hosts that have it. Group all is for everybody anyway.
+        said: dict[str, dict[str, list[str]]] = {}
+        for each, filed in self.entities():
+            names = self.project.intersection({**each.vars, **filed}) if each.name not in ("all", "localhost") else ()
+            hosts = [each.name] if each.name in self.inventory.hosts else [host.name for host in each.get_hosts()]
+            for name in names:
+                text = repr(filed.get(name, each.vars.get(name)))
+                said.setdefault(name, {}).setdefault(text, []).extend(host for host in hosts if host in nodes)
+        findings = []
+        controller = self.inventory.get_host("localhost")
+        for name, by_text in said.items():
+            try:
+                here = self.value(controller, name)
+                there = [(self.value(nodes[hosts[0]], name), hosts) for hosts in by_text.values() if hosts]
+            except AnsibleError:
+                continue
+            one = all(value == there[0][0] for value, _ in there)
+            if all(value == here for value, _ in there):
+                continue
+            if one and {host for _, hosts in there for host in hosts} == set(nodes) and name in self.by_default:
+                controller.set_variable(name, there[0][0])
+            elif name in OF_THE_CLUSTER:
+                findings.append(inputs.differs(name, here, there))
+        return findings
+
+    def launch(self) -> list[Finding]:
+        """Return what keeps launch.yml from reading its job: there is none, or it uses what nobody has set."""
+        job = {name: known.default for name, known in self.known.items() if name.startswith("job_")}
+        host = self.inventory.get_host("localhost")
+        variables = {**job, **self.manager.get_vars(play=self.play, host=host)}
+        if variables["job_name"] is None and variables["job_command"] is None:
+            return [job_file.no_job(self.job_files)]
+        findings = [job_file.without(name) for name in ("job_name", "job_command") if variables[name] is None]
+        templar = Templar(loader=self.loader, variables=variables)
+        unset: dict[str, dict[str, Place]] = {}
+        for name in job:
+            for text in leaves(variables[name]):
+                try:
+                    value = templar.template(text)
+                except AnsibleUndefinedVariable as error:
+                    missing = re.search(r"'(\w+)' is undefined", str(error))
+                    if missing and not OF_A_PLAY.fullmatch(missing[1]):
+                        unset.setdefault(missing[1], {})[name] = place_of(text, INVENTORY)
+                    continue
+                except AnsibleTemplateSyntaxError as error:
+                    findings.append(job_file.no_template(name, place_of(text, INVENTORY), text, str(error)))
+                    continue
+                # What a template makes of another variable's text is as much a text as that one.
+                if text is variables[name] and isinstance(value, str):
+                    place = place_of(text, INVENTORY)
+                    changes, wrong = inputs.converted({name: value}, {name: place}.__getitem__, self.known, str)
+                    self.extra.update(changes)
+                    findings += wrong
+        return findings + [job_file.undefined(name, users, variables) for name, users in unset.items()]

@@ -1,0 +1,14 @@
+"""What is documented of every variable: the argument_specs of the playbooks and of all roles."""
+
+from pathlib import Path
+
+import yaml
+from ansible.module_utils.trainyard import inputs
+
+PROJECT = Path(__file__).resolve().parents[2]
+ROLES = {path.parts[-3]: path for path in sorted(PROJECT.glob("roles/*/meta/argument_specs.yml"))}
+SPECS = {
+    role: yaml.safe_load(path.read_text())["argument_specs"]
+    for role, path in {"": PROJECT / "playbooks/meta/argument_specs.yml", **ROLES}.items()
+}
+KNOWN = inputs.table(SPECS)
