@@ -21,6 +21,8 @@ from .findings import Finding, host_list
 # Reads YAML such as `[a, b]`. Raises an exception where it is none.
 Reader = Callable[[str], Any]
 
+HEADLINE = "{count} {findings} in what was given. Nothing was done."
+
 _TRUE = frozenset({"true", "yes", "on", "1", "t", "y"})
 _FALSE = frozenset({"false", "no", "off", "0", "f", "n"})
 _WHOLE = re.compile(r"[+-]?\d{1,18}")
@@ -236,7 +238,7 @@ def converted(
                 findings.append(unfit(known[name], value, places(name), str(error)))
                 continue
             # 1 == True, so a comparison of values alone would not tell.
-            if type(new) is not type(value) or new != value:
+            if new is not value and (type(new) is not type(value) or new != value):
                 changes[name] = new
     return changes, findings
 

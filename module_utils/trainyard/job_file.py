@@ -5,12 +5,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from .findings import Finding, host_list
 from .inputs import Place
+
+
+def from_here(path: str, here: str) -> str:
+    """Return a path as its user knows it, who is `here`."""
+    inside = path.startswith(here.rstrip("/") + "/")
+    return path[len(here.rstrip("/")) + 1 :] if inside else path
 
 
 def missing(path: str, files: Sequence[str]) -> Finding:
@@ -19,6 +25,19 @@ def missing(path: str, files: Sequence[str]) -> Finding:
     near = difflib.get_close_matches(PurePosixPath(path).stem, names, n=1)
     do = f"did you mean {names[near[0]]}?" if near else "correct the path; it counts from here, or from the project"
     return Finding("", "job file", f"no file {path}", f"a job file, such as {host_list(list(files), 4)}", do)
+
+
+def read(path: str, text: str, load: Callable[[], Any]) -> tuple[Mapping[str, Any], Finding | None]:
+    """Return the variables of a job file whose text `load` reads, and what is wrong with it as a file."""
+    try:
+        data = load()
+    except Exception as error:
+        # Ansible's errors say where in `obj`, and why in `message`.
+        line = getattr(getattr(error, "obj", None), "line_num", None)
+        why = str(getattr(error, "message", "") or error).removeprefix("YAML parsing failed: ").splitlines()
+        return {}, not_yaml(path, text, line, why[0] if why else type(error).__name__)
+    wrong = not_a_job(path, data)
+    return ({}, wrong) if wrong else (data, None)
 
 
 def not_a_job(path: str, data: Any) -> Finding | None:
@@ -53,8 +72,10 @@ def not_yaml(path: str, text: str, line: int | None, reason: str) -> Finding:
         "",
         "job file",
         f"{where}{shown}",
-        f"YAML: {reason}",
-        "correct that line, or the one before it: NAME: value, with text that holds ': ', ' #', {, [ or % in quotes",
+        f"YAML: {reason}" if line else f"a job file that can be read: {reason}",
+        "correct that line, or the one before it: NAME: value, with text that holds ': ', ' #', {, [ or % in quotes"
+        if line
+        else "correct it, or name another file",
     )
 
 

@@ -17,6 +17,8 @@ description:
   - Ends ansible-playbook with status 2 and all findings where a variable cannot be what it is given to be.
 """
 
+import functools
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -46,7 +48,6 @@ try:
 except ImportError:  # Files and lines are said where Ansible tells them.
     Origin = None
 
-HEADLINE = "{count} {findings} in what was given. Nothing was done."
 # One value of these for all nodes and for the controller, which plans with it.
 OF_THE_CLUSTER = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")
 # Known only once a play runs.
@@ -65,10 +66,7 @@ def read_specs() -> dict[str, Any]:
 
 def shown(path: str | Path) -> str:
     """Return a path as its user knows it, from where the playbook was called."""
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    return job_file.from_here(str(path), str(Path.cwd()))
 
 
 def place_of(value: Any, otherwise: Place = COMMAND_LINE) -> Place:
@@ -110,7 +108,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         given = Given(plays[0], is_launch=Path(playbook._file_name).resolve() == PROJECT / "launch.yml")
         findings = given.look()
         if findings:
-            self._display.display(render(findings, HEADLINE), color=C.COLOR_ERROR)
+            self._display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
 
 
@@ -173,17 +171,11 @@ class Given:
             return [job_file.missing(asked, self.job_files)]
         if other and Path(other).resolve() != path.resolve():
             return [job_file.two_jobs(shown(path), other)]
-        try:
-            data = self.loader.load_from_file(str(path), trusted_as_template=True)
-        except (AnsibleError, ValueError) as error:
-            at = getattr(error, "obj", None)
-            line = getattr(at, "line_num", None) or (Origin and getattr(Origin.get_tag(at), "line_num", None))
-            reason = str(getattr(error, "message", "") or error).removeprefix("YAML parsing failed: ").splitlines()[0]
-            text = path.read_text(errors="replace")
-            return [job_file.not_yaml(shown(path), text, line, reason)]
-        wrong = job_file.not_a_job(shown(path), data)
-        if wrong:
-            return [wrong]
+        text = path.read_text(errors="replace") if os.access(path, os.R_OK) else ""
+        load = functools.partial(self.loader.load_from_file, str(path), trusted_as_template=True)
+        data, fault = job_file.read(shown(path), text, load)
+        if fault:
+            return [fault]
         for name, value in data.items():
             self.extra.setdefault(name, value)
         return []
@@ -278,10 +270,15 @@ class Given:
                 except AnsibleTemplateSyntaxError as error:
                     findings.append(job_file.no_template(name, place_of(text, INVENTORY), text, str(error)))
                     continue
+                except AnsibleError:
+                    # A lookup that fails, say: Ansible tells it when the value is needed.
+                    continue
                 # What a template makes of another variable's text is as much a text as that one.
                 if text is variables[name] and isinstance(value, str):
                     place = place_of(text, INVENTORY)
-                    changes, wrong = inputs.converted({name: value}, {name: place}.__getitem__, self.known, str)
+                    changes, wrong = inputs.converted(
+                        {name: value}, {name: place}.__getitem__, self.known, self.loader.load
+                    )
                     self.extra.update(changes)
                     findings += wrong
         return findings + [job_file.undefined(name, users, variables) for name, users in unset.items()]

@@ -111,15 +111,28 @@ def test_a_launch_without_a_job_says_what_to_write(playbook):
     assert "do write -e @jobs/NAME.yml, or -e job=jobs/NAME.yml" in run.text
 
 
-def test_a_job_file_that_is_no_yaml_is_named_with_its_line(playbook, tmp_path):
+def test_files_that_are_no_job_are_named_before_ansible_stumbles_over_them(playbook, tmp_path):
+    """Ansible itself says each of these three times over, and that the inventory could not be parsed."""
     (tmp_path / "broken.yml").write_text("job_name: x\njob_command: [python, a: b: c]\n")
     (tmp_path / "empty.yml").write_text("# Nothing yet.\n")
+    (tmp_path / "tab.yml").write_text("job_env:\n\tA: 1\n")
+    files = [f"@{tmp_path}/broken.yml", f"@{tmp_path}/empty.yml", f"@{tmp_path}/tab.yml", "@jobs/digit.yml"]
+    run = playbook("launch.yml", *(word for file in (*files, "./jobs/digits.yml") for word in ("-e", file)))
+    assert run.rc == 2
+    assert run.output.startswith("5 findings in what was given. Nothing was done.\n")
+    broken = f"found {tmp_path}/broken.yml, line 2: job_command: [python, a: b: c] expected YAML: "
+    for said in (
+        broken,
+        f"job file found nothing in {tmp_path}/empty.yml expected lines such as job_name: digits",
+        f"job file found a tab at the beginning of {tmp_path}/tab.yml, line 2",
+        "job file found no file jobs/digit.yml expected a job file, such as jobs/",
+        "do did you mean jobs/digits.yml?",
+        "option -e found -e ./jobs/digits.yml",
+    ):
+        assert said in run.text, run.output
     run = playbook("launch.yml", "-e", f"job={tmp_path}/broken.yml")
     assert run.rc == 2
-    assert f"found {tmp_path}/broken.yml, line 2: job_command: [python, a: b: c] expected YAML: " in run.text
-    assert "1 finding in what was given." in run.text
-    run = playbook("launch.yml", "-e", f"job={tmp_path}/empty.yml")
-    assert f"1. job file found nothing in {tmp_path}/empty.yml expected lines such as job_name: digits" in run.text
+    assert broken in run.text and "1 finding in what was given." in run.text
 
 
 def test_what_a_job_file_uses_and_nobody_has_set_is_named_with_its_line(playbook, tmp_path):

@@ -258,12 +258,19 @@ def test_a_file_that_holds_no_variables_is_no_job(data, found):
     assert job_file.not_a_job("x.yml", {"job_name": "x"}) is None
 
 
+def test_paths_are_shown_as_their_user_knows_them():
+    assert job_file.from_here("/a/b/jobs/x.yml", "/a/b") == "jobs/x.yml"
+    assert job_file.from_here("/a/bc/x.yml", "/a/b") == "/a/bc/x.yml"
+    assert job_file.from_here("/x.yml", "/") == "x.yml"
+
+
 def test_a_tab_is_named_with_its_line():
     finding = job_file.not_yaml("x.yml", "job_env:\n\tA: 1\n", 2, "whatever")
     assert finding.found == "a tab at the beginning of x.yml, line 2"
     other = job_file.not_yaml("x.yml", "a: 1\nb: c: d\n", 2, "no colon here")
     assert (other.found, other.expected) == ("x.yml, line 2: b: c: d", "YAML: no colon here")
-    assert job_file.not_yaml("x.yml", "", None, "?").found == "x.yml"
+    unread = job_file.not_yaml("x.yml", "", None, "no vault secrets")
+    assert (unread.found, unread.expected) == ("x.yml", "a job file that can be read: no vault secrets")
 
 
 def test_what_nobody_has_set_is_named_with_its_users():
@@ -358,3 +365,20 @@ def test_documents_name_the_defaults_that_hold():
                 compared += 1
     assert wrong == []
     assert compared > 50
+
+
+def test_options_that_documents_show_are_taken():
+    shown = set()
+    for path in [*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md"), *PROJECT.glob("roles/*/README.md"),
+                 *PROJECT.glob("playbooks/*.yml"), PROJECT / "launch.yml"]:  # fmt: skip
+        for quote, option in re.findall(r" -e ('?)([a-z]\w+=(?:(?<=')[^']*|[^'`\s]*))", path.read_text()):
+            shown.add((path.name, quote, option.rstrip(".,;:)")))
+    assert len(shown) > 30
+    for name, _, option in sorted(shown):
+        variable, _, value = option.partition("=")
+        if variable == "lr":
+            continue
+        assert variable in KNOWN, (name, option)
+        if not value.startswith("{{") and not re.fullmatch(r"[A-Z]+|\.\.\.|", value):
+            _, findings = inputs.converted({variable: value}, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load)
+            assert findings == [], (name, option)
