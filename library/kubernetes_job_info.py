@@ -17,10 +17,6 @@ options:
     description: The settings of the job in its plan.
     type: dict
     required: true
-  run_dir:
-    description: Folder of the run on the controller.
-    type: path
-    default: ""
   progress_pattern:
     description: Regular expression with named groups that reads metrics from the log of rank 0.
     type: str
@@ -83,7 +79,6 @@ def main() -> None:
         argument_spec={
             **CONNECTION,
             "settings": {"type": "dict", "required": True},
-            "run_dir": {"type": "path", "default": ""},
             "progress_pattern": {"type": "str", "default": ""},
             "waits": {"type": "bool", "default": False},
             "before": {"type": "dict"},
@@ -96,9 +91,7 @@ def main() -> None:
         if params["before"]:
             found = after_deletion(cluster, params["settings"], params["before"])
         else:
-            found = job_state(
-                cluster, params["settings"], params["run_dir"], params["progress_pattern"], params["waits"]
-            )
+            found = job_state(cluster, params["settings"], params["progress_pattern"], params["waits"])
     except ClusterError as error:
         module.fail_json(msg=f"The cluster does not say how the job is: {error}")
     module.exit_json(changed=False, **found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ..trainyard.failure import root_cause
@@ -21,14 +20,13 @@ from ..trainyard.progress import (
 from ..trainyard.restarts import restart_text
 from .cluster import Cluster
 
-OVER = ("succeeded", "failed", "timed_out", "stopped", "lost")
 # Lines of the log of rank 0 in which its progress is looked for each time.
 _TAIL = 200
 # And of a log that says which rank failed, after all that the others have said of it.
 _TAIL_OF_FAILURE = 2000
 
 
-def job_state(cluster: Cluster, settings: Mapping[str, Any], run_dir: str, pattern: str, waits: bool) -> dict[str, Any]:
+def job_state(cluster: Cluster, settings: Mapping[str, Any], pattern: str, waits: bool) -> dict[str, Any]:
     """Return the job's state, `line` and `metrics`.
 
     Where somebody `waits`, a job that can never start has failed: its pods would ask for the image for ever.
@@ -36,8 +34,6 @@ def job_state(cluster: Cluster, settings: Mapping[str, Any], run_dir: str, patte
     resource, pods = cluster.resource(settings), cluster.pods(settings["name"])
     warnings = cluster.warnings() if resource is not None and not _all_run(pods, settings) else []
     found = state.read(settings, resource, pods, warnings, cluster.now)
-    if resource is None:
-        found = _as_told_before(found, run_dir)
     if found["state"] == "pending" and found["hopeless"] and waits:
         found["failure"] = {"kind": "engine", "host": "", "reason": found["hopeless"]}
         found.update(state="failed", reason=found["hopeless"])
@@ -52,21 +48,6 @@ def job_state(cluster: Cluster, settings: Mapping[str, Any], run_dir: str, patte
 def _all_run(pods: list[dict[str, Any]], settings: Mapping[str, Any]) -> bool:
     running = sum(1 for pod in pods if (pod.get("status") or {}).get("phase") == "Running")
     return running >= int(settings["pods"])
-
-
-def _as_told_before(found: dict[str, Any], run_dir: str) -> dict[str, Any]:
-    """Return how a job ended that is not in the cluster any more: as its summary says, where it had ended by then."""
-    try:
-        summary = json.loads((Path(run_dir) / "summary.json").read_text())
-    except (OSError, ValueError):
-        return found
-    if summary.get("state") not in OVER:
-        return found
-    kept = ("state", "started", "finished", "elapsed_s", "metrics", "failure", "restarts", "nodes")
-    nodes = {node["host"]: node for node in found["nodes"]}
-    told = {key: summary.get(key) for key in kept}
-    told["nodes"] = [nodes.get(node["host"], node) for node in told["nodes"] or ()]
-    return {**found, **told}
 
 
 def _first_log(cluster: Cluster, settings: Mapping[str, Any], pods: list[dict[str, Any]], **options: Any) -> str:
@@ -105,10 +86,10 @@ def _line(found: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
 
 
 def after_deletion(cluster: Cluster, settings: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state of a job that was deleted: as it had ended, else stopped. A pod that is left is said."""
+    """Return the state of a job that was deleted: stopped where it had not ended. A pod that is left is said."""
     left = {pod["metadata"]["name"] for pod in cluster.pods(settings["name"])}
     nodes = [{**node, "state": "running" if node["host"] in left else "ended"} for node in before["nodes"]]
-    stopped = before["state"] not in OVER or before["state"] == "lost"
+    stopped = before["state"] in ("pending", "running")
     finished = before.get("finished") or (cluster.now if stopped else None)
     told = ("engine_id", "started", "elapsed_s", "metrics", "restarts", "hopeless")
     return {

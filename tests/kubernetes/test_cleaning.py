@@ -47,3 +47,13 @@ def test_a_cluster_that_says_nothing_keeps_its_jobs(stand_in):
     assert "stays: The cluster does not say how the job is" in run.text
     assert "pods is forbidden" in run.text
     assert set(stand_in.api.objects) == before
+
+    # Nor is what is known of them lost: it is told, with why the cluster says nothing.
+    [record] = stand_in.runs.glob("*/summary.json")
+    written = record.read_bytes()
+    told = stand_in.play("playbooks/status.yml", job_name="digits")
+    assert told.rc == 0, told.output
+    assert f"Job {record.parent.name} succeeded in" in told.text
+    assert "kubernetes could not be asked: The cluster does not say how the job is" in told.text
+    assert stand_in.play("playbooks/stop.yml", job_name="digits").rc == 2, "nobody knows whether something is left"
+    assert record.read_bytes() == written

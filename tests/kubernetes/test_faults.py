@@ -1,10 +1,9 @@
 """What goes wrong on the way into a cluster, each with the cluster's own reason. Only the stand-in can be broken so."""
 
-import json
 
 import pytest
 from ansible.module_utils.trainyard_kubernetes.cluster import Cluster, ClusterError, preflight
-from ansible.module_utils.trainyard_kubernetes.run import job_state
+from ansible.module_utils.trainyard_kubernetes.run import after_deletion, job_state
 from api_server import GROUPS
 
 
@@ -149,7 +148,7 @@ def ask(stand_in, course, waits=False):
         ("jobs", "digits"): {"metadata": {"name": "digits"}, "spec": {"completions": 2, "template": template}}
     }
     stand_in.api.course = course
-    return job_state(Cluster(stand_in.kubeconfig), SETTINGS, str(stand_in.folder), "", waits)
+    return job_state(Cluster(stand_in.kubeconfig), SETTINGS, "", waits)
 
 
 def test_pods_that_stay_pending_say_why(stand_in):
@@ -162,7 +161,7 @@ def test_who_waits_for_an_image_that_does_not_come_is_told_that_it_failed(stand_
     ask(stand_in, "image")
     for waits, expected in ((False, "pending"), (True, "failed")):
         stand_in.api.step = 1
-        state = job_state(Cluster(stand_in.kubeconfig), SETTINGS, str(stand_in.folder), "", waits)
+        state = job_state(Cluster(stand_in.kubeconfig), SETTINGS, "", waits)
         assert (state["state"], bool(state["hopeless"])) == (expected, True)
 
 
@@ -183,17 +182,17 @@ def test_of_several_ranks_in_a_pod_the_first_to_fail_is_named(stand_in):
     ask(stand_in, "fails")
     # The resource is read before its pods, and so tells of the failure one question later.
     for _ in range(2):
-        found = job_state(Cluster(stand_in.kubeconfig), {**SETTINGS, "processes": 2}, str(stand_in.folder), "", False)
+        found = job_state(Cluster(stand_in.kubeconfig), {**SETTINGS, "processes": 2}, "", False)
     failure = found["failure"]
     assert (failure["process"], failure["rank"], failure["exit_code"], failure["signal"]) == ("agent", 3, 7, None)
 
 
-def test_a_job_that_is_gone_is_as_its_summary_says(stand_in):
+def test_a_job_that_is_gone_is_lost_and_was_not_stopped(stand_in):
     cluster = Cluster(stand_in.kubeconfig)
-    assert job_state(cluster, SETTINGS, str(stand_in.folder), "", False)["state"] == "lost"
-    summary = {"state": "succeeded", "started": 1.0, "finished": 2.0, "elapsed_s": 1.0, "metrics": {}, "nodes": []}
-    (stand_in.folder / "summary.json").write_text(json.dumps(summary))
-    assert job_state(cluster, SETTINGS, str(stand_in.folder), "", False)["state"] == "succeeded"
+    found = job_state(cluster, SETTINGS, "", False)
+    assert found["state"] == "lost"
+    assert after_deletion(cluster, SETTINGS, found)["state"] == "lost"
+    assert after_deletion(cluster, SETTINGS, {**found, "state": "running"})["state"] == "stopped"
 
 
 def test_a_controller_without_the_client_is_told_how_to_get_it(stand_in, monkeypatch):
