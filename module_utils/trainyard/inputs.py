@@ -269,6 +269,24 @@ def no_variable(option: str, rest: str) -> Finding:
     return Finding("", "option -e", f"{rest.strip()!r} without = in -e {option!r}", "-e NAME=VALUE or -e @FILE", do)
 
 
+def no_dictionary(option: str, read: Callable[[], Any]) -> Finding | None:
+    """Find an option -e that begins like YAML or JSON and is no dictionary; `read` reads it."""
+    try:
+        if isinstance(read(), Mapping):
+            return None
+    except Exception as error:
+        reason = str(getattr(error, "message", "") or error).removeprefix("YAML parsing failed: ").partition("\n")[0]
+    else:
+        reason = "it is a list"
+    return Finding(
+        "",
+        "option -e",
+        f"{_shortened(option)}: {reason}",
+        "a dictionary as YAML or JSON, such as -e '{\"job_nodes\": 2}'",
+        "correct it, or write -e NAME=VALUE for each variable",
+    )
+
+
 def differs(name: str, here: Any, there: Sequence[tuple[Any, Sequence[str]]]) -> Finding:
     """Return the finding about a variable of the cluster that is not the same for all nodes and the controller."""
     found = [f"{value} on {host_list(hosts)}" for value, hosts in there]

@@ -164,7 +164,7 @@ class Given:
         """Read the job file of -e job=FILE; what was given besides wins."""
         if "job" not in self.extra:
             return []
-        asked = str(self.extra.pop("job"))
+        asked = os.path.expanduser(str(self.extra.pop("job")))  # noqa: PTH111
         other = place_of(next((name for name in self.extra if name in ("job_name", "job_command")), None)).file
         path = next((each for each in (Path.cwd() / asked, PROJECT / asked) if each.is_file()), None)
         if path is None:
@@ -239,9 +239,9 @@ class Given:
                 there = [(self.value(nodes[hosts[0]], name), hosts) for hosts in by_text.values() if hosts]
             except AnsibleError:
                 continue
-            one = all(value == there[0][0] for value, _ in there)
-            if all(value == here for value, _ in there):
+            if all(str(value) == str(here) for value, _ in there):
                 continue
+            one = all(value == there[0][0] for value, _ in there)
             if one and {host for _, hosts in there for host in hosts} == set(nodes) and name in self.by_default:
                 controller.set_variable(name, there[0][0])
             elif name in OF_THE_CLUSTER:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: trainyard_input
-short_description: Looks at files given as -e @FILE, and is no inventory
+short_description: Looks at what is given as -e @FILE or -e YAML, and is no inventory
 description:
-  - Ends ansible-playbook with status 2 where such a file is missing, empty or no YAML.
+  - Ends ansible-playbook with status 2 where such a file is missing or empty, and where either is no YAML.
 options: {}
 """
 
@@ -49,6 +49,8 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
     def _fault(self, option: str) -> Finding | None:
         if option[:1] in ("/", "."):
             return inputs.no_variable(option, option)
+        if option[:1] in ("[", "{"):
+            return inputs.no_dictionary(option, lambda: DataLoader().load(option))
         if option[:1] != "@":
             return None
         path = Path(option[1:])

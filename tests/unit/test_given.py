@@ -117,9 +117,9 @@ def test_files_that_are_no_job_are_named_before_ansible_stumbles_over_them(playb
     (tmp_path / "empty.yml").write_text("# Nothing yet.\n")
     (tmp_path / "tab.yml").write_text("job_env:\n\tA: 1\n")
     files = [f"@{tmp_path}/broken.yml", f"@{tmp_path}/empty.yml", f"@{tmp_path}/tab.yml", "@jobs/digit.yml"]
-    run = playbook("launch.yml", *(word for file in (*files, "./jobs/digits.yml") for word in ("-e", file)))
+    run = playbook("launch.yml", *(word for file in (*files, "./jobs/digits.yml", '{"a": 1') for word in ("-e", file)))
     assert run.rc == 2
-    assert run.output.startswith("5 findings in what was given. Nothing was done.\n")
+    assert run.output.startswith("6 findings in what was given. Nothing was done.\n")
     broken = f"found {tmp_path}/broken.yml, line 2: job_command: [python, a: b: c] expected YAML: "
     for said in (
         broken,
@@ -128,6 +128,7 @@ def test_files_that_are_no_job_are_named_before_ansible_stumbles_over_them(playb
         "job file found no file jobs/digit.yml expected a job file, such as jobs/",
         "do did you mean jobs/digits.yml?",
         "option -e found -e ./jobs/digits.yml",
+        "option -e found '{\"a\": 1': ",
     ):
         assert said in run.text, run.output
     run = playbook("launch.yml", "-e", f"job={tmp_path}/broken.yml")

@@ -215,6 +215,16 @@ def test_a_list_in_an_option_is_taken_whole():
     }
 
 
+def test_an_option_that_begins_like_yaml_must_be_a_dictionary():
+    def found(option):
+        finding = inputs.no_dictionary(option, lambda: yaml.safe_load(option))
+        return finding and finding.found
+
+    assert found("{a: 1}") is None
+    assert found("[1]") == "'[1]': it is a list"
+    assert found("{a: 1").startswith("'{a: 1': ")
+
+
 @pytest.mark.parametrize(
     ("option", "rest", "found", "action"),
     [
