@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 
@@ -152,6 +153,18 @@ def test_a_question_after_the_end_tells_and_writes_nothing(call, run_dir):
     ]
     after = content(run_dir)
     assert {name: after[name] for name in before} == before
+
+
+def test_one_report_is_written_at_a_time(call, run_dir, monkeypatch):
+    """Or a status.yml that asked before the end would write "running" over what launch.yml has just written."""
+
+    def at_that_time(module):
+        with (run_dir / "plan.json").open() as plan, pytest.raises(BlockingIOError):
+            fcntl.flock(plan, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        module.exit_json(alone=True)
+
+    monkeypatch.setattr(job_report, "report", at_that_time)
+    assert call(job_report, run_dir=str(run_dir), results={})["alone"] is True
 
 
 def test_a_page_that_was_not_finished_is_made_from_the_record(call, run_dir):
