@@ -100,6 +100,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.cleaning import KUBERNETES, Folder, choose, describe, of_engines
 from ansible.module_utils.trainyard.findings import render
+from ansible.module_utils.trainyard.no_answer import reason
 from ansible.module_utils.trainyard.runs import describe as describe_runs
 from ansible.module_utils.trainyard.runs import may_go
 from ansible.module_utils.trainyard_node.run_folder import kept_runs
@@ -136,8 +137,8 @@ def main() -> None:
     chosen, findings = choose(asked, params["job_id"], days, unknown, {run.name for run in kept})
     if findings:
         module.fail_json(msg=render(findings, "{count} {findings}: nothing was removed."))
-    silent = [host for host in answers if host not in nodes]
-    go, stay = may_go(kept, asked, silent, params["job_id"], days, unknown)
+    silent = {host: reason(answer) for host, answer in answers.items() if host not in nodes}
+    go, stay = may_go(kept, asked, list(silent), params["job_id"], days, unknown)
     text = describe(chosen, silent, module.check_mode, unknown)
     if params["of_runs"]:
         text += "\n" + describe_runs(go, stay, str(runs_dir), module.check_mode)

@@ -43,10 +43,10 @@ options:
         description: What M(node_info) returned; empty when the host could not be reached.
         type: dict
         default: {}
-      unreachable:
-        description: Why there are no facts.
-        type: str
-        default: ""
+      answer:
+        description: What came back from the host in place of facts; empty where it was not asked.
+        type: dict
+        default: {}
       env:
         description: The host variable C(job_node_env). What is wrong with it is a finding.
         type: raw
@@ -187,7 +187,7 @@ def keep_facts(params: dict[str, Any]) -> None:
     new = {node["host"]: node for node in params["nodes"] if node["facts"]}
     for node in params["nodes"]:
         known = nodes.get(node["host"])
-        if known and known["address"] == node["address"] and not node["facts"] and not node["unreachable"]:
+        if known and known["address"] == node["address"] and not node["facts"] and not node["answer"]:
             ports = known["facts"].get("free_ports") or []
             # The ports were free once; two jobs at the same time should not begin with the same one.
             node["facts"] = {**known["facts"], "free_ports": random.SystemRandom().sample(ports, len(ports))}
@@ -229,7 +229,7 @@ def members(params: dict[str, Any], findings: list[Finding]) -> list[Member]:
         env, wrong = node_environment(node["env"], node["host"])
         findings += wrong
         left_out = "" if node["facts"] else params["limit"]
-        result.append(Member(node["host"], node["address"], node["facts"] or None, node["unreachable"], env, left_out))
+        result.append(Member(node["host"], node["address"], node["facts"] or None, node["answer"], env, left_out))
     return result
 
 
@@ -247,7 +247,7 @@ def main() -> None:
                     "host": {"type": "str", "required": True},
                     "address": {"type": "str", "required": True},
                     "facts": {"type": "dict", "default": {}},
-                    "unreachable": {"type": "str", "default": ""},
+                    "answer": {"type": "dict", "default": {}},
                     "env": {"type": "raw", "default": {}},
                 },
             },

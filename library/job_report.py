@@ -26,11 +26,11 @@ options:
     type: dict
     required: true
   unreachable:
-    description: Why the others did not answer, by host.
+    description: What came back from the others, by host, as Ansible registers it.
     type: dict
     default: {}
   not_started:
-    description: What a host said that could not start its part of the job, by host.
+    description: The same of hosts that could not start their part of the job.
     type: dict
     default: {}
   engine_state:
@@ -88,6 +88,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard import engines, progress, record
 from ansible.module_utils.trainyard.findings import connection_reason
 from ansible.module_utils.trainyard.job_page import MOST_STRETCHES, job_page
+from ansible.module_utils.trainyard.no_answer import reason
 from ansible.module_utils.trainyard.progress import not_a_number_text, not_numbers, strict
 from ansible.module_utils.trainyard.report import TAIL_LINES, explain, summarize, telling_log
 from ansible.module_utils.trainyard_node.exits import read_json
@@ -180,7 +181,10 @@ def report(module: AnsibleModule) -> None:
     removed = read_removed(run_dir)
     notes = record.removed_text(removed, [node["host"] for node in plan["nodes"]])
     if params["engine_state"] is None:
-        answer = summarize(plan, params["results"], params["unreachable"], params["not_started"])
+        silent, not_started = (
+            {host: reason(answer) for host, answer in params[name].items()} for name in ("unreachable", "not_started")
+        )
+        answer = summarize(plan, params["results"], silent, not_started)
     else:
         state = params["engine_state"]
         if "state" not in state:

@@ -30,8 +30,10 @@ class PlaybookRun(NamedTuple):
 
     @property
     def changes(self) -> dict[str, int]:
-        """Number of changed tasks by host, from the recap."""
+        """Number of changed tasks by host, from the recap, which is left out where findings came before any change."""
         recap = re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", self.output, re.MULTILINE)
+        if not recap and re.search(r"^  1\. .+\n     found ", self.output, re.MULTILINE):
+            return {"any host": 0}
         return {host: int(number) for host, number in recap}
 
 

@@ -128,7 +128,10 @@ def choose(
 
 
 def describe(
-    chosen: Mapping[str, Sequence[Folder]], silent: Sequence[str], check: bool, unknown: Mapping[str, str] | None = None
+    chosen: Mapping[str, Sequence[Folder]],
+    silent: Mapping[str, str],
+    check: bool,
+    unknown: Mapping[str, str] | None = None,
 ) -> str:
     """Say what is removed, job by job, which nodes could not be asked, and of which jobs an engine says nothing."""
     by_job: dict[str, list[str]] = {}
@@ -147,7 +150,11 @@ def describe(
     lines += [f"  {job_id} on {host_list(hosts)}" for job_id, hosts in sorted(by_job.items())]
     if not by_job:
         lines = ["Nothing to remove."]
-    if silent:
-        lines.append(f"  {host_list(silent)} could not be asked: run this again when they are back")
+    alike: dict[str, list[str]] = {}
+    for host, why in silent.items():
+        alike.setdefault(why, []).append(host)
+    for why, hosts in alike.items():
+        because = f" ({why})" if why else ""
+        lines.append(f"  {host_list(hosts)} could not be asked{because}: run this again when they are back")
     lines += [f"  {job_id} stays: {why}" for job_id, why in sorted((unknown or {}).items())]
     return "\n".join(lines)

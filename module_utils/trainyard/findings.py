@@ -7,11 +7,14 @@ on; only the reader of the whole list stops the play.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 # So many different things found are shown for one fault.
 MOST_LINES = 6
+# So many hosts numbered one after the other are named as a span.
+_LEAST_SPAN = 4
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,11 @@ class Finding:
 
 def connection_reason(message: str) -> str:
     """Reduce Ansible's message about a host that it could not reach to ssh's own reason, on one line."""
-    _, found, reason = message.partition("Make sure this host can be reached over ssh:")
+    for words in ("Make sure this host can be reached over ssh:", "Failed to connect to the host via ssh:"):
+        _, found, why = message.partition(words)
+        message = why if found else message
     # That the shared connection broke is a consequence, said before the reason.
-    lines = [line for line in (reason if found else message).splitlines() if not line.startswith("mux_client_")]
+    lines = [line for line in message.splitlines() if not line.startswith("mux_client_")]
     text = " ".join(" ".join(lines).split())
     return text.removeprefix("Task failed: ") or "no answer"
 
@@ -49,10 +54,42 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def host_list(hosts: Sequence[str], most: int = 6) -> str:
-    """Name hosts: `n1, n2` or, past `most`, `n1, n2, ... (998 more)`."""
-    if len(hosts) <= most:
-        return ", ".join(hosts)
-    return f"{', '.join(hosts[:most])}, ... ({len(hosts) - most} more)"
+    """Name hosts: `n1, n2`, those numbered one after the other `gpu01 to gpu16`, past `most` names `... (998 more)`."""
+    spans: list[list[str]] = []
+    for span in _spans(hosts):
+        spans += [span] if len(span) >= _LEAST_SPAN else [[host] for host in span]
+    names = [f"{span[0]} to {span[-1]}" if len(span) > 1 else span[0] for span in spans[:most]]
+    left = sum(map(len, spans[most:]))
+    return ", ".join([*names, *([f"... ({left} more)"] if left else [])])
+
+
+def _spans(hosts: Sequence[str]) -> list[list[str]]:
+    """Split hosts where one does not follow on the one before: n9, n10 or gpu09.a, gpu10.a, in the same number."""
+    spans: list[list[str]] = []
+    counted = None
+    for host in hosts:
+        place = _next_in(spans[-1][-1], host) if spans else None
+        if place is None or (len(spans[-1]) > 1 and place != counted):
+            spans.append([host])
+            counted = None
+        else:
+            spans[-1].append(host)
+            counted = place
+    return spans
+
+
+def _next_in(one: str, other: str) -> int | None:
+    """Return which number of a name is one more in the other name, where nothing else differs."""
+    first, second = re.split(r"(\d+)", one), re.split(r"(\d+)", other)
+    if len(first) != len(second):
+        return None
+    differ = [place for place, (a, b) in enumerate(zip(first, second)) if a != b]
+    if len(differ) != 1 or differ[0] % 2 == 0:
+        return None
+    before, after = first[differ[0]], second[differ[0]]
+    # gpu9 and gpu10, but not gpu09 and gpu010.
+    width = len(before) == len(after) or not (before.startswith("0") or after.startswith("0"))
+    return differ[0] if width and int(after) == int(before) + 1 else None
 
 
 def _found(group: Sequence[Finding]) -> list[str]:
@@ -82,6 +119,11 @@ def render(findings: Iterable[Finding], headline: str) -> str:
             f"     do        {action}",
         ]
     return "\n".join(lines)
+
+
+def is_rendered(text: str) -> bool:
+    """Tell whether a text is findings as `render` writes them: all of it is for reading, and nothing is left to add."""
+    return re.search(r"^  1\. .+\n     found ", text, re.MULTILINE) is not None
 
 
 def _first_marked(texts: Sequence[str]) -> list[tuple[bool, str]]:

@@ -23,8 +23,10 @@ from .fabric import (
     network_of,
     select_interface,
 )
-from .findings import Finding, connection_reason, counted
+from .findings import Finding, counted
 from .job import Job
+from .no_answer import Answer
+from .no_answer import findings as no_answers
 from .tls import environment as tls_environment
 
 Facts = Mapping[str, Any]
@@ -45,7 +47,7 @@ class Member:
     host: str
     address: str
     facts: Facts | None
-    unreachable: str
+    answer: Answer
     env: Mapping[str, str]
     left_out: str = ""
 
@@ -225,19 +227,12 @@ def left_out(host: str, limit: str) -> Finding:
 
 
 def _reach(members: Sequence[Member]) -> list[Finding]:
-    return [
-        left_out(member.host, member.left_out)
-        if member.left_out and not member.unreachable
-        else Finding(
-            member.host,
-            "reach",
-            connection_reason(member.unreachable),
-            "a node that answers over ssh",
-            "repair it, or take it out of the group (job_hosts, job_nodes)",
-        )
-        for member in members
-        if member.facts is None
-    ]
+    lost = [member for member in members if member.facts is None]
+    findings = [left_out(member.host, member.left_out) for member in lost if member.left_out and not member.answer]
+    silent = [member for member in lost if member.answer or not member.left_out]
+    return findings + no_answers(
+        {member.host: member.answer for member in silent}, {member.host: member.address for member in silent}
+    )
 
 
 def reachable_containers(job: Job, members: Sequence[Member], nodes: Sequence[Node]) -> list[Finding]:

@@ -13,8 +13,9 @@ from typing import Any
 
 from .command import scripts
 from .fabric import leads_nowhere, named_interfaces
-from .findings import Finding, connection_reason, counted
+from .findings import Finding, counted
 from .job import Job
+from .no_answer import findings as no_answers
 from .placement import Placement, common_environment, left_out
 
 Answer = Mapping[str, Any]
@@ -157,22 +158,11 @@ def compare_programs(answers: Mapping[str, Answer]) -> list[Finding]:
     return findings
 
 
-def _unanswered(host: str, answer: Answer, limit: str) -> list[Finding]:
-    """Say why a node that should have been checked was not."""
-    if not answer:
-        return [
-            left_out(host, limit)
-            if limit
-            else Finding(host, "preflight", "no answer", "every node checked before anything starts", "launch again")
-        ]
-    if answer.get("unreachable"):
-        found = connection_reason(str(answer.get("msg", "")))
-        return [Finding(host, "reach", found, "a node that answers over ssh", "repair it, or leave it out")]
-    if "findings" not in answer:
-        found = " ".join(str(answer.get("msg") or "no answer").split())
-        action = "launch again with -vvv, which shows all of it"
-        return [Finding(host, "preflight", found, "every node checked before anything starts", action)]
-    return []
+def _unanswered(answers: Mapping[str, Answer], limit: str) -> list[Finding]:
+    """Say why nodes that should have been checked were not."""
+    silent = {host: answer for host, answer in answers.items() if "findings" not in answer or answer.get("unreachable")}
+    findings = [left_out(host, limit) for host, answer in silent.items() if not answer and limit]
+    return findings + no_answers({host: answer for host, answer in silent.items() if answer or not limit}, {})
 
 
 def join(planned: Sequence[Finding], answers: Mapping[str, Answer], limit: str = "") -> list[Finding]:
@@ -180,8 +170,7 @@ def join(planned: Sequence[Finding], answers: Mapping[str, Answer], limit: str =
 
     `answers` are the results of job_preflight by host, {} for a host that was not asked; `limit` is what --limit was.
     """
-    findings = list(planned)
-    for host, answer in answers.items():
-        findings += _unanswered(host, answer, limit)
+    findings = [*planned, *_unanswered(answers, limit)]
+    for answer in answers.values():
         findings += [Finding.from_dict(finding) for finding in answer.get("findings") or ()]
     return findings + compare_programs(answers)

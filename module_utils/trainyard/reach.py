@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from .adhoc import ansible, shell
 from .checks import Check
-from .findings import connection_reason, host_list
+from .findings import host_list
+from .no_answer import Cause, cause, reason
 
 _MOST_PAIRS = 6
 _NOBODY = "no node could take part"
@@ -34,39 +35,36 @@ def answers(results: Mapping[str, Mapping[str, Any]], key: str) -> tuple[dict[st
     for host, result in results.items():
         if key in result:
             good[host] = result
-        elif result.get("unreachable"):
-            bad[host] = connection_reason(str(result.get("msg", "")))
         else:
-            said = result.get("msg") or result.get("module_stderr") or "it was not asked"
-            bad[host] = " ".join(str(said).split())[:300]
+            bad[host] = reason(result) or "it was not asked"
     return good, bad
 
 
 def judge_answers(silent: Mapping[str, Mapping[str, Any]], hosts: Sequence[str], inventory: str = "") -> list[Check]:
     """Judge who answered the controller at all; `silent` are results of hosts that did not, by host."""
-    lost = {
-        host: connection_reason(str(result.get("msg", "")))
-        for host, result in silent.items()
-        if result.get("unreachable")
-    }
-    broken = {
-        host: " ".join(str(result.get("msg") or "it was left out by an earlier step").split())[:300]
-        for host, result in silent.items()
-        if host not in lost
-    }
+    lost: dict[Cause, list[str]] = {}
+    broken: dict[str, str] = {}
+    for host, result in silent.items():
+        why = cause(result)
+        if why:
+            lost.setdefault(why, []).append(host)
+        else:
+            broken[host] = reason(result) or "it was left out by an earlier step"
     checks = []
-    for words, group in _by_reason(lost).items():
+    for why, group in lost.items():
+        does = f"{host_list(group)} {'does' if len(group) == 1 else 'do'}"
+        gone = why.check == "reach"
         checks.append(
             Check(
                 "reach",
                 "answer",
                 "fail",
                 tuple(group),
-                words,
-                "an answer to the controller",
-                f"{host_list(group)} {'does' if len(group) == 1 else 'do'} not answer",
-                "see that the node runs, and its address in the inventory",
-                ansible(group, inventory, "ansible.builtin.ping"),
+                why.found if gone else f"{why.check}: {why.found}",
+                "an answer to the controller" if gone else why.expected,
+                f"{does} not answer" if gone else f"{does} not let modules work",
+                "see that the node runs, and its address in the inventory" if gone else why.action,
+                ansible(group, inventory, "ansible.builtin.ping", become=why.check == "become"),
             )
         )
     for words, group in _by_reason(broken).items():
@@ -98,8 +96,8 @@ def judge_answers(silent: Mapping[str, Mapping[str, Any]], hosts: Sequence[str],
 def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
     """Put hosts with one reason together; a message that begins with its host's name is the same without it."""
     groups: dict[str, list[str]] = {}
-    for host, reason in reasons.items():
-        groups.setdefault(reason.removeprefix(f"{host}: "), []).append(host)
+    for host, words in reasons.items():
+        groups.setdefault(words.removeprefix(f"{host}: "), []).append(host)
     return groups
 
 

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .findings import Finding
+from .findings import Finding, host_list
+from .no_answer import Answer, Cause, brace_before, cause
+from .no_answer import findings as no_answers
 
 SUPPORTED = {"debian": ("11", "12", "13"), "ubuntu": ("22.04", "24.04")}
 OLDEST_PYTHON = (3, 9)
@@ -19,12 +21,12 @@ _KIB_PER_GIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Survey:
-    """What one node said. `error` is the reason when it could not be asked, `become_error` when root was refused."""
+    """What one node said, and what was brought back in place of it; `refused` is why root was refused."""
 
     name: str
     connect: str
-    error: str = ""
-    become_error: str = ""
+    probe: Answer
+    refused: Cause | None = None
     said: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -32,20 +34,24 @@ class Survey:
         """Read the record that the playbook collects: name, connect, and the results of its two raw tasks."""
         probe = record["probe"]
         said = read_probe(str(probe.get("stdout", "")))
-        error = ""
-        if not said:
-            error = first_line(probe.get("msg")) or first_line(probe.get("stderr")) or first_line(probe.get("stdout"))
-            error = error.replace("Task failed: ", "", 1) or "no answer"
         become = record.get("become") or {}
-        become_error = ""
-        # A result without rc belongs to a node that was not asked: privileges are not wanted, or it is unreachable.
-        asked = not error and "skip_reason" not in become and bool(become)
-        if asked and become.get("rc") != 0:
-            become_error = last_line(become.get("stderr")) or last_line(become.get("stdout"))
-            become_error = become_error or first_line(become.get("msg")) or "refused"
-        elif asked and last_line(become.get("stdout")) != "0":
-            become_error = f"became uid {last_line(become.get('stdout'))}"
-        return cls(str(record["name"]), str(record["connect"]), error, become_error, said)
+        # Privileges are not wanted, or the node is unreachable.
+        asked = bool(said) and bool(become) and "skip_reason" not in become
+        return cls(str(record["name"]), str(record["connect"]), probe, _refused(become) if asked else None, said)
+
+
+def _refused(become: Answer) -> Cause | None:
+    """Return why a node did not answer `id -u` with 0 to one who should have become root."""
+    found = cause(become)
+    # Whatever else came from there, a shell has answered before: it is privileges that are wanting.
+    if found and found.check != "answer":
+        return found
+    printed = last_line(become.get("stdout"))
+    if become.get("rc") == 0 and printed == "0":
+        return None
+    said = found.found if found else f"became uid {printed}" if printed else first_line(become.get("msg")) or "refused"
+    return Cause("become", said, "become root without a question", "allow sudo for the connecting user, give the "
+                 "password with -K, or set trainyard_become: false when it needs none")
 
 
 def first_line(text: Any) -> str:
@@ -99,34 +105,36 @@ def _space_findings(node: Survey, free_gib: Mapping[str, float]) -> list[Finding
     return findings
 
 
+def _login_finding(node: Survey) -> Finding | None:
+    """Find what a login printed before the probe that would hide what modules answer."""
+    lines = str(node.probe.get("stdout", "")).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.strip().startswith("trainyard:"))
+    found = brace_before(lines[:first])
+    return found.on(node.name) if found else None
+
+
 def _shared(nodes: Iterable[tuple[str, str]], check: str, expected: str, action: str) -> list[Finding]:
     holders: dict[str, list[str]] = {}
     for value, name in nodes:
         if value:
             holders.setdefault(value, []).append(name)
     return [
-        Finding(name, check, f"{value} on {', '.join(names)}", expected, action)
+        Finding(name, check, f"{value} on {host_list(names)}", expected, action)
         for value, names in holders.items() if len(names) > 1 for name in names
     ]
 
 
 def judge_survey(nodes: list[Survey], free_gib: Mapping[str, float], check_system: bool) -> list[Finding]:
     """Return all findings of all nodes. `free_gib` maps folders to the space that they need."""
-    findings: list[Finding] = []
-    for node in nodes:
-        if node.error:
-            findings.append(Finding(node.name, "reachable", node.error, f"a shell on {node.connect}",
-                                    f"try it: ansible {node.name} -m ansible.builtin.ping -vvv"))
-            continue
-        if check_system:
-            findings += [finding for finding in [_os_finding(node)] if finding]
-        findings += [finding for finding in [_python_finding(node)] if finding]
-        if node.become_error:
-            findings.append(Finding(node.name, "privileges", node.become_error, "become root without a question",
-                                    "allow sudo for the connecting user, give the password with -K, or set "
-                                    "trainyard_become=false when it needs none"))
+    silent = [node for node in nodes if not node.said]
+    findings = no_answers({node.name: node.probe for node in silent}, {node.name: node.connect for node in silent})
+    answered = [node for node in nodes if node.said]
+    for node in answered:
+        found = [_os_finding(node) if check_system else None, _python_finding(node), _login_finding(node)]
+        findings += [finding for finding in found if finding]
+        if node.refused:
+            findings.append(node.refused.on(node.name))
         findings += _space_findings(node, free_gib)
-    answered = [node for node in nodes if not node.error]
     findings += _shared(
         ((node.said.get("hostname", "").split(".")[0].lower(), node.name) for node in answered),
         "host name", "a host name of its own on every node",

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Standard output of trainyard's playbooks.
 
-Ansible's own output for building a cluster, with two changes: what went well without a change is not listed host by
-host, and the messages of what failed come again at the very end. Plays with the variable `trainyard_quiet` (those that
+Ansible's own output for building a cluster, with three changes: what went well without a change is not listed host by
+host, the messages of what failed come again at the very end, and findings, which say all there is to say, come there
+alone: once for all hosts, without what Ansible says of each. Plays with the variable `trainyard_quiet` (those that
 run and watch jobs) print only what is meant for reading: the text of `debug` and `fail`, and progress.
 """
 
@@ -15,6 +16,8 @@ short_description: Plays without noise, failures explained last
 description:
   - Like the default callback, without the hosts and tasks that went well without a change (a task that takes long is
     announced), and with the messages of all failures at the end.
+  - What stopped the run as a list of findings is printed once; a host that gives no answer, privileges that are refused
+    and a Python that is missing are findings, too.
   - Plays with the variable C(trainyard_quiet) print only texts that are meant for reading.
 extends_documentation_fragment:
   - default_callback
@@ -25,10 +28,18 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
+from copy import copy
+from pathlib import Path
 from typing import Any
 
+import ansible.module_utils
 from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
+
+ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
+from ansible.module_utils.trainyard import no_answer
+from ansible.module_utils.trainyard.findings import host_list, is_rendered, render
 
 # A task that takes longer than this is announced while it runs; others only when they changed something or failed.
 ANNOUNCE_AFTER_S = 2.0
@@ -47,6 +58,8 @@ class CallbackModule(Default):  # type: ignore[misc]
         self._quiet = False
         self._only_quiet = True
         self._failures: list[tuple[str, str, str]] = []
+        # Results of hosts that gave no answer that a module has written, by host.
+        self._silent: dict[str, Mapping[str, Any]] = {}
         self._inventory: Any = None
         self._job_id = ""
         self._pid = os.getpid()
@@ -114,47 +127,76 @@ class CallbackModule(Default):  # type: ignore[misc]
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Keep the message for the end; where the play is not quiet, print it now, too."""
-        if not ignore_errors:
-            message = str(result.result.get("msg") or result.result.get("stderr") or result.result)
-            self._failures.append((result.host.get_name(), result.task.get_name(), message))
+        # Who ignores that a host gave no answer judges the answers of all hosts.
+        if no_answer.cause(result.result) is not None if ignore_errors else self._explained(result):
+            return
         if not self._quiet:
             super().v2_runner_on_failed(result, ignore_errors)
+
+    def _explained(self, result: Any) -> bool:
+        """Keep what failed for the end; return whether that will say all of it."""
+        host, said = result.host.get_name(), result.result
+        message = str(said.get("msg") or said.get("stderr") or said)
+        # What is delegated fails elsewhere.
+        if not (result.task.delegate_to or result.task.loop) and no_answer.cause(said):
+            self._silent[host] = said
+            return True
+        self._failures.append((host, result.task.get_name(), message))
+        return is_rendered(message)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Keep the message for the end. Tasks that ignore it say it in their own words."""
         if result.task.ignore_unreachable:
             return
-        self._failures.append(
-            (result.host.get_name(), result.task.get_name(), str(result.result.get("msg", "unreachable")))
-        )
-        if not self._quiet:
+        if not self._explained(result) and not self._quiet:
             super().v2_runner_on_unreachable(result)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Print the recap (not for quiet plays), then what failed, so that it is the last thing on the screen."""
         self._hush()
-        if not self._only_quiet:
-            super().v2_playbook_on_stats(stats)
         said: dict[tuple[str, str], list[str]] = {}
         for number, (host, task, message) in enumerate(self._failures):
             # What was rescued is no failure, and what a rescue has said again is said once.
-            summary = stats.summarize(host)
             again = any(later == host and message in text for later, _, text in self._failures[number + 1 :])
-            if not again and (summary["failures"] or summary["unreachable"]):
-                said.setdefault((task, message), []).append(host)
+            if not again and _has_failed(stats, host):
+                # Findings are those of all hosts, whoever says them.
+                said.setdefault(("" if is_rendered(message) else task, message), []).append(host)
+        silent = {host: answer for host, answer in self._silent.items() if _has_failed(stats, host)}
+        if not self._only_quiet:
+            self._recap(stats, silent, any(not task for task, _ in said))
         # Results arrive in any order; hosts are named in the inventory's, as everywhere else.
-        known = [host.get_name() for host in self._inventory.get_hosts()] if said else []
+        known = [host.get_name() for host in self._inventory.get_hosts()] if said or silent else []
+        order = {name: number for number, name in enumerate(known)}
         for (task, message), failed in said.items():
-            hosts = sorted(failed, key=lambda name: known.index(name) if name in known else -1)
-            if not self._only_quiet:
-                self._display.display(f"\nFAILED on {', '.join(hosts)}: {task}", color=C.COLOR_ERROR)
-            elif hosts != ["localhost"]:
-                self._display.display(f"\nFailed on {', '.join(hosts)}: {task}", color=C.COLOR_ERROR)
+            hosts = sorted(failed, key=lambda name: order.get(name, -1))
+            if task and not self._only_quiet:
+                self._display.display(f"\nFAILED on {host_list(hosts)}: {task}", color=C.COLOR_ERROR)
+            elif task and hosts != ["localhost"]:
+                self._display.display(f"\nFailed on {host_list(hosts)}: {task}", color=C.COLOR_ERROR)
+            elif not self._only_quiet:
+                self._display.display("")
             self._display.display(message, color=C.COLOR_ERROR)
+        if silent:
+            answers = {host: silent[host] for host in sorted(silent, key=lambda name: order.get(name, -1))}
+            found = no_answer.findings(answers, {host: self._address(host) for host in answers})
+            self._display.display(render(found, "{count} {findings}:"), color=C.COLOR_ERROR)
         # ansible-playbook knows no status for "nothing failed, but not all could be measured"; verify.yml asks for it.
         status = stats.custom.get("_run", {}).get("trainyard_exit")
         if status is not None:
             raise SystemExit(int(status))
+
+    def _recap(self, stats: Any, silent: Mapping[str, Any], found: bool) -> None:
+        """Print Ansible's own recap, without hosts that findings tell of; none where they came before any change."""
+        hosts = stats.processed
+        if (found or silent) and not any(stats.changed.values()):
+            return
+        shown = copy(stats)
+        shown.processed = {host: number for host, number in hosts.items() if host not in silent}
+        super().v2_playbook_on_stats(shown)
+
+    def _address(self, name: str) -> str:
+        host = self._inventory.get_host(name)
+        return str((host.vars if host else {}).get("ansible_host") or name)
 
     def _hint_on_interrupt(self) -> None:
         """Let Ctrl-C say that the job goes on, and how to come back to it."""
@@ -174,6 +216,11 @@ class CallbackModule(Default):  # type: ignore[misc]
             sys.exit(130)
 
         signal.signal(signal.SIGINT, interrupted)
+
+
+def _has_failed(stats: Any, host: str) -> bool:
+    summary = stats.summarize(host)
+    return bool(summary["failures"] or summary["unreachable"])
 
 
 def _inventories() -> list[str]:

@@ -67,7 +67,8 @@ def node_facts(number=0, *, devices=0, cpus=8, **changes):
 def member(number=0, *, env=None, unreachable="", **changes):
     facts = None if unreachable else node_facts(number, **changes)
     address = f"10.77.{number // 250}.{number % 250 + 1}"
-    return Member(f"n{number + 1}", address, facts, unreachable, env or {})
+    answer = {"unreachable": True, "msg": unreachable} if unreachable else {}
+    return Member(f"n{number + 1}", address, facts, answer, env or {})
 
 
 def captured_member(tmp_path, tree, host, address, **facts):
@@ -77,7 +78,7 @@ def captured_member(tmp_path, tree, host, address, **facts):
     addresses.write_text(addresses.read_text().replace('"10.20.0.11"', f'"{address}"'))
     read = read_node(Tree(str(folder)), packages=["torch"], venv=VENV, ports=2, port_seed="digits", user=None)
     # The captured machine has no ports to look at: those of the machine that runs the test must not matter.
-    return Member(host, address, {**read, "hostname": host, "free_ports": [29500, 29501], **facts}, "", {})
+    return Member(host, address, {**read, "hostname": host, "free_ports": [29500, 29501], **facts}, {}, {})
 
 
 def planned(job, members, files=("train.py",)):

@@ -90,7 +90,7 @@ def test_what_was_measured_in_place_only_is_compared_too(before, after):
         (lambda report: report["benchmarks"].pop(0), "all_reduce over nccl: not measured any more"),
         (
             lambda report: report["benchmarks"][0].update(ranks=16, hosts=["n1", "n2"]),
-            "all_reduce over nccl: 32 ranks on n1, n2, n3, n4 before, 16 ranks on n1, n2 now",
+            "all_reduce over nccl: 32 ranks on n1 to n4 before, 16 ranks on n1, n2 now",
         ),
         (
             lambda report: report["benchmarks"][0].update(sizes=[]),

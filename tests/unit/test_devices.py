@@ -131,7 +131,7 @@ def test_the_same_fault_on_many_nodes_is_said_once(reading):
     checks = judge({f"n{number}": reading("gpu2_errors") for number in range(1, 101)})
     check = only(checks, "GPU ECC errors")
     assert len(check.hosts) == 100
-    assert check.found == "n1, n2, n3, n4, n5, n6, ... (94 more): GPU 1: 2 uncorrected"
+    assert check.found == "n1 to n100: GPU 1: 2 uncorrected"
 
 
 def test_an_older_gpu_is_judged_by_the_same_rules(reading):

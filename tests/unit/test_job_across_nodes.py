@@ -19,7 +19,7 @@ def container(number, address, *, reached=None, engine="docker", boot_id=None, k
     """A member in a container on machine `number`, at `address` there; Ansible reaches it as `reached`."""
     facts = node_facts(number, container=engine, boot_id=boot_id or f"boot-{number}")
     facts["fabric"]["interfaces"][0].update(name="eth0", kind=kind, addresses=[f"{address}/16"])
-    return Member(f"n{number + 1}", reached or address, facts, "", {})
+    return Member(f"n{number + 1}", reached or address, facts, {}, {})
 
 
 def checks(findings):
@@ -85,7 +85,7 @@ def test_an_inventory_address_on_a_bridge_to_guests_is_refused():
     for number, item in enumerate(members):
         guests = {**item.facts["fabric"]["interfaces"][0], "name": "virbr0", "kind": "bridge"}
         item.facts["fabric"]["interfaces"].append({**guests, "addresses": [f"192.168.122.{number + 1}/24"]})
-    members = [Member(m.host, f"192.168.122.{n + 1}", m.facts, "", {}) for n, m in enumerate(members)]
+    members = [Member(m.host, f"192.168.122.{n + 1}", m.facts, {}, {}) for n, m in enumerate(members)]
     plan, findings = planned(make_job(), members)
     assert plan is None
     assert checks(findings) == [("n1", "interface"), ("n2", "interface")]
@@ -242,10 +242,10 @@ LEFT_OUT = (
 
 
 def test_hosts_that_limit_leaves_out_are_not_called_unreachable():
-    limited = Member("n2", "10.77.0.2", None, "", {}, "n1,localhost")
+    limited = Member("n2", "10.77.0.2", None, {}, {}, "n1,localhost")
     plan, findings = planned(make_job(), [member(0), limited])
     assert plan is None and texts(findings) == [("n2", *LEFT_OUT)]
-    silent = Member("n2", "10.77.0.2", None, "ssh: connect to host n2: timed out", {}, "n1,n2,localhost")
+    silent = Member("n2", "10.77.0.2", None, {"unreachable": True, "msg": "timed out"}, {}, "n1,n2,localhost")
     assert checks(planned(make_job(), [member(0), silent])[1]) == [("n2", "reach")]
 
 
@@ -263,13 +263,13 @@ def test_everything_that_was_found_becomes_one_list():
     found = preflight.join([mine], answers, "n[1:4]")
     assert checks(found) == [
         ("", "job_nodes"),
-        ("n1", "disk"),
-        ("n3", "reach"),
-        ("n4", "preflight"),
         ("n5", "limit"),
+        ("n3", "reach"),
+        ("n4", "answer"),
+        ("n1", "disk"),
         ("n2", "scripts"),
     ]
     assert found[2].found == "ssh: connect to host n3: No route to host"
     assert found[3].found == "MODULE FAILURE No start of json char found"
-    assert checks(preflight.join([], {"n5": {}})) == [("n5", "preflight")]
+    assert checks(preflight.join([], {"n5": {}})) == [("n5", "answer")]
     assert preflight.join([], {"n1": program("a")}) == []

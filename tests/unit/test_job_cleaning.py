@@ -121,14 +121,14 @@ def test_a_job_that_its_engine_has_not_ended_stays(job_id, found):
 def test_what_is_said_of_engines():
     engines, unknown = of_engines(RUNS, ANSWERS, 100 * DAY_S)
     both, _ = choose({**LEFT, **engines}, "", 30, unknown)
-    assert describe(both, [], False, unknown).splitlines() == [
+    assert describe(both, {}, False, unknown).splitlines() == [
         "Removed the folders and objects of 2 jobs (1 MiB on all nodes).",
         "  gone on Kubernetes",
         "  over on n1",
         "  silent stays: no slurmctld",
     ]
     pods, _ = choose(engines, "pods", None)
-    assert describe(pods, [], True).splitlines() == ["Would remove the objects of 1 job.", "  pods on Kubernetes"]
+    assert describe(pods, {}, True).splitlines() == ["Would remove the objects of 1 job.", "  pods on Kubernetes"]
 
 
 folders = st.builds(folder, st.sampled_from("abcd"), st.floats(0, 100), st.booleans())
@@ -146,15 +146,16 @@ def test_nothing_that_runs_or_is_younger_goes_from_any_node(nodes, days):
 
 def test_what_is_said():
     chosen, _ = choose(NODES, "", 0)
-    assert describe(chosen, ["n9"], True).splitlines() == [
+    assert describe(chosen, {"n9": "timed out", "n8": "", "n7": ""}, True).splitlines() == [
         "Would remove the folders of 3 jobs (5 MiB on all nodes).",
         "  half on n2, n3",
         "  new on n1",
         "  old on n1, n2",
-        "  n9 could not be asked: run this again when they are back",
+        "  n9 could not be asked (timed out): run this again when they are back",
+        "  n8, n7 could not be asked: run this again when they are back",
     ]
-    assert describe(choose(NODES, "new", None)[0], [], False).startswith("Removed the folders of 1 job (1 MiB")
-    assert describe({"n1": []}, [], False) == "Nothing to remove."
+    assert describe(choose(NODES, "new", None)[0], {}, False).startswith("Removed the folders of 1 job (1 MiB")
+    assert describe({"n1": []}, {}, False) == "Nothing to remove."
 
 
 @pytest.fixture

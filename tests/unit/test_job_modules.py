@@ -318,7 +318,7 @@ def test_hosts_without_facts_are_left_out_where_limit_was_given(call, asked):
     assert result["probed"] is True
     # Not asked yet: then nothing is known of why.
     result = call(job_plan, **asked)
-    assert ([item["check"] for item in result["findings"]], result["probed"]) == (["reach"], False)
+    assert ([item["check"] for item in result["findings"]], result["probed"]) == (["answer"], False)
 
 
 def test_a_node_that_was_asked_and_said_nothing_is_a_finding(call, asked):
@@ -556,7 +556,8 @@ def test_loss_is_drawn_over_time_where_steps_begin_again(tmp_path):
 
 def test_a_run_whose_node_did_not_answer_is_reported(call, failed_run):
     run, _ = failed_run
-    report = call(job_report, run_dir=str(run), results={}, unreachable={"n1": "timed out"})
+    lost = {"unreachable": True, "msg": "timed out"}
+    report = call(job_report, run_dir=str(run), results={}, unreachable={"n1": lost})
     assert (report["state"], report["left"]) == ("lost", ["n1"])
 
 

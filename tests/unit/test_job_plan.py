@@ -136,7 +136,7 @@ def test_torchrun_with_restarts_meets_by_c10d():
 def test_an_ipv6_head_is_written_in_brackets_where_a_port_follows():
     facts = node_facts(0)
     facts["fabric"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
-    plan = make_plan(make_job(max_restarts=1), [Member("n1", "fd00::1", facts, "", {})]).as_dict()
+    plan = make_plan(make_job(max_restarts=1), [Member("n1", "fd00::1", facts, {}, {})]).as_dict()
     argv, env = plan["nodes"][0]["processes"][0]["argv"], plan["nodes"][0]["processes"][0]["env"]
     assert "[fd00::1]:20000" in argv and env["MASTER_ADDR"] == "fd00::1"
     assert "  rendezvous  [fd00::1]:20000 on n1" in describe(plan).splitlines()
@@ -254,9 +254,9 @@ def test_all_faults_of_all_nodes_are_found_at_once():
         (
             "n1",
             "reach",
-            "Failed to connect to the host via ssh: Connection timed out",
-            "a node that answers over ssh",
-            "repair it, or take it out of the group (job_hosts, job_nodes)",
+            "Connection timed out",
+            "a node that answers over ssh, at 10.77.0.1",
+            "repair it, or leave it out; to see more: ansible n1 -m ansible.builtin.ping -vvv",
         ),
         ("n2", "names", "host name 'twin', which n3 has too", *own),
         ("n3", "names", "host name 'twin', which n2 has too", *own),
@@ -344,7 +344,7 @@ def test_a_network_that_a_node_is_not_on():
 
 def test_two_nodes_under_one_address():
     twin = member(0)
-    plan, findings = planned(make_job(), [twin, Member("n2", twin.address, node_facts(0, hostname="n2"), "", {})])
+    plan, findings = planned(make_job(), [twin, Member("n2", twin.address, node_facts(0, hostname="n2"), {}, {})])
     assert plan is not None
     assert texts(findings) == [
         (

@@ -405,7 +405,7 @@ def test_sets_that_a_910_does_not_join_are_refused_with_those_that_it_does(launc
 
 
 def test_nodes_without_npus_and_a_job_without_devices():
-    gpus = Member("n2", "10.77.0.2", node_facts(1, devices=8), "", {})
+    gpus = Member("n2", "10.77.0.2", node_facts(1, devices=8), {}, {})
     _, findings = planned(table_job(), [server(0), gpus])
     assert texts(findings) == [
         (
@@ -519,7 +519,7 @@ def test_mindspore_under_mpirun_is_for_ascend_too():
 
 
 def test_with_other_vendors_and_on_the_cpu_nothing_of_hccl_is_set():
-    gpus = Member("n1", "10.77.0.1", node_facts(0, devices=2), "", {})
+    gpus = Member("n1", "10.77.0.1", node_facts(0, devices=2), {}, {})
     for job, node in ((make_job(), gpus), (make_job(devices="none"), server(0))):
         (env,) = environments(make_plan(job, [node]).as_dict())
         assert not [name for name in env if name.startswith("HCCL_")]

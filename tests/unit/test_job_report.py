@@ -44,7 +44,7 @@ def test_findings_name_each_fault_once_with_all_its_hosts():
         "     expected  the scripts",
         "     do        correct job_source",
         "",
-        "  4. python on n0, n1, n2, n3, n4, n5, ... (3 more)",
+        "  4. python on n0 to n8",
         "     found     no /v/bin/python",
         "     expected  the job's environment",
         "     do        run site.yml",
@@ -77,12 +77,32 @@ def test_a_finding_survives_its_way_through_a_module():
 def test_reasons_and_lists_of_hosts():
     assert connection_reason("") == "no answer"
     message = "Task failed: Failed to connect to the host via ssh: ssh: connect to host n1\n port 22: timed out"
-    assert connection_reason(message).startswith(
-        "Failed to connect to the host via ssh: ssh: connect to host n1 port 22"
-    )
+    assert connection_reason(message) == "ssh: connect to host n1 port 22: timed out"
     assert connection_reason("x. Make sure this host can be reached over ssh: no route\r\n") == "no route"
     assert host_list([]) == ""
     assert host_list(["a", "b"]) == "a, b"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "text"),
+    [
+        ([f"gpu{n:02d}" for n in range(1, 17)], "gpu01 to gpu16"),
+        ([f"n{n}.site.example" for n in range(8, 13)], "n8.site.example to n12.site.example"),
+        ([f"192.0.2.{n}" for n in range(9, 13)], "192.0.2.9 to 192.0.2.12"),
+        # Three names are as short as a span of them.
+        (["n1", "n2", "n3"], "n1, n2, n3"),
+        (["n1", "n2", "n3", "n4", "n6", "m7"], "n1 to n4, n6, m7"),
+        # In the inventory's order, and in one number of the name.
+        (["n4", "n3", "n2", "n1"], "n4, n3, n2, n1"),
+        (["r1n1", "r1n2", "r2n2", "r3n2"], "r1n1, r1n2, r2n2, r3n2"),
+        (["r1n1", "r2n1", "r3n1", "r4n1"], "r1n1 to r4n1"),
+        (["n8", "n9", "n010", "n011", "n10", "n11"], "n8, n9, n010, n011, n10, n11"),
+        ([f"n{n}" for n in range(0, 20, 2)], "n0, n2, n4, n6, n8, n10, ... (4 more)"),
+        ([f"n{n}" for n in range(0, 20, 2)] + [f"m{n}" for n in range(100)], "n0, n2, n4, n6, n8, n10, ... (104 more)"),
+    ],
+)
+def test_hosts_with_numbers_one_after_the_other_are_a_span(hosts, text):
+    assert host_list(hosts) == text
 
 
 # ---- how a job ended

@@ -1,6 +1,7 @@
 """The judgement over the first look at every host."""
 
 import pytest
+from ansible.module_utils.trainyard.findings import render
 from ansible.module_utils.trainyard.survey import Survey, describe_nodes, judge_survey, read_probe
 
 FREE = {"/opt/trainyard": 5.0}
@@ -58,14 +59,17 @@ def test_python_3_10_is_newer_than_3_9():
     ("become", "found"),
     [
         ({"rc": 1, "msg": "non-zero return code", "stdout": "", "stderr": "sudo: a password is required\n"},
-         "sudo: a password is required"),
+         "sudo wants a password"),
+        ({"rc": 127, "msg": "non-zero return code", "stdout": "bash: line 1: sudo: command not found\r\n",
+          "stderr": "Shared connection to n1 closed.\r\n"}, "no sudo here"),
+        ({"rc": 1, "msg": "non-zero return code", "stdout": "No root.\n"}, "No root. (exit status 1)"),
         ({"rc": 0, "stdout": "1000\n"}, "became uid 1000"),
-        ({"failed": True, "msg": "Missing sudo password"}, "Missing sudo password"),
+        ({"failed": True, "msg": "Task failed: Missing sudo password"}, "sudo wants a password"),
     ],
 )
 def test_privileges_that_are_refused(become, found):
     (finding,) = judge(record("n1", become=become))
-    assert (finding.check, finding.found) == ("privileges", found)
+    assert (finding.check, finding.found) == ("become", found)
 
 
 def test_privileges_that_are_not_wanted_are_no_finding():
@@ -76,9 +80,19 @@ def test_an_unreachable_host_is_one_finding_and_the_others_are_judged():
     silent = {"name": "n2", "connect": "10.0.0.2",
               "probe": {"unreachable": True, "msg": "Task failed: Failed to connect to the host via ssh: timed out"}}
     findings = judge(record("n1", python="3.8.0"), silent)
-    assert [(finding.host, finding.check) for finding in findings] == [("n1", "Python"), ("n2", "reachable")]
-    assert findings[1].found == "Failed to connect to the host via ssh: timed out"
-    assert findings[1].expected == "a shell on 10.0.0.2"
+    assert [(finding.host, finding.check) for finding in findings] == [("n2", "reach"), ("n1", "Python")]
+    assert findings[0].found == "timed out"
+    assert findings[0].expected == "a node that answers over ssh, at 10.0.0.2"
+
+
+def test_what_a_login_prints_is_a_finding_where_modules_would_take_it_for_their_answer():
+    def printed(line):
+        node = record("n1")
+        return judge({**node, "probe": {"rc": 0, "stdout": f"{line}\n{node['probe']['stdout']}"}})
+
+    (finding,) = printed("{maintenance: tonight}")
+    assert (finding.check, finding.found) == ("login", "it prints before the answer: {maintenance: tonight}")
+    assert printed("[site] Authorised use only") == []
 
 
 def test_host_names_and_addresses_held_twice_name_all_holders():
@@ -94,3 +108,21 @@ def test_host_names_and_addresses_held_twice_name_all_holders():
 
 def test_only_the_probes_own_lines_count():
     assert read_probe("motd: x=y\n trainyard:free:/a=1=2\nhostname=evil\n") == {"free:/a": "1=2"}
+
+
+def test_a_thousand_hosts_with_one_fault_are_one_block():
+    probe = "ssh: connect to host {} port 22: Connection timed out"
+    nodes = [
+        {"name": f"gpu{n:04d}", "connect": f"10.1.{n // 250}.{n % 250}",
+         "probe": {"unreachable": True, "msg": probe.format(f"10.1.{n // 250}.{n % 250}")}}
+        for n in range(1, 1001)
+    ]  # fmt: skip
+    text = render(judge(*nodes), "{count} {findings}:")
+    assert len(text.splitlines()) == 6 and text.count("gpu0001 to gpu1000") == 1, text
+
+
+def test_a_thousand_copies_of_one_image_are_one_block():
+    nodes = [{**record(f"n{n}", hostname="image", python="3.8.1"), "connect": f"10.2.{n // 250}.{n % 250}"}
+             for n in range(1000)]  # fmt: skip
+    text = render(judge(*nodes), "{count} {findings}:")
+    assert len(text.splitlines()) == 11 and len(text) < 700, text

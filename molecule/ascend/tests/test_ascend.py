@@ -6,7 +6,6 @@ npu-smi, hccn_tool and the vendor's packages are replays; the role, its modules 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -42,10 +41,6 @@ def alter(last):
     last.check_output(f"sudo rm -r {ROOT} && sudo tar -C / -xf /root/replay.tar && sudo rm /root/replay.tar")
 
 
-def changes(output):
-    return {host: int(number) for host, number in re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", output, re.MULTILINE)}
-
-
 @pytest.mark.parametrize("check", [False, True])
 def test_npu_info_reads_the_devices(host, node_names, check):
     node = node_names.index(host.backend.get_hostname()) + 1
@@ -66,7 +61,7 @@ def test_the_training_user_sees_the_devices(host):
 def test_the_judgement_passes_and_changes_nothing(run_playbook):
     done = run_playbook("changed.yml", step="verify", ascend_devices=8, ascend_cann_version="8.0.0")
     assert done.rc == 0, done.output
-    assert set(changes(done.output).values()) == {0}
+    assert set(done.changes.values()) == {0}
 
 
 def test_all_faults_of_devices_and_network_are_said_at_once(run_playbook, alter, last_name, node_names):
@@ -112,7 +107,7 @@ def test_the_role_makes_the_training_user_a_member_again(run_playbook, last, las
     last.run("sudo gpasswd -d train HwHiAiUser")
     done = run_playbook("changed.yml")
     assert done.rc == 0, done.output
-    assert changes(done.output) == {name: int(name == last_name) for name in node_names}
+    assert done.changes == {name: int(name == last_name) for name in node_names}
 
 
 def test_a_node_without_devices_is_named(run_playbook, alter, last_name):
@@ -147,7 +142,7 @@ def test_an_upgrade_waits_for_a_restart_that_must_be_allowed(run_playbook, alter
     assert restarted.rc == 0, restarted.output
     assert last.check_output(BOOT_TIME) != before
     again = run_playbook("changed.yml", "--limit", last_name, **packages, ascend_restart=True)
-    assert changes(again.output)[last_name] == 0
+    assert again.changes[last_name] == 0
 
 
 def test_packages_come_from_a_mirror_by_their_sums(run_playbook, alter, inventory_path, node_names, last, last_name):
@@ -239,4 +234,4 @@ def test_bad_input_is_refused_with_what_to_do(run_playbook, given, said):
     assert done.rc != 0
     assert said in done.text
     # What is said to be installed counts as a change, as in a preview; nothing was.
-    assert set(changes(done.output).values()) == {int("/nowhere" in said)}
+    assert set(done.changes.values()) == {int("/nowhere" in said)}

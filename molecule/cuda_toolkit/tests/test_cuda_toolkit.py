@@ -218,7 +218,7 @@ def test_bad_input_is_refused_with_what_to_do(side_by_side, run_playbook, first,
     done = run_playbook("changed.yml", "--limit", first, **given)
     assert done.rc != 0
     assert said.replace("n1", first) in done.text
-    assert done.changes == {first: 0}
+    assert set(done.changes.values()) == {0}
 
 
 def test_an_installer_that_fails_leaves_nothing(side_by_side, run_playbook, node, first, tmp_path):
