@@ -86,7 +86,6 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard import engines, progress, record
-from ansible.module_utils.trainyard.findings import connection_reason
 from ansible.module_utils.trainyard.job_page import MOST_STRETCHES, job_page
 from ansible.module_utils.trainyard.no_answer import reason
 from ansible.module_utils.trainyard.progress import not_a_number_text, not_numbers, strict
@@ -188,7 +187,7 @@ def report(module: AnsibleModule) -> None:
     else:
         state = params["engine_state"]
         if "state" not in state:
-            notes.append(f"{plan['launcher']} could not be asked: {connection_reason(state.get('msg') or '')}")
+            notes.append(f"{plan['launcher']} could not be asked: {reason(state) or 'no answer'}")
             state = {"state": "lost"}
         answer = engines.summarize(plan, state)
         # The engine's nodes have no monitor that notes progress: it is read from what was brought.

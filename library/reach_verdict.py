@@ -134,11 +134,11 @@ def main() -> None:
         heard, tried = answers(given["listeners"], "endpoint")[0], answers(rows, "tried")[0]
         able = usable([host for host in able if host in heard and host in tried], failures)
     else:
-        checks.append(Check("reach", "job network", "skipped", reason="it was not asked for"))
+        checks.append(Check("reach", "job network", "not_asked", reason="nobody tried it"))
     if given["logins"]:
         checks += judge_ssh({host: given["logins"].get(host, {}) for host in good}, given["user"], inventory)[0]
     else:
-        checks.append(Check("reach", "ssh", "skipped", reason="it was not asked for"))
+        checks.append(Check("reach", "ssh", "not_asked", reason="proof_ssh is false"))
     nodes = [
         {
             "host": host,

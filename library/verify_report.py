@@ -41,6 +41,11 @@ options:
     type: list
     elements: dict
     required: true
+  not_asked:
+    description: Phases that nobody wanted; the verdict names them.
+    type: list
+    elements: str
+    default: []
   nodes:
     description: What is known of nodes, with C(host), C(address) and C(facts) (a dictionary of versions and settings).
     type: list
@@ -138,6 +143,7 @@ def main() -> None:
             "inventory": {"type": "str", "default": ""},
             "hosts": {"type": "list", "elements": "str", "required": True},
             "phases": {"type": "list", "elements": "dict", "required": True},
+            "not_asked": {"type": "list", "elements": "str", "default": []},
             "nodes": {"type": "list", "elements": "dict", "default": []},
             "benchmarks": {"type": "list", "elements": "dict", "default": []},
             "blame": {"type": "dict", "default": {}},
@@ -158,6 +164,7 @@ def main() -> None:
             hosts=params["hosts"],
             nodes=params["nodes"],
             phases=params["phases"],
+            not_asked=params["not_asked"],
             benchmarks=params["benchmarks"],
             blame=params["blame"] or None,
             versions={

@@ -2,7 +2,8 @@
 """Checks: what the proof of a cluster looked at, and what came of it.
 
 A finding (findings.py) stops a job or a role; a check is recorded whatever its state, and the proof goes on. A check
-that could not be made is `unknown`, never `pass`; one that nobody asked for is `skipped`.
+that could not be made is `unknown`, never `pass`; one that does not apply, as there is nothing to check, is `skipped`
+and says why, and one that nobody asked for is `not_asked`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 # From the one that matters least to the one that decides.
-STATES = ("skipped", "pass", "unknown", "fail")
+STATES = ("not_asked", "skipped", "pass", "unknown", "fail")
 PHASES = ("software", "drift", "reach", "devices", "collectives", "bandwidth", "blame")
 
 
@@ -55,11 +56,19 @@ class Check:
 
 
 # How many had which outcome is said in these words, in this order.
-OUTCOMES = {"pass": "passed", "fail": "failed", "unknown": "unknown", "skipped": "skipped"}
+OUTCOMES = {
+    "pass": "passed",
+    "fail": "failed",
+    "unknown": "unknown",
+    "skipped": "not applicable",
+    "not_asked": "not asked for",
+}
+# What was looked at; of the others nothing is known.
+MADE = ("pass", "unknown", "fail")
 
 
 def outcomes(states: Iterable[str]) -> str:
-    """Say how many had which outcome: `38 passed, 2 failed, 1 unknown`, nothing where there are none."""
+    """Say how many had which outcome: `38 passed, 2 failed, 3 not applicable`, nothing where there are none."""
     numbers = Counter(states)
     return ", ".join(f"{numbers[state]} {word}" for state, word in OUTCOMES.items() if numbers[state])
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from .checks import MADE
 from .disclosure import safe
 from .findings import counted, host_list
 from .measured import size_text
@@ -200,7 +201,7 @@ def _looked_at(report: Report) -> set[tuple[str, str]]:
         (phase["name"], check["name"])
         for phase in report["phases"]
         for check in phase["checks"]
-        if check["state"] != "skipped"
+        if check["state"] in MADE
     }
 
 

@@ -174,9 +174,9 @@ def reason(answer: Answer) -> str:
 def findings(answers: Mapping[str, Answer], connect: Mapping[str, str]) -> list[Finding]:
     """Return a finding for each host that gave no answer, those that cannot be reached first.
 
-    Hosts with one cause differ in nothing but the host; those that cannot be reached are one fault, whatever ssh says of
-    each. `connect` are the hosts' addresses, as far as they are known. What a module says of its own failure is a cause, too;
-    hosts that were not asked ({}) have said nothing.
+    Hosts with one cause differ in nothing but the host; those that cannot be reached are one fault, whatever ssh says
+    of each. `connect` are the hosts' addresses, as far as they are known. What a module says of its own failure is a
+    cause, too; hosts that were not asked ({}) have said nothing.
     """
     told: list[Finding] = []
     silent: dict[str, str] = {}

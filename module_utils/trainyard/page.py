@@ -23,17 +23,19 @@ from .page_script import SCRIPT
 from .page_style import STYLE
 
 _MARKS = {"pass": "\N{CHECK MARK}", "fail": "\N{BALLOT X}", "unknown": "?", "skipped": "\N{EN DASH}"}
-# States of jobs, by the state of a check that looks like them.
+# States of jobs and of what was not looked at, by the state of a check that looks like them.
 _LIKE = {
     "succeeded": "pass",
     "failed": "fail",
     "timed_out": "fail",
     "lost": "fail",
     "stopped": "skipped",
+    "not_asked": "skipped",
     "unreachable": "unknown",
     "running": "skipped",
     "ended": "skipped",
 }
+_WORDS = {"skipped": "not applicable", "not_asked": "not asked for"}
 
 
 def page(title: str, state: str, sections: Sequence[Html], figures: Sequence[dict[str, Any]], library: bytes) -> str:
@@ -85,7 +87,7 @@ def badge(state: str) -> Html:
     """Return a state as a coloured word with a sign, so that it is known without colours."""
     like = _like(state)
     mark = tag("span", _MARKS.get(like, ""), aria_hidden="true")
-    return tag("span", mark, " ", state.replace("_", " "), class_=f"state {like}")
+    return tag("span", mark, " ", _WORDS.get(state, state.replace("_", " ")), class_=f"state {like}")
 
 
 def section(name: str, title: str, *contents: Content) -> Html:

@@ -389,9 +389,9 @@ def judge_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> l
             Check(
                 "reach",
                 "names",
-                "pass" if number else "skipped",
+                "pass" if number else "not_asked" if good else "skipped",
                 found=f"{number} names resolve" if number else "",
-                reason="" if number else "it was not asked for" if good else _NOBODY,
+                reason="" if number else "proof_names is false" if good else _NOBODY,
             )
         )
     return checks

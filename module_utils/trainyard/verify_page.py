@@ -11,7 +11,7 @@ from .markup import Content, Html, Row, joined, table, tag
 from .page import badge, figure, page, section, size, utc
 from .progress import clock
 from .verify_figures import bandwidth_figures, pairs_figure
-from .verify_report import counts, first_text, headline
+from .verify_report import counts, first_text, left_out, verdict, why_not
 
 Data = Mapping[str, Any]
 MANY_NODES = 100
@@ -53,8 +53,9 @@ def _head(report: Data) -> Html:
     ]
     return tag(
         "header",
-        tag("h1", badge(report["state"]), " ", headline(report).split(". ")[0]),
+        tag("h1", badge(report["state"]), " ", verdict(report).removesuffix(".")),
         tag("p", f"{counts(report)}; {counted(len(report['hosts']), 'node')}; {clock(report['elapsed_s'])}."),
+        *(tag("p", f"{word[0].upper()}{word[1:]}: {names}.") for word, names in left_out(report)),
         tag("p", f"{report['id']}, {utc(report['started'])}, inventory {report['inventory']}", class_="soft"),
         tag("ul", *phases, class_="row", aria_label="Phases"),
         step,
@@ -69,7 +70,7 @@ def _head(report: Data) -> Html:
 def _checks_of(phase: Data) -> Html:
     """Those that did not pass first and to be seen, of the others their number."""
     parts = [_check(check) for state in ("fail", "unknown") for check in phase["checks"] if check["state"] == state]
-    for state in ("pass", "skipped"):
+    for state in ("pass", "skipped", "not_asked"):
         alike = [_check(check) for check in phase["checks"] if check["state"] == state]
         if alike:
             number = f"{len(alike)} {'check' if len(alike) == 1 else 'checks'}"
@@ -96,7 +97,7 @@ def _checks(report: Data) -> Html:
     rows = []
     for phase in report["phases"]:
         took = "" if phase["elapsed_s"] is None else clock(phase["elapsed_s"])
-        checks = joined(tag("p", phase["reason"]), _checks_of(phase))
+        checks = joined(tag("p", why_not(phase)), _checks_of(phase))
         rows.append(Row((phase["name"], badge(phase["state"]), checks, took)))
     head = ["phase", "state", "checks", "took"]
     return section("checks", "Checks", table("What was checked, in this order", head, rows))

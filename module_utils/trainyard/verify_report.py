@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .checks import Check, outcomes, worst
+from .checks import MADE, Check, outcomes, worst
 from .disclosure import safe
-from .findings import host_list
+from .findings import counted, host_list
 from .measured import benchmark_checks, blame_checks
 from .progress import clock
 
@@ -27,6 +27,8 @@ EXIT_CODES = {"pass": 0, "fail": 2, "unknown": 3}
 FIRST_PHASES = ("reach", "devices", "blame", "software", "drift", "collectives", "bandwidth")
 # So many checks that did not pass are written on the terminal; the page has all of them.
 MOST_CHECKS = 20
+# So many reasons are told for what does not apply in a phase.
+MOST_REASONS = 4
 
 
 def build(
@@ -39,13 +41,15 @@ def build(
     hosts: Sequence[str],
     nodes: Iterable[Data],
     phases: Iterable[Data],
+    not_asked: Iterable[str] = (),
     benchmarks: Iterable[Data],
     blame: Data | None,
     versions: Data,
 ) -> dict[str, Any]:
     """Build report.json from what the phases found.
 
-    A phase's state is the worst of its checks, and of the state that it gives itself. Benchmarks and a blame that no
+    `not_asked` are the phases that nobody wanted. A phase's state is the worst of its checks, and of the state that it
+    gives itself. Benchmarks and a blame that no
     check of their phases speaks of become checks, so that they count. Raises TypeError or ValueError for a check that
     is none.
     """
@@ -55,7 +59,7 @@ def build(
     checked = _with_records([_phase(phase) for phase in phases], benchmarks, blame, again)
     checks = [check for phase in checked for check in phase["checks"]]
     # A proof in which nothing was looked at proves nothing.
-    states = [phase["state"] for phase in checked if phase["state"] != "skipped"]
+    states = [phase["state"] for phase in checked if phase["state"] in MADE]
     state = worst(states) if states else "unknown"
     return {
         "schema": SCHEMA,
@@ -72,11 +76,29 @@ def build(
         "hosts": [safe(host) for host in hosts],
         "nodes": _nodes(hosts, {node["host"]: node for node in nodes}, checks, blame, bool(states)),
         "phases": checked,
+        "coverage": _coverage(checked, not_asked),
         "benchmarks": benchmarks,
         "blame": blame,
         "versions": safe(versions),
         "commands": _commands(checks),
     }
+
+
+def _coverage(phases: Sequence[Data], not_asked: Iterable[str]) -> dict[str, Any]:
+    """Return what the verdict is about: phases in which something was checked, those that do not apply, the others."""
+    named = {"checked": MADE, "not_applicable": ("skipped",), "not_asked": ("not_asked",)}
+    found = {word: [phase["name"] for phase in phases if phase["state"] in states] for word, states in named.items()}
+    return {**found, "not_asked": [*found["not_asked"], *map(safe, not_asked)]}
+
+
+def why_not(phase: Data) -> str:
+    """Say why checks of a phase do not apply or were not asked for; nothing where all were made."""
+    reasons = [check["reason"] for check in phase["checks"] if check["state"] not in MADE]
+    said = [str(reason) for reason in dict.fromkeys([phase["reason"], *reasons]) if reason]
+    # A phase that was skipped as a whole says so with the reasons of its checks.
+    said = [text for text in said if not any(text in other for other in said if other != text)]
+    more = [f"... ({len(said) - MOST_REASONS} more)"] if len(said) > MOST_REASONS else []
+    return "; ".join([*said[:MOST_REASONS], *more])
 
 
 def _phase(phase: Data) -> dict[str, Any]:
@@ -178,10 +200,11 @@ def _commands(checks: Iterable[Data]) -> list[dict[str, str]]:
 
 
 VERDICTS = {
-    "pass": "is proved",
+    "pass": "is proved in {checked}",
     "fail": "is NOT fit to train",
     "unknown": "is not proved: something could not be measured",
 }
+NOTHING = "is not proved: nothing was checked"
 
 
 def first_text(first: Data) -> str:
@@ -193,20 +216,30 @@ def first_text(first: Data) -> str:
     return f"{host_list(hosts)}: {reason}" if hosts and not named else reason
 
 
+def verdict(report: Data) -> str:
+    """Say the verdict in a sentence: what is proved is what was checked, and no more."""
+    checked = report["coverage"]["checked"]
+    words = VERDICTS[report["state"]].format(checked=", ".join(checked)) if checked else NOTHING
+    return f"The cluster {report['cluster']} {words}."
+
+
 def headline(report: Data) -> str:
     """Say the verdict in a line: what, how long, how many nodes and checks."""
-    nodes = len(report["hosts"])
-    return (
-        f"The cluster {report['cluster']} {VERDICTS[report['state']]}. {counts(report)} on {nodes} "
-        f"{'node' if nodes == 1 else 'nodes'} in {clock(report['elapsed_s'])}."
-    )
+    nodes = counted(len(report["hosts"]), "node")
+    return f"{verdict(report)} {counts(report)} on {nodes} in {clock(report['elapsed_s'])}."
 
 
 def counts(report: Data) -> str:
-    """Say how many checks there were, and of which outcome: `41 checks: 38 passed, 2 failed, 1 unknown`."""
-    states = [check["state"] for phase in report["phases"] for check in phase["checks"]]
-    total = f"{len(states)} {'check' if len(states) == 1 else 'checks'}"
-    return f"{total}: {outcomes(states)}" if states else total
+    """Say how many checks were made, and with which outcome: `41 checks: 38 passed, 2 failed, 1 unknown`."""
+    states = [check["state"] for phase in report["phases"] for check in phase["checks"] if check["state"] in MADE]
+    total = counted(len(states), "check")
+    return f"{total} passed" if set(states) == {"pass"} else f"{total}: {outcomes(states)}" if states else total
+
+
+def left_out(report: Data) -> list[tuple[str, str]]:
+    """Return words and phases for what the verdict is not about."""
+    words = (("not applicable", "not_applicable"), ("not asked for", "not_asked"))
+    return [(word, ", ".join(report["coverage"][key])) for word, key in words if report["coverage"][key]]
 
 
 def terminal_text(report: Data, run_dir: str) -> str:
@@ -215,13 +248,15 @@ def terminal_text(report: Data, run_dir: str) -> str:
     first = report["first"]
     if first:
         lines += _block("first", first_text(first), indent=2) + _block("", first["action"], indent=2)
+    lines += [f"  {word:<15} {phases}" for word, phases in left_out(report)]
     lines.append("")
     came = [outcomes(check["state"] for check in phase["checks"]) for phase in report["phases"]]
     width = max((len(phase["name"]) for phase in report["phases"]), default=0)
     wide = max(map(len, came), default=0)
     for phase, numbers in zip(report["phases"], came):
         took = "" if phase["elapsed_s"] is None else clock(phase["elapsed_s"])
-        row = f"  {phase['name']:<{width}}  {phase['state']:<9}{numbers:<{wide}}{took:>9}  {phase['reason']}"
+        state = {"skipped": "n/a", "not_asked": "not asked"}.get(phase["state"], phase["state"])
+        row = f"  {phase['name']:<{width}}  {state:<9}{numbers:<{wide}}{took:>9}  {why_not(phase)}"
         lines.append(row.rstrip())
     wanting = [
         check

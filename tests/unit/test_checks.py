@@ -40,7 +40,7 @@ def test_the_worst_state_decides_and_what_was_not_asked_for_proves_nothing(state
 
 
 def test_states_and_phases_that_do_not_exist_are_refused():
-    with pytest.raises(ValueError, match="state 'ok' of kernel, expected one of skipped, pass, unknown, fail"):
+    with pytest.raises(ValueError, match="state 'ok' of kernel, expected one of not_asked, skipped, pass, unknown, f"):
         Check("drift", "kernel", "ok")
     with pytest.raises(ValueError, match="phase 'gpu', expected one of software, drift"):
         Check("gpu", "ecc", "pass")
@@ -49,8 +49,8 @@ def test_states_and_phases_that_do_not_exist_are_refused():
 @pytest.mark.parametrize(
     ("states", "said"),
     [
-        (["pass", "skipped", "skipped"], "1 passed, 2 skipped"),
-        (["skipped", "unknown", "fail", "pass"], "1 passed, 1 failed, 1 unknown, 1 skipped"),
+        (["pass", "skipped", "skipped"], "1 passed, 2 not applicable"),
+        (["skipped", "unknown", "fail", "pass"], "1 passed, 1 failed, 1 unknown, 1 not applicable"),
         ([], ""),
     ],
 )

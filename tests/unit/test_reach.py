@@ -485,7 +485,7 @@ def test_the_module_leaves_out_whoever_jobs_cannot_use(capfd):
         ("job address", "fail"): ["n4"],
         ("job network", "fail"): ["n1", "n5"],
         ("names", "pass"): [],
-        ("ssh", "skipped"): [],
+        ("ssh", "not_asked"): [],
     }
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 

@@ -172,23 +172,27 @@ def test_the_first_step_without_a_reason_says_what_was_found():
 def test_what_the_terminal_shows():
     kernel = check("drift", "kernel", "fail", ["n3"], found="6.1", expected="6.5", source="2 of 3 nodes",
                    reason="n3 runs another kernel", action="install it\nand reboot", command="make drift")  # fmt: skip
+    no_gpu = check("drift", "cuda", "skipped", reason="no GPU")
     report = reported(
         [
             phase("software", ("Open MPI", "pass"), elapsed_s=12),
-            phase("drift", kernel, ("os", "pass"), ("cuda", "skipped"), ("mtu", "unknown"), elapsed_s=2.4),
+            phase("drift", kernel, ("os", "pass"), no_gpu, ("mtu", "unknown"), elapsed_s=2.4),
             {"name": "bandwidth", "state": "skipped", "reason": "one node only"},
-        ]
+        ],
+        not_asked=["reach", "blame"],
     )
     assert verify_report.terminal_text(report, "runs/verify-1").splitlines() == [
         "The cluster lab is NOT fit to train. "
-        "5 checks: 2 passed, 1 failed, 1 unknown, 1 skipped on 3 nodes in 0:01:05.",
+        "4 checks: 2 passed, 1 failed, 1 unknown on 3 nodes in 0:01:05.",
         "  first     n3 runs another kernel",
         "            install it",
         "            and reboot",
+        "  not applicable  bandwidth",
+        "  not asked for   reach, blame",
         "",
-        "  software   pass     1 passed                                  0:00:12",
-        "  drift      fail     1 passed, 1 failed, 1 unknown, 1 skipped  0:00:02",
-        "  bandwidth  skipped                                                     one node only",
+        "  software   pass     1 passed                                         0:00:12",
+        "  drift      fail     1 passed, 1 failed, 1 unknown, 1 not applicable  0:00:02  no GPU",
+        "  bandwidth  n/a                                                                one node only",
         "",
         "  1. drift: kernel on n3: fail",
         "     found     6.1",
@@ -208,8 +212,56 @@ def test_what_the_terminal_shows():
 
 def test_a_proved_cluster_needs_few_lines():
     text = verify_report.terminal_text(reported([phase("drift", ("kernel", "pass"))], ["n1"]), "runs/verify-1")
-    assert text.startswith("The cluster lab is proved. 1 check: 1 passed on 1 node in 0:01:05.\n\n  drift  pass")
+    assert text.startswith("The cluster lab is proved in drift. 1 check passed on 1 node in 0:01:05.\n\n  drift  pass")
     assert "first" not in text and len(text.splitlines()) == 7
+
+
+def test_what_is_proved_is_what_was_checked():
+    alone = "there is one node, and nothing to compare it with"
+    report = reported(
+        [
+            phase("drift", *(check("drift", f"fact {n}", "skipped", reason=alone) for n in range(25))),
+            phase("reach", ("answer", "pass"), check("reach", "ssh", "not_asked", reason="proof_ssh is false"),
+                  *(check("reach", name, "skipped", reason="there is one node") for name in ("names", "network"))),
+            {"name": "blame", "state": "skipped", "reason": "there are no two nodes"},
+        ],
+        ["n1"],
+        not_asked=["software", "bandwidth"],
+    )  # fmt: skip
+    assert (report["state"], report["exit_code"]) == ("pass", 0)
+    assert report["coverage"] == {
+        "checked": ["reach"], "not_applicable": ["drift", "blame"], "not_asked": ["software", "bandwidth"],
+    }  # fmt: skip
+    text = verify_report.terminal_text(report, "runs/verify-1")
+    row = "  reach  pass     1 passed, 2 not applicable, 1 not asked for"
+    assert text.splitlines()[:7] == [
+        "The cluster lab is proved in reach. 1 check passed on 1 node in 0:01:05.",
+        "  not applicable  drift, blame",
+        "  not asked for   software, bandwidth",
+        "",
+        f"  drift  n/a      25 not applicable                                     {alone}",
+        f"{row}           proof_ssh is false; there is one node",
+        f"  blame  n/a      {'':53} there are no two nodes",
+    ]
+    shown = re.sub("<style>.*?</style>|<script.*?</script>|<[^>]*>", "", verify_page(report, b""), flags=re.DOTALL)
+    told = ("proved in reach", "Not applicable: drift, blame.", "Not asked for: software, bandwidth.", alone)
+    assert [said for said in told if said not in shown] == []
+    assert "skipped" not in shown + text
+
+
+def test_a_proof_that_checked_nothing_says_so():
+    report = reported([{"name": "blame", "state": "skipped", "reason": "one node"}], not_asked=["drift"])
+    assert report["exit_code"] == 3
+    assert verify_report.headline(report).startswith("The cluster lab is not proved: nothing was checked. 0 checks on")
+
+
+def test_reasons_of_what_does_not_apply_are_told_once_and_not_without_end():
+    many = phase("devices", *(check("devices", f"c{n}", "skipped", reason=f"no device {n}") for n in range(9)))
+    assert verify_report.why_not(reported([many])["phases"][0]) == (
+        "no device 0; no device 1; no device 2; no device 3; ... (5 more)"
+    )
+    whole = {**phase("drift", check("drift", "a", "skipped", reason="one node")), "reason": "one node; no GPU"}
+    assert verify_report.why_not(reported([whole])["phases"][0]) == "one node; no GPU"
 
 
 def test_many_faults_stay_readable_on_the_terminal():

@@ -51,6 +51,9 @@ def test_a_phase_without_any_outcome_says_why(render):
     assert render("__verify_reason", **skipped) == "no GPU; no NPU"
     assert render("__verify_reason", **phase(["skipped", "pass"])) == ""
     assert render("__verify_reason", **phase([]), verify_phase_skipped="one node") == "one node"
+    assert render("__verify_said", **skipped) == "does not apply, no GPU; no NPU"
+    assert render("__verify_said", **phase(["pass", "skipped"])) == "pass, 1 passed, 1 not applicable"
+    assert render("__verify_said", **phase(["not_asked"])) == "not asked, 1 not asked for"
 
 
 def test_hosts_stay_in_the_order_of_the_inventory(render):

@@ -77,7 +77,9 @@ def test_a_sound_cluster_passes_and_leaves_a_report(prove: Any, node_names: list
     proof = prove(verify_phases=phases, verify_busbw=ANY_SPEED, trainyard_frameworks=["pytorch", "openmpi"])
     assert proof.rc == 0, proof.output
     assert proof.states == {**dict.fromkeys(phases, "pass"), "devices": "skipped"}
-    assert "The cluster trainyard is proved." in proof.text
+    checked = "software, drift, reach, collectives, bandwidth, counters"
+    assert f"The cluster trainyard is proved in {checked}. " in proof.text
+    assert "not applicable devices not asked for blame" in proof.text
     assert {check["name"] for check in proof.checks("software")} == {"node_baseline", "openmpi", "pytorch"}
     assert [check["name"] for check in proof.checks("collectives")] == [
         "all-gather of pytorch under torchrun",
@@ -91,8 +93,8 @@ def test_a_sound_cluster_passes_and_leaves_a_report(prove: Any, node_names: list
     # Progress: each phase when it begins and when it ends, with the time so far.
     assert "0:00:0" in proof.text and "drift: what nodes have unlike" in proof.text
     # What was skipped is not told as passed.
-    assert re.search(r"drift: pass, [0-9]+ passed, [0-9]+ skipped", proof.text)
-    assert "devices: skipped, no node has an NVIDIA GPU; no node has an Ascend NPU; no node has an RDMA" in proof.text
+    assert re.search(r"drift: pass, [0-9]+ passed, [0-9]+ not applicable", proof.text)
+    assert "devices: does not apply, no node has an NVIDIA GPU; no node has an Ascend NPU; no node has" in proof.text
 
 
 def test_a_bandwidth_with_nothing_to_compare_it_with_is_unknown(prove: Any) -> None:
@@ -124,7 +126,7 @@ def test_a_slow_node_is_named_by_its_pairs(prove: Any, nodes: Any) -> None:
 def test_without_pytorch_there_are_no_pairs_and_the_phase_says_what_to_do(prove: Any) -> None:
     proof = prove(verify_phases=["blame"], trainyard_frameworks=["openmpi"])
     assert (proof.rc, proof.states) == (3, {"blame": "skipped"}), proof.output
-    assert "blame: skipped, pairs need PyTorch on every node: add pytorch to trainyard_frameworks" in proof.text
+    assert "blame: does not apply, pairs need PyTorch on every node: add pytorch to trainyard_frameworks" in proof.text
 
 
 def test_a_frozen_node_is_left_out_and_one_without_its_software_is_named(
