@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -12,9 +13,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import testinfra
-from lab_jobs import Node, Play
+from lab_jobs import LAB, Node, Play
+from testinfra.backend.ssh import SshBackend
 
 PROJECT = Path(__file__).resolve().parents[1]
+# testinfra has ssh keep its connections, but names no place for them, and so would log in anew for each command.
+CONNECTIONS = Path.home() / ".ansible/cp" / LAB
+SshBackend.__init__ = functools.partialmethod(SshBackend.__init__, controlpath=f"{CONNECTIONS}/tests-%%h")
 
 
 class PlaybookRun(NamedTuple):
@@ -35,6 +40,20 @@ class PlaybookRun(NamedTuple):
         if not recap and re.search(r"^  1\. .+\n     found ", self.output, re.MULTILINE):
             return {"any host": 0}
         return {host: int(number) for host, number in recap}
+
+
+def _hang_up() -> None:
+    for path in CONNECTIONS.glob("tests-*"):
+        subprocess.run(["ssh", "-o", f"ControlPath={path}", "-O", "exit", "node"], check=False, capture_output=True)
+        path.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_connections() -> Iterator[None]:
+    """Begin with new connections: limits and groups are those of the login, which may be older than the converge."""
+    _hang_up()
+    yield
+    _hang_up()
 
 
 @pytest.fixture(scope="session")
