@@ -7,6 +7,8 @@ LAB     ?= trainyard
 NODES   ?= 4
 SUBNET  ?= 10.77.0.0/24
 RELEASE ?= bookworm
+# More than the two cores of a small machine: many unit tests wait, for monitors and for playbooks.
+WORKERS ?= 3
 
 # Pinned by hash: it is the one download that no other tool checks.
 COLLECTIONS_PACKAGE = ansible==12.3.0 --hash=sha256:cd156f82fa87f7a899212b0efa9f7ca3a24d609212de9f78428a572eb01e5414
@@ -54,8 +56,8 @@ lint: .venv/.test .collections/.complete ## yamllint, ansible-lint (production),
 	echo "lint: passed"
 
 .PHONY: unit
-unit: .venv/.test .collections/.complete ## unit tests
-	@pytest
+unit: .venv/.test .collections/.complete ## unit tests, WORKERS of them side by side
+	@pytest -n $(WORKERS) --dist worksteal
 
 # Without KUBECONFIG against the stand-in that the other tests take.
 .PHONY: test-kubernetes
