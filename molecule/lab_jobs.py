@@ -21,7 +21,7 @@ LAB = os.environ.get("LAB") or "trainyard"
 WORKER = SCENARIO / "jobs/worker.yml"
 AGENTS = SCENARIO / "jobs/agents.yml"
 # A hang must become a failure; nothing is judged by it.
-PATIENCE_S = 150
+PATIENCE_S = 300
 
 
 def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:

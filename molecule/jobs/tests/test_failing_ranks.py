@@ -1,4 +1,4 @@
-"""A rank that fails, in the ways that ranks do: named with host and cause, and the job ends everywhere."""
+"""A rank that is killed: named with host and cause, and the job ends everywhere. In test_restarts.py one raises."""
 
 from __future__ import annotations
 
@@ -60,22 +60,6 @@ def test_a_failure_ends_with_its_explanation(killed, node_names):
     assert told[-1] == f"  loss curve  {run.folder}/loss.png"
     assert "FAILED" not in run.output
     assert "fatal:" not in run.output
-
-
-@pytest.fixture(scope="module")
-def raised(play):
-    return play.launch(WORKER, job_nodes=3, job_command=["python3", "worker.py", "--raise-on", "1"]).wait()
-
-
-def test_a_rank_that_raises_is_shown_with_its_traceback(raised, left):
-    run = raised
-    assert run.rc == 2, run.output
-    assert "  rank 1 on n2 failed first: exit code 7" in run.lines
-    shown = [line.removeprefix("    | ") for line in run.lines if line.startswith("    | ")]
-    assert "Traceback (most recent call last):" in shown
-    assert shown[-1] == "ValueError: no picture for step 5"
-    assert run.summary["failure"]["exit_code"] == 7
-    assert left(run.job_id) == {}
 
 
 def test_torchrun_starts_a_failed_rank_again(play, left):

@@ -15,8 +15,8 @@ SECRET = "correct-horse-8f1c"  # noqa: S105 - made up for this test
 
 @pytest.fixture(scope="module")
 def detached(play):
-    """A job that was started and left; the tests of this file follow it to its end."""
-    return play.launch(WORKER, job_wait=False, job_name="detached").wait()
+    """A job that was started and left; the tests of this file follow it to its end. It could start again."""
+    return play.launch(WORKER, job_wait=False, job_name="detached", job_max_restarts=3).wait()
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def stopped(detached, neighbour, play, left, node_names):
     return play("playbooks/stop.yml", job_id=detached.job_id).wait(), before
 
 
-def test_stop_ends_exactly_this_job_after_its_controller_died(stopped, detached, neighbour, left, node_names):
+def test_stop_ends_exactly_this_job_after_its_controller_died(stopped, detached, neighbour, left, node_names, nodes):
     stop, before = stopped
     assert stop.rc == 0, stop.output
     assert re.search(rf"^Job {detached.job_id} was stopped after 0:\d\d:\d\d\.$", stop.output, re.MULTILINE)
@@ -92,6 +92,8 @@ def test_stop_ends_exactly_this_job_after_its_controller_died(stopped, detached,
     assert left(detached.job_id) == {}
     assert detached.file("summary.json")["state"] == "stopped"
     assert left(neighbour.job_id) == before
+    # Nor does what would start it again outlive it.
+    assert nodes["n1"].host.run("systemctl list-units --all --plain --no-legend 'trainyard-detached*'").stdout == ""
 
 
 def test_what_is_stopped_stays_stopped(stopped, detached, play):

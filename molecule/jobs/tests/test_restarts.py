@@ -29,7 +29,7 @@ def test_a_killed_rank_restarts_the_whole_job_which_goes_on(play, nodes, left):
     assert left(run.job_id) == {}
 
 
-def test_a_budget_that_is_used_up_ends_the_job(play, left):
+def test_a_budget_that_is_used_up_ends_the_job_with_the_last_traceback(play, left):
     command = ["python3", "worker.py", "--raise-on", "1"]
     run = play.launch(WORKER, job_name="again", job_nodes=2, job_max_restarts=2, job_command=command)
     assert run.rc == 2, run.output
@@ -38,6 +38,11 @@ def test_a_budget_that_is_used_up_ends_the_job(play, left):
     assert len(re.findall(r"^    0:\d\d:\d\d   rank 1 on n2: exit code 7, so the whole job starts again$", run.output,
                           re.MULTILINE)) == 2
     assert run.log(1).count("ValueError: no picture for step 5") == 3
+    # The last one is told as if it had been the only one, with its traceback.
+    shown = [line.removeprefix("    | ") for line in run.lines if line.startswith("    | ")]
+    assert "Traceback (most recent call last):" in shown
+    assert shown[-1] == "ValueError: no picture for step 5"
+    assert run.summary["failure"]["exit_code"] == 7
     assert left(run.job_id) == {}
 
 
@@ -98,13 +103,3 @@ def test_units_that_outlive_a_boot_go_with_the_job(lost, nodes):
     for name in ("n1", "n2", "n3"):
         found = nodes[name].host.run("find /etc/systemd/system -name 'trainyard-*'")
         assert (found.rc, found.stdout) == (0, "")
-
-
-def test_a_stopped_job_is_not_started_again(play, nodes, left):
-    run = play.launch(WORKER, job_name="stopped", job_nodes=2, job_max_restarts=3, job_wait=False).wait()
-    wait_until(lambda: len(left(run.job_id)) == 2, "both nodes run it")
-    stop = play("playbooks/stop.yml", job_id=run.job_id)
-    assert stop.rc == 0, stop.output
-    assert f"Job {run.job_id} was stopped after" in stop.text
-    assert left(run.job_id) == {}
-    assert nodes["n1"].host.run("systemctl list-units --all --plain --no-legend 'trainyard-stopped*'").stdout == ""

@@ -24,21 +24,21 @@ def accuracy(run: Run) -> float:
 
 @pytest.fixture(scope="module")
 def two(play, nodes):
-    """Two jobs from two job files, on the same two nodes at the same time."""
+    """Two jobs from two job files at the same time, one on all nodes, the other one on two of them."""
     for node in nodes.values():
         node.host.check_output("rm -rf /var/lib/trainyard/checkpoints/resnet18-generated")
-    first = play.launch(DIGITS, job_nodes=2)
+    first = play.launch(DIGITS)
     second = play.launch(RESNET, job_nodes=2, resnet18_epochs=1)
     return first.wait(), second.wait()
 
 
 @pytest.fixture(scope="module")
-def all_agents(play, two):
-    return play.launch(DIGITS).wait()
+def all_agents(two):
+    return two[0]
 
 
 @pytest.fixture(scope="module")
-def all_direct(play, two, all_agents):
+def all_direct(play, two):
     """The second launch of the ResNet: it finds the checkpoint of the first one, which had fewer ranks."""
     return play.launch(RESNET, resnet18_epochs=EPOCHS).wait()
 
@@ -52,12 +52,11 @@ def test_two_jobs_train_at_the_same_time_on_ports_of_their_own(two, left):
     ports = [port for plan in plans for port in (plan["head"]["port"], plan["monitor_port"])]
     assert len(set(ports)) == 4, ports
     assert [plan["launcher"] for plan in plans] == ["torchrun", "direct"]
-    for run in (first, second):
-        assert len(checksums(run, 2)) == 1
+    for run, plan in zip((first, second), plans):
+        assert len(checksums(run, plan["world_size"])) == 1
         assert run.summary["state"] == "succeeded"
         assert left(run.job_id) == {}
     assert checksums(first, 2) != checksums(second, 2)
-    assert accuracy(first) > 90
 
 
 def test_all_nodes_end_with_equal_parameters(all_agents, all_direct, node_names, left):
