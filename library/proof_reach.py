@@ -24,14 +24,11 @@ options:
     required: true
   peers:
     description: >-
-      JSON list of the C(endpoint) of all nodes in inventory order, as M(proof_listener) returns it.
-      Text, as a thousand records for each of a thousand nodes would be templated one by one.
+      JSON list of the C(endpoint) of this node and of those that it tries, as M(proof_listener) returns it; the filter
+      P(peers_of#filter) chooses them. Text, as so many records for each of a thousand nodes would be templated one by
+      one.
     type: str
     required: true
-  most:
-    description: V(all), or to how many peers to connect; these are the next ones around the ring of nodes.
-    type: str
-    default: all
   timeout:
     description: Seconds that one connection may take.
     type: float
@@ -83,8 +80,6 @@ names:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.ssh_logins import parse_peers
-from ansible.module_utils.trainyard.ssh_logins import peers as chosen_peers
 from ansible.module_utils.trainyard_node.reach import connect_all, read_peers, wrong_names
 
 
@@ -95,7 +90,6 @@ def main() -> None:
             "host": {"type": "str", "required": True},
             "token": {"type": "str", "required": True, "no_log": False},
             "peers": {"type": "str", "required": True},
-            "most": {"type": "str", "default": "all"},
             "timeout": {"type": "float", "default": 10},
             "parallel": {"type": "int", "default": 128},
             "names": {"type": "bool", "default": True},
@@ -104,15 +98,16 @@ def main() -> None:
     )
     given = module.params
     try:
-        peers = {peer.host: peer for peer in read_peers(given["peers"])}
-        most = parse_peers(given["most"])
-        order = chosen_peers(list(peers), given["host"], most)
+        peers = read_peers(given["peers"])
     except ValueError as error:
         module.fail_json(msg=f"{given['host']}: connections could not be tried: {error}")
     tried, failures = connect_all(
-        [peers[host] for host in order], given["token"], max(0.1, given["timeout"]), max(1, given["parallel"])
+        [peer for peer in peers if peer.host != given["host"]],
+        given["token"],
+        max(0.1, given["timeout"]),
+        max(1, given["parallel"]),
     )
-    resolved, names = wrong_names(list(peers.values())) if given["names"] else (0, [])
+    resolved, names = wrong_names(peers) if given["names"] else (0, [])
     module.exit_json(changed=False, tried=tried, failures=failures, resolved=resolved, names=names)
 
 

@@ -17,7 +17,7 @@ options:
     type: str
     required: true
   nodes:
-    description: Names of all nodes in inventory order, this one among them.
+    description: Names of the peers to test, in this order; the filter P(peers_of#filter) chooses them.
     type: list
     elements: str
     required: true
@@ -25,12 +25,6 @@ options:
     description: The training user, on this node and on the peers.
     type: str
     required: true
-  most:
-    description:
-      - V(all), or how many peers to test. The peers are then the next ones around the ring of nodes, so that every node
-        is also tested by that many others.
-    type: str
-    default: all
   connect_timeout:
     description: Seconds that ssh waits for a connection.
     type: int
@@ -71,7 +65,7 @@ failures:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.ssh_logins import pair_lines, parse_peers, peers
+from ansible.module_utils.trainyard.ssh_logins import pair_lines
 from ansible.module_utils.trainyard_node.ssh_reach import as_user, reach
 
 
@@ -82,7 +76,6 @@ def main() -> None:
             "host": {"type": "str", "required": True},
             "nodes": {"type": "list", "elements": "str", "required": True},
             "user": {"type": "str", "required": True},
-            "most": {"type": "str", "default": "all"},
             "connect_timeout": {"type": "int", "default": 10},
             "parallel": {"type": "int", "default": 8},
         },
@@ -91,8 +84,7 @@ def main() -> None:
     given = module.params
     try:
         as_user(given["user"])
-        chosen = peers(given["nodes"], given["host"], parse_peers(given["most"]))
-        attempts = reach(given["user"], chosen, max(1, given["connect_timeout"]), max(1, given["parallel"]))
+        attempts = reach(given["user"], given["nodes"], max(1, given["connect_timeout"]), max(1, given["parallel"]))
     except KeyError:
         module.fail_json(msg=f"{given['host']}: there is no user {given['user']}; run the role node_baseline first.")
     except (OSError, ValueError) as error:
@@ -100,7 +92,7 @@ def main() -> None:
     failed = [attempt for attempt in attempts if attempt.reason]
     module.exit_json(
         changed=False,
-        row={peer: not any(attempt.peer == peer for attempt in failed) for peer in chosen},
+        row={peer: not any(attempt.peer == peer for attempt in failed) for peer in given["nodes"]},
         logins=len(attempts),
         failures=pair_lines(given["host"], failed),
     )

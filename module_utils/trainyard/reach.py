@@ -14,6 +14,7 @@ from .adhoc import ansible, shell
 from .checks import Check
 from .findings import host_list
 from .no_answer import Cause, cause, reason
+from .ssh_logins import partners
 
 _MOST_PAIRS = 6
 _NOBODY = "no node could take part"
@@ -180,6 +181,11 @@ def _described(failures: Sequence[Failure]) -> str:
     return "; ".join(parts[:_MOST_PAIRS])
 
 
+def _untried(nodes: int, partners_each: int) -> str:
+    pairs = nodes * (nodes - 1 - partners_each) // 2
+    return f", each with {partners_each} others; {pairs} pairs were not tried" if pairs > 0 else ""
+
+
 def judge_pairs(
     name: str,
     failures: Sequence[Failure],
@@ -190,7 +196,7 @@ def judge_pairs(
     action: str,
     command: str,
     tried: int,
-    partners_each: int | None = None,
+    partners_each: int,
 ) -> list[Check]:
     """Make the records of one way over all pairs: hosts that explain failures, the other pairs, who was not asked."""
     checks = []
@@ -259,7 +265,7 @@ def judge_pairs(
                     "reach",
                     name,
                     "pass",
-                    found=f"{tried} ways between {len(asked)} nodes",
+                    found=f"{tried} ways between {len(asked)} nodes{_untried(len(asked), partners_each)}",
                     expected=expected,
                     data={"tried": tried},
                 )
@@ -267,12 +273,6 @@ def judge_pairs(
         else:
             checks.append(Check("reach", name, "skipped", reason="there is one node" if asked else _NOBODY))
     return checks
-
-
-def _partners(peers: Iterable[int], hosts: int) -> int | None:
-    """Return with how many others a host was tried where each tried the next ones around the ring: on both sides."""
-    most = max(peers, default=0)
-    return None if most >= hosts - 1 else 2 * most
 
 
 def judge_ssh(
@@ -299,7 +299,7 @@ def judge_ssh(
             ["HOST"], inventory, "ssh_reach", f"host=HOST nodes={','.join(results)} user={user}", become=True
         ),
         tried=sum(int(result["logins"]) for result in good.values()),
-        partners_each=_partners((len(result["row"]) for result in good.values()), len(results)),
+        partners_each=partners(len(results), max((len(result["row"]) for result in good.values()), default=0)),
     )
     return checks, failures
 
@@ -337,7 +337,7 @@ def judge_network(
         command=shell(["HOST"], inventory, "ip address; ip route; nft list ruleset", become=True),
         tried=sum(int(result["tried"]) for result in good.values()),
         # Two ports each.
-        partners_each=_partners((int(result["tried"]) // 2 for result in good.values()), len(heard)),
+        partners_each=partners(len(heard), max((int(result["tried"]) // 2 for result in good.values()), default=0)),
     )
     return checks, true
 

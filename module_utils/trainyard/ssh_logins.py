@@ -11,15 +11,33 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 
+def distances(count: int, most: int | None) -> list[int]:
+    """Return how far away on a ring of `count` nodes those are that each node tests, nearest first.
+
+    All others; or `most`: those 1, 2, 4, 8, ... places on, up to half of the ring, so that every node tests neighbours
+    (mostly on its own switch) and nodes far away (mostly on others), then whoever is nearest.
+    """
+    others = range(1, count)
+    if most is None or most >= len(others):
+        return list(others)
+    far = [1 << power for power in range(count.bit_length()) if 1 << power <= count // 2][:most]
+    near = [one for one in others if one not in far]
+    return sorted([*far, *near[: most - len(far)]])
+
+
 def peers(names: Sequence[str], own: str, most: int | None) -> list[str]:
-    """Choose whom a node tests: all others, or the `most` next ones around the ring of nodes.
+    """Choose whom a node tests, as `distances` says. Every node is tested by as many others.
 
     The order starts behind the node itself, so that nodes that test at the same time do not all call on the first one.
-    Every node is tested by `most` others.
     """
     place = names.index(own)
-    others = [*names[place + 1:], *names[:place]]
-    return others if most is None else others[:most]
+    return [names[(place + distance) % len(names)] for distance in distances(len(names), most)]
+
+
+def partners(count: int, most: int | None) -> int:
+    """Return with how many of `count` nodes each one is tested, whoever of the two tests."""
+    tested = distances(count, most)
+    return len({*tested, *(count - distance for distance in tested)})
 
 
 def parse_peers(text: str) -> int | None:
@@ -27,7 +45,7 @@ def parse_peers(text: str) -> int | None:
     if text == "all":
         return None
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
-        raise ValueError(f"ssh_mesh_verify_peers is {text!r}; expected 'all' or a number of peers from 1 on")
+        raise ValueError(f"peers are {text!r}; expected 'all' or a number of peers from 1 on")
     return int(text)
 
 

@@ -24,7 +24,14 @@ from ansible.module_utils.trainyard.ssh import (
     revocation_list,
     sshd_findings,
 )
-from ansible.module_utils.trainyard.ssh_logins import pair_lines, parse_peers, peers, ssh_reason
+from ansible.module_utils.trainyard.ssh_logins import (
+    distances,
+    pair_lines,
+    parse_peers,
+    partners,
+    peers,
+    ssh_reason,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -230,6 +237,19 @@ def test_every_node_tests_and_is_tested_equally_often(count: int, most: int, dat
     assert len(set(chosen[one])) == len(chosen[one]) == expected
     assert sum(one in others for others in chosen.values()) == expected
     assert sorted(peers(names, one, None)) == sorted(set(names) - {one})
+    tested_with = {name: {other for other in names if other in chosen[name] or name in chosen[other]} for name in names}
+    assert {len(others) for others in tested_with.values()} == {partners(count, most)}
+
+
+def test_few_peers_are_near_and_far() -> None:
+    assert distances(1000, 8) == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert distances(1000, 12) == [1, 2, 3, 4, 5, 6, 8, 16, 32, 64, 128, 256]
+    assert distances(5, 3) == [1, 2, 3]
+    assert distances(4, 9) == distances(4, None) == [1, 2, 3]
+    assert distances(1, None) == distances(0, None) == []
+    # Each with 16 others of 1,000 is linear: 32,000 connections, not two million.
+    assert partners(1000, 16) == 32
+    assert partners(1000, None) == 999
 
 
 def test_number_of_peers() -> None:

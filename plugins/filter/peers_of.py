@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filter plugin peers_of: whom a node tests when not every node can test every other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.trainyard.ssh_logins import parse_peers, peers
+
+DOCUMENTATION = r"""
+name: peers_of
+short_description: Whom a node tests
+description:
+  - All other nodes; or so many of them, those 1, 2, 4, 8, ... places on around the ring of nodes, so that near and far
+    ones are among them. Every node is then tested by as many others.
+  - On the controller, so that a node is sent its own part only.
+options:
+  _input:
+    description: All nodes in inventory order, names or records with C(host).
+    type: list
+    required: true
+  own:
+    description: Name of the node.
+    type: str
+    required: true
+  most:
+    description: V(all), or how many peers.
+    type: str
+    required: true
+author: trainyard
+"""
+
+EXAMPLES = r"""
+- name: Log in to four others
+  ssh_reach:
+    host: "{{ inventory_hostname }}"
+    nodes: "{{ ansible_play_hosts | peers_of(inventory_hostname, 4) }}"
+    user: train
+"""
+
+RETURN = r"""
+_value:
+  description: Those of the input that the node tests, the next ones first.
+  type: list
+"""
+
+
+def peers_of(nodes: Sequence[Any], own: str, most: str | int) -> list[Any]:
+    """Return the part of `nodes`, names or records with `host`, that the node `own` tests."""
+    known = {node["host"] if isinstance(node, dict) else node: node for node in nodes}
+    if own not in known:
+        raise AnsibleFilterError(f"{own} is none of the nodes: {', '.join(known)}")
+    try:
+        return [known[name] for name in peers(list(known), own, parse_peers(str(most)))]
+    except ValueError as error:
+        raise AnsibleFilterError(str(error)) from None
+
+
+class FilterModule:
+    """See the module's docstring."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filter by its name."""
+        return {"peers_of": peers_of}
