@@ -39,7 +39,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
-from ansible.module_utils.trainyard import inputs, job_file
+from ansible.module_utils.trainyard import inputs, job_file, nothing_to_do
 from ansible.module_utils.trainyard.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import COMMAND_LINE, INVENTORY, Place
 
@@ -50,6 +50,9 @@ except ImportError:  # Files and lines are said where Ansible tells them.
 
 # One value of these for all nodes and for the controller, which plans with it.
 OF_THE_CLUSTER = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")
+# Folders of the playbooks that users call, and tasks that are none.
+PLAYBOOKS = (PROJECT, PROJECT / "playbooks")
+META = ("meta", "ansible.builtin.meta")
 # Known only once a play runs.
 OF_A_PLAY = re.compile(r"ansible_\w+|__\w+|hostvars|vars|item|role_\w+|omit")
 
@@ -90,6 +93,66 @@ def leaves(value: Any) -> Iterator[str]:
         yield value
 
 
+def asked(playbook: Any, plays: list[Any]) -> list[Finding]:
+    """Return why a playbook of the project would do nothing, or less than was meant."""
+    path = Path(playbook._file_name).resolve()
+    ours = [play for play in plays if Path(str(play.get_path()).rpartition(":")[0]).resolve().parent in PLAYBOOKS]
+    if not ours:
+        return []
+    inventory = plays[0].get_variable_manager()._inventory
+    options = {name: context.CLIARGS.get(name) for name in ("tags", "skip_tags", "subset", "check")}
+    wanted = [tag for each in options["tags"] or () for tag in each.split(",")]
+    unwanted = [tag for each in options["skip_tags"] or () for tag in each.split(",")]
+    known: set[str] = set()
+    selected = ours
+    if set(wanted) != {"all"} or unwanted:
+        selected = []
+        for play in ours:
+            tasks = [task for block in play.compile() for task in tasks_of(block) if task.action not in META]
+            known.update(tag for task in tasks for tag in task.tags)
+            if any(task.evaluate_tags(wanted, unwanted, {}) for task in tasks):
+                selected.append(play)
+    variable, group, _ = nothing_to_do.HOSTS.get(path.name, ("", "", 0)) if path.parent in PLAYBOOKS else ("", "", 0)
+    given = plays[0].get_variable_manager().extra_vars.get(variable) if variable else None
+    named = given if isinstance(given, str) and not inputs.is_template(given) and not given.startswith("[") else ""
+    # What is no pattern, or not yet known, is for the playbook to judge.
+    looked_at = bool(group) and (given is None or bool(named))
+    pattern = named or group
+    there = looked_at and (bool(named) or group in inventory.groups)
+    hosts = [host.name for host in inventory.get_hosts(pattern, ignore_limits=True)] if there else []
+    left = [host.name for host in inventory.get_hosts(pattern)] if there else []
+    run = nothing_to_do.Run(
+        playbook=path.name if looked_at or not group else "",
+        hosts=hosts,
+        left=left,
+        named=named,
+        has_group=group in inventory.groups,
+        limit=options["subset"] or "",
+        tags=wanted,
+        skip_tags=unwanted,
+        known=sorted(known),
+        runs=bool(selected),
+        controller=any(needs_controller(str(play.hosts), bool(options["check"])) for play in selected),
+        controller_left=not options["subset"] or bool(inventory.get_hosts("localhost")),
+        check=bool(options["check"]),
+    )
+    return nothing_to_do.findings(run)
+
+
+def tasks_of(block: Any) -> Iterator[Any]:
+    """Return all tasks of a block."""
+    for each in [*block.block, *block.rescue, *block.always]:
+        if hasattr(each, "block"):
+            yield from tasks_of(each)
+        else:
+            yield each
+
+
+def needs_controller(hosts: str, check: bool) -> bool:
+    """Tell by the hosts of a play whether it works on localhost, which a play that only reads its facts does not."""
+    return hosts.strip("[]'\"") == "localhost" or (not check and bool(re.search(r"'localhost'(?!\])", hosts)))
+
+
 class CallbackModule(CallbackBase):  # type: ignore[misc]
     """See the module's docstring."""
 
@@ -106,7 +169,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         # As ansible-playbook does right after this: variables beside the playbook are found by it.
         plays[0].get_loader().set_basedir(playbook._basedir)
         given = Given(plays[0], is_launch=Path(playbook._file_name).resolve() == PROJECT / "launch.yml")
-        findings = given.look()
+        findings = asked(playbook, plays) or given.look()
         if findings:
             self._display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
