@@ -112,11 +112,25 @@ def test_one_node_has_the_scheduler_and_all_workers(one):
 
 
 def test_a_killed_scheduler_ends_the_job(play, nodes, left):
-    command = ["python", "train.py", "--data=/var/lib/trainyard/data/digits", "--epochs=100000"]
-    run = play.launch(DIGITS, job_command=command, job_processes_per_node=1).trains()
+    run = play.launch(**{**ABSENT, "job_nodes": 1}, job_command=["python", "absent.py", "--wait"])
+    run.wait_for("1/1 ranks running")
     kill(run, nodes["n1"], "scheduler")
     assert run.rc == 2, run.output
     assert "  scheduler on n1 failed first: killed by SIGKILL" in run.lines
+    assert left(run.job_id) == {}
+
+
+def test_a_budget_that_is_used_up_ends_the_job(play, nodes, left):
+    """test_recovery.py has the recovery of processes that train."""
+    job = {**ABSENT, "job_nodes": 1, "job_recovery": True, "job_max_restarts": 1}
+    run = play.launch(**job, job_command=["python", "absent.py", "--wait"])
+    run.wait_for(r"1/1 ranks running")
+    kill(run, nodes["n1"], "scheduler")
+    run.wait_for("scheduler on n1: killed by SIGKILL, so scheduler starts again")
+    kill(run, nodes["n1"], "rank0")
+    assert run.rc == 2, run.output
+    assert "  rank 0 on n1 failed first: killed by SIGKILL" in run.lines
+    assert "  started again 1 of at most 1 time" in run.lines
     assert left(run.job_id) == {}
 
 

@@ -1,4 +1,4 @@
-"""Recovery of MindSpore jobs in real training: a killed scheduler, a killed worker, a lost node, a used-up budget."""
+"""Recovery of MindSpore jobs in real training: a killed scheduler, a killed worker, a lost node."""
 
 from __future__ import annotations
 
@@ -129,17 +129,3 @@ def test_a_restarted_job_goes_on_from_the_newest_epoch_that_all_ranks_have(recov
     for rank in range(3):
         resumed = re.findall(rf"^rank {rank}: resumed from \S+ after epoch (\d+)$", recovered.log(rank), re.MULTILINE)
         assert resumed == ["6", "9"]
-
-
-def test_a_budget_that_is_used_up_ends_the_job(play, nodes, job, left):
-    run = play.launch(PROJECT / "jobs/mindspore-cluster.yml", **{**job, "job_nodes": 1}, job_max_restarts=1)
-    run.wait_for(r"1/1 ranks running")
-    folder = f"/var/lib/trainyard/jobs/{run.job_id}"
-    wait_until(lambda: nodes["n1"].host.file(f"{folder}/checkpoints/rank_0/epoch-0003.ckpt").exists, "epoch 3")
-    kill(run, nodes["n1"], "scheduler")
-    run.wait_for("scheduler on n1: killed by SIGKILL, so scheduler starts again")
-    kill(run, nodes["n1"], "rank0")
-    assert run.rc == 2, run.output
-    assert "  rank 0 on n1 failed first: killed by SIGKILL" in run.lines
-    assert "  started again 1 of at most 1 time" in run.lines
-    assert left(run.job_id) == {}
