@@ -28,7 +28,7 @@ def kill_rank(run: Run, nodes, name: str, rank: int) -> float:
 @pytest.fixture(scope="module")
 def killed(play, nodes):
     """A rank killed under each launcher."""
-    direct, agents = play.launch(WORKER), play.launch(AGENTS, job_nodes=3)
+    direct, agents = play.launch(WORKER), play.launch(AGENTS, job_nodes=2)
     times = {"direct": kill_rank(direct, nodes, "n3", 2), "torchrun": kill_rank(agents, nodes, "n2", 1)}
     return {"direct": (direct.wait(), times["direct"]), "torchrun": (agents.wait(), times["torchrun"])}
 
