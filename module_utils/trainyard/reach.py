@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .adhoc import ansible, shell
 from .checks import Check
-from .findings import host_list
+from .findings import counted, host_list
 from .no_answer import Cause, cause, reason
 from .ssh_logins import partners
 
@@ -183,7 +183,7 @@ def _described(failures: Sequence[Failure]) -> str:
 
 def _untried(nodes: int, partners_each: int) -> str:
     pairs = nodes * (nodes - 1 - partners_each) // 2
-    return f", each with {partners_each} others; {pairs} pairs were not tried" if pairs > 0 else ""
+    return f", each with {partners_each} others; not tried: {counted(pairs, 'pair')}" if pairs > 0 else ""
 
 
 def judge_pairs(

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
 from ansible.module_utils.trainyard.ssh_logins import parse_peers, peers
 
 DOCUMENTATION = r"""
@@ -48,14 +47,11 @@ _value:
 
 
 def peers_of(nodes: Sequence[Any], own: str, most: str | int) -> list[Any]:
-    """Return the part of `nodes`, names or records with `host`, that the node `own` tests."""
+    """Return the part of `nodes`, names or records with `host`, that the node `own` tests. Raises ValueError."""
     known = {node["host"] if isinstance(node, dict) else node: node for node in nodes}
     if own not in known:
-        raise AnsibleFilterError(f"{own} is none of the nodes: {', '.join(known)}")
-    try:
-        return [known[name] for name in peers(list(known), own, parse_peers(str(most)))]
-    except ValueError as error:
-        raise AnsibleFilterError(str(error)) from None
+        raise ValueError(f"{own} is none of the nodes: {', '.join(known)}")
+    return [known[name] for name in peers(list(known), own, parse_peers(str(most)))]
 
 
 class FilterModule:

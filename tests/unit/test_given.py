@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.job_file import from_here
 from documented import KNOWN, SPECS
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -120,11 +121,12 @@ def test_files_that_are_no_job_are_named_before_ansible_stumbles_over_them(playb
     run = playbook("launch.yml", *(word for file in (*files, "./jobs/digits.yml", '{"a": 1') for word in ("-e", file)))
     assert run.rc == 2
     assert run.output.startswith("6 findings in what was given. Nothing was done.\n")
-    broken = f"found {tmp_path}/broken.yml, line 2: job_command: [python, a: b: c] expected YAML: "
+    here = from_here(str(tmp_path), str(PROJECT))
+    broken = f"found {here}/broken.yml, line 2: job_command: [python, a: b: c] expected YAML: "
     for said in (
         broken,
-        f"job file found nothing in {tmp_path}/empty.yml expected lines such as job_name: digits",
-        f"job file found a tab at the beginning of {tmp_path}/tab.yml, line 2",
+        f"job file found nothing in {here}/empty.yml expected lines such as job_name: digits",
+        f"job file found a tab at the beginning of {here}/tab.yml, line 2",
         "job file found no file jobs/digit.yml expected a job file, such as jobs/",
         "do did you mean jobs/digits.yml?",
         "option -e found -e ./jobs/digits.yml",
@@ -144,6 +146,7 @@ def test_what_a_job_file_uses_and_nobody_has_set_is_named_with_its_line(playbook
         'job_nodes: "{{ nodes }}"\njob_wait: "{{ waits }}"\n'
     )
     run = playbook("launch.yml", "-e", f"job={job}", "-e", "nodes=two", "-e", "waits=no")
+    job = from_here(str(job), str(PROJECT))
     assert run.rc == 2
     for said in (
         "5 findings in what was given.",
@@ -204,12 +207,13 @@ def test_what_the_inventory_cannot_mean_is_a_finding(playbook, tmp_path):
         (tmp_path / folder).parent.mkdir(exist_ok=True)
         (tmp_path / folder).write_text(text)
     run = playbook("playbooks/status.yml", inventory=f"compute: {{hosts: {{n1: {HERE}, n2: {HERE}}}}}\n")
+    here = from_here(str(tmp_path), str(PROJECT))
     assert run.rc == 2
     for said in (
         "4 findings in what was given.",
-        f"found 'pytorch' in {tmp_path}/group_vars/all.yml, line 1 expected a list do write trainyard_frameworks: [py",
-        f"found 'false' in {tmp_path}/group_vars/all.yml, line 2 expected no text do write trainyard_become: true or ",
-        f"pytorch_verify found 'maybe' in {tmp_path}/host_vars/n2.yml, line 2",
+        f"found 'pytorch' in {here}/group_vars/all.yml, line 1 expected a list do write trainyard_frameworks: [py",
+        f"found 'false' in {here}/group_vars/all.yml, line 2 expected no text do write trainyard_become: true or ",
+        f"pytorch_verify found 'maybe' in {here}/host_vars/n2.yml, line 2",
         "trainyard_state found /data on n1, n2, /scratch on n2; /var/lib/trainyard on localhost, where jobs are",
     ):
         assert said in run.text, run.output

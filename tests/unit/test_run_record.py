@@ -142,7 +142,8 @@ def test_a_question_after_the_end_tells_and_writes_nothing(call, run_dir):
     assert call(job_report, run_dir=str(run_dir), results=nan)["changed"] is True
     before = content(run_dir)
     (run_dir / "removed.json").write_text('{"hosts": {"n1": 1790000000.0}}')
-    told = call(job_report, run_dir=str(run_dir), results={"n1": NOTHING}, unreachable={"n2": "timed out"})
+    gone = {"n2": {"unreachable": True, "msg": "timed out"}}
+    told = call(job_report, run_dir=str(run_dir), results={"n1": NOTHING}, unreachable=gone)
     assert (told["changed"], told["state"], told["left"]) == (False, "succeeded", [])
     assert told["text"].splitlines()[:5] == [
         "Job digits-20261120-101500 succeeded in 0:01:12: 2 ranks on 2 nodes.",
