@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -48,6 +49,19 @@ def pack(folder: Path, files: list[str]) -> bytes:
         for name in files:
             archive.add(folder / name, arcname=name, filter=anonymous)
     return content.getvalue()
+
+
+def write_logs(run_dir: Path, logs: Mapping[str, str], keep: bool) -> None:
+    """Write logs that a node sent, in base64 by name; with `keep` none over a longer one that was brought before.
+
+    The node chose the names: of each only the last part counts, so that all stay inside the run's folder.
+    """
+    (run_dir / "logs").mkdir(parents=True, exist_ok=True)
+    for name, content in logs.items():
+        folder = run_dir if name == "metrics.jsonl" else run_dir / "logs"
+        file, brought = folder / Path(name).name, base64.b64decode(content)
+        if not (keep and file.exists() and file.stat().st_size > len(brought)):
+            file.write_bytes(brought)
 
 
 def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
+from ansible.module_utils.trainyard_node.run_folder import write_logs
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -64,11 +64,5 @@ class ActionModule(ActionBase):
         logs = answer.pop("logs", {})
         answer["files"] = sorted(logs)
         if run_dir and not self._task.check_mode:
-            (Path(run_dir) / "logs").mkdir(parents=True, exist_ok=True)
-            for name, content in logs.items():
-                # The node chose the names: keep them inside the run's folder.
-                folder = Path(run_dir) if name == "metrics.jsonl" else Path(run_dir) / "logs"
-                file, brought = folder / Path(name).name, base64.b64decode(content)
-                if not (arguments.get("keep") and file.exists() and file.stat().st_size > len(brought)):
-                    file.write_bytes(brought)
+            write_logs(Path(run_dir), logs, bool(arguments.get("keep")))
         return {**result, **answer}

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.trainyard_node.run_folder import write_logs
 from ansible.plugins.action import ActionBase
 
 
@@ -29,11 +29,5 @@ class ActionModule(ActionBase):
         logs = result.pop("logs", {})
         result["files"] = sorted(logs)
         if not self._task.check_mode:
-            (run_dir / "logs").mkdir(parents=True, exist_ok=True)
-            for name, content in logs.items():
-                # The node chose the names: keep them inside the run's folder.
-                folder = run_dir if name == "metrics.jsonl" else run_dir / "logs"
-                file, brought = folder / Path(name).name, base64.b64decode(content)
-                if not (keep and file.exists() and file.stat().st_size > len(brought)):
-                    file.write_bytes(brought)
+            write_logs(run_dir, logs, keep)
         return result
