@@ -35,6 +35,9 @@ def _end(results: Mapping[str, Data]) -> tuple[dict[str, Any], bool]:
         # A monitor that was told to stop knows less than one that says why.
         ends.sort(key=lambda end: (end["state"] == "stopped", end["finished"]))
         return dict(ends[0]), False
+    if not alive and any(result.get("stopped") and result["known"] for result in results.values()):
+        # No monitor was left that could note an end; stop.yml, which asks, has seen to it that nothing runs.
+        return {"state": "stopped"}, False
     return {"state": "running" if alive else "lost"}, alive
 
 
@@ -43,7 +46,7 @@ def summarize(
 ) -> dict[str, Any]:
     """Build summary.json.
 
-    `results` are what job_process_info returned for each host that answered, `unreachable` says why others did not,
+    `results` are what job_collect returned for each host that answered, `unreachable` says why others did not,
     `not_started` what a host said when it could not start its part.
     """
     end, _ = _end(results)

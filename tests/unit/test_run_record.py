@@ -96,6 +96,15 @@ def test_the_nodes_are_told_as_they_are_now():
     assert [node["state"] for node in final["nodes"]] == ["ended", "unreachable"]
 
 
+def test_a_job_without_monitors_that_stop_has_ended_was_stopped():
+    """A node still knows of the job, and stop has seen to it that nothing runs; a mere question is no such word."""
+    alone = says()["n1"] | {"monitor_alive": False, "left": 0, "cluster": None}
+    gone = NOTHING | {"stopped": True}
+    assert summary({"n1": alone | {"stopped": True}, "n2": gone})["state"] == "stopped"
+    assert summary({"n1": alone | {"stopped": False}, "n2": NOTHING})["state"] == "lost"
+    assert summary({"n1": gone, "n2": gone})["state"] == "lost"
+
+
 def test_what_is_read_is_a_record():
     assert record.read(json.loads(json.dumps(RUNNING))) == RUNNING
     for broken in (None, [], {}, {"state": None}):

@@ -98,4 +98,5 @@ def test_a_killed_monitor_is_no_way_to_stay(place):
     table.kill(table.read_json(f"{folder}/monitor.json")["pid"])
     stop = place("playbooks/stop.yml", job_id=run.job_id)
     assert stop.rc == 0, stop.output
+    assert f"Job {run.job_id} was stopped" in stop.text
     assert place.left(run.job_id) == {}
