@@ -125,6 +125,11 @@ class CallbackModule(Default):  # type: ignore[misc]
     def v2_runner_item_on_skipped(self, result: Any) -> None:
         """Skipped is no news."""
 
+    def v2_runner_item_on_failed(self, result: Any) -> None:
+        """Of a quiet play's loops the end says what failed."""
+        if not self._quiet:
+            super().v2_runner_item_on_failed(result)
+
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Keep the message for the end; where the play is not quiet, print it now, too."""
         # Who ignores that a host gave no answer judges the answers of all hosts.
@@ -136,7 +141,8 @@ class CallbackModule(Default):  # type: ignore[misc]
     def _explained(self, result: Any) -> bool:
         """Keep what failed for the end; return whether that will say all of it."""
         host, said = result.host.get_name(), result.result
-        message = str(said.get("msg") or said.get("stderr") or said)
+        items = [str(item.get("msg")) for item in said.get("results") or () if item.get("failed")]
+        message = "\n".join(dict.fromkeys(items)) or str(said.get("msg") or said.get("stderr") or said)
         # What is delegated fails elsewhere.
         if not (result.task.delegate_to or result.task.loop) and no_answer.cause(said):
             self._silent[host] = said

@@ -15,7 +15,8 @@ PLAY = """
   vars: {trainyard_quiet: true}
   tasks:
     - ansible.builtin.set_stats: {data: {%s}}
-    - ansible.builtin.fail: {msg: what is not known}
+    - ansible.builtin.fail: {msg: "{{ item }}"}
+      loop: [what is not known, nor this, what is not known]
       when: %s
 """
 
@@ -37,7 +38,7 @@ def test_a_playbook_chooses_its_exit_status(tmp_path, stats, fails, status):
     )
     assert done.returncode == status, done.stdout + done.stderr
     # What failed is still the last thing on the screen.
-    assert done.stdout.strip() == ("what is not known" if fails == "true" else "")
+    assert done.stdout.strip() == ("what is not known\nnor this" if fails == "true" else "")
 
 
 FOUND = """
