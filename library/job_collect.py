@@ -59,10 +59,6 @@ files:
   returned: always
   type: list
   elements: str
-stopped:
-  description: Whether the node was asked to end its part.
-  returned: always
-  type: bool
 left:
   description: Number of processes that carry the job's id.
   returned: always

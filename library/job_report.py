@@ -33,6 +33,10 @@ options:
     description: The same of hosts that could not start their part of the job.
     type: dict
     default: {}
+  by_stop:
+    description: Whether stop.yml asks, which has seen to it that nothing runs where a node knows of the job.
+    type: bool
+    default: false
   engine_state:
     description:
       - How the job is by its engine (C(EngineState) of module_utils/trainyard/engines), instead of O(results).
@@ -162,6 +166,7 @@ def main() -> None:
             "results": {"type": "dict", "required": True},
             "unreachable": {"type": "dict", "default": {}},
             "not_started": {"type": "dict", "default": {}},
+            "by_stop": {"type": "bool", "default": False},
             "engine_state": {"type": "dict"},
         },
         supports_check_mode=True,
@@ -183,7 +188,7 @@ def report(module: AnsibleModule) -> None:
         silent, not_started = (
             {host: reason(answer) for host, answer in params[name].items()} for name in ("unreachable", "not_started")
         )
-        answer = summarize(plan, params["results"], silent, not_started)
+        answer = summarize(plan, params["results"], silent, not_started, params["by_stop"])
     else:
         state = params["engine_state"]
         if "state" not in state:

@@ -23,7 +23,7 @@ Data = Mapping[str, Any]
 TAIL_LINES = 15
 
 
-def _end(results: Mapping[str, Data]) -> tuple[dict[str, Any], bool]:
+def _end(results: Mapping[str, Data], by_stop: bool) -> tuple[dict[str, Any], bool]:
     """Find how the job ended and whether it still runs: the head's word, else that of a node that lost the head."""
     clusters = [result["cluster"] for result in results.values() if result.get("cluster")]
     for cluster in clusters:
@@ -35,21 +35,25 @@ def _end(results: Mapping[str, Data]) -> tuple[dict[str, Any], bool]:
         # A monitor that was told to stop knows less than one that says why.
         ends.sort(key=lambda end: (end["state"] == "stopped", end["finished"]))
         return dict(ends[0]), False
-    if not alive and any(result.get("stopped") and result["known"] for result in results.values()):
-        # No monitor was left that could note an end; stop.yml, which asks, has seen to it that nothing runs.
+    if not alive and by_stop and any(result["known"] for result in results.values()):
+        # No monitor was left that could note an end; stop.yml has seen to it that nothing runs.
         return {"state": "stopped"}, False
     return {"state": "running" if alive else "lost"}, alive
 
 
 def summarize(
-    plan: Data, results: Mapping[str, Data], unreachable: Mapping[str, str], not_started: Mapping[str, str]
+    plan: Data,
+    results: Mapping[str, Data],
+    unreachable: Mapping[str, str],
+    not_started: Mapping[str, str],
+    by_stop: bool = False,
 ) -> dict[str, Any]:
     """Build summary.json.
 
     `results` are what job_collect returned for each host that answered, `unreachable` says why others did not,
-    `not_started` what a host said when it could not start its part.
+    `not_started` what a host said when it could not start its part; `by_stop` whether stop.yml asks.
     """
-    end, _ = _end(results)
+    end, _ = _end(results, by_stop)
     if not_started:
         host, why = next(iter(not_started.items()))
         end = {"state": "failed", "failure": {"kind": "not_started", "host": host, "text": why}}

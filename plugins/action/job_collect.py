@@ -26,7 +26,6 @@ class ActionModule(ActionBase):
         result.update(
             self._execute_module(module_name=module, module_args={**arguments, "logs": True}, task_vars=task_vars)
         )
-        result["stopped"] = bool(stop)
         logs = result.pop("logs", {})
         result["files"] = sorted(logs)
         if not self._task.check_mode:

@@ -39,8 +39,8 @@ def says(state=None, left=0, ended=WELL, metrics=None):
     }
 
 
-def summary(results, unreachable=None):
-    return report.summarize(plan(), results, unreachable or {}, {})
+def summary(results, unreachable=None, **asked):
+    return report.summarize(plan(), results, unreachable or {}, {}, **asked)
 
 
 LOST = summary({"n1": NOTHING, "n2": NOTHING})
@@ -99,10 +99,9 @@ def test_the_nodes_are_told_as_they_are_now():
 def test_a_job_without_monitors_that_stop_has_ended_was_stopped():
     """A node still knows of the job, and stop has seen to it that nothing runs; a mere question is no such word."""
     alone = says()["n1"] | {"monitor_alive": False, "left": 0, "cluster": None}
-    gone = NOTHING | {"stopped": True}
-    assert summary({"n1": alone | {"stopped": True}, "n2": gone})["state"] == "stopped"
-    assert summary({"n1": alone | {"stopped": False}, "n2": NOTHING})["state"] == "lost"
-    assert summary({"n1": gone, "n2": gone})["state"] == "lost"
+    assert summary({"n1": alone, "n2": NOTHING}, by_stop=True)["state"] == "stopped"
+    assert summary({"n1": alone, "n2": NOTHING})["state"] == "lost"
+    assert summary({"n1": NOTHING, "n2": NOTHING}, by_stop=True)["state"] == "lost"
 
 
 def test_what_is_read_is_a_record():
