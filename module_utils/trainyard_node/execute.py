@@ -4,23 +4,21 @@
 Used as ExecStart of a systemd unit, as a child of the monitor, and by torchrun for each rank. The environment comes
 from a file (mode 0600), not from argv or unit properties, because those can be read by everybody on the node. It is
 exactly the planned one: nothing is inherited, so that a job runs the same from a shell, from cron and from Ansible.
+
+Every rank waits for this before its first line: what not all of it needs is imported late, typing and pathlib never.
 """
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
-import signal
 import sys
-import time
-from pathlib import Path
-from typing import Any
 
-from . import procs
-from .exits import read_json, turn, write_json
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_SIGKILL = 9  # the module signal takes as long to import as this one
 
 # How Open MPI calls what training programs know a rank by.
 _MPI_PLACE = {
@@ -33,8 +31,14 @@ _MPI_OWN = ("OMPI_", "OPAL_", "ORTE_", "PMIX_", "PRTE_")
 
 
 def end_with_parent() -> None:
-    """Have the kernel end this process when the monitor or agent that started it is killed, see prctl(2)."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """Have the kernel end this process when the monitor or agent that started it is killed, see prctl(2).
+
+    Not as a unit: then systemd has started it, and ends it with its monitor.
+    """
+    if os.getppid() != 1:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL)
 
 
 def redirect(log: str) -> None:
@@ -58,10 +62,13 @@ def _exec(argv: list[str], env: dict[str, str]) -> int:
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
-def run_process(job_dir: Path, name: str) -> int:
+def run_process(job_dir: str, name: str) -> int:
     """Become the process `name` of the job in `job_dir`. Returns only when it cannot be started."""
+    from . import procs
+    from .exits import write_json
+
     end_with_parent()
-    spec: dict[str, Any] = json.loads((job_dir / "job.json").read_text())
+    spec = _read_spec(job_dir)
     process = next(process for process in spec["processes"] if process["name"] == name)
     env = {**spec["base_env"], **process["env"], **spec["secret_env"]}
     # For the monitor, which must not wait until systemd has cleaned up after the process.
@@ -69,22 +76,34 @@ def run_process(job_dir: Path, name: str) -> int:
     if spec.get("max_restarts"):
         mine["attempt"] = wait_for_turn(job_dir, name)
         env["TRAINYARD_ATTEMPT"] = str(mine["attempt"])
-    write_json(job_dir / f"{name}.pid.json", mine)
+    write_json(f"{job_dir}/{name}.pid.json", mine)
     redirect(process["log"])
     if mine.get("attempt"):
         print(f"--- started again, attempt {mine['attempt'] + 1} ---", flush=True)
-    os.chdir(job_dir / "source")
+    os.chdir(f"{job_dir}/source")
     return _exec(process["argv"], env)
 
 
-def wait_for_turn(job_dir: Path, name: str) -> int:
+def _read_spec(job_dir: str) -> dict[str, Any]:
+    import json
+
+    with open(f"{job_dir}/job.json", encoding="utf-8") as file:
+        spec: dict[str, Any] = json.load(file)
+    return spec
+
+
+def wait_for_turn(job_dir: str, name: str) -> int:
     """Wait until this process may run (again); return how often it ran before.
 
     systemd starts a unit again as soon as it has ended; whether and when it runs again, the monitors decide.
     """
-    last: int = (read_json(job_dir / f"{name}.pid.json") or {}).get("attempt", -1)
+    import time
+
+    from .exits import read_json, turn
+
+    last: int = (read_json(f"{job_dir}/{name}.pid.json") or {}).get("attempt", -1)
     while True:
-        attempt = turn(read_json(job_dir / "attempts.json") or {}, name)
+        attempt = turn(read_json(f"{job_dir}/attempts.json") or {}, name)
         if attempt > last:
             return attempt
         time.sleep(0.1)
@@ -112,9 +131,9 @@ def run_mpi_rank(names: list[str], argv: list[str]) -> int:
     start ranks from threads that end, which the kernel takes for the parent's end. The monitor ends it.
     """
     given = dict(os.environ)
-    job_dir = Path(given["TRAINYARD_JOB_DIR"])
-    spec: dict[str, Any] = json.loads((job_dir / "job.json").read_text())
+    job_dir = given["TRAINYARD_JOB_DIR"]
+    spec = _read_spec(job_dir)
     planned = {name: value for name, value in given.items() if name in names or name.startswith(_MPI_OWN)}
     place = {name: given[theirs] for name, theirs in _MPI_PLACE.items()}
-    os.chdir(job_dir / "source")
+    os.chdir(f"{job_dir}/source")
     return _become_rank(argv, {**spec["base_env"], **planned, **spec["secret_env"], **place})

@@ -13,25 +13,33 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
-Exit = dict[str, Any]
+# Each rank starts through this module: neither typing nor pathlib, whose import costs as much as all else it does.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    Exit = dict[str, Any]
+    AnyPath = str | os.PathLike[str]
+else:
+    Exit = dict
 
 
-def write_json(path: Path, data: Any, mode: int = 0o644) -> None:
+def write_json(path: AnyPath, data: Any, mode: int = 0o644) -> None:
     """Write a JSON file so that a reader sees the old or the new one, never a half."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.touch(mode)
-    temporary.write_text(json.dumps(data) + "\n")
-    temporary.replace(path)
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as new:
+        new.write(json.dumps(data) + "\n")
+    os.replace(temporary, path)
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: AnyPath) -> Any:
     """Read a JSON file; None when it is not there (yet) or cannot be read."""
     try:
-        return json.loads(path.read_text())
+        with open(path, encoding="utf-8") as there:
+            return json.load(there)
     except (OSError, ValueError):
         return None
 
@@ -59,12 +67,12 @@ def from_unit(result: str, code: str, status: str) -> Exit:
     return {"exit_code": number, "signal": by_signal, "result": result, "time": time.time()}
 
 
-def record_unit(job_dir: Path, name: str) -> None:
+def record_unit(job_dir: AnyPath, name: str) -> None:
     """Write down the end of the unit that runs this as its ExecStopPost."""
     ended = from_unit(*(os.environ.get(key, "") for key in ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")))
     # systemd starts the unit again only after this, so it is still the run that ended.
-    ended["attempt"] = (read_json(job_dir / f"{name}.pid.json") or {}).get("attempt", 0)
-    path = job_dir / "exits" / f"{name}.json"
+    ended["attempt"] = (read_json(f"{job_dir}/{name}.pid.json") or {}).get("attempt", 0)
+    path = f"{job_dir}/exits/{name}.json"
     known = read_json(path) or {}
     if known.get("attempt") != ended["attempt"]:
         write_json(path, {**ended, "recorded": True})
@@ -74,13 +82,18 @@ def record_unit(job_dir: Path, name: str) -> None:
     # Else what ended now had only waited for its turn to start again.
 
 
-def read_exits(job_dir: Path) -> dict[str, Exit]:
+def read_exits(job_dir: AnyPath) -> dict[str, Exit]:
     """Read how the processes of a job ended, by name; processes that still run, or run again, are not in it."""
-    attempts, exits = read_json(job_dir / "attempts.json"), {}
-    for path in sorted((job_dir / "exits").glob("[!.]*.json")):
-        ended = read_json(path)
-        if ended is not None and (not attempts or ended.get("attempt", 0) == turn(attempts, path.stem)):
-            exits[path.stem] = ended
+    attempts, exits = read_json(f"{job_dir}/attempts.json"), {}
+    try:
+        files = sorted(os.listdir(f"{job_dir}/exits"))
+    except OSError:
+        return {}
+    for file in files:
+        name, kind = os.path.splitext(file)
+        ended = read_json(f"{job_dir}/exits/{file}") if kind == ".json" and not name.startswith(".") else None
+        if ended is not None and (not attempts or ended.get("attempt", 0) == turn(attempts, name)):
+            exits[name] = ended
     return exits
 
 

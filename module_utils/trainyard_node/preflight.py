@@ -25,9 +25,10 @@ CONNECT_TIMEOUT_S = 10
 SSH_PARALLEL = 32
 # What lies here is the distribution's: updates differ from node to node and change no result.
 _OF_THE_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/lib/")
+_PROC = Path(procs.PROC)
 
 
-def owner_of_port(port: int, proc: Path = procs.PROC) -> str:
+def owner_of_port(port: int, proc: Path = _PROC) -> str:
     """Name the process that listens on a TCP port: ` by sshd (pid 12)`, or "" when it is hidden from us."""
     sockets = set()
     for table in ("tcp", "tcp6"):

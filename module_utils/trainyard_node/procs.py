@@ -8,20 +8,29 @@ used again, so it goes with its start time.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
-from pathlib import Path
 
 from .exits import read_json
 
-PROC = Path("/proc")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .exits import AnyPath
+
+PROC = "/proc"
 
 
-def start_time(pid: int, proc: Path = PROC) -> int | None:
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def start_time(pid: int, proc: AnyPath = PROC) -> int | None:
     """Return the start time of a process in clock ticks since boot; None when it is gone or a zombie."""
     try:
-        stat = (proc / str(pid) / "stat").read_bytes()
+        stat = _read(f"{proc}/{pid}/stat")
     except OSError:
         return None
     # The second field is the command in parentheses, which may itself hold spaces, parentheses and half a character.
@@ -29,21 +38,34 @@ def start_time(pid: int, proc: Path = PROC) -> int | None:
     return None if not fields or fields[0] in (b"Z", b"X") else int(fields[19])
 
 
-def monitor_alive(job_dir: Path) -> bool:
+def open_end(pid: int, started: int) -> int | None:
+    """Return a descriptor that can be read from when this process ends; None where it has, or where nobody can tell.
+
+    Nobody can tell before Linux 5.3, and in a container whose seccomp profile knows no pidfd_open(2).
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        descriptor = os.pidfd_open(pid)
+        if start_time(pid) == started:
+            return descriptor
+        os.close(descriptor)
+    return None
+
+
+def monitor_alive(job_dir: AnyPath) -> bool:
     """Tell whether the monitor of the job with this folder runs on this node."""
-    monitor = read_json(job_dir / "monitor.json")
+    monitor = read_json(f"{job_dir}/monitor.json")
     return bool(monitor) and start_time(monitor["pid"]) == monitor["start_time"]
 
 
-def _environ(entry: Path) -> bytes:
+def _environ(entry: str) -> bytes:
     """Read the first environment of a process; b"" where that is not allowed, or the process is gone.
 
     Root without CAP_SYS_PTRACE, as in most containers, may not read that of another user: then it is read as its owner
     (ptrace(2), "Ptrace access mode checking").
     """
-    path = entry / "environ"
+    path = f"{entry}/environ"
     try:
-        return path.read_bytes()
+        return _read(path)
     except PermissionError:
         if os.geteuid():
             return b""
@@ -51,10 +73,10 @@ def _environ(entry: Path) -> bytes:
         return b""
     group = os.getegid()
     try:
-        owner = entry.stat()
+        owner = os.stat(entry)
         os.setegid(owner.st_gid)
         os.seteuid(owner.st_uid)
-        return path.read_bytes()
+        return _read(path)
     except OSError:
         return b""
     finally:
@@ -62,31 +84,31 @@ def _environ(entry: Path) -> bytes:
         os.setegid(group)
 
 
-def of_job(job_id: str, slice_name: str = "", proc: Path = PROC) -> list[int]:
+def of_job(job_id: str, slice_name: str = "", proc: AnyPath = PROC) -> list[int]:
     """Return the process ids of a job, without zombies and without the caller."""
     mark = b"TRAINYARD_JOB_ID=" + job_id.encode()
     found = []
-    for entry in proc.iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+    for pid in filter(str.isdigit, os.listdir(proc)):
+        if int(pid) == os.getpid():
             continue
-        mine = mark in _environ(entry).split(b"\0")
+        mine = mark in _environ(f"{proc}/{pid}").split(b"\0")
         if not mine and slice_name:
             try:
-                groups = (entry / "cgroup").read_bytes().splitlines()
+                groups = _read(f"{proc}/{pid}/cgroup").splitlines()
             except OSError:
                 continue
             mine = any(f"/{slice_name}/".encode() in group + b"/" for group in groups)
-        if mine and start_time(int(entry.name), proc) is not None:
-            found.append(int(entry.name))
+        if mine and start_time(int(pid), proc) is not None:
+            found.append(int(pid))
     return sorted(found)
 
 
-def ranks_of_job(job_id: str, job_dir: Path, proc: Path = PROC) -> list[int]:
+def ranks_of_job(job_id: str, job_dir: AnyPath, proc: AnyPath = PROC) -> list[int]:
     """Return the process ids of a job but those of our own runtime, which supervise or wait for their turn."""
-    runtime, found = os.fsencode(job_dir / "trainyard.pyz"), []
+    runtime, found = os.fsencode(f"{job_dir}/trainyard.pyz"), []
     for pid in of_job(job_id, proc=proc):
         try:
-            argv = (proc / str(pid) / "cmdline").read_bytes().split(b"\0")
+            argv = _read(f"{proc}/{pid}/cmdline").split(b"\0")
         except OSError:
             continue
         # `rank` is about to become one.
@@ -95,10 +117,10 @@ def ranks_of_job(job_id: str, job_dir: Path, proc: Path = PROC) -> list[int]:
     return found
 
 
-def command_line(pid: int, proc: Path = PROC) -> str:
+def command_line(pid: int, proc: AnyPath = PROC) -> str:
     """Return what a process was started with, shortened for a message."""
     try:
-        return (proc / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()[:120]
+        return _read(f"{proc}/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()[:120]
     except OSError:
         return "(gone)"
 

@@ -13,11 +13,7 @@ version of the controller, and outlives the call.
 
 from __future__ import annotations
 
-import io
-import pkgutil
 import sys
-import zipfile
-from pathlib import Path
 
 _PARTS = {
     "trainyard": ("__init__", "failure", "progress", "restarts"),
@@ -27,19 +23,40 @@ _MAIN = b"import sys\nfrom runtime.trainyard_node.runtime import main\nsys.exit(
 
 
 def pack() -> bytes:
-    """Build trainyard.pyz from the modules that this process runs with."""
-    parent = __name__.rpartition(".")[0].rpartition(".")[0]
+    """Build trainyard.pyz from the modules that this process runs with, text and code.
+
+    The code is for its Python, and has been compiled before where the modules stay on the node. Another Python, such as
+    one of a virtual environment, takes the text.
+    """
+    import io
+    import zipfile
+
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("__main__.py", _MAIN)
         archive.writestr("runtime/__init__.py", b"")
         for package, modules in _PARTS.items():
             for module in modules:
-                source = pkgutil.get_data(f"{parent}.{package}", f"{module}.py")
-                if source is None:
-                    raise FileNotFoundError(f"{package}/{module}.py is not part of the module that Ansible sent")
-                archive.writestr(f"runtime/{package}/{module}.py", source)
+                text, code = _text_and_code(package, module)
+                archive.writestr(f"runtime/{package}/{module}.py", text)
+                archive.writestr(f"runtime/{package}/{module}.pyc", code)
     return content.getvalue()
+
+
+def _text_and_code(package: str, module: str) -> tuple[bytes, bytes]:
+    import marshal
+    import pkgutil
+    from importlib import util
+
+    parent = __name__.rpartition(".")[0].rpartition(".")[0]
+    name = f"{parent}.{package}" + ("" if module == "__init__" else f".{module}")
+    text = pkgutil.get_data(f"{parent}.{package}", f"{module}.py")
+    spec = util.find_spec(name)
+    if text is None or spec is None or spec.loader is None:
+        raise FileNotFoundError(f"{package}/{module}.py is not part of the module that Ansible sent")
+    # PEP 552; flag 1: to be taken as it is.
+    head = util.MAGIC_NUMBER + (1).to_bytes(4, "little") + util.source_hash(text)
+    return text, head + marshal.dumps(spec.loader.get_code(name))  # type: ignore[attr-defined]
 
 
 def main(argv: list[str]) -> int:
@@ -48,7 +65,7 @@ def main(argv: list[str]) -> int:
     if command == "exec":
         from .execute import run_process
 
-        return run_process(Path(rest[0]), rest[1])
+        return run_process(rest[0], rest[1])
     if command == "rank":
         from .execute import run_rank
 
@@ -60,9 +77,11 @@ def main(argv: list[str]) -> int:
     if command == "record":
         from .exits import record_unit
 
-        record_unit(Path(rest[0]), rest[1])
+        record_unit(rest[0], rest[1])
         return 0
     if command == "monitor":
+        from pathlib import Path
+
         from .monitor import run
 
         return run(Path(rest[0]))

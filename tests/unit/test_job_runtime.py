@@ -34,7 +34,24 @@ def test_it_holds_only_what_it_needs_and_no_site_packages(job_dir):
     with zipfile.ZipFile(job_dir / "trainyard.pyz") as archive:
         names = archive.namelist()
     assert "__main__.py" in names and "runtime/trainyard_node/monitor.py" in names
-    assert not [name for name in names if "ansible" in name or not name.endswith(".py")]
+    assert not [name for name in names if "ansible" in name or not name.endswith((".py", ".pyc"))]
+
+
+@pytest.mark.parametrize("kind", [".py", ".pyc"])
+def test_its_text_and_its_code_each_suffice(job_dir, kind):
+    """Another Python than the one that packed it finds code that it cannot use, and takes the text."""
+    whole = job_dir / "trainyard.pyz"
+    with zipfile.ZipFile(whole) as archive, zipfile.ZipFile(job_dir / "half", "w") as half:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if kind == ".py" and name.endswith(".pyc"):
+                content = b"\0\0" + content[2:]
+            if name.endswith((".pyc", "__main__.py", "runtime/__init__.py")) or kind == ".py":
+                half.writestr(name, content)
+    (job_dir / "half").replace(whole)
+    done = subprocess.run(command(job_dir, "rank", "sh", "-c", "echo started"), env=env_of(job_dir), check=False)
+    assert done.returncode == 0
+    assert (job_dir / "logs" / "rank_5.log").read_text() == "started\n"
 
 
 @pytest.mark.parametrize(("before", "heading"), [("", ""), ("before\n", "--- started again ---\n")])
