@@ -129,7 +129,7 @@ browser-packages:
 	@touch $@
 
 .PHONY: kubernetes
-kubernetes: .venv/.kubernetes .collections/.complete ## install what job_launcher: kubernetes needs on top of the others
+kubernetes: .venv/.kubernetes .collections/.complete ## install what job_scheduler: kubernetes needs on top of the others
 
 .venv/.kubernetes: .venv/.controller
 	@echo "Installing the client of Kubernetes into .venv"

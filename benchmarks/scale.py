@@ -72,8 +72,7 @@ def peak_mib() -> int:
 
 def plan(count: int) -> dict[str, Any]:
     """Plan a job under each of some launchers; return seconds, sizes and the peak of memory."""
-    from ansible.module_utils.trainyard import job as jobs
-    from ansible.module_utils.trainyard.launchers import LAUNCHERS
+    from ansible.module_utils.trainyard import schedulers
     from ansible.module_utils.trainyard.placement import Member
     from ansible.module_utils.trainyard.plan import build, describe
 
@@ -87,7 +86,7 @@ def plan(count: int) -> dict[str, Any]:
         members.append(Member(f"node{number}", address(number), own, "", {}, ""))
     before, found = peak_mib(), {}
     for launcher in ("direct", "torchrun", "mpirun"):
-        job, wrong = jobs.parse({**defaults(), **JOB, "job_launcher": launcher}, LAUNCHERS)
+        job, wrong = schedulers.parse({**defaults(), **JOB, "job_launcher": launcher})
         if job is None:
             raise SystemExit(f"not a job: {wrong}")
         began = time.perf_counter()

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Plan a job for an engine; runs on the controller."""
+"""Plan a job for a scheduler; runs on the controller."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ description:
 version_added: "0.1.0"
 options:
   engine:
-    description: The engine.
+    description: The scheduler.
     type: str
     required: true
   job:
-    description: The C(job_*) variables of the job file, those of the engine among them.
+    description: The C(job_*) variables of the job file, those of the scheduler among them.
     type: dict
     required: true
   given:
@@ -28,7 +28,7 @@ options:
     elements: str
     default: []
   facts:
-    description: What the engine is, as its own module found.
+    description: What the scheduler is, as its own module found.
     type: dict
     default: {}
   hosts:
@@ -42,7 +42,7 @@ options:
     elements: str
     default: []
   node_env:
-    description: The host variable C(job_node_env) of each host of O(hosts) that has it; Slurm's engine honours it.
+    description: The host variable C(job_node_env) of each host of O(hosts) that has it; Slurm's scheduler honours it.
     type: dict
     default: {}
   submit_host:
@@ -77,7 +77,7 @@ EXAMPLES = r"""
 - name: Plan a job for Slurm
   engine_plan:
     engine: slurm
-    job: {job_name: digits, job_launcher: slurm, job_engine: torchrun, job_nodes: 2, job_command: [python, train.py]}
+    job: {job_name: digits, job_scheduler: slurm, job_launcher: torchrun, job_nodes: 2, job_command: [python, train.py]}
     submit_host: login1
     runs_dir: runs
     state_dir: /var/lib/trainyard
@@ -121,10 +121,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard import job as jobs
-from ansible.module_utils.trainyard.engines import ENGINES, parse
-from ansible.module_utils.trainyard.engines.records import Source, Where
 from ansible.module_utils.trainyard.plan import source_findings
 from ansible.module_utils.trainyard.runs import USER
+from ansible.module_utils.trainyard.schedulers import SCHEDULERS, parse
+from ansible.module_utils.trainyard.schedulers.records import Source, Where
 from ansible.module_utils.trainyard_node.run_folder import forget_checked, new_run, pack, source_files
 
 
@@ -155,7 +155,7 @@ def main() -> None:
         module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
     folder = Path(job.source) if job.source else None
     files = source_files(folder) if folder else []
-    if folder or not getattr(ENGINES[params["engine"]], "SCRIPTS_ELSEWHERE", False):
+    if folder or not getattr(SCHEDULERS[params["engine"]], "SCRIPTS_ELSEWHERE", False):
         findings += source_findings(job, files)
     archive = pack(folder, files) if folder and files else pack(Path(), [])
     source = Source(files, base64.b64encode(archive).decode())
@@ -170,13 +170,13 @@ def main() -> None:
         known=tuple(params["known_hosts"]),
         node_env=params["node_env"],
     )
-    engine = ENGINES[params["engine"]]
-    plan, wrong = engine.plan(job, params["job"], params["facts"], source, where)
+    scheduler = SCHEDULERS[params["engine"]]
+    plan, wrong = scheduler.plan(job, params["job"], params["facts"], source, where)
     findings += wrong
     if plan is None or findings:
         module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
     job_id, run_dir = new_run(Path(params["runs_dir"]), job.name)
-    plan, _ = engine.plan(job, params["job"], params["facts"], source, replace(where, job_id=job_id))
+    plan, _ = scheduler.plan(job, params["job"], params["facts"], source, replace(where, job_id=job_id))
     if plan is None:
         raise AssertionError("a plan does not depend on the job id")
     written = {**plan.as_dict(), "asked_by": params["asked_by"], "check": module.check_mode}

@@ -10,8 +10,8 @@ module: job_clean_plan
 short_description: Decide what ended jobs have left is removed from where
 description:
   - Takes the folders of all nodes from M(job_folders_info). A job that runs on one of them keeps its folders on all.
-  - Takes what engines say of their jobs, too. A job that waits or runs there, or of which its engine says nothing,
-    stays.
+  - Takes what schedulers say of their jobs, too. A job that waits or runs there stays, and one of which its scheduler
+    says nothing.
   - Fails when the job that is named still runs or is nowhere. It touches no node.
 version_added: "0.1.0"
 options:
@@ -26,11 +26,11 @@ options:
     elements: dict
     required: true
   runs:
-    description: Runs of engines, from M(engine_runs_info).
+    description: Runs of schedulers, from M(scheduler_runs_info).
     type: list
     elements: dict
     default: []
-  engine_answers:
+  scheduler_answers:
     description: What M(slurm_job_info) and M(kubernetes_job_info) returned for each of O(runs), with it as C(item).
     type: list
     elements: dict
@@ -98,7 +98,7 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.cleaning import KUBERNETES, Folder, choose, describe, of_engines
+from ansible.module_utils.trainyard.cleaning import KUBERNETES, Folder, choose, describe, of_schedulers
 from ansible.module_utils.trainyard.findings import render
 from ansible.module_utils.trainyard.no_answer import reason
 from ansible.module_utils.trainyard.runs import describe as describe_runs
@@ -113,7 +113,7 @@ def main() -> None:
             "hosts": {"type": "list", "elements": "str", "required": True},
             "answers": {"type": "list", "elements": "dict", "required": True},
             "runs": {"type": "list", "elements": "dict", "default": []},
-            "engine_answers": {"type": "list", "elements": "dict", "default": []},
+            "scheduler_answers": {"type": "list", "elements": "dict", "default": []},
             "job_id": {"type": "str", "default": ""},
             "days": {"type": "float"},
             "runs_dir": {"type": "path", "required": True},
@@ -128,11 +128,11 @@ def main() -> None:
         for host, answer in answers.items()
         if "folders" in answer
     }
-    said = {answer["item"]["job_id"]: answer for answer in params["engine_answers"]}
+    said = {answer["item"]["job_id"]: answer for answer in params["scheduler_answers"]}
     left = {folder.job_id for folders in nodes.values() for folder in folders}
     runs = [run for run in params["runs"] if run["kind"] == "kubernetes" or run["job_id"] in left]
-    engines, unknown = of_engines(runs, said, time.time())
-    asked, days, runs_dir = {**nodes, **engines}, params["days"], Path(params["runs_dir"])
+    schedulers, unknown = of_schedulers(runs, said, time.time())
+    asked, days, runs_dir = {**nodes, **schedulers}, params["days"], Path(params["runs_dir"])
     kept = kept_runs(runs_dir, time.time()) if params["of_runs"] else []
     chosen, findings = choose(asked, params["job_id"], days, unknown, {run.name for run in kept})
     if findings:

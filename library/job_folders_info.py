@@ -17,8 +17,8 @@ options:
     description: Folder on the node that holds C(jobs/).
     type: path
     required: true
-  of_engines:
-    description: Folders that jobs of an engine may have on the node, where M(job_process) has not made them.
+  of_schedulers:
+    description: Folders that jobs of a scheduler may have on the node, where M(job_process) has not made them.
     type: list
     elements: path
     default: []
@@ -71,11 +71,11 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "state_dir": {"type": "path", "required": True},
-            "of_engines": {"type": "list", "elements": "path", "default": []},
+            "of_schedulers": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
     )
-    others = [Path(folder) for folder in module.params["of_engines"]]
+    others = [Path(folder) for folder in module.params["of_schedulers"]]
     module.exit_json(changed=False, folders=list_folders(Path(module.params["state_dir"], "jobs"), others))
 
 

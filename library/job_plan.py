@@ -160,11 +160,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard import given_table
+from ansible.module_utils.trainyard import given_table, schedulers
 from ansible.module_utils.trainyard import job as jobs
-from ansible.module_utils.trainyard.engines import ENGINES
 from ansible.module_utils.trainyard.findings import Finding
-from ansible.module_utils.trainyard.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.placement import Member
 from ansible.module_utils.trainyard.plan import build, describe
 from ansible.module_utils.trainyard.rank_environment import node_environment
@@ -272,7 +270,7 @@ def main() -> None:
     if params["kept_facts"]:
         keep_facts(params)
     findings = jobs.unknown_keys(params["given"])
-    job, wrong = jobs.parse(params["job"], LAUNCHERS, ENGINES)
+    job, wrong = schedulers.parse(params["job"])
     findings += wrong
     nodes = params["job"].get("job_nodes") or 0
     try:

@@ -39,8 +39,8 @@ options:
     default: false
   engine_state:
     description:
-      - How the job is by its engine (C(EngineState) of module_utils/trainyard/engines), instead of O(results).
-      - Without C(state) the engine did not answer, and C(msg) says why. There has to be a record then.
+      - How the job is by its scheduler (C(JobState) of module_utils/trainyard/schedulers), instead of O(results).
+      - Without C(state) the scheduler did not answer, and C(msg) says why. There has to be a record then.
     type: dict
 attributes:
   check_mode:
@@ -89,7 +89,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard import engines, progress, record
+from ansible.module_utils.trainyard import progress, record, schedulers
 from ansible.module_utils.trainyard.job_page import MOST_STRETCHES, job_page
 from ansible.module_utils.trainyard.no_answer import reason
 from ansible.module_utils.trainyard.progress import not_a_number_text, not_numbers, strict
@@ -192,10 +192,10 @@ def report(module: AnsibleModule) -> None:
     else:
         state = params["engine_state"]
         if "state" not in state:
-            notes.append(f"{plan['launcher']} could not be asked: {reason(state) or 'no answer'}")
+            notes.append(f"{plan['engine']['kind']} could not be asked: {reason(state) or 'no answer'}")
             state = {"state": "lost"}
-        answer = engines.summarize(plan, state)
-        # The engine's nodes have no monitor that notes progress: it is read from what was brought.
+        answer = schedulers.summarize(plan, state)
+        # The scheduler's nodes have no monitor that notes progress: it is read from what was brought.
         found = series
         log_of_rank_0 = run_dir / "logs" / str(plan["rank_log"]).replace("{rank}", "0")
         if log_of_rank_0.exists():

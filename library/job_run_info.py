@@ -70,8 +70,8 @@ run:
       description: Whether its record says how it ended; then nothing changes it any more.
       type: bool
     engine:
-      description: Engine that runs the job, C(kind), C(submit_host), C(engine_id), and what else its plan says of it.
-      returned: when an engine runs the job
+      description: The job's scheduler, C(kind), C(submit_host), C(engine_id), and what else its plan says of it.
+      returned: when a scheduler runs the job
       type: dict
 """
 
@@ -80,7 +80,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard import record, runs
 from ansible.module_utils.trainyard_node.exits import read_json
-from ansible.module_utils.trainyard_node.run_folder import engine_of, read_plans
+from ansible.module_utils.trainyard_node.run_folder import read_plans, scheduler_of
 
 
 def main() -> None:
@@ -111,7 +111,7 @@ def main() -> None:
             "hosts": [node["host"] for node in plan["nodes"]],
             "over": record.is_final(record.read(read_json(run_dir / "summary.json"))),
             "rejoin_s": plan["rejoin_s"] if plan["max_restarts"] else 0,
-            **({"engine": engine_of(plan, Path(params["runs_dir"]))} if "engine" in plan else {}),
+            **({"engine": scheduler_of(plan, Path(params["runs_dir"]))} if "engine" in plan else {}),
         },
     )
 

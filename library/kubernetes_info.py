@@ -44,8 +44,8 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.engines import kubernetes
 from ansible.module_utils.trainyard.kube import settings
+from ansible.module_utils.trainyard.schedulers import kubernetes
 from ansible.module_utils.trainyard_kubernetes.cluster import CONNECTION, Cluster, ClusterError, preflight
 
 
@@ -62,9 +62,8 @@ def main() -> None:
     try:
         cluster = Cluster(*(params[name] for name in CONNECTION))
         facts = {"version": cluster.version(), "server": cluster.server, "namespace": cluster.namespace}
-        starts = str(job.get("job_engine") or kubernetes.default_start(job))
         # What is wrong with the job file is the plan's to say.
-        chosen, _ = settings.parse(job, starts)
+        chosen, _ = settings.parse(job, str(job.get("job_launcher") or ""))
         if chosen is not None:
             needs = kubernetes.needs(chosen, recovery=bool(job.get("job_recovery")))
             made = kubernetes.made_beside(chosen, secrets=bool(job.get("job_secret_env") or job.get("job_tls")))

@@ -2,7 +2,7 @@
 """Which jobs leave something that can be removed: those that run nowhere any more. Ages are seconds.
 
 What a job has in Kubernetes counts as one more folder, on a host of that name; and while Slurm has a job in its queue,
-the job runs on one of that name. So the engine's word weighs as much as that of any node.
+the job runs on one of that name. So the scheduler's word weighs as much as that of any node.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ KUBERNETES = "Kubernetes"
 SLURM = "Slurm"
 
 
-def of_engines(
+def of_schedulers(
     runs: Sequence[Mapping[str, Any]], answers: Mapping[str, Mapping[str, Any]], now: float
 ) -> tuple[dict[str, list[Folder]], dict[str, str]]:
-    """Return what the engines say of their jobs as folders, and the jobs of which they say nothing, with the reason.
+    """Return what the schedulers say of their jobs as folders, and the jobs of which they say nothing, with the reason.
 
-    `runs` are those of run_folder.engine_runs; `answers` are EngineState (engines/__init__.py) by job.
+    `runs` are those of run_folder.scheduler_runs; `answers` are JobState (schedulers/__init__.py) by job.
     """
     found: dict[str, list[Folder]] = {}
     unknown: dict[str, str] = {}
@@ -67,7 +67,7 @@ def choose(
 ) -> tuple[dict[str, list[Folder]], list[Finding]]:
     """Choose what to remove on each node: the job `job_id`, or all that ended more than `days` ago; and what is wrong.
 
-    Jobs that are `unknown` to their engine stay. Of those that are `recorded` something else is to be removed.
+    Jobs that are `unknown` to their scheduler stay. Of those that are `recorded` something else is to be removed.
 
     A job that runs on one node keeps its folders on all: those of the others belong to its end. The same holds for its
     age, which is that on the node where it wrote last.
@@ -104,7 +104,7 @@ def choose(
         )
     elif job_id and job_id not in hosts and job_id not in recorded:
         known = ", ".join(sorted(hosts)[-5:]) or "none"
-        where = "on any node, or in an engine"
+        where = "on any node, or in a scheduler"
         findings.append(
             Finding(
                 "", "job_id", f"nothing of {job_id} {where}", f"a job that left something: {known}", "correct job_id"
@@ -133,7 +133,7 @@ def describe(
     check: bool,
     unknown: Mapping[str, str] | None = None,
 ) -> str:
-    """Say what is removed, job by job, which nodes could not be asked, and of which jobs an engine says nothing."""
+    """Say what is removed, job by job, which nodes could not be asked, and of which jobs a scheduler says nothing."""
     by_job: dict[str, list[str]] = {}
     for host, folders in chosen.items():
         for folder in folders:

@@ -19,7 +19,6 @@ from .findings import Finding, counted
 from .given_table import GivenTable
 from .progress import DEFAULT_PATTERN, check_pattern
 from .rank_environment import environment
-from .starters import meant
 
 # All variables a job file may set. `job` names the file itself, `job_id` chooses a run in the other playbooks.
 KEYS = (
@@ -28,7 +27,6 @@ KEYS = (
     "job_command",
     "job_data",
     "job_devices",
-    "job_engine",
     "job_env",
     "job_folder",
     "job_gres",
@@ -64,6 +62,7 @@ KEYS = (
     "job_recovery",
     "job_rejoin_timeout",
     "job_sbatch_options",
+    "job_scheduler",
     "job_secret_env",
     "job_source",
     "job_timeout",
@@ -75,6 +74,11 @@ KEYS = (
     "job_venv",
     "job_wait",
 )
+
+# Variables of older job files: what to write in place of each.
+RENAMED = {
+    "job_engine": "write its value as job_launcher, and beside it job_scheduler: slurm or job_scheduler: kubernetes"
+}
 
 # The least and the most that numbers of a job file may be.
 NUMBERS: Mapping[str, tuple[int, int]] = {
@@ -140,13 +144,14 @@ def unknown_keys(given: Iterable[str]) -> list[Finding]:
     findings = []
     for key in sorted(set(given) - set(KEYS)):
         near = difflib.get_close_matches(key, KEYS, n=1)
+        otherwise = f"did you mean {near[0]}?" if near else "remove it from the job file"
         findings.append(
             Finding(
                 "",
                 "job file",
                 f"unknown variable {key}",
                 "the variables of docs/job-file.md",
-                f"did you mean {near[0]}?" if near else "remove it from the job file",
+                RENAMED.get(key, otherwise),
             )
         )
     return findings
@@ -185,13 +190,11 @@ def parse_count(value: Any, least: int, most: int) -> int | None:
     return number
 
 
-def parse(
-    given: Mapping[str, Any], launchers: Iterable[str], engines: Iterable[str] = ()
-) -> tuple[Job | None, list[Finding]]:
+def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     """Turn the `job_*` variables into a Job, or say everything that is wrong with them.
 
-    `launchers` are the names that job_launcher may have here, `engines` those that it may have elsewhere. The Job is
-    None when there is at least one finding.
+    Whether job_launcher is one depends on job_scheduler, and is for schedulers.parse to say. The Job is None when there
+    is at least one finding.
     """
     findings: list[Finding] = []
 
@@ -230,10 +233,6 @@ def parse(
         )
 
     launcher = str(given.get("job_launcher") or "torchrun")
-    if launcher not in set(launchers):
-        names = sorted({*launchers, *engines})
-        wrong("job_launcher", repr(launcher), "one of " + ", ".join(names), meant(launcher, names))
-
     command = given.get("job_command") or []
     if (
         not isinstance(command, (list, tuple))

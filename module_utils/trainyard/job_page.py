@@ -44,6 +44,7 @@ def _head(summary: Data, headline: str) -> Html:
     world = summary["world_size"]
     about = [
         ("job", summary["job_name"]),
+        ("scheduler", (summary.get("engine") or {}).get("kind", "")),
         ("launcher", summary["launcher"]),
         ("ranks", f"{world} on {counted(nodes, 'node')}"),
         ("began", utc(summary["started"])),

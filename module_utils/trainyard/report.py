@@ -121,7 +121,7 @@ def telling_log(summary: Data) -> str | None:
     failure = summary.get("failure") or {}
     if summary["state"] in ("succeeded", "running", "timed_out"):
         return str(summary["rank_log"]).replace("{rank}", "0")
-    if failure.get("kind") == "engine" and summary["launcher"] == "slurm":
+    if failure.get("kind") == "engine" and summary["engine"]["kind"] == "slurm":
         return "slurm.log" if summary["nodes"] else None
     if failure.get("kind") not in ("exit", "not_joined"):
         return None
@@ -216,7 +216,7 @@ def cause(summary: Data, job_dir: str) -> list[str]:
         ]
     if kind == "engine":
         where = f"{host}: " if host else ""
-        return [f"{summary['launcher']} says: {where}{failure['reason']}"]
+        return [f"{summary['engine']['kind']} says: {where}{failure['reason']}"]
     if kind == "not_started":
         return [f"{host} could not start its part: {failure['text']}"]
     return []
@@ -268,7 +268,7 @@ def explain(
     unreachable = [node for node in summary["nodes"] if node["state"] == "unreachable"]
     if state not in ("running", "pending"):
         ended = [host for host in hosts if host not in running and host not in [node["host"] for node in unreachable]]
-        # Of an engine's nodes nobody has looked whether that is so.
+        # Of a scheduler's nodes nobody has looked whether that is so.
         if state != "succeeded" and ended and "engine" not in summary:
             lines.append(f"  nothing of the job is left on {host_list(ended)}")
         if running:

@@ -111,8 +111,8 @@ def may_go(
 ) -> tuple[list[Kept], dict[str, str]]:
     """Choose what to remove from runs/: the run `job_id`, or all older than `days`; and why others must stay.
 
-    `nodes` are the folders of jobs on those that answered and in engines, `silent` the nodes that did not answer. The
-    newest proof of a cluster stays, so that the next one can be compared with it.
+    `nodes` are the folders of jobs on those that answered and in schedulers, `silent` the nodes that did not answer.
+    The newest proof of a cluster stays, so that the next one can be compared with it.
     """
     running = {folder.job_id for folders in nodes.values() for folder in folders if folder.running}
     youngest = {folder.job_id: folder.age_s for folders in nodes.values() for folder in folders}
@@ -124,7 +124,7 @@ def may_go(
         if run.name != job_id if days is None else min(run.age_s, youngest.get(run.name, run.age_s)) <= days * DAY_S:
             continue
         if (days is not None and run in newest.values()) or run.name in running or run.name in unknown:
-            # What runs is no news, and of what its engine does not tell it has been said.
+            # What runs is no news, and of what its scheduler does not tell it has been said.
             continue
         why = _may_run(run, nodes, silent) if run.started and run.proof_of is None else ""
         if why:

@@ -64,7 +64,7 @@ def judge_change(cluster: str, controller: str, nodes: Sequence[Mapping[str, Any
                 Finding(
                     node["host"], "slurm.conf", "/etc/slurm/slurm.conf, which trainyard has not written",
                     "none, or one of this role",
-                    "use that cluster as it is (job_launcher: slurm), or move the file away",
+                    "use that cluster as it is (job_scheduler: slurm), or move the file away",
                 )
             )  # fmt: skip
             continue

@@ -179,11 +179,11 @@ _ALSO = {
 
 
 def meant(name: str, names: Sequence[str]) -> str:
-    """Say which of the names was probably meant, for a finding."""
+    """Return which of the names was probably meant, or ""."""
     asked = name.strip().lower()
-    also = [launcher for launcher, others in _ALSO.items() if asked in others and launcher in names]
+    also = [each for each, others in _ALSO.items() if asked in others and each in names]
     near = also or difflib.get_close_matches(asked, names, n=1)
-    return f"did you mean {near[0]}?" if near else "choose one of these"
+    return near[0] if near else ""
 
 
 def find(command: Sequence[str]) -> Found | None:

@@ -41,7 +41,7 @@ def client_missing() -> Finding:
         "",
         "controller",
         "no Python package kubernetes",
-        "the official client, which only job_launcher: kubernetes needs",
+        "the official client, which only job_scheduler: kubernetes needs",
         "run make kubernetes, or: pip install --group kubernetes",
     )
 

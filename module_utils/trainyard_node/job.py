@@ -230,13 +230,13 @@ def status(job_dir: Path, job_id: str) -> dict[str, Any]:
     }
 
 
-def list_folders(jobs: Path, of_engines: Iterable[Path] = ()) -> list[dict[str, Any]]:
+def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[str, Any]]:
     """Return the folders of all jobs of this node that we may read: id, age in s since the last report, size in MiB.
 
-    `of_engines` are folders that jobs of an engine may have here, without our monitor's files.
+    `of_schedulers` are folders that jobs of a scheduler may have here, without our monitor's files.
     """
     found = []
-    for folder in of_engines:
+    for folder in of_schedulers:
         if not folder.is_dir():
             continue
         written = max(path.stat().st_mtime for path in [folder, *folder.glob("logs/*"), *folder.glob("exits/*")])

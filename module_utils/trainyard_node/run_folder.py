@@ -146,7 +146,7 @@ def kept_runs(runs_dir: Path, now: float) -> list[Kept]:
 
 
 def read_submitted(runs_dir: Path, job_id: str) -> dict[str, Any]:
-    """Read what was noted when an engine had taken the job; {} where none has. `removed`: nothing of it is left."""
+    """Read what was noted when a scheduler had taken the job; {} where none has. `removed`: nothing of it is left."""
     try:
         found = json.loads((runs_dir / job_id / "submitted.json").read_text())
     except (OSError, ValueError):
@@ -154,18 +154,18 @@ def read_submitted(runs_dir: Path, job_id: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def engine_of(plan: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
-    """Return which engine runs the job, what it calls it, and what its module needs to know of it."""
+def scheduler_of(plan: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
+    """Return which scheduler runs the job, what it calls it, and what its module needs to know of it."""
     known = {name: plan[name] for name in ("world_size", "rank_log", "progress_pattern")}
     engine_id = read_submitted(runs_dir, plan["job_id"]).get("engine_id", "")
     return {**plan["engine"], **known, "engine_id": engine_id}
 
 
-def engine_runs(runs_dir: Path) -> list[dict[str, Any]]:
-    """Return the runs that an engine has taken and of which something may be left; `planned` is their plan's time."""
+def scheduler_runs(runs_dir: Path) -> list[dict[str, Any]]:
+    """Return the runs that a scheduler has taken and of which something may be left; `planned` is their plan's time."""
     return [
         {
-            **engine_of(plan, runs_dir),
+            **scheduler_of(plan, runs_dir),
             "job_id": plan["job_id"],
             "job_dir": plan["job_dir"],
             "planned": (runs_dir / plan["job_id"] / "plan.json").stat().st_mtime,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..trainyard.engines import slurm_state
 from ..trainyard.progress import clock, compile_pattern, parse_line, progress_line, strict
+from ..trainyard.schedulers import slurm_state
 from .slurm import SlurmError, call, hosts_of, show
 
 # Of the log of rank 0 only its end is searched for the last line of progress.
@@ -74,7 +74,7 @@ def last_metrics(text: str, pattern: str) -> dict[str, float | None]:
 
 
 def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the EngineState (module_utils/trainyard/engines), and `line`, `hosts`, `log_hosts`."""
+    """Return the JobState (module_utils/trainyard/schedulers), and `line`, `hosts`, `log_hosts`."""
     engine_id, job_dir = params["engine_id"], Path(params["job_dir"])
     records = show("job", engine_id)
     job = slurm_state.fields(records[-1]) if records else _from_sacct(engine_id) or _from_folder(job_dir)

@@ -319,6 +319,12 @@ class Given:
         if variables["job_name"] is None and variables["job_command"] is None:
             return [job_file.no_job(self.job_files)]
         findings = [job_file.without(name) for name in ("job_name", "job_command") if variables[name] is None]
+        # Late, as nothing but a launch needs all that schedulers know.
+        from ansible.module_utils.trainyard import schedulers
+
+        # Before anybody looks for hosts: who runs a job decides which hosts there must be.
+        who = {name: variables[name] for name in ("job_scheduler", "job_launcher")}
+        findings += schedulers.who_runs({name: value for name, value in who.items() if not inputs.is_template(value)})
         templar = Templar(loader=self.loader, variables=variables)
         unset: dict[str, dict[str, Place]] = {}
         for name in job:

@@ -58,8 +58,8 @@ class Cluster:
     def launch(self, *options, **variables):
         job = {
             "job_name": "digits",
-            "job_launcher": "kubernetes",
-            "job_engine": "direct",
+            "job_scheduler": "kubernetes",
+            "job_launcher": "direct",
             "job_nodes": 2,
             "job_devices": "none",
             "job_image": IMAGE,

@@ -11,11 +11,11 @@ NAMES = ["ca.pem", "client.p12", "config.json", "crl.pem", "server.p12"]
 
 
 @pytest.mark.parametrize(
-    ("engine", "kind", "log"), [("torchrun", "PyTorchJob", "rank_0.log"), ("mpirun", "MPIJob", "launcher.log")]
+    ("launcher", "kind", "log"), [("torchrun", "PyTorchJob", "rank_0.log"), ("mpirun", "MPIJob", "launcher.log")]
 )
-def test_a_resource_of_an_operator_is_applied_watched_logged_and_removed(stand_in, engine, kind, log):
+def test_a_resource_of_an_operator_is_applied_watched_logged_and_removed(stand_in, launcher, kind, log):
     stand_in.api.course = "operated"
-    run = stand_in.launch(job_engine=engine, job_kubernetes={"resource": kind}, job_source="")
+    run = stand_in.launch(job_launcher=launcher, job_kubernetes={"resource": kind}, job_source="")
     assert run.rc == 0, run.output
     assert (run.summary["state"], run.summary["metrics"]["step"]) == ("succeeded", 3)
     assert "step 3/3" in (run.folder / "logs" / log).read_text()
@@ -28,7 +28,7 @@ def test_an_msjob_with_job_tls_has_its_own_secret_and_says_what_was_started_agai
     run = stand_in.launch(
         "-v",
         "--diff",
-        job_engine="mindspore",
+        job_launcher="mindspore",
         job_packages=["mindspore"],
         job_max_restarts=1,
         job_tls=True,
@@ -77,7 +77,8 @@ def test_certificates_that_cannot_be_made_are_a_finding_and_nothing_is_applied(s
     folder.mkdir()
     (folder / "ca.pem").write_text("no certificate")
     run = stand_in.launch(
-        job_engine="mindspore", job_packages=["mindspore"], job_tls=True, job_tls_ca_dir=str(folder), job_network="eth1"
+        job_launcher="mindspore", job_packages=["mindspore"], job_tls=True, job_tls_ca_dir=str(folder),
+        job_network="eth1",
     )
     assert run.rc != 0
     assert "2 findings: the job cannot run, and nothing was started." in run.text

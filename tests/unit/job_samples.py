@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ansible.module_utils.trainyard import job as jobs
-from ansible.module_utils.trainyard.launchers import LAUNCHERS
+from ansible.module_utils.trainyard import schedulers
 from ansible.module_utils.trainyard.placement import Member
 from ansible.module_utils.trainyard.plan import build
 from ansible.module_utils.trainyard_node.node import read_node
@@ -20,14 +19,14 @@ def job_file(**changes):
 
 
 def make_job(**changes):
-    job, findings = jobs.parse(job_file(**changes), LAUNCHERS)
+    job, findings = schedulers.parse(job_file(**changes))
     assert findings == []
     return job
 
 
 def wrong(**changes):
     """The findings of a job file that must have some."""
-    job, findings = jobs.parse(job_file(**changes), LAUNCHERS)
+    job, findings = schedulers.parse(job_file(**changes))
     assert job is None and findings
     return findings
 

@@ -161,6 +161,19 @@ def test_what_a_job_file_uses_and_nobody_has_set_is_named_with_its_line(playbook
         assert said in run.text, run.output
 
 
+def test_a_job_file_of_the_old_way_is_told_the_lines_of_today_and_nothing_else(playbook, tmp_path):
+    job = tmp_path / "job.yml"
+    job.write_text("job_name: x\njob_command: [python, x.py]\njob_launcher: slurm\n")
+    run = playbook("launch.yml", "-e", f"@{job}")
+    assert (run.rc, run.output.count("found ")) == (2, 1)
+    assert "do write job_scheduler: slurm and job_launcher: torchrun" in run.text
+    job.write_text(job.read_text() + "job_engine: mpirun\n")
+    run = playbook("launch.yml", "-e", f"@{job}")
+    assert (run.rc, run.output.count("found ")) == (2, 1)
+    assert f"found unknown variable job_engine in {from_here(str(job), str(PROJECT))}, line 4" in run.text
+    assert "do write its value as job_launcher, and beside it job_scheduler: slurm or job_scheduler: kub" in run.text
+
+
 def test_two_job_files_are_one_too_many(playbook):
     run = playbook("launch.yml", "-e", "@jobs/digits.yml", "-e", "job=jobs/resnet18-cifar10.yml")
     assert run.rc == 2

@@ -365,7 +365,7 @@ def test_documents_name_the_defaults_that_hold():
         assert all(name in KNOWN for name in names), (path.name, names)
         for name, text in zip(names, texts if len(texts) == len(names) else []):
             literal = re.fullmatch(r"`([^`]*)`|(-?[\d.]+)", text)
-            # Without a default of its own the engine, the stack or the hardware chooses.
+            # Without a default of its own the scheduler, the stack or the hardware chooses.
             if literal and KNOWN[name].default not in ("", None):
                 value = literal[1] if literal[1] is not None else literal[2]
                 default = KNOWN[name].default

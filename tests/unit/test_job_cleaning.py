@@ -8,13 +8,13 @@ import subprocess
 import time
 from pathlib import Path
 
-import engine_runs_info
 import job_clean_plan
 import job_folders_info
 import pytest
+import scheduler_runs_info
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.cleaning import DAY_S, Folder, choose, describe, of_engines
+from ansible.module_utils.trainyard.cleaning import DAY_S, Folder, choose, describe, of_schedulers
 from ansible.module_utils.trainyard.runs import Kept, may_go
 from ansible.module_utils.trainyard.runs import describe as describe_runs
 from ansible.module_utils.trainyard_node import procs
@@ -59,7 +59,7 @@ def test_what_goes(job_id, days, expected):
     ("job_id", "days", "check", "found"),
     [
         ("runs", None, "job_id", "runs runs on n2"),
-        ("none", None, "job_id", "nothing of none on any node, or in an engine"),
+        ("none", None, "job_id", "nothing of none on any node, or in a scheduler"),
         ("", None, "what to remove", "neither job_id, job_name nor clean_days"),
         ("old", 3, "what to remove", "a job and clean_days"),
         ("", -1, "clean_days", "-1"),
@@ -98,9 +98,9 @@ LEFT = {"n1": [folder(name, 50) for name in ("waits", "over", "silent")]}
         ("pods", None, {"n1": [], "Slurm": [], "Kubernetes": ["pods"]}),
     ],
 )
-def test_of_jobs_of_an_engine_go_those_that_ended_there(job_id, days, expected):
-    engines, unknown = of_engines(RUNS, ANSWERS, 100 * DAY_S)
-    chosen, findings = choose({**LEFT, **engines}, job_id, days, unknown)
+def test_of_jobs_of_a_scheduler_go_those_that_ended_there(job_id, days, expected):
+    schedulers, unknown = of_schedulers(RUNS, ANSWERS, 100 * DAY_S)
+    chosen, findings = choose({**LEFT, **schedulers}, job_id, days, unknown)
     assert (ids(chosen), findings) == (expected, [])
 
 
@@ -112,22 +112,22 @@ def test_of_jobs_of_an_engine_go_those_that_ended_there(job_id, days, expected):
         ("silent", "silent: no slurmctld"),
     ],
 )
-def test_a_job_that_its_engine_has_not_ended_stays(job_id, found):
-    engines, unknown = of_engines(RUNS, ANSWERS, 100 * DAY_S)
-    chosen, (finding,) = choose({**LEFT, **engines}, job_id, None, unknown)
+def test_a_job_that_its_scheduler_has_not_ended_stays(job_id, found):
+    schedulers, unknown = of_schedulers(RUNS, ANSWERS, 100 * DAY_S)
+    chosen, (finding,) = choose({**LEFT, **schedulers}, job_id, None, unknown)
     assert (chosen, finding.found) == ({}, found)
 
 
-def test_what_is_said_of_engines():
-    engines, unknown = of_engines(RUNS, ANSWERS, 100 * DAY_S)
-    both, _ = choose({**LEFT, **engines}, "", 30, unknown)
+def test_what_is_said_of_schedulers():
+    schedulers, unknown = of_schedulers(RUNS, ANSWERS, 100 * DAY_S)
+    both, _ = choose({**LEFT, **schedulers}, "", 30, unknown)
     assert describe(both, {}, False, unknown).splitlines() == [
         "Removed the folders and objects of 2 jobs (1 MiB on all nodes).",
         "  gone on Kubernetes",
         "  over on n1",
         "  silent stays: no slurmctld",
     ]
-    pods, _ = choose(engines, "pods", None)
+    pods, _ = choose(schedulers, "pods", None)
     assert describe(pods, {}, True).splitlines() == ["Would remove the objects of 1 job.", "  pods on Kubernetes"]
 
 
@@ -209,7 +209,7 @@ def test_a_folder_that_slurm_made_is_listed_with_what_wrote_there_last(call, tmp
     folder = tmp_path / "shared" / "jobs" / "digits-1"
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "rank_0.log").write_text("step 1/3")
-    asked = {"state_dir": str(tmp_path), "of_engines": [str(folder), str(tmp_path / "elsewhere")]}
+    asked = {"state_dir": str(tmp_path), "of_schedulers": [str(folder), str(tmp_path / "elsewhere")]}
     then = time.time() - 1000
     for path in (folder / "logs" / "rank_0.log", folder):
         os.utime(path, (then, then))
@@ -223,32 +223,34 @@ def test_a_folder_that_slurm_made_is_listed_with_what_wrote_there_last(call, tmp
 
 
 def write_run(runs, job_id, kind="slurm", submitted=None, **plan):
-    engine = {"kind": kind, "submit_host": "login", "settings": {}}
+    scheduler = {"kind": kind, "submit_host": "login", "settings": {}}
     known = {"world_size": 1, "rank_log": "", "progress_pattern": ""}
     (runs / job_id).mkdir(parents=True)
-    write_json(runs / job_id / "plan.json", {"job_id": job_id, "job_dir": "/x", "engine": engine, **known, **plan})
+    write_json(runs / job_id / "plan.json", {"job_id": job_id, "job_dir": "/x", "engine": scheduler, **known, **plan})
     if submitted:
         write_json(runs / job_id / "submitted.json", submitted)
 
 
-def test_runs_of_engines_are_those_that_were_taken_and_not_removed(call, tmp_path):
+def test_runs_of_schedulers_are_those_that_were_taken_and_not_removed(call, tmp_path):
     write_run(tmp_path, "taken", submitted={"engine_id": "7"})
     write_run(tmp_path, "pods", kind="kubernetes", submitted={"engine_id": "Job x/pods"})
     write_run(tmp_path, "refused")
     write_run(tmp_path, "removed", submitted={"engine_id": "8", "removed": True})
     write_run(tmp_path, "checked", submitted={"engine_id": "9"}, check=True)
     write_json(tmp_path / "taken" / "summary.json", {})
-    found = call(engine_runs_info, runs_dir=str(tmp_path))
+    found = call(scheduler_runs_info, runs_dir=str(tmp_path))
     assert {run["job_id"]: run["engine_id"] for run in found["runs"]} == {"taken": "7", "pods": "Job x/pods"}
     assert found["slurm_hosts"] == ["login"]
-    assert [run["job_id"] for run in call(engine_runs_info, runs_dir=str(tmp_path), job_id="pods")["runs"]] == ["pods"]
-    assert call(engine_runs_info, runs_dir=str(tmp_path), days=1)["runs"] == []
+    assert [run["job_id"] for run in call(scheduler_runs_info, runs_dir=str(tmp_path), job_id="pods")["runs"]] == [
+        "pods"
+    ]
+    assert call(scheduler_runs_info, runs_dir=str(tmp_path), days=1)["runs"] == []
     then = time.time() - 2 * DAY_S
     os.utime(tmp_path / "taken" / "plan.json", (then, then))
-    assert [run["job_id"] for run in call(engine_runs_info, runs_dir=str(tmp_path), days=1)["runs"]] == ["taken"]
+    assert [run["job_id"] for run in call(scheduler_runs_info, runs_dir=str(tmp_path), days=1)["runs"]] == ["taken"]
 
 
-def test_the_plan_weighs_what_engines_say(call, tmp_path):
+def test_the_plan_weighs_what_schedulers_say(call, tmp_path):
     record = {"job_id": "old", "job_dir": "/x/old", "age_s": 9e9, "running": False, "size_mib": 2}
     slurm = {"job_id": "old", "kind": "slurm", "planned": 0.0}
     nowhere = {"job_id": "nowhere", "kind": "slurm", "planned": 0.0}
@@ -256,11 +258,11 @@ def test_the_plan_weighs_what_engines_say(call, tmp_path):
     given = {"hosts": ["n1"], "answers": [{"folders": [record]}], "runs": [slurm, nowhere, pods], "days": 30}
     given["runs_dir"] = str(tmp_path)
     answers = [{"item": slurm, "state": "lost"}, {"item": pods, "state": "succeeded", "finished": 1.0}]
-    result = call(job_clean_plan, **given, engine_answers=answers)
+    result = call(job_clean_plan, **given, scheduler_answers=answers)
     assert result["remove"] == {"n1": [{"job_id": "old", "job_dir": "/x/old"}]}
     assert result["objects"] == [pods]
     assert "nowhere" not in result["text"], "a job of Slurm that left no folder is nobody's business"
-    result = call(job_clean_plan, **given, engine_answers=[{"item": slurm, "state": "running"}])
+    result = call(job_clean_plan, **given, scheduler_answers=[{"item": slurm, "state": "running"}])
     assert (result["remove"], result["objects"]) == ({}, [])
     assert "pods stays: Kubernetes was not asked how it is" in result["text"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard import command, engines, starters
+from ansible.module_utils.trainyard import command, schedulers, starters
 from ansible.module_utils.trainyard.launchers import LAUNCHERS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,16 +106,21 @@ def test_a_launcher_inside_a_launcher_is_refused_with_the_command_as_it_should_b
 
 
 @pytest.mark.parametrize(
-    ("engine", "starts"),
-    [(name, starts) for name, engine in engines.ENGINES.items() for starts in engine.STARTS if starts != "direct"],
+    ("scheduler", "launcher"),
+    [
+        (name, launcher)
+        for name in schedulers.SCHEDULERS
+        for launcher in schedulers.LAUNCHERS_OF[name]
+        if launcher != "direct"
+    ],
 )
-def test_the_same_holds_where_an_engine_starts_the_ranks(engine, starts):
-    given = job_file(launcher=engine, engine=starts, command=["mpirun", "-n", "2", "python", "train.py"])
-    job, (finding,) = engines.parse(given)
-    assert job is None and finding.found == f"mpirun inside job_engine: {starts}, which starts the ranks itself"
+def test_the_same_holds_with_each_scheduler(scheduler, launcher):
+    given = job_file(scheduler=scheduler, launcher=launcher, command=["mpirun", "-n", "2", "python", "train.py"])
+    job, (finding,) = schedulers.parse(given)
+    assert job is None and finding.found == f"mpirun inside job_launcher: {launcher}, which starts the ranks itself"
     assert finding.action == (
-        "write job_command: [python, train.py]; to keep mpirun, job_engine: direct with job_processes_per_node: 1 and "
-        f"job_nodes: 1 {DOCUMENTED}"
+        "write job_command: [python, train.py]; to keep mpirun, job_launcher: direct with job_processes_per_node: 1 "
+        f"and job_nodes: 1 {DOCUMENTED}"
     )
 
 

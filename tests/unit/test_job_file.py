@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard import engines
 from ansible.module_utils.trainyard import job as jobs
+from ansible.module_utils.trainyard import schedulers
 from ansible.module_utils.trainyard.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard.rank_environment import RANK_VARIABLES, node_environment
@@ -254,7 +254,7 @@ def test_secret_variables_obey_the_same_rules_and_never_show_a_value():
 
 def test_all_that_is_wrong_is_said_at_once():
     checks = [item.check for item in wrong(name="X", launcher="?", command="x", port=1, timeout=0, devices="?")]
-    assert checks == ["job_name", "job_launcher", "job_command", "job_devices", "job_port", "job_timeout"]
+    assert checks == ["job_launcher", "job_name", "job_command", "job_devices", "job_port", "job_timeout"]
 
 
 def test_a_misspelt_variable_is_named_with_the_right_one():
@@ -301,18 +301,45 @@ def test_devices(value, devices):
         ("torch-run", "torchrun"),
         ("ddp", "torchrun"),
         ("accelerate", "torchrun"),
-        ("k8s", "kubernetes"),
-        ("srun", "slurm"),
-        ("slrum", "slurm"),
         ("hccl", "rank_table"),
     ],
 )
 def test_a_misspelt_launcher_is_named_with_all_and_the_right_one(name, likely):
-    _, (finding,) = jobs.parse(job_file(launcher=name), LAUNCHERS, engines.ENGINES)
-    assert finding.expected == (
-        "one of direct, kubernetes, mindspore, mpirun, msrun, oneflow, rank_table, slurm, torchrun"
-    )
+    (finding,) = wrong(launcher=name)
+    assert finding.expected == "one of direct, mindspore, mpirun, msrun, oneflow, rank_table, torchrun"
     assert (finding.check, finding.found, finding.action) == ("job_launcher", repr(name), f"did you mean {likely}?")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("slurm", "slurm"), ("slrum", "slurm"), ("srun", "slurm"), ("kubernetes", "kubernetes"), ("k8s", "kubernetes")],
+)
+def test_a_scheduler_is_no_launcher_and_told_how_it_is_written(name, meant):
+    (finding,) = wrong(launcher=name)
+    assert (finding.check, finding.found) == ("job_launcher", repr(name))
+    assert finding.action == f"write job_scheduler: {meant} and job_launcher: torchrun"
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [("slrum", "did you mean slurm?"), ("k8s", "did you mean kubernetes?"), ("pbs", "choose one of these")],
+)
+def test_a_misspelt_scheduler_is_named_with_all_and_the_right_one(name, action):
+    (finding,) = wrong(scheduler=name)
+    assert texts([finding]) == [("", "job_scheduler", repr(name), "one of kubernetes, slurm, ssh", action)]
+
+
+def test_what_a_scheduler_has_no_launcher_for_is_refused():
+    for name in ("slurm", "kubernetes"):
+        assert [each.check for each in wrong(scheduler=name, launcher="rank_table")] == ["job_launcher"]
+
+
+def test_job_engine_of_older_job_files_is_answered_with_the_lines_of_today():
+    (finding,) = jobs.unknown_keys(["job_engine"])
+    assert finding.found == "unknown variable job_engine"
+    assert finding.action == (
+        "write its value as job_launcher, and beside it job_scheduler: slurm or job_scheduler: kubernetes"
+    )
 
 
 def test_node_environment():
@@ -335,7 +362,7 @@ def test_node_environment():
     )
 )
 def test_any_input_gives_a_job_or_findings(changes):
-    job, findings = jobs.parse({**job_file(), **changes}, LAUNCHERS)
+    job, findings = schedulers.parse({**job_file(), **changes})
     assert (job is None) == bool(findings)
     for finding in findings:
         assert all(isinstance(part, str) for part in finding.as_dict().values())
@@ -361,9 +388,7 @@ def test_any_names_of_variables_are_looked_at(names):
 def test_each_job_file_of_the_project_is_one(path):
     given = yaml.safe_load(path.read_text())
     assert jobs.unknown_keys(given) == []
-    job, findings = (
-        engines.parse(given) if given["job_launcher"] in engines.ENGINES else jobs.parse(given, LAUNCHERS)
-    )  # fmt: skip
+    job, findings = schedulers.parse(given)
     assert job is not None and not findings, findings
     assert not job.source or (PROJECT / job.source).is_dir()
     assert f"`jobs/{path.name}`" in (PROJECT / "docs/job-file.md").read_text()

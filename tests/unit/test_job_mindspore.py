@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard import job as jobs
-from ansible.module_utils.trainyard.launchers import LAUNCHERS
+from ansible.module_utils.trainyard import schedulers
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import VENV, captured_member, make_job, make_plan, member, planned, texts, wrong
@@ -198,7 +197,7 @@ def test_the_plan_of_the_example_on_captured_gpu_machines_is_the_reviewed_one(tm
     text = (PROJECT / "jobs/mindspore-resnet50-gpu.yml").read_text()
     given = yaml.safe_load(text.replace("{{ trainyard_state }}", "/var/lib/trainyard"))
     short = {"job_venv": "/opt/trainyard/venvs/mindspore", "job_progress_pattern": "step: (?P<step>[0-9]+)"}
-    job, findings = jobs.parse({**given, **short}, LAUNCHERS)
+    job, findings = schedulers.parse({**given, **short})
     assert findings == []
     facts = {"packages": {"mindspore": "2.2.14"}}
     members = [

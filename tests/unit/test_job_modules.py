@@ -342,10 +342,10 @@ def test_findings_of_nodes_leave_slices_for_preflight(call, asked):
     assert [(item["host"], item["found"]) for item in call(job_plan, **asked)["findings"]] == [("n1", "a list")]
 
 
-def test_a_launcher_that_is_none_is_told_with_those_of_the_engines(call, asked):
-    asked["job"]["job_launcher"] = "k8s"
+def test_a_scheduler_as_launcher_is_told_how_it_is_written(call, asked):
+    asked["job"]["job_launcher"] = "kubernetes"
     (finding,) = call(job_plan, **asked)["findings"]
-    assert "kubernetes, " in finding["expected"] and finding["action"] == "did you mean kubernetes?"
+    assert finding["action"] == "write job_scheduler: kubernetes and job_launcher: torchrun"
 
 
 # ---- job_preflight, findings

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard import job as jobs
+from ansible.module_utils.trainyard import schedulers
 from ansible.module_utils.trainyard.hostfile import MpiHost, parse
-from ansible.module_utils.trainyard.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.placement import common_environment
 from ansible.module_utils.trainyard.plan import describe
 from ansible.module_utils.trainyard_node import runtime
@@ -208,7 +207,7 @@ def test_the_plan_of_mindspore_on_captured_gpu_machines_is_the_reviewed_one(tmp_
     text = (PROJECT / "jobs/mpirun-mindspore-gpu.yml").read_text()
     given = yaml.safe_load(text.replace("{{ trainyard_state }}", "/var/lib/trainyard"))
     given["job_venv"] = "/opt/trainyard/venvs/mindspore"
-    job, findings = jobs.parse({**given, "job_progress_pattern": "step: (?P<step>[0-9]+)"}, LAUNCHERS)
+    job, findings = schedulers.parse({**given, "job_progress_pattern": "step: (?P<step>[0-9]+)"})
     assert findings == []
     facts = {
         "packages": {"mindspore": "2.2.14"},

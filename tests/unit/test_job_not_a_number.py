@@ -9,7 +9,7 @@ import job_process_info
 import job_report
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard import engines, progress
+from ansible.module_utils.trainyard import progress, schedulers
 from ansible.module_utils.trainyard.job_page import job_page
 from ansible.module_utils.trainyard.report import explain, summarize
 from hypothesis import given
@@ -207,7 +207,7 @@ def test_a_job_that_runs_and_one_that_failed_say_it_too():
     assert 'data-state="fail"' in job_page(told_of("failed", points(NAN)), [], "", b"")
 
 
-def test_a_job_of_an_engine_is_told_from_its_log(call, tmp_path):
+def test_a_job_of_a_scheduler_is_told_from_its_log(call, tmp_path):
     run = tmp_path / "digits-1"
     (run / "logs").mkdir(parents=True)
     plan = make_plan(make_job(launcher="direct"), [member(0)]).as_dict()
@@ -220,4 +220,4 @@ def test_a_job_of_an_engine_is_told_from_its_log(call, tmp_path):
     report = call(job_report, run_dir=str(run), results={}, engine_state=state)
     assert report["text"].splitlines()[1] == f"  {SINCE}"
     assert read_json(run / "summary.json")["metrics"] == {"step": 25, "loss": None}
-    assert engines.summarize(plan, {**state, "metrics": {"loss": NAN}})["metrics"] == {"loss": None}
+    assert schedulers.summarize(plan, {**state, "metrics": {"loss": NAN}})["metrics"] == {"loss": None}

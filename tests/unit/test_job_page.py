@@ -46,6 +46,12 @@ def test_the_rank_that_failed_first_is_told_from_those_that_were_ended():
     ]
 
 
+def test_the_scheduler_that_was_handed_the_job_is_named():
+    handed = {**summary(1, failed=False), "engine": {"kind": "slurm"}}
+    assert "<dt>scheduler</dt><dd>slurm</dd>" in job_page(handed, [], "", b"").replace("\n", "")
+    assert "<dt>scheduler" not in job_page(summary(1, failed=False), [], "", b"")
+
+
 def test_a_job_that_went_well():
     content = job_page(summary(1, failed=False), [], "Job digits-1 succeeded.", b"")
     assert {state for _, state, _ in processes(content)} == {"succeeded"}

@@ -10,9 +10,7 @@ import job_plan
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard import given_table, hccl
-from ansible.module_utils.trainyard import job as jobs
-from ansible.module_utils.trainyard.launchers import LAUNCHERS
+from ansible.module_utils.trainyard import given_table, hccl, schedulers
 from ansible.module_utils.trainyard.placement import Member
 from ansible.module_utils.trainyard.plan import describe
 from hypothesis import given
@@ -181,7 +179,7 @@ def test_the_plan_of_the_example_on_captured_npu_machines_is_the_reviewed_one(tm
     text = (PROJECT / "jobs/mindspore-resnet50-ascend.yml").read_text()
     job_file = yaml.safe_load(text.replace("{{ trainyard_state }}", "/var/lib/trainyard"))
     short = {"job_venv": "/opt/trainyard/venvs/mindspore", "job_progress_pattern": "step: (?P<step>[0-9]+)"}
-    job, findings = jobs.parse({**job_file, **short}, LAUNCHERS)
+    job, findings = schedulers.parse({**job_file, **short})
     assert findings == []
 
     def captured(host, address, device_net):

@@ -8,11 +8,10 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from ansible.module_utils.trainyard import job as jobs
-from ansible.module_utils.trainyard import tls
-from ansible.module_utils.trainyard.engines import kubernetes
-from ansible.module_utils.trainyard.engines.records import Source, Where
+from ansible.module_utils.trainyard import schedulers, tls
 from ansible.module_utils.trainyard.kube import names, settings
+from ansible.module_utils.trainyard.schedulers import kubernetes
+from ansible.module_utils.trainyard.schedulers.records import Source, Where
 from hypothesis import given as generated
 from hypothesis import strategies
 
@@ -22,7 +21,7 @@ VERSIONS = ("1.28.0", "1.37.0")
 ARCHIVE = base64.b64encode(b"\x1f\x8b packed").decode()
 GIVEN = {
     "job_name": "digits",
-    "job_launcher": "kubernetes",
+    "job_scheduler": "kubernetes",
     "job_command": ["python", "train.py", "--data=$(HOME)/x"],
     "job_source": "training/pytorch",
     "job_devices": "none",
@@ -34,8 +33,7 @@ GIVEN = {
 
 def plan(expect_findings=False, **changes):
     given = {**GIVEN, **changes}
-    starts = given.get("job_engine") or kubernetes.default_start(given)
-    job, wrong = jobs.parse({**given, "job_launcher": starts}, kubernetes.STARTS)
+    job, wrong = schedulers.parse(given)
     assert not wrong
     source = Source(["train.py"], ARCHIVE) if given["job_source"] else Source([])
     where = Where("digits-20261121-200000", "2026-11-21T20:00:00+0000", "localhost", "/var/lib/trainyard", "train")
@@ -102,7 +100,7 @@ CASES = [(kind, start, {}) for kind, start in KINDS] + [(kind, start, EVERYTHING
 def test_every_manifest_is_valid(kind, start, table):
     several = kind != "MSJob" and start != "direct"
     made = manifests(
-        job_engine=start,
+        job_launcher=start,
         job_kubernetes={"resource": kind, **table, **({"queue_system": "volcano"} if kind == "MSJob" else {})},
         job_processes_per_node=8 if table and several else 1,
         job_devices="auto" if table else "none",
@@ -132,8 +130,10 @@ def test_every_manifest_is_valid(kind, start, table):
 def test_the_schemas_refuse_a_field_that_the_resource_does_not_have(kind):
     schema = json.loads((FIXTURES / f"{kind}.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
-    proper = {"msjob": "MSJob", "pytorchjob": "PyTorchJob", "mpijob": "MPIJob"}[kind]
-    manifest = the(proper, job_kubernetes={"resource": proper})
+    proper, launcher = {
+        "msjob": ("MSJob", "mindspore"), "pytorchjob": ("PyTorchJob", "torchrun"), "mpijob": ("MPIJob", "mpirun"),
+    }[kind]  # fmt: skip
+    manifest = the(proper, job_launcher=launcher, job_kubernetes={"resource": proper})
     manifest["spec"]["runPolicy"]["cleanPods"] = "None"
     with pytest.raises(jsonschema.ValidationError, match="cleanPods"):
         jsonschema.Draft202012Validator(schema).validate(manifest)
@@ -155,7 +155,7 @@ def test_a_plain_job_finds_its_first_pod_by_the_service():
 
 
 def test_the_users_words_are_not_expanded_by_the_cluster():
-    command = the("Job", job_engine="direct")["spec"]["template"]["spec"]["containers"][0]["command"]
+    command = the("Job", job_launcher="direct")["spec"]["template"]["spec"]["containers"][0]["command"]
     assert command == ["python", "train.py", "--data=$$(HOME)/x"]
 
 
@@ -166,7 +166,7 @@ def test_several_ranks_in_a_pod_say_whose_line_it_is():
 
 
 def test_an_msjob_is_as_its_operator_demands():
-    job = the("MSJob", job_engine="mindspore", job_packages=["mindspore"])
+    job = the("MSJob", job_launcher="mindspore", job_packages=["mindspore"])
     replicas = job["spec"]["msReplicaSpecs"]
     assert {role: replica["replicas"] for role, replica in replicas.items()} == {"Scheduler": 1, "Worker": 3}
     for template in templates(job).values():
@@ -179,7 +179,7 @@ def test_an_msjob_is_as_its_operator_demands():
 
 def test_an_msjob_with_tls_and_recovery_has_secret_and_volume():
     table = {"tls_secret": "ms-tls", "recovery_claim": "recovery"}
-    job = the("MSJob", job_engine="mindspore", job_recovery=True, job_max_restarts=2, job_kubernetes=table)
+    job = the("MSJob", job_launcher="mindspore", job_recovery=True, job_max_restarts=2, job_kubernetes=table)
     for template in templates(job).values():
         volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
         assert volumes["tls"]["secret"]["secretName"] == "ms-tls"
@@ -196,7 +196,7 @@ TLS = {"job_tls": True, "job_packages": ["mindspore"]}
 
 @pytest.mark.parametrize(("kind", "start"), [("MSJob", "mindspore"), ("Job", "msrun")])
 def test_with_job_tls_all_pods_get_the_jobs_own_files_and_passwords(kind, start):
-    made = plan(job_engine=start, **TLS)
+    made = plan(job_launcher=start, **TLS)
     name = made.settings["name"]
     job = list(yaml.safe_load_all(made.files["manifest.yml"]))[-1]
     assert job["kind"] == kind
@@ -256,7 +256,7 @@ def test_a_pytorchjob_has_a_master_and_the_rest_as_workers():
 def test_an_mpijob_starts_all_ranks_from_a_launcher_without_devices():
     job = the(
         "MPIJob",
-        job_engine="mpirun",
+        job_launcher="mpirun",
         job_processes_per_node=4,
         job_devices="auto",
         job_env={"LEVEL": "1"},
@@ -276,7 +276,7 @@ def test_an_mpijob_starts_all_ranks_from_a_launcher_without_devices():
 
 @pytest.mark.parametrize(("kind", "start"), KINDS)
 def test_secrets_are_in_no_manifest(kind, start):
-    made = plan(job_engine=start, job_kubernetes={"resource": kind}, job_secret_env=["TOKEN"])
+    made = plan(job_launcher=start, job_kubernetes={"resource": kind}, job_secret_env=["TOKEN"])
     references = [
         item["valueFrom"]["secretKeyRef"]
         for template in templates(list(yaml.safe_load_all(made.files["manifest.yml"]))[-1]).values()
@@ -318,7 +318,7 @@ def test_rights_are_asked_for_what_is_made(table, secrets, made):
 def test_queues_are_kueues_or_volcanos():
     assert the("Job", job_kubernetes={"queue": "q"})["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
     table = {"resource": "MSJob", "queue": "q", "queue_system": "volcano"}
-    policy = the("MSJob", job_kubernetes=table)["spec"]["runPolicy"]["schedulingPolicy"]
+    policy = the("MSJob", job_launcher="mindspore", job_kubernetes=table)["spec"]["runPolicy"]["schedulingPolicy"]
     assert policy == {"minAvailable": 4, "queue": "q"}
 
 
@@ -328,7 +328,7 @@ WRONG = [
     ({"job_nodes": 0}, "job_nodes"),
     ({"job_kubernetes": {"resorce": "Job"}}, "did you mean resource?"),
     ({"job_kubernetes": {"resource": "TFJob"}}, "one of Job, PyTorchJob, MPIJob, MSJob"),
-    ({"job_kubernetes": {"resource": "MSJob"}, "job_engine": "torchrun"}, "set job_engine: mindspore"),
+    ({"job_kubernetes": {"resource": "MSJob"}, "job_launcher": "torchrun"}, "set job_launcher: mindspore"),
     ({"job_kubernetes": {"memory": "64 GB"}}, "a quantity of Kubernetes"),
     ({"job_kubernetes": {"host_network": "yes"}}, "true or false"),
     ({"job_kubernetes": {"volumes": [{"path": "data", "claim": "x"}]}}, "where it is mounted"),
@@ -336,15 +336,15 @@ WRONG = [
     ({"job_kubernetes": {"code": "volume"}}, "no job_source"),
     ({"job_kubernetes": {"tls_secret": "x"}}, "mindspore or msrun"),
     ({"job_kubernetes": {"recovery_claim": "x"}}, "whose scheduler recovers"),
-    ({**TLS, "job_engine": "mindspore", "job_kubernetes": {"tls_secret": "x"}}, "leave out job_tls, or tls_secret"),
-    ({"job_engine": "mindspore", "job_kubernetes": {"queue": "q"}}, "set queue_system: volcano"),
+    ({**TLS, "job_launcher": "mindspore", "job_kubernetes": {"tls_secret": "x"}}, "leave out job_tls, or tls_secret"),
+    ({"job_launcher": "mindspore", "job_kubernetes": {"queue": "q"}}, "set queue_system: volcano"),
     ({"job_kubernetes": {"queue": "q", "queue_system": "volcano"}}, "kueue"),
     ({"job_devices": "auto"}, "job_kubernetes.device_resource"),
     ({"job_devices": [0, 1]}, "device plugin chooses"),
     ({"job_max_restarts": 2}, "finds no rendezvous"),
-    ({"job_engine": "mindspore", "job_processes_per_node": 2}, "each pod is one rank"),
-    ({"job_engine": "direct", "job_processes_per_node": 2}, "each pod is one rank"),
-    ({"job_engine": "mindspore", "job_recovery": True, "job_max_restarts": 1}, "recovery_claim"),
+    ({"job_launcher": "mindspore", "job_processes_per_node": 2}, "each pod is one rank"),
+    ({"job_launcher": "direct", "job_processes_per_node": 2}, "each pod is one rank"),
+    ({"job_launcher": "mindspore", "job_recovery": True, "job_max_restarts": 1}, "recovery_claim"),
     ({"job_network": "eth1"}, "NCCL_SOCKET_IFNAME"),
     ({"job_data": ["/data"]}, "job_kubernetes.volumes"),
     ({"job_namespace": "My_Space"}, "lower-case letters"),
@@ -358,7 +358,7 @@ def test_what_a_cluster_cannot_do_is_a_finding(changes, said):
 
 
 def test_a_source_that_fits_in_no_configmap_is_a_finding():
-    job, _ = jobs.parse({**GIVEN, "job_launcher": "torchrun"}, kubernetes.STARTS)
+    job, _ = schedulers.parse(GIVEN)
     where = Where("digits-1", "", "localhost", "", "")
     _, findings = kubernetes.plan(job, GIVEN, {}, Source(["train.py"], "A" * (1 << 20)), where)
     assert [finding.check for finding in findings] == ["job_source"]
@@ -401,7 +401,7 @@ def test_names_that_differ_stay_different():
 def test_a_long_name_is_said_in_the_plan():
     assert plan().settings["renamed"] == ""
     long = "b" * 40
-    job, _ = jobs.parse({**GIVEN, "job_name": long, "job_launcher": "torchrun"}, kubernetes.STARTS)
+    job, _ = schedulers.parse({**GIVEN, "job_name": long})
     where = Where(f"{long}-20261121-200000-12", "", "localhost", "", "")
     made, _ = kubernetes.plan(job, GIVEN, {}, Source(["train.py"], ARCHIVE), where)
     assert made.settings["renamed"].startswith(f"{long}-20261121-200000-12 is called {made.settings['name']}")

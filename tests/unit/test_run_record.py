@@ -191,9 +191,9 @@ def test_what_still_runs_is_told_after_the_end(call, run_dir):
     assert (told["state"], told["left"]) == ("failed", ["n2"]) and "STILL RUNNING on n2" in told["text"]
 
 
-def test_an_engine_that_does_not_answer_hides_no_record(call, run_dir):
-    engine = {"kind": "slurm", "submit_host": "login", "settings": {}, "processes_per_node": 1}
-    (run_dir / "plan.json").write_text(json.dumps(plan(engine=engine, launcher="slurm", nodes=[])))
+def test_a_scheduler_that_does_not_answer_hides_no_record(call, run_dir):
+    scheduler = {"kind": "slurm", "submit_host": "login", "settings": {}, "processes_per_node": 1}
+    (run_dir / "plan.json").write_text(json.dumps(plan(engine=scheduler, launcher="slurm", nodes=[])))
     (run_dir / "summary.json").write_text(json.dumps(summary(says("succeeded"))))
     before = content(run_dir)
     failed = {"failed": True, "msg": "slurm_load_jobs error: Unable to contact slurm controller"}

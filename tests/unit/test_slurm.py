@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard import engines
-from ansible.module_utils.trainyard.engines import slurm, slurm_fit, slurm_state
-from ansible.module_utils.trainyard.engines.records import Source, Where
+from ansible.module_utils.trainyard import schedulers
+from ansible.module_utils.trainyard.findings import Finding
 from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN, read_lines, rising
 from ansible.module_utils.trainyard.report import cause, explain
+from ansible.module_utils.trainyard.schedulers import slurm, slurm_fit, slurm_state
+from ansible.module_utils.trainyard.schedulers.records import Source, Where
 from ansible.module_utils.trainyard.slurm_change import judge_change
 from ansible.module_utils.trainyard.slurm_cluster import ClusterSettings, gres_of, hardware, render
 from ansible.module_utils.trainyard.slurm_confinement import judge_confinement, missing
@@ -24,7 +25,7 @@ from hypothesis import strategies as st
 OUTPUTS = Path(__file__).resolve().parents[1] / "fixtures/slurm"
 GIVEN = {
     "job_name": "digits",
-    "job_launcher": "slurm",
+    "job_scheduler": "slurm",
     "job_command": ["python", "train.py", "--note", "it's"],
     "job_nodes": 2,
     "job_processes_per_node": 2,
@@ -58,7 +59,7 @@ ARCHIVE = base64.b64encode(bytes(range(256)) * 2).decode()
 
 def planned(facts=FACTS, where=WHERE, **changed):
     given = {**GIVEN, **changed}
-    job, findings = engines.parse(given)
+    job, findings = schedulers.parse(given)
     assert job is not None, findings
     return slurm.plan(job, given, facts, Source(["train.py"], ARCHIVE), where)
 
@@ -83,9 +84,9 @@ def test_the_script_asks_slurm_for_what_the_job_needs():
     assert not [option for option in asked if "gres" in option or "partition" in option]
 
 
-@pytest.mark.parametrize("starts", slurm.STARTS)
+@pytest.mark.parametrize("starts", slurm.LAUNCHERS)
 def test_every_script_is_one_that_bash_reads(starts):
-    text = script(job_engine=starts)
+    text = script(job_launcher=starts)
     before, _, packed = text.partition("\n#SOURCE\n")
     done = subprocess.run(["bash", "-n"], input=before, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -105,13 +106,13 @@ def test_the_source_ends_where_the_script_cuts_it_off():
 
 def test_each_way_to_start_ranks():
     assert "torch.distributed.run --nnodes 2 --nproc-per-node 2" in script()
-    assert "--worker_num=4 --local_worker_num=2" in script(job_engine="msrun")
-    mindspore = script(job_engine="mindspore")
+    assert "--worker_num=4 --local_worker_num=2" in script(job_launcher="msrun")
+    mindspore = script(job_launcher="mindspore")
     assert mindspore.count('task.sh" sched ') == 1 and mindspore.count('task.sh" worker ') == 1
-    mpi = script(job_engine="mpirun", job_mpi_parameters={"btl_tcp_links": 2}, job_network="10.0.0.0/8")
+    mpi = script(job_launcher="mpirun", job_mpi_parameters={"btl_tcp_links": 2}, job_network="10.0.0.0/8")
     assert "srun --mpi=pmix" in mpi
     assert "OMPI_MCA_btl_tcp_links=2" in mpi and "OMPI_MCA_btl_tcp_if_include=10.0.0.0/8" in mpi
-    assert "oneflow.distributed.launch --nnodes 2" in script(job_engine="oneflow")
+    assert "oneflow.distributed.launch --nnodes 2" in script(job_launcher="oneflow")
 
 
 def prepared(text, folder, nodes=("n1",), **env):
@@ -129,7 +130,7 @@ def prepared(text, folder, nodes=("n1",), **env):
 
 
 def test_each_node_is_looked_at_before_the_ranks_start(tmp_path):
-    here = {"job_venv": "", "job_command": ["bash", "x"], "job_engine": "direct"}
+    here = {"job_venv": "", "job_command": ["bash", "x"], "job_launcher": "direct"}
     assert prepared(script(**here), tmp_path).returncode == 0
     shown = prepared(script(**here, job_data=["/no such/it's"]), tmp_path, nodes=("n1", "n2"))
     assert shown.returncode == 66
@@ -243,9 +244,9 @@ def test_devices_become_generic_resources():
         ({"job_gres": "gpu:8"}, "job_gres", "gpu:8 on each node; 0 nodes of train have as many"),
         ({"job_secret_env": ["TOKEN"]}, "job_secret_env", "TOKEN"),
         (
-            {"job_tls": True, "job_packages": ["mindspore"], "job_engine": "mindspore"},
+            {"job_tls": True, "job_packages": ["mindspore"], "job_launcher": "mindspore"},
             "job_tls",
-            "true with job_launche",
+            "true with job_schedul",
         ),
         ({"where": replace(WHERE, known=("n1", "login"))}, "job_folder", "nothing; n2 of train are"),
         ({"where": replace(WHERE, submit_host="lgoin")}, "job_login_host", "lgoin, which is not in the inventory"),
@@ -258,31 +259,37 @@ def test_what_can_never_run_is_found(changed, check, found):
 
 def test_what_is_refused_says_what_to_do_instead():
     _, findings = planned(
-        job_secret_env=["TOKEN"], job_tls=True, job_packages=["mindspore"], job_engine="mindspore"
+        job_secret_env=["TOKEN"], job_tls=True, job_packages=["mindspore"], job_launcher="mindspore"
     )  # fmt: skip
     assert {finding.check: (finding.found, finding.action) for finding in findings} == {
         "job_secret_env": (
             "TOKEN",
             "let the program read them from a file of the user on a file system that all nodes have",
         ),
-        "job_tls": ("true with job_launcher: slurm", "leave job_tls out, or use job_launcher: mindspore"),
+        "job_tls": ("true with job_scheduler: slurm", "leave job_tls out, or use job_scheduler: ssh"),
     }
 
 
 def test_a_cluster_that_is_down_in_part():
     drained = {**NODE, "NodeName": "n2", "State": "IDLE+DRAIN", "Reason": "new fan"}
     facts = {**FACTS, "nodes": [FACTS["nodes"][0], drained], "mpi": ["none"], "folder_writable": False}
-    found = dict(checks(facts=facts, job_engine="mpirun"))
+    found = dict(checks(facts=facts, job_launcher="mpirun"))
     assert found["nodes"] == "1 of 2 nodes of train take jobs: n2 IDLE+DRAIN (new fan)"
     assert set(found) == {"nodes", "mpi", "folder"}
     # With one node it runs.
     assert checks(facts={**facts, "folder_writable": True}, job_nodes=1) == []
 
 
-def test_what_an_engine_does_not_know_is_refused_with_what_it_knows():
-    job, findings = engines.parse({**GIVEN, "job_engine": "rank_table"})
+def test_a_launcher_that_slurm_does_not_have_is_refused_with_those_that_it_has():
+    job, (finding,) = schedulers.parse({**GIVEN, "job_launcher": "rank_table"})
     assert job is None
-    assert findings[0].check == "job_engine" and "torchrun" in findings[0].expected
+    assert finding == Finding(
+        "",
+        "job_launcher",
+        "'rank_table' with job_scheduler: slurm",
+        "one of direct, mindspore, mpirun, msrun, oneflow, torchrun",
+        "choose one of these, or job_scheduler: ssh",
+    )
 
 
 @pytest.mark.parametrize(
@@ -345,7 +352,7 @@ def test_the_rank_that_failed_first_is_named():
         ["rank_0 n1 0 143 12.5", "rank_1 n1 0 143 12.4", "rank_2 n2 1 137 12.6", "agent_0 n1 0 1 12.3", "rank_3 x"]
     )
     state = {"state": "failed", "hosts": ["n1", "n2"], "exits": exits, "started": 2.0, "finished": 14.0}
-    summary = engines.summarize(plan, state)
+    summary = schedulers.summarize(plan, state)
     assert [node["ranks"] for node in summary["nodes"]] == [[0, 1], [2, 3]]
     assert cause(summary, "/d") == [
         "rank 2 on n2 failed first: killed by SIGKILL",
@@ -375,7 +382,7 @@ def test_a_rank_that_the_kernel_killed_for_want_of_memory(tmp_path):
     # What was counted before is of others.
     assert [end["result"] for end in end_of("kill -KILL $$")] == ["signal"]
     state = {"state": "failed", "hosts": ["n1", "n2"], "exits": exits}
-    told = cause(engines.summarize(planned()[0].as_dict(), state), "/d")
+    told = cause(schedulers.summarize(planned()[0].as_dict(), state), "/d")
     assert told == [
         "rank 0 on n1 failed first: killed by SIGKILL (oom-kill)",
         "the kernel's OOM killer ended it: more memory, fewer processes on the node, or smaller batches",
@@ -389,16 +396,16 @@ def test_a_job_out_of_memory_as_slurm_says_it():
         "state": slurm_state.read_state(record["JobState"]), "slurm_state": record["JobState"],
         "reason": record["Reason"], "exit_code": record["ExitCode"], "hosts": ["n1"],
     }  # fmt: skip
-    summary = engines.summarize(planned()[0].as_dict(), state)
+    summary = schedulers.summarize(planned()[0].as_dict(), state)
     assert (summary["state"], cause(summary, "/d")) == ("failed", ["slurm says: OUT_OF_MEMORY (OutOfMemory)"])
 
 
 def test_a_job_that_slurm_ended_is_explained_in_its_words():
     plan = planned()[0].as_dict()
     state = {"state": "failed", "slurm_state": "NODE_FAIL", "reason": "NodeDown", "exit_code": "0:0", "hosts": ["n1"]}
-    summary = engines.summarize(plan, state)
+    summary = schedulers.summarize(plan, state)
     assert cause(summary, "/d") == ["slurm says: NODE_FAIL (NodeDown)"]
-    pending = engines.summarize(plan, {"state": "pending", "reason": "Priority", "hosts": []})
+    pending = schedulers.summarize(plan, {"state": "pending", "reason": "Priority", "hosts": []})
     assert explain(pending, "runs/x", "/d", [], picture=False).startswith(f"Job {plan['job_id']} is pending: Priority.")
 
 
@@ -476,7 +483,7 @@ def test_what_a_node_lacks_to_confine_jobs(cgroups, found):
 
 def test_a_requeued_job_is_told_of():
     plan = planned(job_max_restarts=2)[0].as_dict()
-    summary = engines.summarize(plan, {"state": "succeeded", "hosts": ["n1", "n2"], "requeued": 1})
+    summary = schedulers.summarize(plan, {"state": "succeeded", "hosts": ["n1", "n2"], "requeued": 1})
     told = explain(summary, "runs/x", "/d", [], picture=False)
     assert "started again 1 of at most 2 times\n    Slurm requeued the job, so the whole job starts again" in told
 

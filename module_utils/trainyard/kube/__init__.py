@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes: what a job is there, as pure functions, which engines/kubernetes.py joins. None talks to a cluster.
+"""Kubernetes: what a job is there, as pure functions, which schedulers/kubernetes.py joins. None talks to a cluster.
 
 settings    the variables of a job file that are for Kubernetes only, checked and typed
 names       names that a cluster takes

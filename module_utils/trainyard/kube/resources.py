@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Resource:
-    """One kind: the values of job_engine that it takes, and the longest ending of its pods' names."""
+    """One kind: the launchers that it takes, and the longest ending of its pods' names."""
 
     kind: str
     api_version: str
     plural: str
     operator: str
-    starts: tuple[str, ...]
+    launchers: tuple[str, ...]
     container: str
     longest: str
 
@@ -55,7 +55,7 @@ RESOURCES: Mapping[str, Resource] = {
     )
 }
 
-# What starts the ranks, where a job file names no resource.
+# By launcher, where a job file names no resource.
 IMPLIED: Mapping[str, str] = {
     "torchrun": "Job",
     "msrun": "Job",

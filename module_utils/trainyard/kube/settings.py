@@ -110,8 +110,8 @@ DEFAULTS: Mapping[str, Any] = {
 _TEXTS = tuple(name for name, value in DEFAULTS.items() if isinstance(value, str))
 
 
-def parse(given: Mapping[str, Any], starts: str) -> tuple[Settings | None, list[Finding]]:
-    """Read the variables; None with findings where they are wrong. `starts` is the job's job_engine."""
+def parse(given: Mapping[str, Any], launcher: str) -> tuple[Settings | None, list[Finding]]:
+    """Read the variables; None with findings where they are wrong. `launcher` is the job's."""
     findings: list[Finding] = []
 
     def wrong(key: str, found: Any, expected: str, action: str = "") -> None:
@@ -146,16 +146,16 @@ def parse(given: Mapping[str, Any], starts: str) -> tuple[Settings | None, list[
     if flat["job_namespace"] and not is_label(flat["job_namespace"]):
         wrong("job_namespace", repr(flat["job_namespace"]), "lower-case letters, digits and hyphens")
 
-    resource = values["resource"] or IMPLIED.get(starts, "Job")
+    resource = values["resource"] or IMPLIED.get(launcher, "Job")
     if resource not in RESOURCES:
         wrong("resource", repr(resource), "one of " + ", ".join(RESOURCES))
-    elif starts not in RESOURCES[resource].starts:
-        takes = RESOURCES[resource].starts
+    elif launcher not in RESOURCES[resource].launchers:
+        takes = RESOURCES[resource].launchers
         wrong(
-            "job_engine",
-            f"{starts} with job_kubernetes.resource: {resource}",
+            "job_launcher",
+            f"{launcher} with job_kubernetes.resource: {resource}",
             f"{' or '.join(takes)} in a {resource}",
-            f"set job_engine: {takes[0]}, or job_kubernetes.resource: {IMPLIED.get(starts, 'Job')}",
+            f"set job_launcher: {takes[0]}, or job_kubernetes.resource: {IMPLIED.get(launcher, 'Job')}",
         )
 
     code = values["code"] or ("configmap" if given.get("job_source") else "image")
@@ -207,8 +207,8 @@ def parse(given: Mapping[str, Any], starts: str) -> tuple[Settings | None, list[
     for key in ("ssh_mount_path", "code_path"):
         if values[key] and not values[key].startswith("/"):
             wrong(key, repr(values[key]), "an absolute path in the pods")
-    if values["tls_secret"] and starts not in tls.LAUNCHERS:
-        wrong("tls_secret", f"{values['tls_secret']} with job_engine: {starts}", " or ".join(tls.LAUNCHERS))
+    if values["tls_secret"] and launcher not in tls.LAUNCHERS:
+        wrong("tls_secret", f"{values['tls_secret']} with job_launcher: {launcher}", " or ".join(tls.LAUNCHERS))
     if values["recovery_claim"] and resource != "MSJob":
         wrong("recovery_claim", f"{values['recovery_claim']} with a {resource}", "an MSJob, whose scheduler recovers")
 

@@ -258,9 +258,9 @@ def _pending(settings: Data, resource: Data, pods: Sequence[Data], events: Seque
 def read(
     settings: Data, resource: Data | None, pods: Sequence[Data], events: Sequence[Data], now: float
 ) -> dict[str, Any]:
-    """Return the job's state (EngineState of engines/__init__.py). `resource` is None where it is gone.
+    """Return the job's state (JobState of schedulers/__init__.py). `resource` is None where it is gone.
 
-    `settings` are those of the engine's plan, `now` is the cluster's time, by the API's own clock.
+    `settings` are those of the scheduler's plan, `now` is the cluster's time, by the API's own clock.
     """
     kind, processes, wanted = settings["resource"], int(settings["processes"]), int(settings["pods"])
     everything, pods = pods, latest(pods)

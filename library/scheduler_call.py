@@ -1,15 +1,15 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the action plugin engine_call."""
+"""Documentation of the action plugin scheduler_call."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
-module: engine_call
-short_description: Ask an engine how a job is, and bring its logs
+module: scheduler_call
+short_description: Ask a scheduler how a job is, and bring its logs
 description:
-  - Runs the module of an engine (Slurm, Kubernetes) that says how a job is, once or until the job is over, and prints
+  - Runs the module of a scheduler (Slurm, Kubernetes) that says how a job is, once or until the job is over, and prints
     the C(line) of each answer, and each line of C(told) once.
   - An action plugin. To interrupt it changes nothing for the job.
 version_added: "0.1.0"
@@ -43,7 +43,7 @@ author:
 
 EXAMPLES = r"""
 - name: Watch a job of Slurm
-  engine_call:
+  scheduler_call:
     module: slurm_job_info
     arguments: {job_id: digits-20261121-101500, engine_id: "42"}
     wait: true

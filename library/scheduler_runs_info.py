@@ -1,15 +1,15 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""List the runs that an engine has taken; runs on the controller."""
+"""List the runs that a scheduler has taken; runs on the controller."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
-module: engine_runs_info
+module: scheduler_runs_info
 short_description: List the runs that Slurm or Kubernetes has taken, and of which something may be left there
 description:
-  - Reads the folders of the runs on the controller. It asks no engine, and changes nothing.
+  - Reads the folders of the runs on the controller. It asks no scheduler, and changes nothing.
 version_added: "0.1.0"
 options:
   runs_dir:
@@ -32,8 +32,8 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: List the runs of engines
-  engine_runs_info:
+- name: List the runs of schedulers
+  scheduler_runs_info:
     runs_dir: runs
     days: 30
   delegate_to: localhost
@@ -60,10 +60,10 @@ runs:
       description: Host from which it was submitted.
       type: str
     engine_id:
-      description: What the engine calls it.
+      description: What the scheduler calls it.
       type: str
     settings:
-      description: What the engine's modules need to know of it.
+      description: What the scheduler's modules need to know of it.
       type: dict
     planned:
       description: When it was planned, in seconds since the epoch.
@@ -80,7 +80,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.cleaning import DAY_S
-from ansible.module_utils.trainyard_node.run_folder import engine_runs
+from ansible.module_utils.trainyard_node.run_folder import scheduler_runs
 
 
 def main() -> None:
@@ -97,7 +97,7 @@ def main() -> None:
     latest = time.time() - params["days"] * DAY_S
     runs = [
         run
-        for run in engine_runs(Path(params["runs_dir"]))
+        for run in scheduler_runs(Path(params["runs_dir"]))
         if params["job_id"] in ("", run["job_id"]) and run["planned"] <= latest
     ]
     slurm_hosts = sorted({run["submit_host"] for run in runs if run["kind"] == "slurm"})

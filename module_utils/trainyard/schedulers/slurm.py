@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engine `slurm`: a job becomes one sbatch script (sbatch.py), handed to Slurm from a login host.
+"""Scheduler `slurm`: a job becomes one sbatch script (sbatch.py), handed to Slurm from a login host.
 
 The script carries the packed source, so that nothing but Slurm need reach the nodes; what it needs of the allocation
 (names, addresses, interfaces) it asks there.
@@ -18,11 +18,11 @@ from ..process import RANK_LOG
 from ..rank_environment import node_environment
 from ..tls import PASSWORD_VARIABLES
 from . import slurm_fit
-from .records import EnginePlan, Source, Where
+from .records import SchedulerPlan, Source, Where
 from .sbatch import SCRIPT, gres_option, script
 from .slurm_state import exit_of, nodes_of
 
-STARTS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
+LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
 
 # Slurm's own limit is 4 MiB (max_script_size of SchedulerParameters); base64 takes a third more than the archive.
 MOST_SOURCE = 2 << 20
@@ -36,7 +36,7 @@ _LOOKED_AT = (
 
 def plan(
     job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
-) -> tuple[EnginePlan | None, list[Finding]]:
+) -> tuple[SchedulerPlan | None, list[Finding]]:
     """Return the job as an sbatch script. `facts` is what library/slurm_info returned."""
     findings = _refused(job)
     if len(source.archive) * 3 // 4 > MOST_SOURCE:
@@ -89,8 +89,8 @@ def plan(
     devices = int(gres.rpartition(":")[2]) if gres.rpartition(":")[2].isdigit() else len(job.devices or ())
     processes = job.processes_per_node or devices or 1
     given = {**given, "job_gres": gres or "none"}
-    drafted = EnginePlan(
-        engine="slurm",
+    drafted = SchedulerPlan(
+        scheduler="slurm",
         job=job,
         job_id=where.job_id,
         created=where.created,
@@ -173,9 +173,9 @@ def _refused(job: Job) -> list[Finding]:
             Finding(
                 "",
                 "job_tls",
-                "true with job_launcher: slurm",
+                "true with job_scheduler: slurm",
                 "processes without TLS: certificates of a job reach its nodes over ssh only",
-                "leave job_tls out, or use job_launcher: mindspore",
+                "leave job_tls out, or use job_scheduler: ssh",
             )
         )
     if job.launcher == "oneflow" and job.oneflow_style == "address_list":
@@ -183,7 +183,7 @@ def _refused(job: Job) -> list[Finding]:
             Finding(
                 "",
                 "job_oneflow_style",
-                "address_list with job_launcher: slurm",
+                "address_list with job_scheduler: slurm",
                 "launch: addresses are known in the allocation only",
                 "leave job_oneflow_style out",
             )
@@ -193,7 +193,7 @@ def _refused(job: Job) -> list[Finding]:
             Finding(
                 "",
                 "job_recovery",
-                "true with job_launcher: slurm",
+                "true with job_scheduler: slurm",
                 "restarts of the whole job: Slurm does not start single processes again",
                 "leave job_recovery out; job_max_restarts requeues the job",
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is handed to an engine: its plan, and what a plan is made of."""
+"""What is handed to a scheduler: its plan, and what a plan is made of."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Source:
 
 
 @dataclass(frozen=True)
-class EnginePlan:
-    """A job as it is handed to an engine.
+class SchedulerPlan:
+    """A job as it is handed to a scheduler.
 
-    `files` are what is submitted, by name: an sbatch script, manifests. `settings` are for the engine's modules.
-    `job` holds what starts the ranks inside as its launcher.
+    `files` are what is submitted, by name: an sbatch script, manifests. `settings` are for the scheduler's modules.
+    Records of runs know the scheduler as `engine`.
     """
 
-    engine: str
+    scheduler: str
     job: Job
     job_id: str
     created: str
@@ -48,14 +48,14 @@ class EnginePlan:
         return self.nodes * self.processes_per_node
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the plan as it stands in plan.json; the engine chooses the nodes, so none stand there."""
+        """Return the plan as it stands in plan.json; the scheduler chooses the nodes, so none stand there."""
         job = self.job
         return {
             "job_id": self.job_id,
             "job_name": job.name,
-            "launcher": self.engine,
+            "launcher": job.launcher,
             "engine": {
-                "kind": self.engine,
+                "kind": self.scheduler,
                 "starts": job.launcher,
                 "submit_host": self.submit_host,
                 "nodes": self.nodes,
@@ -83,8 +83,8 @@ class EnginePlan:
     def describe(self) -> str:
         """Write the plan for reading: what --check shows."""
         lines = [
-            f"Plan of {self.job_id}: {counted(self.world_size, 'rank')} on {counted(self.nodes, 'node')}, launcher "
-            f"{self.engine}, started by {self.job.launcher}",
+            f"Plan of {self.job_id}: {counted(self.world_size, 'rank')} on {counted(self.nodes, 'node')}, scheduler "
+            f"{self.scheduler}, launcher {self.job.launcher}",
             f"  submitted from {self.submit_host}",
             *(f"  {note}" for note in self.notes),
         ]

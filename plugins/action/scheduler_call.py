@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask an engine how a job is, to its end or once, and bring its logs. Documentation: library/engine_call.py."""
+"""Ask a scheduler how a job is, to its end or once, and bring its logs. Documentation: library/scheduler_call.py."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ GIVE_UP_S = 60.0
 
 
 def pause(elapsed_s: float) -> float:
-    """Seconds between two questions: an engine's controller serves everybody, so further apart than for our own."""
+    """Seconds between two questions: a scheduler's controller serves everybody, so further apart than for our own."""
     return 3.0 if elapsed_s < 60 else 10.0 if elapsed_s < 1800 else 30.0
 
 
 class ActionModule(ActionBase):
-    """Run the engine's module, again and again while the job is not over."""
+    """Run the scheduler's module, again and again while the job is not over."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return what the module returned last, without the logs, whose names are `files`."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..findings import Finding, counted, host_list
-from .records import EnginePlan, Where
+from .records import SchedulerPlan, Where
 
 Record = Mapping[str, str]
 
@@ -68,7 +68,12 @@ def common_gres(facts: Mapping[str, Any], partition: str, wanted: int | None) ->
 
 
 def findings(
-    plan: EnginePlan, given: Mapping[str, Any], facts: Mapping[str, Any], gres: str, where: Where, known: Iterable[str]
+    plan: SchedulerPlan,
+    given: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    gres: str,
+    where: Where,
+    known: Iterable[str],
 ) -> list[Finding]:
     """Find what this cluster can never give. `known` are the hosts of the inventory."""
     if not facts:
@@ -150,7 +155,7 @@ def findings(
             "mpi",
             "srun without PMIx (srun --mpi=list)",
             "Slurm with its PMIx plugin, by which Open MPI's ranks find each other",
-            "install it (Debian: libpmix2), or use another job_engine",
+            "install it (Debian: libpmix2), or use another job_launcher",
         )
     if not facts.get("folder_writable", True):
         wrong(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engine `kubernetes`: a job becomes a resource of a cluster (kube/), applied from the controller."""
+"""Scheduler `kubernetes`: a job becomes a resource of a cluster (kube/), applied from the controller."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..findings import Finding
 from ..job import Job
 from ..kube import manifests, names, settings, state
 from ..kube.resources import RESOURCES
-from .records import EnginePlan, Source, Where
+from .records import SchedulerPlan, Source, Where
 
-STARTS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun")
+LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun")
 
 SCRIPTS_ELSEWHERE = True
 MANIFEST = "manifest.yml"
@@ -21,21 +21,14 @@ MANIFEST = "manifest.yml"
 MOST_SOURCE = 700 << 10
 
 
-def default_start(given: Mapping[str, Any]) -> str:
-    """Return what starts the ranks where a job file does not say: what the resource that it names takes."""
-    table = given.get("job_kubernetes")
-    resource = RESOURCES.get(str(table.get("resource"))) if isinstance(table, Mapping) else None
-    return resource.starts[0] if resource else STARTS[0]
-
-
 def plan(
     job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
-) -> tuple[EnginePlan | None, list[Finding]]:
+) -> tuple[SchedulerPlan | None, list[Finding]]:
     """Return the job as manifests, or what a cluster cannot do for it."""
     # The image has its own environment; job_venv is a folder of hosts.
     job = replace(job, venv="")
     chosen, findings = settings.parse(given, job.launcher)
-    findings += _refused(job, given)
+    findings += _refused(job)
     if chosen is None:
         return None, findings
     if job.tls and chosen.tls_secret:
@@ -77,8 +70,8 @@ def plan(
         processes=processes,
         archive=source.archive,
     )
-    return EnginePlan(
-        engine="kubernetes",
+    return SchedulerPlan(
+        scheduler="kubernetes",
         job=job,
         job_id=where.job_id,
         created=where.created,
@@ -149,7 +142,7 @@ def made_beside(chosen: settings.Settings, *, secrets: bool) -> list[str]:
 def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
     """Find numbers of pods, ranks and devices that the resource cannot have."""
     findings = []
-    one_rank = "PyTorchJob or Job with job_engine: torchrun, which starts several in a pod"
+    one_rank = "PyTorchJob or Job with job_launcher: torchrun, which starts several in a pod"
     if pods < 1:
         findings.append(
             Finding(
@@ -161,7 +154,7 @@ def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
             )
         )
     if (job.processes_per_node or 1) > 1 and (chosen.resource == "MSJob" or job.launcher == "direct"):
-        who = "an MSJob" if chosen.resource == "MSJob" else "job_engine: direct"
+        who = "an MSJob" if chosen.resource == "MSJob" else "job_launcher: direct"
         findings.append(
             Finding(
                 "",
@@ -225,7 +218,7 @@ def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
     return findings
 
 
-def _refused(job: Job, given: Mapping[str, Any]) -> list[Finding]:
+def _refused(job: Job) -> list[Finding]:
     """Find what a job file may ask for on hosts of the inventory and pods cannot have."""
     findings = []
     if job.network:
@@ -246,16 +239,6 @@ def _refused(job: Job, given: Mapping[str, Any]) -> list[Finding]:
                 ", ".join(job.data),
                 "nothing: paths of hosts are not those of pods",
                 "leave job_data out and mount the data with job_kubernetes.volumes",
-            )
-        )
-    if str(given.get("job_rank_table") or ""):
-        findings.append(
-            Finding(
-                "",
-                "job_rank_table",
-                str(given["job_rank_table"]),
-                "nothing: the addresses of pods are not known before they run",
-                "leave job_rank_table out; the cluster's Ascend device plugin writes the table",
             )
         )
     return findings

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedulers: who places the ranks of a job (job_scheduler).
+
+`ssh` is trainyard itself, on hosts of the inventory; Slurm and Kubernetes are handed the job.
+
+The module of one that is handed jobs has
+    LAUNCHERS                                   what may start the ranks inside (job_launcher)
+    SCRIPTS_ELSEWHERE                           True where a job without job_source finds its scripts there, in an image
+    plan(job, given, facts, source, where)      what is submitted (SchedulerPlan) and findings
+    complete(plan, state) -> state              JobState with nodes and failure, as job_report wants it
+A new scheduler is a new file and a line in SCHEDULERS, tasks in roles/job/tasks/NAME and modules for these.
+
+What the modules of a scheduler return of a job (JobState, a plain dictionary; times are seconds since the epoch):
+    state       pending, running, succeeded, failed, timed_out, stopped or lost
+    engine_id   the scheduler's own name of it, such as the number of a Slurm job; "" when there is none yet
+    reason      the scheduler's own words: why it is pending, or ended; ""
+    started, finished, ranks_running, metrics   as in summary.json
+    nodes       [{host, state (running, ended), ranks: [..], processes: [{name, ranks, log, exit_code, signal, ...}]}]
+    failure     as in summary.json, or None; kind `engine` where no rank is known to have failed: {kind, host, reason}
+    restarts    as in summary.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from .. import job as jobs
+from ..findings import Finding
+from ..job import Job
+from ..launchers import LAUNCHERS
+from ..progress import strict
+from ..starters import meant
+from . import kubernetes, slurm
+from .records import SchedulerPlan, Source, Where
+
+STATES = ("pending", "running", "succeeded", "failed", "timed_out", "stopped", "lost")
+OVER = frozenset(STATES) - {"pending", "running"}
+
+
+class Scheduler(Protocol):
+    """What a scheduler module offers."""
+
+    LAUNCHERS: tuple[str, ...]
+
+    def plan(
+        self,
+        job: Job,
+        given: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        source: Source,
+        where: Where,
+    ) -> tuple[SchedulerPlan | None, list[Finding]]:
+        """Return what is to be submitted, or why that would come to nothing."""
+
+    def complete(self, plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the state with `nodes` and `failure`, where the scheduler's module could not say them alone."""
+
+
+SCHEDULERS: Mapping[str, Scheduler] = {"kubernetes": kubernetes, "slurm": slurm}
+# What may start the ranks, by job_scheduler.
+LAUNCHERS_OF: Mapping[str, Sequence[str]] = {
+    "ssh": tuple(LAUNCHERS),
+    **{name: scheduler.LAUNCHERS for name, scheduler in SCHEDULERS.items()},
+}
+
+
+def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
+    """Turn the `job_*` variables into a Job, or say everything that is wrong with them."""
+    findings = who_runs(given)
+    job, wrong = jobs.parse(given)
+    return (None if findings else job), findings + wrong
+
+
+def who_runs(given: Mapping[str, Any]) -> list[Finding]:
+    """Find a job_scheduler that is none, and a job_launcher that it does not have."""
+    scheduler, launcher = str(given.get("job_scheduler") or "ssh"), str(given.get("job_launcher") or "torchrun")
+    if scheduler not in LAUNCHERS_OF:
+        likely = meant(scheduler, sorted(LAUNCHERS_OF))
+        do = f"did you mean {likely}?" if likely else "choose one of these"
+        return [Finding("", "job_scheduler", repr(scheduler), "one of " + ", ".join(sorted(LAUNCHERS_OF)), do)]
+    known = LAUNCHERS_OF[scheduler]
+    if launcher in known:
+        return []
+    found, do = repr(launcher), "choose one of these"
+    if scheduler != "ssh":
+        found += f" with job_scheduler: {scheduler}"
+    likely = meant(launcher, [*known, *LAUNCHERS_OF])
+    if likely in LAUNCHERS_OF:
+        do = f"write job_scheduler: {likely} and job_launcher: torchrun"
+    elif launcher in LAUNCHERS:
+        do += ", or job_scheduler: ssh"
+    elif likely:
+        do = f"did you mean {likely}?"
+    return [Finding("", "job_launcher", found, "one of " + ", ".join(sorted(known)), do)]
+
+
+def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Build summary.json (docs/summary.md) from the plan and what the scheduler's module said."""
+    started, finished = state.get("started"), state.get("finished")
+    scheduler = SCHEDULERS[plan["engine"]["kind"]]
+    state = scheduler.complete(plan, state)
+    nodes = [
+        {
+            "host": node["host"],
+            "node_rank": number,
+            "state": node["state"],
+            "why": "",
+            "ranks": list(node["ranks"]),
+            "processes": list(node["processes"]),
+        }
+        for number, node in enumerate(state.get("nodes") or ())
+    ]
+    return {
+        "job_id": plan["job_id"],
+        "job_name": plan["job_name"],
+        "launcher": plan["launcher"],
+        "rank_log": plan["rank_log"],
+        "state": state["state"],
+        "world_size": plan["world_size"],
+        "started": started,
+        "finished": finished,
+        "elapsed_s": round(finished - started, 2) if started and finished else state.get("elapsed_s"),
+        "ranks_running": state.get("ranks_running", 0) if state["state"] == "running" else 0,
+        "metrics": strict(state.get("metrics") or {}),
+        "loss_not_a_number": None,
+        "failure": state.get("failure"),
+        "restarts": list(state.get("restarts") or ()),
+        "max_restarts": plan["max_restarts"],
+        "stopped_on": None,
+        "engine": {
+            "kind": plan["engine"]["kind"],
+            "id": str(state.get("engine_id") or ""),
+            "reason": str(state.get("reason") or ""),
+            "submit_host": plan["engine"]["submit_host"],
+        },
+        "nodes": nodes,
+    }
