@@ -247,6 +247,14 @@ def order(failure: Failure) -> tuple[int, int, float]:
     return (0 if killed else 1, 0 if failure.get("rank") is not None else 1, float(failure.get("time") or 0.0))
 
 
+def is_beyond_doubt(failure: Failure) -> bool:
+    """Tell whether a failure is a cause, whatever else is found: SIGKILL comes from outside, and ends a job first.
+
+    Other signals may be what a program dies of that has lost its peers.
+    """
+    return failure.get("rank") is not None and failure.get("signal") == signal.SIGKILL
+
+
 def first_failure(failures: Iterable[Failure]) -> Failure | None:
     """Choose the failure to blame among those that were seen within the same moment; None when there is none."""
     return min(failures, key=order, default=None)

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import pwd
+import select
 import shutil
 import signal
 import subprocess
@@ -263,13 +264,18 @@ def _record(job_id: str, folder: Path, written: float, running: bool) -> dict[st
 
 
 def wait(job_dir: Path, seconds: float) -> None:
-    """Return when the whole job is over, when its monitor is gone, or after `seconds`."""
+    """Return when the job's monitor on this node has ended, or after `seconds`."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        cluster = read_json(job_dir / "cluster.json")
-        if (cluster and cluster["end"]) or not monitor_alive(job_dir):
-            return
-        time.sleep(0.1)
+    while (left := deadline - time.monotonic()) > 0 and monitor_alive(job_dir):
+        monitor = read_json(job_dir / "monitor.json")
+        end = procs.open_end(monitor["pid"], monitor["start_time"])
+        if end is None:
+            time.sleep(min(0.1, left))
+            continue
+        with os.fdopen(end, "rb"):
+            poll = select.poll()
+            poll.register(end, select.POLLIN)
+            poll.poll(left * 1000)
 
 
 def read_logs(job_dir: Path, limit: int) -> dict[str, str]:

@@ -5,7 +5,7 @@ It makes a set of processes on many nodes live and die as one, without the contr
 job started with job_wait: false, changes nothing.
 
 - Every monitor follows the processes of its own node and reports to the head's monitor once a second, at once when
-  one ends. The head answers; so each side notices when the other has gone silent.
+  one ends, which the kernel tells. The head answers; so each side notices when the other has gone silent.
 - The head decides: all ranks ended well (succeeded), one did not (failed), a node is silent or never came
   (failed), the time is up (timed_out), somebody stopped a node (stopped). It tells all others, and each ends.
   A process without ranks, such as a scheduler, keeps no job alive and spoils none whose ranks have ended well.
@@ -51,10 +51,15 @@ from .exits import Exit, from_status, read_exits, read_json, turn, write_json
 
 Message = dict[str, Any]
 
+# Nobody waits longer for a look, where nothing was told: the kernel cannot always tell of an end, and never of a log.
 TICK_S = 0.25
+# What is told in the same moment is looked at together.
+SETTLE_S = 0.02
 REPORT_S = 1.0
 # Failures that arrive within this time of the first one are looked at together: the cause may be reported second.
 GRACE_S = 1.0
+# What of a report the head must know at once.
+NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for")
 # How long nodes may take to start one after another before a missing one counts as absent.
 JOIN_S = 120.0
 MAX_METRICS = 5000
@@ -81,6 +86,9 @@ class Supervisor(Protocol):
     def exits(self) -> dict[str, Exit]:
         """Return how processes ended, by name."""
 
+    def main(self, name: str) -> Message | None:
+        """Return `pid` and `start_time` of a process; None where it has not begun."""
+
     def restart(self, names: Sequence[str], attempts: Attempts) -> None:
         """Start processes again that have ended."""
 
@@ -99,11 +107,16 @@ class Units:
         """Nothing to do, but after a reboot: what was not seen to end was lost with the node."""
         for process in self._spec["processes"] if (self._job_dir / "attempts.json").exists() else ():
             name = process["name"]
-            main = read_json(self._job_dir / f"{name}.pid.json")
+            main = self.main(name)
             if main and procs.start_time(main["pid"]) != main["start_time"] and name not in read_exits(self._job_dir):
                 lost = {"exit_code": None, "signal": None, "result": "lost", "time": time.time()}
                 lost["attempt"] = main.get("attempt", 0)
                 write_json(self._job_dir / "exits" / f"{name}.json", lost)
+
+    def main(self, name: str) -> Message | None:
+        """Read what the process wrote before it became what it is (execute.py)."""
+        main: Message | None = read_json(self._job_dir / f"{name}.pid.json")
+        return main
 
     def restart(self, names: Sequence[str], attempts: Attempts) -> None:
         """Let the units go on: systemd has started each again, and it waits for its number (execute.py)."""
@@ -115,7 +128,7 @@ class Units:
         exits, attempts = read_exits(self._job_dir), read_json(self._job_dir / "attempts.json") or {}
         for process in self._spec["processes"]:
             name = process["name"]
-            main = None if name in exits else read_json(self._job_dir / f"{name}.pid.json")
+            main = None if name in exits else self.main(name)
             if main and main.get("attempt", 0) != turn(attempts, name):
                 continue  # its unit is about to start it again
             if main and procs.start_time(main["pid"]) != main["start_time"]:
@@ -141,6 +154,7 @@ class Children:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._ended: dict[str, Exit] = {}
         self._attempts: Attempts = {}
+        self._pids: dict[str, Message] = {}
 
     def start(self) -> None:
         """Start every process."""
@@ -156,7 +170,6 @@ class Children:
 
     def _start(self, names: Sequence[str]) -> None:
         """Start processes and write down their process ids and start times."""
-        pids = read_json(self._job_dir / "pids.json") or {}
         for name in names:
             child = subprocess.Popen(
                 [sys.executable, sys.argv[0], "exec", str(self._job_dir), name],
@@ -164,8 +177,12 @@ class Children:
                 start_new_session=True,
             )
             self._running[name] = child
-            pids[name] = {"pid": child.pid, "start_time": procs.start_time(child.pid)}
-        write_json(self._job_dir / "pids.json", pids)
+            self._pids[name] = {"pid": child.pid, "start_time": procs.start_time(child.pid)}
+        write_json(self._job_dir / "pids.json", self._pids)
+
+    def main(self, name: str) -> Message | None:
+        """Return what was started last by this name."""
+        return self._pids.get(name)
 
     def exits(self) -> dict[str, Exit]:
         """Reap the children that ended."""
@@ -245,12 +262,17 @@ class Monitor:
         self.tail = Tail(job_dir, self.spec["rank_log"].replace("{rank}", "0"), self.spec["progress_pattern"])
         self.started, self.started_at = time.monotonic(), time.time()
         self.ended = asyncio.Event()
+        # Set by whatever is worth a look at once; the processes whose ends set it, by name.
+        self.news = asyncio.Event()
+        self.followed: set[str] = set()
+        # When the head was heard last, and how long it may be silent.
+        self.heard, self.patience = self.started, JOIN_S
         self.end_record: Message = {}
         self.report: Message = {}
         # Head only: last report and time of contact of each node, and the open connections.
         self.reports: dict[str, Message] = {}
         self.seen: dict[str, float] = {}
-        self.writers: set[asyncio.StreamWriter] = set()
+        self.writers: dict[asyncio.StreamWriter, str] = {}
         self.first_failure_at: float | None = None
         self.ranks_done_at: float | None = None
         # What this node runs and what the head wants it to run; since when it ends what it runs no longer.
@@ -298,11 +320,34 @@ class Monitor:
             "attempts": self.attempts,
             "ready_for": self.wanted if ready else None,
         }
-        changed = any(
-            new[key] != self.report.get(key) for key in ("ranks_running", "failures", "attempts", "ready_for")
-        )
+        changed = any(new[key] != self.report.get(key) for key in NEWS)
         self.report = new
         return changed
+
+    async def pause(self) -> None:
+        """Wait until something has happened that is worth a look, at most TICK_S."""
+        self._follow()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.news.wait(), TICK_S)
+            await asyncio.sleep(SETTLE_S)
+        self.news.clear()
+
+    def _follow(self) -> None:
+        """Have the kernel wake this monitor when one of the processes ends."""
+        loop = asyncio.get_running_loop()
+
+        def tell(name: str, descriptor: int) -> None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            self.followed.discard(name)
+            self.news.set()
+
+        for name in {process["name"] for process in self.spec["processes"]} - self.followed:
+            main = self.supervisor.main(name)
+            descriptor = procs.open_end(main["pid"], main["start_time"]) if main else None
+            if descriptor is not None:
+                self.followed.add(name)
+                loop.add_reader(descriptor, tell, name, descriptor)
 
     def _catch_up(self, exits: Mapping[str, Exit]) -> bool:
         """Go towards what the head wants to run here; return whether this node is ready for it, or there."""
@@ -364,6 +409,7 @@ class Monitor:
         if not self.end_record:
             self.end_record = {"state": state, "finished": time.time(), **details}
             self.ended.set()
+            self.news.set()
 
     def save(self) -> None:
         """Write this node's state for whoever asks (library/job_process_info)."""
@@ -394,12 +440,15 @@ class Monitor:
                 or host not in self.spec["hosts"]
             ):
                 return
-            self.writers.add(writer)
+            self.writers[writer] = host
             while True:
                 message = await _receive(reader, None)
                 self.seen[host] = time.monotonic()
                 if "report" in message:
-                    self.reports[host] = message["report"]
+                    report, known = message["report"], self.reports.get(host, {})
+                    if any(report.get(key) != known.get(key) for key in NEWS):
+                        self.news.set()
+                    self.reports[host] = report
                 if "stopped" in message:
                     self.finish("stopped", host=host)
                 await _send(writer, {"end": self.end_record} if self.end_record else self._orders(host))
@@ -408,7 +457,7 @@ class Monitor:
         except asyncio.CancelledError:
             return  # the job is over; passed on, it would be one traceback in the log for each node
         finally:
-            self.writers.discard(writer)
+            self.writers.pop(writer, None)
             writer.close()
 
     def _orders(self, host: str) -> Message:
@@ -433,15 +482,17 @@ class Monitor:
         }
         ranks_done = len(reports) == len(self.spec["hosts"]) and all(report.get("done") for report in reports.values())
         found = [record for report in reports.values() for record in report.get("failures", ())]
+        rankless = sum(report.get("rankless", 0) for report in reports.values())
         if ranks_done:
             found = [record for record in found if record["ranks"]]
         if found:
             self.first_failure_at = self.first_failure_at or now
-            if now - self.first_failure_at >= GRACE_S:
-                self.fail(failures.first_failure(found) or {}, found)
+            cause = failures.first_failure(found) or {}
+            all_told = ranks_done and not rankless
+            if all_told or failures.is_beyond_doubt(cause) or now - self.first_failure_at >= GRACE_S:
+                self.fail(cause, found)
         elif ranks_done:
             self.ranks_done_at = self.ranks_done_at or now
-            rankless = sum(report.get("rankless", 0) for report in reports.values())
             if not rankless or now - self.ranks_done_at >= RANKLESS_S:
                 self.finish("succeeded")
         else:
@@ -542,13 +593,16 @@ class Monitor:
             now = time.monotonic()
             self.notice_sleep(last, now)
             last = now
+            orders = self.restarts.go, len(self.restarts.history)
             self.judge(now)
+            if orders != (self.restarts.go, len(self.restarts.history)):
+                for writer, host in self.writers.items():
+                    writer.write(_line(self._orders(host)))
             if changed or now - saved >= REPORT_S or self.end_record:
                 saved = now
                 self.save_cluster()
                 self.save()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self.ended.wait(), TICK_S)
+            await self.pause()
         if self.leaving:
             return
         self.save_cluster()
@@ -561,7 +615,7 @@ class Monitor:
 
     async def run_node(self) -> None:
         """Report to the head until it says that the job is over, or is no longer heard."""
-        heard, patience = time.monotonic(), JOIN_S
+        self.heard = time.monotonic()
         while not self.ended.is_set():
             try:
                 reader, writer = await asyncio.wait_for(
@@ -569,49 +623,58 @@ class Monitor:
                     5,
                 )
             except (OSError, asyncio.TimeoutError):
-                await self._wait_without_head(heard, patience)
+                await self._wait_without_head()
                 continue
+            # From now on the head is there, and knows that this node is.
+            self.patience = self.silent_after_s
             try:
                 nonce = (await _receive(reader, self.silent_after_s))["nonce"]
                 await _send(writer, {"host": self.host, "mac": _mac(self.spec["token"], nonce, self.host)})
-                heard, patience = await self._report(reader, writer, heard)
+                await self._report(reader, writer)
             except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError, KeyError):
-                patience = self.silent_after_s
+                pass
             finally:
                 writer.close()
-            await self._wait_without_head(heard, patience)
+            await self._wait_without_head()
 
-    async def _wait_without_head(self, heard: float, patience: float) -> None:
+    async def _wait_without_head(self) -> None:
         self._look_and_save()
-        self._give_up(heard, patience)
+        self._give_up()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.ended.wait(), RETRY_S)
 
-    async def _report(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: float
-    ) -> tuple[float, float]:
+    async def _report(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         sent = 0.0
-        answer = asyncio.ensure_future(_receive(reader, None))
+        hearing = asyncio.ensure_future(self._hear(reader))
         try:
             while not self.ended.is_set():
                 if self._look_and_save() or time.monotonic() - sent >= REPORT_S:
                     sent = time.monotonic()
                     await asyncio.wait_for(_send(writer, {"report": self.report}), self.silent_after_s)
-                await asyncio.wait({answer}, timeout=TICK_S)
-                if answer.done():
-                    message, heard = answer.result(), time.monotonic()
-                    if "end" in message:
-                        self.finish(**message["end"])
-                    self.wanted, self.go = message.get("attempts", self.wanted), message.get("go", self.go)
-                    answer = asyncio.ensure_future(_receive(reader, None))
-                self._give_up(heard, self.silent_after_s)
+                await self.pause()
+                if hearing.done() and not self.ended.is_set():
+                    hearing.result()
+                self._give_up()
             if self.end_record.get("state") == "stopped" and "host" not in self.end_record:
                 await asyncio.wait_for(_send(writer, {"stopped": True}), 2)
-        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError):
-            return heard, self.silent_after_s
         finally:
-            answer.cancel()
-        return heard, self.silent_after_s
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+
+    async def _hear(self, reader: asyncio.StreamReader) -> None:
+        """Take what the head says, until the connection breaks."""
+        try:
+            while True:
+                message = await _receive(reader, None)
+                self.heard = time.monotonic()
+                if "end" in message:
+                    self.finish(**message["end"])
+                orders = message.get("attempts", self.wanted), message.get("go", self.go)
+                if orders != (self.wanted, self.go):
+                    self.wanted, self.go = orders
+                    self.news.set()
+        finally:
+            self.news.set()
 
     def _look_and_save(self) -> bool:
         changed = self.look()
@@ -619,9 +682,9 @@ class Monitor:
             self.save()
         return changed
 
-    def _give_up(self, heard: float, patience: float) -> None:
-        now = time.monotonic()
-        silence = now - heard
+    def _give_up(self) -> None:
+        now, patience = time.monotonic(), self.patience
+        silence = now - self.heard
         if silence > patience and self.budget:
             # The head has given this node up by now: what still runs here would be in the way of the next attempt.
             self._ended_all(now)
@@ -671,6 +734,7 @@ class Monitor:
         if self.budget and self.spec["supervision"] == "systemd" and units.node_goes_down():
             self.leaving = True
             self.ended.set()
+            self.news.set()
         else:
             self.finish("stopped")
 
@@ -700,8 +764,12 @@ def _mac(token: str, nonce: str, host: str) -> str:
     return hmac.new(token.encode(), f"{nonce} {host}".encode(), hashlib.sha256).hexdigest()
 
 
+def _line(message: Message) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
 async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
-    writer.write(json.dumps(message).encode() + b"\n")
+    writer.write(_line(message))
     await writer.drain()
 
 

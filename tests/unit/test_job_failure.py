@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import select
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -210,6 +214,32 @@ def test_the_processes_of_a_job_are_found_by_its_id_or_its_slice(tmp_path):
     (tmp_path / "self").mkdir()
     assert procs.of_job("digits-1", proc=tmp_path) == [10, 16]
     assert procs.of_job("digits-1", slice_name, proc=tmp_path) == [10, 12, 15, 16]
+
+
+def test_the_kernel_tells_when_a_process_ends():
+    with subprocess.Popen(["sleep", "600"]) as child:
+        started = procs.start_time(child.pid)
+        assert procs.open_end(child.pid, started - 1) is None, "another process that had this id"
+        end = procs.open_end(child.pid, started)
+        try:
+            assert select.select([end], [], [], 0)[0] == []
+            child.kill()
+            assert select.select([end], [], [], 60)[0] == [end]
+        finally:
+            os.close(end)
+    assert procs.open_end(child.pid, started) is None, "it has ended"
+
+
+def test_a_kernel_that_cannot_tell(monkeypatch):
+    started = procs.start_time(os.getpid())
+
+    def refused(pid):
+        raise PermissionError(errno.EPERM, "seccomp")
+
+    monkeypatch.setattr(procs.os, "pidfd_open", refused)
+    assert procs.open_end(os.getpid(), started) is None
+    monkeypatch.delattr(procs.os, "pidfd_open")
+    assert procs.open_end(os.getpid(), started) is None
 
 
 def test_what_a_process_was_started_with(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -15,7 +16,7 @@ import pytest
 from ansible.module_utils.trainyard_node import monitor as monitors
 from ansible.module_utils.trainyard_node import procs
 from ansible.module_utils.trainyard_node.exits import write_json
-from job_cluster import Cluster, wait_for
+from job_cluster import PATIENCE_S, Cluster, wait_for
 
 TORCHRUN = Path(__file__).resolve().parents[1] / "fixtures" / "torchrun"
 
@@ -316,17 +317,91 @@ def test_a_node_that_has_done_its_work_may_go(judge):
     assert judge.end_record["state"] == "succeeded"
 
 
+def failed(host, rank, at, **how):
+    how = {"exit_code": 1, "signal": None, **how}
+    return {"kind": "exit", "host": host, "process": f"rank{rank}", "ranks": [rank], "rank": rank, "time": at, **how}
+
+
 def test_failures_that_arrive_together_are_looked_at_together(judge):
     now = judge.started
-    first = {"kind": "exit", "host": "n1", "rank": 0, "exit_code": 1, "signal": None, "time": 10.0}
-    cause = {"kind": "exit", "host": "n2", "rank": 1, "exit_code": None, "signal": 9, "time": 10.2}
-    judge.report = {**judge.report, "failures": [first]}
+    later, cause = failed("n1", 0, 10.2), failed("n2", 1, 10.0)
+    judge.report = {**judge.report, "failures": [later]}
     judge.judge(now)
-    assert not judge.end_record
     judge.reports["n2"] = {**judge.report, "host": "n2", "failures": [cause]}
+    judge.judge(now + monitors.GRACE_S - 0.1)
+    assert not judge.end_record
     judge.judge(now + monitors.GRACE_S + 0.1)
     assert judge.end_record["failure"] == cause
-    assert judge.end_record["failures"] == [cause, first] or judge.end_record["failures"] == [first, cause]
+    assert judge.end_record["failures"] == [cause, later] or judge.end_record["failures"] == [later, cause]
+
+
+def test_a_rank_that_was_killed_from_outside_needs_no_second_look(judge):
+    judge.report = {**judge.report, "failures": [failed("n1", 0, 10.0)]}
+    judge.judge(judge.started)
+    assert not judge.end_record
+    # SIGABRT is what survivors die of; so may be SIGSEGV.
+    for number in (signal.SIGABRT, signal.SIGSEGV):
+        judge.reports["n2"] = {**judge.report, "failures": [failed("n2", 1, 10.1, exit_code=None, signal=number)]}
+        judge.judge(judge.started)
+        assert not judge.end_record
+    cause = failed("n2", 1, 10.1, exit_code=None, signal=signal.SIGKILL)
+    judge.reports["n2"] = {**judge.report, "failures": [cause]}
+    judge.judge(judge.started)
+    assert judge.end_record["failure"] == cause
+
+
+def test_an_agent_that_was_killed_may_have_had_its_reasons(judge):
+    """It knows of no rank: what its ranks and the others say is waited for."""
+    agent = {**failed("n1", 0, 10.0, exit_code=None, signal=signal.SIGKILL), "rank": None, "ranks": [0, 1]}
+    judge.report = {**judge.report, "failures": [agent]}
+    judge.judge(judge.started)
+    assert not judge.end_record
+
+
+def test_when_nothing_runs_any_more_nothing_else_is_waited_for(judge):
+    cause, later = failed("n1", 0, 10.0), failed("n2", 1, 10.2)
+    ended = {**judge.report, "ranks_running": 0, "done": True}
+    judge.report = {**ended, "rankless": 1, "failures": [cause]}
+    judge.reports["n2"] = {**ended, "host": "n2", "failures": [later]}
+    judge.judge(judge.started)
+    # MindSpore's scheduler says which worker it missed.
+    assert not judge.end_record
+    judge.report = {**judge.report, "rankless": 0}
+    judge.judge(judge.started)
+    assert judge.end_record["failure"] == cause
+
+
+def in_this_process(job, meanwhile=None):
+    """Run the monitors of a job here, and what happens meanwhile in a thread; return how each node ended."""
+
+    async def run():
+        nodes = [monitors.Monitor(node.dir) for node in job.nodes]
+        doings = [asyncio.to_thread(meanwhile, nodes)] if meanwhile else []
+        await asyncio.wait_for(asyncio.gather(*(node.run() for node in nodes), *doings), PATIENCE_S)
+        return [node.end_record for node in nodes]
+
+    return asyncio.run(run())
+
+
+def test_where_the_kernel_cannot_tell_of_an_end_the_monitor_looks_itself(cluster, monkeypatch):
+    job = cluster(["exit7"])
+    job.head.go()
+    monkeypatch.setattr(monitors.procs, "open_end", lambda pid, started: None)
+    monkeypatch.setattr(sys, "argv", [str(job.head.dir / "trainyard.pyz")])
+    assert in_this_process(job)[0]["failure"]["exit_code"] == 7
+
+
+def test_the_end_of_a_rank_wakes_its_monitor_and_that_the_head(cluster, monkeypatch):
+    job = cluster(["wait"], ["wait"], silent_after_s=2 * PATIENCE_S)
+    monkeypatch.setattr(monitors, "TICK_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(sys, "argv", [str(job.head.dir / "trainyard.pyz")])
+
+    def kill(nodes):
+        wait_for(lambda: "n2" in nodes[0].reports and nodes[1].followed, "the node at the head")
+        os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)
+
+    ends = in_this_process(job, kill)
+    assert [end["failure"]["rank"] for end in ends] == [1, 1]
 
 
 def test_a_head_that_slept_does_not_take_the_others_for_silent(judge):
