@@ -183,14 +183,23 @@ def _await_monitor(job_dir: Path, gone: Callable[[], bool]) -> str:
     return f"the monitor did not come up within {COME_UP_S:.0f} s"
 
 
-def stop(job_dir: Path, job_id: str) -> bool:
-    """End this node's part of a job; return whether anything ran. Raises JobError when a process stays."""
+def stop(job_dir: Path, job_id: str, to_remove: bool = False) -> bool:
+    """End this node's part of a job; return whether anything ran. Raises JobError when a process stays.
+
+    Where the folder is `to_remove`, systemd must have done all that it has to do in it.
+    """
     spec = read_json(job_dir / "job.json") or {"job_id": job_id, "supervision": supervision()}
     slice_name = _slice_of(spec)
     running = procs.of_job(job_id, slice_name)
     complaint = ""
     if slice_name:
-        complaint = units.stop(job_id)
+        names = {process["name"] for process in spec.get("processes", ())}
+
+        def over() -> bool:
+            ended = not to_remove and names <= read_exits(job_dir).keys()
+            return ended and not procs.of_job(job_id, slice_name)
+
+        complaint = units.stop(job_id, over)
     elif monitor_alive(job_dir):
         os.kill(read_json(job_dir / "monitor.json")["pid"], signal.SIGTERM)
         deadline = time.monotonic() + units.STOP_TIMEOUT_S + 3
@@ -205,7 +214,7 @@ def stop(job_dir: Path, job_id: str) -> bool:
 
 def remove(job_dir: Path, job_id: str) -> bool:
     """End this node's part of a job and remove its folder. Returns whether there was anything."""
-    changed = stop(job_dir, job_id)
+    changed = stop(job_dir, job_id, to_remove=True)
     if job_dir.is_dir():
         shutil.rmtree(job_dir)
         changed = True

@@ -598,6 +598,7 @@ class Monitor:
             if orders != (self.restarts.go, len(self.restarts.history)):
                 for writer, host in self.writers.items():
                     writer.write(_line(self._orders(host)))
+                self.news.set()
             if changed or now - saved >= REPORT_S or self.end_record:
                 saved = now
                 self.save_cluster()

@@ -14,7 +14,7 @@ Sources: systemd-run(1), systemd.service(5), systemd.kill(5). With Type=exec (sy
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .exits import Exit, from_unit
@@ -183,14 +183,27 @@ def main_exit(job_id: str, name: str) -> Exit | None:
     return from_unit(shown["Result"], code, shown["ExecMainStatus"]) if code else None
 
 
-def stop(job_id: str) -> str:
-    """Stop all units of a job and wait for it, and remove their files. Returns systemd's complaint, or ""."""
-    # A slice that is not loaded is one without a unit: nothing runs.
-    done = subprocess.run(["systemctl", "stop", slice_name(job_id)], capture_output=True, text=True, check=False)
+def stop(job_id: str, over: Callable[[], bool]) -> str:
+    """Stop all units of a job and wait for it, and remove their files. Returns systemd's complaint, or "".
+
+    It also returns when all is `over`, as systemd may notice that late, see main_exit.
+    """
+    complaint = ""
+    stopping = subprocess.Popen(["systemctl", "stop", slice_name(job_id)], stderr=subprocess.PIPE, text=True)
+    while True:
+        try:
+            _, complaint = stopping.communicate(timeout=0.1)
+            break
+        except subprocess.TimeoutExpired:
+            if over():
+                # What it asked for goes on without it.
+                stopping.kill()
+                stopping.communicate()
+                break
     for path in (*LASTING.glob(unit_name(job_id, "*")), *LASTING.glob(f"*.wants/{unit_name(job_id, 'monitor')}")):
         path.unlink(missing_ok=True)
-    complaint = done.stderr.strip()
-    return "" if done.returncode == 0 or "not loaded" in complaint else complaint
+    # A slice that is not loaded is one without a unit: nothing runs.
+    return "" if stopping.returncode == 0 or "not loaded" in complaint else complaint.strip()
 
 
 def journal(job_id: str, name: str, lines: int = 20) -> str:

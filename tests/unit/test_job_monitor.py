@@ -391,16 +391,20 @@ def test_where_the_kernel_cannot_tell_of_an_end_the_monitor_looks_itself(cluster
     assert in_this_process(job)[0]["failure"]["exit_code"] == 7
 
 
-def test_the_end_of_a_rank_wakes_its_monitor_and_that_the_head(cluster, monkeypatch):
-    job = cluster(["wait"], ["wait"], silent_after_s=2 * PATIENCE_S)
+def test_the_end_of_a_rank_wakes_its_monitor_and_that_the_head_and_the_head_all_others(cluster, monkeypatch):
+    job = cluster(["wait"], ["wait"], silent_after_s=2 * PATIENCE_S, max_restarts=1)
     monkeypatch.setattr(monitors, "TICK_S", 2 * PATIENCE_S)
     monkeypatch.setattr(sys, "argv", [str(job.head.dir / "trainyard.pyz")])
 
     def kill(nodes):
-        wait_for(lambda: "n2" in nodes[0].reports and nodes[1].followed, "the node at the head")
-        os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)
+        for number in (0, 1):
+            runs = [(node, f"rank{rank}", number) for rank, node in enumerate(job.nodes)]
+            wait_for(lambda runs=runs: all(attempt(*run[:2]) == run[2] for run in runs), f"attempt {number}")
+            wait_for(lambda: len(nodes[0].reports) == 2 and all(node.followed for node in nodes), "both nodes")
+            os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)
 
     ends = in_this_process(job, kill)
+    # All of it without a look at the clock: the failure, the restart on both nodes, the second failure.
     assert [end["failure"]["rank"] for end in ends] == [1, 1]
 
 

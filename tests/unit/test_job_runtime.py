@@ -99,3 +99,43 @@ def test_names_of_units():
     assert units.slice_name("digits-20261120-101500") == "trainyard-digits_20261120_101500.slice"
     assert units.unit_name("digits-1", "rank0") == "trainyard-digits-1-rank0.service"
     assert len(units.unit_name("a" * 40 + "-20261120-101500-999", "rank1023")) < 256
+
+
+@pytest.fixture
+def systemctl(tmp_path, monkeypatch):
+    """Stands in for systemctl: does what the test has it do."""
+
+    def make(script):
+        stand_in = tmp_path / "systemctl"
+        stand_in.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\n{script}\n')
+        stand_in.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setattr(units, "LASTING", tmp_path)
+        return tmp_path / "asked"
+
+    return make
+
+
+def test_units_are_stopped_when_all_is_over_although_systemd_has_not_noticed(systemctl):
+    asked, looks = systemctl("exec sleep 600"), []
+
+    def over():
+        looks.append(asked.exists())
+        return looks[-1]
+
+    assert units.stop("digits-1", over) == ""
+    assert asked.read_text() == "stop trainyard-digits_1.slice\n" and looks[-1]
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "complaint"),
+    [
+        ("Warning: unit changed", 0, ""),
+        ("Failed to stop trainyard-digits_1.slice: Unit trainyard-digits_1.slice not loaded.", 5, ""),
+        ("Failed to stop trainyard-digits_1.slice: Connection timed out", 1, "Connection timed out"),
+    ],
+)
+def test_what_systemd_says_to_a_stop(systemctl, said, status, complaint):
+    systemctl(f"sleep 0.3; echo '{said}' >&2; exit {status}")
+    told = units.stop("digits-1", lambda: False)
+    assert told.endswith(complaint) and bool(told) == bool(complaint)
