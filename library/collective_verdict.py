@@ -52,6 +52,10 @@ ranks:
   description: Number of ranks of the job; 0 where there was no run.
   returned: success
   type: int
+nodes:
+  description: Number of nodes of the job; 0 for one that could not run.
+  returned: always
+  type: int
 check:
   description: The same as a check of the cluster, with C(state), C(hosts), C(reason), C(action) and more.
   returned: success
@@ -82,7 +86,7 @@ def main() -> None:
     if given["refused"]:
         findings = [Finding.from_dict(finding) for finding in given["refused"]]
         said = refused(given["name"], findings, given["command"])
-        module.exit_json(changed=False, ranks=0, findings=given["refused"], check=said.as_dict())
+        module.exit_json(changed=False, ranks=0, nodes=0, findings=given["refused"], check=said.as_dict())
     if not given["run_dir"]:
         module.fail_json(msg="neither run_dir nor refused is given, expected the folder of a run, or why there is none")
     run_dir = Path(given["run_dir"])
@@ -103,7 +107,11 @@ def main() -> None:
     failed_on = (summary.get("failure") or {}).get("host") or ""
     said = check(given["name"], findings, len(hosts), given["command"], failure, failed_on)
     module.exit_json(
-        changed=False, ranks=len(hosts), findings=[finding.as_dict() for finding in findings], check=said.as_dict()
+        changed=False,
+        ranks=len(hosts),
+        nodes=len(plan["nodes"]),
+        findings=[finding.as_dict() for finding in findings],
+        check=said.as_dict(),
     )
 
 

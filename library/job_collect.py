@@ -9,37 +9,24 @@ DOCUMENTATION = r"""
 module: job_collect
 short_description: Bring the logs of a job to the controller
 description:
-  - Brings the logs of one node into the run's folder on the controller and returns how the job is on the node.
-  - An action plugin; it uses M(job_process_info), or M(job_process) when O(stop) is true.
+  - Brings the logs of all nodes into the run's folder and returns how the job is on each.
 version_added: "0.1.0"
 options:
-  job_id:
-    description: The job.
-    type: str
-    required: true
-  job_dir:
-    description: The job's folder on the node.
-    type: path
-    required: true
   run_dir:
     description: Folder of the run on the controller.
     type: path
     required: true
   stop:
-    description: End what is left of the job on the node first, and fail when something stays.
+    description: End what is left of the job on the nodes first.
     type: bool
-    default: false
+    required: true
   log_limit:
     description: Greatest number of bytes to bring of each log; of a longer log the end is brought.
     type: int
-    default: 4194304
-  keep:
-    description: Keep a file that was brought before and is longer than what the node has now; for a job that is over.
-    type: bool
-    default: false
+    required: true
 attributes:
   check_mode:
-    description: Can run in check mode; it writes no file then.
+    description: Can run in check mode; it ends nothing and writes no file then.
     support: full
 author:
   - trainyard
@@ -48,19 +35,17 @@ author:
 EXAMPLES = r"""
 - name: Bring the logs
   job_collect:
-    job_id: digits-20261120-101500
-    job_dir: /var/lib/trainyard/jobs/digits-20261120-101500
     run_dir: runs/digits-20261120-101500
+    stop: false
+    log_limit: 4194304
 """
 
 RETURN = r"""
-files:
-  description: Names of the files that were brought.
+answers:
+  description:
+    - How the job is on each host, C(collect) of module_utils/trainyard_node/agent.py; or why the host did not answer.
+    - C(known), whether the job's folder is there; C(monitor_alive); C(processes) with their ends; C(left), the number
+      of processes that carry the job's id; C(monitor) and C(cluster), what the monitor wrote last.
   returned: always
-  type: list
-  elements: str
-left:
-  description: Number of processes that carry the job's id.
-  returned: always
-  type: int
+  type: dict
 """

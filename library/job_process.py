@@ -34,7 +34,7 @@ options:
     type: path
     required: true
   slice:
-    description: The node's slice of the plan, from M(job_plan). Needed for O(state=started).
+    description: The node's slice of the plan, Needed for O(state=started).
     type: dict
   files:
     description:
@@ -76,8 +76,6 @@ attributes:
     support: full
 author:
   - trainyard
-seealso:
-  - module: job_process_info
 """
 
 EXAMPLES = r"""

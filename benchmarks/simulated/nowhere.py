@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connection plugin nowhere: a stand-in for a host that answers at once, for benchmarks of the controller.
 
-Nothing is run and nothing is connected to. It answers the modules that `launch.yml --check` runs on nodes with what a
-healthy node of 8 GPUs says, so what is left is what the controller itself costs.
+Nothing is run and nothing is connected to. It answers what `launch.yml --check` asks nodes with what a healthy node of
+8 GPUs says, so what is left is what the controller itself costs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ DOCUMENTATION = r"""
 name: nowhere
 short_description: A host that answers at once, for benchmarks
 description:
-  - Answers node_info and job_preflight with the facts of C(simulated_facts) in the name of the host, and runs nothing.
+  - Answers probe and preflight with the facts of C(simulated_facts) in the name of the host, and runs nothing.
 author: trainyard
 options:
   host:
@@ -25,17 +25,23 @@ options:
     vars:
       - name: simulated_address
   facts:
-    description: File with the facts of a node, as node_info returns them.
+    description: File with the facts of a node, as the agent's probe returns them.
     type: path
     vars:
       - name: simulated_facts
 """
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 from ansible.plugins.connection import ConnectionBase
+
+
+@functools.lru_cache(maxsize=1)
+def _text(path: str) -> str:
+    return Path(path).read_text()
 
 
 class Connection(ConnectionBase):  # type: ignore[misc]
@@ -49,14 +55,15 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         return self
 
     def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
-        """Answer a module by its name in what would be run."""
+        """Answer the question that the first line of the input names."""
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
-        if not in_data or b"job_preflight" in in_data:
-            return 0, json.dumps({"changed": False, "findings": [], "programs": {}, "stale": False}).encode(), b""
-        return 0, json.dumps({"changed": False, "node": json.dumps(self._node())}).encode(), b""
+        head = json.loads((in_data or b"{}").partition(b"\n")[0])
+        good = {"findings": [], "programs": {}, "stale": False}
+        answer = {"node": self._node()} if head.get("question") == "probe" else good
+        return 0, f"\n{head.get('mark')} {json.dumps(answer)}\n".encode(), b""
 
     def _node(self) -> dict[str, Any]:
-        node: dict[str, Any] = json.loads(Path(self.get_option("facts")).read_text())
+        node: dict[str, Any] = json.loads(_text(self.get_option("facts")))
         node["hostname"] = self.get_option("host")
         address = f"{self.get_option('address')}/8"
         for interface in node["fabric"]["interfaces"]:

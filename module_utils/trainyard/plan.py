@@ -78,48 +78,64 @@ class JobPlan:
         }
 
     def slices(self, source_files: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return for each host what its own modules need: its processes, the head, and nothing of the other nodes.
+        """Return for each host its part of the plan and what preflight needs, and nothing of the other nodes.
 
         Only the head's slice names all hosts, so that what is sent grows with the number of nodes, not its square.
         """
         job, placement = self.job, self.placement
         shared = {
-            "job_id": placement.job_id,
-            "launcher": job.launcher,
-            "job_dir": placement.job_dir,
-            "rank_log": rank_log_name(LAUNCHERS[job.launcher]),
-            "venv": placement.venv,
-            "head_host": placement.head.host,
-            "head_address": placement.head.address,
-            "port": placement.port,
-            "monitor_port": placement.monitor_port,
-            "silent_after_s": SILENT_AFTER_S,
-            "timeout_s": job.timeout_s,
-            "max_restarts": job.max_restarts,
-            "rejoin_s": job.rejoin_s,
-            "world_size": placement.world_size,
-            "progress_pattern": job.progress_pattern,
-            "data": list(job.data),
-            "min_disk_mib": job.min_disk_mib,
             "packages": list(job.packages),
             "program": job.command[0],
             "scripts": own_scripts(job),
             "source_files": [name for name in source_files if name in job.command[0]],
         }
-        hosts = [node.host for node in placement.nodes]
         peers = [{"host": node.host, "address": node.address} for node in placement.nodes[1:]]
         by_ssh = starts_by_ssh(LAUNCHERS[job.launcher], job, placement)
+        planned = parts(self.as_dict())
         return {
             node.host: {
+                **planned[node.host],
                 **shared,
-                **self.node(node),
-                "hosts": hosts if node.node_rank == 0 else [],
                 "ssh_peers": peers if by_ssh and node.node_rank == 0 else [],
                 "fingerprint": node.fingerprint,
                 "program_path": common_environment(job, placement, node)["PATH"],
             }
             for node in placement.nodes
         }
+
+
+# What each node is told of the whole plan; `files` are those of all nodes, which are sent once for all.
+_OF_ALL = (
+    "job_id",
+    "launcher",
+    "job_dir",
+    "rank_log",
+    "venv",
+    "monitor_port",
+    "silent_after_s",
+    "timeout_s",
+    "max_restarts",
+    "rejoin_s",
+    "world_size",
+    "progress_pattern",
+    "data",
+    "min_disk_mib",
+)
+
+
+def parts(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return for each host its part of a plan as it stands in plan.json: what its monitor and processes need."""
+    head = plan["head"]
+    shared = {
+        **{name: plan[name] for name in _OF_ALL},
+        "head_host": head["host"],
+        "head_address": head["address"],
+        "port": head["port"],
+    }
+    hosts = [node["host"] for node in plan["nodes"]]
+    return {
+        node["host"]: {**shared, **node, "hosts": hosts if node["node_rank"] == 0 else []} for node in plan["nodes"]
+    }
 
 
 def source_findings(job: Job, source_files: Sequence[str] | None) -> list[Finding]:

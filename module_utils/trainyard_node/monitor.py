@@ -412,7 +412,7 @@ class Monitor:
             self.news.set()
 
     def save(self) -> None:
-        """Write this node's state for whoever asks (library/job_process_info)."""
+        """Write this node's state for whoever asks (the agent's `state`)."""
         write_json(
             self.job_dir / "monitor.json",
             {

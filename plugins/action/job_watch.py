@@ -7,10 +7,12 @@ a watcher that is interrupted changes nothing for the job. Documentation: librar
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -27,45 +29,42 @@ def pause(elapsed_s: float) -> float:
 class ActionModule(ActionBase):
     """Ask the head node until the job is over."""
 
+    BYPASS_HOST_LOOP = True
+
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the last answer as `status`, and `lost`: why the head could not be asked any more, or ""."""
+        """Return `lost`: why the head could not be asked any more, or ""."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        del tmp
-        arguments = {"job_id": self._task.args["job_id"], "job_dir": self._task.args["job_dir"]}
-        rejoin_s = float(self._task.args.get("rejoin_s", 0))
+        plan = json.loads(Path(self._task.args["run_dir"], "plan.json").read_text())
+        head, job = plan["head"]["host"], {"job_id": plan["job_id"], "job_dir": plan["job_dir"]}
+        rejoin_s = float(plan["rejoin_s"]) if plan["max_restarts"] else 0.0
+        nodes = FanOut(self, task_vars or {})
         answered = begun = alive = time.monotonic()
-        status, lost, told = {}, "", 0
+        lost, told = "", 0
         while True:
-            try:
-                status = self._execute_module(
-                    module_name="job_process_info",
-                    task_vars=task_vars,
-                    module_args={**arguments, "wait": pause(time.monotonic() - begun)},
-                )
-                if status.get("failed"):
-                    return {**result, **status}
-                answered = time.monotonic()
-            except AnsibleConnectionFailure as error:
-                lost = str(error)
+            wait_s = pause(time.monotonic() - begun)
+            state = nodes.ask("state", {head: {**job, "wait_s": wait_s}}, limit_s=wait_s + 30)[head]
+            if "known" not in state:
+                lost = str(state.get("msg") or "no answer")
                 if time.monotonic() - answered > GIVE_UP_S + rejoin_s:
                     break
-                self._connection.reset()
+                nodes.forget(head)
                 time.sleep(1)
                 alive = time.monotonic()
                 continue
-            cluster = status.get("cluster") or {}
-            for line in status.get("restarts", ())[told:]:
+            answered = time.monotonic()
+            cluster = state.get("cluster") or {}
+            for line in state.get("restarts", ())[told:]:
                 display.display(f"  {line}")
-            told = max(told, len(status.get("restarts", ())))
-            if status.get("line"):
-                display.display(f"  {status['line']}")
+            told = max(told, len(state.get("restarts", ())))
+            if state.get("line"):
+                display.display(f"  {state['line']}")
             # A head that has just come back answers before its monitor runs again.
-            if status["monitor_alive"]:
+            if state["monitor_alive"]:
                 alive = time.monotonic()
             elif not cluster.get("end") and time.monotonic() - alive < rejoin_s:
                 time.sleep(1)
                 continue
-            if cluster.get("end") or not status["monitor_alive"]:
+            if cluster.get("end") or not state["monitor_alive"]:
                 lost = ""
                 break
-        return {**result, "changed": False, "lost": lost, "status": status}
+        return {**result, "changed": False, "lost": lost}

@@ -116,8 +116,8 @@ class CallbackModule(Default):  # type: ignore[misc]
                 # The default callback drops the warnings of hosts that it does not list.
                 self._handle_warnings_and_exception(result)
             super().v2_runner_on_ok(result)
-        elif "__job_run" in (result.result.get("ansible_facts") or {}):
-            self._job_id = result.result["ansible_facts"]["__job_run"]["job_id"]
+        elif action in ("job_start", "job_run_info"):
+            self._job_id = result.result["job_id"]
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         """Skipped is no news."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ansible.module_utils.trainyard import schedulers
 from ansible.module_utils.trainyard.placement import Member
 from ansible.module_utils.trainyard.plan import build
+from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_node.node import read_node
 from ansible.module_utils.trainyard_node.tree import Tree
 from captured_tree import unfold
@@ -94,3 +95,18 @@ def make_plan(job, members, files=("train.py",)):
 def texts(findings):
     """Each finding as (host, check, found, expected, action)."""
     return [(item.host, item.check, item.found, item.expected, item.action) for item in findings]
+
+
+def make_wanted(folder, job, hosts, **changes):
+    """What a launch wants whose runs are kept in `folder`/runs."""
+    given = {
+        "given": list(job),
+        "available": len(hosts),
+        "runs_dir": folder / "runs",
+        "state_dir": "/var/lib/trainyard",
+        "user": "train",
+        "mpi_prefix": "/opt/trainyard/openmpi",
+        "asked_by": "launch.yml",
+        "facts_file": folder / "facts.json",
+    }
+    return planning.Wanted(job=job, hosts=hosts, **{**given, **changes})

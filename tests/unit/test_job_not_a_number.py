@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 
-import job_process_info
-import job_report
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard import progress, schedulers
 from ansible.module_utils.trainyard.job_page import job_page
 from ansible.module_utils.trainyard.report import explain, summarize
+from ansible.module_utils.trainyard_controller import reporting
+from ansible.module_utils.trainyard_node import agent
 from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import Cluster
@@ -19,16 +18,6 @@ from job_samples import make_job, make_plan, member
 
 NAN, INF = float("nan"), float("inf")
 SINCE = "loss is not a number since step 11 (of 25)"
-
-
-@pytest.fixture
-def call(capsys):
-    def run(module, **params):
-        with patch_module_args(params), pytest.raises(SystemExit):
-            module.main()
-        return json.loads(capsys.readouterr().out, parse_constant=no_constant)
-
-    return run
 
 
 def no_constant(name):
@@ -121,7 +110,7 @@ def test_words_that_are_no_loss(line):
     assert found in (None, {"step": 3.0})
 
 
-def test_a_run_whose_loss_is_lost_says_so_everywhere(call, tmp_path):
+def test_a_run_whose_loss_is_lost_says_so_everywhere(tmp_path):
     with Cluster(tmp_path / "cluster", ["diverge"]) as job:
         job.start()
         job.head.go()
@@ -129,16 +118,16 @@ def test_a_run_whose_loss_is_lost_says_so_everywhere(call, tmp_path):
         job.all_ended()
         state = read_json(job.head.dir / "cluster.json")
         assert (state["metrics"]["loss"], state["loss_not_a_number"]["since"]["step"]) == (None, 11)
-        told = call(job_process_info, job_id=job.head.job_id, job_dir=str(job.head.dir), logs=True)
+        told = agent.state(job_id=job.head.job_id, job_dir=str(job.head.dir))
         assert told["line"].endswith(f"step 25/25   {SINCE}   rate 100.5")
         series = (job.head.dir / "metrics.jsonl").read_text()
     run = tmp_path / "digits-1"
     (run / "logs").mkdir(parents=True)
     (run / "plan.json").write_text(json.dumps(make_plan(make_job(launcher="direct"), [member(0)]).as_dict()))
     (run / "metrics.jsonl").write_text(series)
-    report = call(job_report, run_dir=str(run), results={"n1": told})
-    assert report["state"] == "succeeded"
-    headline, line, *_ = report["text"].splitlines()
+    report = reporting.report(run, {"n1": told}, {})
+    assert report.summary["state"] == "succeeded"
+    headline, line, *_ = report.text.splitlines()
     assert headline.startswith("Job digits-20261120-101500 succeeded in ") and line == f"  {SINCE}"
     summary = read_json(run / "summary.json")
     assert (summary["state"], summary["metrics"]["loss"]) == ("succeeded", None)
@@ -172,10 +161,10 @@ def test_the_picture_says_it_and_shows_where(tmp_path, monkeypatch):
     monkeypatch.setattr(Axes, "text", lambda self, *args, **more: said.append(args[2]) or text(self, *args, **more))
     monkeypatch.setattr(Axes, "axvspan", lambda self, *args, **more: shown.append(args) or span(self, *args, **more))
     series = points(*[0.5] * 10, *[NAN] * 15)
-    assert job_report.draw_loss(series, "digits-1", tmp_path / "loss.png", SINCE)
+    assert reporting.draw_loss(series, "digits-1", tmp_path / "loss.png", SINCE)
     assert said == [SINCE] and shown == [(11, 25)]
     # Also where it never was a number, which leaves nothing else to see.
-    assert job_report.draw_loss(points(NAN, NAN), "digits-1", tmp_path / "lost.png", "loss")
+    assert reporting.draw_loss(points(NAN, NAN), "digits-1", tmp_path / "lost.png", "loss")
     assert (tmp_path / "lost.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -207,7 +196,7 @@ def test_a_job_that_runs_and_one_that_failed_say_it_too():
     assert 'data-state="fail"' in job_page(told_of("failed", points(NAN)), [], "", b"")
 
 
-def test_a_job_of_a_scheduler_is_told_from_its_log(call, tmp_path):
+def test_a_job_of_a_scheduler_is_told_from_its_log(tmp_path):
     run = tmp_path / "digits-1"
     (run / "logs").mkdir(parents=True)
     plan = make_plan(make_job(launcher="direct"), [member(0)]).as_dict()
@@ -217,7 +206,7 @@ def test_a_job_of_a_scheduler_is_told_from_its_log(call, tmp_path):
     (run / "logs" / "rank_0.log").write_text(log)
     state = {"state": "succeeded", "started": 1000.0, "finished": 1010.0, "metrics": {"step": 25.0, "loss": None}}
     state["nodes"] = [{"host": "pod-0", "state": "ended", "ranks": [0], "processes": []}]
-    report = call(job_report, run_dir=str(run), results={}, engine_state=state)
-    assert report["text"].splitlines()[1] == f"  {SINCE}"
+    report = reporting.report(run, {}, {}, job_state=state)
+    assert report.text.splitlines()[1] == f"  {SINCE}"
     assert read_json(run / "summary.json")["metrics"] == {"step": 25, "loss": None}
     assert schedulers.summarize(plan, {**state, "metrics": {"loss": NAN}})["metrics"] == {"loss": None}

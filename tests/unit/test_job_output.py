@@ -12,12 +12,13 @@ import pytest
 from ansible.module_utils.trainyard_node import procs
 from ansible.module_utils.trainyard_node.exits import write_json
 from job_cluster import PATIENCE_S, wait_for
+from job_samples import make_job, make_plan, member
 
 PROJECT = Path(__file__).resolve().parents[2]
-INVENTORY = f"""
+INVENTORY = """
 compute:
   hosts: {{n1: , n2: , n3: }}
-  vars: {{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}
+  vars: {{ansible_connection: local, ansible_python_interpreter: {ansible_python_interpreter}}}
 """
 
 
@@ -25,8 +26,9 @@ compute:
 def command(tmp_path):
     """The command and the environment that play a text."""
 
-    def make(text):
-        (tmp_path / "inventory.yml").write_text(INVENTORY)
+    def make(text, ansible_python_interpreter=sys.executable):
+        inventory = INVENTORY.format(ansible_python_interpreter=ansible_python_interpreter)
+        (tmp_path / "inventory.yml").write_text(inventory)
         (tmp_path / "play.yml").write_text(text)
         program = str(Path(sys.executable).with_name("ansible-playbook"))
         env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
@@ -39,8 +41,8 @@ def command(tmp_path):
 
 @pytest.fixture
 def play(command):
-    def run(text):
-        argv, options = command(text)
+    def run(text, **changes):
+        argv, options = command(text, **changes)
         done = subprocess.run(argv, **options, capture_output=True, check=False, timeout=PATIENCE_S)
         return done.returncode, done.stdout.splitlines(), done.stderr
 
@@ -114,6 +116,9 @@ def test_other_plays_list_changes_and_repeat_failures_at_the_end(play):
 
 def test_ctrl_c_ends_the_watching_and_says_how_to_come_back(command, tmp_path):
     job_dir = tmp_path / "job"
+    plan = {**make_plan(make_job(), [member(0)]).as_dict(), "job_id": "digits-1", "job_name": "digits"}
+    (tmp_path / "runs" / "digits-1").mkdir(parents=True)
+    write_json(tmp_path / "runs" / "digits-1" / "plan.json", {**plan, "job_dir": str(job_dir)})
     (job_dir / "exits").mkdir(parents=True)
     write_json(job_dir / "job.json", {"job_id": "digits-1", "supervision": "children", "processes": []})
     cluster = {"end": None, "ranks_running": 4, "world_size": 4, "elapsed_s": 62, "metrics": {"step": 7.0}}
@@ -128,10 +133,9 @@ def test_ctrl_c_ends_the_watching_and_says_how_to_come_back(command, tmp_path):
   vars: {{trainyard_quiet: true}}
   tasks:
     - name: Find
-      ansible.builtin.set_fact:
-        __job_run: {{job_id: digits-1}}
+      job_run_info: {{runs_dir: {tmp_path}/runs, job_id: digits-1}}
     - name: Watch
-      job_watch: {{job_id: digits-1, job_dir: {job_dir}}}
+      job_watch: {{run_dir: {tmp_path}/runs/digits-1}}
 """
     )
     with (
@@ -182,17 +186,9 @@ def test_what_was_rescued_is_no_failure_and_what_the_rescue_says_again_is_said_o
 
 
 def test_a_launch_says_so_where_no_node_tells_what_it_is(play, tmp_path):
-    # What an earlier play has lost takes no part in the plays of the launch, and is not unreachable.
     status, lines, errors = play(
         f"""
-- name: Lose two of three
-  hosts: compute
-  gather_facts: false
-  tasks:
-    - name: Lose
-      ansible.builtin.fail: {{msg: lost}}
-      when: inventory_hostname != 'n3'
-- name: Launch on those two
+- name: Launch on two whose Python says nothing
   ansible.builtin.import_playbook: {PROJECT}/launch.yml
   vars:
     job_name: digits
@@ -200,10 +196,11 @@ def test_a_launch_says_so_where_no_node_tells_what_it_is(play, tmp_path):
     job_hosts: n1:n2
     trainyard_runs: {tmp_path}/runs
     trainyard_become: false
-"""
+""",
+        ansible_python_interpreter="/bin/true",
     )
     text = "\n".join([*lines, *errors.splitlines()])
     assert status == 2
     assert "1 finding: the job cannot be planned, and nothing was started." in text
-    assert "1. answer on n1, n2\n" in text and "found     no answer\n" in text
+    assert "1. answer on n1, n2\n" in text and "found     not a word (exit status 0)\n" in text
     assert not (tmp_path / "runs").exists()

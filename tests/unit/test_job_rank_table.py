@@ -6,16 +6,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import job_plan
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard import given_table, hccl, schedulers
 from ansible.module_utils.trainyard.placement import Member
 from ansible.module_utils.trainyard.plan import describe
+from ansible.module_utils.trainyard_controller import planning
 from hypothesis import given
 from hypothesis import strategies as st
-from job_samples import captured_member, make_job, make_plan, node_facts, planned, texts, wrong
+from job_samples import captured_member, make_job, make_plan, make_wanted, node_facts, planned, texts, wrong
 
 PROJECT = Path(__file__).resolve().parents[2]
 # Reviewed by eye. After a change that is meant, write the plan that the test shows there, and review it again.
@@ -335,22 +334,17 @@ def test_whatever_is_given_there_are_findings_and_no_crash(table):
     assert findings and plan is not None and plan.as_dict()
 
 
-def module_plan(capsys, tmp_path, table):
+def prepared(tmp_path, table):
     path = tmp_path / "table.json"
     if table is not None:
         path.write_bytes(table)
     job = {"job_name": "digits", "job_launcher": "rank_table", "job_command": ["true"], "job_rank_table": str(path)}
     node = server(0)
-    params = {
-        "job": job,
-        "nodes": [{"host": node.host, "address": node.address, "facts": node.facts}],
-        "available": 1,
-        "runs_dir": str(tmp_path / "runs"),
-        "state_dir": "/var/lib/trainyard",
-    }
-    with patch_module_args(params), pytest.raises(SystemExit):
-        job_plan.main()
-    return json.loads(capsys.readouterr().out)
+    wanted = make_wanted(tmp_path, job, [planning.Host(node.host, node.address)])
+    good = {"findings": [], "programs": {}, "stale": False}
+    return planning.prepare(
+        wanted, lambda question, own: {host: {"node": node.facts} if question == "probe" else good for host in own}
+    )
 
 
 @pytest.mark.parametrize(
@@ -361,16 +355,16 @@ def module_plan(capsys, tmp_path, table):
         (b'{"version": "1.0",\n}', "no JSON in line 2, column 1"),
     ],
 )
-def test_a_file_that_is_no_table_is_refused(capsys, tmp_path, table, reason):
-    (finding,) = module_plan(capsys, tmp_path, table)["findings"]
-    assert finding["check"] == "job_rank_table"
-    assert finding["found"].startswith(f"{tmp_path}/table.json: {reason}")
+def test_a_file_that_is_no_table_is_refused(tmp_path, table, reason):
+    (finding,) = prepared(tmp_path, table).findings
+    assert finding.check == "job_rank_table"
+    assert finding.found.startswith(f"{tmp_path}/table.json: {reason}")
 
 
-def test_the_module_plans_with_the_table_of_the_controller(capsys, tmp_path):
+def test_the_plan_has_the_table_of_the_controller(tmp_path):
     content = hccl.dumps(table_of(make_plan(table_job(), [server(0)]).as_dict())).replace("  ", "\t")
-    done = module_plan(capsys, tmp_path, content.encode())
-    assert (done["findings"], done["plan"]["files"][0]["content"]) == ([], content)
+    done = prepared(tmp_path, content.encode())
+    assert (done.findings, done.plan["files"][0]["content"]) == ([], content)
 
 
 def test_a_table_is_for_the_launcher_that_reads_it():

@@ -21,7 +21,9 @@ compute:
     trainyard_become: false
     trainyard_user: "{{{{ lookup('ansible.builtin.pipe', 'id -un') }}}}"
 """
-JOB = {"job_name": "tiny", "job_launcher": "direct", "job_processes_per_node": 1, "job_devices": "none", "job_venv": "",
+# Tests side by side on one machine have jobs of their own names: a job's id is its name and the second.
+NAME = f"tiny{os.getpid()}"
+JOB = {"job_name": NAME, "job_launcher": "direct", "job_processes_per_node": 1, "job_devices": "none", "job_venv": "",
        "job_packages": [], "job_command": ["/bin/echo", "step 1/1 loss 0.5"], "job_min_disk_mib": 1}  # fmt: skip
 
 
@@ -78,7 +80,7 @@ def test_what_ends_or_removes_something_takes_no_guess(site, ended, book, headli
 def test_a_record_outlives_the_folders_on_the_nodes(site, ended):
     job_id, before = ended.name, content(ended)
     assert json.loads(before["summary.json"])["state"] == "succeeded"
-    status, said = site.play("playbooks/clean.yml", job_name="tiny")
+    status, said = site.play("playbooks/clean.yml", job_name=NAME)
     assert status == 0 and f"Removed the folders of 1 job (0 MiB on all nodes). {job_id} on here" in said, said
     assert not (site.state / "jobs" / job_id).exists()
     assert list(json.loads((ended / "removed.json").read_text())["hosts"]) == ["here"]
@@ -112,7 +114,7 @@ def test_old_runs_go_from_the_controller_when_asked(site, ended):
     (site.runs / "handover").mkdir()
     (site.runs / "baseline.json").write_text("{}")
     before = {path.name for path in site.runs.iterdir()}
-    goes = [name for name in before if name.startswith(("lost-", "tiny-"))] + ["verify-20261101-000000"]
+    goes = [name for name in before if name.startswith(("lost-", NAME))] + ["verify-20261101-000000"]
     listed = " ".join(sorted(goes))
     status, said = site.play("playbooks/clean.yml", "--check", "-e", "clean_days=0", "-e", "clean_runs=true")
     assert status == 0 and f"Would remove {len(goes)} runs (0 MiB) from {site.runs}. {listed}" in said, said

@@ -6,11 +6,11 @@ import fcntl
 import json
 import math
 
-import job_report
 import pytest
 import runs_cleaned
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard import record, report
+from ansible.module_utils.trainyard_controller import reporting
 from job_samples import make_job, make_plan, member
 
 NOTHING = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
@@ -131,6 +131,10 @@ def call(capsys):
     return run
 
 
+def told(run_dir, answers, **more):
+    return reporting.report(run_dir, answers, {}, **more)
+
+
 def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
@@ -144,16 +148,16 @@ def run_dir(tmp_path):
     return folder
 
 
-def test_a_question_after_the_end_tells_and_writes_nothing(call, run_dir):
-    call(job_report, run_dir=str(run_dir), results=says(), unreachable={})
+def test_a_question_after_the_end_tells_and_writes_nothing(run_dir):
+    told(run_dir, says())
     nan = says("succeeded", metrics={"step": 40.0, "loss": math.nan})
-    assert call(job_report, run_dir=str(run_dir), results=nan)["changed"] is True
+    assert told(run_dir, nan).changed is True
     before = content(run_dir)
     (run_dir / "removed.json").write_text('{"hosts": {"n1": 1790000000.0}}')
     gone = {"n2": {"unreachable": True, "msg": "timed out"}}
-    told = call(job_report, run_dir=str(run_dir), results={"n1": NOTHING}, unreachable=gone)
-    assert (told["changed"], told["state"], told["left"]) == (False, "succeeded", [])
-    assert told["text"].splitlines()[:5] == [
+    again = told(run_dir, {"n1": NOTHING, **gone})
+    assert (again.changed, again.summary["state"], again.left) == (False, "succeeded", [])
+    assert again.text.splitlines()[:5] == [
         "Job digits-20261120-101500 succeeded in 0:01:12: 2 ranks on 2 nodes.",
         "  last progress: step 40   loss is not a number",
         "  last lines of rank_0.log on n1:",
@@ -164,42 +168,42 @@ def test_a_question_after_the_end_tells_and_writes_nothing(call, run_dir):
     assert {name: after[name] for name in before} == before
 
 
-def test_one_report_is_written_at_a_time(call, run_dir, monkeypatch):
+def test_one_report_is_written_at_a_time(run_dir, monkeypatch):
     """Or a status.yml that asked before the end would write "running" over what launch.yml has just written."""
 
-    def at_that_time(module):
+    def at_that_time(*_):
         with (run_dir / "plan.json").open() as plan, pytest.raises(BlockingIOError):
             fcntl.flock(plan, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        module.exit_json(alone=True)
+        return "alone"
 
-    monkeypatch.setattr(job_report, "report", at_that_time)
-    assert call(job_report, run_dir=str(run_dir), results={})["alone"] is True
+    monkeypatch.setattr(reporting, "_report", at_that_time)
+    assert told(run_dir, {}) == "alone"
 
 
-def test_a_page_that_was_not_finished_is_made_from_the_record(call, run_dir):
-    call(job_report, run_dir=str(run_dir), results=says("failed"))
+def test_a_page_that_was_not_finished_is_made_from_the_record(run_dir):
+    told(run_dir, says("failed"))
     kept = (run_dir / "summary.json").read_bytes()
     (run_dir / "report.html").unlink()
-    call(job_report, run_dir=str(run_dir), results={"n1": NOTHING, "n2": NOTHING})
+    told(run_dir, {"n1": NOTHING, "n2": NOTHING})
     assert "failed: job digits-20261120-101500" in (run_dir / "report.html").read_text()
     assert (run_dir / "summary.json").read_bytes() == kept
 
 
-def test_what_still_runs_is_told_after_the_end(call, run_dir):
-    call(job_report, run_dir=str(run_dir), results=says("failed"))
-    told = call(job_report, run_dir=str(run_dir), results={"n1": NOTHING, "n2": {**NOTHING, "left": 1}})
-    assert (told["state"], told["left"]) == ("failed", ["n2"]) and "STILL RUNNING on n2" in told["text"]
+def test_what_still_runs_is_told_after_the_end(run_dir):
+    told(run_dir, says("failed"))
+    again = told(run_dir, {"n1": NOTHING, "n2": {**NOTHING, "left": 1}})
+    assert (again.summary["state"], again.left) == ("failed", ["n2"]) and "STILL RUNNING on n2" in again.text
 
 
-def test_a_scheduler_that_does_not_answer_hides_no_record(call, run_dir):
+def test_a_scheduler_that_does_not_answer_hides_no_record(run_dir):
     scheduler = {"kind": "slurm", "submit_host": "login", "settings": {}, "processes_per_node": 1}
     (run_dir / "plan.json").write_text(json.dumps(plan(engine=scheduler, launcher="slurm", nodes=[])))
     (run_dir / "summary.json").write_text(json.dumps(summary(says("succeeded"))))
     before = content(run_dir)
     failed = {"failed": True, "msg": "slurm_load_jobs error: Unable to contact slurm controller"}
-    told = call(job_report, run_dir=str(run_dir), results={}, engine_state=failed)
-    assert told["state"] == "succeeded" and content(run_dir)["summary.json"] == before["summary.json"]
-    assert "  slurm could not be asked: slurm_load_jobs error: Unable to contact" in told["text"]
+    again = told(run_dir, {}, job_state=failed)
+    assert again.summary["state"] == "succeeded" and content(run_dir)["summary.json"] == before["summary.json"]
+    assert "  slurm could not be asked: slurm_load_jobs error: Unable to contact" in again.text
 
 
 def test_what_went_is_noted_and_what_stayed_is_a_finding(call, tmp_path):

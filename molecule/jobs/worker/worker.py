@@ -42,7 +42,9 @@ print(f"secret sha256 {hashlib.sha256(secret.encode()).hexdigest()}", flush=True
 try:
     for step in range(begin, options.steps + 1):
         batch(step)
-        done.write_text(str(step))
+        # Whole or not at all: a node may lose its power right here.
+        done.with_suffix(".new").write_text(str(step))
+        done.with_suffix(".new").replace(done)
         print(f"step {step}/{options.steps} loss {1 / step:.4f} rate 10.0", flush=True)
 except ValueError as error:
     import traceback

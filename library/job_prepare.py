@@ -1,0 +1,115 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of the action plugin job_prepare."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: job_prepare
+short_description: Ask the nodes of a job, plan it, and judge whether it can run
+description:
+  - Checks the job file, places the ranks on the nodes, lets every node check itself for its part, and writes
+    C(plan.json) and the source archive to the run's folder. Nothing is started.
+  - All findings of the job file and of every node come at once. What is known of the nodes from an earlier launch is
+    used where each of them says that it holds.
+version_added: "0.1.0"
+options:
+  job:
+    description: The variables of the job file, C(job_*), as docs/job-file.md describes them; of secrets the names.
+    type: dict
+    required: true
+  given:
+    description: Names of all variables that begin with C(job_), to find misspelt ones.
+    type: list
+    elements: str
+    required: true
+  hosts:
+    description: The hosts of the job in the order of their ranks.
+    type: list
+    elements: str
+    required: true
+  available:
+    description: How many hosts the group of the job has.
+    type: int
+    required: true
+  runs_dir:
+    description: Folder on the controller that holds the folders of all runs.
+    type: path
+    required: true
+  state_dir:
+    description: Folder on the nodes that holds C(jobs/).
+    type: path
+    required: true
+  facts_file:
+    description: File on the controller that keeps the nodes' facts between launches.
+    type: path
+    required: true
+  user:
+    description: The training user.
+    type: str
+    required: true
+  mpi_prefix:
+    description: Where the role openmpi has installed Open MPI.
+    type: path
+    required: true
+  asked_by:
+    description: The playbook that wants the job; one that runs it for itself gives its own name.
+    type: str
+    required: true
+  found:
+    description: Findings from elsewhere, which are said with the others.
+    type: list
+    elements: dict
+    default: []
+  record:
+    description: Return what was found as RV(refused) in place of failing with it.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    description: Shows the plan, which is written in place of that of the check before.
+    support: full
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Prepare the job
+  job_prepare:
+    job: {job_name: digits, job_launcher: torchrun, job_command: [python, train.py]}
+    given: [job_name, job_launcher, job_command]
+    hosts: [n1, n2]
+    available: 2
+    runs_dir: runs
+    state_dir: /var/lib/trainyard
+    facts_file: runs/.facts.json
+    user: train
+    mpi_prefix: /opt/trainyard/openmpi
+    asked_by: launch.yml
+  register: run
+"""
+
+RETURN = r"""
+job_id:
+  description: Name of the run; empty where it was refused.
+  returned: always
+  type: str
+job_dir:
+  description: Its folder on the nodes.
+  returned: always
+  type: str
+run_dir:
+  description: Its folder on the controller.
+  returned: always
+  type: str
+refused:
+  description: All findings, each with host, check, found, expected and action.
+  returned: always
+  type: list
+  elements: dict
+facts_file:
+  description: The file that keeps the nodes' facts.
+  returned: always
+  type: str
+"""

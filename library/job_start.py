@@ -1,0 +1,69 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of the action plugin job_start."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: job_start
+short_description: Start a job that was prepared on all its nodes
+description:
+  - Sends each node its part of the plan, the source and the secrets, which go through standard input alone.
+version_added: "0.1.0"
+options:
+  run_dir:
+    description: Folder of the run on the controller.
+    type: path
+    required: true
+  user:
+    description: The training user.
+    type: str
+    required: true
+  secret_env:
+    description: Secret variables of the ranks.
+    type: dict
+    default: {}
+  secret_files:
+    description: Secret files of the job's folder by name, base64.
+    type: dict
+    default: {}
+  wait:
+    description: Whether somebody waits for the end; without, it is said how to go on.
+    type: bool
+    required: true
+  inventory:
+    description: The inventory as in the option C(-i), for what is said.
+    type: str
+    required: true
+  record:
+    description: Whether the job is a playbook's own, which changes nothing for its user.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    description: Does nothing then.
+    support: none
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Start it
+  job_start:
+    run_dir: "{{ run.run_dir }}"
+    user: train
+    wait: true
+    inventory: inventories/mine
+"""
+
+RETURN = r"""
+job_id:
+  description: Name of the run.
+  returned: always
+  type: str
+not_started:
+  description: What nodes said that could not start their part, by host.
+  returned: always
+  type: dict
+"""

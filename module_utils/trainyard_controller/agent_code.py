@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent that answers on a node: its modules, the command that runs it, and what travels to and fro.
+
+To the node go, through standard input alone: a line with the mark of this visit, the agent's digest, its size and the
+time limit; the agent, where the node said that it lacks it; a line with what all nodes are told, and one with what this
+one is told. Back comes one line: the mark and the answer. Whatever a login prints around it is left where it is.
+
+A node keeps an agent under its digest, where only root may write (for an unprivileged user: only he himself), until it
+was not used for 30 days; one that cannot be kept runs from a temporary folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import json
+import re
+import shlex
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# The oldest Python that the agent's modules are written for.
+OLDEST = (3, 9)
+# As Ansible says it.
+NO_PYTHON = "The module interpreter '{}' was not found."
+_PACKAGES = ("trainyard", "trainyard_node")
+_IMPORT = re.compile(r"^[ \t]*from (\.\.?)([\w.]*) import (\([^)]*\)|.+)$", re.MULTILINE)
+
+# Runs on whatever Python a node has: no syntax that an old one would stumble over.
+_BOOTSTRAP = r"""
+import json, os, shutil, stat, sys, time
+hear = sys.stdin.buffer if hasattr(sys.stdin, "buffer") else sys.stdin
+head = json.loads(hear.readline().decode())
+def say(answer):
+    sys.stdout.write("\n" + head["mark"] + " " + json.dumps(answer) + "\n")
+    sys.stdout.flush()
+def own(path):
+    s = os.lstat(path)
+    return stat.S_ISDIR(s.st_mode) and s.st_uid == os.geteuid() and not s.st_mode & 0o022
+def keep(folder):
+    import io, tempfile, zipfile
+    new = tempfile.mkdtemp(prefix="new-", dir=folder)
+    zipfile.ZipFile(io.BytesIO(agent)).extractall(new)
+    return new
+if sys.version_info < tuple(head["oldest"]):
+    say({"failed": True, "msg": "requires a minimum of Python %d.%d. Current version: %s"
+         % (head["oldest"][0], head["oldest"][1], sys.version.split()[0])})
+    sys.exit(0)
+home = "/var/cache" if os.geteuid() == 0 else os.path.join(os.path.expanduser("~"), ".cache")
+home = os.path.join(home, "trainyard")
+where, passing = os.path.join(home, head["agent"]), ""
+agent = hear.read(head["size"])
+try:
+    known = own(home) and own(where)
+except OSError:
+    known = False
+if not known and not agent:
+    say({"missing": True})
+    sys.exit(0)
+try:
+    if not known:
+        try:
+            os.makedirs(home, 0o755)
+        except OSError:
+            pass
+        try:
+            if not own(home):
+                raise OSError(home + " belongs to another user, or others may write there")
+            new = keep(home)
+            try:
+                os.rename(new, where)
+            except OSError:
+                shutil.rmtree(new)
+                if not own(where):
+                    raise
+            for name in os.listdir(home):
+                if os.stat(os.path.join(home, name)).st_mtime < time.time() - 30 * 86400:
+                    shutil.rmtree(os.path.join(home, name), True)
+        except OSError:
+            where = passing = keep(None)
+    os.utime(where)
+    sys.path.insert(0, where)
+    try:
+        from agent.trainyard_node.agent import answer
+    except ImportError:
+        if passing:
+            raise
+        shutil.rmtree(where)
+        say({"missing": True})
+        sys.exit(0)
+    arguments = json.loads(hear.readline().decode())
+    arguments.update(json.loads(hear.readline().decode()))
+    say(answer(head["question"], arguments, head["limit_s"]))
+except OSError as error:
+    say({"failed": True, "msg": "the agent cannot run here: " + str(error)})
+finally:
+    if passing:
+        shutil.rmtree(passing, True)
+"""
+
+
+def _source(package: str, module: str) -> Path:
+    return Path(__file__).resolve().parents[1] / package / f"{module}.py"
+
+
+def _imports(package: str, text: str) -> set[tuple[str, str]]:
+    """Return the modules of the agent's packages that a module's text imports, early or late."""
+    found = set()
+    for dots, path, names in _IMPORT.findall(text):
+        parts = [package] if dots == "." else []
+        parts += path.split(".") if path else []
+        if len(parts) == 1:
+            listed = re.findall(r"(\w+)(?: as \w+)?\s*(?:,|$|\))", names.strip("() \n").replace("\n", " "))
+            found |= {(parts[0], name) for name in listed if _source(parts[0], name).is_file()}
+        elif len(parts) == 2:
+            found.add((parts[0], parts[1]))
+    return {(owner, module) for owner, module in found if owner in _PACKAGES}
+
+
+@functools.lru_cache(maxsize=1)
+def modules() -> dict[str, bytes]:
+    """Return the agent's files by their path in it: the module `agent` and all that it imports."""
+    wanted, seen = [("trainyard_node", "agent")], {(package, "__init__") for package in _PACKAGES}
+    while wanted:
+        each = wanted.pop()
+        if each not in seen:
+            seen.add(each)
+            wanted += _imports(each[0], _source(*each).read_text(encoding="utf-8"))
+    return {f"agent/{package}/{module}.py": _source(package, module).read_bytes() for package, module in sorted(seen)}
+
+
+@functools.lru_cache(maxsize=1)
+def digest() -> str:
+    """Return the name under which nodes keep this agent."""
+    found = hashlib.sha256()
+    for path, content in modules().items():
+        found.update(f"{path} {len(content)}\n".encode() + content)
+    return found.hexdigest()
+
+
+@functools.lru_cache(maxsize=1)
+def packed() -> bytes:
+    """Return the agent as it is sent."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("agent/__init__.py", b"")
+        for path, source in modules().items():
+            archive.writestr(path, source)
+    return content.getvalue()
+
+
+def command(pythons: Sequence[str]) -> str:
+    """Return the shell command that runs the agent with the first of these Pythons that is there."""
+    names = " ".join(shlex.quote(python) for python in pythons)
+    # A name may be there that starts nothing (a version manager's); the next one is tried then. ssh may drop what is
+    # printed right before a command ends; sleep is what Ansible does about it.
+    return (
+        f"for p in {names}; do if command -v \"$p\" >/dev/null 2>&1; then "
+        f"\"$p\" -IS -c {shlex.quote(_BOOTSTRAP)}; r=$?; sleep 0; [ $r = 127 ] || exit $r; fi; done; "
+        f"echo {shlex.quote(NO_PYTHON.format(pythons[0]))} >&2; exit 127"
+    )
+
+
+def message(
+    mark: str, question: str, shared: bytes, own: Mapping[str, Any], limit_s: float, with_agent: bool
+) -> bytes:
+    """Return what one node is sent. `shared` is what all are told, as JSON, made once."""
+    agent = packed() if with_agent else b""
+    head = {
+        "mark": mark,
+        "agent": digest(),
+        "size": len(agent),
+        "oldest": OLDEST,
+        "limit_s": limit_s,
+        "question": question,
+    }
+    return b"%s\n%s%s\n%s\n" % (json.dumps(head).encode(), agent, shared, json.dumps(own).encode())
+
+
+def read(mark: str, printed: str) -> tuple[dict[str, Any] | None, list[str]]:
+    """Return the answer among what came back, None without one, and the lines that were printed before it."""
+    before, found, rest = printed.partition(f"\n{mark} ")
+    if not found:
+        return None, printed.splitlines()
+    try:
+        answer = json.loads(rest.partition("\n")[0])
+    except ValueError:
+        return None, printed.splitlines()
+    return answer if isinstance(answer, dict) else None, before.splitlines()

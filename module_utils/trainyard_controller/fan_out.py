@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One question to many hosts at once, over Ansible's own connection and become plugins.
+
+An action plugin makes a FanOut of itself and asks. A host is reached as any task would reach it: by its inventory
+variables, with the passwords of the command line, through the connection and become plugins that it names. As many
+hosts as `forks` are visited at once. Each visit has its own time limit, so a host that hangs delays no other.
+
+An answer is what the node's agent returned, or why there is none, in the words of Ansible's task results
+(`unreachable`, `failed`, `msg`, `rc`, `module_stdout`, `module_stderr`): no_answer.py knows the cause. A host that
+--limit leaves out has the answer {}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import queue
+import secrets
+import shlex
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from ansible import constants as C
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.playbook.play_context import PlayContext
+from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import become_loader, connection_loader, lookup_loader
+from ansible.template import Templar
+
+from ..trainyard.no_answer import UNREADABLE, brace_before
+from . import agent_code
+
+Answer = dict[str, Any]
+Progress = Callable[[int, int], None]
+
+LIMIT_S = 120.0
+_TELL_EVERY_S = 10.0
+# The exit status of a shell that does not find a command.
+NO_COMMAND = 127
+
+
+@dataclass
+class _Host:
+    """How one host is reached, and with which Python."""
+
+    name: str
+    connection: Any
+    command: str
+    no_python: str
+    become: bool
+
+
+class _HasName(Protocol):
+    name: str
+
+
+Named = TypeVar("Named", bound=_HasName)
+
+
+@dataclass
+class _Visit:
+    """A visit that is under way: in which thread, and until when."""
+
+    name: str
+    thread: int
+    until: float
+
+
+@dataclass
+class FanOut:
+    """Hosts of the inventory, asked from within an action plugin. Connections are made once and used again."""
+
+    action: ActionBase
+    task_vars: Mapping[str, Any]
+    _hosts: dict[str, _Host] = field(default_factory=dict)
+    _limited: frozenset[str] | None = None
+
+    def ask(
+        self,
+        question: str,
+        own: Mapping[str, Mapping[str, Any]],
+        shared: Mapping[str, Any] | None = None,
+        limit_s: float = LIMIT_S,
+        progress: Progress | None = None,
+    ) -> dict[str, Answer]:
+        """Ask each host of `own` a question of the agent (agent.QUESTIONS); returns the answers by host, in its order.
+
+        `own` are the arguments that are a host's own, `shared` those of all. `limit_s` is how long a node may take
+        for its answer. `progress` is told now and then how many of how many have answered.
+        """
+        common = json.dumps(shared or {}).encode()
+        answers: dict[str, Answer] = {}
+        hosts = []
+        for name in own:
+            if not self.allowed(name):
+                answers[name] = {}
+                continue
+            try:
+                hosts.append(self._host(name))
+            except (AnsibleError, ValueError) as error:
+                answers[name] = {"failed": True, "msg": str(error)}
+        window = max(1, int(self.task_vars.get("ansible_forks") or C.DEFAULT_FORKS))
+
+        def visit(host: _Host) -> Answer:
+            return _visit(host, question, common, own[host.name], limit_s)
+
+        # Ansible's `timeout` is for one connection and to become root; a node that lacks the agent is visited twice.
+        around_s = 2.0 * self.action._play_context.timeout
+        answers.update(side_by_side(hosts, visit, window, limit_s + around_s, progress))
+        return {name: answers[name] for name in own}
+
+    def allowed(self, host: str) -> bool:
+        """Tell whether --limit leaves this host in."""
+        limit = self.task_vars.get("ansible_limit")
+        if not limit:
+            return True
+        if self._limited is None:
+            self._limited = frozenset(self._matching(str(limit)))
+        return host in self._limited
+
+    def _matching(self, pattern: str) -> list[str]:
+        lookup = lookup_loader.get(
+            "ansible.builtin.inventory_hostnames", loader=self.action._loader, templar=self.action._templar
+        )
+        found: list[str] = lookup.run([pattern], variables=dict(self.task_vars))
+        return found
+
+    def forget(self, host: str) -> None:
+        """Close the connection to a host that did not answer: the next question opens another one."""
+        known = self._hosts.pop(host, None)
+        if known is not None:
+            with contextlib.suppress(AnsibleError, OSError):
+                known.connection.reset()
+
+    def variables(self, host: str) -> dict[str, Any]:
+        """Return the variables of a host as they stand in the inventory: templates are templates still."""
+        if host not in self.task_vars["hostvars"]:
+            raise AnsibleError(f"{host} is not in the inventory")
+        found: dict[str, Any] = self.task_vars["hostvars"].raw_get(host)
+        return found
+
+    def template(self, value: Any, variables: Mapping[str, Any]) -> Any:
+        """Return a value of a host's variables without templates."""
+        return Templar(loader=self.action._loader, variables=variables).template(value)
+
+    def _host(self, name: str) -> _Host:
+        if name not in self._hosts:
+            self._hosts[name] = self._reach(name)
+        return self._hosts[name]
+
+    def _reach(self, name: str) -> _Host:
+        """Make the connection of a host, as Ansible's own executor of tasks does."""
+        variables = self.variables(name)
+        templar = Templar(loader=self.action._loader, variables=variables)
+        task, context = self.action._task, copy.copy(self.action._play_context)
+        kind = templar.template(variables.get("ansible_connection") or task.connection)
+        connection = connection_loader.get(kind, context, None)
+        if connection is None:
+            raise AnsibleError(f"the connection plugin {kind!r} was not found")
+        become = None
+        wanted = variables.get("ansible_become")
+        if task.become if wanted is None else boolean(templar.template(wanted)):
+            method = templar.template(variables.get("ansible_become_method") or task.become_method)
+            become = become_loader.get(method)
+            if become is None:
+                raise AnsibleError(f"the become plugin {method!r} was not found")
+        connection.set_become_plugin(become)
+        keys = {**task.dump_attrs(), "timeout": context.timeout}
+        keys.pop("retries", None)
+        if context.password:
+            keys["password"] = context.password
+        _set_options("connection", connection, variables, templar, keys)
+        # The question goes through standard input, which a plugin might take for a terminal's.
+        with contextlib.suppress(KeyError, AnsibleError):
+            connection.set_option("pipelining", True)
+        shell = connection._shell
+        _set_options("shell", shell, variables, templar, keys)
+        if become is not None:
+            if context.become_pass:
+                keys["become_pass"] = context.become_pass
+            _set_options("become", become, variables, templar, keys)
+        pythons = _pythons(variables, templar)
+        return _Host(
+            name,
+            connection,
+            agent_code.command(pythons),
+            agent_code.NO_PYTHON.format(pythons[0]),
+            become is not None and _other_user(connection, become, context),
+        )
+
+
+def _set_options(
+    kind: str, plugin: Any, variables: Mapping[str, Any], templar: Any, keys: Mapping[str, Any]
+) -> None:
+    options = {
+        name: templar.template(variables[name])
+        for name in C.config.get_plugin_vars(kind, plugin._load_name)
+        if name in variables
+    }
+    if getattr(plugin, "allow_extras", False):
+        prefix = f"ansible_{plugin.extras_prefix}_"
+        options["_extras"] = {
+            name: templar.template(value)
+            for name, value in variables.items()
+            if name.startswith(prefix) and name not in options
+        }
+    plugin.set_options(task_keys=keys, var_options=options)
+
+
+def _other_user(connection: Any, become: Any, context: PlayContext) -> bool:
+    """Tell whether there is another user to become, as Ansible decides it."""
+    here = context.remote_user
+    with contextlib.suppress(KeyError):
+        here = connection.get_option("remote_user") or here
+    if connection.transport == "local" and not here:
+        here = getattr(connection, "default_user", None)
+    there = become.get_option("become_user", playcontext=context)
+    return bool(C.BECOME_ALLOW_SAME_USER or here != there or not (here or there))
+
+
+def _pythons(variables: Mapping[str, Any], templar: Any) -> list[str]:
+    """Return the Pythons to look for on a host: the named one, or those that Ansible would look for."""
+    named = str(templar.template(variables.get("ansible_python_interpreter") or C.config.get_config_value(
+        "INTERPRETER_PYTHON", variables=variables)))
+    if named not in ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent"):
+        return [named]
+    found: Sequence[str] = C.config.get_config_value("INTERPRETER_PYTHON_FALLBACK", variables=variables)
+    return [str(templar.template(each)) for each in found]
+
+
+def _visit(host: _Host, question: str, shared: bytes, own: Mapping[str, Any], limit_s: float) -> Answer:
+    """Ask one host; its agent is sent where it lacks it."""
+    answer: Answer = {"missing": True}
+    for with_agent in (False, True):
+        mark = f"trainyard-{secrets.token_hex(8)}"
+        told = agent_code.message(mark, question, shared, own, limit_s, with_agent)
+        try:
+            status, printed, complaint = _execute(host, told)
+        except AnsibleConnectionFailure as error:
+            return {"unreachable": True, "msg": str(error)}
+        except AnsibleError as error:
+            return {"failed": True, "msg": f"Task failed: {error}"}
+        found, before = agent_code.read(mark, printed)
+        if found is None and status == NO_COMMAND and host.no_python in complaint:
+            return {"failed": True, "msg": host.no_python, "rc": status}
+        if found is None or brace_before(before):
+            return {
+                "failed": True,
+                "msg": UNREADABLE,
+                "module_stdout": printed if found is None else "\n".join([*before, "{"]),
+                "module_stderr": complaint,
+                "rc": status,
+            }
+        answer = found
+        if not answer.pop("missing", False):
+            return answer
+    return {"failed": True, "msg": "the agent that answers questions there can neither be kept nor read"}
+
+
+def _execute(host: _Host, told: bytes) -> tuple[int, str, str]:
+    connection, command = host.connection, host.command
+    if host.become:
+        command = connection.become.build_become_command(command, connection._shell)
+    if connection.allow_executable:
+        command = f"/bin/sh -c {shlex.quote(command)}"
+    status, printed, complaint = connection.exec_command(command, in_data=told, sudoable=host.become)
+    return status or 0, printed.decode(errors="replace"), complaint.decode(errors="replace")
+
+
+def side_by_side(
+    hosts: Iterable[Named],
+    visit: Callable[[Named], Answer],
+    window: int,
+    limit_s: float,
+    progress: Progress | None = None,
+) -> dict[str, Answer]:
+    """Visit all hosts, `window` at a time, each for at most `limit_s` seconds; returns the answers by host.
+
+    What a visit started is killed when its time is over. A thread that even then does not come back is left behind,
+    and another one takes its place.
+    """
+    waiting = deque(hosts)
+    total = len(waiting)
+    done: queue.Queue[tuple[str, Answer]] = queue.Queue()
+    under_way: dict[str, _Visit] = {}
+    lock = threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                if not waiting:
+                    return
+                host = waiting.popleft()
+                under_way[host.name] = _Visit(host.name, threading.get_native_id(), time.monotonic() + limit_s)
+            try:
+                answer = visit(host)
+            except Exception as error:
+                answer = {"failed": True, "msg": f"{type(error).__name__}: {error}"}
+            late = host.name not in under_way
+            done.put((host.name, answer))
+            if late:
+                return
+
+    def more() -> None:
+        threading.Thread(target=work, daemon=True).start()
+
+    for _ in range(min(window, total)):
+        more()
+    answers: dict[str, Answer] = {}
+    told = time.monotonic()
+    while len(answers) < total:
+        with contextlib.suppress(queue.Empty):
+            name, answer = done.get(timeout=1.0)
+            under_way.pop(name, None)
+            answers.setdefault(name, answer)
+        now = time.monotonic()
+        for late in [each for each in list(under_way.values()) if each.until < now]:
+            answers[late.name] = {"failed": True, "msg": f"no answer within {limit_s:g} s"}
+            del under_way[late.name]
+            _kill(_children(late.thread))
+            more()
+        if progress is not None and now - told > _TELL_EVERY_S:
+            told = now
+            progress(len(answers), total)
+    return answers
+
+
+def _children(thread: int) -> Iterator[int]:
+    """Return the processes that a thread of this process has started and that still run, and theirs."""
+    with contextlib.suppress(OSError):
+        for child in Path(f"/proc/self/task/{thread}/children").read_text().split():
+            yield from _with_descent(int(child))
+
+
+def _with_descent(process: int) -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from _with_descent(int(child))
+    yield process
+
+
+def _kill(processes: Iterable[int]) -> None:
+    for process in list(processes):
+        # What runs as another user ends with the connection.
+        with contextlib.suppress(OSError):
+            os.kill(process, signal.SIGKILL)

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prepare a job: ask its nodes, plan, judge. Nothing is started here, and every finding of every node comes at once.
+
+Facts of nodes are kept between launches, so that one visit to each is enough: it checks the node for its part of the
+plan and says whether the facts still hold. They are good for a job that can run, not for saying why one cannot: where
+anything is found, the nodes are asked what they are now, and judged by that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..trainyard import given_table, schedulers
+from ..trainyard import job as jobs
+from ..trainyard.findings import Finding, counted
+from ..trainyard.placement import Member
+from ..trainyard.plan import JobPlan, build
+from ..trainyard.preflight import join
+from ..trainyard.rank_environment import node_environment
+from ..trainyard_node.run_folder import MAX_SOURCE, forget_checked, new_run, pack, source_files
+
+Answer = dict[str, Any]
+# Asks hosts, each with arguments of its own: (question, arguments by host) -> answers by host.
+Ask = Callable[[str, Mapping[str, Mapping[str, Any]]], Mapping[str, Answer]]
+
+# More than one job needs, as they are kept for the next launches.
+PORTS = 64
+NO_PLAN = "{count} {findings}: the job cannot be planned, and nothing was started."
+NO_JOB = "{count} {findings}: the job cannot run, and nothing was started."
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host that the job asks for: its inventory name, its address, and its variable job_node_env, whatever it is."""
+
+    name: str
+    address: str
+    env: Any = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is wanted: the job file's variables, the hosts in the order of their ranks, and where things are kept.
+
+    `given` are the names of all variables job_*, to find misspelt ones; `available` is how many hosts the job's group
+    has, `limit` what --limit was, `facts_file` where facts are kept; `found` is what was found before.
+    """
+
+    job: Mapping[str, Any]
+    given: Sequence[str]
+    hosts: Sequence[Host]
+    available: int
+    runs_dir: Path
+    state_dir: str
+    user: str
+    mpi_prefix: str
+    asked_by: str
+    facts_file: Path
+    limit: str = ""
+    check: bool = False
+    found: Sequence[Finding] = ()
+
+    def facts_wanted(self) -> dict[str, Any]:
+        """Return what nodes are asked for: the arguments of the agent's `probe`."""
+        return {
+            "venv": self.job.get("job_venv") or None,
+            "packages": list(self.job.get("job_packages") or ()),
+            "ports": PORTS,
+            "port_seed": f"{self.job.get('job_name')}{random.SystemRandom().randrange(1_000_000)}",
+            "user": self.user,
+            "mpi_prefix": self.mpi_prefix,
+        }
+
+
+@dataclass
+class Prepared:
+    """A job that is ready where there are no findings: `plan` stands in `run_dir`/plan.json."""
+
+    findings: list[Finding]
+    headline: str = NO_JOB
+    plan: dict[str, Any] = field(default_factory=dict)
+    run_dir: Path | None = None
+
+
+def prepare(wanted: Wanted, ask: Ask) -> Prepared:
+    """Ask, plan and judge; writes the run's folder for a job that is ready, and for one that its nodes refuse."""
+    job, wrong = _read_job(wanted)
+    if job is None or not wanted.hosts:
+        _, wrong_too = _members(wanted, {}, {})
+        return Prepared([*wrong, *wrong_too, *wanted.found], NO_PLAN)
+    job_id, run_dir = new_run(wanted.runs_dir, job.name)
+    try:
+        planned, findings = _attempts(wanted, ask, job, job_id)
+        findings = [*wrong, *findings]
+        if not planned.slices:
+            return Prepared(findings, NO_PLAN)
+        if wrong or planned.findings or planned.plan is None:
+            return Prepared(findings)
+        return _written(wanted, planned.plan, planned.archive, run_dir, findings)
+    finally:
+        # Only what nothing was written to is empty.
+        with contextlib.suppress(OSError):
+            run_dir.rmdir()
+            wanted.runs_dir.rmdir()
+
+
+def _attempts(wanted: Wanted, ask: Ask, job: jobs.Job, job_id: str) -> tuple[_Planned, list[Finding]]:
+    """Plan and check with what is known of the nodes, and where that may not hold, again with what they are now.
+
+    Returns the plan and all findings of hosts, those of the plan among them.
+    """
+    wants = wanted.facts_wanted()
+    kept = _kept_facts(wanted)
+    said: dict[str, Any] = {}
+    silent: dict[str, Answer] = {}
+    while True:
+        lacking = [host.name for host in wanted.hosts if host.name not in {**kept, **said, **silent}]
+        for host, answer in ask("probe", dict.fromkeys(lacking, wants)).items() if lacking else ():
+            if "node" in answer:
+                said[host] = answer["node"]
+            else:
+                silent[host] = answer
+        _keep_facts(wanted, said)
+        members, found = _members(wanted, {**kept, **said}, silent)
+        planned = _plan(wanted, job, members, job_id)
+        planned.findings[:0] = found
+        parts = {host: {"slice": part, **wants} for host, part in planned.slices.items() if host not in silent}
+        checked = ask("preflight", parts) if parts else {}
+        findings = join([*planned.findings, *wanted.found], checked, wanted.limit)
+        if not kept or not (findings or any(answer.get("stale") for answer in checked.values())):
+            return planned, findings
+        for host, answer in checked.items():
+            if "findings" not in answer:
+                silent[host] = answer
+            else:
+                # A node that does not say what it is has just said that what was kept holds.
+                said[host] = answer.get("node") or {**kept, **said}[host]
+        kept = {}
+
+
+def _read_job(wanted: Wanted) -> tuple[jobs.Job | None, list[Finding]]:
+    """Read the job file's variables, and what they say of hosts."""
+    findings = jobs.unknown_keys(wanted.given)
+    job, wrong = schedulers.parse(wanted.job)
+    findings += wrong
+    nodes, group = wanted.job.get("job_nodes") or 0, wanted.job.get("job_hosts")
+    try:
+        count = jobs.parse_count(nodes, *jobs.NUMBERS["job_nodes"]) or 0
+    except ValueError:
+        count = 0
+        findings.append(
+            Finding("", "job_nodes", repr(nodes), "a whole number, or 0 for all of the group", "correct job_nodes")
+        )
+    if not wanted.available:
+        findings.append(
+            Finding(
+                "",
+                "job_hosts",
+                f"no host in {group!r}",
+                "a group of the inventory with at least one host",
+                "correct job_hosts, or the inventory (-i)",
+            )
+        )
+    elif count > wanted.available:
+        findings.append(
+            Finding(
+                "",
+                "job_nodes",
+                f"{counted(count, 'node')} asked for, {wanted.available} in group {group}",
+                "at most as many nodes as the group has",
+                "lower job_nodes or choose another group with job_hosts",
+            )
+        )
+    if job is not None and job.rank_table:
+        job = _with_given_table(job, findings)
+    return job, findings
+
+
+def _with_given_table(job: jobs.Job, findings: list[Finding]) -> jobs.Job:
+    """Read the rank table that the job names."""
+    path = Path(job.rank_table).expanduser()
+    table = None
+    try:
+        table, reason = given_table.read(str(path), path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = f"{error.strerror}"
+    except UnicodeDecodeError:
+        reason = "no text in UTF-8"
+    if table is None:
+        findings.append(
+            Finding(
+                "",
+                "job_rank_table",
+                f"{path}: {reason}",
+                "a rank table on the controller",
+                "correct job_rank_table (a relative path counts from the project's folder), or leave it out",
+            )
+        )
+    return dataclasses.replace(job, given_table=table)
+
+
+def _members(
+    wanted: Wanted, facts: Mapping[str, Any], silent: Mapping[str, Answer]
+) -> tuple[list[Member], list[Finding]]:
+    """Put together what is known of each host."""
+    members, findings = [], []
+    for host in wanted.hosts:
+        env, wrong = node_environment(host.env, host.name)
+        findings += wrong
+        known = facts.get(host.name)
+        answer = silent.get(host.name) or {}
+        left_out = wanted.limit if not known and not answer else ""
+        members.append(Member(host.name, host.address, known, answer, env, left_out))
+    return members, findings
+
+
+@dataclass
+class _Planned:
+    """A plan, what is sent with it, and what was found; `slices` are empty where there can be no plan."""
+
+    findings: list[Finding]
+    plan: JobPlan | None
+    slices: Mapping[str, dict[str, Any]]
+    archive: bytes
+
+
+def _plan(wanted: Wanted, job: jobs.Job, members: Sequence[Member], job_id: str) -> _Planned:
+    folder = Path(job.source) if job.source else None
+    files = source_files(folder) if folder else []
+    created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    plan, findings = build(job, job_id, created, wanted.state_dir, members, files)
+    archive = pack(folder, files) if folder and files else pack(Path(), [])
+    if len(archive) > MAX_SOURCE:
+        findings.append(
+            Finding(
+                "",
+                "job_source",
+                f"{len(archive) >> 20} MiB, packed",
+                f"at most {MAX_SOURCE >> 20} MiB of scripts",
+                "keep data and checkpoints elsewhere (role dataset, job_data)",
+            )
+        )
+    return _Planned(findings, plan, plan.slices(files or []) if plan else {}, archive)
+
+
+def _written(
+    wanted: Wanted, planned: JobPlan, archive: bytes, run_dir: Path, findings: list[Finding]
+) -> Prepared:
+    """Write the run's folder, with the findings where there are any: so it is known as one that was never started."""
+    plan = {**planned.as_dict(), "asked_by": wanted.asked_by, "check": wanted.check}
+    (run_dir / "plan.json").write_text(json.dumps(plan, indent=2) + "\n")
+    (run_dir / "source.tar.gz").write_bytes(archive)
+    if findings:
+        kept = [finding.as_dict() for finding in findings]
+        (run_dir / "findings.json").write_text(json.dumps(kept, indent=2) + "\n")
+    if wanted.check:
+        forget_checked(wanted.runs_dir, planned.job.name, run_dir.name)
+    return Prepared(findings, NO_JOB, plan, run_dir)
+
+
+def _key(wanted: Wanted) -> dict[str, Any]:
+    """Facts are those of a job's environment and packages: for another environment they are of no use."""
+    return {name: wanted.job.get(name) for name in ("job_venv", "job_packages")}
+
+
+def _read_kept(wanted: Wanted) -> dict[str, Any]:
+    try:
+        kept = json.loads(wanted.facts_file.read_text())
+    except (OSError, ValueError):
+        return {}
+    nodes: dict[str, Any] = kept["nodes"] if kept.get("key") == _key(wanted) else {}
+    return nodes
+
+
+def _kept_facts(wanted: Wanted) -> dict[str, Any]:
+    """Return the facts that earlier launches kept, by host."""
+    kept, facts = _read_kept(wanted), {}
+    for host in wanted.hosts:
+        known = kept.get(host.name)
+        if known and known["address"] == host.address:
+            ports = known["facts"].get("free_ports") or []
+            # The ports were free once; two jobs at the same time should not begin with the same one.
+            facts[host.name] = {**known["facts"], "free_ports": random.SystemRandom().sample(ports, len(ports))}
+    return facts
+
+
+def _keep_facts(wanted: Wanted, fresh: Mapping[str, Any]) -> None:
+    """Keep facts for the next launch."""
+    if not fresh:
+        return
+    addresses = {host.name: host.address for host in wanted.hosts}
+    new = {host: {"address": addresses[host], "facts": facts} for host, facts in fresh.items()}
+    nodes = {**_read_kept(wanted), **new}
+    wanted.facts_file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = wanted.facts_file.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps({"key": _key(wanted), "nodes": nodes}))
+    temporary.replace(wanted.facts_file)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report on a run: summary.json, report.html, loss.png, and the text that ends a playbook."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..trainyard import progress, record, schedulers
+from ..trainyard.job_page import MOST_STRETCHES, job_page
+from ..trainyard.no_answer import reason
+from ..trainyard.progress import not_a_number_text, not_numbers, strict
+from ..trainyard.report import TAIL_LINES, explain, summarize, telling_log
+from ..trainyard_node.exits import read_json
+from ..trainyard_node.plotly_js import MISSING, plotly_js
+from ..trainyard_node.run_folder import read_removed, write_whole
+
+Answer = Mapping[str, Any]
+
+
+def read_series(path: Path) -> list[dict[str, float]]:
+    """Read metrics.jsonl; a last line that is cut off is left out."""
+    series = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            point = json.loads(line)
+        except ValueError:
+            continue
+        # JSON has null for what is not a number.
+        series.append({name: math.nan if value is None else value for name, value in point.items()})
+    return series
+
+
+def draw_loss(series: list[dict[str, float]], title: str, path: Path, lost: str = "") -> bool:
+    """Draw loss over steps, or over time where steps start again each epoch. Returns whether there was anything.
+
+    `lost` says where the loss was not a number; there the line is broken, and the ground is red.
+    """
+    points = [point for point in series if "loss" in point]
+    if len(points) < 2:
+        return False
+    # Late: half a second that a run without metrics need not wait for.
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    steps = [point.get("step", math.nan) for point in points]
+    rising = all(later > earlier for earlier, later in zip(steps, steps[1:]))
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    places = steps if rising else [point["elapsed_s"] for point in points]
+    losses = [point["loss"] if math.isfinite(point["loss"]) else math.nan for point in points]
+    axes.plot(places, losses, linewidth=1.4, marker="." if len(points) < 60 else None)
+    for first, last in not_numbers(losses)[:MOST_STRETCHES]:
+        axes.axvspan(places[first], places[last], color="tab:red", alpha=0.15, linewidth=1)
+    if lost:
+        axes.text(0.99, 0.97, lost, color="tab:red", ha="right", va="top", transform=axes.transAxes)
+    axes.set_xlabel("step" if rising else "seconds since the start")
+    axes.set_ylabel("loss")
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return True
+
+
+def last_lines(path: Path) -> list[str]:
+    """Return the last lines of a log."""
+    return path.read_text(errors="replace").splitlines()[-TAIL_LINES:] if path.exists() else []
+
+
+@contextlib.contextmanager
+def alone(run_dir: Path) -> Iterator[None]:
+    """Wait for others that report on this run: one that asked before the end must not write after it."""
+    with (run_dir / "plan.json").open() as plan:
+        fcntl.flock(plan, fcntl.LOCK_EX)
+        yield
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What was told of a run: its record, the nodes on which something is left, the text, and what goes with it."""
+
+    summary: dict[str, Any]
+    left: list[str]
+    text: str
+    changed: bool
+    warning: str = ""
+
+
+def report(
+    run_dir: Path,
+    answers: Mapping[str, Answer],
+    not_started: Mapping[str, Answer],
+    *,
+    by_stop: bool = False,
+    check: bool = False,
+    job_state: Mapping[str, Any] | None = None,
+) -> Reported:
+    """Write summary.json, report.html and loss.png of a run, and say what there is to say of it.
+
+    `answers` are what its hosts said when the logs were collected, `not_started` what those said that could not start
+    their part. Where a scheduler runs the job, `job_state` is what that says (JobState), and `answers` are empty.
+    A record that says how the job ended is not written again.
+    """
+    with alone(run_dir):
+        return _report(run_dir, answers, not_started, by_stop, check, job_state)
+
+
+def _report(
+    run_dir: Path,
+    answers: Mapping[str, Answer],
+    not_started: Mapping[str, Answer],
+    by_stop: bool,
+    check: bool,
+    job_state: Mapping[str, Any] | None,
+) -> Reported:
+    plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
+    series = read_series(run_dir / "metrics.jsonl")
+    known = record.read(read_json(run_dir / "summary.json"))
+    removed = read_removed(run_dir)
+    notes = record.removed_text(removed, [node["host"] for node in plan["nodes"]])
+    if job_state is None:
+        known_of = {host: answer for host, answer in answers.items() if "known" in answer}
+        silent = {host: reason(answer) for host, answer in answers.items() if host not in known_of}
+        failed = {host: reason(answer) for host, answer in not_started.items()}
+        answer = summarize(plan, known_of, silent, failed, by_stop)
+    else:
+        state = dict(job_state)
+        if "state" not in state:
+            notes.append(f"{plan['engine']['kind']} could not be asked: {reason(state) or 'no answer'}")
+            state = {"state": "lost"}
+        answer = schedulers.summarize(plan, state)
+        # The scheduler's nodes have no monitor that notes progress: it is read from what was brought.
+        found = series
+        log_of_rank_0 = run_dir / "logs" / str(plan["rank_log"]).replace("{rank}", "0")
+        if log_of_rank_0.exists():
+            found = progress.read_lines(log_of_rank_0.read_text(errors="replace"), plan["progress_pattern"])
+            series = list(progress.rising(found))
+        answer["loss_not_a_number"] = progress.followed(found)
+        answer["metrics"] = answer["metrics"] or strict(found[-1] if found else {})
+    summary = record.settle(known, answer)
+    written = record.is_final(known)
+    told = record.with_nodes(summary, answer) if known and known["state"] in record.FINAL else summary
+    log = telling_log(told)
+    tail = last_lines(run_dir / "logs" / log) if log else []
+    if told["state"] in ("succeeded", "running"):
+        tail = tail[-3:]
+    # What was removed is no longer where it was.
+    job_dir = "" if removed else plan["job_dir"]
+    page, picture = run_dir / "report.html", run_dir / "loss.png"
+    warning = ""
+    new = not check and not (written and page.exists())
+    lost = summary["loss_not_a_number"]
+    nan = not_a_number_text(lost) if lost else ""
+    drawn = draw_loss(series, summary["job_id"], picture, nan) if new else picture.exists()
+    text = explain(told, str(run_dir), job_dir, tail, drawn, notes)
+    if new:
+        library = plotly_js()
+        warning = "" if library else MISSING
+        write_whole(page, job_page(summary, series, text, library))
+        # The record comes last: who finds it finds the rest.
+        if not written:
+            write_whole(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    left = [node["host"] for node in told["nodes"] if node["state"] != "ended"]
+    return Reported(told, left, text, new, warning)

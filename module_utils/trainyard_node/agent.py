@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node does for the controller's fan-out: one question, one answer, both JSON.
+
+The controller brings these modules once and calls `answer`; nothing of Ansible is on the node. Imports are late, so
+that a question costs what it needs. A question that takes longer than its limit ends itself: nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Answer = dict[str, Any]
+
+
+class OutOfTimeError(Exception):
+    """The question took longer than the controller waits for an answer."""
+
+
+def probe(*, venv: str | None, packages: list[str], ports: int, port_seed: str, user: str, mpi_prefix: str) -> Answer:
+    """Return `node`: what a job's plan needs to know of this machine (node.read_node)."""
+    from .node import read_node
+    from .tree import Tree
+
+    node = read_node(
+        Tree(), packages=packages, venv=venv, ports=ports, port_seed=port_seed, user=user, mpi_prefix=mpi_prefix
+    )
+    return {"node": node}
+
+
+def preflight(*, slice: dict[str, Any], user: str, **facts: Any) -> Answer:
+    """Return what would stop the job here: `findings`, `programs`, and where its facts hold no more, `node`.
+
+    `facts` are the arguments of `probe`. A node with findings tells what it is, too: other ports may be free now.
+    """
+    from .preflight import preflight as look
+    from .preflight import programs
+
+    findings = [finding.as_dict() for finding in look(slice, user)]
+    node = probe(user=user, **facts)["node"]
+    stale = node["fingerprint"] != slice["fingerprint"]
+    answer: Answer = {"findings": findings, "programs": programs(slice), "stale": stale}
+    return {**answer, "node": node} if stale or findings else answer
+
+
+def start(
+    *,
+    slice: dict[str, Any],
+    files: list[dict[str, Any]],
+    source_archive: str,
+    user: str,
+    token: str,
+    secret_env: dict[str, Any],
+    secret_files: dict[str, str],
+) -> Answer:
+    """Start this node's part of a job; base64 of the source and of files; nothing where it runs already."""
+    from . import job, procs
+
+    job_dir = Path(slice["job_dir"])
+    changed = not procs.monitor_alive(job_dir)
+    if changed:
+        spec = {
+            **slice,
+            "files": [*files, *slice.get("files", ())],
+            "token": token,
+            "secret_env": {key: str(value) for key, value in secret_env.items()},
+        }
+        private = {name: base64.b64decode(content) for name, content in secret_files.items()}
+        job.start(job_dir, spec, base64.b64decode(source_archive), user, private)
+    return {"changed": changed, **job.status(job_dir, slice["job_id"])}
+
+
+def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
+    """Tell how this node's part of a job is, at its end or after `wait_s`; on the head with a line for people."""
+    from ..trainyard.progress import progress_line
+    from ..trainyard.restarts import restart_text
+    from . import job
+
+    folder = Path(job_dir)
+    job.wait(folder, wait_s)
+    result = job.status(folder, job_id)
+    cluster = result["cluster"]
+    if cluster:
+        result["line"] = progress_line(
+            cluster["ranks_running"],
+            cluster["world_size"],
+            cluster["elapsed_s"],
+            cluster["metrics"],
+            # A monitor of an older version says nothing of it.
+            cluster.get("loss_not_a_number"),
+        )
+        result["restarts"] = [restart_text(restart) for restart in cluster["restarts"]["history"]]
+    return result
+
+
+def collect(*, job_id: str, job_dir: str, stop: bool, log_limit: int, check: bool = False) -> Answer:
+    """Tell how this node's part of a job is, with its logs; with `stop` end what is left of it first."""
+    from . import job, procs
+
+    folder, changed = Path(job_dir), False
+    if stop:
+        changed = bool(procs.of_job(job_id)) if check else job.stop(folder, job_id)
+    return {"changed": changed, **job.status(folder, job_id), "logs": job.read_logs(folder, log_limit)}
+
+
+def remove(*, job_id: str, job_dir: str, check: bool = False) -> Answer:
+    """Remove what a job has left here, after ending it."""
+    from . import job, procs
+
+    folder = Path(job_dir)
+    changed = bool(procs.of_job(job_id)) or folder.is_dir() if check else job.remove(folder, job_id)
+    return {"changed": changed, **job.status(folder, job_id)}
+
+
+def folders(*, state_dir: str, of_schedulers: list[str]) -> Answer:
+    """List the folders of jobs here; `of_schedulers` are those that a scheduler's jobs may have."""
+    from . import job
+
+    return {"folders": job.list_folders(Path(state_dir, "jobs"), [Path(folder) for folder in of_schedulers])}
+
+
+def rdma_traffic(*, host: str) -> Answer:
+    """Return what the RDMA ports of this machine have carried so far, with the name by which it is known."""
+    from .rdma_traffic import read_traffic
+    from .tree import Tree
+
+    return {"traffic": {"host": host, "ports": read_traffic(Tree())}}
+
+
+QUESTIONS: dict[str, Callable[..., Answer]] = {
+    function.__name__: function for function in (probe, preflight, start, state, collect, remove, folders, rdma_traffic)
+}
+
+
+def answer(question: str, arguments: Mapping[str, Any], limit_s: float) -> Answer:
+    """Return the answer to a question, or `failed` with `msg`. What is printed meanwhile goes to standard error."""
+    # Answers go to standard output alone.
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+
+    def end(_number: int, _frame: Any) -> None:
+        raise OutOfTimeError(f"no answer within {limit_s:g} s")
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        return QUESTIONS[question](**arguments)
+    except Exception as error:
+        from .job import JobError
+
+        expected = isinstance(error, (JobError, OutOfTimeError))
+        said = str(error) if expected else f"{type(error).__name__}: {error}"
+        return {"failed": True, "msg": said, **({} if expected else {"exception": traceback.format_exc()})}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask many hosts one question that changes nothing there. Documentation: library/fan_out.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.module_utils.trainyard_controller.fan_out import LIMIT_S, FanOut
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+display = Display()
+
+
+class ActionModule(ActionBase):
+    """Visit the hosts from one process, all at once."""
+
+    BYPASS_HOST_LOOP = True
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return `answers` by host; one that gave none is among them, with the reason."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        given = self._task.args
+        own = {host: dict((given.get("own") or {}).get(host) or {}) for host in given["hosts"]}
+        if given.get("named"):
+            own = {host: {**arguments, given["named"]: host} for host, arguments in own.items()}
+
+        def progress(done: int, total: int) -> None:
+            display.display(f"  {done} of {total} nodes have answered")
+
+        limit_s = float(given.get("limit_s") or LIMIT_S)
+        nodes = FanOut(self, task_vars or {})
+        answers = nodes.ask(given["question"], own, given.get("shared"), limit_s, progress)
+        return {**result, "changed": False, "answers": answers}

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask the nodes of a job, plan it, and judge, all in this process. Documentation: library/job_prepare.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.module_utils.trainyard.findings import Finding, render
+from ansible.module_utils.trainyard.plan import describe
+from ansible.module_utils.trainyard_controller import planning
+from ansible.module_utils.trainyard_controller.fan_out import FanOut
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+display = Display()
+
+
+class ActionModule(ActionBase):
+    """Visit the nodes once, where what is known of them holds."""
+
+    BYPASS_HOST_LOOP = True
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the run that is ready, or fail with all findings; with `record` return them as `refused`."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        given = self._task.args
+        nodes = FanOut(self, task_vars or {})
+        wanted = planning.Wanted(
+            job=given["job"],
+            given=given["given"],
+            hosts=[self._host(nodes, name) for name in given["hosts"]],
+            available=int(given["available"]),
+            runs_dir=Path(given["runs_dir"]),
+            state_dir=given["state_dir"],
+            user=given["user"],
+            mpi_prefix=given["mpi_prefix"],
+            asked_by=given["asked_by"],
+            facts_file=Path(given["facts_file"]),
+            limit=str((task_vars or {}).get("ansible_limit") or ""),
+            check=self._task.check_mode,
+            found=[Finding.from_dict(finding) for finding in given.get("found") or ()],
+        )
+
+        def progress(done: int, total: int) -> None:
+            display.display(f"  {done} of {total} nodes have answered")
+
+        def ask(question: str, own: Any) -> Any:
+            return nodes.ask(question, own, progress=progress)
+
+        record = bool(given.get("record"))
+        try:
+            prepared = planning.prepare(wanted, ask)
+        except Exception as error:
+            if not record:
+                raise
+            # A fault of ours is one job's answer among others.
+            fault = Finding("", "job", f"{type(error).__name__}: {error}", "a job", "")
+            prepared = planning.Prepared([fault])
+        refused = [finding.as_dict() for finding in prepared.findings]
+        run = {"job_id": "", "job_dir": "", "run_dir": ""}
+        if not refused:
+            plan, run_dir = prepared.plan, str(prepared.run_dir)
+            run = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "run_dir": run_dir}
+        result.update(run, refused=refused, facts_file=given["facts_file"])
+        result["changed"] = prepared.run_dir is not None and not record
+        if refused and not record:
+            result.update(failed=True, msg=render(prepared.findings, prepared.headline))
+        elif not refused and self._task.check_mode:
+            display.display(describe(prepared.plan))
+        return result
+
+    @staticmethod
+    def _host(nodes: FanOut, name: str) -> planning.Host:
+        try:
+            variables = nodes.variables(name)
+            address = nodes.template(variables.get("ansible_host") or name, variables)
+            return planning.Host(name, str(address), nodes.template(variables.get("job_node_env"), variables))
+        except AnsibleError as error:
+            raise AnsibleError(f"{name}: {error}") from error

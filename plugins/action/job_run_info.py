@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find a run among those that this controller started. Documentation: library/job_run_info.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.trainyard_controller import known_runs
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    """Read the plans of all runs, in this process."""
+
+    BYPASS_HOST_LOOP = True
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the run that is meant, or fail with what there is."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        given = self._task.args
+        names = str(given.get("job_id") or ""), str(given.get("job_name") or "")
+        try:
+            run = known_runs.find(Path(given["runs_dir"]), *names, must_name=bool(given.get("must_name")))
+        except LookupError as error:
+            return {**result, "failed": True, "msg": str(error)}
+        return {**result, **run, "changed": False}
