@@ -572,21 +572,32 @@ def peak_memory(argv: list[str]) -> int:
     peak = 0
     try:
         while process.poll() is None:
-            peak = max(peak, _session_memory(process.pid))
-            time.sleep(0.5)
+            peak = max(peak, _memory_of_descent(process.pid))
+            time.sleep(0.2)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     return peak
 
 
-def _session_memory(session: int) -> int:
-    """Return the proportional memory of all processes of a session, in MiB; pages that they share count once."""
-    total = 0
+def _memory_of_descent(first: int) -> int:
+    """Return the proportional memory of a process and all that descend from it, in MiB; shared pages count once.
+
+    Ansible's workers have sessions of their own.
+    """
+    parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == session:
-                total += int(re.search(r"^Pss:\s+(\d+)", (folder / "smaps_rollup").read_text(), re.M)[1])  # type: ignore[index]
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    family, size = {first}, 0
+    while len(family) > size:
+        size = len(family)
+        family |= {process for process, parent in parents.items() if parent in family}
+    total = 0
+    for process in family:
+        with contextlib.suppress(OSError, TypeError):
+            found = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{process}/smaps_rollup").read_text(), re.M)
+            total += int(found[1])  # type: ignore[index]
     return total // 1024
 
 
