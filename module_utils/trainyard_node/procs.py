@@ -111,8 +111,8 @@ def ranks_of_job(job_id: str, job_dir: AnyPath, proc: AnyPath = PROC) -> list[in
             argv = _read(f"{proc}/{pid}/cmdline").split(b"\0")
         except OSError:
             continue
-        # `rank` is about to become one.
-        if runtime not in argv or argv[argv.index(runtime) + 1] == b"rank":
+        # `rank` is about to become one, `agent` starts some.
+        if runtime not in argv or argv[argv.index(runtime) + 1] in (b"agent", b"rank"):
             found.append(pid)
     return found
 

@@ -5,6 +5,7 @@ Ansible brings the modules to the node inside the module call anyway, so the run
 version of the controller, and outlives the call.
 
     python trainyard.pyz exec JOB_DIR NAME       become a process of the job
+    python trainyard.pyz agent MODULE ARGV...    be an agent that starts ranks, as `python -m MODULE` would
     python trainyard.pyz rank ARGV...            become a rank under an agent
     python trainyard.pyz mpi-rank NAMES ARGV...  become a rank under mpirun, with these variables
     python trainyard.pyz record JOB_DIR NAME     write down how a unit ended (systemd's ExecStopPost)
@@ -66,6 +67,10 @@ def main(argv: list[str]) -> int:
         from .execute import run_process
 
         return run_process(rest[0], rest[1])
+    if command == "agent":
+        from .execute import run_agent
+
+        run_agent(rest)
     if command == "rank":
         from .execute import run_rank
 

@@ -216,6 +216,23 @@ def test_the_processes_of_a_job_are_found_by_its_id_or_its_slice(tmp_path):
     assert procs.of_job("digits-1", slice_name, proc=tmp_path) == [10, 12, 15, 16]
 
 
+def test_what_starts_ranks_is_ended_like_them_and_what_supervises_is_not(tmp_path):
+    runtime = b"/jobs/digits-1/trainyard.pyz"
+    for pid, argv in enumerate(
+        [
+            [b"python", b"-IS", runtime, b"monitor", b"/jobs/digits-1"],
+            [b"python", b"-IS", runtime, b"exec", b"/jobs/digits-1", b"agent"],
+            [b"python", runtime, b"agent", b"torch.distributed.run", b"python", b"-IS", runtime, b"rank"],
+            [b"python", b"-IS", runtime, b"rank", b"python", b"train.py"],
+            [b"python", b"train.py"],
+        ],
+        10,
+    ):
+        process(tmp_path, pid, job_id="digits-1")
+        (tmp_path / str(pid) / "cmdline").write_bytes(b"\0".join([*argv, b""]))
+    assert procs.ranks_of_job("digits-1", "/jobs/digits-1", tmp_path) == [12, 13, 14]
+
+
 def test_the_kernel_tells_when_a_process_ends():
     with subprocess.Popen(["sleep", "600"]) as child:
         started = procs.start_time(child.pid)

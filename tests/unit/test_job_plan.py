@@ -91,7 +91,8 @@ def test_torchrun_gives_every_node_one_agent(nodes, slots, job_env, node_envs):
         assert agent["log"] == f"{plan['job_dir']}/logs/agent_{node['node_rank']}.log"
         assert agent["argv"] == [
             f"{VENV}/bin/python",
-            "-m",
+            f"{plan['job_dir']}/trainyard.pyz",
+            "agent",
             "torch.distributed.run",
             "--nnodes",
             str(nodes),
@@ -120,7 +121,7 @@ def test_torchrun_gives_every_node_one_agent(nodes, slots, job_env, node_envs):
 def test_torchrun_with_restarts_meets_by_c10d():
     plan = make_plan(make_job(max_restarts=3), [member(0), member(1)]).as_dict()
     argv = plan["nodes"][1]["processes"][0]["argv"]
-    assert argv[7:15] == [
+    assert argv[8:16] == [
         "--rdzv-backend",
         "c10d",
         "--rdzv-endpoint",

@@ -71,6 +71,32 @@ def test_a_rank_that_cannot_be_started_ends_as_in_a_shell(job_dir, program, stat
     assert f"trainyard: cannot start '{program}': " in (job_dir / "logs" / "rank_5.log").read_text()
 
 
+AGENT = """
+import atexit, os, sys
+atexit.register(print, "the interpreter's own end")
+print(__name__, sys.argv[1:], sys.path[0] == os.getcwd())
+raise {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "said"),
+    [
+        ("SystemExit", 0, ""),
+        ("SystemExit(3)", 3, ""),
+        ("SystemExit('no rendezvous')", 1, "no rendezvous\n"),
+        ("ValueError('no rank')", 1, "ValueError: no rank\n"),
+    ],
+)
+def test_an_agent_is_a_module_that_leaves_when_it_has_ended(job_dir, ending, status, said):
+    (job_dir / "launcher").mkdir()
+    (job_dir / "launcher" / "run.py").write_text(AGENT.format(ending))
+    start = [sys.executable, str(job_dir / "trainyard.pyz"), "agent", "launcher.run", "--nnodes", "2"]
+    done = subprocess.run(start, cwd=job_dir, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (status, "__main__ ['--nnodes', '2'] True\n")
+    assert done.stderr.endswith(said) and bool(done.stderr) == bool(said)
+
+
 def test_a_rank_ends_when_its_agent_is_killed(job_dir):
     start = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True).wait()"
     rank = command(job_dir, "rank", "sh", "-c", "echo $$; exec sleep 600")

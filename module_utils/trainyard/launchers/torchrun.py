@@ -30,11 +30,15 @@ def check(job: Job, placement: Placement) -> list[Finding]:
 
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
-    """One agent; its ranks go through our runtime, which gives each rank a log named after its global rank."""
+    """One agent; its ranks go through our runtime, which gives each rank a log named after its global rank.
+
+    The agent goes through it, too: it has said all, and still takes its time to end.
+    """
     python = f"{placement.venv}/bin/python"
     argv = [
         python,
-        "-m",
+        runtime(placement.job_dir),
+        "agent",
         "torch.distributed.run",
         "--nnodes",
         str(len(placement.nodes)),
