@@ -82,6 +82,24 @@ def table(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, Variable]:
     return known
 
 
+def options_of_roles(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the options of the entries `main` of all roles but `job`, which finds more itself, as argument_specs.
+
+    A value is looked at by itself: what is required and what is the default is left out.
+    """
+    return {
+        name: {key: value for key, value in option.items() if key not in ("required", "default")}
+        for role, entries in specs.items()
+        if role not in ("", "job")
+        for name, option in entries.get("main", {}).get("options", {}).items()
+    }
+
+
+def not_allowed(name: str, message: str, place: Place) -> Finding:
+    """Return the finding about a value that the argument_specs of its role do not allow; `message` is Ansible's."""
+    return Finding("", name, f"{message}, {place.text}", "what the README.md of its role says", f"correct {name}")
+
+
 def is_template(value: Any) -> bool:
     """Tell whether a value is known only when Jinja has read it."""
     return isinstance(value, str) and ("{{" in value or "{%" in value)

@@ -29,6 +29,7 @@ import yaml
 from ansible import constants as C
 from ansible import context
 from ansible.errors import AnsibleError, AnsibleTemplateSyntaxError, AnsibleUndefinedVariable
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.splitter import parse_kv
 from ansible.plugins.callback import CallbackBase
 from ansible.template import Templar, trust_as_template
@@ -50,6 +51,8 @@ except ImportError:  # Files and lines are said where Ansible tells them.
 
 # One value of these for all nodes and for the controller, which plans with it.
 OF_THE_CLUSTER = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")
+# They apply roles with rolespec_validate: false, as what is given for a role is looked at here, once for all hosts.
+CHECKED_HERE = (PROJECT / "site.yml", PROJECT / "playbooks/provision.yml")
 # Folders of the playbooks that users call, and tasks that are none.
 PLAYBOOKS = (PROJECT, PROJECT / "playbooks")
 META = ("meta", "ansible.builtin.meta")
@@ -168,7 +171,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             return
         # As ansible-playbook does right after this: variables beside the playbook are found by it.
         plays[0].get_loader().set_basedir(playbook._basedir)
-        given = Given(plays[0], is_launch=Path(playbook._file_name).resolve() == PROJECT / "launch.yml")
+        given = Given(plays[0], Path(playbook._file_name).resolve())
         findings = asked(playbook, plays) or given.look()
         if findings:
             self._display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
@@ -178,16 +181,17 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 class Given:
     """What was given to one run of ansible-playbook."""
 
-    def __init__(self, play: Any, is_launch: bool) -> None:
+    def __init__(self, play: Any, playbook: Path) -> None:
         """Take the variables out of Ansible's own objects."""
         self.play = play
-        self.is_launch = is_launch
+        self.is_launch = playbook == PROJECT / "launch.yml"
         self.manager = play.get_variable_manager()
         self.inventory = self.manager._inventory
         self.loader = self.manager._loader
         self.extra: dict[str, Any] = self.manager.extra_vars
         specs = read_specs()
         self.known = inputs.table(specs)
+        self.of_roles = inputs.options_of_roles(specs) if playbook in CHECKED_HERE else {}
         self.project = frozenset(specs[""]["all"]["options"])
         self.job_files = sorted(shown(path) for path in PROJECT.glob("jobs/*.yml"))
 
@@ -201,6 +205,8 @@ class Given:
         findings += wrong + self.in_inventory()
         self.set_defaults()
         findings += self.seen_from_controller()
+        if not findings:
+            findings = self.of_other_values()
         if self.is_launch and not findings:
             findings = self.launch()
         return findings
@@ -310,6 +316,30 @@ class Given:
             elif name in OF_THE_CLUSTER:
                 findings.append(inputs.differs(name, here, there))
         return findings
+
+    def of_other_values(self) -> list[Finding]:
+        """Find what a role's argument_specs do not allow, beside the kind of a value: choices, keys of dictionaries."""
+        findings = []
+        anybody = next(iter(self.inventory.get_hosts()), None)
+        given = [(self.extra, COMMAND_LINE, anybody)]
+        for each, filed in self.entities():
+            hosts = [each] if each.name in self.inventory.hosts else each.get_hosts()
+            given.append(({**each.vars, **filed}, INVENTORY, next(iter(hosts), None)))
+        for variables, otherwise, host in given:
+            for name, value in variables.items():
+                option = self.of_roles.get(name)
+                if option is None:
+                    continue
+                if any(leaves(value)):
+                    # Where it depends on facts, the role that uses it sees what it makes of it.
+                    try:
+                        value = self.value(host, name)
+                    except (AnsibleError, KeyError):
+                        continue
+                for message in ArgumentSpecValidator({name: option}).validate({name: value}).error_messages:
+                    place = place_of(next(key for key in variables if key == name), otherwise)
+                    findings.append(inputs.not_allowed(name, str(message), place))
+        return list(dict.fromkeys(findings))
 
     def launch(self) -> list[Finding]:
         """Return what keeps launch.yml from reading its job: there is none, or it uses what nobody has set."""

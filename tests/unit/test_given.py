@@ -232,6 +232,26 @@ def test_what_the_inventory_cannot_mean_is_a_finding(playbook, tmp_path):
         assert said in run.text, run.output
 
 
+@pytest.mark.parametrize("book", ["site.yml", "playbooks/provision.yml"])
+def test_what_a_role_does_not_allow_is_found_before_anything_is_done(playbook, tmp_path, book):
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/compute.yml").write_text(
+        "site_time: ntpd\nnode_baseline_time_service: '{{ site_time }}'\ndataset_sets: [{name: a, url: b}, {kind: c}]\n"
+        "openmpi_provider: \"{{ ansible_facts['os_family'] }}\"\nrdma_link_layer: Ethernet\n"
+    )
+    run = playbook(book, "-e", "cuda_toolkit_provider=vendor")
+    assert run.rc == 2, run.output
+    for said in (
+        "3 findings in what was given. Nothing was done.",
+        "cuda_toolkit_provider found value of cuda_toolkit_provider must be one of: distro, network_repo, runfile, "
+        "wheel, none, got: vendor, on the command line",
+        "node_baseline_time_service found value of node_baseline_time_service must be one of: auto, systemd-timesyncd, "
+        "chrony, none, got: ntpd, in ",
+        "dataset_sets found missing required arguments: name found in dataset_sets, in ",
+    ):
+        assert said in run.text, run.output
+
+
 def test_each_of_our_job_files_can_be_read_with_the_smallest_inventory(playbook, tmp_path):
     book = tmp_path / "read.yml"
     book.write_text(
