@@ -65,6 +65,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.hosts import Entry, rewrite_hosts
+from ansible.module_utils.trainyard_node.proof import read_hosts
 
 
 def main() -> None:
@@ -81,8 +82,7 @@ def main() -> None:
     path = Path(module.params["path"])
     entries = [Entry(entry["address"], tuple(entry["names"])) for entry in module.params["entries"]]
     try:
-        # Bytes outside UTF-8, in a site's comments, must survive.
-        before = path.read_text(encoding="utf-8", errors="surrogateescape") if path.exists() else ""
+        before = read_hosts(str(path))
         after, conflicts = rewrite_hosts(before, entries, module.params["block"], module.params["left_out"])
     except (OSError, ValueError) as error:
         module.fail_json(msg=f"{path} cannot be used: {error}")

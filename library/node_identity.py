@@ -1,15 +1,29 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module node_identity: who a node says it is (names, addresses, training user, limits). Read-only."""
+"""Ansible module node_identity: who a node says it is (system, names, addresses, training user, limits). Read-only."""
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_identity
-short_description: Read a node's names, addresses, training user and limits
+short_description: Read a node's system, names, addresses, training user and limits
 description:
   - One read-only look at a node for everything that the nodes of a cluster are compared by before they are changed.
+  - The facts that roles ask for come along, so that M(ansible.builtin.setup) need not run beside it.
   - User and group are looked up through NSS, so that users of a directory service count as well.
 options:
+  name:
+    description: The node's name in the inventory, returned for whoever judges all nodes.
+    type: str
+    required: true
+  connect:
+    description: Address or name by which the inventory reaches it, returned likewise.
+    type: str
+    required: true
+  files:
+    description: Paths of files and folders to read owner, mode and digest of.
+    type: list
+    elements: str
+    default: []
   user:
     description: Name of the training user to look up.
     type: str
@@ -33,6 +47,8 @@ author: trainyard
 EXAMPLES = r"""
 - name: Read who the node is
   node_identity:
+    name: "{{ inventory_hostname }}"
+    connect: "{{ ansible_host | default(inventory_hostname) }}"
     user: train
     uid: 2000
     group: train
@@ -41,6 +57,26 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+ansible_facts:
+  description: Distribution, virtualization, service and package manager, as M(ansible.builtin.setup) names them.
+  returned: success
+  type: dict
+name:
+  description: O(name).
+  returned: success
+  type: str
+connect:
+  description: O(connect).
+  returned: success
+  type: str
+container:
+  description: The kind of container that the node is, empty for a machine of its own.
+  returned: success
+  type: str
+files:
+  description: By path what there is of O(files), with kind, owner, uid, group, gid, mode and sha256.
+  returned: success
+  type: dict
 hostname:
   description: Kernel host name.
   returned: success
@@ -88,15 +124,44 @@ nr_open:
   type: int
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.facts import ansible_collector, default_collectors
+from ansible.module_utils.facts.namespace import PrefixFactNamespace
+from ansible.module_utils.trainyard_node.files import read_files
 from ansible.module_utils.trainyard_node.identity import read_identity
 from ansible.module_utils.trainyard_node.tree import Tree
+
+SUBSETS = ["!all", "!min", "distribution", "pkg_mgr", "service_mgr", "virtual"]
+
+
+def read_facts(module: AnsibleModule) -> dict[str, Any]:
+    """Return the facts of SUBSETS, collected as ansible.builtin.setup does it."""
+    collector = ansible_collector.get_ansible_collector(
+        all_collector_classes=default_collectors.collectors,
+        namespace=PrefixFactNamespace(namespace_name="ansible", prefix="ansible_"),
+        gather_subset=SUBSETS,
+        minimal_gather_subset=frozenset(),
+    )
+    facts: dict[str, Any] = collector.collect(module=module)
+    # Notes of the collector about itself.
+    return {name: value for name, value in facts.items() if name not in ("gather_subset", "module_setup")}
+
+
+def container(facts: dict[str, Any]) -> str:
+    """Return the kind of container that the node is, "" for a machine of its own."""
+    inside = "container" in facts.get("ansible_virtualization_tech_guest", ())
+    return str(facts.get("ansible_virtualization_type", "")) if inside else ""
 
 
 def main() -> None:
     """Read the node and return what it said."""
     module = AnsibleModule(
         argument_spec={
+            "name": {"type": "str", "required": True},
+            "connect": {"type": "str", "required": True},
+            "files": {"type": "list", "elements": "str", "default": []},
             "user": {"type": "str", "required": True},
             "uid": {"type": "int", "required": True},
             "group": {"type": "str", "required": True},
@@ -104,11 +169,21 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    given = module.params
     try:
-        found = read_identity(Tree("/"), **module.params)
+        found = read_identity(Tree("/"), given["user"], given["uid"], given["group"], given["gid"])
     except (OSError, ValueError) as error:
         module.fail_json(msg=f"This node could not be read: {error}")
-    module.exit_json(changed=False, **found)
+    facts = read_facts(module)
+    module.exit_json(
+        changed=False,
+        ansible_facts=facts,
+        name=given["name"],
+        connect=given["connect"],
+        container=container(facts),
+        files=read_files(given["files"]),
+        **found,
+    )
 
 
 if __name__ == "__main__":

@@ -93,6 +93,10 @@ revocation_list:
   description: Path of the key revocation list on the controller, empty while there is none (check mode).
   returned: success
   type: str
+revocation_sha256:
+  description: Its sha256, empty while there is none.
+  returned: success
+  type: str
 actions:
   description: What was made, signed or revoked, and why.
   returned: success
@@ -106,6 +110,7 @@ findings:
 """
 
 import contextlib
+import hashlib
 import ipaddress
 import time
 from pathlib import Path
@@ -177,12 +182,14 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], req
         authority.keep([line for line, certificate in issued if certificate.valid_to > now] + signed)
         if authority.revoke({**revoked, **gone}) and not gone:
             actions.append("key revocation list made")
+    listed = authority.revocation_list()
     return {
         "changed": bool(actions),
         "certificates": lines,
         "host_ca": authority.public_key("host") or PLACEHOLDER,
         "user_ca": authority.public_key("user") or PLACEHOLDER,
-        "revocation_list": str(authority.revocation_list() or ""),
+        "revocation_list": str(listed or ""),
+        "revocation_sha256": hashlib.sha256(listed.read_bytes()).hexdigest() if listed else "",
         "actions": actions,
         "diff": {"before": "", "after": "".join(f"{action}\n" for action in actions)},
     }

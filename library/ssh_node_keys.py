@@ -11,7 +11,27 @@ description:
   - Makes the user's key (ed25519, in a folder of the node, readable by the user alone) when it is missing, unless
     something on the node stands in the way of the mesh.
   - Does not fail for what it finds; it returns the findings, so that those of all nodes can be reported together.
+  - Reads O(files) and the lines of /etc/ssh/ssh_known_hosts that end with O(mark), so that nothing is written again
+    that is there.
 options:
+  connect:
+    description: Address or name by which the inventory reaches the node, returned for whoever signs for all nodes.
+    type: str
+    required: true
+  extra_principals:
+    description: More names of the node, returned likewise.
+    type: list
+    elements: str
+    default: []
+  files:
+    description: Paths of files and folders to read owner, mode and digest of.
+    type: list
+    elements: str
+    default: []
+  mark:
+    description: Last word of the lines in /etc/ssh/ssh_known_hosts that are looked for.
+    type: str
+    required: true
   host:
     description: Inventory name of this node, for the findings and the key's comment.
     type: str
@@ -39,12 +59,36 @@ EXAMPLES = r"""
 - name: Read the keys, make the user's
   ssh_node_keys:
     host: "{{ inventory_hostname }}"
+    connect: "{{ ansible_host | default(inventory_hostname) }}"
     user: train
     key: /etc/trainyard/ssh/user_ed25519
+    mark: trainyard:lab
   register: keys
 """
 
 RETURN = r"""
+name:
+  description: O(host).
+  returned: success
+  type: str
+connect:
+  description: O(connect).
+  returned: success
+  type: str
+extra_principals:
+  description: O(extra_principals).
+  returned: success
+  type: list
+  elements: str
+files:
+  description: By path what there is of O(files), with kind, owner, uid, group, gid, mode and sha256.
+  returned: success
+  type: dict
+known_hosts:
+  description: The lines of /etc/ssh/ssh_known_hosts that end with O(mark).
+  returned: success
+  type: list
+  elements: str
 host_key:
   description: Public host key, empty when there is none.
   returned: success
@@ -77,9 +121,16 @@ import os
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard_node.files import read_files
 from ansible.module_utils.trainyard_node.identity import read_addresses
 from ansible.module_utils.trainyard_node.ssh_keys import key_faults, make_key, node_findings, public_key
 from ansible.module_utils.trainyard_node.tree import Tree
+
+
+def marked_lines(tree: Tree, mark: str) -> list[str]:
+    """Return the lines of /etc/ssh/ssh_known_hosts whose last word is `mark`."""
+    lines = (tree.text("/etc/ssh/ssh_known_hosts") or "").splitlines()
+    return [line for line in lines if line.endswith(f" {mark}")]
 
 
 def main() -> None:
@@ -87,6 +138,10 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "host": {"type": "str", "required": True},
+            "connect": {"type": "str", "required": True},
+            "extra_principals": {"type": "list", "elements": "str", "default": []},
+            "files": {"type": "list", "elements": "str", "default": []},
+            "mark": {"type": "str", "required": True},
             "user": {"type": "str", "required": True},
             "key": {"type": "path", "required": True, "no_log": False},
             "host_key": {"type": "path", "default": "/etc/ssh/ssh_host_ed25519_key", "no_log": False},
@@ -103,6 +158,11 @@ def main() -> None:
             make_key(tree, key, given["user"], f"{given['user']}@{given['host']}")
         module.exit_json(
             changed=bool(faults),
+            name=given["host"],
+            connect=given["connect"],
+            extra_principals=given["extra_principals"],
+            files=read_files(given["files"]),
+            known_hosts=marked_lines(tree, given["mark"]),
             host_key=public_key(Path(f"{given['host_key']}.pub")),
             user_key=public_key(Path(f"{key}.pub")),
             hostname=os.uname().nodename,

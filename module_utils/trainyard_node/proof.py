@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings import Finding
@@ -15,6 +16,12 @@ from .tree import Tree
 
 _TIMEOUT_S = 30.0
 _ULIMIT = "ulimit -H -l && ulimit -H -n"
+
+
+def read_hosts(path: str) -> str:
+    """Return the text of a hosts file, "" where there is none. Bytes outside UTF-8, in a site's comments, survive."""
+    file = Path(path)
+    return file.read_text(encoding="utf-8", errors="surrogateescape") if file.exists() else ""
 
 
 def name_findings(host: str, entries: Iterable[Mapping[str, Any]]) -> list[Finding]:

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filter plugin cluster_baseline: judge the nodes of a cluster together, before any of them is touched."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ansible.module_utils.trainyard.findings import render
+from ansible.module_utils.trainyard.hosts import Node, Wanted, judge, parse_memlock
+
+DOCUMENTATION = r"""
+name: cluster_baseline
+short_description: Judge the nodes of a cluster together before any of them is touched
+description:
+  - Takes what M(node_identity) returned on every node and finds host names held twice, a training user with other
+    numbers, numbers that others hold, nodes without a usable address, and limits that cannot be granted.
+options:
+  _input:
+    description: What M(node_identity) returned on the nodes, in inventory order.
+    type: list
+    elements: dict
+    required: true
+  user:
+    description: The training user.
+    type: str
+    required: true
+  uid:
+    description: Its uid on all nodes.
+    type: int
+    required: true
+  group:
+    description: Its primary group.
+    type: str
+    required: true
+  gid:
+    description: The gid of that group on all nodes.
+    type: int
+    required: true
+  network:
+    description: Network (CIDR) of the addresses under which the nodes know each other. Empty for the inventory's.
+    type: str
+    default: ""
+  memlock:
+    description: V(unlimited) or a number of KiB.
+    type: str
+    default: unlimited
+  nofile:
+    description: Number of open files.
+    type: int
+    required: true
+  sets_clock:
+    description: Whether a time service shall run, which a container cannot have.
+    type: bool
+    default: false
+author: trainyard
+"""
+
+EXAMPLES = r"""
+- name: Judge all nodes together
+  ansible.builtin.set_fact:
+    judged: "{{ identities | cluster_baseline(user='train', uid=2000, group='train', gid=2000, nofile=1048576) }}"
+  run_once: true
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - C(fault) is what stops the play, all findings in one text, empty when there are none. C(entries) has one record
+      for each node with its address and the names that /etc/hosts gives it, C(limits) by inventory name the limits that
+      the node can grant (memlock in bytes, null for unlimited), C(exceptions) in words what nodes cannot be given.
+  type: dict
+"""
+
+
+def cluster_baseline(
+    nodes: Iterable[Mapping[str, Any]],
+    user: str,
+    uid: int,
+    group: str,
+    gid: int,
+    nofile: int,
+    network: str = "",
+    memlock: str | int = "unlimited",
+    sets_clock: bool = False,
+) -> dict[str, Any]:
+    """Return fault, entries, limits and exceptions."""
+    try:
+        if network:
+            ipaddress.ip_network(str(network), strict=False)
+        limit = parse_memlock(str(memlock))
+    except ValueError as error:
+        return {
+            "fault": f"node_baseline cannot use its input: {error}. Expected a CIDR such as 10.0.0.0/24 for "
+            "node_baseline_network, 'unlimited' or KiB for node_baseline_memlock."
+        }
+    wanted = Wanted(str(user), int(uid), str(group), int(gid), str(network), limit, int(nofile), bool(sets_clock))
+    verdict = judge([Node.from_dict(node) for node in nodes], wanted)
+    headline = "The nodes cannot be one cluster: {count} {findings}. Nothing was changed."
+    return {
+        "fault": render(verdict.findings, headline) if verdict.findings else "",
+        "entries": [{"address": entry.address, "names": list(entry.names)} for entry in verdict.entries],
+        "limits": verdict.limits,
+        "exceptions": list(verdict.exceptions),
+    }
+
+
+class FilterModule:
+    """See the module's docstring."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filter by its name."""
+        return {"cluster_baseline": cluster_baseline}
