@@ -10,6 +10,7 @@ module: openmpi_state
 short_description: Read which Open MPI a node has, and what building one would find there
 description:
   - Returns the C(mpirun) that the node has, what the prefix holds, and whether headers of CUDA and UCX are there.
+  - Says which of O(packages) are missing, what there is of O(files), and whether O(session) is as it shall be.
   - Reads only.
 version_added: "0.2.0"
 options:
@@ -33,6 +34,24 @@ options:
     description: C(auto), C(none), or the folder of UCX.
     type: str
     default: auto
+  packages:
+    description: Packages of the operating system.
+    type: list
+    elements: str
+    default: []
+  package_manager:
+    description: Ansible's fact C(pkg_mgr).
+    type: str
+    default: ""
+  files:
+    description: Paths of files to read owner, mode and digest of.
+    type: list
+    elements: str
+    default: []
+  session:
+    description: What M(session_environment) would be given; empty for nothing.
+    type: dict
+    default: {}
 extends_documentation_fragment: read_only
 author:
   - trainyard
@@ -48,6 +67,19 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+missing_packages:
+  description: Those of O(packages) that are not installed.
+  returned: success
+  type: list
+  elements: str
+files:
+  description: By path what there is of O(files), with kind, owner, uid, group, gid, mode and sha256.
+  returned: success
+  type: dict
+session_differs:
+  description: Whether M(session_environment) would change something.
+  returned: success
+  type: bool
 state:
   description: What the node has.
   returned: success
@@ -81,6 +113,9 @@ state:
     link:
       description: O(link).
       type: str
+    link_target:
+      description: Where the link leads, empty where there is none.
+      type: str
     link_kind:
       description: C(none), C(link), or C(foreign) where something else has the name.
       type: str
@@ -94,10 +129,14 @@ state:
 
 import os
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.sessions import rewrite
 from ansible.module_utils.trainyard_node.builds import read_place
+from ansible.module_utils.trainyard_node.files import read_files
 from ansible.module_utils.trainyard_node.mpi import read_mpi
+from ansible.module_utils.trainyard_node.packages import missing_packages
 from ansible.module_utils.trainyard_node.tree import Tree
 
 HEADERS = {"cuda": "include/cuda.h", "ucx": "include/ucp/api/ucp.h"}
@@ -112,6 +151,18 @@ def folder(name: str, wanted: str) -> str:
     return next((place for place in places if Path(place, HEADERS[name]).exists()), "")
 
 
+def session_differs(wanted: dict[str, Any]) -> bool:
+    """Tell whether the module session_environment would change something; that one says what cannot be read."""
+    if not wanted:
+        return False
+    file = Path(wanted["file"])
+    before = file.read_text() if file.exists() else ""
+    try:
+        return before != rewrite(before, wanted["user"], wanted["name"], wanted)
+    except ValueError:
+        return True
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -121,18 +172,26 @@ def main() -> None:
             "prefix": {"type": "path", "required": True},
             "cuda": {"type": "str", "default": "auto"},
             "ucx": {"type": "str", "default": "auto"},
+            "packages": {"type": "list", "elements": "str", "default": []},
+            "package_manager": {"type": "str", "default": ""},
+            "files": {"type": "list", "elements": "str", "default": []},
+            "session": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
     )
     prefix, link = Path(module.params["prefix"]), Path(module.params["link"])
     module.exit_json(
         changed=False,
+        missing_packages=missing_packages(Tree(), module.params["package_manager"], module.params["packages"]),
+        files=read_files(module.params["files"]),
+        session_differs=session_differs(module.params["session"]),
         state={
             "host": module.params["host"],
             "hostname": os.uname().nodename,
             "mpi": read_mpi(Tree(), str(link)),
             **read_place(prefix),
             "link": str(link),
+            "link_target": str(link.readlink()) if link.is_symlink() else "",
             "link_kind": "link" if link.is_symlink() else "foreign" if link.exists() else "none",
             **{name: folder(name, module.params[name]) for name in ("cuda", "ucx")},
         },

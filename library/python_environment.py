@@ -70,6 +70,11 @@ options:
       - Another sum than that of the wheel that was installed replaces it, as a version tells nothing of the build.
     type: dict
     default: {}
+  libraries:
+    description: Shared libraries of the system to look for, such as C(libgomp.so.1).
+    type: list
+    elements: str
+    default: []
   min_free_mb:
     description: Free disk space in MB (10^6 bytes) without which nothing is installed.
     type: int
@@ -146,6 +151,11 @@ reasons:
   type: list
   elements: str
   sample: [numpy is 2.3.0, wanted 2.4.6]
+lacking:
+  description: Those of O(libraries) that the system does not have.
+  returned: success
+  type: list
+  elements: str
 proof:
   description: What the proof printed when it last succeeded.
   returned: when there is a proof
@@ -174,6 +184,7 @@ ARGUMENTS: dict[str, Any] = {
     "no_index": {"type": "bool", "default": False},
     "pip_args": {"type": "list", "elements": "str", "default": []},
     "wheels": {"type": "dict", "default": {}},
+    "libraries": {"type": "list", "elements": "str", "default": []},
     "min_free_mb": {"type": "int", "default": 0},
     "proof_script": {"type": "str", "default": ""},
     "proof_user": {"type": "str", "default": ""},
@@ -319,6 +330,7 @@ class Work:
             "can_make_environments": self.interpreter.can_make_environments,
             "packages": dict(self.state.packages),
             "reasons": self.reasons,
+            "lacking": environment.lacking_libraries(self.params["libraries"]),
         }
         proof = self.state.record.get("proof")
         if proof:

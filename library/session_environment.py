@@ -73,7 +73,7 @@ import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.sessions import read_pieces, render
+from ansible.module_utils.trainyard.sessions import read_pieces, rewrite
 
 
 def main() -> None:
@@ -93,14 +93,9 @@ def main() -> None:
     file = Path(given["file"])
     before = file.read_text() if file.exists() else ""
     try:
-        pieces = read_pieces(before)
+        after = rewrite(before, given["user"], given["name"], given)
     except ValueError as error:
         module.fail_json(msg=f"{file} has a piece that cannot be read: {error}. Remove the file and run this again.")
-    piece = {key: given[key] for key in ("path", "libraries", "variables") if given[key]}
-    pieces.pop(given["name"], None)
-    if piece:
-        pieces[given["name"]] = piece
-    after = render(pieces, given["user"])
     if before != after and not module.check_mode:
         if after:
             place(module, file, after)
@@ -108,7 +103,7 @@ def main() -> None:
             file.unlink()
     module.exit_json(
         changed=before != after,
-        pieces=sorted(pieces),
+        pieces=sorted(read_pieces(after)),
         diff={"before": before, "after": after, "before_header": str(file), "after_header": str(file)},
     )
 

@@ -85,3 +85,16 @@ def _split(text: str) -> list[str]:
         else:
             current += letter
     return [part for part in [*parts, current] if part]
+
+
+def rewrite(text: str, user: str, name: str, given: Mapping[str, Any]) -> str:
+    """Return the file with the piece `name` as given (path, libraries, variables), without it where these are empty.
+
+    Raises ValueError where a piece in the text cannot be read.
+    """
+    pieces = read_pieces(text)
+    pieces.pop(name, None)
+    piece = {key: given[key] for key in ("path", "libraries", "variables") if given.get(key)}
+    if piece:
+        pieces[name] = piece
+    return render(pieces, user)

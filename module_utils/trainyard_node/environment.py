@@ -147,6 +147,12 @@ def examine(path: Path) -> State:
     return State("broken", record=record) if found is None else State("whole", *found, record)
 
 
+def lacking_libraries(names: Sequence[str]) -> list[str]:
+    """Return those of `names`, such as libgomp.so.1, that the dynamic linker would not find."""
+    known = _run(["/sbin/ldconfig", "--print-cache"]).stdout.splitlines() if names else []
+    return [name for name in names if not any(line.strip().startswith(f"{name} ") for line in known)]
+
+
 def free_space(path: Path) -> int:
     """Return the free bytes where `path` is or would be."""
     while not path.exists():
