@@ -90,7 +90,7 @@ def plan(count: int) -> dict[str, Any]:
         if job is None:
             raise SystemExit(f"not a job: {wrong}")
         began = time.perf_counter()
-        made, findings = build(job, "scale-20261121-000000", "", "/var/lib/trainyard", members, [])
+        made, findings = build(job, "scale-20261121-000000", "", "/var/lib/trainyard", members)
         planned = time.perf_counter()
         if made is None or findings:
             raise SystemExit(f"no plan: {findings[:3]}")

@@ -14,10 +14,6 @@ description:
   - Runs once, on the controller.
 version_added: "0.1.0"
 options:
-  engine:
-    description: The scheduler.
-    type: str
-    required: true
   job:
     description: The C(job_*) variables of the job file, those of the scheduler among them.
     type: dict
@@ -76,7 +72,6 @@ author:
 EXAMPLES = r"""
 - name: Plan a job for Slurm
   engine_plan:
-    engine: slurm
     job: {job_name: digits, job_scheduler: slurm, job_launcher: torchrun, job_nodes: 2, job_command: [python, train.py]}
     submit_host: login1
     runs_dir: runs
@@ -113,7 +108,6 @@ text:
   type: str
 """
 
-import base64
 import json
 import time
 from dataclasses import replace
@@ -121,9 +115,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard import job as jobs
-from ansible.module_utils.trainyard.plan import source_findings
+from ansible.module_utils.trainyard import schedulers
 from ansible.module_utils.trainyard.runs import USER
-from ansible.module_utils.trainyard.schedulers import SCHEDULERS, parse
 from ansible.module_utils.trainyard.schedulers.records import Source, Where
 from ansible.module_utils.trainyard_node.run_folder import forget_checked, new_run, pack, source_files
 
@@ -132,7 +125,6 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "engine": {"type": "str", "required": True},
             "job": {"type": "dict", "required": True},
             "given": {"type": "list", "elements": "str", "default": []},
             "facts": {"type": "dict", "default": {}},
@@ -149,16 +141,14 @@ def main() -> None:
     )
     params = module.params
     findings = jobs.unknown_keys(params["given"])
-    job, wrong = parse(params["job"])
+    job, wrong = schedulers.parse(params["job"])
     findings += wrong
     if job is None:
         module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
     folder = Path(job.source) if job.source else None
     files = source_files(folder) if folder else []
-    if folder or not getattr(SCHEDULERS[params["engine"]], "SCRIPTS_ELSEWHERE", False):
-        findings += source_findings(job, files)
     archive = pack(folder, files) if folder and files else pack(Path(), [])
-    source = Source(files, base64.b64encode(archive).decode())
+    source = Source(files, archive)
     created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     where = Where(
         job_id="unnamed",
@@ -170,13 +160,12 @@ def main() -> None:
         known=tuple(params["known_hosts"]),
         node_env=params["node_env"],
     )
-    scheduler = SCHEDULERS[params["engine"]]
-    plan, wrong = scheduler.plan(job, params["job"], params["facts"], source, where)
+    plan, wrong = schedulers.plan(job, params["job"], params["facts"], source, where)
     findings += wrong
     if plan is None or findings:
         module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
     job_id, run_dir = new_run(Path(params["runs_dir"]), job.name)
-    plan, _ = scheduler.plan(job, params["job"], params["facts"], source, replace(where, job_id=job_id))
+    plan, _ = schedulers.plan(job, params["job"], params["facts"], source, replace(where, job_id=job_id))
     if plan is None:
         raise AssertionError("a plan does not depend on the job id")
     written = {**plan.as_dict(), "asked_by": params["asked_by"], "check": module.check_mode}
@@ -184,7 +173,7 @@ def main() -> None:
     (run_dir / "source.tar.gz").write_bytes(archive)
     if module.check_mode:
         forget_checked(run_dir.parent, job.name, job_id)
-    for name, content in plan.files.items():
+    for name, content in plan.submitted.items():
         (run_dir / name).write_text(content)
     module.exit_json(
         changed=True,
@@ -192,7 +181,7 @@ def main() -> None:
         job_id=job_id,
         run_dir=str(run_dir),
         plan=written,
-        files=dict(plan.files),
+        files=dict(plan.submitted),
         text=plan.describe(),
     )
 

@@ -54,7 +54,7 @@ import socket
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.findings import Finding
-from ansible.module_utils.trainyard.schedulers.slurm_state import fields
+from ansible.module_utils.trainyard.slurm_state import fields
 from ansible.module_utils.trainyard_node.slurm import SlurmError, call, show
 
 # Whether a folder can be made or written: the nearest one above it that exists decides.

@@ -58,7 +58,7 @@ engine_id:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.schedulers.slurm_state import fields, read_state
+from ansible.module_utils.trainyard.slurm_state import fields, read_state
 from ansible.module_utils.trainyard_node.slurm import SlurmError, call, show, wait_until_over
 
 # Slurm sends SIGKILL KillWait (30 s) after SIGTERM, and then waits for what does not end.

@@ -109,6 +109,7 @@ class Job:
     """One job, as asked for. `None` in processes_per_node, devices and port means: let the plan choose."""
 
     name: str
+    scheduler: str
     launcher: str
     command: tuple[str, ...]
     source: str
@@ -355,6 +356,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         return None, findings
     return Job(
         name=name,
+        scheduler=str(given.get("job_scheduler") or "ssh"),
         launcher=launcher,
         command=tuple(str(part) for part in command),
         source=str(given.get("job_source") or ""),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .command import scripts
@@ -37,6 +37,8 @@ class JobPlan:
     processes: Mapping[str, Sequence[Process]]
     files: Mapping[str, Sequence[File]]
     shared_files: Sequence[File] = ()
+    # Nothing but plan.json and the source: each node is sent its part of these.
+    submitted: Mapping[str, str] = field(default_factory=dict)
 
     def node(self, node: Node) -> dict[str, Any]:
         """Return one node's part, as it stands in plan.json."""
@@ -76,6 +78,10 @@ class JobPlan:
             "files": [file.as_dict(placement.job_dir) for file in self.shared_files],
             "nodes": [self.node(node) for node in placement.nodes],
         }
+
+    def describe(self) -> str:
+        """Write the plan for reading: what --check shows."""
+        return describe(self.as_dict())
 
     def slices(self, source_files: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return for each host its part of the plan and what preflight needs, and nothing of the other nodes.
@@ -168,16 +174,14 @@ def source_findings(job: Job, source_files: Sequence[str] | None) -> list[Findin
 
 
 def build(
-    job: Job, job_id: str, created: str, state_dir: str, members: Sequence[Member], source_files: Sequence[str] | None
+    job: Job, job_id: str, created: str, state_dir: str, members: Sequence[Member]
 ) -> tuple[JobPlan | None, list[Finding]]:
     """Build the plan of a job on its members.
 
-    Returns the plan, or None when there can be none, and every finding over job, source and nodes.
+    Returns the plan, or None when there can be none, and every finding over job and nodes.
     """
     launcher = LAUNCHERS[job.launcher]
-    findings = source_findings(job, source_files)
-    placement, placed = place(job, job_id, state_dir, members, rank_order(launcher, job))
-    findings += placed
+    placement, findings = place(job, job_id, state_dir, members, rank_order(launcher, job))
     if placement is None:
         return None, findings
     findings += device_set_findings(placement) + launcher.check(job, placement)

@@ -23,10 +23,11 @@ from ..trainyard import given_table, schedulers
 from ..trainyard import job as jobs
 from ..trainyard.findings import Finding, counted
 from ..trainyard.placement import Member
-from ..trainyard.plan import JobPlan, build
+from ..trainyard.plan import JobPlan
 from ..trainyard.preflight import join
 from ..trainyard.rank_environment import node_environment
-from ..trainyard_node.run_folder import MAX_SOURCE, forget_checked, new_run, pack, source_files
+from ..trainyard.schedulers.records import Plan, Source, Where
+from ..trainyard_node.run_folder import forget_checked, new_run, pack, source_files
 
 Answer = dict[str, Any]
 # Asks hosts, each with arguments of its own: (question, arguments by host) -> answers by host.
@@ -228,7 +229,7 @@ class _Planned:
     """A plan, what is sent with it, and what was found; `slices` are empty where there can be no plan."""
 
     findings: list[Finding]
-    plan: JobPlan | None
+    plan: Plan | None
     slices: Mapping[str, dict[str, Any]]
     archive: bytes
 
@@ -236,24 +237,15 @@ class _Planned:
 def _plan(wanted: Wanted, job: jobs.Job, members: Sequence[Member], job_id: str) -> _Planned:
     folder = Path(job.source) if job.source else None
     files = source_files(folder) if folder else []
-    created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    plan, findings = build(job, job_id, created, wanted.state_dir, members, files)
-    archive = pack(folder, files) if folder and files else pack(Path(), [])
-    if len(archive) > MAX_SOURCE:
-        findings.append(
-            Finding(
-                "",
-                "job_source",
-                f"{len(archive) >> 20} MiB, packed",
-                f"at most {MAX_SOURCE >> 20} MiB of scripts",
-                "keep data and checkpoints elsewhere (role dataset, job_data)",
-            )
-        )
-    return _Planned(findings, plan, plan.slices(files or []) if plan else {}, archive)
+    source = Source(files, pack(folder, files) if folder and files else pack(Path(), []))
+    where = Where(job_id, time.strftime("%Y-%m-%dT%H:%M:%S%z"), "", wanted.state_dir, wanted.user)
+    plan, findings = schedulers.plan(job, wanted.job, members, source, where)
+    slices = plan.slices(files or []) if isinstance(plan, JobPlan) else {}
+    return _Planned(findings, plan, slices, source.archive)
 
 
 def _written(
-    wanted: Wanted, planned: JobPlan, archive: bytes, run_dir: Path, findings: list[Finding]
+    wanted: Wanted, planned: Plan, archive: bytes, run_dir: Path, findings: list[Finding]
 ) -> Prepared:
     """Write the run's folder, with the findings where there are any: so it is known as one that was never started."""
     plan = {**planned.as_dict(), "asked_by": wanted.asked_by, "check": wanted.check}

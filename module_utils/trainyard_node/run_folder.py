@@ -19,8 +19,6 @@ from ..trainyard.runs import Kept
 from .exits import read_json, write_json
 from .tree import size_of
 
-# The archive travels inside a module call. Training scripts are kilobytes; data has its own role.
-MAX_SOURCE = 16 << 20
 LEFT_OUT = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache"}
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..trainyard import slurm_state
 from ..trainyard.progress import clock, compile_pattern, parse_line, progress_line, strict
-from ..trainyard.schedulers import slurm_state
 from .slurm import SlurmError, call, hosts_of, show
 
 # Of the log of rank 0 only its end is searched for the last line of progress.

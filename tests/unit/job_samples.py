@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ansible.module_utils.trainyard import schedulers
 from ansible.module_utils.trainyard.placement import Member
-from ansible.module_utils.trainyard.plan import build
+from ansible.module_utils.trainyard.schedulers.records import Source, Where
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_node.node import read_node
 from ansible.module_utils.trainyard_node.tree import Tree
@@ -83,7 +83,8 @@ def captured_member(tmp_path, tree, host, address, **facts):
 
 def planned(job, members, files=("train.py",)):
     """The plan and the findings of a job on members."""
-    return build(job, "digits-20261120-101500", "2026-11-20T10:15:00+0000", "/var/lib/trainyard", members, files)
+    where = Where("digits-20261120-101500", "2026-11-20T10:15:00+0000", "", "/var/lib/trainyard", "train")
+    return schedulers.plan(job, {}, members, Source(files), where)
 
 
 def make_plan(job, members, files=("train.py",)):

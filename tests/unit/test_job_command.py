@@ -110,7 +110,7 @@ def test_a_launcher_inside_a_launcher_is_refused_with_the_command_as_it_should_b
     [
         (name, launcher)
         for name in schedulers.SCHEDULERS
-        for launcher in schedulers.LAUNCHERS_OF[name]
+        for launcher in schedulers.SCHEDULERS[name].LAUNCHERS
         if launcher != "direct"
     ],
 )

@@ -32,6 +32,7 @@ def test_a_short_job_file_gets_the_defaults():
     job = make_job()
     assert job == jobs.Job(
         name="digits",
+        scheduler="ssh",
         launcher="torchrun",
         command=("python", "train.py"),
         source="",
@@ -60,6 +61,7 @@ def test_a_short_job_file_gets_the_defaults():
 
 def test_a_full_job_file():
     job = make_job(
+        scheduler="ssh",
         launcher="direct",
         command=["python", "train.py", "--epochs", 5, "--lr", 0.1],
         source="training/pytorch",

@@ -8,6 +8,7 @@ import tarfile
 
 import pytest
 from ansible.module_utils.trainyard.findings import Finding
+from ansible.module_utils.trainyard.schedulers import ssh
 from ansible.module_utils.trainyard_controller import planning
 from job_samples import job_file, make_wanted, node_facts
 
@@ -184,10 +185,10 @@ def test_findings_of_the_plan_leave_the_nodes_to_be_checked(wanted, nodes):
 
 
 def test_a_source_that_is_no_source(wanted, nodes, tmp_path, monkeypatch):
-    monkeypatch.setattr(planning, "MAX_SOURCE", 100)
-    (tmp_path / "source" / "data.bin").write_bytes(os.urandom(1 << 20))
+    monkeypatch.setattr(ssh, "MOST_SOURCE", 1 << 20)
+    (tmp_path / "source" / "data.bin").write_bytes(os.urandom(2 << 20))
     (finding,) = planning.prepare(wanted(), nodes).findings
-    assert (finding.check, finding.found) == ("job_source", "1 MiB, packed")
+    assert (finding.check, finding.found) == ("job_source", "2 MiB, packed")
 
 
 def test_hosts_that_limit_leaves_out_are_told_as_such(wanted):

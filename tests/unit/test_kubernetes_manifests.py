@@ -18,7 +18,7 @@ from hypothesis import strategies
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "kubernetes"
 # The oldest and the newest Kubernetes whose fields we promise to keep to.
 VERSIONS = ("1.28.0", "1.37.0")
-ARCHIVE = base64.b64encode(b"\x1f\x8b packed").decode()
+ARCHIVE = b"\x1f\x8b packed"
 GIVEN = {
     "job_name": "digits",
     "job_scheduler": "kubernetes",
@@ -45,7 +45,7 @@ def plan(expect_findings=False, **changes):
 
 
 def manifests(**changes):
-    return list(yaml.safe_load_all(plan(**changes).files["manifest.yml"]))
+    return list(yaml.safe_load_all(plan(**changes).submitted["manifest.yml"]))
 
 
 def the(kind, **changes):
@@ -198,7 +198,7 @@ TLS = {"job_tls": True, "job_packages": ["mindspore"]}
 def test_with_job_tls_all_pods_get_the_jobs_own_files_and_passwords(kind, start):
     made = plan(job_launcher=start, **TLS)
     name = made.settings["name"]
-    job = list(yaml.safe_load_all(made.files["manifest.yml"]))[-1]
+    job = list(yaml.safe_load_all(made.submitted["manifest.yml"]))[-1]
     assert job["kind"] == kind
     for template in templates(job).values():
         [volume] = [volume for volume in template["spec"]["volumes"] if volume["name"] == "tls"]
@@ -279,7 +279,7 @@ def test_secrets_are_in_no_manifest(kind, start):
     made = plan(job_launcher=start, job_kubernetes={"resource": kind}, job_secret_env=["TOKEN"])
     references = [
         item["valueFrom"]["secretKeyRef"]
-        for template in templates(list(yaml.safe_load_all(made.files["manifest.yml"]))[-1]).values()
+        for template in templates(list(yaml.safe_load_all(made.submitted["manifest.yml"]))[-1]).values()
         for item in template["spec"]["containers"][0]["env"]
         if item["name"] == "TOKEN"
     ]
@@ -291,7 +291,7 @@ def test_code_comes_from_a_configmap_a_volume_or_the_image():
     pod = the("Job")["spec"]["template"]["spec"]
     assert pod["initContainers"][0]["command"][:2] == ["tar", "-xzf"]
     assert pod["containers"][0]["workingDir"] == "/trainyard/source"
-    assert the("ConfigMap")["binaryData"] == {"source.tar.gz": ARCHIVE}
+    assert the("ConfigMap")["binaryData"] == {"source.tar.gz": base64.b64encode(ARCHIVE).decode()}
     volume = {"code": "volume", "code_claim": "scripts", "code_path": "/scripts"}
     made = manifests(job_source="", job_kubernetes=volume)
     assert [item["kind"] for item in made] == ["Service", "Job"]
@@ -360,7 +360,7 @@ def test_what_a_cluster_cannot_do_is_a_finding(changes, said):
 def test_a_source_that_fits_in_no_configmap_is_a_finding():
     job, _ = schedulers.parse(GIVEN)
     where = Where("digits-1", "", "localhost", "", "")
-    _, findings = kubernetes.plan(job, GIVEN, {}, Source(["train.py"], "A" * (1 << 20)), where)
+    _, findings = kubernetes.plan(job, GIVEN, {}, Source(["train.py"], b"A" * (1 << 20)), where)
     assert [finding.check for finding in findings] == ["job_source"]
 
 

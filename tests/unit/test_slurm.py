@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard import schedulers
+from ansible.module_utils.trainyard import schedulers, slurm_state
 from ansible.module_utils.trainyard.findings import Finding
 from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN, read_lines, rising
 from ansible.module_utils.trainyard.report import cause, explain
-from ansible.module_utils.trainyard.schedulers import slurm, slurm_fit, slurm_state
+from ansible.module_utils.trainyard.schedulers import slurm, slurm_fit
 from ansible.module_utils.trainyard.schedulers.records import Source, Where
 from ansible.module_utils.trainyard.slurm_change import judge_change
 from ansible.module_utils.trainyard.slurm_cluster import ClusterSettings, gres_of, hardware, render
@@ -54,7 +54,7 @@ FACTS = {
     "mpi": ["none", "pmix", "pmi2"],
     "folder_writable": True,
 }
-ARCHIVE = base64.b64encode(bytes(range(256)) * 2).decode()
+ARCHIVE = bytes(range(256)) * 2
 
 
 def planned(facts=FACTS, where=WHERE, **changed):
@@ -67,7 +67,7 @@ def planned(facts=FACTS, where=WHERE, **changed):
 def script(**changed):
     plan, findings = planned(**changed)
     assert findings == []
-    return plan.files["job.sbatch"]
+    return plan.submitted["job.sbatch"]
 
 
 def checks(**changed):
@@ -90,7 +90,7 @@ def test_every_script_is_one_that_bash_reads(starts):
     before, _, packed = text.partition("\n#SOURCE\n")
     done = subprocess.run(["bash", "-n"], input=before, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "".join(packed.split()) == ARCHIVE
+    assert "".join(packed.split()) == base64.b64encode(ARCHIVE).decode()
     assert "--kill-on-bad-exit=1" in before
     # The command reaches srun as one would type it.
     assert shlex.join(GIVEN["job_command"]) in before
@@ -101,7 +101,7 @@ def test_the_source_ends_where_the_script_cuts_it_off():
     cut = subprocess.run(
         ["sed", "1,/^#SOURCE$/d"], input=text, text=True, capture_output=True, check=True
     ).stdout  # fmt: skip
-    assert base64.b64decode(cut) == base64.b64decode(ARCHIVE)
+    assert base64.b64decode(cut) == ARCHIVE
 
 
 def test_each_way_to_start_ranks():
@@ -224,14 +224,14 @@ def test_devices_become_generic_resources():
     with_gpus = {**FACTS, "nodes": [{**node, "Gres": "gpu:h200:4(S:0-1)"} for node in FACTS["nodes"]]}
     plan, findings = planned(with_gpus, job_devices=[0, 1], job_processes_per_node="auto")
     assert findings == []
-    assert "--gres=gpu:2" in plan.files["job.sbatch"] and plan.world_size == 4
+    assert "--gres=gpu:2" in plan.submitted["job.sbatch"] and plan.world_size == 4
     everything = planned(with_gpus, job_devices="auto", job_processes_per_node="auto")[0]
-    assert "--gres=gpu:4" in everything.files["job.sbatch"] and everything.world_size == 8
-    assert "--gres=gpu:3" in planned(with_gpus, job_devices="auto", job_processes_per_node=3)[0].files["job.sbatch"]
-    assert "--gres" not in planned(with_gpus, job_devices="none")[0].files["job.sbatch"]
+    assert "--gres=gpu:4" in everything.submitted["job.sbatch"] and everything.world_size == 8
+    assert "--gres=gpu:3" in planned(with_gpus, job_devices="auto", job_processes_per_node=3)[0].submitted["job.sbatch"]
+    assert "--gres" not in planned(with_gpus, job_devices="none")[0].submitted["job.sbatch"]
     one_without = {**with_gpus, "nodes": [with_gpus["nodes"][0], FACTS["nodes"][1]]}
-    assert "--gres" not in planned(one_without, job_devices="auto")[0].files["job.sbatch"]
-    assert "--gres=npu:8" in planned(with_gpus, job_gres="npu:8")[0].files["job.sbatch"]
+    assert "--gres" not in planned(one_without, job_devices="auto")[0].submitted["job.sbatch"]
+    assert "--gres=npu:8" in planned(with_gpus, job_gres="npu:8")[0].submitted["job.sbatch"]
 
 
 @pytest.mark.parametrize(

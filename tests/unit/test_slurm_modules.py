@@ -12,8 +12,8 @@ import slurm_job
 import slurm_job_info
 import slurm_job_logs
 from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard import slurm_state
 from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN
-from ansible.module_utils.trainyard.schedulers import slurm_state
 
 OUTPUTS = Path(__file__).resolve().parents[1] / "fixtures/slurm"
 UNKNOWN = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'

@@ -3,11 +3,12 @@
 
 `ssh` is trainyard itself, on hosts of the inventory; Slurm and Kubernetes are handed the job.
 
-The module of one that is handed jobs has
+A scheduler module has
     LAUNCHERS                                   what may start the ranks inside (job_launcher)
     SCRIPTS_ELSEWHERE                           True where a job without job_source finds its scripts there, in an image
-    plan(job, given, facts, source, where)      what is submitted (SchedulerPlan) and findings
-    complete(plan, state) -> state              JobState with nodes and failure, as job_report wants it
+    plan(job, given, facts, source, where)      the plan (records.Plan) and findings; `facts` are what it is: the nodes
+                                                (ssh), the cluster (slurm, kubernetes)
+    complete(plan, state) -> state              JobState with nodes and failure, as the report wants it
 A new scheduler is a new file and a line in SCHEDULERS, tasks in roles/job/tasks/NAME and modules for these.
 
 What the modules of a scheduler return of a job (JobState, a plain dictionary; times are seconds since the epoch):
@@ -22,17 +23,17 @@ What the modules of a scheduler return of a job (JobState, a plain dictionary; t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from .. import job as jobs
 from ..findings import Finding
 from ..job import Job
-from ..launchers import LAUNCHERS
+from ..plan import source_findings
 from ..progress import strict
 from ..starters import meant
-from . import kubernetes, slurm
-from .records import SchedulerPlan, Source, Where
+from . import kubernetes, slurm, ssh
+from .records import Plan, Source, Where
 
 STATES = ("pending", "running", "succeeded", "failed", "timed_out", "stopped", "lost")
 OVER = frozenset(STATES) - {"pending", "running"}
@@ -44,25 +45,12 @@ class Scheduler(Protocol):
     LAUNCHERS: tuple[str, ...]
 
     def plan(
-        self,
-        job: Job,
-        given: Mapping[str, Any],
-        facts: Mapping[str, Any],
-        source: Source,
-        where: Where,
-    ) -> tuple[SchedulerPlan | None, list[Finding]]:
-        """Return what is to be submitted, or why that would come to nothing."""
-
-    def complete(self, plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the state with `nodes` and `failure`, where the scheduler's module could not say them alone."""
+        self, job: Job, given: Mapping[str, Any], facts: Any, source: Source, where: Where
+    ) -> tuple[Plan | None, list[Finding]]:
+        """Return what is to be started or submitted, or why that would come to nothing."""
 
 
-SCHEDULERS: Mapping[str, Scheduler] = {"kubernetes": kubernetes, "slurm": slurm}
-# What may start the ranks, by job_scheduler.
-LAUNCHERS_OF: Mapping[str, Sequence[str]] = {
-    "ssh": tuple(LAUNCHERS),
-    **{name: scheduler.LAUNCHERS for name, scheduler in SCHEDULERS.items()},
-}
+SCHEDULERS: Mapping[str, Scheduler] = {"kubernetes": kubernetes, "slurm": slurm, "ssh": ssh}
 
 
 def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
@@ -75,31 +63,41 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
 def who_runs(given: Mapping[str, Any]) -> list[Finding]:
     """Find a job_scheduler that is none, and a job_launcher that it does not have."""
     scheduler, launcher = str(given.get("job_scheduler") or "ssh"), str(given.get("job_launcher") or "torchrun")
-    if scheduler not in LAUNCHERS_OF:
-        likely = meant(scheduler, sorted(LAUNCHERS_OF))
+    if scheduler not in SCHEDULERS:
+        likely = meant(scheduler, list(SCHEDULERS))
         do = f"did you mean {likely}?" if likely else "choose one of these"
-        return [Finding("", "job_scheduler", repr(scheduler), "one of " + ", ".join(sorted(LAUNCHERS_OF)), do)]
-    known = LAUNCHERS_OF[scheduler]
+        return [Finding("", "job_scheduler", repr(scheduler), "one of " + ", ".join(SCHEDULERS), do)]
+    known = SCHEDULERS[scheduler].LAUNCHERS
     if launcher in known:
         return []
     found, do = repr(launcher), "choose one of these"
     if scheduler != "ssh":
         found += f" with job_scheduler: {scheduler}"
-    likely = meant(launcher, [*known, *LAUNCHERS_OF])
-    if likely in LAUNCHERS_OF:
+    likely = meant(launcher, [*known, *SCHEDULERS])
+    if likely in SCHEDULERS:
         do = f"write job_scheduler: {likely} and job_launcher: torchrun"
-    elif launcher in LAUNCHERS:
+    elif launcher in ssh.LAUNCHERS:
         do += ", or job_scheduler: ssh"
     elif likely:
         do = f"did you mean {likely}?"
     return [Finding("", "job_launcher", found, "one of " + ", ".join(sorted(known)), do)]
 
 
+def plan(
+    job: Job, given: Mapping[str, Any], facts: Any, source: Source, where: Where
+) -> tuple[Plan | None, list[Finding]]:
+    """Plan a job for its scheduler: the plan, None where there can be none, and all that is wrong with it."""
+    scheduler = SCHEDULERS[job.scheduler]
+    elsewhere = not job.source and getattr(scheduler, "SCRIPTS_ELSEWHERE", False)
+    findings = [] if elsewhere else source_findings(job, source.files)
+    made, wrong = scheduler.plan(job, given, facts, source, where)
+    return made, findings + wrong
+
+
 def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
     """Build summary.json (docs/summary.md) from the plan and what the scheduler's module said."""
     started, finished = state.get("started"), state.get("finished")
-    scheduler = SCHEDULERS[plan["engine"]["kind"]]
-    state = scheduler.complete(plan, state)
+    state = {"kubernetes": kubernetes, "slurm": slurm}[plan["engine"]["kind"]].complete(plan, state)
     nodes = [
         {
             "host": node["host"],

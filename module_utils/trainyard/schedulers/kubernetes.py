@@ -11,7 +11,7 @@ from ..findings import Finding
 from ..job import Job
 from ..kube import manifests, names, settings, state
 from ..kube.resources import RESOURCES
-from .records import SchedulerPlan, Source, Where
+from .records import HandedPlan, Source, Where
 
 LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun")
 
@@ -23,7 +23,7 @@ MOST_SOURCE = 700 << 10
 
 def plan(
     job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
-) -> tuple[SchedulerPlan | None, list[Finding]]:
+) -> tuple[HandedPlan | None, list[Finding]]:
     """Return the job as manifests, or what a cluster cannot do for it."""
     # The image has its own environment; job_venv is a folder of hosts.
     job = replace(job, venv="")
@@ -46,16 +46,11 @@ def plan(
     findings += _placement(job, chosen, pods)
     # That of the context, where the job file names none: kubernetes.core would take `default`.
     chosen = replace(chosen, namespace=chosen.namespace or str(facts.get("namespace") or ""))
-    packed = len(source.archive) * 3 // 4
-    if chosen.code == "configmap" and packed > MOST_SOURCE:
-        findings.append(
-            Finding(
-                "",
-                "job_source",
-                f"{packed >> 10} KiB, packed",
-                f"at most {MOST_SOURCE >> 10} KiB, as it travels in a ConfigMap",
-                "put the scripts into the image or on a volume: job_kubernetes.code: image, or volume",
-            )
+    if chosen.code == "configmap":
+        findings += source.too_large(
+            MOST_SOURCE,
+            ", as it travels in a ConfigMap",
+            "put the scripts into the image or on a volume: job_kubernetes.code: image, or volume",
         )
     if facts.get("refused"):
         return None, findings
@@ -68,10 +63,9 @@ def plan(
         name=name,
         pods=max(pods, 1),
         processes=processes,
-        archive=source.archive,
+        archive=source.base64(),
     )
-    return SchedulerPlan(
-        scheduler="kubernetes",
+    return HandedPlan(
         job=job,
         job_id=where.job_id,
         created=where.created,
@@ -80,7 +74,7 @@ def plan(
         processes_per_node=processes,
         job_dir="",
         rank_log=state.rank_log(chosen.resource, processes),
-        files={MANIFEST: to_yaml(manifests.manifests(request))},
+        submitted={MANIFEST: to_yaml(manifests.manifests(request))},
         settings={
             "resource": chosen.resource,
             "api_version": resource.api_version,

@@ -1,34 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is handed to a scheduler: its plan, and what a plan is made of."""
+"""What a plan is made of, and the plan of a job that is handed to another scheduler."""
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from ..findings import counted
+from ..findings import Finding, counted
 from ..job import Job
 
 
 @dataclass(frozen=True)
 class Source:
-    """The packed source folder of a job: paths in it, None where there is no such folder, and the tar.gz as base64."""
+    """The packed source folder of a job: paths in it, None where there is no such folder, and the tar.gz."""
 
     files: Sequence[str] | None
-    archive: str = ""
+    archive: bytes = b""
+
+    def base64(self) -> str:
+        """Return the archive as text."""
+        return base64.b64encode(self.archive).decode()
+
+    def too_large(self, most: int, why: str, instead: str) -> list[Finding]:
+        """Find an archive of more than `most` bytes; `why` there is a limit stands behind it."""
+        if len(self.archive) <= most:
+            return []
+        shift, unit = (20, "MiB") if most >= 1 << 20 else (10, "KiB")
+        found = f"{len(self.archive) >> shift} {unit}, packed"
+        return [Finding("", "job_source", found, f"at most {most >> shift} {unit}{why}", instead)]
+
+
+class Plan(Protocol):
+    """A planned job. `submitted` are files by name that stand beside plan.json in the run's folder."""
+
+    @property
+    def job(self) -> Job:
+        """Return what was asked for."""
+
+    @property
+    def submitted(self) -> Mapping[str, str]:
+        """Return what is handed over."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as it stands in plan.json."""
+
+    def describe(self) -> str:
+        """Write the plan for reading: what --check shows."""
 
 
 @dataclass(frozen=True)
-class SchedulerPlan:
-    """A job as it is handed to a scheduler.
+class HandedPlan:
+    """A job as it is handed to a scheduler, which chooses the nodes.
 
-    `files` are what is submitted, by name: an sbatch script, manifests. `settings` are for the scheduler's modules.
-    Records of runs know the scheduler as `engine`.
+    `submitted` is an sbatch script, or manifests. `settings` are for the scheduler's modules. Records of runs know the
+    scheduler as `engine`.
     """
 
-    scheduler: str
     job: Job
     job_id: str
     created: str
@@ -37,7 +67,7 @@ class SchedulerPlan:
     processes_per_node: int
     job_dir: str
     rank_log: str
-    files: Mapping[str, str]
+    submitted: Mapping[str, str]
     settings: Mapping[str, Any] = field(default_factory=dict)
     # What a reader of the plan should know besides.
     notes: Sequence[str] = ()
@@ -55,12 +85,12 @@ class SchedulerPlan:
             "job_name": job.name,
             "launcher": job.launcher,
             "engine": {
-                "kind": self.scheduler,
+                "kind": job.scheduler,
                 "starts": job.launcher,
                 "submit_host": self.submit_host,
                 "nodes": self.nodes,
                 "processes_per_node": self.processes_per_node,
-                "files": sorted(self.files),
+                "files": sorted(self.submitted),
                 "settings": dict(self.settings),
             },
             "created": self.created,
@@ -84,11 +114,11 @@ class SchedulerPlan:
         """Write the plan for reading: what --check shows."""
         lines = [
             f"Plan of {self.job_id}: {counted(self.world_size, 'rank')} on {counted(self.nodes, 'node')}, scheduler "
-            f"{self.scheduler}, launcher {self.job.launcher}",
+            f"{self.job.scheduler}, launcher {self.job.launcher}",
             f"  submitted from {self.submit_host}",
             *(f"  {note}" for note in self.notes),
         ]
-        for name, content in self.files.items():
+        for name, content in self.submitted.items():
             lines += [f"  file {name}", *(f"  | {line}" for line in _shown(content))]
         return "\n".join(lines)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..job import Job
 from ..placement import SYSTEM_PATH
-from .records import SchedulerPlan
+from .records import HandedPlan
 
 SCRIPT = "job.sbatch"
 # The packed source follows this line.
@@ -108,7 +108,7 @@ exit $status
 
 
 def script(
-    plan: SchedulerPlan, given: Mapping[str, Any], archive: str, node_env: Mapping[str, Mapping[str, str]]
+    plan: HandedPlan, given: Mapping[str, Any], archive: str, node_env: Mapping[str, Mapping[str, str]]
 ) -> str:
     """Return the sbatch script. `archive` is the source as tar.gz in base64, `node_env` is by name of the node."""
     job = plan.job
@@ -156,7 +156,7 @@ def script(
     return "\n".join(lines) + "\n"
 
 
-def options(plan: SchedulerPlan, given: Mapping[str, Any]) -> list[str]:
+def options(plan: HandedPlan, given: Mapping[str, Any]) -> list[str]:
     """Return the options of sbatch."""
     job = plan.job
     gres = gres_option(job, given)
@@ -262,7 +262,7 @@ def _look(job: Job) -> str:
     return "\n".join(lines)
 
 
-def _prepare(plan: SchedulerPlan) -> list[str]:
+def _prepare(plan: HandedPlan) -> list[str]:
     every = _EACH_NODE.format(nodes=plan.nodes)
     unpack = (
         'cd "$TRAINYARD_JOB_DIR" && mkdir -p source logs exits && rm -f exits/* && printf "%s\\n" "$task" >task.sh'
@@ -284,7 +284,7 @@ def _prepare(plan: SchedulerPlan) -> list[str]:
     ]
 
 
-def _start(plan: SchedulerPlan) -> list[str]:
+def _start(plan: HandedPlan) -> list[str]:
     """Return the lines that start the ranks and wait for them."""
     job, task = plan.job, 'bash "$TRAINYARD_JOB_DIR/task.sh"'
     command = shlex.join(job.command)
@@ -338,7 +338,7 @@ def _start(plan: SchedulerPlan) -> list[str]:
     return [f"{ranks} {task} rank {command}"]
 
 
-def _mindspore(plan: SchedulerPlan, join_timeout_s: int) -> list[str]:
+def _mindspore(plan: HandedPlan, join_timeout_s: int) -> list[str]:
     job = plan.job
     return [
         f"export MS_WORKER_NUM={plan.world_size} MS_SERVER_NUM=0 MS_TOPO_TIMEOUT={join_timeout_s}",

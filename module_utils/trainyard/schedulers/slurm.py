@@ -16,11 +16,11 @@ from ..findings import Finding
 from ..job import Job
 from ..process import RANK_LOG
 from ..rank_environment import node_environment
+from ..slurm_state import exit_of, nodes_of
 from ..tls import PASSWORD_VARIABLES
 from . import slurm_fit
-from .records import SchedulerPlan, Source, Where
+from .records import HandedPlan, Source, Where
 from .sbatch import SCRIPT, gres_option, script
-from .slurm_state import exit_of, nodes_of
 
 LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
 
@@ -36,19 +36,13 @@ _LOOKED_AT = (
 
 def plan(
     job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
-) -> tuple[SchedulerPlan | None, list[Finding]]:
+) -> tuple[HandedPlan | None, list[Finding]]:
     """Return the job as an sbatch script. `facts` is what library/slurm_info returned."""
-    findings = _refused(job)
-    if len(source.archive) * 3 // 4 > MOST_SOURCE:
-        findings.append(
-            Finding(
-                "",
-                "job_source",
-                f"{len(source.archive) * 3 // 4 >> 20} MiB, packed",
-                f"at most {MOST_SOURCE >> 20} MiB, as it travels in the sbatch script",
-                "keep it on a file system that all nodes have, and name the script by its path in job_command",
-            )
-        )
+    findings = _refused(job) + source.too_large(
+        MOST_SOURCE,
+        ", as it travels in the sbatch script",
+        "keep it on a file system that all nodes have, and name the script by its path in job_command",
+    )
     if not where.submit_host:
         findings.append(
             Finding(
@@ -89,8 +83,7 @@ def plan(
     devices = int(gres.rpartition(":")[2]) if gres.rpartition(":")[2].isdigit() else len(job.devices or ())
     processes = job.processes_per_node or devices or 1
     given = {**given, "job_gres": gres or "none"}
-    drafted = SchedulerPlan(
-        scheduler="slurm",
+    drafted = HandedPlan(
         job=job,
         job_id=where.job_id,
         created=where.created,
@@ -99,12 +92,12 @@ def plan(
         processes_per_node=processes,
         job_dir=f"{given.get('job_folder') or where.state_dir}/jobs/{where.job_id}",
         rank_log="worker_{rank}.log" if job.launcher in ("mindspore", "msrun") else RANK_LOG,
-        files={},
+        submitted={},
         settings={"shared": bool(given.get("job_folder")), "user": where.user},
         notes=(_LOOKED_AT,),
     )
     findings += slurm_fit.findings(drafted, given, facts, gres, where, where.known)
-    return replace(drafted, files={SCRIPT: script(drafted, given, source.archive, node_env)}), findings
+    return replace(drafted, submitted={SCRIPT: script(drafted, given, source.base64(), node_env)}), findings
 
 
 def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:

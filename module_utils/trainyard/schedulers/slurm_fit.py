@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..findings import Finding, counted, host_list
-from .records import SchedulerPlan, Where
+from .records import HandedPlan, Where
 
 Record = Mapping[str, str]
 
@@ -68,7 +68,7 @@ def common_gres(facts: Mapping[str, Any], partition: str, wanted: int | None) ->
 
 
 def findings(
-    plan: SchedulerPlan,
+    plan: HandedPlan,
     given: Mapping[str, Any],
     facts: Mapping[str, Any],
     gres: str,
