@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a job ended: the summary (docs/summary.md) and the text that a user reads.
+"""How a job ended, out of its summary (docs/summary.md): the text that a user reads.
 
 States: succeeded, failed, timed_out, stopped, running (not over yet), lost (nobody knows: no node answered). Times are
 seconds since the epoch.
@@ -7,113 +7,18 @@ seconds since the epoch.
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 from . import tls
 from .failure import exit_text
 from .findings import connection_reason, counted, host_list
-from .progress import clock, metrics_text, not_a_number_text, progress_line, strict
+from .progress import clock, metrics_text, not_a_number_text, progress_line
 from .restarts import restart_text
 
 Data = Mapping[str, Any]
 TAIL_LINES = 15
-
-
-def _end(results: Mapping[str, Data], by_stop: bool) -> tuple[dict[str, Any], bool]:
-    """Find how the job ended and whether it still runs: the head's word, else that of a node that lost the head."""
-    clusters = [result["cluster"] for result in results.values() if result.get("cluster")]
-    for cluster in clusters:
-        if cluster["end"]:
-            return dict(cluster["end"]), False
-    ends = [result["monitor"]["end"] for result in results.values() if (result.get("monitor") or {}).get("end")]
-    alive = any(result.get("monitor_alive") for result in results.values())
-    if ends:
-        # A monitor that was told to stop knows less than one that says why.
-        ends.sort(key=lambda end: (end["state"] == "stopped", end["finished"]))
-        return dict(ends[0]), False
-    if not alive and by_stop and any(result["known"] for result in results.values()):
-        # No monitor was left that could note an end; stop.yml has seen to it that nothing runs.
-        return {"state": "stopped"}, False
-    return {"state": "running" if alive else "lost"}, alive
-
-
-def summarize(
-    plan: Data,
-    results: Mapping[str, Data],
-    unreachable: Mapping[str, str],
-    not_started: Mapping[str, str],
-    by_stop: bool = False,
-) -> dict[str, Any]:
-    """Build summary.json.
-
-    `results` are what job_collect returned for each host that answered, `unreachable` says why others did not,
-    `not_started` what a host said when it could not start its part; `by_stop` whether stop.yml asks.
-    """
-    end, _ = _end(results, by_stop)
-    if not_started:
-        host, why = next(iter(not_started.items()))
-        end = {"state": "failed", "failure": {"kind": "not_started", "host": host, "text": why}}
-    cluster: Data = next((result["cluster"] for result in results.values() if result.get("cluster")), {})
-    started = cluster.get("started") or min(
-        (result["monitor"]["started"] for result in results.values() if result.get("monitor")), default=None
-    )
-    finished = end.get("finished")
-    nodes = []
-    for node in plan["nodes"]:
-        result = results.get(node["host"])
-        exits = {process["name"]: process["exit"] for process in (result or {}).get("processes", ())}
-        nodes.append(
-            {
-                "host": node["host"],
-                "node_rank": node["node_rank"],
-                "state": "unreachable" if result is None else "running" if result["left"] else "ended",
-                "why": unreachable.get(node["host"], ""),
-                "ranks": node["ranks"],
-                "processes": [
-                    {
-                        "name": process["name"],
-                        "ranks": process["ranks"],
-                        "log": PurePosixPath(process["log"]).name,
-                        **(exits.get(process["name"]) or {}),
-                    }
-                    for process in node["processes"]
-                ],
-            }
-        )
-    return {
-        "job_id": plan["job_id"],
-        "job_name": plan["job_name"],
-        "launcher": plan["launcher"],
-        "rank_log": plan["rank_log"],
-        "state": end["state"],
-        "world_size": plan["world_size"],
-        "started": started,
-        "finished": finished,
-        "elapsed_s": round(finished - started, 2) if started and finished else cluster.get("elapsed_s"),
-        "ranks_running": cluster.get("ranks_running", 0) if end["state"] == "running" else 0,
-        "metrics": strict(cluster.get("metrics") or {}),
-        "loss_not_a_number": cluster.get("loss_not_a_number"),
-        "failure": _with_names(plan, end.get("failure")),
-        "restarts": list((cluster.get("restarts") or {}).get("history", ())),
-        "max_restarts": plan["max_restarts"],
-        "stopped_on": end.get("host"),
-        "nodes": nodes,
-    }
-
-
-def _with_names(plan: Data, failure: Data | None) -> Data | None:
-    """Name the hosts whose addresses a reason has: ssh and mpirun know nothing else of them."""
-    if not failure or not failure.get("reason"):
-        return failure
-    reason = str(failure["reason"])
-    for node in plan["nodes"]:
-        whole = rf"(?<![\w.:]){re.escape(node['address'])}(?![\w.])"
-        reason = re.sub(whole, f"{node['host']} ({node['address']})", reason)
-    return {**failure, "reason": reason}
 
 
 def telling_log(summary: Data) -> str | None:

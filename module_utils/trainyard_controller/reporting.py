@@ -16,7 +16,8 @@ from ..trainyard import progress, record, schedulers
 from ..trainyard.job_page import MOST_STRETCHES, job_page
 from ..trainyard.no_answer import reason
 from ..trainyard.progress import not_a_number_text, not_numbers, strict
-from ..trainyard.report import TAIL_LINES, explain, summarize, telling_log
+from ..trainyard.report import TAIL_LINES, explain, telling_log
+from ..trainyard.schedulers import ssh
 from ..trainyard_node.exits import read_json
 from ..trainyard_node.plotly_js import MISSING, plotly_js
 from ..trainyard_node.run_folder import read_removed, write_whole
@@ -130,7 +131,7 @@ def _report(
         known_of = {host: answer for host, answer in answers.items() if "known" in answer}
         silent = {host: reason(answer) for host, answer in answers.items() if host not in known_of}
         failed = {host: reason(answer) for host, answer in not_started.items()}
-        answer = summarize(plan, known_of, silent, failed, by_stop)
+        answer = schedulers.summarize(plan, ssh.state(plan, known_of, silent, failed, by_stop))
     else:
         state = dict(job_state)
         if "state" not in state:

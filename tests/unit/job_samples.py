@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ansible.module_utils.trainyard import schedulers
 from ansible.module_utils.trainyard.placement import Member
+from ansible.module_utils.trainyard.schedulers import ssh
 from ansible.module_utils.trainyard.schedulers.records import Source, Where
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_node.node import read_node
@@ -91,6 +92,11 @@ def make_plan(job, members, files=("train.py",)):
     plan, findings = planned(job, members, files)
     assert findings == []
     return plan
+
+
+def summary_of(plan, results, unreachable=None, not_started=None, **asked):
+    """The summary of a job over ssh, as `results` of its hosts tell it."""
+    return schedulers.summarize(plan, ssh.state(plan, results, unreachable or {}, not_started or {}, **asked))
 
 
 def texts(findings):

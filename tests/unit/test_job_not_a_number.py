@@ -8,13 +8,13 @@ import re
 import pytest
 from ansible.module_utils.trainyard import progress, schedulers
 from ansible.module_utils.trainyard.job_page import job_page
-from ansible.module_utils.trainyard.report import explain, summarize
+from ansible.module_utils.trainyard.report import explain
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_node import agent
 from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import Cluster
-from job_samples import make_job, make_plan, member
+from job_samples import make_job, make_plan, member, summary_of
 
 NAN, INF = float("nan"), float("inf")
 SINCE = "loss is not a number since step 11 (of 25)"
@@ -174,7 +174,7 @@ def told_of(state, series):
     cluster |= {"started": 1000.0, "elapsed_s": 9.0, "ranks_running": 1, "world_size": 1, "end": None}
     cluster["end"] = {"state": state, "finished": 1010.0} if state != "running" else None
     result = {"cluster": cluster, "monitor": None, "monitor_alive": True, "processes": (), "left": 0}
-    return summarize(plan, {"n1": result}, {}, {})
+    return summary_of(plan, {"n1": result})
 
 
 def test_a_loss_that_came_back_is_told_and_the_page_stays_green():

@@ -7,7 +7,7 @@ import json
 import pytest
 from ansible.module_utils.trainyard import report
 from ansible.module_utils.trainyard.findings import Finding, connection_reason, host_list, render
-from job_samples import make_job, make_plan, member
+from job_samples import make_job, make_plan, member, summary_of
 
 FROM_OUTSIDE = (
     "comes from outside: mostly the kernel's OOM killer, for want of memory (journalctl -k on n2 tells), else a person"
@@ -146,7 +146,7 @@ def head_says(end, metrics=None, running=0):
 
 
 def explained(results, *, unreachable=None, not_started=None, tail=(), launcher="direct", picture=True):
-    summary = report.summarize(plan(launcher), results, unreachable or {}, not_started or {})
+    summary = summary_of(plan(launcher), results, unreachable, not_started)
     json.dumps(summary)
     return summary, report.explain(summary, RUN, DIR, tail, picture).splitlines()
 
@@ -370,7 +370,7 @@ def test_why_counts_more_than_that_somebody_stopped_it():
         "failure": {"kind": "head_silent", "host": "n1", "seen_by": "n2", "after_s": 15},
     }
     results = {"n1": answer(1, end=stopped), "n2": answer(2, end=lost)}
-    assert report.summarize(plan(), results, {}, {})["failure"]["kind"] == "head_silent"
+    assert summary_of(plan(), results)["failure"]["kind"] == "head_silent"
 
 
 def test_a_job_that_could_not_be_started_everywhere():
@@ -390,7 +390,7 @@ def test_a_run_without_a_loss_curve_and_of_one_rank_says_so():
     one = make_plan(make_job(), [member(0)]).as_dict()
     end = {"state": "succeeded", "finished": 1072.5}
     results = {"n1": {**answer(1), "cluster": head_says(end, {})}}
-    summary = report.summarize(one, results, {}, {})
+    summary = summary_of(one, results)
     text = report.explain(summary, RUN, DIR, [], False).splitlines()
     assert text == [f"Job {JOB} succeeded in 0:01:12: 1 rank on 1 node.", *LAST[:3]]
 

@@ -9,7 +9,7 @@ from ansible.module_utils.trainyard import failure as failures
 from ansible.module_utils.trainyard import report
 from hypothesis import given
 from hypothesis import strategies as st
-from job_samples import make_job, make_plan, member
+from job_samples import make_job, make_plan, member, summary_of
 
 LOGS = Path(__file__).resolve().parents[1] / "fixtures" / "mindspore"
 JOINED = "The new node: {}(role: MS_WORKER), rank id: {}, hostname: n1, ip: 10.0.0.1. expected node number: {}\n"
@@ -80,7 +80,7 @@ def test_the_user_reads_who_is_missing_and_the_end_of_its_log():
     cluster = {"started": 1000.0, "elapsed_s": 20.0, "ranks_running": 2, "world_size": 2, "metrics": {}, "end": end}
     answer = {"known": True, "monitor_alive": False, "processes": [], "monitor": None, "left": 0}
     results = {"n1": {**answer, "cluster": cluster}, "n2": {**answer, "cluster": None}}
-    summary = report.summarize(plan, results, {}, {})
+    summary = summary_of(plan, results)
     assert report.telling_log(summary) == "worker_1.log"
     lines = report.explain(summary, "runs/x", plan["job_dir"], ["waiting"], picture=False).splitlines()
     assert lines[1:5] == [

@@ -9,7 +9,7 @@ import pytest
 from ansible.module_utils.trainyard import report
 from ansible.module_utils.trainyard.findings import counted
 from ansible.module_utils.trainyard.plan import describe
-from job_samples import make_job, make_plan, member
+from job_samples import make_job, make_plan, member, summary_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 # A placeholder, and the things that it counts.
@@ -67,7 +67,7 @@ def test_things_are_counted(number, words, text):
 def test_the_plan_and_the_end_of_a_job_with_one_rank_on_one_node():
     plan = make_plan(make_job(), [member(0)]).as_dict()
     assert describe(plan).startswith("Plan of digits-20261120-101500: 1 rank on 1 node, launcher torchrun\n")
-    summary = report.summarize(plan, {}, {}, {})
+    summary = summary_of(plan, {})
     summary |= {"state": "succeeded", "max_restarts": 1}
     told = report.explain(summary, "runs/x", "/d", [], picture=False)
     assert "succeeded in 0:00:00: 1 rank on 1 node.\n" in told and "started again 0 of at most 1 time\n" in told

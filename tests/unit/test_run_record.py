@@ -9,9 +9,9 @@ import math
 import pytest
 import runs_cleaned
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard import record, report
+from ansible.module_utils.trainyard import record
 from ansible.module_utils.trainyard_controller import reporting
-from job_samples import make_job, make_plan, member
+from job_samples import make_job, make_plan, member, summary_of
 
 NOTHING = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
 WELL = {"exit_code": 0, "signal": None, "result": "success", "time": 1070.0}
@@ -40,7 +40,7 @@ def says(state=None, left=0, ended=WELL, metrics=None):
 
 
 def summary(results, unreachable=None, **asked):
-    return report.summarize(plan(), results, unreachable or {}, {}, **asked)
+    return summary_of(plan(), results, unreachable, **asked)
 
 
 LOST = summary({"n1": NOTHING, "n2": NOTHING})

@@ -280,7 +280,6 @@ def read(
             {
                 "host": host,
                 "state": "running" if end is None else "ended",
-                "why": str((pod.get("spec") or {}).get("nodeName") or ""),
                 "ranks": ranks,
                 "processes": [{"name": name, "ranks": ranks, "log": log, **shown}],
             }

@@ -8,15 +8,17 @@ A scheduler module has
     SCRIPTS_ELSEWHERE                           True where a job without job_source finds its scripts there, in an image
     plan(job, given, facts, source, where)      the plan (records.Plan) and findings; `facts` are what it is: the nodes
                                                 (ssh), the cluster (slurm, kubernetes)
-    complete(plan, state) -> state              JobState with nodes and failure, as the report wants it
+    complete(plan, state) -> state              but ssh: JobState with nodes and failure, as its tools do not say them
 A new scheduler is a new file and a line in SCHEDULERS, tasks in roles/job/tasks/NAME and modules for these.
 
-What the modules of a scheduler return of a job (JobState, a plain dictionary; times are seconds since the epoch):
+How a job is (JobState, a plain dictionary; times are seconds since the epoch): what ssh.state makes of the nodes'
+answers, and what the modules of another scheduler return:
     state       pending, running, succeeded, failed, timed_out, stopped or lost
     engine_id   the scheduler's own name of it, such as the number of a Slurm job; "" when there is none yet
     reason      the scheduler's own words: why it is pending, or ended; ""
-    started, finished, ranks_running, metrics   as in summary.json
-    nodes       [{host, state (running, ended), ranks: [..], processes: [{name, ranks, log, exit_code, signal, ...}]}]
+    started, finished, elapsed_s, ranks_running, metrics, stopped_on   as in summary.json
+    nodes       [{host, state (running, ended, unreachable), why, ranks: [..],
+                processes: [{name, ranks, log, exit_code, signal, ...}]}]
     failure     as in summary.json, or None; kind `engine` where no rank is known to have failed: {kind, host, reason}
     restarts    as in summary.json
 """
@@ -50,7 +52,8 @@ class Scheduler(Protocol):
         """Return what is to be started or submitted, or why that would come to nothing."""
 
 
-SCHEDULERS: Mapping[str, Scheduler] = {"kubernetes": kubernetes, "slurm": slurm, "ssh": ssh}
+_HANDED = {"kubernetes": kubernetes, "slurm": slurm}
+SCHEDULERS: Mapping[str, Scheduler] = {**_HANDED, "ssh": ssh}
 
 
 def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
@@ -95,21 +98,13 @@ def plan(
 
 
 def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    """Build summary.json (docs/summary.md) from the plan and what the scheduler's module said."""
+    """Build summary.json (docs/summary.md) from plan.json and the JobState."""
+    # Where trainyard itself places the ranks, the plan names no engine.
+    engine = plan.get("engine")
+    if engine:
+        state = _HANDED[engine["kind"]].complete(plan, state)
     started, finished = state.get("started"), state.get("finished")
-    state = {"kubernetes": kubernetes, "slurm": slurm}[plan["engine"]["kind"]].complete(plan, state)
-    nodes = [
-        {
-            "host": node["host"],
-            "node_rank": number,
-            "state": node["state"],
-            "why": "",
-            "ranks": list(node["ranks"]),
-            "processes": list(node["processes"]),
-        }
-        for number, node in enumerate(state.get("nodes") or ())
-    ]
-    return {
+    summary: dict[str, Any] = {
         "job_id": plan["job_id"],
         "job_name": plan["job_name"],
         "launcher": plan["launcher"],
@@ -121,16 +116,28 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
         "elapsed_s": round(finished - started, 2) if started and finished else state.get("elapsed_s"),
         "ranks_running": state.get("ranks_running", 0) if state["state"] == "running" else 0,
         "metrics": strict(state.get("metrics") or {}),
-        "loss_not_a_number": None,
+        "loss_not_a_number": state.get("loss_not_a_number"),
         "failure": state.get("failure"),
         "restarts": list(state.get("restarts") or ()),
         "max_restarts": plan["max_restarts"],
-        "stopped_on": None,
-        "engine": {
-            "kind": plan["engine"]["kind"],
+        "stopped_on": state.get("stopped_on"),
+    }
+    if engine:
+        summary["engine"] = {
+            "kind": engine["kind"],
             "id": str(state.get("engine_id") or ""),
             "reason": str(state.get("reason") or ""),
-            "submit_host": plan["engine"]["submit_host"],
-        },
-        "nodes": nodes,
-    }
+            "submit_host": engine["submit_host"],
+        }
+    summary["nodes"] = [
+        {
+            "host": node["host"],
+            "node_rank": number,
+            "state": node["state"],
+            "why": node.get("why", ""),
+            "ranks": list(node["ranks"]),
+            "processes": list(node["processes"]),
+        }
+        for number, node in enumerate(state.get("nodes") or ())
+    ]
+    return summary
