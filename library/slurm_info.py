@@ -50,44 +50,8 @@ findings:
   elements: dict
 """
 
-import socket
-
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.findings import Finding
-from ansible.module_utils.trainyard.slurm_state import fields
-from ansible.module_utils.trainyard_node.slurm import SlurmError, call, show
-
-# Whether a folder can be made or written: the nearest one above it that exists decides.
-_WRITABLE = 'at=$1; until [ -e "$at" ]; do at=$(dirname "$at"); done; [ -d "$at" ] && [ -w "$at" ]'
-
-# Of some hundred values, those that decide whether and how a job runs.
-_CONFIG = (
-    "AccountingStorageType",
-    "ClusterName",
-    "JobRequeue",
-    "KillOnBadExit",
-    "MaxJobCount",
-    "MinJobAge",
-    "MpiDefault",
-    "ProctrackType",
-    "SchedulerParameters",
-    "SelectType",
-    "SelectTypeParameters",
-    "SlurmdTimeout",
-    "TaskPlugin",
-)
-_PARTITION = (
-    "PartitionName",
-    "State",
-    "Default",
-    "MaxTime",
-    "MaxNodes",
-    "MinNodes",
-    "TotalNodes",
-    "Nodes",
-    "AllowAccounts",
-)
-_NODE = ("NodeName", "State", "CPUTot", "RealMemory", "Gres", "Partitions", "Reason")
+from ansible.module_utils.trainyard_node.slurm_facts import probe
 
 
 def main() -> None:
@@ -100,43 +64,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    user = module.params["user"]
-    try:
-        version = call(["sinfo", "--version"]).split()[-1]
-        config = dict(
-            (part.strip() for part in line.split("=", 1))
-            for line in call(["scontrol", "show", "config"]).splitlines()
-            if line.count("=") and line.split("=", 1)[0].strip() in _CONFIG
-        )
-        facts = {
-            "version": version,
-            "config": config,
-            "partitions": [{name: one.get(name, "") for name in _PARTITION} for one in map(fields, show("partition"))],
-            "nodes": [{name: one.get(name, "") for name in _NODE} for one in map(fields, show("node"))],
-        }
-    except SlurmError as error:
-        finding = Finding(
-            socket.gethostname(),
-            "slurm",
-            str(error),
-            "Slurm's commands, and a controller (slurmctld) that answers",
-            "repair it, or name a host with job_login_host from which jobs are submitted",
-        )
-        module.exit_json(changed=False, facts={}, findings=[finding.as_dict()])
-    try:
-        facts["mpi"] = call(["srun", "--mpi=list"]).split()
-    except SlurmError as error:
-        facts["mpi"] = str(error).split()
-    folder = module.params["folder"]
-    try:
-        if module.params["shared"]:
-            call(["sh", "-c", _WRITABLE, "sh", f"{folder}/jobs"], user)
-        else:
-            call(["test", "-w", folder, "-o", "!", "-e", folder], user)
-        facts["folder_writable"] = True
-    except SlurmError:
-        facts["folder_writable"] = False
-    module.exit_json(changed=False, facts=facts, findings=[])
+    module.exit_json(changed=False, **probe(**module.params))
 
 
 if __name__ == "__main__":

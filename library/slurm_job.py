@@ -58,16 +58,8 @@ engine_id:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.slurm_state import fields, read_state
-from ansible.module_utils.trainyard_node.slurm import SlurmError, call, show, wait_until_over
-
-# Slurm sends SIGKILL KillWait (30 s) after SIGTERM, and then waits for what does not end.
-_PATIENCE_S = 90
-
-
-def is_over(records: list[str]) -> bool:
-    """Whether the job has ended, also where it is forgotten by now."""
-    return all(read_state(fields(record).get("JobState", "")) not in ("pending", "running") for record in records)
+from ansible.module_utils.trainyard_node.slurm import SlurmError
+from ansible.module_utils.trainyard_node.slurm_job import end, submit
 
 
 def main() -> None:
@@ -83,27 +75,15 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    engine_id = params["engine_id"]
+    changed, engine_id = True, params["engine_id"]
     try:
-        if params["state"] == "submitted":
-            if module.check_mode:
-                module.exit_json(changed=True, engine_id="")
-            # `42`, or `42;cluster` where there are several.
-            said = call(["sbatch", "--parsable"], params["user"], params["script"]).strip().splitlines()[-1]
-            module.exit_json(changed=True, engine_id=said.split(";")[0])
-        if is_over(show("job", engine_id)):
-            module.exit_json(changed=False, engine_id=engine_id)
-        if not module.check_mode:
-            call(["scancel", engine_id], params["user"])
-            if not wait_until_over(engine_id, is_over, _PATIENCE_S):
-                module.fail_json(
-                    msg=f"Slurm job {engine_id} has not ended {_PATIENCE_S} s after scancel. Look at squeue and at "
-                    "slurmd's log on its nodes, then run stop.yml again."
-                )
-        module.exit_json(changed=True, engine_id=engine_id)
+        if params["state"] == "cancelled":
+            changed = end(engine_id, params["user"], check=module.check_mode)
+        else:
+            engine_id = "" if module.check_mode else submit(params["script"], params["user"])
     except SlurmError as error:
-        verb = "take the job" if params["state"] == "submitted" else f"cancel job {engine_id}"
-        module.fail_json(msg=f"Slurm does not {verb}: {error}")
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=changed, engine_id=engine_id)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One job of Slurm: how it is, from slurmctld, sacct and what the job itself left in its folder."""
+"""One job of Slurm: submitted and ended, and how it is, from slurmctld, sacct and what it left in its folder."""
 
 from __future__ import annotations
 
@@ -10,12 +10,48 @@ from typing import Any
 
 from ..trainyard import slurm_state
 from ..trainyard.progress import clock, compile_pattern, parse_line, progress_line, strict
-from .slurm import SlurmError, call, hosts_of, show
+from .slurm import SlurmError, call, hosts_of, show, wait_until_over
 
 # Of the log of rank 0 only its end is searched for the last line of progress.
 _TAIL = 64 << 10
+# Slurm sends SIGKILL KillWait (30 s) after SIGTERM, and then waits for what does not end.
+_PATIENCE_S = 90
 # So long a step that reads a log may take.
 _STEP_S = 15.0
+
+
+def submit(script: str, user: str) -> str:
+    """Hand a script to Slurm; returns the job's number. Raises SlurmError with Slurm's own reason."""
+    try:
+        said = call(["sbatch", "--parsable"], user, script)
+    except SlurmError as error:
+        raise SlurmError(f"Slurm does not take the job: {error}") from error
+    # `42`, or `42;cluster` where there are several.
+    return said.strip().splitlines()[-1].split(";")[0]
+
+
+def end(engine_id: str, user: str, *, check: bool = False) -> bool:
+    """End a job and wait until it is over. Returns whether there was anything to end. Raises SlurmError."""
+    try:
+        if _is_over(show("job", engine_id)):
+            return False
+        if check:
+            return True
+        call(["scancel", engine_id], user)
+        if wait_until_over(engine_id, _is_over, _PATIENCE_S):
+            return True
+    except SlurmError as error:
+        raise SlurmError(f"Slurm does not cancel job {engine_id}: {error}") from error
+    raise SlurmError(
+        f"Slurm job {engine_id} has not ended {_PATIENCE_S} s after scancel. Look at squeue and at slurmd's log on its "
+        "nodes, then run stop.yml again."
+    )
+
+
+def _is_over(records: list[str]) -> bool:
+    """Whether the job has ended, also where it is forgotten by now."""
+    fields, read_state = slurm_state.fields, slurm_state.read_state
+    return all(read_state(fields(record).get("JobState", "")) not in ("pending", "running") for record in records)
 
 
 def read_exits(job_dir: Path) -> list[dict[str, Any]]:
