@@ -43,6 +43,11 @@ _PARTITION = (
 _NODE = ("NodeName", "State", "CPUTot", "RealMemory", "Gres", "Partitions", "Reason")
 
 
+def _config(text: str) -> dict[str, str]:
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs if name.strip() in _CONFIG}
+
+
 def probe(user: str, folder: str, shared: bool) -> dict[str, Any]:
     """Return `facts` (library/slurm_info.py describes them), or none with `findings`.
 
@@ -51,11 +56,7 @@ def probe(user: str, folder: str, shared: bool) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = {
             "version": call(["sinfo", "--version"]).split()[-1],
-            "config": {
-                name.strip(): value.strip()
-                for name, _, value in (line.partition("=") for line in call(["scontrol", "show", "config"]).splitlines())
-                if name.strip() in _CONFIG
-            },
+            "config": _config(call(["scontrol", "show", "config"])),
             "partitions": [{name: one.get(name, "") for name in _PARTITION} for one in map(fields, show("partition"))],
             "nodes": [{name: one.get(name, "") for name in _NODE} for one in map(fields, show("node"))],
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -393,4 +394,11 @@ def test_each_job_file_of_the_project_is_one(path):
     job, findings = schedulers.parse(given)
     assert job is not None and not findings, findings
     assert not job.source or (PROJECT / job.source).is_dir()
+    # Another scheduler is one more line: the others mean there what they meant.
+    for name, scheduler in schedulers.SCHEDULERS.items():
+        there, findings = schedulers.parse({**given, "job_scheduler": name})
+        if job.launcher in scheduler.LAUNCHERS:
+            assert (there, findings) == (replace(job, scheduler=name), [])
+        else:
+            assert [finding.check for finding in findings] == ["job_launcher"]
     assert f"`jobs/{path.name}`" in (PROJECT / "docs/job-file.md").read_text()

@@ -21,7 +21,7 @@ def three(play):
     mpi = play.launch(PROJECT / "jobs/slurm-mpi.yml", job_nodes=3)
     # With msrun before it there would be cores on one node only.
     mpi.wait_for("ranks running")
-    msrun = play.launch(PROJECT / "jobs/msrun-digits.yml", **SLURM, job_launcher="msrun", job_nodes=2)
+    msrun = play.launch(PROJECT / "jobs/msrun-digits.yml", **SLURM, job_nodes=2)
     return torchrun.wait(), mpi.wait(), msrun.wait()
 
 
@@ -58,7 +58,7 @@ def test_two_jobs_shared_the_nodes(three):
 
 
 def test_a_killed_rank_ends_the_job_and_is_named(play, nodes, left):
-    run = play.launch(WORKER, **SLURM, job_launcher="direct", job_nodes=3).trains()
+    run = play.launch(WORKER, **SLURM, job_nodes=3).trains()
     nodes["n2"].kill_rank(run.job_id, 1)
     assert run.rc == 2, run.output
     assert "rank 1 on n2 failed first: killed by SIGKILL" in run.text
@@ -72,7 +72,7 @@ def test_a_login_host_is_all_that_the_inventory_needs(play, nodes, node_vars, tm
     inventory = tmp_path / "login.json"
     inventory.write_text(json.dumps({"slurm_login": {"hosts": {"n1": node_vars["n1"]}}}))
     run = play.launch(
-        WORKER, **SLURM, inventory=inventory, job_launcher="direct", job_nodes=2, job_folder=SHARED,
+        WORKER, **SLURM, inventory=inventory, job_nodes=2, job_folder=SHARED,
         job_sbatch_options=["--exclude=n1"],
     ).trains()  # fmt: skip
     n3 = nodes["n3"].table
@@ -87,7 +87,7 @@ def test_a_login_host_is_all_that_the_inventory_needs(play, nodes, node_vars, tm
 def test_a_login_host_alone_is_not_enough_where_nothing_is_shared(play, node_vars, tmp_path):
     inventory = tmp_path / "login.json"
     inventory.write_text(json.dumps({"slurm_login": {"hosts": {"n1": node_vars["n1"]}}}))
-    run = play.launch(WORKER, **SLURM, inventory=inventory, job_launcher="direct")
+    run = play.launch(WORKER, **SLURM, inventory=inventory)
     assert run.rc == 2, run.output
     assert "nothing, and no host of the inventory in compute expected the number of nodes" in run.text
     assert "nothing; n2, n3 of train are not in the inventory, so nobody could bring their logs" in run.text
@@ -95,7 +95,7 @@ def test_a_login_host_alone_is_not_enough_where_nothing_is_shared(play, node_var
 
 def test_a_job_is_told_of_and_cancelled(play, left):
     # Who cancels a job does not want it again, whatever restarts it has left.
-    run = play.launch(WORKER, **SLURM, job_launcher="direct", job_nodes=2, job_wait=False, job_max_restarts=1)
+    run = play.launch(WORKER, **SLURM, job_nodes=2, job_wait=False, job_max_restarts=1)
     assert run.rc == 0, run.output
     watch = play("playbooks/watch.yml", job_id=run.job_id).trains()
     status = play("playbooks/status.yml", job_id=run.job_id)
@@ -107,7 +107,7 @@ def test_a_job_is_told_of_and_cancelled(play, left):
 
 
 def test_a_job_ends_when_its_time_is_up(play):
-    run = play.launch(WORKER, **SLURM, job_launcher="direct", job_nodes=1, job_timeout=60, job_max_restarts=1)
+    run = play.launch(WORKER, **SLURM, job_nodes=1, job_timeout=60, job_max_restarts=1)
     assert run.rc == 2, run.output
     assert run.summary["state"] == "timed_out"
     assert "its time (job_timeout) was up" in run.text
@@ -115,23 +115,23 @@ def test_a_job_ends_when_its_time_is_up(play):
 
 def test_what_the_cluster_can_never_give_is_said_before_anything_is_submitted(play):
     run = play.launch(
-        WORKER, **SLURM, job_launcher="direct", job_nodes=3, job_processes_per_node=64, job_gres="gpu:8"
+        WORKER, **SLURM, job_nodes=3, job_processes_per_node=64, job_gres="gpu:8"
     )  # fmt: skip
     assert run.rc == 2, run.output
     assert "64 processes on each node; 0 nodes of train have as many CPUs" in run.text
     assert "gpu:8 on each node; 0 nodes of train have as many" in run.text
     assert "nothing was started" in run.text
     # Found by Slurm's nodes themselves, as nobody knew which they would be: before any rank starts.
-    late = play.launch(WORKER, **SLURM, job_launcher="direct", job_nodes=2, job_data=["/srv/missing"])
+    late = play.launch(WORKER, **SLURM, job_nodes=2, job_data=["/srv/missing"])
     assert late.rc == 2, late.output
     assert all(f"trainyard: no /srv/missing on {node} (job_data)" in late.text for node in ("n1", "n2"))
-    other = play.launch(WORKER, **SLURM, job_launcher="direct", job_nodes=9, job_partition="nowhere")
+    other = play.launch(WORKER, **SLURM, job_nodes=9, job_partition="nowhere")
     assert other.rc == 2, other.output
     assert "no partition 'nowhere' expected one of the cluster's: train" in other.text
 
 
 def test_check_mode_shows_the_sbatch_script(play):
-    run = play.launch(WORKER, "--check", **SLURM, job_launcher="direct", job_nodes=2)
+    run = play.launch(WORKER, "--check", **SLURM, job_nodes=2)
     assert run.rc == 0, run.output
     assert "| #SBATCH --nodes=2" in run.output
     assert "lines of packed source" in run.output
@@ -141,7 +141,7 @@ def test_check_mode_shows_the_sbatch_script(play):
 def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, node_vars, left):
     command = ["python3", "worker.py", "--resume", "--steps", "400"]
     run = play.launch(
-        WORKER, **SLURM, job_launcher="direct", job_nodes=2, job_max_restarts=1, job_command=command,
+        WORKER, **SLURM, job_nodes=2, job_max_restarts=1, job_command=command,
         job_sbatch_options=["--nodelist=n1,n3"],
     ).trains()  # fmt: skip
     nodes["n3"].podman("kill")
@@ -157,7 +157,7 @@ def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, no
 
 def test_a_failed_rank_requeues_the_job_where_restarts_are_allowed(play, left):
     command = ["python3", "worker.py", "--raise-on", "1", "--once", "--steps", "20"]
-    run = play.launch(WORKER, **SLURM, job_launcher="direct", job_nodes=2, job_max_restarts=1, job_command=command)
+    run = play.launch(WORKER, **SLURM, job_nodes=2, job_max_restarts=1, job_command=command)
     assert run.rc == 0, run.output
     assert re.search(r"pending \(BeginTime\)", run.output)
     assert run.summary["restarts"] and "started again 1 of at most 1 time" in run.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab_jobs import WORKER
 
-SLURM = {"job_scheduler": "slurm", "job_launcher": "direct", "job_nodes": 2}
+SLURM = {"job_scheduler": "slurm", "job_nodes": 2}
 
 
 def test_folders_of_ended_jobs_go_and_those_of_a_running_one_stay(play, nodes):
