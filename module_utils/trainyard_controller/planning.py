@@ -14,7 +14,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,8 @@ from ..trainyard.preflight import join
 from ..trainyard.rank_environment import node_environment
 from ..trainyard.schedulers.records import Plan, Source, Where
 from ..trainyard_node.run_folder import forget_checked, new_run, pack, source_files
-
-Answer = dict[str, Any]
-# Asks hosts, each with arguments of its own: (question, arguments by host) -> answers by host.
-Ask = Callable[[str, Mapping[str, Mapping[str, Any]]], Mapping[str, Answer]]
+from . import handed
+from .handed import Answer, Ask
 
 # More than one job needs, as they are kept for the next launches.
 PORTS = 64
@@ -53,7 +51,9 @@ class Wanted:
     """What is wanted: the job file's variables, the hosts in the order of their ranks, and where things are kept.
 
     `given` are the names of all variables job_*, to find misspelt ones; `available` is how many hosts the job's group
-    has, `limit` what --limit was, `facts_file` where facts are kept; `found` is what was found before.
+    has, `limit` what --limit was, `facts_file` where facts are kept; `found` is what was found before. A job that
+    another scheduler is handed has all hosts of its group in `hosts`, all of the inventory in `known`, and a
+    `submit_host`.
     """
 
     job: Mapping[str, Any]
@@ -69,6 +69,8 @@ class Wanted:
     limit: str = ""
     check: bool = False
     found: Sequence[Finding] = ()
+    submit_host: str = ""
+    known: Sequence[str] = ()
 
     def facts_wanted(self) -> dict[str, Any]:
         """Return what nodes are asked for: the arguments of the agent's `probe`."""
@@ -90,28 +92,85 @@ class Prepared:
     headline: str = NO_JOB
     plan: dict[str, Any] = field(default_factory=dict)
     run_dir: Path | None = None
+    # The plan for reading, with --check.
+    text: str = ""
 
 
 def prepare(wanted: Wanted, ask: Ask) -> Prepared:
     """Ask, plan and judge; writes the run's folder for a job that is ready, and for one that its nodes refuse."""
+    if str(wanted.job.get("job_scheduler") or "ssh") in schedulers.HANDED:
+        return _prepare_handed(wanted, ask)
     job, wrong = _read_job(wanted)
     if job is None or not wanted.hosts:
         _, wrong_too = _members(wanted, {}, {})
         return Prepared([*wrong, *wrong_too, *wanted.found], NO_PLAN)
-    job_id, run_dir = new_run(wanted.runs_dir, job.name)
-    try:
-        planned, findings = _attempts(wanted, ask, job, job_id)
+    with _new_run(wanted, job) as run_dir:
+        planned, findings = _attempts(wanted, ask, job, run_dir.name)
         findings = [*wrong, *findings]
         if not planned.slices:
             return Prepared(findings, NO_PLAN)
         if wrong or planned.findings or planned.plan is None:
             return Prepared(findings)
         return _written(wanted, planned.plan, planned.archive, run_dir, findings)
+
+
+def _prepare_handed(wanted: Wanted, ask: Ask) -> Prepared:
+    """Plan a job for a scheduler that places the ranks itself: it is asked what it is, and the nodes nothing."""
+    job, wrong = schedulers.parse(wanted.job)
+    findings = jobs.unknown_keys(wanted.given) + wrong
+    if job is None:
+        return Prepared([*findings, *wanted.found])
+    facts, found = _facts_of_scheduler(wanted, job, ask)
+    with _new_run(wanted, job) as run_dir:
+        source = _read_source(job)
+        where = _where(
+            wanted,
+            run_dir.name,
+            submit_host=wanted.submit_host,
+            hosts=tuple(host.name for host in wanted.hosts),
+            known=tuple(wanted.known),
+            node_env={host.name: host.env for host in wanted.hosts if host.env},
+        )
+        plan, planned = schedulers.plan(job, wanted.job, facts, source, where)
+        findings = [*found, *findings, *planned, *wanted.found]
+        if plan is None or findings:
+            return Prepared(findings)
+        return _written(wanted, plan, source.archive, run_dir, [])
+
+
+def _facts_of_scheduler(wanted: Wanted, job: jobs.Job, ask: Ask) -> tuple[Answer, list[Finding]]:
+    if job.scheduler == "kubernetes":
+        return handed.probe_kubernetes(wanted.job)
+    shared = str(wanted.job.get("job_folder") or "")
+    about = {"user": wanted.user, "folder": shared or wanted.state_dir, "shared": bool(shared)}
+    # A host that the inventory does not have is the plan's to find.
+    host = wanted.submit_host if wanted.submit_host in (*wanted.known, "localhost") else ""
+    return handed.probe_slurm(host, about, ask, wanted.limit)
+
+
+@contextlib.contextmanager
+def _new_run(wanted: Wanted, job: jobs.Job) -> Iterator[Path]:
+    """Make the folder of a run; it goes again where nothing was written to it."""
+    _, run_dir = new_run(wanted.runs_dir, job.name)
+    try:
+        yield run_dir
     finally:
         # Only what nothing was written to is empty.
         with contextlib.suppress(OSError):
             run_dir.rmdir()
             wanted.runs_dir.rmdir()
+
+
+def _where(wanted: Wanted, job_id: str, **changes: Any) -> Where:
+    created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    given: dict[str, Any] = {"submit_host": "", "state_dir": wanted.state_dir, "user": wanted.user}
+    return Where(job_id=job_id, created=created, **{**given, **changes})
+
+
+def _read_source(job: jobs.Job) -> Source:
+    folder = Path(job.source) if job.source else None
+    files = source_files(folder) if folder else []
+    return Source(files, pack(folder, files) if folder and files else pack(Path(), []))
 
 
 def _attempts(wanted: Wanted, ask: Ask, job: jobs.Job, job_id: str) -> tuple[_Planned, list[Finding]]:
@@ -235,12 +294,9 @@ class _Planned:
 
 
 def _plan(wanted: Wanted, job: jobs.Job, members: Sequence[Member], job_id: str) -> _Planned:
-    folder = Path(job.source) if job.source else None
-    files = source_files(folder) if folder else []
-    source = Source(files, pack(folder, files) if folder and files else pack(Path(), []))
-    where = Where(job_id, time.strftime("%Y-%m-%dT%H:%M:%S%z"), "", wanted.state_dir, wanted.user)
-    plan, findings = schedulers.plan(job, wanted.job, members, source, where)
-    slices = plan.slices(files or []) if isinstance(plan, JobPlan) else {}
+    source = _read_source(job)
+    plan, findings = schedulers.plan(job, wanted.job, members, source, _where(wanted, job_id))
+    slices = plan.slices(source.files or []) if isinstance(plan, JobPlan) else {}
     return _Planned(findings, plan, slices, source.archive)
 
 
@@ -251,12 +307,14 @@ def _written(
     plan = {**planned.as_dict(), "asked_by": wanted.asked_by, "check": wanted.check}
     (run_dir / "plan.json").write_text(json.dumps(plan, indent=2) + "\n")
     (run_dir / "source.tar.gz").write_bytes(archive)
+    for name, content in planned.submitted.items():
+        (run_dir / name).write_text(content)
     if findings:
         kept = [finding.as_dict() for finding in findings]
         (run_dir / "findings.json").write_text(json.dumps(kept, indent=2) + "\n")
     if wanted.check:
         forget_checked(wanted.runs_dir, planned.job.name, run_dir.name)
-    return Prepared(findings, NO_JOB, plan, run_dir)
+    return Prepared(findings, NO_JOB, plan, run_dir, planned.describe() if wanted.check else "")
 
 
 def _key(wanted: Wanted) -> dict[str, Any]:

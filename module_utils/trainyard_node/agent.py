@@ -133,8 +133,49 @@ def rdma_traffic(*, host: str) -> Answer:
     return {"traffic": {"host": host, "ports": read_traffic(Tree())}}
 
 
+def slurm_probe(*, user: str, folder: str, shared: bool) -> Answer:
+    """Return `facts` of the cluster of Slurm whose login host this is, or none with `findings`."""
+    from .slurm_facts import probe
+
+    return probe(user, folder, shared)
+
+
+def slurm_submit(*, script: str, user: str) -> Answer:
+    """Hand a script to Slurm; returns `engine_id`, the number of the job."""
+    from .slurm_job import submit
+
+    return {"engine_id": submit(script, user)}
+
+
+def slurm_state(**about: Any) -> Answer:
+    """Tell how a job of Slurm is (slurm_job.job_state)."""
+    from .slurm_job import job_state
+
+    return job_state(about)
+
+
+def slurm_logs(*, job_dir: str, log_limit: int) -> Answer:
+    """Return `logs` and `exits` of a job of Slurm that are on this host."""
+    from .job import read_logs
+    from .slurm_job import read_exits
+
+    folder = Path(job_dir)
+    return {"logs": read_logs(folder, log_limit) if folder.is_dir() else {}, "exits": read_exits(folder)}
+
+
+def slurm_end(*, engine_id: str, user: str, check: bool) -> Answer:
+    """End a job of Slurm, and wait until it is over."""
+    from .slurm_job import end
+
+    return {"changed": end(engine_id, user, check=check)}
+
+
 QUESTIONS: dict[str, Callable[..., Answer]] = {
-    function.__name__: function for function in (probe, preflight, start, state, collect, remove, folders, rdma_traffic)
+    function.__name__: function
+    for function in (
+        *(probe, preflight, start, state, collect, remove, folders, rdma_traffic),
+        *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
+    )
 }
 
 
@@ -154,8 +195,9 @@ def answer(question: str, arguments: Mapping[str, Any], limit_s: float) -> Answe
         return QUESTIONS[question](**arguments)
     except Exception as error:
         from .job import JobError
+        from .slurm import SlurmError
 
-        expected = isinstance(error, (JobError, OutOfTimeError))
+        expected = isinstance(error, (JobError, OutOfTimeError, SlurmError))
         said = str(error) if expected else f"{type(error).__name__}: {error}"
         return {"failed": True, "msg": said, **({} if expected else {"exception": traceback.format_exc()})}
     finally:

@@ -152,6 +152,12 @@ def read_submitted(runs_dir: Path, job_id: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def note_submitted(run_dir: Path, engine_id: str, *, removed: bool = False) -> None:
+    """Note what its scheduler calls the job; `removed` when nothing is left of it there."""
+    noted = {"engine_id": engine_id, **({"removed": True} if removed else {})}
+    write_whole(run_dir / "submitted.json", json.dumps(noted) + "\n")
+
+
 def scheduler_of(plan: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
     """Return which scheduler runs the job, what it calls it, and what its module needs to know of it."""
     known = {name: plan[name] for name in ("world_size", "rank_log", "progress_pattern")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask all nodes of a job how it is, and bring its logs. Documentation: library/job_collect.py."""
+"""Ask all nodes of a job, or its scheduler, how it is, and bring its logs. Documentation: library/job_collect.py."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard import record
+from ansible.module_utils.trainyard.no_answer import reason
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
+from ansible.module_utils.trainyard_controller.handed import Kubernetes, Slurm, handed
 from ansible.module_utils.trainyard_node.exits import read_json
-from ansible.module_utils.trainyard_node.run_folder import write_logs
+from ansible.module_utils.trainyard_node.run_folder import note_submitted, write_logs
 from ansible.plugins.action import ActionBase
 
 
@@ -27,6 +29,9 @@ class ActionModule(ActionBase):
         run_dir = Path(given["run_dir"])
         plan = json.loads((run_dir / "plan.json").read_text())
         over = record.is_final(record.read(read_json(run_dir / "summary.json")))
+        nodes = FanOut(self, task_vars or {})
+        if "engine" in plan:
+            return {**result, **self._of_scheduler(handed(plan, run_dir.parent, nodes.ask), plan, run_dir, over)}
         shared = {
             "job_id": plan["job_id"],
             "job_dir": plan["job_dir"],
@@ -35,9 +40,50 @@ class ActionModule(ActionBase):
             "check": check,
         }
         own: dict[str, Any] = {node["host"]: {} for node in plan["nodes"]}
-        answers = FanOut(self, task_vars or {}).ask("collect", own, shared, limit_s=300)
+        answers = nodes.ask("collect", own, shared, limit_s=300)
         for answer in answers.values():
             logs = answer.pop("logs", {})
             if not check:
                 write_logs(run_dir, logs, keep=over)
         return {**result, "changed": any(answer.get("changed") for answer in answers.values()), "answers": answers}
+
+    def _of_scheduler(self, job: Slurm | Kubernetes, plan: dict[str, Any], run_dir: Path, over: bool) -> dict[str, Any]:
+        """Return `job_state`, and `remove`: what is to be removed of the job in its cluster, "Secret", "all" or "".
+
+        `before` is the state that it had when all was removed. A scheduler that does not answer is told of by the
+        report only where the record says how the job ended.
+        """
+        given, check = self._task.args, self._task.check_mode
+        asked, before = given["asked"], given.get("before")
+        waits, stop = asked == "end" and not over, asked == "stop"
+        cluster = isinstance(job, Kubernetes)
+        if before is not None and isinstance(job, Kubernetes):
+            state = job.state(waits=False, before=before)
+            if "state" in state and not check:
+                note_submitted(run_dir, job.engine["engine_id"], removed=True)
+            return {"changed": False, "job_state": state} if "state" in state else _failed(state)
+        ended = job.end(check=check) if stop else {"changed": False}
+        if "changed" not in ended:
+            return _failed(ended)
+        state = job.state(waits=waits)
+        if "state" not in state:
+            return {"changed": False, "job_state": state, "remove": ""} if over and not stop else _failed(state)
+        exits = []
+        for answer in job.logs(state, int(given["log_limit"])):
+            exits += answer.get("exits", ())
+            if not check:
+                write_logs(run_dir, answer.get("logs", {}), keep=over)
+        remove = ""
+        if cluster and (stop or (waits and state.get("hopeless"))):
+            # A job whose pods can never start would hold what those of them have that did.
+            remove = "all"
+        elif cluster and waits and state["state"] not in ("pending", "running"):
+            # As over ssh, what is secret goes when the job ends.
+            remove = "Secret"
+        settings = plan["engine"]["settings"]
+        state = {**state, "exits": exits}
+        return {"changed": ended["changed"], "job_state": state, "remove": remove, "settings": settings}
+
+
+def _failed(answer: dict[str, Any]) -> dict[str, Any]:
+    return {"failed": True, "msg": reason(answer) or "no answer"}

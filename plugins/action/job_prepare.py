@@ -8,7 +8,6 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.trainyard.findings import Finding, render
-from ansible.module_utils.trainyard.plan import describe
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.plugins.action import ActionBase
@@ -24,7 +23,10 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the run that is ready, or fail with all findings; with `record` return them as `refused`."""
+        """Return the run that is ready, or fail with all findings; with `record` return them as `refused`.
+
+        `settings` are those that its scheduler needs, for what tasks do there.
+        """
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
         nodes = FanOut(self, task_vars or {})
@@ -42,6 +44,8 @@ class ActionModule(ActionBase):
             limit=str((task_vars or {}).get("ansible_limit") or ""),
             check=self._task.check_mode,
             found=[Finding.from_dict(finding) for finding in given.get("found") or ()],
+            submit_host=given["submit_host"],
+            known=given["known_hosts"],
         )
 
         def progress(done: int, total: int) -> None:
@@ -60,16 +64,17 @@ class ActionModule(ActionBase):
             fault = Finding("", "job", f"{type(error).__name__}: {error}", "a job", "")
             prepared = planning.Prepared([fault])
         refused = [finding.as_dict() for finding in prepared.findings]
-        run = {"job_id": "", "job_dir": "", "run_dir": ""}
+        run = {"job_id": "", "job_dir": "", "run_dir": "", "settings": {}}
         if not refused:
             plan, run_dir = prepared.plan, str(prepared.run_dir)
-            run = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "run_dir": run_dir}
+            settings = plan.get("engine", {}).get("settings", {})
+            run = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "run_dir": run_dir, "settings": settings}
         result.update(run, refused=refused, facts_file=given["facts_file"])
         result["changed"] = prepared.run_dir is not None and not record
         if refused and not record:
             result.update(failed=True, msg=render(prepared.findings, prepared.headline))
         elif not refused and self._task.check_mode:
-            display.display(describe(prepared.plan))
+            display.display(prepared.text)
         return result
 
     @staticmethod

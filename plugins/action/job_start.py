@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start a job that is prepared on all its nodes. Documentation: library/job_start.py."""
+"""Start a job that is prepared on all its nodes, or hand it to its scheduler. Documentation: library/job_start.py."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.findings import counted
+from ansible.module_utils.trainyard.no_answer import reason
 from ansible.module_utils.trainyard.plan import parts
 from ansible.module_utils.trainyard.process import host_port
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
+from ansible.module_utils.trainyard_controller.handed import handed
+from ansible.module_utils.trainyard_node.run_folder import note_submitted
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -30,6 +33,8 @@ class ActionModule(ActionBase):
         given = self._task.args
         run_dir, record = Path(given["run_dir"]), bool(given.get("record"))
         plan = json.loads((run_dir / "plan.json").read_text())
+        if "engine" in plan:
+            return {**result, **self._hand_over(plan, run_dir, FanOut(self, task_vars or {}))}
         nodes = plan["nodes"]
         display.display(
             f"Job {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(len(nodes), 'node')} "
@@ -49,13 +54,27 @@ class ActionModule(ActionBase):
         answers = FanOut(self, task_vars or {}).ask("start", own, shared, limit_s=180)
         not_started = {host: answer for host, answer in answers.items() if "known" not in answer}
         if not given["wait"] and not not_started:
-            display.display(self._later(plan["job_id"], given["inventory"]))
+            self._tell_later("Started", plan["job_id"])
         return {**result, "changed": not record, "job_id": plan["job_id"], "not_started": not_started}
 
-    @staticmethod
-    def _later(job_id: str, inventory: str) -> str:
+    def _hand_over(self, plan: dict[str, Any], run_dir: Path, nodes: FanOut) -> dict[str, Any]:
+        """Hand the job to its scheduler, and note what that calls it."""
+        engine = plan["engine"]
+        display.display(
+            f"Job {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(engine['nodes'], 'node')} "
+            f"({engine['kind']}, {engine['starts']}), submitted from {engine['submit_host']}"
+        )
+        answer = handed(plan, run_dir.parent, nodes.ask).submit(run_dir)
+        if "engine_id" not in answer:
+            return {"failed": True, "msg": reason(answer)}
+        note_submitted(run_dir, answer["engine_id"])
+        if not self._task.args["wait"]:
+            self._tell_later(f"Submitted as {answer['engine_id']}", plan["job_id"])
+        return {"changed": True, "job_id": plan["job_id"], "not_started": {}}
+
+    def _tell_later(self, done: str, job_id: str) -> None:
         lines = [
-            f"  {book:8} ansible-playbook playbooks/{book}.yml -i {inventory} -e job_id={job_id}"
+            f"  {book:8} ansible-playbook playbooks/{book}.yml -i {self._task.args['inventory']} -e job_id={job_id}"
             for book in ("watch", "status", "stop")
         ]
-        return "\n".join(["Started; not waiting for its end (job_wait: false).", *lines])
+        display.display("\n".join([f"{done}; not waiting for its end (job_wait: false).", *lines]))

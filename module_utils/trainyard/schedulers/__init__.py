@@ -52,8 +52,9 @@ class Scheduler(Protocol):
         """Return what is to be started or submitted, or why that would come to nothing."""
 
 
-_HANDED = {"kubernetes": kubernetes, "slurm": slurm}
-SCHEDULERS: Mapping[str, Scheduler] = {**_HANDED, "ssh": ssh}
+# Those that are handed a job.
+HANDED = {"kubernetes": kubernetes, "slurm": slurm}
+SCHEDULERS: Mapping[str, Scheduler] = {**HANDED, "ssh": ssh}
 
 
 def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
@@ -102,7 +103,7 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
     # Where trainyard itself places the ranks, the plan names no engine.
     engine = plan.get("engine")
     if engine:
-        state = _HANDED[engine["kind"]].complete(plan, state)
+        state = HANDED[engine["kind"]].complete(plan, state)
     started, finished = state.get("started"), state.get("finished")
     summary: dict[str, Any] = {
         "job_id": plan["job_id"],
