@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 module: job_collect
 short_description: Bring the logs of a job to the controller
 description:
-  - Brings the logs of all nodes into the run's folder and returns how the job is on each.
+  - Brings the logs of all nodes into the run's folder and returns how the job is on each, or by its scheduler.
 version_added: "0.1.0"
 options:
   run_dir:
@@ -20,6 +20,14 @@ options:
     description: End what is left of the job on the nodes first.
     type: bool
     required: true
+  asked:
+    description: Who asks, as for M(job_report). A job of Slurm or Kubernetes is ended with V(stop) alone.
+    type: str
+    required: true
+    choices: [end, stop, tell, record]
+  before:
+    description: What O(ignore:job_state) was, when all that the job is in a cluster has been removed since.
+    type: dict
   log_limit:
     description: Greatest number of bytes to bring of each log; of a longer log the end is brought.
     type: int
@@ -37,6 +45,7 @@ EXAMPLES = r"""
   job_collect:
     run_dir: runs/digits-20261120-101500
     stop: false
+    asked: tell
     log_limit: 4194304
 """
 
@@ -46,6 +55,18 @@ answers:
     - How the job is on each host, C(collect) of module_utils/trainyard_node/agent.py; or why the host did not answer.
     - C(known), whether the job's folder is there; C(monitor_alive); C(processes) with their ends; C(left), the number
       of processes that carry the job's id; C(monitor) and C(cluster), what the monitor wrote last.
-  returned: always
+  returned: where the job runs over ssh
+  type: dict
+job_state:
+  description: How the job is by its scheduler (C(JobState) of module_utils/trainyard/schedulers).
+  returned: where the job was handed to one
+  type: dict
+remove:
+  description: What is to be removed of it in its cluster, V(Secret), V(all), or nothing.
+  returned: where the job was handed to a scheduler
+  type: str
+settings:
+  description: What the tasks need for that.
+  returned: where the job was handed to a scheduler
   type: dict
 """

@@ -13,6 +13,7 @@ description:
     C(plan.json) and the source archive to the run's folder. Nothing is started.
   - All findings of the job file and of every node come at once. What is known of the nodes from an earlier launch is
     used where each of them says that it holds.
+  - A job for Slurm or Kubernetes asks that what it is, and its nodes nothing; what is submitted stands beside the plan.
 version_added: "0.1.0"
 options:
   job:
@@ -25,7 +26,7 @@ options:
     elements: str
     required: true
   hosts:
-    description: The hosts of the job in the order of their ranks.
+    description: The hosts of the job in the order of their ranks; those among which its scheduler chooses.
     type: list
     elements: str
     required: true
@@ -40,6 +41,15 @@ options:
   state_dir:
     description: Folder on the nodes that holds C(jobs/).
     type: path
+    required: true
+  submit_host:
+    description: Host that submits the job to its scheduler; empty over ssh, and where the inventory has none.
+    type: str
+    required: true
+  known_hosts:
+    description: All hosts of the inventory.
+    type: list
+    elements: str
     required: true
   facts_file:
     description: File on the controller that keeps the nodes' facts between launches.
@@ -81,6 +91,8 @@ EXAMPLES = r"""
     given: [job_name, job_launcher, job_command]
     hosts: [n1, n2]
     available: 2
+    submit_host: ""
+    known_hosts: [n1, n2]
     runs_dir: runs
     state_dir: /var/lib/trainyard
     facts_file: runs/.facts.json
@@ -103,6 +115,10 @@ run_dir:
   description: Its folder on the controller.
   returned: always
   type: str
+settings:
+  description: What the tasks of its scheduler need to know of it.
+  returned: always
+  type: dict
 refused:
   description: All findings, each with host, check, found, expected and action.
   returned: always

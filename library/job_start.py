@@ -10,6 +10,7 @@ module: job_start
 short_description: Start a job that was prepared on all its nodes
 description:
   - Sends each node its part of the plan, the source and the secrets, which go through standard input alone.
+  - A job for Slurm is submitted; one for Kubernetes was applied before. What that calls it stands in the run's folder.
 version_added: "0.1.0"
 options:
   run_dir:

@@ -11,7 +11,8 @@ short_description: Watch a job until it is over
 description:
   - Prints a line of progress each round and returns when the job is over, or when its head node has not answered for
     20 seconds beyond those that a lost node may take to come back.
-  - Asks the head node alone. To interrupt it changes nothing for the job.
+  - Asks the head node alone, or the job's scheduler, which is given up after 60 seconds. To interrupt it changes
+    nothing for the job.
 version_added: "0.1.0"
 options:
   run_dir:
@@ -31,7 +32,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 lost:
-  description: Why the head node could not be asked any more, or an empty string.
+  description: Why the head node or the scheduler could not be asked any more, or an empty string.
   returned: always
   type: str
 """

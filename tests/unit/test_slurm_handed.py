@@ -1,19 +1,22 @@
-"""The modules that talk to Slurm, around stand-ins of its commands that print what Slurm 22.05 printed."""
+"""What talks to Slurm, around stand-ins of its commands that print what Slurm 22.05 printed."""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
+import pwd
 from pathlib import Path
 
 import pytest
-import slurm_info
-import slurm_job
 import slurm_job_info
-import slurm_job_logs
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard import slurm_state
 from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN
+from ansible.module_utils.trainyard_controller import handed, planning
+from ansible.module_utils.trainyard_node import agent
+from ansible.module_utils.trainyard_node.run_folder import note_submitted
+from job_samples import make_wanted
 
 OUTPUTS = Path(__file__).resolve().parents[1] / "fixtures/slurm"
 UNKNOWN = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
@@ -25,6 +28,15 @@ def run(module, capsys, **params):
     result = json.loads(capsys.readouterr().out)
     assert (ended.value.code == 0) is not result.get("failed", False)
     return result
+
+
+def ask(question, own, *, limit_s=60):
+    """Ask the agent of this machine for each host."""
+    return {host: agent.answer(question, given, limit_s) for host, given in own.items()}
+
+
+def one(question, **given):
+    return ask(question, {"login": given})["login"]
 
 
 @pytest.fixture
@@ -113,58 +125,125 @@ def test_progress_comes_from_the_shared_folder_without_a_step(command, tmp_path,
     assert job["metrics"]["step"] == 7 and job["log_hosts"] == ["login", "n1", "n3"]
 
 
-def test_what_a_cluster_is(command, tmp_path, capsys):
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.fixture
+def cluster(command):
+    """A cluster of three nodes, as its login host tells it."""
     command("sinfo", "echo slurm-wlm 22.05.8")
     command("scontrol", f'cat "{OUTPUTS}/scontrol_show_$2.txt"')
     command("srun", f'cat "{OUTPUTS}/srun_mpi_list.txt"')
-    facts = run(slurm_info, capsys, folder=str(tmp_path / "missing"), shared=True)["facts"]
+
+
+def test_what_a_cluster_is(cluster, tmp_path):
+    about = {"user": ME, "shared": True}
+    facts = one("slurm_probe", folder=str(tmp_path / "missing"), **about)["facts"]
     assert facts["version"] == "22.05.8" and facts["config"]["SelectType"] == "select/cons_tres"
     assert [one["PartitionName"] for one in facts["partitions"]] == ["train"]
     assert [(node["NodeName"], node["Gres"]) for node in facts["nodes"]] == [(f"n{n}", "(null)") for n in (1, 2, 3)]
     assert "pmix" in facts["mpi"] and facts["folder_writable"] is True
     # Nothing can be made below what is no folder.
     (tmp_path / "file").write_text("")
-    facts = run(slurm_info, capsys, folder=str(tmp_path / "file/deeper"), shared=True)["facts"]
+    facts = one("slurm_probe", folder=str(tmp_path / "file/deeper"), **about)["facts"]
     assert facts["folder_writable"] is False
 
 
-def test_a_cluster_that_does_not_answer_is_a_finding(command, capsys):
+def test_a_cluster_that_does_not_answer_is_a_finding(command):
     command("sinfo", "echo slurm-wlm 22.05.8")
     command("scontrol", 'echo "slurm_load_ctl_conf error: Unable to contact slurm controller" >&2; exit 1')
-    result = run(slurm_info, capsys)
-    assert result["facts"] == {}
-    assert "Unable to contact slurm controller" in result["findings"][0]["found"]
+    facts, (finding,) = handed.probe_slurm("login", {"user": ME, "folder": "/", "shared": False}, ask)
+    assert facts == {} and "Unable to contact slurm controller" in finding.found
 
 
-@pytest.mark.parametrize("check_mode", [False, True])
-def test_a_job_is_submitted(command, tmp_path, capsys, check_mode):
+@pytest.fixture
+def wanted(tmp_path):
+    """What a launch wants of Slurm, from the host `login`."""
+    job = {
+        "job_name": "digits", "job_scheduler": "slurm", "job_launcher": "direct", "job_command": ["python", "x.py"],
+        "job_nodes": 2, "job_devices": "none", "job_source": str(tmp_path / "source"), "job_folder": str(tmp_path),
+    }  # fmt: skip
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/x.py").write_text("print(1)\n")
+    hosts = [planning.Host(f"n{n}", f"10.0.0.{n}", {"RATE": "1"} if n == 1 else None) for n in (1, 2, 3)]
+
+    def make(**changes):
+        known = ["login", "n1", "n2", "n3"]
+        given = {"submit_host": "login", "known": known, "user": ME, **changes}
+        return make_wanted(tmp_path, {**job, **given.pop("job", {})}, hosts, **given)
+
+    return make
+
+
+def test_a_job_is_planned_for_the_cluster_that_there_is(cluster, wanted):
+    made = planning.prepare(wanted(check=True), ask)
+    assert made.findings == []
+    assert (made.plan["launcher"], made.plan["engine"]["kind"], made.plan["engine"]["nodes"]) == ("direct", "slurm", 2)
+    script = (made.run_dir / "job.sbatch").read_text()
+    assert "RATE" in script and (made.run_dir / "source.tar.gz").is_file()
+    assert "scheduler slurm, launcher direct" in made.text and "job.sbatch" in made.text
+
+
+def test_all_that_is_against_a_job_comes_at_once_and_leaves_no_folder(cluster, wanted):
+    refused = planning.prepare(wanted(job={"job_nodes": 9, "job_partition": "nowhere", "job_source": "/none"}), ask)
+    assert {finding.check for finding in refused.findings} == {"job_source", "job_partition"}
+    assert not wanted().runs_dir.exists()
+    stranger = planning.prepare(wanted(submit_host="lgoin"), ask)
+    assert "job_login_host" in {finding.check for finding in stranger.findings}
+
+
+def test_a_login_host_that_does_not_answer_or_is_left_out_is_a_finding(wanted):
+    def silent(question, own):
+        return {host: {"unreachable": True, "msg": "Connection timed out"} for host in own}
+
+    assert ("login", "reach") in {(each.host, each.check) for each in planning.prepare(wanted(), silent).findings}
+    left_out = planning.prepare(wanted(limit="n1"), lambda question, own: {host: {} for host in own})
+    assert ("login", "limit") in {(each.host, each.check) for each in left_out.findings}
+
+
+@pytest.fixture
+def job(cluster, wanted):
+    """A job that is planned, and that Slurm calls 42."""
+    made = planning.prepare(wanted(), ask)
+    note_submitted(made.run_dir, "42")
+    return handed.handed(made.plan, made.run_dir.parent, ask), made.run_dir
+
+
+def test_a_job_is_submitted(command, job, tmp_path):
     command("sbatch", f'cat >{tmp_path}/script; echo "warning: x"; echo "42;cluster"')
-    given = {"state": "submitted", "job_id": "j", "script": "#!/bin/bash\n", "_ansible_check_mode": check_mode}
-    assert run(slurm_job, capsys, **given)["engine_id"] == ("" if check_mode else "42")
-    assert (tmp_path / "script").exists() is not check_mode
+    slurm, run_dir = job
+    assert slurm.submit(run_dir) == {"engine_id": "42"}
+    assert (tmp_path / "script").read_text() == (run_dir / "job.sbatch").read_text()
+    assert json.loads((run_dir / "submitted.json").read_text()) == {"engine_id": "42"}
 
 
-def test_slurms_own_reason_stands_in_the_failure(command, capsys):
+def test_slurms_own_reason_stands_in_the_failure(command, job):
     command("sbatch", 'echo "sbatch: error: Invalid account" >&2; exit 1')
-    result = run(slurm_job, capsys, state="submitted", job_id="j", script="x")
-    assert result["msg"] == "Slurm does not take the job: sbatch: error: Invalid account"
+    answer = job[0].submit(job[1])
+    assert answer == {"failed": True, "msg": "Slurm does not take the job: sbatch: error: Invalid account"}
 
 
-def test_a_job_is_cancelled_once(command, tmp_path, capsys):
+def test_a_job_is_cancelled_once(command, job, tmp_path):
     running = 'echo "JobId=42 JobState=RUNNING"'
     command("scontrol", f'[ -e {tmp_path}/cancelled ] && echo "JobId=42 JobState=CANCELLED" || {running}')
     command("scancel", f"touch {tmp_path}/cancelled")
-    given = {"state": "cancelled", "job_id": "j", "engine_id": "42"}
-    assert run(slurm_job, capsys, **given)["changed"] is True
-    assert run(slurm_job, capsys, **given)["changed"] is False
+    slurm, _ = job
+    assert slurm.end(check=True) == {"changed": True} and not (tmp_path / "cancelled").exists()
+    assert slurm.end(check=False) == {"changed": True}
+    assert slurm.end(check=False) == {"changed": False}
 
 
-def test_logs_and_ends_of_a_node(tmp_path, capsys):
-    nothing = run(slurm_job_logs, capsys, job_dir=str(tmp_path / "none"))
-    assert (nothing["logs"], nothing["exits"]) == ({}, [])
+def test_how_a_job_is_with_its_logs_and_ends(command, job):
+    slurm, _ = job
+    folder = Path(slurm.plan["job_dir"])
+    record = "JobId=42 JobState=FAILED Reason=None NodeList=n[1,3] StartTime=1795300000 EndTime=1795300060"
+    command("scontrol", f'case "$*" in *hostnames*) echo n1; echo n3;; *) echo "{record}";; esac')
+    state = slurm.state(waits=True)
+    assert (state["state"], state["hosts"], state["log_hosts"]) == ("failed", ["n1", "n3"], ["login"])
+    assert slurm.logs(state, 1 << 20) == [{"logs": {}, "exits": []}]
     for name, content in (("logs/rank_1.log", "lost\n"), ("exits/rank_1.exit", "rank_1 n2 1 137 1763.5\n")):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text(content)
-    found = run(slurm_job_logs, capsys, job_dir=str(tmp_path))
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(content)
+    (found,) = slurm.logs(state, 1 << 20)
     assert base64.b64decode(found["logs"]["rank_1.log"]) == b"lost\n"
     assert [(end["rank"], end["host"], end["signal"]) for end in found["exits"]] == [(1, "n2", 9)]
