@@ -8,7 +8,7 @@ cluster, and removed from it, kubernetes.core does (roles/job/tasks/kubernetes).
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -125,33 +125,42 @@ class Kubernetes:
         made = self.engine["settings"]
         return {"engine_id": f"{made['resource']} {made['namespace']}/{made['name']}"}
 
-    def state(self, *, waits: bool, before: Mapping[str, Any] | None = None) -> Answer:
-        """Read the job's pods; after it was removed, with what its state was `before`, whether any is left."""
-        from ..trainyard_kubernetes.cluster import Cluster, ClusterError
-        from ..trainyard_kubernetes.run import after_deletion, job_state
+    def state(self, *, waits: bool) -> Answer:
+        """Read the job's pods."""
+        from ..trainyard_kubernetes.run import job_state
 
-        made = self.engine["settings"]
-        try:
-            cluster = Cluster(*(made[name] for name in ("kubeconfig", "context", "namespace")))
-            if before is not None:
-                return after_deletion(cluster, made, before)
-            return job_state(cluster, made, self.engine["progress_pattern"], waits)
-        except ClusterError as error:
-            return {"failed": True, "msg": f"The cluster does not say how the job is: {error}"}
+        made, pattern = self.engine["settings"], self.engine["progress_pattern"]
+        return self._asked("how the job is", lambda cluster: job_state(cluster, made, pattern, waits))
+
+    def after_removal(self, before: Mapping[str, Any]) -> Answer:
+        """Return the state of a job whose objects were removed, with what it was `before`, and pods that are left."""
+        from ..trainyard_kubernetes.run import after_deletion
+
+        return self._asked(
+            "what is left of the job", lambda cluster: after_deletion(cluster, self.engine["settings"], before)
+        )
 
     def logs(self, state: Mapping[str, Any], limit: int) -> list[Answer]:
         """Read those of its pods."""
         del state
-        from ..trainyard_kubernetes.cluster import Cluster, ClusterError
         from ..trainyard_kubernetes.run import job_logs
+
+        made, pattern = self.engine["settings"], self.engine["progress_pattern"]
+
+        def read(cluster: Any) -> Answer:
+            logs = job_logs(cluster, made, limit, pattern)
+            return {"logs": {name: base64.b64encode(content).decode() for name, content in logs.items()}}
+
+        return [self._asked("what the job's logs hold", read)]
+
+    def _asked(self, what: str, read: Callable[[Any], Answer]) -> Answer:
+        from ..trainyard_kubernetes.cluster import Cluster, ClusterError
 
         made = self.engine["settings"]
         try:
-            cluster = Cluster(*(made[name] for name in ("kubeconfig", "context", "namespace")))
-            logs = job_logs(cluster, made, limit, self.engine["progress_pattern"])
+            return read(Cluster(*(made[name] for name in ("kubeconfig", "context", "namespace"))))
         except ClusterError as error:
-            return [{"failed": True, "msg": f"The logs of the job could not be read: {error}"}]
-        return [{"logs": {name: base64.b64encode(content).decode() for name, content in logs.items()}}]
+            return {"failed": True, "msg": f"The cluster does not say {what}: {error}"}
 
     def end(self, *, check: bool) -> Answer:
         """Leave it: what it is in the cluster is removed by tasks."""

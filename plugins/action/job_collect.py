@@ -58,7 +58,7 @@ class ActionModule(ActionBase):
         waits, stop = asked == "end" and not over, asked == "stop"
         cluster = isinstance(job, Kubernetes)
         if before is not None and isinstance(job, Kubernetes):
-            state = job.state(waits=False, before=before)
+            state = job.after_removal(before)
             if "state" in state and not check:
                 note_submitted(run_dir, job.engine["engine_id"], removed=True)
             return {"changed": False, "job_state": state} if "state" in state else _failed(state)

@@ -9,7 +9,8 @@ A scheduler module has
     plan(job, given, facts, source, where)      the plan (records.Plan) and findings; `facts` are what it is: the nodes
                                                 (ssh), the cluster (slurm, kubernetes)
     complete(plan, state) -> state              but ssh: JobState with nodes and failure, as its tools do not say them
-A new scheduler is a new file and a line in SCHEDULERS, tasks in roles/job/tasks/NAME and modules for these.
+A new scheduler is a new file and a line in SCHEDULERS, and how the controller talks to it: one more class beside
+Slurm and Kubernetes of trainyard_controller/handed.py.
 
 How a job is (JobState, a plain dictionary; times are seconds since the epoch): what ssh.state makes of the nodes'
 answers, and what the modules of another scheduler return:
@@ -36,9 +37,6 @@ from ..progress import strict
 from ..starters import meant
 from . import kubernetes, slurm, ssh
 from .records import Plan, Source, Where
-
-STATES = ("pending", "running", "succeeded", "failed", "timed_out", "stopped", "lost")
-OVER = frozenset(STATES) - {"pending", "running"}
 
 
 class Scheduler(Protocol):
