@@ -32,6 +32,15 @@ options:
     description: Arguments that differ, by host.
     type: dict
     default: {}
+  arguments:
+    description: >-
+      Name of a variable with arguments of the function, read for each host as a task that runs there would read it;
+      O(own) wins.
+    type: str
+  required:
+    description: Whether the task fails, with all reasons, where a host gives no answer.
+    type: bool
+    default: false
   named:
     description: The argument that takes the host's own inventory name.
     type: str

@@ -65,8 +65,7 @@ failures:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.ssh_logins import pair_lines
-from ansible.module_utils.trainyard_node.ssh_reach import as_user, reach
+from ansible.module_utils.trainyard_node.ssh_reach import LoginsError, logins
 
 
 def main() -> None:
@@ -81,21 +80,10 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
     try:
-        as_user(given["user"])
-        attempts = reach(given["user"], given["nodes"], max(1, given["connect_timeout"]), max(1, given["parallel"]))
-    except KeyError:
-        module.fail_json(msg=f"{given['host']}: there is no user {given['user']}; run the role node_baseline first.")
-    except (OSError, ValueError) as error:
-        module.fail_json(msg=f"{given['host']}: ssh could not be tested: {error}")
-    failed = [attempt for attempt in attempts if attempt.reason]
-    module.exit_json(
-        changed=False,
-        row={peer: not any(attempt.peer == peer for attempt in failed) for peer in given["nodes"]},
-        logins=len(attempts),
-        failures=pair_lines(given["host"], failed),
-    )
+        module.exit_json(changed=False, **logins(**module.params))
+    except LoginsError as error:
+        module.fail_json(msg=str(error))
 
 
 if __name__ == "__main__":

@@ -170,11 +170,30 @@ def slurm_end(*, engine_id: str, user: str, check: bool) -> Answer:
     return {"changed": end(engine_id, user, check=check)}
 
 
+def baseline(**arguments: Any) -> Answer:
+    """Return what this node lacks of what all nodes have in common, or the proof that it holds (proof.baseline)."""
+    from .proof import baseline as look
+
+    return look(**arguments)
+
+
+def logins(**arguments: Any) -> Answer:
+    """Return to which peers the training user can log in from here, and why not (ssh_reach.logins)."""
+    from .ssh_reach import LoginsError
+    from .ssh_reach import logins as log_in
+
+    try:
+        return log_in(**arguments)
+    except LoginsError as error:
+        return {"failed": True, "msg": str(error)}
+
+
 QUESTIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
         *(probe, preflight, start, state, collect, remove, folders, rdma_traffic),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
+        *(baseline, logins),
     )
 }
 

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings import Finding
+from ..trainyard.hosts import Entry, rewrite_hosts
+from .clock import clock_fault
+from .packages import missing_packages
 from .tree import Tree
 
 _TIMEOUT_S = 30.0
@@ -81,3 +84,48 @@ def limit_findings(tree: Tree, host: str, user: str, wanted: Mapping[str, str], 
             "set UsePAM yes in sshd_config",
         ))
     return findings
+
+
+def hosts_differ(entries: Iterable[Mapping[str, Any]], block: str, left_out: Sequence[str]) -> bool:
+    """Tell whether /etc/hosts is not what the module hosts_file would make of it; that one says why."""
+    wanted = [Entry(entry["address"], tuple(entry["names"])) for entry in entries]
+    try:
+        before = read_hosts("/etc/hosts")
+        after, conflicts = rewrite_hosts(before, wanted, block, left_out)
+    except (OSError, ValueError):
+        return True
+    return after != before or bool(conflicts)
+
+
+def baseline(
+    *,
+    host: str,
+    entries: Sequence[Mapping[str, Any]],
+    user: str,
+    memlock: str | int,
+    nofile: int,
+    systemd: bool,
+    block: str = "",
+    left_out: Sequence[str] = (),
+    packages: Sequence[str] = (),
+    package_manager: str = "",
+    time_units: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return what is `lacking` in words, the lacking `packages`, and where nothing is `findings`, the proof.
+
+    `host` is the inventory name. `entries` are the cluster's lines in /etc/hosts, looked for in `block`. `memlock` is
+    in KiB or `unlimited`. Of `time_units` the first that the node has keeps its clock. What is not given is not missed.
+    """
+    tree = Tree("/")
+    absent = missing_packages(tree, package_manager, packages)
+    lacking = [f"package {name}" for name in absent]
+    if block and hosts_differ(entries, block, left_out):
+        lacking.append("lines in /etc/hosts")
+    fault = clock_fault(tree, time_units) if time_units else ""
+    if fault:
+        lacking.append(f"time service: {fault}")
+    findings = []
+    if not lacking:
+        findings = name_findings(host, entries)
+        findings += limit_findings(tree, host, user, {"memlock": str(memlock), "nofile": str(nofile)}, systemd)
+    return {"lacking": lacking, "packages": absent, "findings": [finding.as_dict() for finding in findings]}

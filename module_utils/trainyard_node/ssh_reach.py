@@ -17,12 +17,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from ..trainyard.ssh_logins import ssh_reason
+from ..trainyard.ssh_logins import pair_lines, ssh_reason
 
 _CHEAP = ("curve25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 
 # On top of ssh's own time-out for the connection: a peer that accepts it and then never speaks.
 _GRACE_S = 15
+
+
+class LoginsError(Exception):
+    """No login can be tried; the text says why."""
 
 
 class Attempt(NamedTuple):
@@ -121,3 +125,23 @@ def reach(
     with ThreadPoolExecutor(max_workers=parallel) as pool:
         tries = [pool.submit(login, user, peer, target, connect_timeout) for peer in peers for target in targets(peer)]
         return [one.result() for one in tries]
+
+
+def logins(host: str, nodes: Sequence[str], user: str, connect_timeout: int, parallel: int) -> dict[str, Any]:
+    """Return `row` (by peer whether it was reached), the number of `logins`, and `failures`, a line for each.
+
+    `host` is this node's inventory name. Raises LoginsError where none can be tried.
+    """
+    try:
+        as_user(user)
+        attempts = reach(user, nodes, max(1, connect_timeout), max(1, parallel))
+    except KeyError as error:
+        raise LoginsError(f"{host}: there is no user {user}; run the role node_baseline first.") from error
+    except (OSError, ValueError) as error:
+        raise LoginsError(f"{host}: ssh could not be tested: {error}") from error
+    failed = [attempt for attempt in attempts if attempt.reason]
+    return {
+        "row": {peer: not any(attempt.peer == peer for attempt in failed) for peer in nodes},
+        "logins": len(attempts),
+        "failures": pair_lines(host, failed),
+    }

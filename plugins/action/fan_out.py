@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible.module_utils.trainyard.findings import render
+from ansible.module_utils.trainyard.no_answer import findings
 from ansible.module_utils.trainyard_controller.fan_out import LIMIT_S, FanOut
 from ansible.plugins.action import ActionBase
+from ansible.template import Templar, trust_as_template
 from ansible.utils.display import Display
 
 display = Display()
@@ -29,7 +32,28 @@ class ActionModule(ActionBase):
         def progress(done: int, total: int) -> None:
             display.display(f"  {done} of {total} nodes have answered")
 
+        if given.get("arguments"):
+            own = {host: {**self._of(host, given["arguments"], task_vars or {}), **own[host]} for host in own}
+
         limit_s = float(given.get("limit_s") or LIMIT_S)
         nodes = FanOut(self, task_vars or {})
         answers = nodes.ask(given["question"], own, given.get("shared"), limit_s, progress)
-        return {**result, "changed": False, "answers": answers}
+        result.update(changed=False, answers=answers)
+        silent = {host: answer for host, answer in answers.items() if answer.get("failed") or answer.get("unreachable")}
+        if silent and given.get("required"):
+            addresses = {host: str(nodes.variables(host).get("ansible_host") or host) for host in silent}
+            result.update(failed=True, msg=render(findings(silent, addresses), "{count} {findings}:"))
+        return result
+
+    def _of(self, host: str, name: str, task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Return the variable as this task would see it on that host, with what its role has for it."""
+        hostvars = task_vars["hostvars"]
+        variables = hostvars._variable_manager.get_vars(
+            play=self._task.get_play(), host=hostvars._inventory.get_host(host), task=self._task, include_hostvars=False
+        )
+        variables["hostvars"] = hostvars
+        variables.update({each: task_vars[each] for each in task_vars if each.startswith("ansible_play_")})
+        found: dict[str, Any] = Templar(loader=self._loader, variables=variables).template(
+            trust_as_template("{{ " + name + " }}")
+        )
+        return found

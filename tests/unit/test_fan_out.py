@@ -139,6 +139,44 @@ def test_one_dead_host_among_two_hundred(ask, tmp_path):
     assert answers["n57"]["unreachable"] is True
 
 
+OF_EACH = """
+- name: Ask
+  hosts: all
+  gather_facts: false
+  vars:
+    asked: {state_dir: "{{ where }}", of_schedulers: []}
+    where: "{{ playbook_dir }}/{{ inventory_hostname }}/{{ ansible_play_hosts | length }}"
+  tasks:
+    - name: Ask each with its own variables
+      fan_out: {question: folders, hosts: "{{ ansible_play_hosts }}", arguments: asked, required: true}
+      register: found
+    - name: Show what came
+      ansible.builtin.debug:
+        msg: "{{ found.answers }}"
+      run_once: true
+"""
+
+
+def test_arguments_are_read_for_each_host_and_a_missing_answer_may_stop_all(tmp_path):
+    (tmp_path / "b/2/jobs/one").mkdir(parents=True)
+    (tmp_path / "b/2/jobs/one/job.json").write_text('{"job_id": "one"}')
+    hosts = {name: {"ansible_connection": "local", "ansible_python_interpreter": PYTHON} for name in ("a", "b")}
+    (tmp_path / "hosts.json").write_text(json.dumps({"compute": {"hosts": hosts}}))
+
+    (tmp_path / "play.yml").write_text(OF_EACH)
+
+    def run(*options):
+        argv = ["ansible-playbook", "-i", str(tmp_path / "hosts.json"), str(tmp_path / "play.yml"), *options]
+        env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+    status, said = run()
+    assert status == 0 and "'a': {'folders': []}, 'b': {'folders': [{'job_id': 'one'" in said, said
+    status, said = run("-e", '{"ansible_python_interpreter": "/nowhere/python3"}')
+    assert status == 2 and "1 finding: 1. Python on a, b found no /nowhere/python3" in said, said
+
+
 def test_limit_leaves_out_and_check_mode_asks(ask):
     answers, _ = ask({"a": {}, "b": {}, "c": {}}, "--limit", "a,c,localhost", "--check")
     assert answers == {"a": {"folders": []}, "b": {}, "c": {"folders": []}}

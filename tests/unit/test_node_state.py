@@ -8,7 +8,6 @@ import os
 import pwd
 
 import node_identity
-import node_proof
 import openmpi_state
 import pytest
 import ssh_node_keys
@@ -17,6 +16,7 @@ from ansible.module_utils.trainyard.files import unlike
 from ansible.module_utils.trainyard_node.clock import clock_fault
 from ansible.module_utils.trainyard_node.files import read_files
 from ansible.module_utils.trainyard_node.packages import missing_packages
+from ansible.module_utils.trainyard_node.proof import baseline
 from ansible.module_utils.trainyard_node.tree import Tree
 
 MINE = {"owner": pwd.getpwuid(os.getuid()).pw_name, "group": str(os.getgid())}
@@ -148,16 +148,16 @@ def test_node_identity_brings_the_facts_that_roles_ask_for(run, tmp_path):
     assert bool(found["container"]) is inside
 
 
-def test_node_proof_proves_only_where_nothing_is_missing(run):
+def test_the_proof_comes_only_where_nothing_is_missing():
     given = {
         "host": "n1", "entries": [{"address": "192.0.2.1", "names": ["nowhere.invalid"]}], "user": "nobody",
         "memlock": "1", "nofile": "1", "systemd": False,
     }  # fmt: skip
-    missing = run(node_proof, **given, block="no-such-block", packages=["no-such-package"], package_manager="apt")
-    assert missing["missing"] == ["package no-such-package", "lines in /etc/hosts"]
+    missing = baseline(**given, block="no-such-block", packages=["no-such-package"], package_manager="apt")
+    assert missing["lacking"] == ["package no-such-package", "lines in /etc/hosts"]
     assert (missing["packages"], missing["findings"]) == (["no-such-package"], [])
-    proved = run(node_proof, **given)
-    assert (proved["missing"], proved["packages"]) == ([], [])
+    proved = baseline(**given)
+    assert (proved["lacking"], proved["packages"]) == ([], [])
     assert "name nowhere.invalid" in [finding["check"] for finding in proved["findings"]]
 
 
