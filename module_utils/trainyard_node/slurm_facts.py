@@ -49,7 +49,8 @@ def _config(text: str) -> dict[str, str]:
 
 
 def probe(user: str, folder: str, shared: bool) -> dict[str, Any]:
-    """Return `facts` (library/slurm_info.py describes them), or none with `findings`.
+    """Return `facts`, or none with `findings`: version, config, partitions and nodes as scontrol shows them, srun's mpi
+    plugins, and folder_writable.
 
     `folder` is that of all jobs, `shared` whether all nodes have the same one, which need not be there yet.
     """

@@ -37,7 +37,7 @@ _LOOKED_AT = (
 def plan(
     job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
 ) -> tuple[HandedPlan | None, list[Finding]]:
-    """Return the job as an sbatch script. `facts` is what library/slurm_info returned."""
+    """Return the job as an sbatch script. `facts` is what slurm_facts.probe returned."""
     findings = _refused(job) + source.too_large(
         MOST_SOURCE,
         ", as it travels in the sbatch script",

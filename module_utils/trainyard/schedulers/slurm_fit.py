@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a Slurm cluster can ever run a job, before it is submitted: a request that nothing satisfies would pend.
 
-Facts are what library/slurm_info returned: records of scontrol. A cluster that does not answer has none, which is a
+Facts are what slurm_facts.probe returned: records of scontrol. A cluster that does not answer has none, which is a
 finding of its own.
 """
 
