@@ -284,6 +284,13 @@ def test_a_question_that_fails_or_takes_too_long_says_so(tmp_path, shared):
     assert answer == {"failed": True, "msg": "no answer within 0.5 s"}
 
 
+def test_a_python_that_is_too_old_says_which_it_is(tmp_path, shared, monkeypatch):
+    monkeypatch.setattr(agent_code, "OLDEST", (9, 0))
+    answer, _ = bootstrap(tmp_path, agent_code.message("mark", "folders", shared, {}, 30, False))
+    check, said = found(answer)
+    assert check == "Python" and said.startswith("Python 3.")
+
+
 def test_secrets_are_in_no_argument_list():
     command = agent_code.command(["python3"])
     assert "hunter2" in agent_code.message("m", "start", b"{}", {"token": "hunter2"}, 1, False).decode()
