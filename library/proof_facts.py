@@ -11,6 +11,7 @@ short_description: Read what the proof of a cluster compares and judges on one n
 description:
   - Returns versions, firmware, limits and networks (what nodes of one kind should have in common), and the health of
     GPUs, NPUs, RDMA ports and network interfaces with their error counters, in one call.
+  - A proof asks all nodes at once, with M(proof_read); this shows what one of them says.
   - Reads only. Versions come from metadata, headers and file names; no framework is imported.
   - A fact is empty where the node does not have the thing, and null where it has it and does not say.
 version_added: "0.2.0"
@@ -55,8 +56,7 @@ extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 seealso:
-  - module: drift_verdict
-  - module: device_verdict
+  - module: proof_read
 """
 
 EXAMPLES = r"""

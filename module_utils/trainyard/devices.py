@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices: whether GPUs, NPUs and network ports are well, now and over the time of the benchmarks.
 
-A reading is what library/proof_facts returns as `devices`, by host. What a device does not say (`N/A`) is unknown. A
+A reading is what proof_facts.read_proof returns as `devices`, by host. What a device does not say (`N/A`) is unknown. A
 check that finds nothing to check on any node is skipped. Counters are judged by their growth between two readings, as
 what they count since the machine started may be years old.
 """
@@ -16,6 +16,7 @@ from .adhoc import shell as adhoc
 from .checks import Check
 from .fabric import natural_order
 from .findings import counted, host_list
+from .reach import answers
 
 Reading = Mapping[str, Any]
 Gpu = Mapping[str, Any]
@@ -660,3 +661,25 @@ def _judge_gpu_counters(
         shown="nvidia-smi -q -d ECC,PERFORMANCE",
         inventory=inventory,
     )
+
+
+def verdict(
+    results: Mapping[str, Mapping[str, Any]],
+    before: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    groups: Mapping[str, Sequence[str]],
+    allowed: Mapping[str, int],
+    xids: Sequence[int] = (),
+    inventory: str = "",
+) -> list[Check]:
+    """Judge what all nodes answered, by host; with `before`, an earlier answer, only which counters grew since then.
+
+    `groups` are hosts by kinds of hardware: ports are compared within one.
+    """
+    now = {host: result["devices"] for host, result in answers(results, "devices")[0].items()}
+    numbers = xids or HARDWARE_XIDS
+    if before is None:
+        kinds = {host: name for name, hosts in groups.items() for host in hosts}
+        return judge(now, groups=kinds, inventory=inventory, xids=numbers)
+    earlier = {host: result["devices"] for host, result in answers(before, "devices")[0].items()}
+    return judge_counters(earlier, now, allowed=allowed, inventory=inventory, xids=numbers)

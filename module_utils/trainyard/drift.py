@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 from .adhoc import ansible, shell
 from .checks import Check
 from .findings import counted, host_list
+from .reach import answers
 
-# A record of library/proof_facts: host, hostname, facts, environments, hardware, network; `group` where it is declared.
+# What a node answers (proof_facts.read_proof): host, hostname, facts, environments, hardware, network; `group` where
+# it is declared.
 Node = Mapping[str, Any]
 
 
@@ -495,3 +497,26 @@ def judge(nodes: Sequence[Node], *, ignore: Sequence[str] = (), inventory: str =
     return checks + [
         check for check in _judge_environments(nodes, inventory) if check.name.partition(" ")[2] not in ignore
     ]
+
+
+def verdict(
+    results: Mapping[str, Mapping[str, Any]],
+    *,
+    groups: Mapping[str, str],
+    ignore: Sequence[str] = (),
+    max_clock_offset: float = 1.0,
+    inventory: str = "",
+) -> tuple[list[Check], dict[str, list[str]]]:
+    """Compare what all nodes said, by host, also what they said in place of an answer; `groups` are the declared ones.
+
+    Returns the checks and the hosts by the kinds of hardware that they were compared in.
+    """
+    good, _ = answers(results, "facts")
+    nodes = [{**node, "host": host, "group": groups.get(host, "")} for host, node in good.items()]
+    checks = judge(nodes, ignore=ignore, inventory=inventory)
+    # Who did not answer at all is a check of the phase reach.
+    read, _ = answers({host: node.get("clock", {}) for host, node in good.items()}, "offset_s")
+    clocks = {host: read.get(host) for host in good}
+    if clocks:
+        checks += judge_clocks(clocks, max_clock_offset, inventory)
+    return checks, groups_of(nodes)

@@ -278,7 +278,7 @@ def judge_pairs(
 def judge_ssh(
     results: Mapping[str, Mapping[str, Any]], user: str, inventory: str = ""
 ) -> tuple[list[Check], list[Failure]]:
-    """Judge what library/ssh_reach returned, by host. Returns the checks and the failures."""
+    """Judge what ssh_reach.row returned, by host. Returns the checks and the failures."""
     good, bad = answers(results, "row")
     failures = []
     for host, result in good.items():
@@ -450,3 +450,44 @@ def _grouped(pairs: Iterable[tuple[str, tuple[str, str]]]) -> dict[tuple[str, st
     for host, key in pairs:
         groups.setdefault(key, []).append(host)
     return groups
+
+
+def verdict(
+    results: Mapping[str, Mapping[str, Any]],
+    listeners: Mapping[str, Mapping[str, Any]],
+    ended: Mapping[str, Mapping[str, Any]],
+    rows: Mapping[str, Mapping[str, Any]],
+    logins: Mapping[str, Mapping[str, Any]] | None,
+    *,
+    user: str = "",
+    network: str = "",
+    inventory: str = "",
+) -> tuple[list[Check], list[str], list[dict[str, Any]]]:
+    """Judge what all nodes answered, by host, in inventory order, also what they said in place of an answer.
+
+    `results` are their facts, `logins` None where ssh is not tested. Returns the checks; the hosts that answer, have an
+    address on the job network, and reach each other over it; and for the report each host with its address and facts.
+    """
+    good, _ = answers(results, "facts")
+    checks = judge_answers({host: results[host] for host in results if host not in good}, list(results), inventory)
+    checks += judge_addresses({host: good[host]["network"] for host in good}, network)
+    able = [host for host in good if good[host]["network"]["address"]]
+    tries = {host: rows.get(host, {}) for host in able}
+    lived = {host: bool(result["lived"]) for host, result in answers(ended, "lived")[0].items()}
+    ways, failures = judge_network({host: listeners.get(host, {}) for host in able}, lived, tries, inventory)
+    checks += ways + judge_names(tries, inventory)
+    heard, tried = answers(listeners, "endpoint")[0], answers(tries, "tried")[0]
+    able = usable([host for host in able if host in heard and host in tried], failures)
+    if logins is None:
+        checks.append(Check("reach", "ssh", "not_asked", reason="proof_ssh is false"))
+    else:
+        checks += judge_ssh({host: logins.get(host, {}) for host in good}, user, inventory)[0]
+    nodes = [
+        {
+            "host": host,
+            "address": good[host]["network"]["address"] if host in good else "",
+            "facts": good[host]["facts"] if host in good else {},
+        }
+        for host in results
+    ]
+    return checks, able, nodes

@@ -23,13 +23,14 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.inventory.manager import split_host_pattern
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.action import ActionBase
@@ -38,6 +39,7 @@ from ansible.template import Templar
 
 from ..trainyard.no_answer import UNREADABLE, brace_before
 from . import agent_code
+from .clock import CLOCK, read_clock
 
 Answer = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -98,9 +100,26 @@ class FanOut:
         for its answer. `progress` is told now and then how many of how many have answered.
         """
         common = json.dumps(shared or {}).encode()
+
+        def visit(host: _Host) -> Answer:
+            return _visit(host, question, common, own[host.name], limit_s)
+
+        return self._all(own, visit, limit_s, progress)
+
+    def clocks(self, hosts: Iterable[str], limit_s: float = LIMIT_S) -> dict[str, Answer]:
+        """Return how far each host's clock is from ours, as clock.read_clock does, or why that is not known."""
+        return self._all(list(hosts), _clock, limit_s)
+
+    def _all(
+        self,
+        names: Collection[str],
+        visit: Callable[[_Host], Answer],
+        limit_s: float,
+        progress: Progress | None = None,
+    ) -> dict[str, Answer]:
         answers: dict[str, Answer] = {}
         hosts = []
-        for name in own:
+        for name in names:
             if not self.allowed(name):
                 answers[name] = {}
                 continue
@@ -109,14 +128,10 @@ class FanOut:
             except (AnsibleError, ValueError) as error:
                 answers[name] = {"failed": True, "msg": str(error)}
         window = max(1, int(self.task_vars.get("ansible_forks") or C.DEFAULT_FORKS))
-
-        def visit(host: _Host) -> Answer:
-            return _visit(host, question, common, own[host.name], limit_s)
-
         # Ansible's `timeout` is for one connection and to become root; a node that lacks the agent is visited twice.
         around_s = 2.0 * self.action._play_context.timeout
         answers.update(side_by_side(hosts, visit, window, limit_s + around_s, progress))
-        return {name: answers[name] for name in own}
+        return {name: answers[name] for name in names}
 
     def allowed(self, host: str) -> bool:
         """Tell whether --limit leaves this host in."""
@@ -124,7 +139,7 @@ class FanOut:
         if not limit:
             return True
         if self._limited is None:
-            self._limited = frozenset(self._matching(str(limit)))
+            self._limited = frozenset(self._matching(limit_pattern(str(limit))))
         return host in self._limited
 
     def _matching(self, pattern: str) -> list[str]:
@@ -198,6 +213,16 @@ class FanOut:
         )
 
 
+def limit_pattern(limit: str) -> str:
+    """Return --limit as a pattern of hosts: what the files named in it with @ hold stands in their place."""
+    parts = [
+        part
+        for each in split_host_pattern(limit)
+        for part in (Path(each[1:]).read_text(encoding="utf-8").split() if each.startswith("@") else [each])
+    ]
+    return ",".join(parts)
+
+
 def _set_options(
     kind: str, plugin: Any, variables: Mapping[str, Any], templar: Any, keys: Mapping[str, Any]
 ) -> None:
@@ -264,6 +289,19 @@ def _visit(host: _Host, question: str, shared: bytes, own: Mapping[str, Any], li
         if not answer.pop("missing", False):
             return answer
     return {"failed": True, "msg": "the agent that answers questions there can neither be kept nor read"}
+
+
+def _clock(host: _Host) -> Answer:
+    def read() -> tuple[str, str]:
+        _, printed, complaint = host.connection.exec_command(f"/bin/sh -c {shlex.quote(CLOCK)}", sudoable=False)
+        return printed.decode(errors="replace"), complaint.decode(errors="replace")
+
+    try:
+        return read_clock(read)
+    except AnsibleConnectionFailure as error:
+        return {"unreachable": True, "msg": str(error)}
+    except AnsibleError as error:
+        return {"failed": True, "msg": f"Task failed: {error}"}
 
 
 def _execute(host: _Host, told: bytes) -> tuple[int, str, str]:

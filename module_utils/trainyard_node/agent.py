@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import os
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -170,6 +171,71 @@ def slurm_end(*, engine_id: str, user: str, check: bool) -> Answer:
     return {"changed": end(engine_id, user, check=check)}
 
 
+def proof(
+    *,
+    host: str,
+    address: str,
+    network: str,
+    alone: bool,
+    user: str,
+    root: str,
+    venvs: str,
+    ascend_root: str,
+    tree: str,
+    devices_only: bool,
+) -> Answer:
+    """Return what the proof of a cluster compares and judges of this machine (proof_facts.read_proof)."""
+    from .proof_facts import read_proof
+    from .tree import Tree
+
+    return read_proof(
+        Tree(tree),
+        host=host,
+        root=root,
+        venvs=venvs,
+        user=user,
+        ascend_root=ascend_root,
+        network=network,
+        host_address=address,
+        alone=alone,
+        devices_only=devices_only,
+    )
+
+
+def listen(*, host: str, address: str, addresses: list[str], token: str, life_s: int) -> Answer:
+    """Listen on the job network for others to `connect`: `endpoint` (reach.Peer), and what ends it."""
+    from .reach import Peer, start_listener
+
+    try:
+        found = start_listener(address, host, token, max(1, life_s))
+    except OSError as error:
+        said = f"{host}: nothing can listen on {address}: {error.strerror or error}; expected an address of this node"
+        return {"failed": True, "msg": f"{said} on the job network, see `ip address`."}
+    endpoint = Peer(host, address, found["ports"], socket.gethostname(), addresses)._asdict()
+    return {"endpoint": endpoint, "pid": found["pid"], "start_time": found["start_time"]}
+
+
+def connect(*, host: str, peers: list[dict[str, Any]], token: str, timeout_s: float, names: bool) -> Answer:
+    """Try all ways to the listeners of `peers`, of which this node is one: `tried`, `failures`, `resolved`, `names`."""
+    from .reach import connect_all, read_peers, wrong_names
+
+    try:
+        known = read_peers(peers)
+    except ValueError as error:
+        return {"failed": True, "msg": f"{host}: connections could not be tried: {error}"}
+    others = [peer for peer in known if peer.host != host]
+    tried, failures = connect_all(others, token, max(0.1, timeout_s))
+    resolved, wrong = wrong_names(known) if names else (0, [])
+    return {"tried": tried, "failures": failures, "resolved": resolved, "names": wrong}
+
+
+def unlisten(*, pid: int, start_time: int | None) -> Answer:
+    """End a listener: whether it had `lived` until now."""
+    from .reach import stop_listener
+
+    return {"lived": stop_listener(pid, start_time)}
+
+
 def baseline(**arguments: Any) -> Answer:
     """Return what this node lacks of what all nodes have in common, or the proof that it holds (proof.baseline)."""
     from .proof import baseline as look
@@ -192,6 +258,7 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
         *(probe, preflight, start, state, collect, remove, folders, rdma_traffic),
+        *(proof, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
         *(baseline, logins),
     )

@@ -6,14 +6,13 @@ job listen, and one that the kernel gives, as Gloo and NCCL take for their data.
 and so many bytes that packets of every size up to 9,000 octets are among them: a switch port with a smaller MTU lets
 the connection through, and then nothing.
 
-The listener outlives the module by a double fork, and ends by itself: alarm(2) is set before it serves anything.
+The listener outlives the question by a double fork, and ends by itself: alarm(2) is set before it serves anything.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import selectors
 import signal
@@ -110,7 +109,7 @@ def start_listener(address: str, host: str, token: str, life_s: int) -> dict[str
         if not pid:
             raise OSError(errno.ECHILD, "the process that was to listen ended at once")
         return {"ports": found, "pid": pid, "start_time": procs.start_time(pid)}
-    # From here on nothing of the module may go on: it would print a second result.
+    # From here on nothing of the agent may go on: it would print a second answer.
     try:
         os.setsid()
         if os.fork():
@@ -119,7 +118,7 @@ def start_listener(address: str, host: str, token: str, life_s: int) -> dict[str
         signal.alarm(life_s)
         null = os.open(os.devnull, os.O_RDWR)
         keep = {listener.fileno() for listener in listeners} | {writer, null}
-        # Ansible waits for the end of the streams that it gave to the module.
+        # The controller waits for the end of the streams that it gave to the agent.
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
         for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
@@ -168,7 +167,9 @@ def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
-def connect_all(peers: Sequence[Peer], token: str, timeout_s: float, parallel: int) -> tuple[int, list[dict[str, str]]]:
+def connect_all(
+    peers: Sequence[Peer], token: str, timeout_s: float, parallel: int = 128
+) -> tuple[int, list[dict[str, str]]]:
     """Connect to every peer on each of its ports, many at a time; returns the number of tries and the failures."""
     todo = [(peer, way) for way in (RENDEZVOUS, DATA) for peer in peers]
     waiting = list(reversed(todo))
@@ -254,9 +255,9 @@ def _name(peer: Peer, found: str) -> dict[str, str]:
     return {"host": peer.host, "name": peer.hostname, "found": found, "expected": expected}
 
 
-def read_peers(text: str) -> list[Peer]:
+def read_peers(records: Sequence[dict[str, Any]]) -> list[Peer]:
     """Read what the controller has put together of all listeners. Raises ValueError for anything else."""
     try:
-        return [Peer(**record) for record in json.loads(text)]
+        return [Peer(**record) for record in records]
     except TypeError as error:
-        raise ValueError(f"peers are not as library/proof_listener returned them: {error}") from None
+        raise ValueError(f"peers are not as listeners returned them: {error}") from None

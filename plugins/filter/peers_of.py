@@ -17,7 +17,7 @@ description:
   - On the controller, so that a node is sent its own part only.
 options:
   _input:
-    description: All nodes in inventory order, names or records with C(host).
+    description: All nodes in inventory order, names.
     type: list
     required: true
   own:
@@ -46,12 +46,11 @@ _value:
 """
 
 
-def peers_of(nodes: Sequence[Any], own: str, most: str | int) -> list[Any]:
-    """Return the part of `nodes`, names or records with `host`, that the node `own` tests. Raises ValueError."""
-    known = {node["host"] if isinstance(node, dict) else node: node for node in nodes}
-    if own not in known:
-        raise ValueError(f"{own} is none of the nodes: {', '.join(known)}")
-    return [known[name] for name in peers(list(known), own, parse_peers(str(most)))]
+def peers_of(nodes: Sequence[str], own: str, most: str | int) -> list[str]:
+    """Return the part of `nodes` that the node `own` tests. Raises ValueError."""
+    if own not in nodes:
+        raise ValueError(f"{own} is none of the nodes: {', '.join(nodes)}")
+    return peers(list(nodes), own, parse_peers(str(most)))
 
 
 class FilterModule:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 
-import device_verdict
 import pytest
-from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.devices import growth, judge, judge_counters
+from ansible.module_utils.trainyard.devices import growth, judge, judge_counters, verdict
 from ansible.module_utils.trainyard.gpu_health import parse_query
 from ansible.module_utils.trainyard_node.proof_facts import read_proof
 from ansible.module_utils.trainyard_node.tree import Tree
@@ -338,15 +335,9 @@ def test_a_device_that_is_gone_afterwards_fails(reading):
 
 
 @pytest.mark.parametrize("between", [False, True])
-def test_the_module(reading, capsys, between):
-    params = {
-        "results": {"n1": {"devices": reading("gpu2_errors")}, "n2": {"unreachable": True, "msg": "lost"}},
-        "groups": {"all": ["n1"]},
-        "allowed_growth": {"symbol_error": 10},
-        **({"before": {"n1": {"devices": reading()}, "n2": {"devices": reading()}}} if between else {}),
-    }
-    with patch_module_args(params), pytest.raises(SystemExit):
-        device_verdict.main()
-    checks = json.loads(capsys.readouterr().out)["checks"]
-    assert ("error counters" in [check["name"] for check in checks]) is between
-    assert "fail" in {check["state"] for check in checks}
+def test_what_all_nodes_said(reading, between):
+    results = {"n1": {"devices": reading("gpu2_errors")}, "n2": {"unreachable": True, "msg": "lost"}}
+    before = {"n1": {"devices": reading()}, "n2": {"devices": reading()}} if between else None
+    checks = verdict(results, before, groups={"all": ["n1"]}, allowed={"symbol_error": 10})
+    assert ("error counters" in [check.name for check in checks]) is between
+    assert "fail" in {check.state for check in checks}

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
-import drift_verdict
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.checks import STATES
-from ansible.module_utils.trainyard.drift import FACTS, groups_of, judge, judge_clocks
+from ansible.module_utils.trainyard.drift import FACTS, groups_of, judge, judge_clocks, verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -243,22 +239,20 @@ def test_a_clock_that_is_off_says_by_how_much():
     assert (check.found, check.data) == ("n2 -60.000 s", {"offsets": {"n2": -60.0}})
 
 
-# the module
+# what all nodes said
 
 
-def test_the_module_leaves_out_who_did_not_answer(capsys):
+def test_who_did_not_answer_is_left_out():
     results = {name: {"host": name, **node(name)} for name in ("n1", "n2", "n3")}
     results["n4"] = {"unreachable": True, "msg": "Failed to connect"}
     results["n5"] = {}
-    clocks = {name: clock(0.0) for name in ("n1", "n2")} | {
-        "n3": {"failed": True, "msg": "no date"},
-        "n4": {},
-        "n5": {},
-    }
-    with patch_module_args({"results": results, "clocks": clocks, "groups": {"n1": ""}}), pytest.raises(SystemExit):
-        drift_verdict.main()
-    found = json.loads(capsys.readouterr().out)
-    assert found["groups"] == {NIC: ["n1", "n2", "n3"]}
-    offset = [check for check in found["checks"] if check["name"] == "time offset"]
-    assert [(check["state"], check["hosts"]) for check in offset] == [("unknown", ["n3"])]
-    assert {check["state"] for check in found["checks"] if check["name"] != "time offset"} == {"pass", "skipped"}
+    clocks = {"n1": clock(0.0), "n2": clock(0.0), "n3": {"failed": True, "msg": "no date"}}
+    for name, reading in clocks.items():
+        results[name]["clock"] = reading
+    checks, groups = verdict(results, groups={"n1": ""})
+    assert groups == {NIC: ["n1", "n2", "n3"]}
+    offset = [check for check in checks if check.name == "time offset"]
+    assert [(check.state, list(check.hosts)) for check in offset] == [("unknown", ["n3"])]
+    assert {check.state for check in checks if check.name != "time offset"} == {"pass", "skipped"}
+    (alone,) = verdict({"n4": results["n4"]}, groups={})[0]
+    assert (alone.name, alone.state) == ("facts", "unknown")

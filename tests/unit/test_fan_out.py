@@ -44,17 +44,32 @@ PLAY = """
         mode: "0600"
       check_mode: false
 """
+PROOF = """
+- name: Prove
+  hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: Look at the nodes
+      ansible.builtin.include_role: {name: proof}
+    - name: Note what came
+      ansible.builtin.copy:
+        content: >-
+          {{ {'answers': __proof_facts.answers, 'drift': proof_drift, 'reach': proof_reach,
+              'usable': proof_usable} | to_json }}
+        dest: "{{ noted }}"
+        mode: "0600"
+"""
 
 
 @pytest.fixture
 def ask(tmp_path):
     """Play PLAY over hosts with these variables; returns the answers by host, and what stood on the screen."""
 
-    def run(hosts, *options, **extra):
+    def run(hosts, *options, play=PLAY, **extra):
         everybody = {name: {"ansible_connection": "local", "ansible_python_interpreter": PYTHON, **variables}
                      for name, variables in hosts.items()}  # fmt: skip
         (tmp_path / "hosts.json").write_text(json.dumps({"compute": {"hosts": everybody}}))
-        (tmp_path / "play.yml").write_text(PLAY)
+        (tmp_path / "play.yml").write_text(play)
         program = str(Path(sys.executable).with_name("ansible-playbook"))
         env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
         env.update(
@@ -180,6 +195,40 @@ def test_arguments_are_read_for_each_host_and_a_missing_answer_may_stop_all(tmp_
 def test_limit_leaves_out_and_check_mode_asks(ask):
     answers, _ = ask({"a": {}, "b": {}, "c": {}}, "--limit", "a,c,localhost", "--check")
     assert answers == {"a": {"folders": []}, "b": {}, "c": {"folders": []}}
+
+
+def test_limit_may_stand_in_a_file(ask, tmp_path):
+    (tmp_path / "retry").write_text("a\nlocalhost\n")
+    answers, _ = ask({"a": {}, "b": {}, "c": {}}, "--limit", f"@{tmp_path}/retry,c")
+    assert answers == {"a": {"folders": []}, "b": {}, "c": {"folders": []}}
+
+
+def test_a_proof_tells_who_did_not_answer_and_judges_the_others(ask, tmp_path):
+    hangs = program(tmp_path, "hangs", "exec sleep 600")
+    hosts = {
+        "well": {},
+        "hangs": {"ansible_python_interpreter": hangs},
+        "refused": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1},
+        "other": {},
+    }
+    given = {"trainyard_become": False, "trainyard_manage_system": False, "proof_task_timeout_s": 20}
+    # No machine has that network, so nobody listens.
+    given["proof_network"] = "203.0.113.0/24"
+    answers, _ = ask(hosts, "-T", "1", play=PROOF, **given)
+    noted = json.loads((tmp_path / "asked.json").read_text())
+    for host in ("well", "other"):
+        clock = answers[host]["clock"]
+        # It is our own clock; both are rounded.
+        assert abs(clock["offset_s"]) <= clock["margin_s"] + 0.0002
+        assert answers[host]["facts"]["cpus"] >= 1
+    drift = {check["name"]: check["state"] for check in noted["drift"]}
+    assert (drift["kernel"], drift["time offset"]) == ("pass", "pass")
+    reach = {(check["name"], check["state"]): check for check in noted["reach"]}
+    assert (reach["answer", "fail"]["hosts"], reach["answer", "unknown"]["hosts"]) == (["refused"], ["hangs"])
+    assert reach["answer", "fail"]["found"] == "ssh: connect to host 127.0.0.1 port 1: Connection refused"
+    assert reach["answer", "unknown"]["found"] == "no answer within 22 s"
+    assert reach["job address", "fail"]["hosts"] == ["well", "other"]
+    assert ("ssh", "not_asked") in reach and noted["usable"] == []
 
 
 def test_become_is_as_the_inventory_and_the_task_say(ask, tmp_path):

@@ -18,13 +18,11 @@ def filters():
     return found
 
 
-def test_peers_of_names_and_of_records():
+def test_peers_of_a_node():
     peers_of = filters()["peers_of"]
     names = ["n1", "n2", "n3", "n4", "n5"]
     assert peers_of(names, "n4", "all") == ["n5", "n1", "n2", "n3"]
     assert peers_of(names, "n4", 2) == ["n5", "n1"]
-    records = [{"host": name, "port": 1} for name in names]
-    assert peers_of(records, "n4", "2") == [{"host": "n5", "port": 1}, {"host": "n1", "port": 1}]
     assert peers_of(["n1"], "n1", "all") == []
 
 

@@ -12,12 +12,8 @@ import threading
 import time
 from pathlib import Path
 
-import proof_listener
-import proof_reach
 import pytest
-import reach_verdict
 import yaml
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.reach import (
     Failure,
     judge_addresses,
@@ -27,9 +23,10 @@ from ansible.module_utils.trainyard.reach import (
     judge_ssh,
     suspects,
     usable,
+    verdict,
 )
 from ansible.module_utils.trainyard.ssh_logins import distances
-from ansible.module_utils.trainyard_node import procs
+from ansible.module_utils.trainyard_node import agent, procs
 from ansible.module_utils.trainyard_node import reach as node_reach
 from ansible.module_utils.trainyard_node.reach import (
     DATA,
@@ -224,46 +221,41 @@ def test_names_lead_to_their_node_or_are_told(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("text", ["", "{}{", '[{"host": "n1"}]', "[1]"])
-def test_peers_that_are_not_as_listeners_return_them_are_refused(text):
-    with pytest.raises(ValueError):
-        read_peers(text)
+@pytest.mark.parametrize("records", [[{"host": "n1"}], [1], [{"host": "n1", "and": "more"}]])
+def test_peers_that_are_not_as_listeners_return_them_are_refused(records):
+    with pytest.raises(ValueError, match="peers are not as listeners returned them"):
+        read_peers(records)
+    told = agent.connect(host="n1", peers=records, token=TOKEN, timeout_s=1, names=False)
+    assert told["failed"] and told["msg"].startswith("n1: connections could not be tried: ")
 
 
-# the modules
+# what the controller asks
 
 
-def run(module, capfd, **params):
-    with patch_module_args(params), pytest.raises(SystemExit) as ended:
-        module.main()
-    result = json.loads(capfd.readouterr().out)
-    assert (ended.value.code == 0) is not result.get("failed", False)
-    return result
-
-
-@pytest.mark.parametrize("check_mode", [False, True])
-def test_listen_connect_and_end(capfd, check_mode):
-    common = {"host": "n1", "_ansible_check_mode": check_mode}
-    found = run(proof_listener, capfd, address="127.0.0.1", addresses=["127.0.0.1"], token=TOKEN, **common)
+def test_listen_connect_and_end():
+    found = agent.listen(host="n1", address="127.0.0.1", addresses=["127.0.0.1"], token=TOKEN, life_s=60)
     try:
         assert set(found["endpoint"]) == {"host", "address", "ports", "hostname", "addresses"}
         me = {**found["endpoint"], "host": "n2", "hostname": ""}
-        peers = json.dumps([{**found["endpoint"], "hostname": "localhost"}, me])
-        row = run(proof_reach, capfd, token=TOKEN, peers=peers, **{**common, "host": "n2"})
+        peers = json.loads(json.dumps([{**found["endpoint"], "hostname": "localhost"}, me]))
+        row = agent.connect(host="n2", peers=peers, token=TOKEN, timeout_s=10, names=True)
         assert (row["tried"], row["failures"], row["resolved"]) == (2, [], 1)
+        assert agent.connect(host="n2", peers=peers, token=TOKEN, timeout_s=10, names=False)["resolved"] == 0
     finally:
-        ended = run(proof_listener, capfd, state="absent", pid=found["pid"], start_time=found["start_time"], **common)
-    assert ended["lived"] is True
+        ended = agent.unlisten(pid=found["pid"], start_time=found["start_time"])
+    assert ended == {"lived": True}
+    assert agent.unlisten(pid=found["pid"], start_time=None) == {"lived": False}
 
 
-def test_an_address_that_the_node_does_not_have_is_explained(capfd):
-    found = run(proof_listener, capfd, host="n1", address="192.0.2.1", token=TOKEN)
-    assert found["msg"].startswith("n1: nothing can listen on 192.0.2.1: ")
-    assert "see `ip address`" in found["msg"]
+def test_an_address_that_the_node_does_not_have_is_explained():
+    found = agent.listen(host="n1", address="192.0.2.1", addresses=[], token=TOKEN, life_s=60)
+    assert found["failed"] and found["msg"].startswith("n1: nothing can listen on 192.0.2.1: ")
+    assert found["msg"].endswith("expected an address of this node on the job network, see `ip address`.")
 
 
-def test_peers_that_cannot_be_read_are_explained(capfd):
-    assert "connections could not be tried" in run(proof_reach, capfd, host="n1", token=TOKEN, peers="no")["msg"]
+def test_a_user_that_is_not_there_cannot_log_in():
+    told = agent.logins(host="n1", nodes=["n2"], user="nosuchuser", connect_timeout=1, parallel=1)
+    assert told == {"failed": True, "msg": "n1: there is no user nosuchuser; run the role node_baseline first."}
 
 
 # judging
@@ -479,7 +471,7 @@ def facts_of(host, address):
     }
 
 
-def test_the_module_leaves_out_whoever_jobs_cannot_use(capfd):
+def test_whoever_jobs_cannot_use_is_left_out():
     hosts = ["n1", "n2", "n3", "n4", "n5"]
     results = {host: facts_of(host, f"10.0.0.{number}") for number, host in enumerate(hosts, 1)}
     results["n2"] = {"unreachable": True, "msg": "timed out"}
@@ -487,15 +479,13 @@ def test_the_module_leaves_out_whoever_jobs_cannot_use(capfd):
     listeners = {host: {"endpoint": {}} for host in ("n1", "n3", "n5")}
     rows = {host: {"tried": 4, "failures": [], "resolved": 3, "names": []} for host in ("n1", "n3", "n5")}
     rows["n5"]["failures"] = [{"host": "n1", "way": DATA, "reason": "no answer"}]
-    found = run(
-        reach_verdict, capfd, hosts=hosts, results=results, listeners=listeners,
-        ended={host: {"lived": True} for host in rows}, rows={**rows, "n2": {}, "n4": {}}, logins={},
-    )  # fmt: skip
-    assert found["usable"] == ["n1", "n3"]
-    assert [(node["host"], node["address"]) for node in found["nodes"]] == [
+    ended = {host: {"lived": True} for host in rows}
+    checks, able, nodes = verdict(results, listeners, ended, rows, None)
+    assert able == ["n1", "n3"]
+    assert [(node["host"], node["address"]) for node in nodes] == [
         ("n1", "10.0.0.1"), ("n2", ""), ("n3", "10.0.0.3"), ("n4", ""), ("n5", "10.0.0.5"),
     ]  # fmt: skip
-    states = {(check["name"], check["state"]): check["hosts"] for check in found["checks"]}
+    states = {(check.name, check.state): list(check.hosts) for check in checks}
     assert states == {
         ("answer", "fail"): ["n2"],
         ("job address", "fail"): ["n4"],

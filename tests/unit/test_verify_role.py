@@ -57,7 +57,12 @@ def test_a_phase_without_any_outcome_says_why(render):
 
 
 def test_hosts_stay_in_the_order_of_the_inventory(render):
-    given = {"__verify_hosts": HOSTS, "groups": {"verify_answers": HOSTS[::-1], "nvidia": HOSTS, "rdma": HOSTS}}
+    silent = {"n0": {"unreachable": True, "msg": "no route"}, "n00": {}}
+    answers = {**silent, **{host: {"facts": {}} for host in HOSTS}}
+    given = {
+        "__proof_facts": {"answers": answers},
+        "groups": {"nvidia": ["n0", *HOSTS], "rdma": HOSTS},
+    }
     for name in ("__verify_answers", "__verify_nvidia_hosts", "__verify_rdma_hosts"):
         assert render(name, **given) == HOSTS
     asked = {

@@ -1,0 +1,60 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of the action plugin proof_devices."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: proof_devices
+short_description: Judge the devices of all nodes, at one time or between two
+description:
+  - Judges GPUs, NPUs and RDMA ports. With O(before) it judges which error counters grew since then, and nothing else.
+  - What a device does not say is unknown, never well. Asks no node.
+version_added: "0.2.0"
+options:
+  results:
+    description: What M(proof_read) returned as C(answers).
+    type: dict
+    required: true
+  before:
+    description: The same from an earlier time.
+    type: dict
+  groups:
+    description: Groups of hardware with their nodes, as M(proof_drift) returns them; ports are compared within one.
+    type: dict
+    default: {}
+  allowed_growth:
+    description: By counter, the growth that is no fault. Counters that are not named may not grow.
+    type: dict
+    default: {}
+  xids:
+    description: Xid numbers that are a fault of the device; empty for those of the hardware in NVIDIA's catalogue.
+    type: list
+    elements: int
+    default: []
+  inventory:
+    description: The options that name the inventory, for the commands in the checks.
+    type: str
+    required: true
+extends_documentation_fragment: read_only
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Judge what grew while the benchmarks ran
+  proof_devices:
+    before: "{{ proof.answers }}"
+    results: "{{ afterwards.answers }}"
+    allowed_growth: {symbol_error: 10}
+    inventory: -i inventories/mine
+"""
+
+RETURN = r"""
+checks:
+  description: Records of module_utils/trainyard/checks.py.
+  returned: always
+  type: list
+  elements: dict
+"""

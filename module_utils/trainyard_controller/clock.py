@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a node's clock is from the controller's.
+
+Whatever goes around a question takes longer than the offsets that matter, so the clock is read by a bare command over
+the open connection, and the controller's right before and after.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+CLOCK = "date +%s.%N"
+READINGS = 3
+
+
+def read_clock(read: Callable[[], tuple[str, str]], readings: int = READINGS) -> dict[str, Any]:
+    """Return offset_s and margin_s, or `failed` with what the node said. `read` runs CLOCK there: output and errors.
+
+    The true offset lies within plus or minus half the round trip; of several readings the one with the shortest round
+    trip is kept (as NTP does).
+    """
+    best: tuple[float, float] | None = None
+    for _ in range(readings):
+        before = time.time()
+        printed, complaint = read()
+        after = time.time()
+        try:
+            clock = float(printed.strip())
+        except ValueError:
+            return {"failed": True, "msg": f"`{CLOCK}` answered {printed!r} {complaint!r}, expected seconds"}
+        margin = (after - before) / 2
+        if best is None or margin < best[1]:
+            best = (clock - before - margin, margin)
+    if best is None:
+        return {"failed": True, "msg": "clock_reading: `readings` must be at least 1"}
+    return {"offset_s": round(best[0], 4), "margin_s": round(best[1], 4)}
