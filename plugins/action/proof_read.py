@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
+from ansible.errors import AnsibleError
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -26,9 +28,11 @@ class ActionModule(ActionBase):
         hosts = [host for host in given["hosts"] if nodes.allowed(host)]
         own = {}
         for host in hosts:
-            variables = nodes.variables(host)
-            address = nodes.template(variables.get("ansible_host") or host, variables)
-            own[host] = {"host": host, "address": str(address)}
+            own[host] = {"host": host, "address": host}
+            # What is wrong with a host's variables is its answer.
+            with contextlib.suppress(AnsibleError):
+                variables = nodes.variables(host)
+                own[host]["address"] = str(nodes.template(variables.get("ansible_host") or host, variables))
         devices_only = bool(given.get("devices_only"))
         shared = {
             "network": given["network"],

@@ -210,6 +210,7 @@ def test_a_proof_tells_who_did_not_answer_and_judges_the_others(ask, tmp_path):
         "hangs": {"ansible_python_interpreter": hangs},
         "refused": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1},
         "other": {},
+        "unknown": {"ansible_host": "{{ nowhere }}", "ansible_connection": "ssh"},
     }
     given = {"trainyard_become": False, "trainyard_manage_system": False, "proof_task_timeout_s": 20}
     # No machine has that network, so nobody listens.
@@ -223,10 +224,12 @@ def test_a_proof_tells_who_did_not_answer_and_judges_the_others(ask, tmp_path):
         assert answers[host]["facts"]["cpus"] >= 1
     drift = {check["name"]: check["state"] for check in noted["drift"]}
     assert (drift["kernel"], drift["time offset"]) == ("pass", "pass")
-    reach = {(check["name"], check["state"]): check for check in noted["reach"]}
-    assert (reach["answer", "fail"]["hosts"], reach["answer", "unknown"]["hosts"]) == (["refused"], ["hangs"])
-    assert reach["answer", "fail"]["found"] == "ssh: connect to host 127.0.0.1 port 1: Connection refused"
-    assert reach["answer", "unknown"]["found"] == "no answer within 22 s"
+    answer = [check for check in noted["reach"] if check["name"] == "answer"]
+    said = {check["hosts"][0]: (check["state"], check["found"]) for check in answer}
+    assert said.pop("refused") == ("fail", "ssh: connect to host 127.0.0.1 port 1: Connection refused")
+    assert said.pop("hangs") == ("unknown", "no answer within 22 s")
+    assert said["unknown"][0] == "unknown" and "nowhere" in said["unknown"][1] and set(said) == {"unknown"}
+    reach = {(check["name"], check["state"]): check for check in noted["reach"] if check["name"] != "answer"}
     assert reach["job address", "fail"]["hosts"] == ["well", "other"]
     assert ("ssh", "not_asked") in reach and noted["usable"] == []
 
