@@ -38,7 +38,7 @@ class ActionModule(ActionBase):
             asked = {"token": token, "timeout_s": timeout_s, "names": bool(given["names"])}
             rows = nodes.ask("connect", _peers(heard, parse_peers(str(given["peers"]))), asked, limit_s)
         finally:
-            own = {host: {key: answer[key] for key in ("pid", "start_time")} for host, answer in heard.items()}
+            own = {host: {key: answer.get(key) for key in ("pid", "start_time")} for host, answer in heard.items()}
             ended = nodes.ask("unlisten", own, None, limit_s)
         logins = None
         if given["ssh"]:
