@@ -16,7 +16,6 @@ from .adhoc import shell as adhoc
 from .checks import Check
 from .fabric import natural_order
 from .findings import counted, host_list
-from .reach import answers
 
 Reading = Mapping[str, Any]
 Gpu = Mapping[str, Any]
@@ -676,10 +675,10 @@ def verdict(
 
     `groups` are hosts by kinds of hardware: ports are compared within one.
     """
-    now = {host: result["devices"] for host, result in answers(results, "devices")[0].items()}
+    now = {host: result["devices"] for host, result in results.items() if "devices" in result}
     numbers = xids or HARDWARE_XIDS
     if before is None:
         kinds = {host: name for name, hosts in groups.items() for host in hosts}
         return judge(now, groups=kinds, inventory=inventory, xids=numbers)
-    earlier = {host: result["devices"] for host, result in answers(before, "devices")[0].items()}
+    earlier = {host: result["devices"] for host, result in before.items() if "devices" in result}
     return judge_counters(earlier, now, allowed=allowed, inventory=inventory, xids=numbers)
