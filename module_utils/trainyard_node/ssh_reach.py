@@ -2,13 +2,10 @@
 """Try ssh from this node to its peers, as the training user, many at a time.
 
 Every try is a real login with what the node is set up with: its own configuration, strict host-key checking, no
-question asked, no connection shared. Only the order of the key exchanges that ssh offers is another one, cheap ones
-first: the default one of OpenSSH 9 costs each end six times as much, and every node tries every other. Times are
-seconds.
+question asked, no connection shared. Times are seconds.
 """
 from __future__ import annotations
 
-import functools
 import os
 import pwd
 import socket
@@ -18,8 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from ..trainyard.ssh_logins import pair_lines, ssh_reason
-
-_CHEAP = ("curve25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 
 # On top of ssh's own time-out for the connection: a peer that accepts it and then never speaks.
 _GRACE_S = 15
@@ -46,34 +41,12 @@ def targets(peer: str) -> list[str]:
     return list(dict.fromkeys([peer, address]))
 
 
-def cheap_first(settings: str) -> str:
-    """Return the key exchanges of `ssh -G`, all of them, those that cost little first; "" where it names none."""
-    line = next((line for line in settings.splitlines() if line.startswith("kexalgorithms ")), "")
-    offered = line.partition(" ")[2].split(",") if line else []
-    return ",".join(sorted(offered, key=lambda name: name not in _CHEAP))
-
-
-def key_exchanges(user: str, target: str) -> str:
-    """Ask ssh what it offers there, and return it with what costs little first; "" for ssh's own order."""
-    argv = ["ssh", "-G", "-l", user, "--", target]
-    try:
-        shown = subprocess.run(
-            argv, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            timeout=_GRACE_S, **as_user(user),
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return ""
-    return cheap_first(shown.stdout.decode("utf-8", "replace"))
-
-
-def ssh_command(user: str, target: str, connect_timeout: int, exchanges: str = "") -> list[str]:
-    """Return the command of one try, with the key exchanges to offer."""
+def ssh_command(user: str, target: str, connect_timeout: int) -> list[str]:
+    """Return the command of one try."""
     options = {
         "BatchMode": "yes", "ConnectTimeout": str(connect_timeout), "StrictHostKeyChecking": "yes", "LogLevel": "ERROR",
         "ControlMaster": "no", "ControlPath": "none", "ForwardAgent": "no", "ForwardX11": "no",
     }
-    if exchanges:
-        options["KexAlgorithms"] = exchanges
     flags = [flag for name, value in options.items() for flag in ("-o", f"{name}={value}")]
     return ["ssh", *flags, "-l", user, "--", target, "true"]
 
@@ -92,14 +65,14 @@ def as_user(user: str) -> dict[str, Any]:
             "extra_groups": os.getgrouplist(user, entry.pw_gid)}
 
 
-def try_login(user: str, peer: str, target: str, connect_timeout: int, exchanges: str = "") -> Attempt:
+def try_login(user: str, peer: str, target: str, connect_timeout: int) -> Attempt:
     """Log in once. A server too busy to greet (sshd's MaxStartups) is asked a second time."""
     settings = as_user(user)
     reason = ""
     for _ in range(2):
         try:
             done = subprocess.run(
-                ssh_command(user, target, connect_timeout, exchanges), check=False, stdin=subprocess.DEVNULL,
+                ssh_command(user, target, connect_timeout), check=False, stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=connect_timeout + _GRACE_S, **settings,
             )
         except subprocess.TimeoutExpired:
@@ -112,16 +85,9 @@ def try_login(user: str, peer: str, target: str, connect_timeout: int, exchanges
     return Attempt(peer, target, reason)
 
 
-def reach(
-    user: str,
-    peers: Sequence[str],
-    connect_timeout: int,
-    parallel: int,
-    login: Callable[[str, str, str, int], Attempt] | None = None,
-) -> list[Attempt]:
+def reach(user: str, peers: Sequence[str], connect_timeout: int, parallel: int,
+          login: Callable[[str, str, str, int], Attempt] = try_login) -> list[Attempt]:
     """Try all peers by name and by address, `parallel` at a time, results in the order of the peers."""
-    if login is None:
-        login = functools.partial(try_login, exchanges=key_exchanges(user, peers[0]) if peers else "")
     with ThreadPoolExecutor(max_workers=parallel) as pool:
         tries = [pool.submit(login, user, peer, target, connect_timeout) for peer in peers for target in targets(peer)]
         return [one.result() for one in tries]

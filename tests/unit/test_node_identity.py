@@ -7,7 +7,7 @@ import json
 import pytest
 from ansible.module_utils.trainyard_node.identity import parse_addresses, parse_hard_limits
 from ansible.module_utils.trainyard_node.proof import name_findings, parse_ulimit
-from ansible.module_utils.trainyard_node.ssh_reach import Attempt, cheap_first, reach, ssh_command
+from ansible.module_utils.trainyard_node.ssh_reach import Attempt, reach, ssh_command
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -76,12 +76,3 @@ def test_the_test_asks_nothing_shares_nothing_and_checks_the_host() -> None:
     argv = ssh_command("train", "-oProxyCommand=x", 5)
     assert {"BatchMode=yes", "StrictHostKeyChecking=yes", "ControlPath=none", "ConnectTimeout=5"} <= set(argv)
     assert argv[-3:] == ["--", "-oProxyCommand=x", "true"]
-    assert not any("KexAlgorithms" in word for word in argv)
-    assert "KexAlgorithms=a,b" in ssh_command("train", "n2", 5, "a,b")
-
-
-def test_it_offers_the_key_exchanges_of_the_node_and_no_others_cheap_ones_first() -> None:
-    shown = "user train\nkexalgorithms sntrup761x25519-sha512,ecdh-sha2-nistp521,curve25519-sha256\nport 22\n"
-    assert cheap_first(shown) == "curve25519-sha256,sntrup761x25519-sha512,ecdh-sha2-nistp521"
-    assert cheap_first("kexalgorithms sntrup761x25519-sha512\n") == "sntrup761x25519-sha512"
-    assert cheap_first("command-line: line 0: Bad configuration option\n") == ""
