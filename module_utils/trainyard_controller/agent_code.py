@@ -58,7 +58,7 @@ try:
 except OSError:
     known = False
 if not known and not agent:
-    say({"missing": True})
+    say({"agent_missing": True})
     sys.exit(0)
 try:
     if not known:
@@ -89,7 +89,7 @@ try:
         if passing:
             raise
         shutil.rmtree(where)
-        say({"missing": True})
+        say({"agent_missing": True})
         sys.exit(0)
     arguments = json.loads(hear.readline().decode())
     arguments.update(json.loads(hear.readline().decode()))

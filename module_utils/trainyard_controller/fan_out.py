@@ -264,7 +264,7 @@ def _pythons(variables: Mapping[str, Any], templar: Any) -> list[str]:
 
 def _visit(host: _Host, question: str, shared: bytes, own: Mapping[str, Any], limit_s: float) -> Answer:
     """Ask one host; its agent is sent where it lacks it."""
-    answer: Answer = {"missing": True}
+    answer: Answer = {"agent_missing": True}
     for with_agent in (False, True):
         mark = f"trainyard-{secrets.token_hex(8)}"
         told = agent_code.message(mark, question, shared, own, limit_s, with_agent)
@@ -286,7 +286,7 @@ def _visit(host: _Host, question: str, shared: bytes, own: Mapping[str, Any], li
                 "rc": status,
             }
         answer = found
-        if not answer.pop("missing", False):
+        if not answer.pop("agent_missing", False):
             return answer
     return {"failed": True, "msg": "the agent that answers questions there can neither be kept nor read"}
 

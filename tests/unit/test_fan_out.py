@@ -302,17 +302,17 @@ def test_a_node_keeps_the_agent_and_says_when_it_lacks_it(tmp_path, shared, monk
         return bootstrap(tmp_path, agent_code.message("mark", "folders", shared, {}, 30, with_agent))[0]
 
     try:
-        assert ask(False) == {"missing": True}
+        assert ask(False) == {"agent_missing": True}
         assert ask(True) == {"folders": []}
         kept = home / named
         assert (kept.stat().st_mode & 0o777, kept.stat().st_uid) == (0o700, os.geteuid())
         assert ask(False) == {"folders": []}
         # One that others may write is not run, and one that is broken is asked for again.
         kept.chmod(0o777)
-        assert ask(False) == {"missing": True}
+        assert ask(False) == {"agent_missing": True}
         kept.chmod(0o700)
         (kept / "agent" / "trainyard_node" / "agent.py").unlink()
-        assert ask(False) == {"missing": True} and not kept.exists()
+        assert ask(False) == {"agent_missing": True} and not kept.exists()
     finally:
         with contextlib.suppress(OSError):
             subprocess.run(["rm", "-rf", str(home / named)], check=True)
