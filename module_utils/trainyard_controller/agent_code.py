@@ -158,15 +158,13 @@ def command(pythons: Sequence[str]) -> str:
     # A name may be there that starts nothing (a version manager's); the next one is tried then. ssh may drop what is
     # printed right before a command ends; sleep is what Ansible does about it.
     return (
-        f"for p in {names}; do if command -v \"$p\" >/dev/null 2>&1; then "
-        f"\"$p\" -IS -c {shlex.quote(_BOOTSTRAP)}; r=$?; sleep 0; [ $r = 127 ] || exit $r; fi; done; "
+        f'for p in {names}; do if command -v "$p" >/dev/null 2>&1; then '
+        f'"$p" -IS -c {shlex.quote(_BOOTSTRAP)}; r=$?; sleep 0; [ $r = 127 ] || exit $r; fi; done; '
         f"echo {shlex.quote(NO_PYTHON.format(pythons[0]))} >&2; exit 127"
     )
 
 
-def message(
-    mark: str, question: str, shared: bytes, own: Mapping[str, Any], limit_s: float, with_agent: bool
-) -> bytes:
+def message(mark: str, question: str, shared: bytes, own: Mapping[str, Any], limit_s: float, with_agent: bool) -> bytes:
     """Return what one node is sent. `shared` is what all are told, as JSON, made once."""
     agent = packed() if with_agent else b""
     head = {

@@ -36,6 +36,7 @@ from ansible.playbook.play_context import PlayContext
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import become_loader, connection_loader, lookup_loader
 from ansible.template import Templar
+from ansible.utils.display import Display
 
 from ..trainyard.no_answer import UNREADABLE, brace_before
 from . import agent_code
@@ -44,6 +45,7 @@ from .clock import CLOCK, read_clock
 Answer = dict[str, Any]
 Progress = Callable[[int, int], None]
 
+display = Display()
 LIMIT_S = 120.0
 _TELL_EVERY_S = 10.0
 # The exit status of a shell that does not find a command.
@@ -92,31 +94,24 @@ class FanOut:
         own: Mapping[str, Mapping[str, Any]],
         shared: Mapping[str, Any] | None = None,
         limit_s: float = LIMIT_S,
-        progress: Progress | None = None,
     ) -> dict[str, Answer]:
         """Ask each host of `own` a question of the agent (agent.QUESTIONS); returns the answers by host, in its order.
 
         `own` are the arguments that are a host's own, `shared` those of all. `limit_s` is how long a node may take
-        for its answer. `progress` is told now and then how many of how many have answered.
+        for its answer. Where that lasts, it is said now and then how many of how many have answered.
         """
         common = json.dumps(shared or {}).encode()
 
         def visit(host: _Host) -> Answer:
             return _visit(host, question, common, own[host.name], limit_s)
 
-        return self._all(own, visit, limit_s, progress)
+        return self._all(own, visit, limit_s)
 
     def clocks(self, hosts: Iterable[str], limit_s: float = LIMIT_S) -> dict[str, Answer]:
         """Return how far each host's clock is from ours, as clock.read_clock does, or why that is not known."""
         return self._all(list(hosts), _clock, limit_s)
 
-    def _all(
-        self,
-        names: Collection[str],
-        visit: Callable[[_Host], Answer],
-        limit_s: float,
-        progress: Progress | None = None,
-    ) -> dict[str, Answer]:
+    def _all(self, names: Collection[str], visit: Callable[[_Host], Answer], limit_s: float) -> dict[str, Answer]:
         answers: dict[str, Answer] = {}
         hosts = []
         for name in names:
@@ -130,7 +125,7 @@ class FanOut:
         window = max(1, int(self.task_vars.get("ansible_forks") or C.DEFAULT_FORKS))
         # Ansible's `timeout` is for one connection and to become root; a node that lacks the agent is visited twice.
         around_s = 2.0 * self.action._play_context.timeout
-        answers.update(side_by_side(hosts, visit, window, limit_s + around_s, progress))
+        answers.update(side_by_side(hosts, visit, window, limit_s + around_s, _tell))
         return {name: answers[name] for name in names}
 
     def allowed(self, host: str) -> bool:
@@ -223,9 +218,12 @@ def limit_pattern(limit: str) -> str:
     return ",".join(parts)
 
 
-def _set_options(
-    kind: str, plugin: Any, variables: Mapping[str, Any], templar: Any, keys: Mapping[str, Any]
-) -> None:
+def _tell(done: int, total: int) -> None:
+    if total > 1:
+        display.display(f"  {done} of {total} nodes have answered")
+
+
+def _set_options(kind: str, plugin: Any, variables: Mapping[str, Any], templar: Any, keys: Mapping[str, Any]) -> None:
     options = {
         name: templar.template(variables[name])
         for name in C.config.get_plugin_vars(kind, plugin._load_name)
@@ -254,8 +252,12 @@ def _other_user(connection: Any, become: Any, context: PlayContext) -> bool:
 
 def _pythons(variables: Mapping[str, Any], templar: Any) -> list[str]:
     """Return the Pythons to look for on a host: the named one, or those that Ansible would look for."""
-    named = str(templar.template(variables.get("ansible_python_interpreter") or C.config.get_config_value(
-        "INTERPRETER_PYTHON", variables=variables)))
+    named = str(
+        templar.template(
+            variables.get("ansible_python_interpreter")
+            or C.config.get_config_value("INTERPRETER_PYTHON", variables=variables)
+        )
+    )
     if named not in ("auto", "auto_silent", "auto_legacy", "auto_legacy_silent"):
         return [named]
     found: Sequence[str] = C.config.get_config_value("INTERPRETER_PYTHON_FALLBACK", variables=variables)

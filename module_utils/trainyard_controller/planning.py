@@ -300,9 +300,7 @@ def _plan(wanted: Wanted, job: jobs.Job, members: Sequence[Member], job_id: str)
     return _Planned(findings, plan, slices, source.archive)
 
 
-def _written(
-    wanted: Wanted, planned: Plan, archive: bytes, run_dir: Path, findings: list[Finding]
-) -> Prepared:
+def _written(wanted: Wanted, planned: Plan, archive: bytes, run_dir: Path, findings: list[Finding]) -> Prepared:
     """Write the run's folder, with the findings where there are any: so it is known as one that was never started."""
     plan = {**planned.as_dict(), "asked_by": wanted.asked_by, "check": wanted.check}
     (run_dir / "plan.json").write_text(json.dumps(plan, indent=2) + "\n")

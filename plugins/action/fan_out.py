@@ -10,9 +10,6 @@ from ansible.module_utils.trainyard.no_answer import findings
 from ansible.module_utils.trainyard_controller.fan_out import LIMIT_S, FanOut
 from ansible.plugins.action import ActionBase
 from ansible.template import Templar, trust_as_template
-from ansible.utils.display import Display
-
-display = Display()
 
 
 class ActionModule(ActionBase):
@@ -29,15 +26,12 @@ class ActionModule(ActionBase):
         if given.get("named"):
             own = {host: {**arguments, given["named"]: host} for host, arguments in own.items()}
 
-        def progress(done: int, total: int) -> None:
-            display.display(f"  {done} of {total} nodes have answered")
-
         if given.get("arguments"):
             own = {host: {**self._of(host, given["arguments"], task_vars or {}), **own[host]} for host in own}
 
         limit_s = float(given.get("limit_s") or LIMIT_S)
         nodes = FanOut(self, task_vars or {})
-        answers = nodes.ask(given["question"], own, given.get("shared"), limit_s, progress)
+        answers = nodes.ask(given["question"], own, given.get("shared"), limit_s)
         result.update(changed=False, answers=answers)
         silent = {host: answer for host, answer in answers.items() if answer.get("failed") or answer.get("unreachable")}
         if silent and given.get("required"):

@@ -48,15 +48,9 @@ class ActionModule(ActionBase):
             known=given["known_hosts"],
         )
 
-        def progress(done: int, total: int) -> None:
-            display.display(f"  {done} of {total} nodes have answered")
-
-        def ask(question: str, own: Any) -> Any:
-            return nodes.ask(question, own, progress=progress)
-
         record = bool(given.get("record"))
         try:
-            prepared = planning.prepare(wanted, ask)
+            prepared = planning.prepare(wanted, nodes.ask)
         except Exception as error:
             if not record:
                 raise

@@ -9,9 +9,6 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
-
-display = Display()
 
 
 class ActionModule(ActionBase):
@@ -45,11 +42,8 @@ class ActionModule(ActionBase):
             "devices_only": devices_only,
         }
 
-        def progress(done: int, total: int) -> None:
-            display.display(f"  {done} of {total} nodes have answered")
-
         limit_s = float(given["limit_s"])
-        answers = nodes.ask("proof", own, shared, limit_s, progress)
+        answers = nodes.ask("proof", own, shared, limit_s)
         if not devices_only:
             clocks = nodes.clocks([host for host in answers if "facts" in answers[host]], limit_s)
             for host, clock in clocks.items():
