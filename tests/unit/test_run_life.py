@@ -99,7 +99,8 @@ def test_what_nobody_knows_of_is_no_success(site, ended):
     lost = site.runs / "lost-20261122-000000"
     lost.mkdir()
     plan = json.loads((ended / "plan.json").read_text())
-    (lost / "plan.json").write_text(json.dumps({**plan, "job_id": lost.name, "job_name": "lost"}))
+    gone = {"job_id": lost.name, "job_name": "lost", "job_dir": str(site.state / "jobs" / lost.name)}
+    (lost / "plan.json").write_text(json.dumps({**plan, **gone}))
     status, said = site.play("playbooks/stop.yml", job_name="lost")
     assert status == 2 and f"Job {lost.name} is lost: no node knows of it any more." in said, said
 
