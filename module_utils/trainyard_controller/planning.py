@@ -303,7 +303,10 @@ def _plan(wanted: Wanted, job: jobs.Job, members: Sequence[Member], job_id: str)
 def _written(wanted: Wanted, planned: Plan, archive: bytes, run_dir: Path, findings: list[Finding]) -> Prepared:
     """Write the run's folder, with the findings where there are any: so it is known as one that was never started."""
     plan = {**planned.as_dict(), "asked_by": wanted.asked_by, "check": wanted.check}
-    (run_dir / "plan.json").write_text(json.dumps(plan, indent=2) + "\n")
+    # Thousands of nodes are tens of MiB of text, which need not be in memory at once.
+    with (run_dir / "plan.json").open("w", encoding="utf-8") as file:
+        json.dump(plan, file, indent=2)
+        file.write("\n")
     (run_dir / "source.tar.gz").write_bytes(archive)
     for name, content in planned.submitted.items():
         (run_dir / name).write_text(content)
