@@ -38,6 +38,7 @@ from ansible.plugins.loader import become_loader, connection_loader, lookup_load
 from ansible.template import Templar
 from ansible.utils.display import Display
 
+from ..trainyard.findings import counted
 from ..trainyard.no_answer import UNREADABLE, brace_before
 from . import agent_code
 from .clock import CLOCK, read_clock
@@ -220,7 +221,7 @@ def limit_pattern(limit: str) -> str:
 
 def _tell(done: int, total: int) -> None:
     if total > 1:
-        display.display(f"  {done} of {total} nodes have answered")
+        display.display(f"  {done} of {counted(total, 'node')} have answered")
 
 
 def _set_options(kind: str, plugin: Any, variables: Mapping[str, Any], templar: Any, keys: Mapping[str, Any]) -> None:
