@@ -69,5 +69,5 @@ def agent_log(job_dir: str, node_rank: int) -> str:
 
 
 def runtime(job_dir: str) -> str:
-    """Name the program that job_process puts on the node; it runs the monitor and starts the processes."""
+    """Name the program that the agent puts on the node; it runs the monitor and starts the processes."""
     return f"{job_dir}/trainyard.pyz"

@@ -100,7 +100,7 @@ class Units:
     """Processes are systemd units, bound to the monitor's unit: they end when the monitor does."""
 
     def __init__(self, job_dir: Path, spec: Message) -> None:
-        """Take the job's folder; the units have been started by job_process."""
+        """Take the job's folder; the units have been started by the agent."""
         self._job_dir, self._spec = job_dir, spec
 
     def start(self) -> None:

@@ -14,6 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 display = Display()
+AGAIN = "run it again with -vvv, which shows where"
 
 
 class ActionModule(ActionBase):
@@ -55,7 +56,7 @@ class ActionModule(ActionBase):
             if not record:
                 raise
             # A fault of ours is one job's answer among others.
-            fault = Finding("", "job", f"{type(error).__name__}: {error}", "a job", "")
+            fault = Finding("", "job", f"{type(error).__name__}: {error}", "a job", AGAIN)
             prepared = planning.Prepared([fault])
         refused = [finding.as_dict() for finding in prepared.findings]
         run = {"job_id": "", "job_dir": "", "run_dir": "", "settings": {}}
