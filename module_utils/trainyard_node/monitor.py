@@ -356,8 +356,9 @@ class Monitor:
         now, names = time.monotonic(), [process["name"] for process in self.spec["processes"]]
         behind = [name for name in names if turn(self.wanted, name) > turn(self.attempts, name)]
         whole = self.wanted.get(WHOLE, 0) > self.attempts.get(WHOLE, 0)
-        # Once only: under mpirun the head may have started ranks of the next attempt here before its word to go comes.
-        if whole and self.cleared_for != self.wanted:
+        # Again and again, as a process that was to start late may start only now. But once where only the head starts
+        # ranks (mpirun): those of the next attempt may be here before its word to go is.
+        if whole and (self.spec["processes"] or self.cleared_for != self.wanted):
             if not self._ended_all(now):
                 return False
             self.cleared_for = self.wanted

@@ -620,3 +620,22 @@ def test_a_node_that_waits_for_the_word_to_go_ends_nothing_of_the_next_attempt(t
     left.append(4712)
     node.look()
     assert (ended, node.report["ready_for"]) == ([4711], node.wanted)
+
+
+def test_a_process_that_starts_while_all_gather_for_the_next_attempt_is_ended(tmp_path, monkeypatch):
+    """systemd may be late to start it (TimeoutStopSec of its last run): when it does, its turn is over already."""
+    node = monitors.Monitor(Cluster(tmp_path, ["wait"]).nodes[0].dir)
+    left, ended, exits = [], [], {}
+    monkeypatch.setattr(monitors.procs, "ranks_of_job", lambda *_: list(left))
+    monkeypatch.setattr(monitors.os, "kill", lambda pid, number: ended.append(pid))
+    monkeypatch.setattr(node.supervisor, "exits", lambda: exits)
+    node.wanted, node.go = {**node.attempts, monitors.WHOLE: 1}, False
+    node.look()
+    assert (ended, node.report["ready_for"]) == ([], None)
+    left.append(4712)
+    node.look()
+    assert (ended, node.report["ready_for"]) == ([4712], None)
+    left.clear()
+    exits["rank0"] = {"exit_code": None, "signal": 15, "result": "signal", "time": 0.0, "attempt": 0}
+    node.look()
+    assert node.report["ready_for"] == node.wanted
