@@ -28,7 +28,7 @@ class Folder:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Folder:
-        """Read a folder as job_folders_info returns it."""
+        """Read a folder as the agent lists it (`folders`)."""
         return cls(data["job_id"], data["job_dir"], float(data["age_s"]), bool(data["running"]), int(data["size_mib"]))
 
 

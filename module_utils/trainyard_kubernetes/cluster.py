@@ -18,12 +18,6 @@ from ..trainyard.kube.resources import RESOURCES
 
 # Of an API that is overloaded or far away.
 _TIMEOUT_S = 30
-# Options by which modules and kubernetes.core are told of a cluster.
-CONNECTION = {
-    "kubeconfig": {"type": "path", "default": ""},
-    "context": {"type": "str", "default": ""},
-    "namespace": {"type": "str", "default": ""},
-}
 
 
 class ClusterError(Exception):

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import time
 from pathlib import Path
 
-import job_clean_plan
-import job_folders_info
 import pytest
-import scheduler_runs_info
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.cleaning import DAY_S, Folder, choose, describe, of_schedulers
 from ansible.module_utils.trainyard.runs import Kept, may_go
 from ansible.module_utils.trainyard.runs import describe as describe_runs
-from ansible.module_utils.trainyard_node import procs
+from ansible.module_utils.trainyard_controller import cleaning
+from ansible.module_utils.trainyard_node import agent, procs
 from ansible.module_utils.trainyard_node.exits import write_json
-from ansible.module_utils.trainyard_node.run_folder import kept_runs
+from ansible.module_utils.trainyard_node.run_folder import kept_runs, scheduler_runs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -158,19 +154,18 @@ def test_what_is_said():
     assert describe({"n1": []}, {}, False) == "Nothing to remove."
 
 
-@pytest.fixture
-def call(capsys):
-    def run(module, **params):
-        with patch_module_args(params), pytest.raises(SystemExit):
-            module.main()
-        return json.loads(capsys.readouterr().out)
-
-    return run
+def wanted(runs_dir, **changes):
+    given = {"hosts": ["n1"], "known_hosts": ["n1", "login"], "state_dir": "/x", "job_id": "", "days": None}
+    return cleaning.Wanted(runs_dir=runs_dir, check=False, **{"of_runs": False, **given, **changes})
 
 
-def test_folders_of_this_machine(call, tmp_path):
+def listed(state_dir, *of_schedulers):
+    return agent.folders(state_dir=str(state_dir), of_schedulers=[str(each) for each in of_schedulers])["folders"]
+
+
+def test_folders_of_this_machine(tmp_path):
     jobs = tmp_path / "jobs"
-    assert call(job_folders_info, state_dir=str(tmp_path))["folders"] == []
+    assert listed(tmp_path) == []
     for name in ("ended-1", "alive-2", "lost-3"):
         (jobs / name).mkdir(parents=True)
         write_json(jobs / name / "job.json", {"job_id": name})
@@ -182,7 +177,7 @@ def test_folders_of_this_machine(call, tmp_path):
     lost = subprocess.Popen(["sleep", "600"], env={"TRAINYARD_JOB_ID": "lost-3"})
     with subprocess.Popen(["sleep", "600"]) as monitor:
         write_json(jobs / "alive-2" / "monitor.json", {"pid": monitor.pid, "start_time": procs.start_time(monitor.pid)})
-        found = {item["job_id"]: item for item in call(job_folders_info, state_dir=str(tmp_path))["folders"]}
+        found = {item["job_id"]: item for item in listed(tmp_path)}
         monitor.kill()
         lost.kill()
         lost.wait()
@@ -195,29 +190,29 @@ def test_folders_of_this_machine(call, tmp_path):
     assert (found["ended-1"]["size_mib"], found["ended-1"]["job_dir"]) == (3, str(jobs / "ended-1"))
 
 
-def test_the_plan_names_what_to_remove_and_who_was_silent(call, tmp_path):
+def test_the_plan_names_what_to_remove_and_who_was_silent(tmp_path):
     record = {"job_id": "old", "job_dir": "/x/old", "age_s": 9e9, "running": False, "size_mib": 2}
-    given = {"hosts": ["n1", "n2"], "answers": [{"folders": [record]}, {}], "runs_dir": str(tmp_path)}
-    result = call(job_clean_plan, **given, days=30)
-    assert result["remove"] == {"n1": [{"job_id": "old", "job_dir": "/x/old"}]}
-    assert result["text"].endswith("n2 could not be asked: run this again when they are back")
-    assert result["records"] == []
-    assert call(job_clean_plan, **given, job_id="x")["msg"].startswith("1 finding: nothing was removed.")
+    answers = {"n1": {"folders": [record]}, "n2": {}}
+    found = cleaning.choice(wanted(tmp_path, days=30), answers, [], {}, 0.0)
+    assert found.remove == {"n1": [{"job_id": "old", "job_dir": "/x/old"}]}
+    assert found.text.endswith("n2 could not be asked: run this again when they are back")
+    assert (found.records, found.findings) == ([], [])
+    assert cleaning.choice(wanted(tmp_path, job_id="x"), answers, [], {}, 0.0).findings
 
 
-def test_a_folder_that_slurm_made_is_listed_with_what_wrote_there_last(call, tmp_path):
+def test_a_folder_that_slurm_made_is_listed_with_what_wrote_there_last(tmp_path):
     folder = tmp_path / "shared" / "jobs" / "digits-1"
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "rank_0.log").write_text("step 1/3")
-    asked = {"state_dir": str(tmp_path), "of_schedulers": [str(folder), str(tmp_path / "elsewhere")]}
+    asked = (tmp_path, folder, tmp_path / "elsewhere")
     then = time.time() - 1000
     for path in (folder / "logs" / "rank_0.log", folder):
         os.utime(path, (then, then))
-    [found] = call(job_folders_info, **asked)["folders"]
+    [found] = listed(*asked)
     assert (found["job_id"], found["job_dir"], found["running"]) == ("digits-1", str(folder), False)
     assert 1000 <= found["age_s"] < 1000 + 600
     with subprocess.Popen(["sleep", "600"], env={"TRAINYARD_JOB_ID": "digits-1"}) as rank:
-        [found] = call(job_folders_info, **asked)["folders"]
+        [found] = listed(*asked)
         rank.kill()
     assert found["running"] is True
 
@@ -231,40 +226,74 @@ def write_run(runs, job_id, kind="slurm", submitted=None, **plan):
         write_json(runs / job_id / "submitted.json", submitted)
 
 
-def test_runs_of_schedulers_are_those_that_were_taken_and_not_removed(call, tmp_path):
+def test_runs_of_schedulers_are_those_that_were_taken_and_not_removed(tmp_path):
     write_run(tmp_path, "taken", submitted={"engine_id": "7"})
     write_run(tmp_path, "pods", kind="kubernetes", submitted={"engine_id": "Job x/pods"})
     write_run(tmp_path, "refused")
     write_run(tmp_path, "removed", submitted={"engine_id": "8", "removed": True})
     write_run(tmp_path, "checked", submitted={"engine_id": "9"}, check=True)
     write_json(tmp_path / "taken" / "summary.json", {})
-    found = call(scheduler_runs_info, runs_dir=str(tmp_path))
-    assert {run["job_id"]: run["engine_id"] for run in found["runs"]} == {"taken": "7", "pods": "Job x/pods"}
-    assert found["slurm_hosts"] == ["login"]
-    assert [run["job_id"] for run in call(scheduler_runs_info, runs_dir=str(tmp_path), job_id="pods")["runs"]] == [
-        "pods"
-    ]
-    assert call(scheduler_runs_info, runs_dir=str(tmp_path), days=1)["runs"] == []
-    then = time.time() - 2 * DAY_S
-    os.utime(tmp_path / "taken" / "plan.json", (then, then))
-    assert [run["job_id"] for run in call(scheduler_runs_info, runs_dir=str(tmp_path), days=1)["runs"]] == ["taken"]
+    assert {run["job_id"]: run["engine_id"] for run in scheduler_runs(tmp_path)} == {
+        "taken": "7",
+        "pods": "Job x/pods",
+    }
 
 
-def test_the_plan_weighs_what_schedulers_say(call, tmp_path):
+def test_who_is_asked_what(tmp_path):
+    """Nodes for folders, the host that submitted too; Slurm for jobs that left one, in the words of the fan-out."""
+    for job_id, dir_, shared in (("own", "/x", False), ("shared", "/s", True), ("young", "/y", False)):
+        made = {"shared": shared, "user": "train"}
+        scheduler = {"kind": "slurm", "submit_host": "login", "settings": made}
+        write_run(tmp_path, job_id, submitted={"engine_id": "7"}, engine=scheduler, job_dir=dir_)
+        if job_id != "young":
+            os.utime(tmp_path / job_id / "plan.json", (1.0, 1.0))
+    asked = []
+    record = {"job_id": "own", "job_dir": "/x", "age_s": 9e9, "running": False, "size_mib": 2}
+
+    def ask(question, own, *, limit_s=120.0):
+        asked.append((question, own))
+        if question == "folders":
+            return {"n1": {"folders": [record]}, "login": {"failed": True, "msg": "no sudo"}}
+        return {host: {"state": "succeeded"} for host in own}
+
+    found = cleaning.plan(wanted(tmp_path, days=30), ask, time.time())
+    assert found.remove == {"n1": [{"job_id": "own", "job_dir": "/x"}]} and not found.findings
+    (first, of_hosts), (second, of_slurm) = asked
+    assert (first, second) == ("folders", "slurm_state")
+    assert {host: given["of_schedulers"] for host, given in of_hosts.items()} == {"n1": ["/x"], "login": ["/x", "/s"]}
+    assert of_slurm["login"]["job_dir"] == "/x" and of_slurm["login"]["user"] == "train"
+    assert "login could not be asked" in found.text
+
+
+def test_the_plan_weighs_what_schedulers_say(tmp_path):
     record = {"job_id": "old", "job_dir": "/x/old", "age_s": 9e9, "running": False, "size_mib": 2}
     slurm = {"job_id": "old", "kind": "slurm", "planned": 0.0}
-    nowhere = {"job_id": "nowhere", "kind": "slurm", "planned": 0.0}
     pods = {"job_id": "pods", "kind": "kubernetes", "planned": 0.0}
-    given = {"hosts": ["n1"], "answers": [{"folders": [record]}], "runs": [slurm, nowhere, pods], "days": 30}
-    given["runs_dir"] = str(tmp_path)
-    answers = [{"item": slurm, "state": "lost"}, {"item": pods, "state": "succeeded", "finished": 1.0}]
-    result = call(job_clean_plan, **given, scheduler_answers=answers)
-    assert result["remove"] == {"n1": [{"job_id": "old", "job_dir": "/x/old"}]}
-    assert result["objects"] == [pods]
-    assert "nowhere" not in result["text"], "a job of Slurm that left no folder is nobody's business"
-    result = call(job_clean_plan, **given, scheduler_answers=[{"item": slurm, "state": "running"}])
-    assert (result["remove"], result["objects"]) == ({}, [])
-    assert "pods stays: Kubernetes was not asked how it is" in result["text"]
+    given = (wanted(tmp_path, days=30), {"n1": {"folders": [record]}}, [slurm, pods])
+    answers = {"old": {"state": "lost"}, "pods": {"state": "succeeded", "finished": 1.0}}
+    found = cleaning.choice(*given, answers, time.time())
+    assert found.remove == {"n1": [{"job_id": "old", "job_dir": "/x/old"}]}
+    assert found.objects == [pods]
+    found = cleaning.choice(*given, {"old": {"state": "running"}, "pods": {"msg": "no cluster"}}, time.time())
+    assert (found.remove, found.objects) == ({}, [])
+    assert "pods stays: no cluster" in found.text
+
+
+def test_what_a_host_has_of_many_jobs_goes_in_turn():
+    asked = []
+
+    def ask(question, own, *, limit_s=120.0):
+        asked.append((question, own))
+        return {host: {"known": False} for host in own}
+
+    jobs = {"n1": [{"job_id": "a", "job_dir": "/x/a"}, {"job_id": "b", "job_dir": "/x/b"}]}
+    jobs["n2"] = jobs["n1"][:1]
+    assert cleaning.remove(jobs, ask) == {
+        "n1": {"a": {"known": False}, "b": {"known": False}},
+        "n2": {"a": {"known": False}},
+    }
+    assert [(question, list(own)) for question, own in asked] == [("remove", ["n1", "n2"]), ("remove", ["n1"])]
+    assert cleaning.remove({}, ask) == {}
 
 
 # ---- runs/ on the controller
@@ -315,7 +344,7 @@ def test_the_newest_proof_of_a_cluster_stays():
     assert describe_runs([], {}, "runs", False) == "No run to remove from runs."
 
 
-def test_a_run_that_left_nothing_on_the_nodes_goes_by_its_name(call, tmp_path):
+def test_a_run_that_left_nothing_on_the_nodes_goes_by_its_name(tmp_path):
     nodes = [{"host": "n1"}, {"host": "n2"}]
     for job_id, more in (("done", {}), ("checked", {"check": True}), ("mine", {"job_id": "other"}), ("refused", {})):
         write_json_in(tmp_path / job_id, "plan.json", {"job_id": job_id, "nodes": nodes, **more})
@@ -327,11 +356,15 @@ def test_a_run_that_left_nothing_on_the_nodes_goes_by_its_name(call, tmp_path):
         "checked": (False, "", ("n1", "n2")),
         "refused": (False, "", ("n1", "n2")),
     }
-    given = {"hosts": ["n1"], "answers": [{"folders": []}], "runs_dir": str(tmp_path), "job_id": "done"}
-    assert "nothing of done on any node" in call(job_clean_plan, **given)["msg"]
-    result = call(job_clean_plan, **given, of_runs=True)
-    assert (result["records"], result["remove"]) == (["done"], {})
-    assert call(job_clean_plan, **{**given, "job_id": "mine"}, of_runs=True)["msg"].startswith("1 finding")
+
+    def choice(job_id, of_runs):
+        return cleaning.choice(wanted(tmp_path, job_id=job_id, of_runs=of_runs), {"n1": {"folders": []}}, [], {}, 0.0)
+
+    [finding] = choice("done", False).findings
+    assert finding.found.startswith("nothing of done on any node")
+    found = choice("done", True)
+    assert (found.records, found.remove) == (["done"], {})
+    assert len(choice("mine", True).findings) == 1
 
 
 def write_json_in(run_dir, name, data):

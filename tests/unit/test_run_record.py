@@ -7,10 +7,9 @@ import json
 import math
 
 import pytest
-import runs_cleaned
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard import record
-from ansible.module_utils.trainyard_controller import reporting
+from ansible.module_utils.trainyard.findings import render
+from ansible.module_utils.trainyard_controller import cleaning, reporting
 from job_samples import make_job, make_plan, member, summary_of
 
 NOTHING = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
@@ -121,16 +120,6 @@ def test_when_and_where_it_was_removed():
 # ---- the modules that write it
 
 
-@pytest.fixture
-def call(capsys):
-    def run(module, **params):
-        with patch_module_args(params), pytest.raises(SystemExit):
-            module.main()
-        return json.loads(capsys.readouterr().out)
-
-    return run
-
-
 def told(run_dir, answers, **more):
     return reporting.report(run_dir, answers, {}, **more)
 
@@ -206,32 +195,18 @@ def test_a_scheduler_that_does_not_answer_hides_no_record(run_dir):
     assert "  slurm could not be asked: slurm_load_jobs error: Unable to contact" in again.text
 
 
-def test_what_went_is_noted_and_what_stayed_is_a_finding(call, tmp_path):
+def test_what_went_is_noted_and_what_stayed_is_a_finding(tmp_path):
     for name in ("a-1", "b-1", "old-1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "plan.json").write_text("{}")
-    jobs = [{"job_id": name, "job_dir": f"/x/{name}"} for name in ("a-1", "b-1", "elsewhere-1")]
-    given = {
-        "runs_dir": str(tmp_path),
-        "remove": {"n1": jobs, "n2": jobs[:1]},
-        "answers": {
-            "n1": {
-                "results": [
-                    {"item": jobs[0], "known": False},
-                    {"item": jobs[1], "msg": "processes of b-1 do not end: 7 sleep"},
-                    {"item": jobs[2], "known": False},
-                ]
-            },
-            "n2": {"unreachable": True, "msg": "timed out"},
-        },
-        "objects": ["old-1"],
-        "records": ["a-1", "old-1"],
+    gone = {"known": False}
+    stuck = {"failed": True, "msg": "processes of b-1 do not end: 7 sleep"}
+    answers = {
+        "n1": {"a-1": gone, "b-1": stuck, "elsewhere-1": gone},
+        "n2": {"a-1": {"unreachable": True, "msg": "timed out"}},
     }
-    before = {folder.name: content(folder) for folder in tmp_path.iterdir()}
-    call(runs_cleaned, **given, _ansible_check_mode=True)
-    assert {folder.name: content(folder) for folder in tmp_path.iterdir()} == before
-    said = call(runs_cleaned, **given)
-    assert said["msg"].splitlines() == [
+    findings = cleaning.note(tmp_path, answers, ["old-1"], ["a-1", "old-1"], 1000.0)
+    assert render(findings, "{count} {findings}: not everything could be removed.").splitlines() == [
         "2 findings: not everything could be removed.",
         "",
         "  1. folder of b-1 on n1",
@@ -244,9 +219,7 @@ def test_what_went_is_noted_and_what_stayed_is_a_finding(call, tmp_path):
         "     expected  none on the node any more",
         "     do        repair what is said there, then run this again",
     ]
-    assert list(json.loads((tmp_path / "a-1" / "removed.json").read_text())["hosts"]) == ["n1"]
+    assert json.loads((tmp_path / "a-1" / "removed.json").read_text())["hosts"] == {"n1": 1000.0}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1", "b-1"], "a-1 has something left on n2"
-    given["answers"]["n2"] = {"results": [{"item": jobs[0], "known": False}]}
-    given.update(remove={"n2": jobs[:1]}, records=[])
-    assert call(runs_cleaned, **given)["changed"] is False
+    assert cleaning.note(tmp_path, {"n2": {"a-1": gone}}, [], [], 1001.0) == []
     assert sorted(json.loads((tmp_path / "a-1" / "removed.json").read_text())["hosts"]) == ["n1", "n2"]

@@ -9,8 +9,6 @@ import pwd
 from pathlib import Path
 
 import pytest
-import slurm_job_info
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard import slurm_state
 from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard_controller import handed, planning
@@ -22,14 +20,6 @@ OUTPUTS = Path(__file__).resolve().parents[1] / "fixtures/slurm"
 UNKNOWN = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
 
 
-def run(module, capsys, **params):
-    with patch_module_args(params), pytest.raises(SystemExit) as ended:
-        module.main()
-    result = json.loads(capsys.readouterr().out)
-    assert (ended.value.code == 0) is not result.get("failed", False)
-    return result
-
-
 def ask(question, own, *, limit_s=60):
     """Ask the agent of this machine for each host."""
     return {host: agent.answer(question, given, limit_s) for host, given in own.items()}
@@ -37,6 +27,11 @@ def ask(question, own, *, limit_s=60):
 
 def one(question, **given):
     return ask(question, {"login": given})["login"]
+
+
+def state_of(**given):
+    known = {"engine_id": "42", "world_size": 2, "rank_log": "rank_{rank}.log", "progress_pattern": "", "user": ""}
+    return one("slurm_state", **{**known, "login_host": "", "shared": False, **given})
 
 
 @pytest.fixture
@@ -60,8 +55,7 @@ def forgotten(command, tmp_path, capsys):
     def ask(output, **params):
         command("scontrol", f'case "$*" in *hostnames*) echo n1; echo n3;; *) {UNKNOWN};; esac')
         command("sacct", f'cat "{OUTPUTS / output}"' if output else 'echo "accounting storage is disabled" >&2; exit 1')
-        given = {"job_id": "j", "job_dir": str(tmp_path / "job"), "engine_id": "42", "world_size": 2, **params}
-        return run(slurm_job_info, capsys, **given)
+        return state_of(job_dir=str(tmp_path / "job"), **params)
 
     return ask
 
@@ -112,16 +106,13 @@ def test_progress_comes_from_the_shared_folder_without_a_step(command, tmp_path,
     logs = tmp_path / "job/logs"
     logs.mkdir(parents=True)
     (logs / "rank_0.log").write_text("step 3/9 loss 0.7\n")
-    given = {
-        "job_id": "j", "job_dir": str(tmp_path / "job"), "engine_id": "42", "world_size": 2, "login_host": "login",
-        "progress_pattern": DEFAULT_PATTERN,
-    }  # fmt: skip
-    job = run(slurm_job_info, capsys, **given, shared=True)
+    given = {"job_dir": str(tmp_path / "job"), "login_host": "login", "progress_pattern": DEFAULT_PATTERN}
+    job = state_of(**given, shared=True)
     assert job["metrics"]["step"] == 3 and job["log_hosts"] == ["login"]
     assert not (tmp_path / "asked").exists()
     # A folder of each node's own: a step of the job reads it on the first of them.
     (logs / "rank_0.log").unlink()
-    job = run(slurm_job_info, capsys, **given)
+    job = state_of(**given)
     assert job["metrics"]["step"] == 7 and job["log_hosts"] == ["login", "n1", "n3"]
 
 
