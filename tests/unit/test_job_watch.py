@@ -1,0 +1,105 @@
+"""How a job is watched: what is shown of it, and when its watcher gives up."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.module_utils.trainyard_controller import watching
+
+GONE = {"unreachable": True, "msg": "Failed to connect to the host via ssh: timed out"}
+
+
+class Clock:
+    """Time that passes only where somebody waits."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(watching, "time", made)
+    return made
+
+
+class Says:
+    """A job of which these answers come, one after the other; the last one again and again."""
+
+    host, patience_s = "n1", 20.0
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def look(self, wait_s):
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+def runs(line, *told, state="running"):
+    return {"state": state, "line": line, "told": told}
+
+
+def followed(job):
+    shown, forgotten = [], []
+    return watching.follow(job, forgotten.append, shown.append), shown, forgotten
+
+
+def test_progress_is_shown_each_time_and_why_a_job_waits_once(clock):
+    waits = runs("waits: Priority", state="pending")
+    job = Says(
+        waits, waits, runs("step 1"), runs("step 1", "restart 1"), runs("", "restart 1", "restart 2", state="failed")
+    )
+    lost, shown, _ = followed(job)
+    assert (lost, shown) == ("", ["  waits: Priority", "  step 1", "  restart 1", "  step 1", "  restart 2"])
+
+
+def test_who_does_not_answer_is_asked_anew_until_patience_ends(clock):
+    lost, shown, forgotten = followed(Says(GONE, GONE, runs("step 1"), GONE, runs("", state="over")))
+    assert (lost, shown, forgotten) == ("", ["  step 1"], ["n1"] * 3)
+    began = clock.now
+    lost, shown, _ = followed(Says(GONE))
+    assert (lost, shown) == ("timed out", []) and 20 < clock.now - began <= 22
+
+
+def plan(max_restarts=0):
+    head = {"host": "n1"}
+    return {"job_id": "a", "job_dir": "/x/a", "head": head, "rejoin_s": 300, "max_restarts": max_restarts}
+
+
+def known(alive, end=None):
+    cluster = {"end": end} if alive or end else None
+    return {"known": True, "monitor_alive": alive, "cluster": cluster, "line": "l", "restarts": ["r"]}
+
+
+@pytest.mark.parametrize(("restarts", "over_after_s"), [(0, 0), (1, 300)])
+def test_a_head_that_comes_back_is_waited_for_while_restarts_are_left(clock, restarts, over_after_s):
+    answers = [known(True), known(False)]
+    job = watching.OverSsh(plan(restarts), lambda question, own, limit_s: {"n1": answers[0]})
+    assert job.look(2)["state"] == "running"
+    answers.pop(0)
+    began = clock.now
+    while job.look(2)["state"] == "running":
+        assert clock.now - began <= over_after_s
+    assert clock.now - began == pytest.approx(over_after_s, abs=1)
+    answers[0] = known(True, {"state": "failed"})
+    assert job.look(2)["state"] == "over"
+    assert job.patience_s == watching.GIVE_UP_S + over_after_s
+
+
+def test_a_scheduler_that_knows_nothing_of_the_job_is_not_asked_again(clock, tmp_path, monkeypatch):
+    answers = [{"state": "pending", "line": ""}, GONE, {"failed": True, "msg": "no such job"}]
+
+    class Job:
+        def state(self, *, waits):
+            assert waits
+            return answers.pop(0)
+
+    monkeypatch.setattr(watching, "handed", lambda *_: Job())
+    job = watching.Handed({"engine": {"submit_host": "login"}}, tmp_path, None)
+    lost, shown, forgotten = followed(job)
+    assert (lost, shown, forgotten, answers) == ("no such job", [], ["login"], [])
