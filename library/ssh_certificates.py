@@ -28,12 +28,21 @@ options:
     type: str
     required: true
   nodes:
+    description: By inventory name what M(ssh_node_keys) returned of the node.
+    type: dict
+    required: true
+  inventory:
     description:
-      - Each is the result of M(ssh_node_keys) with C(name) (inventory name), C(connect) (address or name by which the
-        inventory reaches it) and C(extra_principals) added.
+      - All hosts of the inventory with C(name), C(ansible_host) and C(ssh_mesh_extra_principals), as far as they have
+        them. A node's own word counts only for what the inventory gives no other host.
     type: list
     elements: dict
     required: true
+  members:
+    description: Inventory names of the hosts that are nodes or become some, for RV(patterns), beside O(nodes).
+    type: list
+    elements: str
+    default: []
   networks:
     description: Networks (CIDR) whose addresses go into the host certificates, besides the inventory's address.
     type: list
@@ -48,7 +57,9 @@ options:
     type: str
     default: 8w
   revoked:
-    description: Names of nodes that left. All keys that were signed for them are revoked.
+    description:
+      - Names of nodes that left, all keys of which are revoked; and fingerprints (SHA256) of single keys, lost ones of
+        nodes that stay.
     type: list
     elements: str
     default: []
@@ -68,7 +79,8 @@ EXAMPLES = r"""
     ca_dir: ~/.trainyard/lab/ssh_ca
     cluster: lab
     user: train
-    nodes: "{{ node_records }}"
+    nodes: {n1: "{{ hostvars.n1.keys }}"}
+    inventory: [{name: n1, ansible_host: 10.0.0.1}]
     revoked: [n7]
   delegate_to: localhost
   run_once: true
@@ -97,6 +109,11 @@ revocation_sha256:
   description: Its sha256, empty while there is none.
   returned: success
   type: str
+patterns:
+  description: For which hosts clients need to trust the authority, as patterns of ssh's known hosts.
+  returned: success
+  type: list
+  elements: str
 actions:
   description: What was made, signed or revoked, and why.
   returned: success
@@ -119,31 +136,60 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.findings import render
 from ansible.module_utils.trainyard.ssh import (
+    Certificate,
     MeshNode,
     Policy,
     Request,
-    host_principals,
+    fingerprint,
     mesh_findings,
     newest,
+    owner,
     parse_duration,
     policy_fault,
     reason_to_sign,
+    to_be_revoked,
 )
+from ansible.module_utils.trainyard.ssh_names import given_names, host_patterns, principals
 from ansible.module_utils.trainyard_node.ssh_authority import Authority, AuthorityError
 
 # Stands in check mode for what only a real run makes.
 PLACEHOLDER = "(made by a run without check mode)"
 
 
-def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], requests: list[Request],
-         policy: Policy) -> dict[str, Any]:
+def others_names(issued: list[Certificate], ours: set[str], void: set[str], now: float) -> dict[str, str]:
+    """Return name: node of what is in good host certificates of nodes that are not in this run."""
+    return {
+        name: owner(certificate) for certificate in issued
+        if certificate.kind == "host" and certificate.valid_to > now and certificate.key not in void
+        and owner(certificate) not in ours for name in certificate.principals
+    }
+
+
+def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], policy: Policy) -> dict[str, Any]:
     """Judge, then sign and revoke. Returns the module's result."""
     now = time.time()
     issued = authority.issued()
+    certificates = [certificate for _, certificate in issued]
     revoked = authority.revoked()
-    owners = {certificate.identity.split(":", 1)[-1].rpartition(":")[0] for _, certificate in issued}
     to_revoke = module.params["revoked"]
-    findings = mesh_findings(nodes, requests, revoked, to_revoke, owners | set(revoked.values()))
+    gone = to_be_revoked(certificates, revoked, to_revoke, policy.cluster)
+    inventory = {
+        host["name"]: given_names(
+            host["name"], host.get("ansible_host", ""), host.get("ssh_mesh_extra_principals", [])
+        ) for host in module.params["inventory"]
+    }
+    # A node that has another name now keeps its key.
+    here = {fingerprint(node.host_key) for node in nodes if node.host_key}
+    others = others_names(certificates, {node.name for node in nodes}, {*revoked, *gone, *here}, now)
+    names, findings = principals(nodes, module.params["networks"], inventory, others)
+    requests = [
+        request for node in nodes for request in (
+            Request(node.name, "host", node.host_key, names[node.name]),
+            Request(node.name, "user", node.user_key, (module.params["user"],)),
+        )
+    ]
+    owners = {certificate.key: owner(certificate) for certificate in certificates}
+    findings = mesh_findings(nodes, requests, revoked, to_revoke, owners) + findings
     if findings:
         module.fail_json(
             msg=render(findings, "The ssh mesh cannot be made: {count} {findings}. No key was signed."),
@@ -159,7 +205,7 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], req
     lines: dict[str, dict[str, str]] = {node.name: {} for node in nodes}
     to_sign = []
     for request in requests:
-        index = newest(request, [certificate for _, certificate in issued], policy)
+        index = newest(request, certificates, policy)
         reason = reason_to_sign(request, None if index is None else issued[index][1], policy, now)
         if reason or index is None:
             to_sign.append(request)
@@ -167,15 +213,10 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], req
             actions.append(f"{request.node}: {request.kind} key {reason}")
         else:
             lines[request.node][request.kind] = issued[index][0]
-    gone = {
-        certificate.key: name for _, certificate in issued for name in to_revoke
-        if certificate.identity in (f"{policy.cluster}:{name}:host", f"{policy.cluster}:{name}:user")
-        and certificate.key not in revoked
-    }
     actions += [f"{name}: {key} revoked" for key, name in gone.items()]
 
     if not module.check_mode:
-        serial = 1 + max((certificate.serial for _, certificate in issued), default=0)
+        serial = 1 + max((certificate.serial for certificate in certificates), default=0)
         signed = authority.sign(to_sign, serial, policy, now)
         for request, line in zip(to_sign, signed):
             lines[request.node][request.kind] = line
@@ -183,6 +224,9 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], req
         if authority.revoke({**revoked, **gone}) and not gone:
             actions.append("key revocation list made")
     listed = authority.revocation_list()
+    members = {*module.params["members"], *names} & set(inventory)
+    vouched = [name for name, node in others.items() if node in members]
+    vouched += [name for member in members for name in inventory[member]]
     return {
         "changed": bool(actions),
         "certificates": lines,
@@ -190,6 +234,7 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], req
         "user_ca": authority.public_key("user") or PLACEHOLDER,
         "revocation_list": str(listed or ""),
         "revocation_sha256": hashlib.sha256(listed.read_bytes()).hexdigest() if listed else "",
+        "patterns": host_patterns([*vouched, *(name for mine in names.values() for name in mine)]),
         "actions": actions,
         "diff": {"before": "", "after": "".join(f"{action}\n" for action in actions)},
     }
@@ -202,7 +247,9 @@ def main() -> None:
             "ca_dir": {"type": "path", "required": True},
             "cluster": {"type": "str", "required": True},
             "user": {"type": "str", "required": True},
-            "nodes": {"type": "list", "elements": "dict", "required": True},
+            "nodes": {"type": "dict", "required": True},
+            "inventory": {"type": "list", "elements": "dict", "required": True},
+            "members": {"type": "list", "elements": "str", "default": []},
             "networks": {"type": "list", "elements": "str", "default": []},
             "validity": {"type": "str", "default": "52w"},
             "renew_before": {"type": "str", "default": "8w"},
@@ -221,18 +268,12 @@ def main() -> None:
     if fault:
         module.fail_json(msg=f"ssh_mesh cannot use its input: {fault}.")
 
-    nodes = [MeshNode.from_dict(record) for record in given["nodes"]]
-    requests = [
-        request for node in nodes for request in (
-            Request(node.name, "host", node.host_key, host_principals(node, given["networks"])),
-            Request(node.name, "user", node.user_key, (given["user"],)),
-        )
-    ]
+    nodes = [MeshNode.from_dict(name, record) for name, record in given["nodes"].items()]
     authority = Authority(Path(given["ca_dir"]), given["cluster"])
     try:
         with contextlib.nullcontext() if module.check_mode else authority.locked():
             policy = Policy(given["cluster"], validity, renew_before, authority.fingerprints())
-            module.exit_json(**work(module, authority, nodes, requests, policy))
+            module.exit_json(**work(module, authority, nodes, policy))
     except (AuthorityError, OSError, ValueError) as error:
         module.fail_json(msg=f"The certificate authority in {authority.folder} on the controller: {error}")
 

@@ -14,15 +14,6 @@ description:
   - Reads O(files) and the lines of /etc/ssh/ssh_known_hosts that end with O(mark), so that nothing is written again
     that is there.
 options:
-  connect:
-    description: Address or name by which the inventory reaches the node, returned for whoever signs for all nodes.
-    type: str
-    required: true
-  extra_principals:
-    description: More names of the node, returned likewise.
-    type: list
-    elements: str
-    default: []
   files:
     description: Paths of files and folders to read owner, mode and digest of.
     type: list
@@ -59,7 +50,6 @@ EXAMPLES = r"""
 - name: Read the keys, make the user's
   ssh_node_keys:
     host: "{{ inventory_hostname }}"
-    connect: "{{ ansible_host | default(inventory_hostname) }}"
     user: train
     key: /etc/trainyard/ssh/user_ed25519
     mark: trainyard:lab
@@ -67,19 +57,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-name:
-  description: O(host).
-  returned: success
-  type: str
-connect:
-  description: O(connect).
-  returned: success
-  type: str
-extra_principals:
-  description: O(extra_principals).
-  returned: success
-  type: list
-  elements: str
 files:
   description: By path what there is of O(files), with kind, owner, uid, group, gid, mode and sha256.
   returned: success
@@ -138,8 +115,6 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "host": {"type": "str", "required": True},
-            "connect": {"type": "str", "required": True},
-            "extra_principals": {"type": "list", "elements": "str", "default": []},
             "files": {"type": "list", "elements": "str", "default": []},
             "mark": {"type": "str", "required": True},
             "user": {"type": "str", "required": True},
@@ -158,9 +133,6 @@ def main() -> None:
             make_key(tree, key, given["user"], f"{given['user']}@{given['host']}")
         module.exit_json(
             changed=bool(faults),
-            name=given["host"],
-            connect=given["connect"],
-            extra_principals=given["extra_principals"],
             files=read_files(given["files"]),
             known_hosts=marked_lines(tree, given["mark"]),
             host_key=public_key(Path(f"{given['host_key']}.pub")),

@@ -13,13 +13,12 @@ import hashlib
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 from .findings import Finding
-from .hosts import is_inside, parse_address
 
 KINDS = ("host", "user")
 
@@ -27,6 +26,8 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 # ssh-keygen separates principals by commas; a pattern or white space in one would widen or break the certificate.
 _PRINCIPAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
 _FOREVER = float("inf")
+# How ssh-keygen begins the fingerprint of a key.
+_FINGERPRINT = "SHA256:"
 
 
 def parse_duration(text: str) -> int:
@@ -44,7 +45,7 @@ def fingerprint(public_key: str) -> str:
         blob = base64.b64decode(fields[1], validate=True)
     except (IndexError, binascii.Error) as error:
         raise ValueError(f"{public_key[:60]!r} is no public key") from error
-    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode("ascii").rstrip("=")
+    return _FINGERPRINT + base64.b64encode(hashlib.sha256(blob).digest()).decode("ascii").rstrip("=")
 
 
 @dataclass(frozen=True)
@@ -182,52 +183,36 @@ def newest(request: Request, certificates: Sequence[Certificate], policy: Policy
 
 @dataclass(frozen=True)
 class MeshNode:
-    """What a node said of itself and its keys, with what the inventory says of it."""
+    """What a node said of itself and its keys. Its name is the inventory's."""
 
     name: str
-    connect: str
     hostname: str
     addresses: tuple[str, ...]
     default_address: str
     host_key: str
     user_key: str
-    extra_principals: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = field(default=())
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> MeshNode:
-        """Read the record that ssh_node_keys returned, with `name`, `connect` and `extra_principals` added."""
+    def from_dict(cls, name: str, data: Mapping[str, Any]) -> MeshNode:
+        """Read the record that ssh_node_keys returned for a host of the inventory."""
         return cls(
-            name=str(data["name"]),
-            connect=str(data["connect"]),
+            name=name,
             hostname=str(data["hostname"]),
             addresses=tuple(data["addresses"]),
             default_address=str(data["default_address"]),
             host_key=str(data["host_key"]),
             user_key=str(data["user_key"]),
-            extra_principals=tuple(data["extra_principals"]),
             findings=tuple(Finding.from_dict(finding) for finding in data["findings"]),
         )
 
 
-def host_principals(node: MeshNode, networks: Sequence[str]) -> tuple[str, ...]:
-    """Names and addresses under which clients may find a node: what its host certificate vouches for.
-
-    Only addresses that lead to this node are taken: those on the given networks, the address of the inventory and that
-    of the default route. Bridges of container engines, whose addresses every node holds, are none of them.
-    """
-    held = [address for address in node.addresses if any(is_inside(address, network) for network in networks)]
-    connect = parse_address(node.connect)
-    outer = [] if connect is not None and connect.is_loopback else [node.connect]
-    names = [node.name, node.hostname, *outer, node.default_address, *held, *node.extra_principals]
-    return tuple(dict.fromkeys(name for name in names if name))
-
-
 def mesh_findings(nodes: Sequence[MeshNode], requests: Sequence[Request], revoked: Mapping[str, str],
-                  to_revoke: Sequence[str], known: Iterable[str]) -> list[Finding]:
-    """Judge all nodes together. `revoked` maps fingerprints to names, `known` are names that ever got a certificate."""
+                  to_revoke: Sequence[str], certified: Mapping[str, str]) -> list[Finding]:
+    """Judge all nodes together. `revoked` and `certified` map the fingerprints of such keys to names of nodes."""
     findings = [finding for node in nodes for finding in node.findings]
     holders: dict[tuple[str, str], list[str]] = defaultdict(list)
+    void = {**revoked, **{key: name for key, name in certified.items() if key in to_revoke}}
     for request in requests:
         if request.public_key:
             holders[request.kind, fingerprint(request.public_key)].append(request.node)
@@ -243,24 +228,48 @@ def mesh_findings(nodes: Sequence[MeshNode], requests: Sequence[Request], revoke
                 "a key of its own on every node (a copied image copies its keys)",
                 "remove the key on all but one of them and let it be made anew (ssh-keygen -A for host keys)",
             ))
-        if key in revoked:
+        if key in void:
             findings.append(Finding(
-                names[0], f"{kind} key", f"{key}, revoked when {revoked[key]} was removed", "a key that is not revoked",
+                names[0], f"{kind} key", f"{key}, a revoked key of {void[key]}", "a key that is not revoked",
                 "remove the key on the node and let it be made anew (ssh-keygen -A for host keys)",
             ))
-    present = {node.name for node in nodes}
+    known = {*certified, *revoked, *certified.values(), *revoked.values()}
+    return findings + _revocation_findings(to_revoke, {node.name for node in nodes}, known)
+
+
+def _revocation_findings(to_revoke: Sequence[str], present: Collection[str], known: Collection[str]) -> list[Finding]:
+    """Find entries of ssh_mesh_revoked that revoke nothing, or a node that stays."""
+    findings = []
     for name in to_revoke:
         if name in present:
             findings.append(Finding(
                 name, "ssh_mesh_revoked", f"{name} is in it and among the nodes of this run", "one of the two",
-                "take the node out of the inventory, or its name out of ssh_mesh_revoked",
+                "take the node out of the inventory, or its name out of ssh_mesh_revoked; a lost key of a node that "
+                "stays is revoked by its fingerprint",
             ))
         elif name not in known:
+            names = sorted(each for each in known if not each.startswith(_FINGERPRINT))
             findings.append(Finding(
                 "", "ssh_mesh_revoked", f"{name}, which never got a certificate here",
-                f"one of {', '.join(sorted(known)) or 'none yet'}", "correct the name, or ssh_mesh_ca_dir",
+                f"one of {', '.join(names) or 'none yet'}, or a fingerprint ({_FINGERPRINT}...) of one of their keys",
+                "correct it, or ssh_mesh_ca_dir",
             ))
     return findings
+
+
+def to_be_revoked(issued: Iterable[Certificate], revoked: Collection[str], to_revoke: Collection[str],
+                  cluster: str) -> dict[str, str]:
+    """Return fingerprint: node of the keys that ssh_mesh_revoked means and that are not revoked yet."""
+    return {
+        certificate.key: owner(certificate) for certificate in issued if certificate.key not in revoked
+        and (certificate.key in to_revoke or (certificate.identity.startswith(f"{cluster}:")
+                                              and owner(certificate) in to_revoke))
+    }
+
+
+def owner(certificate: Certificate) -> str:
+    """Return the node that a certificate was made for."""
+    return certificate.identity.split(":", 1)[-1].rpartition(":")[0]
 
 
 def revocation_list(fingerprints: Iterable[str]) -> str:

@@ -13,7 +13,6 @@ from ansible.module_utils.trainyard.ssh import (
     Policy,
     Request,
     fingerprint,
-    host_principals,
     mesh_findings,
     newest,
     parse_certificates,
@@ -23,6 +22,7 @@ from ansible.module_utils.trainyard.ssh import (
     reason_to_sign,
     revocation_list,
     sshd_findings,
+    to_be_revoked,
 )
 from ansible.module_utils.trainyard.ssh_logins import (
     distances,
@@ -32,6 +32,7 @@ from ansible.module_utils.trainyard.ssh_logins import (
     peers,
     ssh_reason,
 )
+from ansible.module_utils.trainyard.ssh_names import given_names, host_patterns, principals
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -158,29 +159,102 @@ def test_durations_that_renew_for_ever() -> None:
 
 
 def mesh_node(name: str, **changes: object) -> MeshNode:
-    record = {"name": name, "connect": name, "hostname": name, "addresses": ["10.0.0.1", "172.17.0.1"],
-              "default_address": "10.0.0.1", "host_key": KEY, "user_key": "", "extra_principals": [], "findings": []}
-    return MeshNode.from_dict({**record, **changes})
+    record = {"hostname": name, "addresses": ["10.0.0.1", "172.17.0.1"], "default_address": "10.0.0.1",
+              "host_key": KEY, "user_key": "", "findings": []}
+    return MeshNode.from_dict(name, {**record, **changes})
+
+
+def names(*nodes: MeshNode, networks: tuple[str, ...] = (), certified: dict[str, str] | None = None,
+          **inventory: tuple[str, ...]) -> tuple[dict[str, tuple[str, ...]], list[tuple[str, str]]]:
+    wanted, findings = principals(nodes, networks, inventory, certified or {})
+    return wanted, [(finding.host, finding.found) for finding in findings]
 
 
 def test_host_principals_leave_out_bridges_and_loopback() -> None:
-    assert host_principals(mesh_node("n1"), []) == ("n1", "10.0.0.1")
-    other = mesh_node("n1", connect="127.0.0.1", hostname="h", extra_principals=["n1-ib"])
-    assert host_principals(other, ["172.16.0.0/12"]) == ("n1", "h", "10.0.0.1", "172.17.0.1", "n1-ib")
+    assert names(mesh_node("n1"), n1=("n1",)) == ({"n1": ("n1", "10.0.0.1")}, [])
+    other = mesh_node("n1", hostname="n1-ib")
+    given = given_names("n1", "127.0.0.1", ["n1-ib"])
+    assert names(other, networks=("172.16.0.0/12",), n1=given) == (
+        {"n1": ("n1", "n1-ib", "10.0.0.1", "172.17.0.1")}, [])
+
+
+def test_a_node_gets_no_certificate_for_the_names_of_others() -> None:
+    """The name of another site and the address of n1, as root on n2 may have its node say."""
+    liar = mesh_node("n2", hostname="git.example.org", addresses=["10.0.0.1", "10.0.0.2"], default_address="10.0.0.1")
+    wanted, found = names(liar, networks=("10.0.0.0/24",), n1=("n1", "10.0.0.1"), n2=("n2", "10.0.0.2"))
+    assert wanted == {"n2": ("n2", "10.0.0.2")}
+    assert found == [("n2", "10.0.0.1, which belongs to n1"),
+                     ("n2", "git.example.org, as which only the node itself knows it")]
+
+
+def test_an_address_in_the_certificate_of_a_node_that_is_not_in_this_run() -> None:
+    node = mesh_node("n2", default_address="10.0.0.9")
+    assert names(node, certified={"10.0.0.9": "n9"}, n2=("n2",)) == (
+        {"n2": ("n2",)}, [("n2", "10.0.0.9, which belongs to n9")])
+
+
+def test_an_address_that_several_nodes_claim_vouches_for_none() -> None:
+    """Needed by the others it is a finding; behind NAT all nodes may have one like it that nobody uses."""
+    nodes = [mesh_node("n1"), mesh_node("n2")]
+    assert names(*nodes, n1=("n1",), n2=("n2",)) == (
+        {"n1": ("n1",), "n2": ("n2",)},
+        [(name, "10.0.0.1, which other nodes claim as well") for name in ("n1", "n2")])
+    assert names(*nodes, n1=("n1", "192.0.2.1"), n2=("n2", "192.0.2.2")) == (
+        {"n1": ("n1", "192.0.2.1"), "n2": ("n2", "192.0.2.2")}, [])
+
+
+def test_the_short_form_of_a_name_of_the_inventory() -> None:
+    short = mesh_node("gpu1.example.org", hostname="GPU1", default_address="")
+    assert names(short, **{"gpu1.example.org": ("gpu1.example.org",)}) == (
+        {"gpu1.example.org": ("gpu1.example.org", "GPU1")}, [])
+    assert names(short, gpu1=("gpu1",), **{"gpu1.example.org": ("gpu1.example.org",)})[1] == [
+        ("gpu1.example.org", "GPU1, which belongs to gpu1")]
+
+
+@pytest.mark.parametrize(("name", "patterns"), [
+    ("n9", ["n?", "n??"]),
+    ("gpu-07", ["gpu-??"]),
+    ("r1c09.example.org", ["r?c??", "r?c??.example.org"]),
+    ("head", ["head"]),
+    ("404", ["404"]),
+    ("10.0.0.7", ["10.0.0.*"]),
+    ("fd00:1::7", ["fd00:1::*"]),
+])
+def test_clients_trust_the_authority_for_the_likes_of_the_nodes(name: str, patterns: list[str]) -> None:
+    assert host_patterns([name]) == patterns
+    assert "*" not in patterns
 
 
 def test_findings_over_all_nodes() -> None:
     own = Finding("n2", "sshd", "a", "b", "c")
     nodes = [mesh_node("n1"), mesh_node("n2", findings=[own.as_dict()])]
     requests = [Request("n1", "host", KEY, ("n1",)), Request("n2", "host", KEY, ("n2,root",))]
-    found = mesh_findings(nodes, requests, {fingerprint(KEY): "n7"}, ["n1", "n7", "n9"], {"n1", "n7"})
+    found = mesh_findings(nodes, requests, {fingerprint(KEY): "n7"}, ["n1", "n7", "n9"], {"SHA256:1": "n1"})
     assert [(finding.host, finding.check) for finding in found] == [
         ("n2", "sshd"), ("n2", "name for the certificate"), ("", "host keys"), ("n1", "host key"),
         ("n1", "ssh_mesh_revoked"), ("", "ssh_mesh_revoked"),
     ]
     assert found[2].found.startswith("n1, n2 have the same one, SHA256:")
-    assert "revoked when n7 was removed" in found[3].found
+    assert "a revoked key of n7" in found[3].found
     assert found[5].found == "n9, which never got a certificate here"
+    assert found[5].expected.startswith("one of n1, n7, or a fingerprint")
+
+
+def test_a_lost_key_is_revoked_while_its_node_stays() -> None:
+    lost, issued = "SHA256:lost", [certificate(key="SHA256:lost"), certificate(), certificate(kind="user")]
+    assert to_be_revoked(issued, {}, [lost], "c") == {lost: "n1"}
+    assert to_be_revoked(issued, {lost: "n1"}, [lost], "c") == {}
+    assert to_be_revoked(issued, {}, ["n1"], "c") == {lost: "n1", fingerprint(KEY): "n1"}
+    assert to_be_revoked(issued, {}, ["n1"], "other") == {}
+    known = {lost: "n1", fingerprint(KEY): "n1"}
+    assert mesh_findings([mesh_node("n1")], [REQUEST], {}, [lost], known) == []
+    assert [each.found for each in mesh_findings([], [], {}, ["SHA256:typo"], known)] == [
+        "SHA256:typo, which never got a certificate here"]
+
+
+def test_a_node_that_still_has_the_key_that_is_to_be_revoked() -> None:
+    found = mesh_findings([mesh_node("n1")], [REQUEST], {}, [fingerprint(KEY)], {fingerprint(KEY): "n1"})
+    assert [each.found for each in found] == [f"{fingerprint(KEY)}, a revoked key of n1"]
 
 
 def test_the_specification_of_revoked_keys_is_sorted() -> None:

@@ -170,6 +170,43 @@ def test_a_host_certificate_of_the_site_is_not_displaced(run_playbook: Any, node
     assert set(run.changes.values()) == {0}
 
 
+def test_settings_that_sshd_refuses_leave_those_that_were_there(run_playbook: Any, node: Any,
+                                                                 node_vars: dict[str, Any]) -> None:
+    """An sshd that refuses everything stands in for settings of the site that do not go with ours."""
+    host, settings = node("n2"), f"/etc/ssh/sshd_config.d/60-{node_vars['n2']['trainyard_cluster']}.conf"
+    script = r'#!/bin/sh\n[ "$1" != -t ] || { echo planted refusal >&2; exit 1; }\nexec /usr/sbin/sshd.kept "$@"\n'
+    host.check_output(f"echo '# of an earlier run' | sudo tee -a {settings}")
+    host.check_output(f"sudo sh -ec 'mv /usr/sbin/sshd /usr/sbin/sshd.kept; cp {settings} /root/kept'")
+    host.check_output(f"printf '{script}' | sudo tee /usr/sbin/sshd; sudo chmod 755 /usr/sbin/sshd")
+    try:
+        run = run_playbook("converge.yml", "--limit", "n2")
+    finally:
+        host.check_output("sudo mv /usr/sbin/sshd.kept /usr/sbin/sshd")
+    assert run.rc != 0
+    assert "planted refusal. The file is as it was before this run" in run.text
+    host.check_output(f"sudo cmp /root/kept {settings}; sudo rm /root/kept")
+    assert run_playbook("converge.yml", "--limit", "n2").rc == 0
+    assert host.run(f"sudo grep -q earlier {settings}").rc == 1
+
+
+def test_a_node_that_calls_itself_by_the_name_of_another(run_playbook: Any, node: Any) -> None:
+    host = node("n2")
+    host.check_output("sudo hostname git.example.org")
+    try:
+        run = run_playbook("role_only.yml", "--limit", "n2")
+    finally:
+        host.check_output("sudo hostname n2")
+    assert run.rc != 0
+    assert "found git.example.org, as which only the node itself knows it expected names that the inventory" in run.text
+    assert set(run.changes.values()) == {0}
+
+
+def test_clients_trust_the_authority_for_the_nodes_alone(host: Any, node_vars: dict[str, Any]) -> None:
+    marked = f"trainyard:{node_vars['n1']['trainyard_cluster']}$"
+    patterns = host.check_output(f"grep '{marked}' /etc/ssh/ssh_known_hosts").split()[1].split(",")
+    assert patterns == [node_vars["n1"]["ansible_host"].rpartition(".")[0] + ".*", "n?", "n??"]
+
+
 @pytest.mark.parametrize(("given", "said"), [
     ({"ssh_mesh_validity": "1 year"}, "'1 year' is no duration; expected numbers with s, m, h, d or w"),
     ({"ssh_mesh_validity": "8w"}, "ssh_mesh_renew_before is not shorter than ssh_mesh_validity"),
@@ -180,8 +217,6 @@ def test_a_host_certificate_of_the_site_is_not_displaced(run_playbook: Any, node
     ({"ssh_mesh_extra_principals": ["a,root"]}, "found 'a,root' expected letters, digits and . _ : -"),
     ({"ssh_mesh_host_key": "/etc/ssh/none"}, "expected /etc/ssh/none do set ssh_mesh_host_key"),
 ])
-
-
 def test_bad_input(run_playbook: Any, given: dict[str, Any], said: str) -> None:
     run = run_playbook("converge.yml", "--limit", "n1", **given)
     assert run.rc != 0
@@ -244,7 +279,24 @@ def test_a_node_comes_and_goes_and_touches_no_other(run_playbook: Any, throwaway
     assert f"ssh_mesh_revoked on {new} found {new} is in it and among the nodes of this run" in both.text
     back = run_playbook("converge.yml", **given)
     assert back.rc != 0
-    assert f"revoked when {new} was removed expected a key that is not revoked" in back.text
+    assert f"a revoked key of {new} expected a key that is not revoked" in back.text
+
+
+def test_a_lost_key_is_revoked_while_its_node_stays(run_playbook: Any, throwaway: Path, node: Any) -> None:
+    given, key = {"ssh_mesh_ca_dir": str(throwaway)}, "/etc/trainyard/ssh/user_ed25519"
+    two = ("--limit", "n1,n2")
+    assert run_playbook("converge.yml", *two, **given).rc == 0
+    lost = node("n2").check_output(f"ssh-keygen -l -f {key}.pub").split()[1]
+    node("n2").check_output(f"sudo sh -ec 'cp -p {key} {key}-cert.pub /home/train; rm {key} {key}.pub'")
+    try:
+        run = run_playbook("converge.yml", *two, ssh_mesh_revoked=[lost], **given)
+        assert run.rc == 0, run.output
+        by_lost = f"{AS_TRAIN} -F /dev/null -o IdentitiesOnly=yes -i /home/train/user_ed25519 n1 uname -n"
+        assert "Permission denied (publickey)" in refused(node("n2"), by_lost)
+    finally:
+        node("n2").check_output("sudo rm /home/train/user_ed25519 /home/train/user_ed25519-cert.pub")
+    assert node("n2").check_output(f"{AS_TRAIN} n1 uname -n") == "n1"
+    assert set(run_playbook("converge.yml", *two, ssh_mesh_revoked=[lost], **given).changes.values()) == {0}
 
 
 def test_a_certificate_that_expires_soon_is_renewed(run_playbook: Any, throwaway: Path, node: Any) -> None:

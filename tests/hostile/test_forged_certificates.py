@@ -1,0 +1,91 @@
+"""A node that lies about itself to the cluster's ssh authority, and keys that were lost; with the real ssh-keygen."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ssh_certificates
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.ssh import fingerprint, parse_certificates
+
+INVENTORY = [{"name": "n1", "ansible_host": "10.0.0.1"}, {"name": "n2", "ansible_host": "10.0.0.2"}]
+
+
+def key(path: Path) -> str:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    return Path(f"{path}.pub").read_text()
+
+
+def node(folder: Path, file: str, **says: object) -> dict[str, Any]:
+    """What the module ssh_node_keys returns of a node, with keys of its own."""
+    made = {"host_key": key(folder / f"{file}-host"), "user_key": key(folder / f"{file}-user")}
+    return {"hostname": file, "addresses": [], "default_address": "", "findings": [], **made, **says}
+
+
+@pytest.fixture
+def sign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(nodes: dict[str, Any], **changes: object) -> dict[str, Any]:
+        params = {"ca_dir": str(tmp_path / "ca"), "cluster": "lab", "user": "train", "nodes": nodes,
+                  "inventory": INVENTORY, **changes}
+        with patch_module_args(params), pytest.raises(SystemExit):
+            ssh_certificates.main()
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def principals(line: str, folder: Path) -> tuple[str, ...]:
+    (folder / "cert.pub").write_text(line)
+    shown = subprocess.run(["ssh-keygen", "-L", "-f", str(folder / "cert.pub")], check=True, capture_output=True,
+                           text=True, env={"TZ": "UTC", "PATH": "/usr/bin:/bin"}).stdout
+    return parse_certificates(shown)[0].principals
+
+
+def test_a_node_gets_no_certificate_with_the_names_of_others(sign: Any, tmp_path: Path) -> None:
+    liar = node(tmp_path, "n2", name="n1", connect="10.0.0.1", extra_principals=["git.example.org"],
+                hostname="git.example.org", default_address="10.0.0.1", addresses=["10.0.0.1"])
+    told = sign({"n2": liar}, networks=["10.0.0.0/24"])
+    assert [(each["host"], each["found"]) for each in told["findings"]] == [
+        ("n2", "10.0.0.1, which belongs to n1"),
+        ("n2", "git.example.org, as which only the node itself knows it"),
+    ]
+    assert not (tmp_path / "ca/issued").exists()
+
+
+def test_names_that_a_node_adds_to_its_answer_are_not_even_read(sign: Any, tmp_path: Path) -> None:
+    told = sign({"n2": node(tmp_path, "n2", name="n1", connect="10.0.0.1", extra_principals=["n1"])})
+    assert list(told["certificates"]) == ["n2"]
+    assert principals(told["certificates"]["n2"]["host"], tmp_path) == ("n2", "10.0.0.2")
+    assert told["patterns"] == ["10.0.0.*", "n?", "n??"]
+
+
+def test_an_address_that_another_node_has_a_certificate_for(sign: Any, tmp_path: Path) -> None:
+    first = node(tmp_path, "n1", default_address="10.9.0.1")
+    assert "10.9.0.*" in sign({"n1": first})["patterns"]
+    told = sign({"n2": node(tmp_path, "n2", default_address="10.9.0.1")})
+    assert [each["found"] for each in told["findings"]] == ["10.9.0.1, which belongs to n1"]
+    # Once n1 has left, the address may be another's.
+    alone = {"inventory": INVENTORY[1:], "revoked": ["n1"]}
+    other = node(tmp_path, "n2-again", hostname="n2", default_address="10.9.0.1")
+    assert "10.9.0.*" in sign({"n2": other}, **alone)["patterns"]
+
+
+def test_a_lost_key_of_a_node_that_stays_is_revoked_and_its_new_one_signed(sign: Any, tmp_path: Path) -> None:
+    before = node(tmp_path, "n1")
+    sign({"n1": before})
+    lost = fingerprint(before["user_key"])
+    assert [each["check"] for each in sign({"n1": before}, revoked=[lost])["findings"]] == ["user key"]
+    after = {**before, "user_key": key(tmp_path / "new")}
+    told = sign({"n1": after}, revoked=[lost])
+    assert f"n1: {lost} revoked" in told["actions"]
+    assert principals(told["certificates"]["n1"]["user"], tmp_path) == ("train",)
+    for name, status in (("n1-user", 1), ("new", 0), ("n1-host", 0)):
+        argv = ["ssh-keygen", "-Q", "-f", told["revocation_list"], str(tmp_path / f"{name}.pub")]
+        assert subprocess.run(argv, check=False, capture_output=True).returncode == status
+    # For good, also when it is no longer listed; and a second run changes nothing.
+    assert sign({"n1": after}, revoked=[lost])["changed"] is False
+    assert [each["check"] for each in sign({"n1": before})["findings"]] == ["user key"]
