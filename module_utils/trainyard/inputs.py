@@ -311,7 +311,7 @@ def differs(name: str, here: Any, there: Sequence[tuple[Any, Sequence[str]]]) ->
     return Finding(
         "",
         name,
-        f"{', '.join(found)}; {here} on localhost, where jobs are planned",
+        f"{', '.join(found)}; {here} on localhost, where jobs are planned and proofs judged",
         "one value for all nodes and localhost",
         f"set {name} once, for the group all",
     )

@@ -51,6 +51,8 @@ except ImportError:  # Files and lines are said where Ansible tells them.
 
 # One value of these for all nodes and for the controller, which plans with it.
 OF_THE_CLUSTER = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")
+# Roles whose work is done on localhost, which is no member of the nodes' groups.
+ON_CONTROLLER = ("job", "proof", "verify")
 # They apply roles with rolespec_validate: false, as what is given for a role is looked at here, once for all hosts.
 CHECKED_HERE = (PROJECT / "site.yml", PROJECT / "playbooks/provision.yml")
 # Folders of the playbooks that users call, and tasks that are none.
@@ -193,6 +195,9 @@ class Given:
         self.known = inputs.table(specs)
         self.of_roles = inputs.options_of_roles(specs) if playbook in CHECKED_HERE else {}
         self.project = frozenset(specs[""]["all"]["options"])
+        self.on_controller = {
+            name for role in ON_CONTROLLER for name in inputs.table({role: specs[role]}) if name.startswith(f"{role}_")
+        }
         self.job_files = sorted(shown(path) for path in PROJECT.glob("jobs/*.yml"))
 
     def look(self) -> list[Finding]:
@@ -294,26 +299,28 @@ class Given:
         nodes = {host.name: host for host in compute.get_hosts()} if compute else {}
         # By variable and text: the hosts that have it. Group all is for everybody anyway.
         said: dict[str, dict[str, list[str]]] = {}
+        wanted = self.on_controller | self.project
         for each, filed in self.entities():
-            names = self.project.intersection({**each.vars, **filed}) if each.name not in ("all", "localhost") else ()
+            names = wanted.intersection({**each.vars, **filed}) if each.name not in ("all", "localhost") else ()
             hosts = [each.name] if each.name in self.inventory.hosts else [host.name for host in each.get_hosts()]
             for name in names:
                 text = repr(filed.get(name, each.vars.get(name)))
                 said.setdefault(name, {}).setdefault(text, []).extend(host for host in hosts if host in nodes)
         findings = []
         controller = self.inventory.get_host("localhost")
+        by_default = self.by_default | self.on_controller.difference(self.manager.get_vars(host=controller))
         for name, by_text in said.items():
             try:
-                here = self.value(controller, name)
+                here = self.value(controller, name) if name not in by_default - self.by_default else "nothing"
                 there = [(self.value(nodes[hosts[0]], name), hosts) for hosts in by_text.values() if hosts]
             except AnsibleError:
                 continue
             if all(str(value) == str(here) for value, _ in there):
                 continue
             one = all(value == there[0][0] for value, _ in there)
-            if one and {host for _, hosts in there for host in hosts} == set(nodes) and name in self.by_default:
+            if one and {host for _, hosts in there for host in hosts} == set(nodes) and name in by_default:
                 controller.set_variable(name, there[0][0])
-            elif name in OF_THE_CLUSTER:
+            elif name in OF_THE_CLUSTER or name in self.on_controller:
                 findings.append(inputs.differs(name, here, there))
         return findings
 

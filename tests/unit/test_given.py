@@ -232,6 +232,24 @@ def test_what_the_inventory_cannot_mean_is_a_finding(playbook, tmp_path):
         assert said in run.text, run.output
 
 
+def test_what_only_the_nodes_are_told_of_a_job_or_a_proof_holds_on_the_controller_or_is_a_finding(
+    show, playbook, tmp_path
+):
+    hosts = f"compute: {{hosts: {{n1: {HERE}, n2: {HERE}}}}}\n"
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/compute.yml").write_text("proof_ignore: [bios]\njob_network: 10.0.0.0/8\n")
+    seen = show(["proof_ignore", "job_network"], hosts="localhost", inventory=hosts)
+    assert seen["localhost"] == {"proof_ignore": ["bios"], "job_network": "10.0.0.0/8"}
+    # The controller's own value, and one that not all nodes have.
+    (tmp_path / "group_vars/all.yml").write_text("job_network: eth0\n")
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars/n1.yml").write_text("verify_fraction: 0.8\n")
+    run = playbook("playbooks/status.yml", inventory=hosts)
+    assert run.rc == 2 and "2 findings in what was given." in run.text, run.output
+    assert "job_network found 10.0.0.0/8 on n1, n2; eth0 on localhost, where jobs are planned and proofs" in run.text
+    assert "verify_fraction found 0.8 on n1; nothing on localhost" in run.text
+
+
 @pytest.mark.parametrize("book", ["site.yml", "playbooks/provision.yml"])
 def test_what_a_role_does_not_allow_is_found_before_anything_is_done(playbook, tmp_path, book):
     (tmp_path / "group_vars").mkdir()
