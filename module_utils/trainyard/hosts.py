@@ -19,8 +19,11 @@ IPAddress = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 Limit = Optional[int]
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
-# Names that belong to loopback on every system and can therefore name no node.
-_LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"})
+# Names that every system has for itself, and can therefore name no node; so has it `localhost.*` and `*.localhost`.
+_SYSTEMS_OWN = re.compile(
+    r"(.*\.)?localhost|localhost[46]?(\..*)?|ip6-(localhost|loopback|localnet|mcastprefix|allnodes|allrouters)|"
+    r"broadcasthost", re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,24 @@ def parse_address(text: str) -> IPAddress | None:
         return None
 
 
+def can_name_a_node(name: str) -> bool:
+    """Tell whether a name can stand in /etc/hosts for a node: one word, and none that a system has for itself."""
+    return bool(_HOST_NAME.fullmatch(name)) and not _SYSTEMS_OWN.fullmatch(name)
+
+
+def inventory_findings(names: Iterable[str]) -> list[Finding]:
+    """Find inventory names that are neither names for /etc/hosts nor addresses, which it does not need."""
+    return [
+        Finding(
+            "", "name in the inventory", repr(name),
+            "a name that other nodes can use for this one, of letters, digits and . _ -; not localhost",
+            "give the host another name in the inventory, and its address as ansible_host; or leave users, names and "
+            "ssh of the system alone (trainyard_manage_system: false)",
+        )
+        for name in names if parse_address(name) is None and not can_name_a_node(name)
+    ]
+
+
 def parse_memlock(text: str) -> Limit:
     """Read `unlimited` or a number of KiB, limits.conf's unit, into bytes. Raises ValueError for anything else."""
     if text == "unlimited":
@@ -162,8 +183,8 @@ def node_names(node: Node) -> tuple[str, ...]:
 
 
 def name_findings(nodes: Sequence[Node]) -> list[Finding]:
-    """Find kernel host names that are shared, unusable, or the inventory name of another node."""
-    findings = []
+    """Find names that no node can have, and kernel host names that are shared or the inventory name of another node."""
+    findings = inventory_findings(node.name for node in nodes)
     holders: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
         holders[node.hostname.lower()].append(node.name)
@@ -177,7 +198,7 @@ def name_findings(nodes: Sequence[Node]) -> list[Finding]:
     by_inventory = {node.name.lower(): node.name for node in nodes}
     for node in nodes:
         name = node.hostname.lower()
-        if name in _LOOPBACK_NAMES or not _HOST_NAME.fullmatch(node.hostname):
+        if not can_name_a_node(node.hostname):
             findings.append(Finding(
                 node.name, "kernel host name", repr(node.hostname), "a name that other nodes can use for this one",
                 "hostnamectl set-hostname NAME",
@@ -295,8 +316,14 @@ def rewrite_hosts(
 
     Returns the new text and the conflicts: lines of the site that give one of these names another address. Lines that
     have nothing to do with the names stay as they are, to the byte; loopback lines lose the names (Debian's `127.0.1.1
-    NAME` makes a node reach itself where no other node does). Raises ValueError for a block without its end.
+    NAME` makes a node reach itself where no other node does). Raises ValueError for a block without its end, and for
+    what is no name of a node.
     """
+    odd = [name for entry in entries for name in entry.names if not can_name_a_node(name)]
+    odd += [] if block.isprintable() else [block]
+    odd += [entry.address for entry in entries if parse_address(entry.address) is None]
+    if odd:
+        raise ValueError(f"{', '.join(map(repr, odd))} cannot stand in it; correct the names in the inventory")
     begin, end = f"# BEGIN trainyard {block}", f"# END trainyard {block}"
     lines = text.split("\n")
     if not lines[-1]:

@@ -42,6 +42,7 @@ if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
 
 from ansible.module_utils.trainyard import inputs, job_file, nothing_to_do
 from ansible.module_utils.trainyard.findings import Finding, render
+from ansible.module_utils.trainyard.hosts import inventory_findings
 from ansible.module_utils.trainyard.inputs import COMMAND_LINE, INVENTORY, Place
 
 try:
@@ -193,7 +194,8 @@ class Given:
         self.extra: dict[str, Any] = self.manager.extra_vars
         specs = read_specs()
         self.known = inputs.table(specs)
-        self.of_roles = inputs.options_of_roles(specs) if playbook in CHECKED_HERE else {}
+        self.builds = playbook in CHECKED_HERE
+        self.of_roles = inputs.options_of_roles(specs) if self.builds else {}
         self.project = frozenset(specs[""]["all"]["options"])
         self.on_controller = {
             name for role in ON_CONTROLLER for name in inputs.table({role: specs[role]}) if name.startswith(f"{role}_")
@@ -209,7 +211,7 @@ class Given:
         self.extra.update(changes)
         findings += wrong + self.in_inventory()
         self.set_defaults()
-        findings += self.seen_from_controller()
+        findings += self.seen_from_controller() + self.names_of_nodes()
         if not findings:
             findings = self.of_other_values()
         if self.is_launch and not findings:
@@ -323,6 +325,18 @@ class Given:
             elif name in OF_THE_CLUSTER or name in self.on_controller:
                 findings.append(inputs.differs(name, here, there))
         return findings
+
+    def names_of_nodes(self) -> list[Finding]:
+        """Find names that cannot stand in /etc/hosts, where these playbooks write those of the nodes."""
+        compute = self.inventory.groups.get("compute")
+        if not compute or not self.builds:
+            return []
+        hosts = {host.name: host for host in compute.get_hosts()}
+        faults = {name: inventory_findings([name]) for name in hosts}
+        return [
+            finding for name, found in faults.items() for finding in found
+            if self.value(hosts[name], "trainyard_manage_system")
+        ]
 
     def of_other_values(self) -> list[Finding]:
         """Find what a role's argument_specs do not allow, beside the kind of a value: choices, keys of dictionaries."""

@@ -321,3 +321,23 @@ def test_texts_on_the_command_line_mean_what_they_say(playbook, tmp_path):
     assert "Started; not waiting for its end (job_wait: false)." in run.text
     (plan,) = (tmp_path / "runs").glob("unwatched-*/plan.json")
     assert json.loads(plan.read_text())["nodes"][0]["processes"][0]["env"]["B"] == "2"
+
+
+ODD = f"""compute:
+  hosts:
+    localhost: {HERE}
+    "n1 n2": {HERE}
+    "n3#": {HERE}
+    "n4\\n10.0.0.9 github.com": {HERE}
+    n5: {HERE}
+    "own name": {{ansible_connection: local, trainyard_manage_system: false}}
+"""
+
+
+def test_names_that_would_break_the_hosts_file_are_found_before_anything_is_done(playbook):
+    run = playbook("site.yml", "-e", "trainyard_uid=many", inventory=ODD)
+    assert run.rc == 2
+    assert "2 findings in what was given. Nothing was done." in run.text
+    assert "found 'localhost' 'n1 n2' 'n3#' 'n4\\n10.0.0.9 github.com' expected a name that other nodes" in run.text
+    assert "own name" not in run.text
+    assert "trainyard_uid found 'many'" in run.text

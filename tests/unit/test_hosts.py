@@ -9,6 +9,7 @@ from ansible.module_utils.trainyard.hosts import (
     Entry,
     Node,
     Wanted,
+    inventory_findings,
     judge,
     node_address,
     parse_memlock,
@@ -234,3 +235,23 @@ def test_any_hosts_file_ends_up_right_or_in_conflict(before: str) -> None:
     for line in before.split("\n"):
         if line and not ours & {word.lower() for word in line.partition("#")[0].split()}:
             assert line in text.split("\n")
+
+
+@pytest.mark.parametrize("name", [
+    "localhost", "LocalHost", "localhost4", "localhost.localdomain", "n1.localhost", "ip6-loopback", "a b", "a\tb",
+    "a\n", "a\n10.0.0.9 github.com", "a#b", "#", "", "a\x00", "n\u00e4", "-n1", "n1.", "n1:22",
+])
+def test_a_name_in_the_inventory_that_cannot_stand_in_a_hosts_file(name: str) -> None:
+    assert [finding.found for finding in inventory_findings([name])] == [repr(name)]
+    assert any(text.startswith(f"|name in the inventory|{name!r}|") for text in texts(node(name, hostname="n1")))
+    with pytest.raises(ValueError, match="correct the names in the inventory"):
+        rewrite_hosts("127.0.0.1 localhost\n", [Entry("10.0.0.1", (name,))], "lab")
+    with pytest.raises(ValueError, match="correct the names in the inventory"):
+        rewrite_hosts("127.0.0.1 localhost\n", [Entry(f"10.0.0.1 {name}", ("n1",))], "lab")
+    with pytest.raises(ValueError, match="correct the names in the inventory"):
+        rewrite_hosts("127.0.0.1 localhost\n", [], "lab\n10.0.0.9 github.com")
+
+
+@pytest.mark.parametrize("name", ["n1", "GPU-07.example.org", "my_node", "10.0.0.1", "fd00::1", "7", "localhosts"])
+def test_names_that_the_inventory_may_have(name: str) -> None:
+    assert inventory_findings([name]) == []
