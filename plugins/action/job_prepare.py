@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.trainyard.findings import Finding, render
+from ansible.module_utils.trainyard.job import of_root
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.plugins.action import ActionBase
@@ -44,7 +45,10 @@ class ActionModule(ActionBase):
             facts_file=Path(given["facts_file"]),
             limit=str((task_vars or {}).get("ansible_limit") or ""),
             check=self._task.check_mode,
-            found=[Finding.from_dict(finding) for finding in given.get("found") or ()],
+            found=[
+                *of_root(given["user"], bool(self._task.become)),
+                *(Finding.from_dict(finding) for finding in given.get("found") or ()),
+            ],
             submit_host=given["submit_host"],
             known=given["known_hosts"],
         )

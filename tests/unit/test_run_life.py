@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,16 @@ def ended(site):
 
 def content(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_root_starts_no_ranks_that_would_be_roots(site, ended):
+    """Here root would be the caller, who may; where Ansible becomes root, the ranks are another user's."""
+    before = set(site.runs.iterdir())
+    status, said = site.play("launch.yml", **{**JOB, "trainyard_become": True, "trainyard_user": "root"})
+    assert status == 2 and "trainyard_user found root expected an ordinary user, as a job is other" in said, said
+    [refused] = set(site.runs.iterdir()) - before
+    assert "nothing was started" in said and (refused / "findings.json").exists() and not (refused / "logs").exists()
+    shutil.rmtree(refused)
 
 
 @pytest.mark.parametrize(
