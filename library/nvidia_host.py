@@ -26,7 +26,7 @@ options:
   records:
     description: Folder in which the role nvidia_repository notes which packages it keeps at their version.
     type: path
-    default: /var/lib/trainyard/packages
+    default: /var/lib/trainyard-root/packages
 extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
@@ -110,7 +110,7 @@ def main() -> None:
         argument_spec={
             "host": {"type": "str", "required": True},
             "toolkits": {"type": "list", "elements": "path", "default": ["/usr/local"]},
-            "records": {"type": "path", "default": "/var/lib/trainyard/packages"},
+            "records": {"type": "path", "default": "/var/lib/trainyard-root/packages"},
             "root": {"type": "path", "default": "/"},
         },
         supports_check_mode=True,

@@ -44,9 +44,9 @@ options:
     type: str
     required: true
   state_dir:
-    description: Folder where is written down what was installed for whom.
+    description: Folder, of root alone, where is written down what was installed for whom.
     type: path
-    default: /var/lib/trainyard
+    default: /var/lib/trainyard-root
   remove_unwanted:
     description: Whether what is no longer wanted is removed, if it was not there before.
     type: bool
@@ -207,7 +207,7 @@ def main() -> None:
             "uri": {"type": "str", "default": ""},
             "origins": {"type": "list", "elements": "str", "default": ["Debian", "Ubuntu"]},
             "owner": {"type": "str", "required": True},
-            "state_dir": {"type": "path", "default": "/var/lib/trainyard"},
+            "state_dir": {"type": "path", "default": "/var/lib/trainyard-root"},
             "remove_unwanted": {"type": "bool", "default": False},
             "may_remove": {"type": "list", "elements": "str", "default": []},
             "recommends": {"type": "bool", "default": False},

@@ -6,6 +6,7 @@ Pure; it reads what apt-cache, apt-get and dpkg-query of Debian 11 to 13 and Ubu
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from .findings import Finding
 
 # So many versions are listed for a package before the rest is counted.
 _MOST = 12
+# Debian Policy 5.6.7 and 5.6.12, as dpkg and apt take them.
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?")
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+:~-]*")
 
 
 class Offer(NamedTuple):
@@ -48,6 +52,24 @@ class Change(NamedTuple):
     name: str
     old: str
     new: str
+
+
+def read_record(content: bytes) -> dict[str, dict[str, Any]]:
+    """Read what was written down of installed packages: `version`, and whether it was `added`, by the package's name.
+
+    Raises ValueError for anything that is no such record, as what is in it becomes arguments of apt.
+    """
+    record = json.loads(content)
+    if not isinstance(record, dict):
+        raise ValueError("it is no dictionary")
+    for name, entry in record.items():
+        if not _PACKAGE.fullmatch(name):
+            raise ValueError(f"{name[:60]!r} is no name of a package")
+        if not isinstance(entry, dict) or set(entry) != {"version", "added"} or not isinstance(entry["added"], bool):
+            raise ValueError(f"of {name} it does not say version and added")
+        if not isinstance(entry["version"], str) or not _VERSION.fullmatch(entry["version"]):
+            raise ValueError(f"of {name} it says no version")
+    return record
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..trainyard import apt, openpgp
 from ..trainyard.findings import Finding
+from .private import PrivateError, expect_safe, opened
 
 # Seconds to wait for another apt or dpkg, for an answer of a repository, and for a whole transaction.
 LOCK_TIMEOUT = 300
@@ -73,15 +74,18 @@ def _read(argv: Sequence[str]) -> str:
 
 
 def write(path: str, content: bytes) -> None:
-    """Write a file that everybody may read, in one step."""
+    """Write a file that everybody may read, in one step; nobody else may have prepared its place."""
     target = Path(path)
     if not target.parent.is_dir():
         target.parent.mkdir(mode=0o755, parents=True)
         target.parent.chmod(0o755)
-    beside = target.with_name(f".{target.name}.new")
-    beside.write_bytes(content)
-    beside.chmod(0o644)
-    beside.replace(target)
+    with _own(path):
+        expect_safe(target.parent)
+    handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        os.fchmod(handle, 0o644)
+    Path(beside).replace(target)
 
 
 def read_bytes(path: str) -> bytes | None:
@@ -90,6 +94,17 @@ def read_bytes(path: str) -> bytes | None:
         return Path(path).read_bytes()
     except FileNotFoundError:
         return None
+
+
+@contextmanager
+def _own(path: str) -> Iterator[None]:
+    """Tell as apt's fault what others could have put where root keeps what it goes by."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (PrivateError, OSError) as error:
+        raise AptError(f"{path} is not for root alone: {error}") from None
 
 
 # Packages
@@ -157,12 +172,19 @@ class Keeping:
     purpose: str
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """Return what was installed and held for this purpose."""
-        content = read_bytes(self.record)
+        """Return what was installed and held for this purpose, as nobody but root can have written it."""
+        record = Path(self.record)
         try:
-            return dict(json.loads(content)) if content else {}
-        except ValueError:
-            raise AptError(f"{self.record} cannot be read; remove it, and the holds are taken over anew") from None
+            with _own(self.record):
+                expect_safe(next(parent for parent in record.parents if parent.exists()))
+                with opened(record) as file:
+                    return apt.read_record(file.read())
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise AptError(
+                f"{self.record} cannot be read: {error}; remove it, and the holds are taken over anew"
+            ) from None
 
     def wanted(self, plan: apt.Plan, before: apt.Installed) -> dict[str, bytes | None]:
         """Return the files as they are to be, None for no file."""

@@ -109,7 +109,7 @@ def _rdma_ports(tree: Tree) -> int:
 
 
 def read_host(
-    tree: Tree, host: str, toolkits: Sequence[str] = ("/usr/local",), records: str = "/var/lib/trainyard/packages"
+    tree: Tree, host: str, toolkits: Sequence[str] = ("/usr/local",), records: str = "/var/lib/trainyard-root/packages"
 ) -> dict[str, Any]:
     """Return the facts that library/nvidia_host describes."""
     gpus, switches = _pci(tree)

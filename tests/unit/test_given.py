@@ -203,7 +203,8 @@ def test_what_the_inventory_says_wins_and_its_texts_become_values(show, tmp_path
     assert seen["n1"] == {
         "trainyard_become": False, "trainyard_cluster": "c", "trainyard_frameworks": ["pytorch", "openmpi"],
         "trainyard_free_gib": 7, "trainyard_manage_system": False, "trainyard_network": "",
-        "trainyard_nvidia": ["nvidia_driver", "cuda_toolkit", "nccl"], "trainyard_root": "/opt/trainyard",
+        "trainyard_nvidia": ["nvidia_driver", "cuda_toolkit", "nccl"],
+        "trainyard_records": "/var/lib/trainyard-root", "trainyard_root": "/opt/trainyard",
         "trainyard_runs": f"{PROJECT}/runs", "trainyard_state": "/data/jane", "trainyard_uid": "1001",
         "trainyard_user": "jane",
     }  # fmt: skip

@@ -18,7 +18,7 @@ def as_found(node, node_names):
             f"rm -rf {ROOT}/cuda {ROOT}/cuda-* {ROOT}/.cuda-* {ROOT}/venvs/cuda-* /var/log/cuda-installer.log"
             " /etc/*/*-cuda.* /etc/systemd/system.conf.d/*-cuda.conf /etc/ssh/sshd_config.d/*-sessions.conf"
             " /etc/apt/preferences.d/trainyard-cuda-toolkit /etc/apt/*/trainyard-nvidia*"
-            " /var/lib/trainyard/packages/cuda_toolkit.json;"
+            " /var/lib/trainyard-root/packages/cuda_toolkit.json;"
             "systemctl disable --now nvidia-stand-in.service 2>/dev/null || true;"
             "rm -rf /srv/nvidia-stand-in /etc/systemd/system/nvidia-stand-in.service;"
             "systemctl daemon-reload; systemctl reload ssh; ldconfig;"

@@ -32,7 +32,7 @@ VENDORS = {
     "nvidia_driver_version": RUNFILE,
     "nvidia_driver_fabric_manager": "false",
 }
-INSTALLER = "/var/tmp/trainyard-nvidia-driver.run"  # noqa: S108 (that nothing is left there is what is tested)
+INSTALLER = "/var/lib/trainyard-root/nvidia-driver"
 BOOT_TIME = "stat -c %Z /proc/1"
 
 

@@ -189,18 +189,6 @@ def test_settings_that_sshd_refuses_leave_those_that_were_there(run_playbook: An
     assert host.run(f"sudo grep -q earlier {settings}").rc == 1
 
 
-def test_a_node_that_calls_itself_by_the_name_of_another(run_playbook: Any, node: Any) -> None:
-    host = node("n2")
-    host.check_output("sudo hostname git.example.org")
-    try:
-        run = run_playbook("role_only.yml", "--limit", "n2")
-    finally:
-        host.check_output("sudo hostname n2")
-    assert run.rc != 0
-    assert "found git.example.org, as which only the node itself knows it expected names that the inventory" in run.text
-    assert set(run.changes.values()) == {0}
-
-
 def test_clients_trust_the_authority_for_the_nodes_alone(host: Any, node_vars: dict[str, Any]) -> None:
     marked = f"trainyard:{node_vars['n1']['trainyard_cluster']}$"
     patterns = host.check_output(f"grep '{marked}' /etc/ssh/ssh_known_hosts").split()[1].split(",")

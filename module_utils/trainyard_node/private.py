@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders and files that nobody but their owner, for the most part root, can put anything into.
+
+What root is to run, unpack or believe must not have been another user's for a moment: a folder is made anew (mkdir(2)
+fails where there is anything), below folders that only root writes, and a file is looked at through one descriptor.
+"""
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+# Groups below this number belong to the system, such as staff in Debian's /usr/local (Debian Policy 9.2.2).
+_FIRST_USERS_GROUP = 100
+
+
+class PrivateError(Exception):
+    """Something that others could have put there; says what is expected, and what to do."""
+
+
+def _others_write(state: os.stat_result) -> bool:
+    return bool(state.st_mode & stat.S_IWOTH or (state.st_mode & stat.S_IWGRP and state.st_gid >= _FIRST_USERS_GROUP))
+
+
+def expect_safe(folder: Path) -> None:
+    """Raise PrivateError where somebody else could exchange `folder` or what is in it.
+
+    Who is not root has no rights to lose to others, and folders as the site has made them.
+    """
+    if os.geteuid() != 0:
+        return
+    real = Path(os.path.realpath(folder))
+    for place in (real, *real.parents):
+        state = place.stat()
+        # In a sticky folder others cannot touch what is not theirs; but they can put there what is not there yet.
+        sticky = place != real and state.st_mode & stat.S_ISVTX
+        if state.st_uid != 0 or (_others_write(state) and not sticky):
+            raise PrivateError(
+                f"{place} belongs to uid {state.st_uid} and has mode {state.st_mode & 0o7777:o}; expected a folder "
+                f"that only root can write, as root works in {folder}. Give it to root (chown root, chmod go-w), or "
+                "choose another folder"
+            )
+
+
+def make_private(folder: Path, inside: Sequence[str] = ()) -> None:
+    """Make `folder` anew with mode 0700, and folders in it. Raises PrivateError and OSError."""
+    missing = [parent for parent in folder.parents if not parent.exists()]
+    for parent in reversed(missing):
+        parent.mkdir(mode=0o755)
+        parent.chmod(0o755)
+    expect_safe(folder.parent)
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    elif folder.is_symlink() or folder.exists():
+        folder.unlink()
+    folder.mkdir(mode=0o700)
+    for name in inside:
+        (folder / name).mkdir(mode=0o755, parents=True)
+        (folder / name).chmod(0o755)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that is our own, that others cannot write, and that is no link. Raises PrivateError and OSError."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid() or _others_write(state):
+            raise PrivateError(
+                f"{path} is {stat.filemode(state.st_mode)} and belongs to uid {state.st_uid}; expected a file of uid "
+                f"{os.geteuid()} that nobody else can write. See who put it there, and remove it"
+            )
+        yield file
+
+
+def expect_file(path: Path, sha256: str) -> None:
+    """Raise PrivateError unless a file is our own, lies where nobody can exchange it, and has this digest."""
+    expect_safe(path.parent)
+    digest = hashlib.sha256()
+    with opened(path) as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    if digest.hexdigest() != sha256.lower():
+        raise PrivateError(f"{path} has sha256 {digest.hexdigest()}, expected {sha256.lower()}. Fetch it again, or "
+                           "correct the sha256 if it is another file on purpose")

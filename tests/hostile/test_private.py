@@ -1,0 +1,180 @@
+"""What another user could have put where root looks: folders to work in, files to run, records to go by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard import apt as rules
+from ansible.module_utils.trainyard_node import apt
+from ansible.module_utils.trainyard_node.private import PrivateError, expect_file, expect_safe, make_private, opened
+
+GOOD = {"libnccl2": {"version": "2.21.5-1+cuda12.4", "added": True}}
+CONTENT = b"#!/bin/sh\n"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def another_user(monkeypatch):
+    """Have this process be a user that nothing here belongs to, as root finds what another user has put there."""
+    return lambda: monkeypatch.setattr(os, "geteuid", lambda: 4711)
+
+
+@pytest.fixture
+def root_among_users(monkeypatch):
+    """Have this process be root, and all that is there another user's."""
+    status = os.stat_result((0o40755, 1, 1, 2, 4711, 4711, 0, 0, 0, 0))
+
+    def start():
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        monkeypatch.setattr(Path, "stat", lambda self, **_: status)
+
+    return start
+
+
+@pytest.mark.parametrize("plant", ["folder", "link", "file", "nothing"])
+def test_a_folder_is_new_whatever_was_put_in_its_place(tmp_path, plant):
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "deep" / "work"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    folder.parent.mkdir()
+    if plant == "folder":
+        folder.mkdir(mode=0o777)
+        (folder / "installer.run").write_text("planted")
+    elif plant == "link":
+        folder.symlink_to(elsewhere)
+    elif plant == "file":
+        folder.touch()
+    make_private(folder, ["source", "stage/bin"])
+    assert not folder.is_symlink() and folder.stat().st_mode & 0o777 == 0o700
+    assert sorted(path.name for path in folder.iterdir()) == ["source", "stage"]
+    assert (folder / "stage/bin").stat().st_mode & 0o777 == 0o755
+    assert (elsewhere / "kept").exists()
+
+
+def test_root_does_not_work_below_the_folder_of_another_user(tmp_path, root_among_users):
+    (tmp_path / "theirs").mkdir()
+    root_among_users()
+    with pytest.raises(PrivateError, match="belongs to uid 4711 and has mode 755; expected a folder"):
+        make_private(tmp_path / "theirs/work")
+    assert list((tmp_path / "theirs").iterdir()) == []
+
+
+def test_root_does_not_work_in_a_folder_that_everybody_writes(tmp_path, monkeypatch):
+    """A sticky folder such as /var/tmp may be above ours, but what is looked for in it may be anybody's."""
+    status = {tmp_path / "all": 0o40777, tmp_path / "sticky": 0o41777}
+    for path in status:
+        path.mkdir()
+    (tmp_path / "sticky/ours").mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(
+        Path, "stat", lambda self, **_: os.stat_result((status.get(self, 0o40755), 1, 1, 2, 0, 0, 0, 0, 0, 0))
+    )
+    for path in status:
+        with pytest.raises(PrivateError, match="expected a folder that only root can write"):
+            expect_safe(path)
+    expect_safe(tmp_path / "sticky/ours")
+
+
+def test_a_file_of_the_right_content_that_another_user_owns_is_not_run(tmp_path, another_user):
+    """Its owner could exchange it between this look and its start."""
+    file = tmp_path / "installer.run"
+    file.write_bytes(CONTENT)
+    expect_file(file, SHA256)
+    another_user()
+    with pytest.raises(PrivateError, match="expected a file of uid 4711 that nobody else can write"):
+        expect_file(file, SHA256)
+
+
+def test_a_file_that_others_can_write_or_that_is_a_link_is_not_run(tmp_path):
+    file, link = tmp_path / "installer.run", tmp_path / "link.run"
+    file.write_bytes(CONTENT)
+    link.symlink_to(file)
+    with pytest.raises(OSError, match="symbolic links"):
+        expect_file(link, SHA256)
+    file.chmod(0o777)
+    with pytest.raises(PrivateError, match="nobody else can write"):
+        expect_file(file, SHA256)
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(PrivateError, match="nobody else can write"):
+        expect_file(tmp_path / "fifo", SHA256)
+
+
+def test_a_file_that_was_exchanged_is_not_run(tmp_path):
+    file = tmp_path / "installer.run"
+    file.write_bytes(b"other")
+    with pytest.raises(PrivateError, match=f"expected {SHA256}"):
+        expect_file(file, SHA256)
+    with opened(file) as stream:
+        assert stream.read() == b"other"
+
+
+def keeping(folder: Path) -> apt.Keeping:
+    return apt.Keeping(str(folder / "packages/nccl.json"), str(folder / "preferences"), "test")
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    kept = keeping(tmp_path)
+    assert kept.read() == {}
+    apt.place({kept.record: json.dumps(GOOD).encode()})
+    assert kept.read() == GOOD
+    assert [path.name for path in Path(kept.record).parent.iterdir()] == ["nccl.json"]
+
+
+def test_a_link_in_place_of_a_record_overwrites_nothing(tmp_path):
+    kept, victim = keeping(tmp_path), tmp_path / "shadow"
+    victim.write_text("root:secret")
+    folder = Path(kept.record).parent
+    folder.mkdir()
+    for name in ("nccl.json", ".nccl.json.new"):
+        (folder / name).symlink_to(victim)
+    with pytest.raises(apt.AptError, match="is not for root alone"):
+        kept.read()
+    apt.place({kept.record: json.dumps(GOOD).encode()})
+    assert victim.read_text() == "root:secret"
+    assert not Path(kept.record).is_symlink() and kept.read() == GOOD
+
+
+def test_a_record_that_another_user_wrote_removes_no_package(tmp_path, another_user):
+    kept = keeping(tmp_path)
+    apt.place({kept.record: json.dumps({"openssh-server": {"version": "1", "added": True}}).encode()})
+    another_user()
+    with pytest.raises(apt.AptError, match="is not for root alone"):
+        kept.read()
+
+
+@pytest.mark.parametrize("forged", [
+    [], {"-o": {"version": "1", "added": True}}, {"Dpkg::Pre-Invoke": {"version": "1", "added": True}},
+    {"libc6 -y": {"version": "1", "added": True}}, {"libc6": {"version": "1 -y", "added": True}},
+    {"libc6": {"version": "-1", "added": True}}, {"libc6": {"version": "1", "added": "yes"}},
+    {"libc6": {"version": "1"}}, {"libc6": "1"}, {"libc6\n": {"version": "1", "added": True}},
+])  # fmt: skip
+def test_what_no_role_has_written_is_no_record(tmp_path, forged):
+    kept = keeping(tmp_path)
+    apt.place({kept.record: json.dumps(forged).encode()})
+    with pytest.raises(apt.AptError, match=r"cannot be read: .*; remove it, and the holds are taken over anew"):
+        kept.read()
+    with pytest.raises(ValueError, match=r"it |name"):
+        rules.read_record(json.dumps(forged).encode())
+
+
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+
+
+def test_roles_that_fetch_what_root_uses_have_a_folder_for_it_and_look_again():
+    """Data sets are the training user's own: nothing of them is run."""
+    roles = {path.parents[1] for path in ROLES.glob("*/tasks/*.yml") if "get_url:" in path.read_text()}
+    assert {role.name for role in roles} == {"ascend", "cuda_toolkit", "dataset", "nccl", "nccl_tests", "nvidia_driver",
+                                             "openmpi"}
+    for role in roles - {ROLES / "dataset"}:
+        tasks = "".join(path.read_text() for path in role.glob("tasks/*.yml"))
+        assert "  private_folder:\n" in tasks and "sha256:" in tasks.partition("    file: ")[2], role.name
+
+
+def test_no_role_works_in_a_folder_that_everybody_writes():
+    for path in ROLES.glob("*/*/*.yml"):
+        assert not re.search(r"(?<![\w}])/(var/)?tmp/", path.read_text()), path
