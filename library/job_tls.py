@@ -200,8 +200,7 @@ class Authority:
         self.renewal = (
             f"To have a new authority, move {folder} away: the next launch makes one, and jobs that run keep theirs"
         )
-        if (folder / "ca.pem").exists():
-            self.certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+        self.read()
 
     def facts(self) -> tls.Certificate:
         """Say what matters of the authority."""
@@ -215,32 +214,48 @@ class Authority:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
+    def read(self) -> None:
+        """Read the authority's certificate, where it has been made."""
+        if (self.folder / "ca.pem").exists():
+            self.certificate = x509.load_pem_x509_certificate((self.folder / "ca.pem").read_bytes())
+
     def key(self) -> Any:
-        """Return the authority's key; make key and certificate when there are none."""
+        """Return the authority's key; make what is missing of key and certificate. Needs the lock."""
         path = self.folder / "ca.key"
-        if not path.exists() and not (self.folder / "ca.pem").exists():
-            key, now = rsa.generate_private_key(65537, tls.RSA_BITS), time.time()
-            name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"trainyard {self.cluster}"[:64])])
-            self.certificate = (
-                x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-                .not_valid_before(moment(now - tls.BACKDATE_S))
-                .not_valid_after(moment(now + AUTHORITY_DAYS * tls.DAY_S))
-                .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-                .add_extension(x509.KeyUsage(**{**NO_USAGE, "key_cert_sign": True, "crl_sign": True}), critical=True)
-                .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-                .sign(key, hashes.SHA256())
-            )
-            private = key.private_bytes(
+        # Another launch may have made them since this one looked.
+        self.read()
+        if not path.exists() and self.certificate is None:
+            private = rsa.generate_private_key(65537, tls.RSA_BITS).private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
             self.write("ca.key", private)
-            self.write("ca.pem", self.certificate.public_bytes(serialization.Encoding.PEM))
         if path.stat().st_mode & 0o077:
             raise OSError(
                 f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}); expected 600. Set it, and think "
                 "about who may have read it"
             )
-        return serialization.load_pem_private_key(path.read_bytes(), None)
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+        # Also after a launch that was cut off between the two.
+        if self.certificate is None:
+            self.certify(key)
+        if key.public_key() != self.certificate.public_key():
+            raise OSError(f"{path} is not the key of {self.folder}/ca.pem; restore both from one backup")
+        return key
+
+    def certify(self, key: Any) -> None:
+        """Make the authority's certificate."""
+        now = time.time()
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"trainyard {self.cluster}"[:64])])
+        self.certificate = (
+            x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+            .not_valid_before(moment(now - tls.BACKDATE_S))
+            .not_valid_after(moment(now + AUTHORITY_DAYS * tls.DAY_S))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(x509.KeyUsage(**{**NO_USAGE, "key_cert_sign": True, "crl_sign": True}), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        self.write("ca.pem", self.certificate.public_bytes(serialization.Encoding.PEM))
 
     def records(self, name: str) -> list[list[str]]:
         """Read `issued` (serial, end, job, role) or `revoked` (serial, end, job, role, time of revocation)."""
@@ -253,6 +268,9 @@ class Authority:
         fresh.unlink(missing_ok=True)
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
+            file.flush()
+            # After a power cut there is the old file or the new one, never an empty one.
+            os.fsync(file.fileno())
         fresh.replace(self.folder / name)
 
     def keep(self, name: str, records: list[list[str]]) -> None:

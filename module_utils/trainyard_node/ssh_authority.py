@@ -68,12 +68,23 @@ class Authority:
                         f"{path} is missing while {path}.pub is there. Restore it from a backup; or remove the .pub "
                         "file to start a new authority, and run the role on all nodes at once"
                     )
-                _keygen(["-q", "-t", "ed25519", "-N", "", "-C", f"{self.cluster}-{kind}-ca", "-f", str(path)])
+                self._make_key(path, f"{self.cluster}-{kind}-ca")
                 made.append(f"{kind} authority {path}")
+            elif not path.with_suffix(".pub").exists():
+                # A run was cut off between the two.
+                self._write(f"{path.name}.pub", _keygen(["-y", "-f", str(path)]))
+                made.append(f"public half of {path}")
             if path.stat().st_mode & 0o077:
                 raise AuthorityError(f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}); expected "
                                      "600. Set it, and think about who may have read it")
         return made
+
+    def _make_key(self, path: Path, comment: str) -> None:
+        with tempfile.TemporaryDirectory(prefix=".key-", dir=self.folder) as name:
+            fresh = Path(name) / "key"
+            _keygen(["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(fresh)])
+            fresh.replace(path)
+            fresh.with_suffix(".pub").replace(path.with_suffix(".pub"))
 
     def public_key(self, kind: str) -> str:
         """Return an authority's public key line, "" before it is made."""

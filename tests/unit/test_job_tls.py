@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import concurrent.futures
 import datetime
 import json
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -110,6 +112,48 @@ def test_the_authority_is_made_once_and_for_its_owner_only(call, tmp_path):
     assert folder.stat().st_mode & 0o777 == 0o700
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir() if path.name != ".lock"}
     assert modes == dict.fromkeys(("ca.key", "ca.pem", "issued", "revoked"), 0o600)
+
+
+def params_of(folder, job):
+    return {"ca_dir": str(folder), "cluster": "lab", "job_id": job, "valid_s": 3600, "warning_days": 30, "revoked": [],
+            "server_password": "", "client_password": ""}  # fmt: skip
+
+
+def test_two_first_launches_at_once_have_one_authority(tmp_path, monkeypatch):
+    """Both find none; the one that has to wait for the other must not make a second, nor go without."""
+    met, looked = threading.Barrier(2), job_tls.Authority.unknown
+    monkeypatch.setattr(job_tls.Authority, "unknown", lambda self, jobs: (met.wait(60), looked(self, jobs))[1])
+
+    def launch(job):
+        result = {"env": {}, "files": {}}
+        return job_tls.made(params_of(tmp_path / "tls_ca", job), False, result), result["files"][tls.AUTHORITY]
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        (found, one), (also, other) = pool.map(launch, ["a-20261120-101500", "b-20261120-101500"])
+    assert found == also == []
+    assert one == other == (tmp_path / "tls_ca/ca.pem").read_bytes()
+    assert len((tmp_path / "tls_ca/issued").read_text().splitlines()) == 4
+
+
+def test_a_launch_that_was_cut_off_between_key_and_certificate_is_made_good(call, tmp_path):
+    first, folder = call(), tmp_path / "tls_ca"
+    key = (folder / "ca.key").read_bytes()
+    (folder / "ca.pem").unlink()
+    (folder / "ca.key.new").write_bytes(b"half")
+    second = call(job_id="digits-20261120-111500")
+    assert second["findings"] == []
+    assert (folder / "ca.key").read_bytes() == key
+    old, new = (x509.load_pem_x509_certificate(content(made, "tls/ca.pem")) for made in (first, second))
+    assert old.public_key() == new.public_key()
+    assert call(job_id="digits-20261120-121500")["files"]["tls/ca.pem"] == second["files"]["tls/ca.pem"]
+
+
+def test_halves_of_two_authorities_sign_nothing(call, tmp_path):
+    call()
+    call(ca_dir=str(tmp_path / "other"))
+    (tmp_path / "other/ca.key").replace(tmp_path / "tls_ca/ca.key")
+    told = call()
+    assert "is not the key of" in found(told)[0][1] and told["files"] == {}
 
 
 def test_check_mode_looks_and_makes_nothing(call, tmp_path):

@@ -81,6 +81,14 @@ def test_a_private_key_that_is_lost_is_not_silently_replaced(authority: Authorit
         authority.make_keys()
 
 
+def test_a_public_half_that_was_not_written_any_more_is_made_from_the_private_one(authority: Authority) -> None:
+    before = authority.fingerprints()
+    (authority.folder / "host_ca.pub").unlink()
+    assert authority.make_keys() == [f"public half of {authority.folder / 'host_ca'}"]
+    assert authority.fingerprints() == before
+    assert authority.make_keys() == []
+
+
 def test_a_private_key_that_others_can_read_is_refused(authority: Authority) -> None:
     (authority.folder / "host_ca").chmod(0o644)
     with pytest.raises(AuthorityError, match=r"can be read by others \(mode 644\); expected 600"):
