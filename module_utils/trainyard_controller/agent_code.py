@@ -26,6 +26,8 @@ from typing import Any
 OLDEST = (3, 9)
 # As Ansible says it.
 NO_PYTHON = "The module interpreter '{}' was not found."
+# A node that answers more, in characters, is ill or not ours any more; logs are the most that one has to tell.
+MOST_ANSWER = 600 << 20
 _PACKAGES = ("trainyard", "trainyard_node")
 _IMPORT = re.compile(r"^[ \t]*from (\.\.?)([\w.]*) import (\([^)]*\)|.+)$", re.MULTILINE)
 
@@ -176,6 +178,16 @@ def message(mark: str, question: str, shared: bytes, own: Mapping[str, Any], lim
         "question": question,
     }
     return b"%s\n%s%s\n%s\n" % (json.dumps(head).encode(), agent, shared, json.dumps(own).encode())
+
+
+def too_much(printed: str) -> str:
+    """Say that an answer is larger than any can be; "" where it is not."""
+    if len(printed) <= MOST_ANSWER:
+        return ""
+    return (
+        f"the answer has {len(printed) >> 20} MiB, expected at most {MOST_ANSWER >> 20} MiB: look at what the job has "
+        "written there, and whether that host is still what it was"
+    )
 
 
 def read(mark: str, printed: str) -> tuple[dict[str, Any] | None, list[str]]:

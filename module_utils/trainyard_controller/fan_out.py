@@ -277,6 +277,9 @@ def _visit(host: _Host, question: str, shared: bytes, own: Mapping[str, Any], li
             return {"unreachable": True, "msg": str(error)}
         except AnsibleError as error:
             return {"failed": True, "msg": f"Task failed: {error}"}
+        too_much = agent_code.too_much(printed)
+        if too_much:
+            return {"failed": True, "msg": too_much}
         found, before = agent_code.read(mark, printed)
         if found is None and status == NO_COMMAND and host.no_python in complaint:
             return {"failed": True, "msg": host.no_python, "rc": status}

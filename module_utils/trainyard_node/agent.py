@@ -61,10 +61,10 @@ def start(
     secret_files: dict[str, str],
 ) -> Answer:
     """Start this node's part of a job; base64 of the source and of files; nothing where it runs already."""
-    from . import job, procs
+    from . import job
 
     job_dir = Path(slice["job_dir"])
-    changed = not procs.monitor_alive(job_dir)
+    changed = not job.alive(job_dir)
     if changed:
         spec = {
             **slice,
@@ -102,20 +102,20 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
 
 def collect(*, job_id: str, job_dir: str, stop: bool, log_limit: int, check: bool = False) -> Answer:
     """Tell how this node's part of a job is, with its logs; with `stop` end what is left of it first."""
-    from . import job, procs
+    from . import job
 
     folder, changed = Path(job_dir), False
     if stop:
-        changed = bool(procs.of_job(job_id)) if check else job.stop(folder, job_id)
+        changed = bool(job.running(folder, job_id)) if check else job.stop(folder, job_id)
     return {"changed": changed, **job.status(folder, job_id), "logs": job.read_logs(folder, log_limit)}
 
 
 def remove(*, job_id: str, job_dir: str, check: bool = False) -> Answer:
     """Remove what a job has left here, after ending it."""
-    from . import job, procs
+    from . import job
 
     folder = Path(job_dir)
-    changed = bool(procs.of_job(job_id)) or folder.is_dir() if check else job.remove(folder, job_id)
+    changed = bool(job.running(folder, job_id)) or folder.is_dir() if check else job.remove(folder, job_id)
     return {"changed": changed, **job.status(folder, job_id)}
 
 
@@ -161,7 +161,7 @@ def slurm_logs(*, job_dir: str, log_limit: int) -> Answer:
     from .slurm_job import read_exits
 
     folder = Path(job_dir)
-    return {"logs": read_logs(folder, log_limit) if folder.is_dir() else {}, "exits": read_exits(folder)}
+    return {"logs": read_logs(folder, log_limit), "exits": read_exits(folder)}
 
 
 def slurm_end(*, engine_id: str, user: str, check: bool) -> Answer:
@@ -280,7 +280,7 @@ def answer(question: str, arguments: Mapping[str, Any], limit_s: float) -> Answe
     try:
         return QUESTIONS[question](**arguments)
     except Exception as error:
-        from .job import JobError
+        from .as_user import JobError
         from .slurm import SlurmError
 
         expected = isinstance(error, (JobError, OutOfTimeError, SlurmError))

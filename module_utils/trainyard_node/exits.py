@@ -12,35 +12,50 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import time
 
 # Each rank starts through this module: neither typing nor pathlib, whose import costs as much as all else it does.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+    from typing import Any, BinaryIO
 
     Exit = dict[str, Any]
     AnyPath = str | os.PathLike[str]
 else:
     Exit = dict
 
+# No file of ours is larger, in bytes; that of a job's plan grows with its nodes.
+MOST_BYTES = 256 << 20
+
 
 def write_json(path: AnyPath, data: Any, mode: int = 0o644) -> None:
     """Write a JSON file so that a reader sees the old or the new one, never a half."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{os.getpid()}")
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8") as new:
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as new:
         new.write(json.dumps(data) + "\n")
     os.replace(temporary, path)
+
+
+def open_regular(path: AnyPath) -> BinaryIO:
+    """Open a regular file to read. Raises OSError for a link, a device, or a pipe, on which a reader would wait."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{os.fspath(path)} is no regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 def read_json(path: AnyPath) -> Any:
     """Read a JSON file; None when it is not there (yet) or cannot be read."""
     try:
-        with open(path, encoding="utf-8") as there:
-            return json.load(there)
-    except (OSError, ValueError):
+        with open_regular(path) as there:
+            content = there.read(MOST_BYTES + 1)
+        return json.loads(content) if len(content) <= MOST_BYTES else None
+    except (OSError, ValueError, RecursionError):
         return None
 
 

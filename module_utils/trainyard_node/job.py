@@ -1,21 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job on this node: start it, end it, tell how it is. One interface over systemd units and the fallback.
 
-The job's folder holds everything: job.json (0600: environment and token), source/, logs/, exits/, monitor.json, and on
-the head cluster.json. Whoever wants to know how the job is reads these files; nobody has to be asked.
+What stands in the job's folder is read and written as the job's user (job_folder.py). What ends whom is decided from
+the machine: units, cgroups and processes.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import io
-import json
 import os
 import pwd
-import select
-import shutil
-import signal
 import subprocess
 import sys
 import tarfile
@@ -24,19 +17,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import procs, units
-from .exits import read_exits, read_json
-from .procs import monitor_alive
+from . import as_user, job_folder, procs, units
+from .as_user import JobError, Owner
 from .runtime import pack
-from .tree import size_of
 
 Spec = dict[str, Any]
 # How long a monitor may take to start on a node that is busy.
 COME_UP_S = 60.0
-
-
-class JobError(Exception):
-    """The job cannot be started or ended here. The text says what was found and what to do."""
+_LOOK_S = 0.5
 
 
 def supervision() -> str:
@@ -44,122 +32,67 @@ def supervision() -> str:
     return "systemd" if units.SYSTEMD_RUNNING.is_dir() and os.geteuid() == 0 else "children"
 
 
-def _slice_of(spec: Mapping[str, Any]) -> str:
-    return units.slice_name(spec["job_id"]) if spec.get("supervision") == "systemd" else ""
+def _whose(job_dir: Path, job_id: str) -> tuple[str, str, int | None]:
+    """Return by what a job's processes are known: its id, slice and user. Raises JobError for what is no job's id."""
+    if not job_folder.is_job_id(job_id):
+        raise JobError(f"job_id {job_id!r}: expected small letters, digits and hyphens")
+    owner = as_user.owner_of(job_dir)
+    slice_name = units.slice_name(job_id) if supervision() == "systemd" else ""
+    return job_id, slice_name, owner.uid if owner else None
 
 
-def _write_private(path: Path, content: bytes, owner: pwd.struct_passwd) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as private:
-        private.write(content)
-    os.chown(path, owner.pw_uid, owner.pw_gid)
+def running(job_dir: Path, job_id: str) -> list[int]:
+    """Return the processes of a job on this node."""
+    return procs.of_job(*_whose(job_dir, job_id))
 
 
-def _unpack(archive: bytes, folder: Path) -> None:
-    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:*") as source:
-        if hasattr(tarfile, "data_filter"):
-            source.extractall(folder, filter="data")
-        else:
-            # Python before 3.9.17 knows no filters; the archive is our own and was made on the controller just now.
-            source.extractall(folder)  # noqa: S202
+def alive(job_dir: Path) -> bool:
+    """Tell whether the job's monitor runs on this node."""
+    return bool(as_user.in_folder(job_dir, False, procs.monitor_alive))
 
 
-def prepare(job_dir: Path, spec: Spec, archive: bytes, user: str, secret_files: Mapping[str, bytes]) -> None:
-    """Make the job's folder with everything in it, owned by the training user."""
-    try:
-        owner = pwd.getpwnam(user)
-    except KeyError:
-        raise JobError(f"no user {user}: expected the training user; run site.yml") from None
-    jobs = job_dir.parent
-    if not jobs.is_dir():
-        jobs.mkdir(parents=True)
-        os.chown(jobs, owner.pw_uid, owner.pw_gid)
-    try:
-        job_dir.mkdir(mode=0o755)
-    except FileExistsError:
-        raise JobError(f"{job_dir} is there already: expected a new job id; stop and remove that job first") from None
-    for name in ("source", "logs", "exits"):
-        (job_dir / name).mkdir()
-    _unpack(archive, job_dir / "source")
-    for item in spec.get("files", ()):
-        path = Path(item["path"])
-        path.write_text(item["content"], encoding="utf-8")
-        path.chmod(int(item["mode"], 8))
-    for name, content in secret_files.items():
-        (job_dir / name).parent.mkdir(mode=0o700, exist_ok=True)
-        _write_private(job_dir / name, content, owner)
-    for folder, _, files in os.walk(job_dir):
-        os.chown(folder, owner.pw_uid, owner.pw_gid)
-        for name in files:
-            os.chown(Path(folder) / name, owner.pw_uid, owner.pw_gid)
-    (job_dir / "trainyard.pyz").write_bytes(pack())
-    base_env = {"HOME": owner.pw_dir, "USER": user, "LOGNAME": user, "SHELL": owner.pw_shell}
-    told = {
-        "supervision": supervision(),
-        "base_env": base_env,
-        "secret_files": list(secret_files),
-        # Each process reads job.json, and a file may be as large as the cluster is.
-        "files": [{key: item[key] for key in item if key != "content"} for item in spec.get("files", ())],
-    }
-    _write_private(job_dir / "job.json", json.dumps({**spec, **told}).encode(), owner)
-
-
-def changed_files(spec: Spec) -> str:
-    """Say which of the job's files is not what the plan sent, as this node reads it; "" when all are.
-
-    Ranks that read different hostfiles or rank tables wait for each other, and nobody says why.
-    """
-    wrong = []
-    for item in spec.get("files", ()):
-        try:
-            found = hashlib.sha256(Path(item["path"]).read_bytes()).hexdigest()
-        except OSError as error:
-            found = f"none ({error.strerror})"
-        if found != item["sha256"]:
-            wrong.append(
-                f"{item['path']} has sha256 {found}, expected {item['sha256']}, as the plan and all other nodes "
-                "have it: see whether its file system is full, or shared by nodes that need one of their own "
-                "(trainyard_state)"
-            )
-    return "; ".join(wrong)
+def _owner(user: str) -> Owner:
+    """Return whom the job runs as."""
+    owner = as_user.named(user)
+    if os.geteuid() not in (0, owner.uid):
+        me = pwd.getpwuid(os.geteuid()).pw_name
+        raise JobError(f"{me} cannot run a job as {user}: expected trainyard_become: true, or trainyard_user: {me}")
+    return owner
 
 
 def start(job_dir: Path, spec: Spec, archive: bytes, user: str, secret_files: Mapping[str, bytes]) -> None:
     """Start this node's part of a job. Raises JobError, and leaves nothing behind, when that is not possible."""
+    owner = _owner(user)
+    told = {"supervision": supervision(), "base_env": job_folder.base_environment(user)}
+    job_folder.make(job_dir, owner)
+    why = ""
     try:
-        prepare(job_dir, spec, archive, user, secret_files)
-        complaint = changed_files(spec)
-        if complaint:
-            remove(job_dir, spec["job_id"])
-            raise JobError(complaint)
-        if supervision() == "systemd":
-            launch = units.start_lasting if spec.get("max_restarts") else units.start
-            complaint = launch(
-                spec["job_id"],
-                job_dir,
-                user,
-                sys.executable,
-                [process["name"] for process in spec["processes"]],
-                spec["timeout_s"],
-            ) or _await_monitor(job_dir, lambda: not units.active(spec["job_id"], "monitor"))
-        else:
-            complaint = _start_monitor(job_dir, spec["job_id"], user)
-    except (OSError, tarfile.TarError, subprocess.SubprocessError) as error:
-        complaint = f"{type(error).__name__}: {error}"
+        as_user.run(owner, job_folder.fill, job_dir, spec, archive, pack(), secret_files, told)
+        launch = _start_units if supervision() == "systemd" else _start_monitor
+        complaint = launch(job_dir, spec, user, owner)
+        if complaint and supervision() == "systemd":
+            why = units.journal(spec["job_id"], "monitor")
+    except (JobError, OSError, tarfile.TarError, subprocess.SubprocessError) as error:
+        complaint = as_user.said(error)
     if complaint:
-        why = units.journal(spec["job_id"], "monitor") if supervision() == "systemd" else ""
         remove(job_dir, spec["job_id"])
         raise JobError(f"{complaint}{': ' + why if why else ''}")
 
 
-def _start_monitor(job_dir: Path, job_id: str, user: str) -> str:
+def _start_units(job_dir: Path, spec: Spec, user: str, owner: Owner) -> str:
+    launch = units.start_lasting if spec.get("max_restarts") else units.start
+    names = [process["name"] for process in spec["processes"]]
+    complaint = launch(spec["job_id"], job_dir, user, sys.executable, names, spec["timeout_s"])
+    return complaint or _await_monitor(job_dir, owner, lambda: not units.active(spec["job_id"], "monitor"))
+
+
+def _start_monitor(job_dir: Path, spec: Spec, user: str, owner: Owner) -> str:
     identity: dict[str, Any] = {}
     if os.geteuid() == 0 and user != "root":
-        owner = pwd.getpwnam(user)
-        identity = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": os.getgrouplist(user, owner.pw_gid)}
+        identity = {"user": owner.uid, "group": owner.gid, "extra_groups": owner.groups}
     monitor = subprocess.Popen(
         [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), "monitor", str(job_dir)],
-        env={"TRAINYARD_JOB_ID": job_id},
+        env={"TRAINYARD_JOB_ID": spec["job_id"]},
         cwd="/",
         start_new_session=True,
         stdin=subprocess.DEVNULL,
@@ -167,19 +100,19 @@ def _start_monitor(job_dir: Path, job_id: str, user: str) -> str:
         stderr=subprocess.DEVNULL,
         **identity,
     )
-    return _await_monitor(job_dir, lambda: monitor.poll() is not None)
+    return _await_monitor(job_dir, owner, lambda: monitor.poll() is not None)
 
 
-def _await_monitor(job_dir: Path, gone: Callable[[], bool]) -> str:
+def _await_monitor(job_dir: Path, owner: Owner, gone: Callable[[], bool]) -> str:
     """Wait until the monitor has reported for the first time: before that nobody could tell it from one that died."""
-    # To ask systemd costs more than to look for a file.
-    for look in range(round(COME_UP_S / 0.02)):
-        if (job_dir / "monitor.json").exists():
+    deadline = time.monotonic() + COME_UP_S
+    while time.monotonic() < deadline:
+        if as_user.run(owner, job_folder.reported, job_dir, _LOOK_S):
             return ""
-        if look % 25 == 24 and gone() and not (job_dir / "monitor.json").exists():
-            said = "".join(path.read_text()[-500:] for path in (job_dir / "logs").glob("monitor_*.log"))
-            return f"the monitor ended before it reported: {said.strip() or 'it said nothing'}"
-        time.sleep(0.02)
+        # To ask systemd costs more than to look for a file.
+        if gone() and not as_user.run(owner, job_folder.reported, job_dir, 0.0):
+            said = as_user.run(owner, job_folder.monitor_said, job_dir)
+            return f"the monitor ended before it reported: {said or 'it said nothing'}"
     return f"the monitor did not come up within {COME_UP_S:.0f} s"
 
 
@@ -188,116 +121,66 @@ def stop(job_dir: Path, job_id: str, to_remove: bool = False) -> bool:
 
     Where the folder is `to_remove`, systemd must have done all that it has to do in it.
     """
-    spec = read_json(job_dir / "job.json") or {"job_id": job_id, "supervision": supervision()}
-    slice_name = _slice_of(spec)
-    running = procs.of_job(job_id, slice_name)
+    found = running(job_dir, job_id)
     complaint = ""
-    if slice_name:
-        names = {process["name"] for process in spec.get("processes", ())}
+    if supervision() == "systemd":
 
         def over() -> bool:
-            ended = not to_remove and names <= read_exits(job_dir).keys()
-            return ended and not procs.of_job(job_id, slice_name)
+            ended = not to_remove and as_user.in_folder(job_dir, True, job_folder.all_ended)
+            return ended and not running(job_dir, job_id)
 
         complaint = units.stop(job_id, over)
-    elif monitor_alive(job_dir):
-        os.kill(read_json(job_dir / "monitor.json")["pid"], signal.SIGTERM)
-        deadline = time.monotonic() + units.STOP_TIMEOUT_S + 3
-        while monitor_alive(job_dir) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    left = procs.end(job_id, slice_name) if procs.of_job(job_id, slice_name) else []
+    as_user.in_folder(job_dir, None, job_folder.end_monitor, units.STOP_TIMEOUT_S + 3)
+    left = procs.end(*_whose(job_dir, job_id)) if running(job_dir, job_id) else []
     if left:
         named = "; ".join(f"{pid} {procs.command_line(pid)}" for pid in left)
         raise JobError(f"processes of {job_id} do not end: {named}. {complaint}".strip())
-    return bool(running)
+    return bool(found)
 
 
 def remove(job_dir: Path, job_id: str) -> bool:
     """End this node's part of a job and remove its folder. Returns whether there was anything."""
     changed = stop(job_dir, job_id, to_remove=True)
-    if job_dir.is_dir():
-        shutil.rmtree(job_dir)
-        changed = True
-    return changed
+    return job_folder.remove(job_dir) or changed
 
 
 def status(job_dir: Path, job_id: str) -> dict[str, Any]:
     """Tell how this node's part of the job is, and on the head how the whole job is."""
-    spec = read_json(job_dir / "job.json")
-    if spec is None:
+    found = as_user.in_folder(job_dir, None, job_folder.status)
+    if found is None:
         return {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
-    exits = read_exits(job_dir)
-    return {
-        "known": True,
-        "monitor_alive": monitor_alive(job_dir),
-        "processes": [
-            {"name": process["name"], "ranks": process["ranks"], "exit": exits.get(process["name"])}
-            for process in spec["processes"]
-        ],
-        "monitor": read_json(job_dir / "monitor.json"),
-        "cluster": read_json(job_dir / "cluster.json"),
-        "left": len(procs.of_job(job_id, _slice_of(spec))),
-    }
+    return {**found, "left": len(running(job_dir, job_id))}
+
+
+def wait(job_dir: Path, seconds: float) -> None:
+    """Return when the job's monitor on this node has ended, or after `seconds`."""
+    as_user.in_folder(job_dir, None, job_folder.wait, seconds, limit_s=seconds + as_user.LIMIT_S)
+
+
+def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
+    """Return the logs of this node and the metrics, base64, each cut to its last `limit` bytes."""
+    logs: dict[str, str] = as_user.in_folder(job_dir, {}, job_folder.read_logs, limit)
+    return logs
 
 
 def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[str, Any]]:
     """Return the folders of all jobs of this node that we may read: id, age in s since the last report, size in MiB.
 
-    `of_schedulers` are folders that jobs of a scheduler may have here, without our monitor's files.
+    A job's id is its folder's name. `of_schedulers` are folders that jobs of a scheduler may have here, without our
+    monitor's files.
     """
-    found = []
-    for folder in of_schedulers:
-        if not folder.is_dir():
-            continue
-        written = max(path.stat().st_mtime for path in [folder, *folder.glob("logs/*"), *folder.glob("exits/*")])
-        found.append(_record(folder.name, folder, written, bool(procs.of_job(folder.name))))
-    for folder in sorted(jobs.iterdir()) if jobs.is_dir() else ():
-        spec = read_json(folder / "job.json")
-        if not isinstance(spec, dict) or "job_id" not in spec:
-            continue
-        reports = [folder / name for name in ("job.json", "monitor.json", "cluster.json")]
-        written = max(path.stat().st_mtime for path in reports if path.exists())
-        running = monitor_alive(folder) or bool(procs.of_job(spec["job_id"], _slice_of(spec)))
-        found.append(_record(spec["job_id"], folder, written, running))
-    return found
-
-
-def _record(job_id: str, folder: Path, written: float, running: bool) -> dict[str, Any]:
-    return {
-        "job_id": job_id,
-        "job_dir": str(folder),
-        "age_s": max(0.0, time.time() - written),
-        "running": running,
-        "size_mib": size_of(folder) >> 20,
+    theirs = [folder for folder in of_schedulers if job_folder.is_job_id(folder.name)]
+    found = {
+        **as_user.in_each(theirs, job_folder.record_of_scheduler),
+        **as_user.in_each(job_folder.of_jobs(jobs), job_folder.record),
     }
-
-
-def wait(job_dir: Path, seconds: float) -> None:
-    """Return when the job's monitor on this node has ended, or after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0 and monitor_alive(job_dir):
-        monitor = read_json(job_dir / "monitor.json")
-        end = procs.open_end(monitor["pid"], monitor["start_time"])
-        if end is None:
-            time.sleep(min(0.1, left))
-            continue
-        with os.fdopen(end, "rb"):
-            poll = select.poll()
-            poll.register(end, select.POLLIN)
-            poll.poll(left * 1000)
-
-
-def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
-    """Return the logs of this node and the metrics, base64, each cut to its last `limit` bytes."""
-    logs = {}
-    for path in [*sorted((job_dir / "logs").glob("*.log")), job_dir / "metrics.jsonl"]:
-        if not path.is_file() or not path.stat().st_size:
-            continue
-        with path.open("rb") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - limit))
-            content = log.read()
-        if size > limit:
-            content = f"[the first {size - limit} bytes are in {path} on the node]\n".encode() + content
-        logs[path.name] = base64.b64encode(content).decode()
-    return logs
+    return [
+        {
+            "job_id": folder.name,
+            "job_dir": str(folder),
+            "age_s": max(0.0, time.time() - known["written"]),
+            "running": known["alive"] or bool(running(folder, folder.name)),
+            "size_mib": known["size"] >> 20,
+        }
+        for folder, known in found.items()
+    ]

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings import Finding
-from . import procs
-from .exits import read_json
+from . import as_user, job_folder, procs
 from .ssh_reach import reach
 
 Spec = dict[str, Any]
@@ -217,20 +216,18 @@ def path_findings(spec: Spec, user: str) -> list[Finding]:
 def device_findings(spec: Spec, jobs: Path) -> list[Finding]:
     """No other job of ours runs on the same devices of this node."""
     wanted, findings = set(spec["devices"]), []
-    for folder in sorted(jobs.iterdir()) if wanted and jobs.is_dir() else ():
-        other = read_json(folder / "job.json")
-        if not other or other["job_id"] == spec["job_id"] or not procs.monitor_alive(folder):
-            continue
-        shared = sorted(wanted & set(other["devices"]))
+    others = [folder for folder in job_folder.of_jobs(jobs) if folder.name != spec["job_id"]] if wanted else []
+    for folder, held in as_user.in_each(others, job_folder.held_devices).items():
+        shared = sorted(wanted.intersection(held))
         if shared:
             findings.append(
                 Finding(
                     spec["host"],
                     "devices",
-                    f"device {', '.join(map(str, shared))} in use by job {other['job_id']}",
+                    f"device {', '.join(map(str, shared))} in use by job {folder.name}",
                     "devices that no other job has",
                     "choose others with job_devices, wait, or stop that job: "
-                    f"ansible-playbook playbooks/stop.yml -e job_id={other['job_id']}",
+                    f"ansible-playbook playbooks/stop.yml -e job_id={folder.name}",
                 )
             )
     return findings

@@ -84,23 +84,44 @@ def _environ(entry: str) -> bytes:
         os.setegid(group)
 
 
-def of_job(job_id: str, slice_name: str = "", proc: AnyPath = PROC) -> list[int]:
-    """Return the process ids of a job, without zombies and without the caller."""
+def _user(entry: str) -> int | None:
+    """Return the real user of a process (proc(5), /proc/PID/status): of some the folder is root's all the same."""
+    try:
+        lines = _read(f"{entry}/status").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"Uid:")), None)
+
+
+def of_job(job_id: str, slice_name: str = "", uid: int | None = None, proc: AnyPath = PROC) -> list[int]:
+    """Return the process ids of a job, without zombies and without the caller.
+
+    With the `uid` of the job's user, the job's id counts in the environments of that user's processes alone.
+    """
+    return sorted(_members(job_id, slice_name, uid, proc))
+
+
+def _members(job_id: str, slice_name: str, uid: int | None, proc: AnyPath) -> dict[int, int]:
+    """Return the start times of a job's processes by process id."""
     mark = b"TRAINYARD_JOB_ID=" + job_id.encode()
-    found = []
+    found = {}
     for pid in filter(str.isdigit, os.listdir(proc)):
+        entry = f"{proc}/{pid}"
         if int(pid) == os.getpid():
             continue
-        mine = mark in _environ(f"{proc}/{pid}").split(b"\0")
-        if not mine and slice_name:
-            try:
-                groups = _read(f"{proc}/{pid}/cgroup").splitlines()
-            except OSError:
-                continue
-            mine = any(f"/{slice_name}/".encode() in group + b"/" for group in groups)
-        if mine and start_time(int(pid), proc) is not None:
-            found.append(int(pid))
-    return sorted(found)
+        mine = mark in _environ(entry).split(b"\0") and uid in (None, _user(entry))
+        started = start_time(int(pid), proc) if mine or (slice_name and _in_slice(entry, slice_name)) else None
+        if started is not None:
+            found[int(pid)] = started
+    return found
+
+
+def _in_slice(entry: str, slice_name: str) -> bool:
+    try:
+        groups = _read(f"{entry}/cgroup").splitlines()
+    except OSError:
+        return False
+    return any(f"/{slice_name}/".encode() in group + b"/" for group in groups)
 
 
 def ranks_of_job(job_id: str, job_dir: AnyPath, proc: AnyPath = PROC) -> list[int]:
@@ -125,16 +146,25 @@ def command_line(pid: int, proc: AnyPath = PROC) -> str:
         return "(gone)"
 
 
-def end(job_id: str, slice_name: str = "", grace_s: float = 5.0) -> list[int]:
+def end(job_id: str, slice_name: str = "", uid: int | None = None, grace_s: float = 5.0) -> list[int]:
     """End all processes of a job, politely first. Returns those that are still there afterwards."""
     deadline = time.monotonic() + grace_s
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in of_job(job_id, slice_name):
-            try:
-                os.kill(pid, number)
-            except (ProcessLookupError, PermissionError):
-                continue
-        while of_job(job_id, slice_name) and time.monotonic() < deadline:
+        for pid, started in _members(job_id, slice_name, uid, PROC).items():
+            _send(pid, started, number)
+        while of_job(job_id, slice_name, uid) and time.monotonic() < deadline:
             time.sleep(0.1)
         deadline = time.monotonic() + 2.0
-    return of_job(job_id, slice_name)
+    return of_job(job_id, slice_name, uid)
+
+
+def _send(pid: int, started: int, number: int) -> None:
+    """Send a signal to a process, and to none that has got its id meanwhile."""
+    descriptor = open_end(pid, started)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if descriptor is not None:
+            signal.pidfd_send_signal(descriptor, number)
+        elif start_time(pid) == started:
+            os.kill(pid, number)
+    if descriptor is not None:
+        os.close(descriptor)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,8 +11,12 @@ from typing import Any
 
 from ..trainyard import slurm_state
 from ..trainyard.progress import clock, compile_pattern, parse_line, progress_line, strict
+from .as_user import in_folder
+from .exits import open_regular
 from .slurm import SlurmError, call, hosts_of, show, wait_until_over
 
+# What the job itself writes of its end is short, in bytes.
+_MOST = 16 << 20
 # Of the log of rank 0 only its end is searched for the last line of progress.
 _TAIL = 64 << 10
 # Slurm sends SIGKILL KillWait (30 s) after SIGTERM, and then waits for what does not end.
@@ -56,8 +61,15 @@ def _is_over(records: list[str]) -> bool:
 
 def read_exits(job_dir: Path) -> list[dict[str, Any]]:
     """Read how the tasks ended that wrote it in this folder."""
-    lines = [line for path in sorted((job_dir / "exits").glob("*.exit")) for line in path.read_text().splitlines()]
-    return slurm_state.exits(lines)
+    return slurm_state.exits(in_folder(job_dir, [], _exit_lines))
+
+
+def _exit_lines(job_dir: Path) -> list[str]:
+    lines = []
+    for path in sorted((job_dir / "exits").glob("*.exit")):
+        with contextlib.suppress(OSError), open_regular(path) as told:
+            lines += told.read(_MOST).decode(errors="replace").splitlines()
+    return lines
 
 
 def _seconds(text: str) -> float | None:
@@ -76,26 +88,31 @@ def _from_sacct(engine_id: str) -> dict[str, str]:
 def _from_folder(job_dir: Path) -> dict[str, str]:
     """Read how the job's own script ended, where that is on this host."""
     try:
-        status, at = (job_dir / "exits" / "job").read_text().split()
-    except (OSError, ValueError):
+        status, at = (in_folder(job_dir, "", _tail, "exits/job", 1024) or "").split()
+    except ValueError:
         return {}
     state = "COMPLETED" if status == "0" else "FAILED"
     return {"JobState": state, "ExitCode": f"{status}:0", "EndTime": at.partition(".")[0]}
 
 
-def _end_of(log: Path, engine_id: str, head: str, user: str) -> str:
-    """Return the end of the log of rank 0: from this host, or by a step of the job's own from its first node."""
+def _tail(folder: Path, name: str, most: int) -> str | None:
+    """Return the end of a file, `most` bytes of it; None where it cannot be read."""
     try:
-        with log.open("rb") as content:
-            content.seek(max(0, content.seek(0, 2) - _TAIL))
-            return content.read().decode(errors="replace")
+        with open_regular(folder / name) as content:
+            content.seek(max(0, content.seek(0, 2) - most))
+            return content.read(most).decode(errors="replace")
     except OSError:
-        pass
-    if not head:
-        return ""
+        return None
+
+
+def _end_of(job_dir: Path, name: str, engine_id: str, head: str, user: str) -> str:
+    """Return the end of the log of rank 0: from this host, or by a step of the job's own from its first node."""
+    found: str | None = in_folder(job_dir, None, _tail, f"logs/{name}", _TAIL)
+    if found is not None or not head:
+        return found or ""
     where = [f"--jobid={engine_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={head}"]
     try:
-        tail = ["tail", "-c", "8192", str(log)]
+        tail = ["tail", "-c", "8192", f"{job_dir}/logs/{name}"]
         return call(["srun", *where, "--input=none", "--quiet", *tail], user, patience_s=_STEP_S)
     except SlurmError:
         # A log that is not there yet, or a node that is lost: Slurm says so itself, in a while.
@@ -120,11 +137,11 @@ def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
     started, ended = _seconds(job.get("StartTime", "")), _seconds(job.get("EndTime", ""))
     over = state not in ("pending", "running")
     hosts = hosts_of(job.get("NodeList", ""))
-    log = job_dir / "logs" / params["rank_log"].replace("{rank}", "0")
+    log = params["rank_log"].replace("{rank}", "0")
     metrics: dict[str, float | None] = {}
     if params["progress_pattern"] and state != "pending":
         head = hosts[0] if state == "running" and hosts and not params["shared"] else ""
-        metrics = last_metrics(_end_of(log, engine_id, head, params["user"]), params["progress_pattern"])
+        metrics = last_metrics(_end_of(job_dir, log, engine_id, head, params["user"]), params["progress_pattern"])
     restarts = int(job.get("Restarts") or 0) if (job.get("Restarts") or "0").isdigit() else 0
     elapsed = 0.0
     if started and state != "pending":

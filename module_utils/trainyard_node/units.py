@@ -183,6 +183,12 @@ def main_exit(job_id: str, name: str) -> Exit | None:
     return from_unit(shown["Result"], code, shown["ExecMainStatus"]) if code else None
 
 
+def _files(job_id: str) -> list[Path]:
+    """Return the unit files of a job, and none of one whose id begins with this one: each names its slice."""
+    ours = f"Slice={slice_name(job_id)}"
+    return [path for path in LASTING.glob(unit_name(job_id, "*")) if ours in path.read_text().splitlines()]
+
+
 def stop(job_id: str, over: Callable[[], bool]) -> str:
     """Stop all units of a job and wait for it, and remove their files. Returns systemd's complaint, or "".
 
@@ -200,7 +206,7 @@ def stop(job_id: str, over: Callable[[], bool]) -> str:
                 stopping.kill()
                 stopping.communicate()
                 break
-    for path in (*LASTING.glob(unit_name(job_id, "*")), *LASTING.glob(f"*.wants/{unit_name(job_id, 'monitor')}")):
+    for path in (*_files(job_id), *LASTING.glob(f"*.wants/{unit_name(job_id, 'monitor')}")):
         path.unlink(missing_ok=True)
     # A slice that is not loaded is one without a unit: nothing runs.
     return "" if stopping.returncode == 0 or "not loaded" in complaint else complaint.strip()

@@ -60,9 +60,15 @@ def test_training_user_is_the_same_everywhere(host: Any) -> None:
 
 def test_folders_belong_to_whom_they_should(host: Any) -> None:
     assert host.file("/opt/trainyard").user == "root"
-    for path in ("/var/lib/trainyard", "/var/lib/trainyard/jobs", "/var/lib/trainyard/data"):
-        folder = host.file(path)
-        assert (folder.is_directory, folder.user, folder.group, folder.mode) == (True, "train", "train", 0o755)
+    expected = {
+        "": ("root", "root", 0o755),
+        "/jobs": ("root", "train", 0o1775),
+        "/data": ("train", "train", 0o755),
+        "/checkpoints": ("train", "train", 0o755),
+    }
+    found = {name: host.file(f"/var/lib/trainyard{name}") for name in expected}
+    assert {name: (folder.user, folder.group, folder.mode) for name, folder in found.items()} == expected
+    assert all(folder.is_directory for folder in found.values())
 
 
 def test_every_name_leads_to_its_node(host: Any, node_names: list[str], node_vars: dict[str, Any]) -> None:
