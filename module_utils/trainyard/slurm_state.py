@@ -111,11 +111,12 @@ def from_sacct(text: str) -> dict[str, str]:
 
     A job that was requeued has a line for each time it ran, the last one last.
     """
-    lines = [line.split("|") for line in text.splitlines() if line.count("|") == SACCT.count(",")]
-    if len(lines) < 2:
+    _, header, said = text.partition(SACCT.replace(",", "|"))
+    lines = [line.split("|") for line in said.splitlines() if line.count("|") == SACCT.count(",")]
+    if not lines:
         return {}
     names = {"State": "JobState", "Start": "StartTime", "End": "EndTime"}
-    rows = [dict(zip([names.get(name, name) for name in lines[0]], line)) for line in lines[1:]]
+    rows = [dict(zip([names.get(name, name) for name in header.split("|")], line)) for line in lines]
     last = rows[-1]
     # Slurm may begin to count anew: another job of the same number is not this one.
     same = [row for row in rows if (row["JobName"], row["User"]) == (last["JobName"], last["User"])]

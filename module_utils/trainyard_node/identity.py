@@ -20,7 +20,7 @@ _TIMEOUT_S = 20.0
 
 
 def parse_hard_limits(text: str) -> dict[str, int | None]:
-    """Read the hard limits of memlock (bytes) and nofile from /proc/PID/limits."""
+    """Read the hard limits of memlock (bytes) and nofile from /proc/PID/limits. Raises ValueError for anything else."""
     found: dict[str, int | None] = {}
     for title, name in (("Max locked memory", "memlock"), ("Max open files", "nofile")):
         for line in text.splitlines():
@@ -33,13 +33,19 @@ def parse_hard_limits(text: str) -> dict[str, int | None]:
 
 
 def parse_addresses(text: str) -> list[str]:
-    """Read the global addresses from `ip -j addr show`, IPv4 before IPv6, without loopback and link-local ones."""
-    found = [
-        (entry["family"], entry["local"])
-        for link in json.loads(text or "[]")
-        for entry in link.get("addr_info", [])
-        if entry.get("scope") == "global" and "local" in entry and not entry.get("temporary")
-    ]
+    """Read the global addresses from `ip -j addr show`, IPv4 before IPv6, without loopback and link-local ones.
+
+    Raises ValueError for anything else.
+    """
+    try:
+        found = [
+            (entry["family"], entry["local"])
+            for link in json.loads(text or "[]")
+            for entry in link.get("addr_info", [])
+            if entry.get("scope") == "global" and "local" in entry and not entry.get("temporary")
+        ]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"no answer of `ip -j addr show`: {text[:200]}") from error
     return [address for family in ("inet", "inet6") for kind, address in found if kind == family]
 
 

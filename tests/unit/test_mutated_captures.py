@@ -1,0 +1,223 @@
+"""Whatever machines say, mutated: cut anywhere, doubled, mixed with another's lines, with CRLF, colours, huge numbers.
+
+A parser reads what is there; some may say that they cannot (ValueError). None fails otherwise, and what it returns can
+be written as JSON, since that is how it travels. What a mutated text should mean is for each parser's own tests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard import (
+    accelerators,
+    apt,
+    ascend,
+    cuda_proof,
+    fabric,
+    failure,
+    gpu_health,
+    hostfile,
+    nccl_tests_output,
+    npu,
+    nvidia,
+    nvidia_driver,
+    pair_report,
+    progress,
+    rdma,
+    sessions,
+    slurm_change,
+    slurm_health,
+    slurm_state,
+    ssh,
+    survey,
+    transport,
+)
+from ansible.module_utils.trainyard_node import identity, node, nvidia_host, proof, proof_facts
+from ansible.module_utils.trainyard_node.tree import Tree
+from captured_tree import unfold
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+PATTERN = progress.compile_pattern(progress.DEFAULT_PATTERN)
+
+
+def texts(*globs):
+    return [path.read_text() for glob in globs for path in sorted(FIXTURES.glob(glob))]
+
+
+def commands(*words):
+    """What captured machines answer to commands that have all of these words in their names."""
+    found = []
+    for path in sorted(FIXTURES.glob("*/*.tree")):
+        inside, mark = [], None
+        for line in path.read_text().splitlines():
+            if mark is not None:
+                if line == mark:
+                    found.append("\n".join(inside) + "\n")
+                    mark = None
+                else:
+                    inside.append(line)
+            elif " <<" in line and all(word in line.partition(" <<")[0] for word in words):
+                inside, mark = [], line.partition(" <<")[2]
+    return found or pytest.fail(f"no captured machine answers {words}")
+
+
+COLOUR, ESCAPES = "\x1b[1;31m", ("\x1b[2K\r", "\x1b]52;c;aGk=\x07", "\u202e", "\x00", "\ufffd", "\ud800")
+NUMBERS = ("-1", "1e999", "nan", "9" * 4000, "0x1f", "٣", "", "N/A", "[Unknown Error]", "Insufficient Permissions")
+
+
+def mutated(text, choose):
+    """One text, changed once; `choose` is a random.Random."""
+    lines = text.splitlines(keepends=True) or [""]
+    at, line = choose.randrange(len(text) + 1), choose.randrange(len(lines))
+    numbers = [found.span() for found in re.finditer(r"[0-9]+", text)]
+    start, end = choose.choice(numbers or [(at, at)])
+    return choose.choice(
+        [
+            lambda: text[:at],
+            lambda: text[at:],
+            lambda: text.replace("\n", "\r\n"),
+            lambda: "\ufeff" + text,
+            lambda: "".join(lines[:line] + lines[line + 1 :]),
+            lambda: "".join([*lines[: line + 1], *lines[line:]]),
+            lambda: "".join(choose.sample(lines, len(lines))),
+            lambda: "".join(f"{COLOUR}{each}" for each in lines),
+            lambda: text[:at] + choose.choice(ESCAPES) + text[at:],
+            lambda: text[:start] + choose.choice(NUMBERS) + text[end:],
+            lambda: text[:at] + choose.choice(lines) + text[at:],
+            lambda: text.replace(choose.choice(",:=|/ "), choose.choice(" \t;:,")),
+            lambda: "",
+        ]
+    )()
+
+
+def as_json(value):
+    """Lists and dictionaries of what a parser returned, as far as it travels."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): as_json(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [as_json(each) for each in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+DPKG = ["ii  \tlibnccl2\t2.18.3-1+cuda12.2\nrc  \tnvidia-driver\t525.1\n", "ii \tx:amd64\t1\n"]
+SACCT = texts("slurm/sacct_*.txt")
+PARSERS = {
+    "nvidia-smi --query-gpu": (accelerators.parse_nvidia_query, commands("nvidia-smi.query-gpu")),
+    "npu-smi info": (lambda text: accelerators.parse_npu_info(text, text), commands("npu-smi.info")),
+    "npu-smi info -m": (accelerators.parse_npu_map, commands("npu-smi.info-m")),
+    "nvidia-smi -q -x": (gpu_health.parse_query, [*commands("nvidia-smi.q-x"), *texts("proof/volta.xml")]),
+    "dmesg": (lambda text: gpu_health.parse_xids(text.splitlines()), commands("journalctl.dmesg")),
+    "ip address": (fabric.parse_ip_address, commands("ip.address")),
+    "nccl.conf": (fabric.parse_nccl_conf, commands("nccl.conf")),
+    "rate": (fabric.parse_rate, ["100 Gb/sec (4X EDR)", "2.5 Gb/sec (1X SDR)"]),
+    "hccn.conf": (npu.parse_hccn_conf, ["address_0=10.0.0.1\nnetmask_0=255.255.255.0\naddress_1=fe80::1\n"]),
+    "fields": (ascend.read_fields, ["Name=x\nVersion = 1.2\n", "a: b\nc=d"]),
+    "ibv_devices": (rdma.parse_ibv_devices, ["    device     node GUID\n    ------\n    mlx5_0  0c42a103\n"]),
+    "os-release": (nvidia.read_os, commands("os-release")),
+    "dpkg-query": (nvidia.read_packages, [*DPKG, *commands("dpkg-query")]),
+    "df": (lambda text: nvidia.read_free(["/", "/opt"], text), commands("df.out")),
+    "driver packages": (nvidia_driver.read_packages, DPKG),
+    "dkms": (nvidia_driver.read_dkms, ["nvidia/525.1, 6.1.0-9-amd64, x86_64: installed\nnvidia/525.1: added\n"]),
+    "/proc version": (nvidia_driver.read_proc_version, commands("driver/nvidia/version")),
+    "modinfo": (nvidia_driver.read_modinfo, commands("modinfo")),
+    "apt stanzas": (apt.read_stanzas, texts("apt/indextargets.txt")),
+    "apt-cache policy": (apt.read_lists, texts("apt/policy.txt")),
+    "apt-get -s": (apt.read_transaction, ["Inst a [1] (2 x:1/y [amd64])\nConf a (2 x)\nRemv b [3]\n"]),
+    "nccl-tests": (nccl_tests_output.parse, texts("nccl_tests_output/*.txt", "nccl_tests_output/*.json")),
+    "pairs": (lambda text: pair_report.read([text]), texts("nccl_tests_output/trainyard-*.txt")),
+    "what NCCL says": (lambda text: transport.read_nccl_lines(text.splitlines()), texts("nccl_tests_output/*.txt")),
+    "CUDA proof": (lambda text: cuda_proof.read_run(0, text, 1), ['{"devices": 1, "sum": 3.0}\n', "no device\n"]),
+    "cause of an end": (failure.root_cause, texts("torchrun/*.txt", "mpirun/*.txt", "mindspore/*.txt")),
+    "progress": (
+        lambda text: [progress.strict(progress.parse_line(line, PATTERN) or {}) for line in text.splitlines()],
+        ["step 1/10 loss 0.5 rate 3\nepoch 2 step 3 accuracy 0.9\n", "step 7 loss nan\n"],
+    ),
+    "sacct": (slurm_state.from_sacct, SACCT),
+    "scontrol show node": (slurm_health.read_node, texts("slurm/scontrol_show_node.txt")),
+    "slurm.conf": (slurm_change.read_conf, texts("slurm/scontrol_show_config.txt")),
+    "hostfile": (hostfile.parse, ["n1 slots=8\nn2 slots=8 max_slots=9\n# n3\n", "n1:2\nn1\n"]),
+    "survey": (survey.read_probe, ["trainyard:python=3.11.2\nmotd\ntrainyard:sudo=yes\n"]),
+    "ssh-keygen -L": (ssh.parse_certificates, [
+        "(stdin):1:\n        Type: ssh-ed25519-cert-v01@openssh.com host certificate\n        Key ID: \"n1\"\n"
+        "        Serial: 3\n        Valid: from 2026-01-01T00:00:00 to 2027-01-01T00:00:00\n"
+        "        Principals: \n                n1\n        Critical Options: (none)\n"
+    ]),
+    "sshd -T": (ssh.parse_sshd_settings, ["port 22\nallowusers a b\nallowusers c\n"]),
+    "sessions": (sessions.read_pieces, ['[{"name": "PATH"}]', "SetEnv A=b\n"]),
+    "ip -j address": (
+        identity.parse_addresses,
+        ['[{"addr_info": [{"family": "inet", "local": "10.0.0.1", "scope": "global"}]}, {"ifname": "lo"}]'],
+    ),
+    "/proc/1/limits": (
+        identity.parse_hard_limits,
+        ["Max locked memory   8388608   8388608   bytes\nMax open files   1024   1048576   files\n"],
+    ),
+    "ulimit": (proof.parse_ulimit, commands("ulimit")),
+}  # fmt: skip
+
+
+# Those that say so; all others read what they can.
+MAY_REFUSE = ("ssh-keygen -L", "scontrol show node", "ip -j address", "/proc/1/limits", "ulimit")
+
+
+@pytest.mark.parametrize("name", PARSERS)
+@settings(max_examples=60)
+@given(choose=st.randoms(use_true_random=False), times=st.integers(1, 3))
+def test_a_mutated_text_is_read_or_refused(name, choose, times):
+    parser, samples = PARSERS[name]
+    text = choose.choice(samples)
+    for _ in range(times):
+        text = mutated(text, choose)
+    try:
+        found = parser(text)
+    except ValueError:
+        assert name in MAY_REFUSE
+        return
+    json.dumps(as_json(found), allow_nan=True)
+
+
+class Mutated(Tree):
+    """A captured machine of which some files and answers are mutated."""
+
+    def __init__(self, root, choose):
+        super().__init__(root)
+        self._choose = choose
+
+    def text(self, path):
+        found = super().text(path)
+        return mutated(found, self._choose) if found is not None and self._choose.random() < 0.2 else found
+
+
+def job_facts(tree):
+    return node.read_node(tree, packages=["torch"], venv=None, ports=4, port_seed="x", user=None)
+
+
+def proof_facts_of(tree):
+    about = {"host": "n1", "root": "/opt/trainyard", "venvs": "/opt/trainyard/venvs", "user": "", "network": ""}
+    return proof_facts.read_proof(tree, ascend_root="/usr/local/Ascend", host_address="10.0.0.1", **about)
+
+
+def nvidia_facts(tree):
+    return nvidia_host.read_host(tree, "n1")
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*/*.tree")), ids=lambda path: path.stem)
+@settings(max_examples=8)
+@given(choose=st.randoms(use_true_random=False))
+def test_of_a_mutated_machine_something_can_be_said(path, choose, tmp_path_factory):
+    """All that is asked of a node for a job, for a proof, and for its GPUs' software."""
+    if path not in UNFOLDED:
+        UNFOLDED[path] = unfold(path.stem, tmp_path_factory.mktemp("machine"), path.parent)
+    for read in (job_facts, proof_facts_of, nvidia_facts):
+        json.dumps(read(Mutated(str(UNFOLDED[path]), choose)), allow_nan=False)
+
+
+UNFOLDED = {}
