@@ -17,6 +17,8 @@ from typing import Any
 Failure = dict[str, Any]
 
 STARTED_AGAIN = "--- started again"
+# What the monitors of a job can find wrong with it.
+KINDS = ("exit", "not_joined", "silent", "head_silent", "absent", "frozen", "rebooted", "not_back")
 
 # One field of torchrun's report; `[0]:` entries stand under "Failures:" and "Root Cause (first observed failure):".
 _FIELD = re.compile(r"^\s*(?P<key>time|host|rank|exitcode)\s*:\s*(?P<value>.+?)\s*$")

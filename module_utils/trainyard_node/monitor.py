@@ -15,8 +15,8 @@ job started with job_wait: false, changes nothing.
   systemd the processes are its children. A node that was cut off ends its processes the same way when it has not
   heard from the head for `silent_after_s`.
 
-Wire: JSON, one object a line, over TCP on the job's network. A node proves that it knows the job's token (HMAC over the
-head's nonce) before it is heard. Times are seconds; `time` is since the epoch, all waiting is on the monotonic clock.
+The monitors speak over TCP on the job's network, after each has proved that it knows the job's token (wire.py). Times
+are seconds; `time` is since the epoch, all waiting is on the monotonic clock.
 
 Files in the job's folder: job.json (input, 0600), exits/*.json, monitor.json (this node), cluster.json (head only, all
 nodes), metrics.jsonl (the node of rank 0), attempts.json (with restarts: what runs, and survives a reboot), attempt/
@@ -27,12 +27,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
 import json
 import os
 import resource
-import secrets
 import shutil
 import signal
 import subprocess
@@ -43,13 +40,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..trainyard import failure as failures
-from ..trainyard import progress
+from ..trainyard import messages, progress
+from ..trainyard.messages import Message
 from ..trainyard.restarts import WHOLE, Attempts, Restarts
-from . import procs, units
+from . import procs, units, wire
 from .execute import redirect
 from .exits import Exit, from_status, read_exits, read_json, turn, write_json
-
-Message = dict[str, Any]
+from .wire import Door, Line
 
 # Nobody waits longer for a look, where nothing was told: the kernel cannot always tell of an end, and never of a log.
 TICK_S = 0.25
@@ -64,13 +61,9 @@ NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for")
 JOIN_S = 120.0
 MAX_METRICS = 5000
 READ_AT_ONCE = 1 << 20
-# Longest message: a node's report names each failed process with its ranks.
-MAX_MESSAGE = 8 << 20
 RETRY_S = 0.2
 # Files that the head has open beside the connections of its nodes, with room to spare.
 OWN_FILES = 256
-# Nodes that a head must be able to let wait at the door, however few it has: those of a small job come back at once.
-LEAST_BACKLOG = 100
 # How long processes without ranks may take to end after the last rank did.
 RANKLESS_S = 15.0
 # Before a restart, what does not end within this time after SIGTERM gets SIGKILL.
@@ -269,10 +262,9 @@ class Monitor:
         self.heard, self.patience = self.started, JOIN_S
         self.end_record: Message = {}
         self.report: Message = {}
-        # Head only: last report and time of contact of each node, and the open connections.
+        # Head only: last report and time of contact of each node.
         self.reports: dict[str, Message] = {}
         self.seen: dict[str, float] = {}
-        self.writers: dict[asyncio.StreamWriter, str] = {}
         self.first_failure_at: float | None = None
         self.ranks_done_at: float | None = None
         # What this node runs and what the head wants it to run; since when it ends what it runs no longer.
@@ -398,11 +390,17 @@ class Monitor:
             "recover_after_s": process.get("recover_after_s"),
             **ended,
         }
+        # Files and logs are the ranks', and anything may stand there.
+        fits = messages.failure_check(self.host, self.spec["world_size"])
+        if not fits(record):
+            record = {key: value for key, value in record.items() if key not in ended}
+            record.update(exit_code=None, signal=None, result="unreadable", time=time.time())
         if not process["name"].startswith("rank"):
             cause = failures.root_cause(_end_of(Path(process["log"])))
             if cause is not None:
-                record.update({key: value for key, value in cause.items() if value is not None or key != "time"})
-                record["result"] = "signal" if cause["signal"] else "exit-code"
+                told = {**record, **{key: value for key, value in cause.items() if value is not None or key != "time"}}
+                told["result"] = "signal" if cause["signal"] else "exit-code"
+                record = told if fits(told) else record
         return record
 
     def finish(self, state: str, **details: Any) -> None:
@@ -429,37 +427,26 @@ class Monitor:
 
     # ---- the head
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Hear one node, after it has proved that it knows the token."""
-        try:
-            nonce = secrets.token_hex(16)
-            await _send(writer, {"nonce": nonce})
-            hello = await _receive(reader, self.silent_after_s)
-            host = str(hello.get("host"))
-            if (
-                not hmac.compare_digest(str(hello.get("mac")).encode(), _mac(self.spec["token"], nonce, host).encode())
-                or host not in self.spec["hosts"]
-            ):
-                return
-            self.writers[writer] = host
-            while True:
-                message = await _receive(reader, None)
-                self.seen[host] = time.monotonic()
-                if "report" in message:
-                    report, known = message["report"], self.reports.get(host, {})
-                    if any(report.get(key) != known.get(key) for key in NEWS):
-                        self.news.set()
-                    self.reports[host] = report
-                if "stopped" in message:
-                    self.finish("stopped", host=host)
-                await _send(writer, {"end": self.end_record} if self.end_record else self._orders(host))
-        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError):
-            return  # the node comes again, or goes silent: judge() sees both
-        except asyncio.CancelledError:
-            return  # the job is over; passed on, it would be one traceback in the log for each node
-        finally:
-            self.writers.pop(writer, None)
-            writer.close()
+    async def _open(self) -> Door:
+        hosts = [host for host in self.spec["hosts"] if host != self.host]
+        make_room(len(hosts) + OWN_FILES)
+        door = Door(self.spec["token"], hosts, self.hear_node)
+        await door.open(self.spec["head_address"], self.spec["monitor_port"])
+        return door
+
+    def hear_node(self, line: Line, message: Message) -> None:
+        """Take what a node says and answer. Raises BadMessage."""
+        host = line.host
+        messages.check_from_node(message, host, self.spec["world_size"], self.budget)
+        self.seen[host] = time.monotonic()
+        if "report" in message:
+            report, known = message["report"], self.reports.get(host, {})
+            if any(report[key] != known.get(key) for key in NEWS):
+                self.news.set()
+            self.reports[host] = report
+        if "stopped" in message:
+            self.finish("stopped", host=host)
+        line.tell({"end": self.end_record} if self.end_record else self._orders(host))
 
     def _orders(self, host: str) -> Message:
         return {"attempts": self.restarts.attempts(host), "go": self.restarts.go}
@@ -574,19 +561,7 @@ class Monitor:
             },
         )
 
-    async def listen(self) -> asyncio.Server:
-        """Serve the other nodes from now on, all of which may come in the same moment."""
-        nodes = len(self.spec["hosts"])
-        make_room(nodes + OWN_FILES)
-        return await asyncio.start_server(
-            self.serve,
-            self.spec["head_address"],
-            self.spec["monitor_port"],
-            limit=MAX_MESSAGE,
-            backlog=max(nodes, LEAST_BACKLOG),
-        )
-
-    async def run_head(self, server: asyncio.Server) -> None:
+    async def run_head(self, door: Door) -> None:
         """Judge and keep cluster.json until the job is over; then tell everybody."""
         last, saved = time.monotonic(), 0.0
         while not self.ended.is_set():
@@ -597,8 +572,8 @@ class Monitor:
             orders = self.restarts.go, len(self.restarts.history)
             self.judge(now)
             if orders != (self.restarts.go, len(self.restarts.history)):
-                for writer, host in self.writers.items():
-                    writer.write(_line(self._orders(host)))
+                for host, line in door.lines.items():
+                    line.tell(self._orders(host))
                 self.news.set()
             if changed or now - saved >= REPORT_S or self.end_record:
                 saved = now
@@ -608,35 +583,20 @@ class Monitor:
         if self.leaving:
             return
         self.save_cluster()
-        for writer in list(self.writers):
-            with contextlib.suppress(OSError, RuntimeError):
-                await _send(writer, {"end": self.end_record})
-        server.close()
+        for line in door.lines.values():
+            line.tell({"end": self.end_record})
+        door.close()
 
     # ---- any other node
 
     async def run_node(self) -> None:
         """Report to the head until it says that the job is over, or is no longer heard."""
         self.heard = time.monotonic()
+        where = self.spec["head_address"], self.spec["monitor_port"]
         while not self.ended.is_set():
-            try:
-                reader, writer = await asyncio.wait_for(
-                    asyncio.open_connection(self.spec["head_address"], self.spec["monitor_port"], limit=MAX_MESSAGE),
-                    5,
-                )
-            except (OSError, asyncio.TimeoutError):
-                await self._wait_without_head()
-                continue
-            # From now on the head is there, and knows that this node is.
-            self.patience = self.silent_after_s
-            try:
-                nonce = (await _receive(reader, self.silent_after_s))["nonce"]
-                await _send(writer, {"host": self.host, "mac": _mac(self.spec["token"], nonce, self.host)})
-                await self._report(reader, writer)
-            except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError, KeyError):
-                pass
-            finally:
-                writer.close()
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                calling = wire.call(self.spec["token"], self.host, where, self.hear_head, lambda _: self.news.set())
+                await self._report(await calling)
             await self._wait_without_head()
 
     async def _wait_without_head(self) -> None:
@@ -645,37 +605,30 @@ class Monitor:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.ended.wait(), RETRY_S)
 
-    async def _report(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _report(self, line: Line) -> None:
+        # From now on the head is there, and knows that this node is.
+        self.heard, self.patience = time.monotonic(), self.silent_after_s
         sent = 0.0
-        hearing = asyncio.ensure_future(self._hear(reader))
-        try:
-            while not self.ended.is_set():
-                if self._look_and_save() or time.monotonic() - sent >= REPORT_S:
-                    sent = time.monotonic()
-                    await asyncio.wait_for(_send(writer, {"report": self.report}), self.silent_after_s)
-                await self.pause()
-                if hearing.done() and not self.ended.is_set():
-                    hearing.result()
-                self._give_up()
-            if self.end_record.get("state") == "stopped" and "host" not in self.end_record:
-                await asyncio.wait_for(_send(writer, {"stopped": True}), 2)
-        finally:
-            hearing.cancel()
-            await asyncio.gather(hearing, return_exceptions=True)
+        while not self.ended.is_set() and line.open:
+            if self._look_and_save() or time.monotonic() - sent >= REPORT_S:
+                sent = time.monotonic()
+                line.tell({"report": self.report})
+            await self.pause()
+            self._give_up()
+        if self.end_record.get("state") == "stopped" and "host" not in self.end_record:
+            line.tell({"stopped": True})
+        line.close()
 
-    async def _hear(self, reader: asyncio.StreamReader) -> None:
-        """Take what the head says, until the connection breaks."""
-        try:
-            while True:
-                message = await _receive(reader, None)
-                self.heard = time.monotonic()
-                if "end" in message:
-                    self.finish(**message["end"])
-                orders = message.get("attempts", self.wanted), message.get("go", self.go)
-                if orders != (self.wanted, self.go):
-                    self.wanted, self.go = orders
-                    self.news.set()
-        finally:
+    def hear_head(self, line: Line, message: Message) -> None:
+        """Take what the head says. Raises BadMessage."""
+        del line
+        messages.check_from_head(message, [process["name"] for process in self.spec["processes"]], self.budget)
+        self.heard = time.monotonic()
+        if "end" in message:
+            self.finish(**message["end"])
+        orders = message.get("attempts", self.wanted), message.get("go", self.go)
+        if orders != (self.wanted, self.go):
+            self.wanted, self.go = orders
             self.news.set()
 
     def _look_and_save(self) -> bool:
@@ -713,7 +666,7 @@ class Monitor:
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, self._told_to_end)
         # Before anything is started: without its port a head is none.
-        server = await self.listen() if self.is_head else None
+        door = await self._open() if self.is_head else None
         self.supervisor.start()
         if self.budget:
             write_json(self.job_dir / "attempts.json", self.attempts)
@@ -721,7 +674,7 @@ class Monitor:
             self.fail({"kind": "rebooted", "host": self.host})
         self.look()
         self.save()
-        await (self.run_head(server) if server else self.run_node())
+        await (self.run_head(door) if door else self.run_node())
         if self.leaving:
             return 0
         self.save()
@@ -760,29 +713,6 @@ def _end_of(path: Path, most: int = 1 << 20) -> str:
             return log.read().decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _mac(token: str, nonce: str, host: str) -> str:
-    return hmac.new(token.encode(), f"{nonce} {host}".encode(), hashlib.sha256).hexdigest()
-
-
-def _line(message: Message) -> bytes:
-    return json.dumps(message).encode() + b"\n"
-
-
-async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
-    writer.write(_line(message))
-    await writer.drain()
-
-
-async def _receive(reader: asyncio.StreamReader, timeout: float | None) -> Message:
-    line = await asyncio.wait_for(reader.readline(), timeout)
-    if not line.endswith(b"\n"):
-        raise asyncio.IncompleteReadError(line, None)
-    message = json.loads(line)
-    if not isinstance(message, dict):
-        raise ValueError("not a message")
-    return message
 
 
 def run(job_dir: Path) -> int:

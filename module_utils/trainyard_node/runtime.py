@@ -17,8 +17,8 @@ from __future__ import annotations
 import sys
 
 _PARTS = {
-    "trainyard": ("__init__", "failure", "progress", "restarts"),
-    "trainyard_node": ("__init__", "execute", "exits", "monitor", "procs", "runtime", "units"),
+    "trainyard": ("__init__", "failure", "messages", "progress", "restarts"),
+    "trainyard_node": ("__init__", "execute", "exits", "monitor", "procs", "runtime", "units", "wire"),
 }
 _MAIN = b"import sys\nfrom runtime.trainyard_node.runtime import main\nsys.exit(main(sys.argv[1:]))\n"
 

@@ -15,7 +15,7 @@ import time
 import uuid
 
 from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN
-from ansible.module_utils.trainyard_node import monitor, procs, runtime
+from ansible.module_utils.trainyard_node import monitor, procs, runtime, wire
 from ansible.module_utils.trainyard_node.exits import read_exits, read_json, write_json
 
 # How long a test waits for what must happen; nothing passes or fails by being faster.
@@ -66,26 +66,25 @@ async def report_to(spec, host, lost=None):
     """Be the monitor of `host` on the wire, with a rank that runs, for as long as it takes; put `host` into `lost`
     each time a connection breaks. Without a process of its own: a head may have thousands of these."""
     report = {"host": host, "ranks_running": 1, "done": False, "idle": False, "rankless": 0, "failures": [],
-              "metrics": {}, "attempts": {"": 0}, "ready_for": None}  # fmt: skip
+              "metrics": {}, "loss_not_a_number": None, "attempts": {"": 0}, "ready_for": None}  # fmt: skip
     where = spec["head_address"], spec["monitor_port"]
     while True:
+        over = asyncio.Event()
         try:
-            reader, writer = await asyncio.open_connection(*where, limit=monitor.MAX_MESSAGE)
-        except OSError:
+            line = await wire.call(spec["token"], host, where, lambda *_: None, lambda _, over=over: over.set())
+        except (OSError, asyncio.TimeoutError):
             await asyncio.sleep(monitor.RETRY_S)
             continue
         try:
-            nonce = (await monitor._receive(reader, spec["silent_after_s"]))["nonce"]
-            await monitor._send(writer, {"host": host, "mac": monitor._mac(spec["token"], nonce, host)})
-            while True:
-                await monitor._send(writer, {"report": report})
-                await monitor._receive(reader, None)
-                await asyncio.sleep(monitor.REPORT_S)
-        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+            while not over.is_set():
+                line.tell({"report": report})
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(over.wait(), monitor.REPORT_S)
             if lost is not None:
                 lost.append(host)
+            await asyncio.sleep(monitor.RETRY_S)
         finally:
-            writer.close()
+            line.end()
 
 
 class Node:
