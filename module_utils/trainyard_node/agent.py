@@ -107,6 +107,8 @@ def collect(*, job_id: str, job_dir: str, stop: bool, log_limit: int, check: boo
     folder, changed = Path(job_dir), False
     if stop:
         changed = bool(job.running(folder, job_id)) if check else job.stop(folder, job_id)
+    if not check:
+        job.forget_what_is_over(folder, job_id)
     return {"changed": changed, **job.status(folder, job_id), "logs": job.read_logs(folder, log_limit)}
 
 

@@ -9,6 +9,7 @@ our own, `lost`: the process went down with its node. In a job with restarts the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -35,9 +36,14 @@ def write_json(path: AnyPath, data: Any, mode: int = 0o644) -> None:
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as new:
-        new.write(json.dumps(data) + "\n")
-    os.replace(temporary, path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as new:
+            new.write(json.dumps(data) + "\n")
+        os.replace(temporary, path)
+    except OSError:
+        # Half a file would only take up the room that was lacking.
+        os.unlink(temporary)
+        raise
 
 
 def open_regular(path: AnyPath) -> BinaryIO:
@@ -57,6 +63,25 @@ def read_json(path: AnyPath) -> Any:
         return json.loads(content) if len(content) <= MOST_BYTES else None
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def forget_secrets(job_dir: AnyPath) -> None:
+    """Take out of job.json what is secret, and remove the secret files; also on a file system that is full."""
+    path = f"{job_dir}/job.json"
+    spec = read_json(path)
+    if not isinstance(spec, dict):
+        return
+    if spec.get("token") or spec.get("secret_env"):
+        rest = {**spec, "token": "", "secret_env": {}}
+        try:
+            write_json(path, rest, mode=0o600)
+        except OSError:
+            # Shorter than what stands there: it needs no room.
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "w", encoding="utf-8") as there:
+                there.truncate(there.write(json.dumps(rest)))
+    for name in spec.get("secret_files", ()):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{job_dir}/{name}")
 
 
 def from_status(status: int) -> Exit:

@@ -19,6 +19,7 @@ from typing import Any
 
 from . import as_user, job_folder, procs, units
 from .as_user import JobError, Owner
+from .exits import forget_secrets
 from .runtime import pack
 
 Spec = dict[str, Any]
@@ -135,7 +136,18 @@ def stop(job_dir: Path, job_id: str, to_remove: bool = False) -> bool:
     if left:
         named = "; ".join(f"{pid} {procs.command_line(pid)}" for pid in left)
         raise JobError(f"processes of {job_id} do not end: {named}. {complaint}".strip())
+    if not to_remove:
+        as_user.in_folder(job_dir, None, forget_secrets)
     return bool(found)
+
+
+def forget_what_is_over(job_dir: Path, job_id: str) -> None:
+    """Remove the secrets of a job whose monitor has gone without doing so: killed, lost with its node, out of disk.
+
+    Not of one whose monitor is yet to come, or to come back: then its units stand in systemd's folder.
+    """
+    if not (supervision() == "systemd" and units.come_back(job_id)):
+        as_user.in_folder(job_dir, None, job_folder.forget_what_is_over)
 
 
 def remove(job_dir: Path, job_id: str) -> bool:

@@ -28,7 +28,7 @@ from typing import Any
 
 from . import as_user, procs
 from .as_user import JobError, Owner
-from .exits import open_regular, read_exits, read_json
+from .exits import forget_secrets, open_regular, read_exits, read_json
 from .tree import size_of
 
 Spec = dict[str, Any]
@@ -224,6 +224,12 @@ def end_monitor(job_dir: Path, grace_s: float) -> None:
     deadline = time.monotonic() + grace_s
     while procs.monitor_alive(job_dir) and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def forget_what_is_over(job_dir: Path) -> None:
+    """Remove the secrets of a job whose monitor has been here and is no more."""
+    if (job_dir / "monitor.json").exists() and not procs.monitor_alive(job_dir):
+        forget_secrets(job_dir)
 
 
 def read_logs(job_dir: Path, limit: int) -> dict[str, str]:

@@ -45,7 +45,7 @@ from ..trainyard.messages import Message
 from ..trainyard.restarts import WHOLE, Attempts, Restarts
 from . import procs, units, wire
 from .execute import redirect
-from .exits import Exit, from_status, read_exits, read_json, turn, write_json
+from .exits import Exit, forget_secrets, from_status, read_exits, read_json, turn, write_json
 from .wire import Door, Line
 
 # Nobody waits longer for a look, where nothing was told: the kernel cannot always tell of an end, and never of a log.
@@ -680,9 +680,7 @@ class Monitor:
         self.save()
         self.supervisor.end()
         # What was secret is of no use any more, and the folder stays for its logs.
-        write_json(self.job_dir / "job.json", {**self.spec, "token": "", "secret_env": {}}, mode=0o600)
-        for name in self.spec.get("secret_files", ()):
-            (self.job_dir / name).unlink(missing_ok=True)
+        forget_secrets(self.job_dir)
         return 0
 
     def _told_to_end(self) -> None:

@@ -189,6 +189,11 @@ def _files(job_id: str) -> list[Path]:
     return [path for path in LASTING.glob(unit_name(job_id, "*")) if ours in path.read_text().splitlines()]
 
 
+def come_back(job_id: str) -> bool:
+    """Tell whether the units of a job come back when the node starts again."""
+    return bool(_files(job_id))
+
+
 def stop(job_id: str, over: Callable[[], bool]) -> str:
     """Stop all units of a job and wait for it, and remove their files. Returns systemd's complaint, or "".
 
