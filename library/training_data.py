@@ -50,9 +50,15 @@ options:
     type: int
     default: 1000
   owner:
-    description: User to whom the folder belongs, when the module runs as root.
+    description:
+      - User to whom the folder belongs, when the module runs as root. In a folder that is not root's alone the module
+        acts as that user.
     type: str
     default: ""
+  records:
+    description: Folder of root alone, for RV(work).
+    type: path
+    default: /var/lib/trainyard-root
   min_free_mb:
     description: Free disk space in MB (10^6 bytes) without which nothing is placed.
     type: int
@@ -88,6 +94,10 @@ reasons:
   type: list
   elements: str
   sample: [data_batch_3.bin was altered]
+work:
+  description: Where a file that the data set is placed from can be fetched to.
+  returned: success
+  type: str
 """
 
 import os
@@ -108,6 +118,7 @@ ARGUMENTS: dict[str, Any] = {
     "train_records": {"type": "int", "default": 5000},
     "test_records": {"type": "int", "default": 1000},
     "owner": {"type": "str", "default": ""},
+    "records": {"type": "path", "default": "/var/lib/trainyard-root"},
     "min_free_mb": {"type": "int", "default": 0},
 }
 
@@ -136,6 +147,26 @@ def filler(params: dict[str, Any]) -> Callable[[Path], None]:
     return dataset_files.unpack_cifar10(source, params["format"])
 
 
+def look_and_place(folder: Path, owner: str, params: dict[str, Any], places: bool) -> list[str]:
+    """Return why the data set has to be placed, after that has been done."""
+    source = identity(params)
+    reasons = dataset_files.examine(folder, params["kind"], source, owner)
+    if not reasons:
+        return []
+    free = dataset_files.free_space(folder)
+    if free < params["min_free_mb"] * 10**6:
+        raise dataset_files.DatasetFailure(
+            f"{free // 10**6} MB are free for {folder}, {params['min_free_mb']} MB are needed; make room, or choose "
+            "another folder"
+        )
+    if owner:
+        dataset_files.account(owner)
+    if places:
+        os.umask(0o022)
+        dataset_files.place(folder, params["kind"], source, owner, filler(params))
+    return reasons
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -143,25 +174,14 @@ def main() -> None:
     )
     params = module.params
     folder = Path(params["path"])
-    owner = params["owner"] if os.geteuid() == 0 else ""
+    as_root = os.geteuid() == 0
+    work = f"{params['records']}/dataset-{folder.name}" if as_root else f"{folder.parent}/.download-{folder.name}"
     try:
-        source = identity(params)
-        reasons = dataset_files.examine(folder, params["kind"], source, owner)
-        if reasons:
-            free = dataset_files.free_space(folder)
-            if free < params["min_free_mb"] * 10**6:
-                raise dataset_files.DatasetFailure(
-                    f"{free // 10**6} MB are free for {folder}, {params['min_free_mb']} MB are needed; make room, or "
-                    "choose another folder"
-                )
-            if owner:
-                dataset_files.account(owner)
-        if reasons and not module.check_mode:
-            os.umask(0o022)
-            dataset_files.place(folder, params["kind"], source, owner, filler(params))
+        with dataset_files.acting_for(params["owner"], folder):
+            reasons = look_and_place(folder, params["owner"] if as_root else "", params, not module.check_mode)
     except dataset_files.DatasetFailure as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=bool(reasons), reasons=reasons)
+    module.exit_json(changed=bool(reasons), reasons=reasons, work=work)
 
 
 if __name__ == "__main__":

@@ -91,12 +91,13 @@ def prove(source: str, state: dict[str, Any], asked: dict[str, Any]) -> dict[str
     settings = as_user(asked["user"])
     folder = Path(tempfile.mkdtemp(prefix=".cuda-proof-", dir=asked["root"]))
     try:
+        (folder / "proof.cu").write_text(source)
+        (folder / "proof.cu").chmod(0o644)
+        # From here on the folder is the user's, and root does nothing in it.
         if "user" in settings:
             os.chown(folder, settings["user"], settings["group"])
         settings.update({"cwd": str(folder)})
         settings["env"]["TMPDIR"] = str(folder)
-        (folder / "proof.cu").write_text(source)
-        (folder / "proof.cu").chmod(0o644)
         return _prove(state, asked, settings)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

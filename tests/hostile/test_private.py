@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard import apt as rules
-from ansible.module_utils.trainyard_node import apt
+from ansible.module_utils.trainyard_node import apt, cuda_proof
 from ansible.module_utils.trainyard_node.private import PrivateError, expect_file, expect_safe, make_private, opened
 
 GOOD = {"libnccl2": {"version": "2.21.5-1+cuda12.4", "added": True}}
@@ -160,6 +160,21 @@ def test_what_no_role_has_written_is_no_record(tmp_path, forged):
         kept.read()
     with pytest.raises(ValueError, match=r"it |name"):
         rules.read_record(json.dumps(forged).encode())
+
+
+def test_a_link_that_the_user_puts_into_the_folder_of_the_cuda_proof_leads_root_nowhere(tmp_path, monkeypatch):
+    victim = tmp_path / "shadow"
+    victim.write_text("root:secret")
+
+    def give(folder, *_):
+        (folder / "proof.cu").unlink(missing_ok=True)
+        (folder / "proof.cu").symlink_to(victim)
+
+    monkeypatch.setattr(cuda_proof, "as_user", lambda _: {"user": 4711, "group": 4711, "env": {}})
+    monkeypatch.setattr(cuda_proof, "_prove", lambda *_: {"build": "pass"})
+    monkeypatch.setattr(os, "chown", give)
+    assert cuda_proof.prove("int main() {}", {}, {"user": "train", "root": str(tmp_path)}) == {"build": "pass"}
+    assert victim.read_text() == "root:secret"
 
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
