@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,13 @@ from ..trainyard.no_answer import reason
 from ..trainyard.progress import not_a_number_text, not_numbers, strict
 from ..trainyard.report import TAIL_LINES, explain, telling_log
 from ..trainyard.schedulers import ssh
+from ..trainyard.visible import as_overwritten
 from ..trainyard_node.exits import read_json
 from ..trainyard_node.plotly_js import MISSING, plotly_js
 from ..trainyard_node.run_folder import read_removed, write_whole
 
+# Of a log so much is read for its last lines, and so much of each shown, in bytes and characters.
+TAIL_BYTES, LINE = 1 << 20, 1000
 Answer = Mapping[str, Any]
 
 
@@ -33,8 +37,9 @@ def read_series(path: Path) -> list[dict[str, float]]:
             point = json.loads(line)
         except ValueError:
             continue
-        # JSON has null for what is not a number.
-        series.append({name: math.nan if value is None else value for name, value in point.items()})
+        # The file came from a node. JSON has null for what is not a number.
+        if isinstance(point, dict) and all(value is None or type(value) in (int, float) for value in point.values()):
+            series.append({name: math.nan if value is None else value for name, value in point.items()})
     return series
 
 
@@ -72,8 +77,14 @@ def draw_loss(series: list[dict[str, float]], title: str, path: Path, lost: str 
 
 
 def last_lines(path: Path) -> list[str]:
-    """Return the last lines of a log."""
-    return path.read_text(errors="replace").splitlines()[-TAIL_LINES:] if path.exists() else []
+    """Return the last lines of a log, of each its last part."""
+    if not path.exists():
+        return []
+    with path.open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+        lines = log.read().decode("utf-8", "replace").rstrip("\n").split("\n")[-TAIL_LINES:]
+    shown = [as_overwritten(line) for line in lines]
+    return [line if len(line) <= LINE else f"... {line[-LINE:]}" for line in shown] if lines != [""] else []
 
 
 @contextlib.contextmanager

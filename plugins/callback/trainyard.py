@@ -40,6 +40,7 @@ from ansible.plugins.callback.default import CallbackModule as Default
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 from ansible.module_utils.trainyard import no_answer
 from ansible.module_utils.trainyard.findings import host_list, is_rendered, render
+from ansible.module_utils.trainyard_controller import terminal
 
 # A task that takes longer than this is announced while it runs; others only when they changed something or failed.
 ANNOUNCE_AFTER_S = 2.0
@@ -55,6 +56,7 @@ class CallbackModule(Default):  # type: ignore[misc]
     def __init__(self) -> None:
         """Start with nothing seen."""
         super().__init__()
+        terminal.guard()
         self._quiet = False
         self._only_quiet = True
         self._failures: list[tuple[str, str, str]] = []
@@ -198,7 +200,13 @@ class CallbackModule(Default):  # type: ignore[misc]
             return
         shown = copy(stats)
         shown.processed = {host: number for host, number in hosts.items() if host not in silent}
-        super().v2_playbook_on_stats(shown)
+        with terminal.colours():
+            super().v2_playbook_on_stats(shown)
+
+    def v2_on_file_diff(self, result: Any) -> None:
+        """Print a diff, which comes with colours."""
+        with terminal.colours():
+            super().v2_on_file_diff(result)
 
     def _address(self, name: str) -> str:
         host = self._inventory.get_host(name)

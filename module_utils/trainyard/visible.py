@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What machines and jobs say, for a terminal: whatever would steer it is shown as an escape, such as \\x1b.
+
+Logs, names and error messages are chosen by ranks and nodes. Raw, they could move the cursor over what was said before,
+write the clipboard (OSC 52), or let text be read in another order than it stands (Unicode Technical Report 36). Files
+keep every byte; pages escape for themselves.
+"""
+
+from __future__ import annotations
+
+import re
+
+# All controls of C0 but tab and line feed, DEL, C1; marks of direction, breaks that only some programs see, invisible
+# characters that only tags use; half of a surrogate pair, which no encoding has.
+_STEERS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+# The colours that Ansible itself puts into what it prints.
+COLOUR = re.compile(r"\x1b\[(?:0|[01];3[0-7])m")
+
+
+def visible(text: str) -> str:
+    """Show what would steer a terminal; line ends of other systems are line ends."""
+    return _STEERS.sub(_escape, text.replace("\r\n", "\n"))
+
+
+def visible_but_colours(text: str) -> str:
+    """Show what would steer a terminal, and leave the colours that Ansible uses: where it has put them there itself."""
+    parts, end = [], 0
+    for colour in COLOUR.finditer(text):
+        parts += [visible(text[end : colour.start()]), colour[0]]
+        end = colour.end()
+    return "".join([*parts, visible(text[end:])])
+
+
+def as_overwritten(line: str) -> str:
+    """Return what stays of a line that writes over itself, as bars of progress do; `...` stands for what was there."""
+    before, found, last = line.rstrip("\r").rpartition("\r")
+    return f"... {last}" if found and before else last
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
