@@ -58,7 +58,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         """Answer the question that the first line of the input names."""
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
         head = json.loads((in_data or b"{}").partition(b"\n")[0])
-        good = {"findings": [], "programs": {}, "stale": False}
+        good = {"findings": [], "programs": {}, "stale": False, "folders": []}
         answer = {"node": self._node()} if head.get("question") == "probe" else good
         return 0, f"\n{head.get('mark')} {json.dumps(answer)}\n".encode(), b""
 

@@ -38,6 +38,7 @@ from ansible.plugins.loader import become_loader, connection_loader, lookup_load
 from ansible.template import Templar
 from ansible.utils.display import Display
 
+from ..trainyard.answers import checked
 from ..trainyard.findings import counted
 from ..trainyard.no_answer import UNREADABLE, brace_before
 from . import agent_code
@@ -293,7 +294,7 @@ def _visit(host: _Host, question: str, shared: bytes, own: Mapping[str, Any], li
             }
         answer = found
         if not answer.pop("agent_missing", False):
-            return answer
+            return checked(question, answer)
     return {"failed": True, "msg": "the agent that answers questions there can neither be kept nor read"}
 
 

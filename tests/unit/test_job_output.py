@@ -121,8 +121,16 @@ def test_ctrl_c_ends_the_watching_and_says_how_to_come_back(command, tmp_path):
     write_json(tmp_path / "runs" / "digits-1" / "plan.json", {**plan, "job_dir": str(job_dir)})
     (job_dir / "exits").mkdir(parents=True)
     write_json(job_dir / "job.json", {"job_id": "digits-1", "supervision": "children", "processes": []})
-    cluster = {"end": None, "ranks_running": 4, "world_size": 4, "elapsed_s": 62, "metrics": {"step": 7.0}}
-    restart = {"elapsed_s": 31.0, "reason": "rank 3 on n4: exit code 7", "restarted": "agent"}
+    cluster = {
+        "end": None,
+        "ranks_running": 4,
+        "world_size": 4,
+        "elapsed_s": 62,
+        "metrics": {"step": 7.0},
+        "started": 1,
+    }
+    failure = {"kind": "exit", "host": "n4", "process": "agent", "ranks": [3], "result": "exit-code", "exit_code": 7}
+    restart = {"elapsed_s": 31.0, "reason": "rank 3 on n4: exit code 7", "restarted": "agent", "failure": failure}
     cluster["restarts"] = {"history": [restart]}
     write_json(job_dir / "cluster.json", cluster)
     argv, options = command(
@@ -142,7 +150,8 @@ def test_ctrl_c_ends_the_watching_and_says_how_to_come_back(command, tmp_path):
         subprocess.Popen(["sleep", "600"], start_new_session=True) as monitor,
         (tmp_path / "screen").open("w") as screen,
     ):
-        write_json(job_dir / "monitor.json", {"pid": monitor.pid, "start_time": procs.start_time(monitor.pid)})
+        known = {"pid": monitor.pid, "start_time": procs.start_time(monitor.pid), "started": 1.0, "end": None}
+        write_json(job_dir / "monitor.json", known)
         watcher = subprocess.Popen(
             argv, **options, stdin=subprocess.DEVNULL, stdout=screen, stderr=subprocess.STDOUT, start_new_session=True
         )

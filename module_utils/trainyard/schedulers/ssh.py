@@ -45,11 +45,12 @@ def state(
     `results` are what each host said that answered when the logs were collected, `unreachable` why others did not,
     `not_started` what a host said when it could not start its part; `by_stop` whether stop.yml asks.
     """
-    end = _end(results, by_stop)
+    # What another node says of the whole job counts for nothing.
+    cluster: Data = (results.get(plan["head"]["host"]) or {}).get("cluster") or {}
+    end = _end(results, cluster, by_stop)
     if not_started:
         host, why = next(iter(not_started.items()))
         end = {"state": "failed", "failure": {"kind": "not_started", "host": host, "text": why}}
-    cluster: Data = next((result["cluster"] for result in results.values() if result.get("cluster")), {})
     monitors = [result["monitor"] for result in results.values() if result.get("monitor")]
     return {
         "state": end["state"],
@@ -90,12 +91,10 @@ def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
     ]
 
 
-def _end(results: Mapping[str, Data], by_stop: bool) -> dict[str, Any]:
+def _end(results: Mapping[str, Data], cluster: Data, by_stop: bool) -> dict[str, Any]:
     """Find how the job ended, or that it still runs: the head's word, else that of a node that lost the head."""
-    clusters = [result["cluster"] for result in results.values() if result.get("cluster")]
-    for cluster in clusters:
-        if cluster["end"]:
-            return dict(cluster["end"])
+    if cluster.get("end"):
+        return dict(cluster["end"])
     ends = [result["monitor"]["end"] for result in results.values() if (result.get("monitor") or {}).get("end")]
     alive = any(result.get("monitor_alive") for result in results.values())
     if ends:

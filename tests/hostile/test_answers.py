@@ -1,0 +1,137 @@
+"""What a node answers is looked at before anything is built on it: a node that lies is a finding, never a traceback."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard import answers, schedulers
+from ansible.module_utils.trainyard.no_answer import reason
+from ansible.module_utils.trainyard.placement import Member
+from ansible.module_utils.trainyard.plan import build
+from ansible.module_utils.trainyard.schedulers import ssh
+from ansible.module_utils.trainyard_controller import reporting
+from ansible.module_utils.trainyard_node import monitor
+from ansible.module_utils.trainyard_node.node import read_node
+from ansible.module_utils.trainyard_node.tree import Tree
+from captured_tree import NODES, unfold
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from job_samples import make_job, make_plan, member
+
+END = {"state": "failed", "finished": 1072.5, "host": None, "failure": {
+    "kind": "exit", "host": "n2", "process": "rank1", "ranks": [1], "rank": 1, "exit_code": 7, "signal": None,
+    "result": "exit-code", "time": 1070.0, "attempt": 0, "recover_after_s": None,
+}}  # fmt: skip
+RESTART = {"elapsed_s": 3.0, "reason": "rank 1 on n2: exit code 7", "restarted": "the whole job"}
+CLUSTER = {
+    "started": 1000.0, "elapsed_s": 72.5, "metrics": {"step": 40.0, "loss": None}, "world_size": 2, "ranks_running": 0,
+    "loss_not_a_number": {"since": {"step": 11.0}, "first": {"step": 11.0}, "last": {"step": 40.0, "elapsed_s": 2.0},
+                          "stretches": 1, "steps": None}, "end": {**END, "failures": [END["failure"]]},
+    "restarts": {"history": [{**RESTART, "failure": END["failure"]}], "budget": 2},
+}  # fmt: skip
+SAID = {
+    "changed": False, "known": True, "monitor_alive": False, "left": 0, "logs": {"rank_0.log": "aGk="},
+    "processes": [{"name": "rank0", "ranks": [0],
+                   "exit": {"exit_code": 7, "signal": None, "result": "exit-code", "time": 1070.0}}],
+    "monitor": {"started": 1000.0, "end": END}, "cluster": CLUSTER,
+}  # fmt: skip
+WORDS = st.sampled_from([None, True, -1, 2**70, 10**400, 1e300, float("nan"), float("inf"), "", "x" * 5000, "\ud800",
+                         "\x1b]52;c;aGk=\x07", [], [None], {}, {"a": {}}, "../../etc/passwd"])  # fmt: skip
+
+
+def places(value, path=()):
+    yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield from places(each, (*path, key))
+
+
+@st.composite
+def lies(draw, truth):
+    """The truth, in which some values are something else, or missing."""
+    told = {"answer": copy.deepcopy(truth)}
+    for _ in range(draw(st.integers(1, 2))):
+        path = draw(st.sampled_from([each for each in places(told) if each]))
+        holder = told
+        for key in path[:-1]:
+            holder = holder[key]
+        if draw(st.booleans()) or len(path) == 1:
+            holder[path[-1]] = copy.deepcopy(draw(WORDS))
+        else:
+            del holder[path[-1]]
+    return told["answer"] if isinstance(told.get("answer"), dict) else {}
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "digits-1"
+    (folder / "logs").mkdir(parents=True)
+    plan = make_plan(make_job(launcher="direct"), [member(0), member(1)]).as_dict()
+    (folder / "plan.json").write_text(json.dumps(plan))
+    return folder
+
+
+@settings(max_examples=400)
+@given(lies(SAID))
+def test_a_report_is_written_whatever_a_node_answers(run_dir, told):
+    (run_dir / "summary.json").unlink(missing_ok=True)
+    answer = answers.checked("collect", told)
+    given = {"n1": answer if "known" in answer else {"failed": True, "msg": reason(answer)}, "n2": {}}
+    reported = reporting.report(run_dir, given, {}, by_stop=False)
+    assert reported.text and json.loads((run_dir / "summary.json").read_text())["state"]
+
+
+MACHINES = {}
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_a_plan_is_made_or_refused_whatever_a_node_says_it_is(tmp_path_factory, data):
+    name = data.draw(st.sampled_from(sorted(path.stem for path in NODES.glob("*.tree"))))
+    if name not in MACHINES:
+        tree = Tree(str(unfold(name, tmp_path_factory.mktemp(name))))
+        MACHINES[name] = read_node(tree, packages=["torch"], venv="/x", ports=4, port_seed="x", user=None)
+    truth = {"node": MACHINES[name]}
+    assert answers.checked("probe", truth) == truth
+    answer = answers.checked("probe", data.draw(lies(truth)))
+    if "node" in answer:
+        members = [Member(f"n{at}", f"10.0.0.{at}", answer["node"], {}, {}) for at in (1, 2)]
+        for launcher in ("torchrun", "mpirun", "direct"):
+            plan, findings = build(make_job(launcher=launcher), "digits-1", time.time(), "/x", members)
+            assert findings or json.dumps(plan.as_dict())
+    else:
+        assert answer["msg"].startswith("what it answers cannot be used: ")
+
+
+def test_what_is_wrong_with_an_answer_is_said():
+    for change, said in (
+        ({"left": "many"}, "left is 'many', expected a whole number"),
+        ({"processes": [{"name": "rank0", "ranks": [0]}]}, "processes[0] has no exit"),
+        ({"cluster": {**CLUSTER, "elapsed_s": True}}, "cluster.elapsed_s is True, expected a number"),
+        ({"logs": {"a": 1}}, "logs.a is 1, expected text"),
+    ):
+        told = answers.checked("collect", {**SAID, **change})["msg"]
+        assert told == f"what it answers cannot be used: {said}; look at that node before it runs a job"
+    assert answers.checked("collect", SAID) == SAID
+    assert answers.checked("collect", {"failed": True, "msg": "no", "known": True}) == {"failed": True, "msg": "no"}
+
+
+def test_how_the_whole_job_ended_is_the_heads_to_say(run_dir):
+    """A node that is not the head had a file with an end of the whole job, and was believed."""
+    plan = json.loads((run_dir / "plan.json").read_text())
+    runs = {**SAID, "monitor_alive": True, "left": 1, "monitor": {"started": 1000.0, "end": None}, "cluster": None}
+    forged = {**runs, "cluster": {**CLUSTER, "end": {"state": "succeeded", "finished": 1.0}}}
+    assert ssh.state(plan, {"n1": runs, "n2": forged}, {}, {})["state"] == "running"
+    summary = schedulers.summarize(plan, ssh.state(plan, {"n1": forged, "n2": runs}, {}, {}))
+    assert summary["state"] == "succeeded"
+
+
+def test_all_that_a_monitor_calls_a_failure_may_be_answered():
+    text = Path(monitor.__file__).read_text()
+    kinds = set(re.findall(r'"kind": "(\w+)"', text))
+    assert {"exit", "silent"} < kinds <= set(answers.FAILURE.kinds)
