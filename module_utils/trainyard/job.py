@@ -19,6 +19,7 @@ from .findings import Finding, counted
 from .given_table import GivenTable
 from .progress import DEFAULT_PATTERN, check_pattern
 from .rank_environment import environment
+from .visible import unwritable
 
 # All variables a job file may set. `job` names the file itself, `job_id` chooses a run in the other playbooks.
 KEYS = (
@@ -84,6 +85,7 @@ RENAMED = {
 NUMBERS: Mapping[str, tuple[int, int]] = {
     "job_heartbeat_timeout": (1, 86_400),
     "job_join_timeout": (1, 86_400),
+    "job_log_limit_mib": (1, 1024),
     "job_max_restarts": (0, 100),
     "job_message_timeout": (1, 86_400),
     "job_min_disk_mib": (0, 1_000_000_000),
@@ -202,13 +204,22 @@ def parse_count(value: Any, least: int, most: int) -> int | None:
     return number
 
 
+def _unwritable(given: Mapping[str, Any]) -> list[Finding]:
+    expected = "text in UTF-8 and numbers of a usual length"
+    found = {key: unwritable(given[key]) for key in sorted(set(given) & set(KEYS))}
+    return [Finding("", key, fault, expected, f"correct {key}") for key, fault in found.items() if fault]
+
+
 def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     """Turn the `job_*` variables into a Job, or say everything that is wrong with them.
 
     Whether job_launcher is one depends on job_scheduler, and is for schedulers.parse to say. The Job is None when there
     is at least one finding.
     """
-    findings: list[Finding] = []
+    findings = _unwritable(given)
+    if findings:
+        # Nothing else can be said of what cannot be written down.
+        return None, findings
 
     def wrong(key: str, found: str, expected: str, action: str) -> None:
         findings.append(Finding("", key, found, expected, action))
@@ -338,7 +349,8 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             )
         for name in sorted(set(env) & set(tls.PASSWORD_VARIABLES.values())):
             wrong("job_env", name, "a secret in no plan", f"move {name} to job_secret_env")
-    count("job_tls_warning_days", 30)
+    for key, default in (("job_tls_warning_days", 30), ("job_nodes", 0), ("job_log_limit_mib", 4)):
+        count(key, default)
 
     pattern = str(given.get("job_progress_pattern") or DEFAULT_PATTERN)
     fault = check_pattern(pattern)

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import tls
 from .findings import Finding
+from .visible import unwritable
 
 # Set by the launcher from the placement: a job file that sets one of these would break the rendezvous.
 RANK_VARIABLES = frozenset(
@@ -61,6 +62,10 @@ def environment(value: Any, key: str, findings: list[Finding], host: str = "") -
         return {}
     env: dict[str, str] = {}
     for name, content in value.items():
+        fault = unwritable([name, content])
+        if fault:
+            findings.append(Finding(host, key, fault, "text in UTF-8", f"correct it in {key}"))
+            continue
         # YAML's true is what shells and frameworks write in lower case.
         text = str(content).lower() if isinstance(content, bool) else str(content)
         if not _NAME.fullmatch(str(name)):

@@ -9,6 +9,8 @@ keep every byte; pages escape for themselves.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 # All controls of C0 but tab and line feed, DEL, C1; marks of direction, breaks that only some programs see, invisible
 # characters that only tags use; half of a surrogate pair, which no encoding has.
@@ -38,6 +40,17 @@ def as_overwritten(line: str) -> str:
     """Return what stays of a line that writes over itself, as bars of progress do; `...` stands for what was there."""
     before, found, last = line.rstrip("\r").rpartition("\r")
     return f"... {last}" if found and before else last
+
+
+def unwritable(value: Any) -> str:
+    """Say what of a value no file can hold: text that is no UTF-8, a number of hundreds of digits; "" for none."""
+    if isinstance(value, str):
+        return f"{ascii(value)[:100]}, which is no UTF-8" if re.search("[\ud800-\udfff]", value) else ""
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, (list, tuple)):
+        return next(filter(None, map(unwritable, value)), "")
+    return "a number of more than 300 digits" if isinstance(value, int) and abs(value) > 10**300 else ""
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ needs bash, coreutils, tar and iproute2 on the nodes, and Slurm's own commands.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..job import Job
@@ -107,6 +107,19 @@ exit $status
 """
 
 
+def quoted(word: str) -> str:
+    """Quote a word for bash, on one line: a line of its own could end a here-document or begin the source."""
+    if "\n" not in word and "\r" not in word:
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+    return f"$'{escaped}'"
+
+
+def joined(words: Iterable[str]) -> str:
+    """Quote words for bash, all on one line."""
+    return " ".join(map(quoted, words))
+
+
 def script(
     plan: HandedPlan, given: Mapping[str, Any], archive: str, node_env: Mapping[str, Mapping[str, str]]
 ) -> str:
@@ -114,12 +127,12 @@ def script(
     job = plan.job
     lines = [
         "#!/bin/bash",
-        f"# Job {plan.job_id}, written by trainyard; submitted with sbatch from {plan.submit_host}.",
+        f"# Job {plan.job_id}, written by trainyard; submitted with sbatch from {' '.join(plan.submit_host.split())}.",
         *(f"#SBATCH {option}" for option in options(plan, given)),
         "",
         "export LC_ALL=C.UTF-8",
         f"export TRAINYARD_JOB_ID={plan.job_id}",
-        f"export TRAINYARD_JOB_DIR={shlex.quote(plan.job_dir)}",
+        f"export TRAINYARD_JOB_DIR={quoted(plan.job_dir)}",
         f"export TRAINYARD_RANKS={plan.world_size} TRAINYARD_PER_NODE={plan.processes_per_node}",
         "export TRAINYARD_ATTEMPT=${SLURM_RESTART_COUNT:-0}",
         *_environment(job),
@@ -131,7 +144,7 @@ def script(
         "# The rendezvous is on the first node of the allocation.",
         'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"MASTER_ADDR=$({_head_address(job)})",
-        f'[ -n "$MASTER_ADDR" ] || {{ echo "trainyard: $head has no IPv4 address {job.network}"; exit 78; }}',
+        f'[ -n "$MASTER_ADDR" ] || {{ echo "trainyard: $head has no IPv4 address "{quoted(job.network)}; exit 78; }}',
         *_port(job),
         "export MASTER_ADDR MASTER_PORT",
         "",
@@ -191,13 +204,13 @@ def gres_option(job: Job, given: Mapping[str, Any]) -> str:
 
 def _environment(job: Job) -> list[str]:
     path = f"{job.venv}/bin:{SYSTEM_PATH}" if job.venv else SYSTEM_PATH
-    lines = ["unset SLURM_EXPORT_ENV", f"export PATH={shlex.quote(path)} LANG=C.UTF-8 PYTHONUNBUFFERED=1"]
+    lines = ["unset SLURM_EXPORT_ENV", f"export PATH={quoted(path)} LANG=C.UTF-8 PYTHONUNBUFFERED=1"]
     if job.venv:
-        lines.append(f"export VIRTUAL_ENV={shlex.quote(job.venv)}")
+        lines.append(f"export VIRTUAL_ENV={quoted(job.venv)}")
     # Half of the logical CPUs that a task may use, as hyper-threads do not help dense arithmetic.
     lines.append("threads=$((SLURM_CPUS_ON_NODE / (2 * TRAINYARD_PER_NODE)))")
     lines.append("export OMP_NUM_THREADS=$((threads > 1 ? threads : 1))")
-    return lines + [f"export {name}={shlex.quote(value)}" for name, value in job.env.items()]
+    return lines + [f"export {name}={quoted(value)}" for name, value in job.env.items()]
 
 
 def _node_environment(node_env: Mapping[str, Mapping[str, str]]) -> str:
@@ -205,8 +218,8 @@ def _node_environment(node_env: Mapping[str, Mapping[str, str]]) -> str:
     hosts: dict[str, list[str]] = {}
     for host, env in node_env.items():
         if env:
-            words = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
-            hosts.setdefault(words, []).append(shlex.quote(host))
+            words = " ".join(f"{name}={quoted(value)}" for name, value in env.items())
+            hosts.setdefault(words, []).append(quoted(host))
     cases = [f"{' | '.join(names)}) export {words} ;;" for words, names in hosts.items()]
     return "\n".join(["case $SLURMD_NODENAME in", *cases, "esac", ""]) if cases else ""
 
@@ -215,7 +228,7 @@ def _head_address(job: Job) -> str:
     if not job.network:
         # /etc/hosts of a Debian node names itself by 127.0.1.1.
         return """getent ahostsv4 "$head" | awk '$1 !~ /^127\\./ {print $1; exit}'"""
-    where = f"to {shlex.quote(job.network)}" if "/" in job.network else f"dev {shlex.quote(job.network)}"
+    where = f"to {quoted(job.network)}" if "/" in job.network else f"dev {quoted(job.network)}"
     return f'ip -4 -o addr show {where} | awk \'{{sub("/.*", "", $4); print $4; exit}}\''
 
 
@@ -239,7 +252,7 @@ def _look(job: Job) -> str:
     """
 
     def there(test: str, what: str, variable: str) -> str:
-        word = shlex.quote(what)
+        word = quoted(what)
         said = f'"trainyard: no "{word}" on $SLURMD_NODENAME ({variable})"'
         return f"{test.format(word)} || {{ echo {said}; exit 66; }}"
 
@@ -258,7 +271,7 @@ def _look(job: Job) -> str:
         )
     if job.packages:
         python = "python" if job.venv else "python3"
-        lines.append(f"{python} -c {shlex.quote(_VERSIONS.strip())} {shlex.join(job.packages)}")
+        lines.append(f"{python} -c {shlex.quote(_VERSIONS.strip())} {joined(job.packages)}")
     return "\n".join(lines)
 
 
@@ -287,7 +300,7 @@ def _prepare(plan: HandedPlan) -> list[str]:
 def _start(plan: HandedPlan) -> list[str]:
     """Return the lines that start the ranks and wait for them."""
     job, task = plan.job, 'bash "$TRAINYARD_JOB_DIR/task.sh"'
-    command = shlex.join(job.command)
+    command = joined(job.command)
     agents = f"{_EACH_NODE.format(nodes=plan.nodes)} --kill-on-bad-exit=1"
     ranks = (
         f"srun --export=ALL --nodes={plan.nodes} --ntasks={plan.world_size} "
@@ -332,7 +345,7 @@ def _start(plan: HandedPlan) -> list[str]:
         ]
     if job.launcher == "mpirun":
         return [
-            *(f"export {name}={shlex.quote(value)}" for name, value in _mpi(job).items()),
+            *(f"export {name}={quoted(value)}" for name, value in _mpi(job).items()),
             f"{ranks.replace('srun ', 'srun --mpi=pmix ', 1)} {task} rank {command}",
         ]
     return [f"{ranks} {task} rank {command}"]

@@ -7,6 +7,7 @@ The script carries the packed source, so that nothing but Slurm need reach the n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,9 @@ from .sbatch import SCRIPT, gres_option, script
 
 LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
 
+_WORD = re.compile(r"[\w.,:@+=/()*][\w.,:@+=/()*-]*", re.ASCII)
+_OPTION = re.compile(r"-[^\x00-\x1f\x7f]*")
+
 # Slurm's own limit is 4 MiB (max_script_size of SchedulerParameters); base64 takes a third more than the archive.
 MOST_SOURCE = 2 << 20
 
@@ -38,7 +42,7 @@ def plan(
     job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
 ) -> tuple[HandedPlan | None, list[Finding]]:
     """Return the job as an sbatch script. `facts` is what slurm_facts.probe returned."""
-    findings = _refused(job) + source.too_large(
+    findings = _refused(job) + not_words(given) + source.too_large(
         MOST_SOURCE,
         ", as it travels in the sbatch script",
         "keep it on a file system that all nodes have, and name the script by its path in job_command",
@@ -144,6 +148,22 @@ def _node_env(where: Where, facts: Mapping[str, Any]) -> tuple[dict[str, dict[st
                 )
             )
     return node_env, findings
+
+
+def not_words(given: Mapping[str, Any]) -> list[Finding]:
+    """Find what would not stay the value of one option in a `#SBATCH` line: bash reads the lines that follow."""
+    findings = []
+    for key in ("job_partition", "job_account", "job_qos", "job_gres"):
+        value = str(given.get(key) or "")
+        if value and not _WORD.fullmatch(value):
+            expected = "letters, digits and . , : @ + = / ( ) * _ -, as Slurm's names have them"
+            findings.append(Finding("", key, ascii(value)[:100], expected, f"correct {key}"))
+    options = given.get("job_sbatch_options") or []
+    key, expected = "job_sbatch_options", "a list of options of sbatch such as --mem=64G, each on one line"
+    for option in options if isinstance(options, (list, tuple)) else [options]:
+        if not isinstance(option, str) or not _OPTION.fullmatch(option):
+            findings.append(Finding("", key, ascii(option)[:100], expected, f"correct {key}"))
+    return findings
 
 
 def _refused(job: Job) -> list[Finding]:
