@@ -7,6 +7,7 @@ import base64
 import io
 import json
 import os
+import re
 import shutil
 import tarfile
 import time
@@ -19,6 +20,7 @@ from ..trainyard.runs import Kept
 from .exits import read_json, write_json
 from .tree import size_of
 
+_LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 LEFT_OUT = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache"}
 
 
@@ -52,12 +54,17 @@ def pack(folder: Path, files: list[str]) -> bytes:
 def write_logs(run_dir: Path, logs: Mapping[str, str], keep: bool) -> None:
     """Write logs that a node sent, in base64 by name; with `keep` none over a longer one that was brought before.
 
-    The node chose the names: of each only the last part counts, so that all stay inside the run's folder.
+    The node chose names and contents: what is no plain name stays where it is, and so does what is no base64.
     """
     (run_dir / "logs").mkdir(parents=True, exist_ok=True)
     for name, content in logs.items():
-        folder = run_dir if name == "metrics.jsonl" else run_dir / "logs"
-        file, brought = folder / Path(name).name, base64.b64decode(content)
+        if not _LOG.fullmatch(name):
+            continue
+        file = (run_dir if name == "metrics.jsonl" else run_dir / "logs") / name
+        try:
+            brought = base64.b64decode(content)
+        except ValueError:
+            continue
         if not (keep and file.exists() and file.stat().st_size > len(brought)):
             file.write_bytes(brought)
 

@@ -17,6 +17,7 @@ from ansible.module_utils.trainyard.schedulers import ssh
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_node import monitor
 from ansible.module_utils.trainyard_node.node import read_node
+from ansible.module_utils.trainyard_node.run_folder import write_logs
 from ansible.module_utils.trainyard_node.tree import Tree
 from captured_tree import NODES, unfold
 from hypothesis import given, settings
@@ -135,3 +136,12 @@ def test_all_that_a_monitor_calls_a_failure_may_be_answered():
     text = Path(monitor.__file__).read_text()
     kinds = set(re.findall(r'"kind": "(\w+)"', text))
     assert {"exit", "silent"} < kinds <= set(answers.FAILURE.kinds)
+
+
+@pytest.mark.parametrize(
+    "name", ["../summary.json", "..", "", "/etc/passwd", ".hidden", "a/b.log", "x" * 300, "a\0b", "a\nb", "rank_0.log "]
+)
+def test_a_log_whose_name_is_none_is_not_written(tmp_path, name):
+    write_logs(tmp_path / "run", {name: "aGk=", "rank_0.log": "aGk=", "rank_1.log": "aGk", "metrics.jsonl": ""}, False)
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == {"run/logs/rank_0.log", "run/metrics.jsonl"}
