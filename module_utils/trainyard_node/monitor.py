@@ -151,6 +151,7 @@ class Children:
 
     def start(self) -> None:
         """Start every process."""
+        procs.adopt()
         self._start([process["name"] for process in self._spec["processes"]])
 
     def restart(self, names: Sequence[str], attempts: Attempts) -> None:
@@ -185,6 +186,7 @@ class Children:
                 del self._running[name]
                 self._ended[name] = {**from_status(status), "attempt": turn(self._attempts, name)}
                 write_json(self._job_dir / "exits" / f"{name}.json", self._ended[name])
+        procs.reap_adopted({child.pid for child in self._running.values()})
         return self._ended
 
     def end(self) -> None:
@@ -371,7 +373,8 @@ class Monitor:
     def _ended_all(self, now: float) -> bool:
         """End what runs of the job here, politely first; return whether nothing is left."""
         self.ending_since = self.ending_since or now
-        left = procs.ranks_of_job(self.spec["job_id"], self.job_dir)
+        slice_name = units.slice_name(self.spec["job_id"]) if self.spec["supervision"] == "systemd" else ""
+        left = procs.ranks_of_job(self.spec["job_id"], self.job_dir, slice_name)
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGTERM if now - self.ending_since < END_S else signal.SIGKILL)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of a job on this node, found by the job id that each of them carries.
 
-A process belongs to a job when its cgroup is in the job's slice or TRAINYARD_JOB_ID in its first environment is the
-job's id (proc(5): /proc/PID/environ, /proc/PID/cgroup, /proc/PID/stat). A process id alone is never trusted: it is
-used again, so it goes with its start time.
+A process belongs to a job when its cgroup is in the job's slice, TRAINYARD_JOB_ID in its first environment is the job's
+id, or a process of the job has started it (proc(5): /proc/PID/environ, /proc/PID/cgroup, /proc/PID/stat). So it stays
+one when it writes over its environment, as setproctitle does, or is started without one. Where there is no slice, the
+monitor is the parent of whom lost his (`adopt`). A process id alone is never trusted: it is used again, so it goes with
+its start time.
 """
 
 from __future__ import annotations
@@ -17,9 +19,12 @@ from .exits import read_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from .exits import AnyPath
 
 PROC = "/proc"
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def _read(path: str) -> bytes:
@@ -27,15 +32,21 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def start_time(pid: int, proc: AnyPath = PROC) -> int | None:
-    """Return the start time of a process in clock ticks since boot; None when it is gone or a zombie."""
+def _stat(pid: int, proc: AnyPath) -> tuple[int, int] | None:
+    """Return the parent and the start time of a process; None when it is gone or a zombie."""
     try:
         stat = _read(f"{proc}/{pid}/stat")
     except OSError:
         return None
     # The second field is the command in parentheses, which may itself hold spaces, parentheses and half a character.
     fields = stat.rpartition(b")")[2].split()
-    return None if not fields or fields[0] in (b"Z", b"X") else int(fields[19])
+    return None if not fields or fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]))
+
+
+def start_time(pid: int, proc: AnyPath = PROC) -> int | None:
+    """Return the start time of a process in clock ticks since boot; None when it is gone or a zombie."""
+    stat = _stat(pid, proc)
+    return stat[1] if stat else None
 
 
 def open_end(pid: int, started: int) -> int | None:
@@ -104,16 +115,24 @@ def of_job(job_id: str, slice_name: str = "", uid: int | None = None, proc: AnyP
 def _members(job_id: str, slice_name: str, uid: int | None, proc: AnyPath) -> dict[int, int]:
     """Return the start times of a job's processes by process id."""
     mark = b"TRAINYARD_JOB_ID=" + job_id.encode()
-    found = {}
-    for pid in filter(str.isdigit, os.listdir(proc)):
+    stats = {int(pid): _stat(int(pid), proc) for pid in os.listdir(proc) if pid.isdigit()}
+    alive = {pid: stat for pid, stat in stats.items() if stat}
+
+    def known(pid: int) -> bool:
         entry = f"{proc}/{pid}"
-        if int(pid) == os.getpid():
-            continue
         mine = mark in _environ(entry).split(b"\0") and uid in (None, _user(entry))
-        started = start_time(int(pid), proc) if mine or (slice_name and _in_slice(entry, slice_name)) else None
-        if started is not None:
-            found[int(pid)] = started
-    return found
+        return mine or bool(slice_name and _in_slice(entry, slice_name))
+
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in alive.items():
+        children.setdefault(parent, []).append(pid)
+    found, ahead = set(), [pid for pid in alive if known(pid)]
+    while ahead:
+        pid = ahead.pop()
+        if pid not in found:
+            found.add(pid)
+            ahead += children.get(pid, ())
+    return {pid: alive[pid][1] for pid in found if pid != os.getpid()}
 
 
 def _in_slice(entry: str, slice_name: str) -> bool:
@@ -124,10 +143,10 @@ def _in_slice(entry: str, slice_name: str) -> bool:
     return any(f"/{slice_name}/".encode() in group + b"/" for group in groups)
 
 
-def ranks_of_job(job_id: str, job_dir: AnyPath, proc: AnyPath = PROC) -> list[int]:
+def ranks_of_job(job_id: str, job_dir: AnyPath, slice_name: str = "", proc: AnyPath = PROC) -> list[int]:
     """Return the process ids of a job but those of our own runtime, which supervise or wait for their turn."""
     runtime, found = os.fsencode(f"{job_dir}/trainyard.pyz"), []
-    for pid in of_job(job_id, proc=proc):
+    for pid in of_job(job_id, slice_name, proc=proc):
         try:
             argv = _read(f"{proc}/{pid}/cmdline").split(b"\0")
         except OSError:
@@ -136,6 +155,23 @@ def ranks_of_job(job_id: str, job_dir: AnyPath, proc: AnyPath = PROC) -> list[in
         if runtime not in argv or argv[argv.index(runtime) + 1] in (b"agent", b"rank"):
             found.append(pid)
     return found
+
+
+def adopt() -> None:
+    """Become the parent of all descendants whose own parent ends (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap_adopted(own: Container[int]) -> None:
+    """Take note of the end of adopted children, so that no zombies stay; `own` children have who waits for them."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None or ended.si_pid in own:
+                return
+            os.waitpid(ended.si_pid, 0)
 
 
 def command_line(pid: int, proc: AnyPath = PROC) -> str:

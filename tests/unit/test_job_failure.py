@@ -230,7 +230,7 @@ def test_what_starts_ranks_is_ended_like_them_and_what_supervises_is_not(tmp_pat
     ):
         process(tmp_path, pid, job_id="digits-1")
         (tmp_path / str(pid) / "cmdline").write_bytes(b"\0".join([*argv, b""]))
-    assert procs.ranks_of_job("digits-1", "/jobs/digits-1", tmp_path) == [12, 13, 14]
+    assert procs.ranks_of_job("digits-1", "/jobs/digits-1", proc=tmp_path) == [12, 13, 14]
 
 
 def test_the_kernel_tells_when_a_process_ends():
