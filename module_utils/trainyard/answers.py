@@ -128,6 +128,7 @@ FAILURE = ByKind(
         "frozen": _SILENT,
         "rebooted": {"host": str},
         "not_back": {"hosts": [str], "after_s": float},
+        "cannot_write": {"host": str, "folder": str, "reason": str},
     },
 )
 END = {

@@ -18,7 +18,7 @@ Failure = dict[str, Any]
 
 STARTED_AGAIN = "--- started again"
 # What the monitors of a job can find wrong with it.
-KINDS = ("exit", "not_joined", "silent", "head_silent", "absent", "frozen", "rebooted", "not_back")
+KINDS = ("exit", "not_joined", "silent", "head_silent", "absent", "frozen", "rebooted", "not_back", "cannot_write")
 
 # One field of torchrun's report; `[0]:` entries stand under "Failures:" and "Root Cause (first observed failure):".
 _FIELD = re.compile(r"^\s*(?P<key>time|host|rank|exitcode)\s*:\s*(?P<value>.+?)\s*$")
@@ -96,6 +96,8 @@ def text(failure: Mapping[str, Any]) -> str:
         return f"head node {host}: stood still for {failure['after_s']} s"
     if kind == "rebooted":
         return f"head node {host}: started again"
+    if kind == "cannot_write":
+        return f"node {host}: cannot write to {failure['folder']}"
     return f"node {host}: {kind}"
 
 

@@ -158,6 +158,12 @@ def failure_check(host: str, world_size: int) -> Check:
 def check_from_node(message: Message, host: str, world_size: int, budget: int) -> None:
     """Check what `host` says to the head of a job with so many ranks and restarts. Raises BadMessage."""
     attempts = _attempts(_process(world_size), budget)
+    stuck: dict[str, Check] = {
+        "kind": lambda value: bool(value == "cannot_write"),
+        "host": lambda value: bool(value == host),
+        "folder": _text,
+        "reason": _text,
+    }
     report: dict[str, Check] = {
         "host": lambda value: bool(value == host),
         "ranks_running": _whole(world_size),
@@ -169,6 +175,7 @@ def check_from_node(message: Message, host: str, world_size: int, budget: int) -
         "loss_not_a_number": _maybe(_LOST),
         "attempts": attempts,
         "ready_for": _maybe(attempts),
+        "cannot_write": _maybe(_record(stuck, {})),
     }
     if message.keys() == {"report"}:
         _demand("report", message["report"], report, {})

@@ -108,6 +108,11 @@ def cause(summary: Data, job_dir: str) -> list[str]:
         ]
     if kind == "rebooted":
         return [f"head node {host} went down and started again"]
+    if kind == "cannot_write":
+        return [
+            f"{host} could not start its part again: {failure['folder']} cannot be written: {failure['reason']}",
+            "make room there, or choose another folder with trainyard_state; then start the job again",
+        ]
     if kind == "not_back":
         return [
             f"{host_list(failure['hosts'])} did not take part in the restart within {failure['after_s']} s "

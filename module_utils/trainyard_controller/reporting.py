@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import json
 import math
 import os
@@ -71,8 +72,10 @@ def draw_loss(series: list[dict[str, float]], title: str, path: Path, lost: str 
     axes.set_ylabel("loss")
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=110, format="png")
     plt.close(figure)
+    write_whole(path, drawn.getvalue())
     return True
 
 

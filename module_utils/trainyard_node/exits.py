@@ -10,6 +10,7 @@ our own, `lost`: the process went down with its node. In a job with restarts the
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -46,6 +47,31 @@ def write_json(path: AnyPath, data: Any, mode: int = 0o644) -> None:
         raise
 
 
+def keep_json(path: AnyPath, data: Any) -> str:
+    """Write a JSON file as far as the disk allows: as write_json does, else over the old one; say why not, or "".
+
+    The old one is written over only where its own blocks have room for the new one: else it stays as it is.
+    """
+    try:
+        write_json(path, data)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            _overwrite(path, json.dumps(data) + "\n")
+        return error.strerror or str(error)
+    return ""
+
+
+def _overwrite(path: AnyPath, text: str) -> None:
+    """Write over a file in place, which needs no room. Raises OSError where it is too small."""
+    content = text.encode()
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb", buffering=0) as there:
+        if len(content) > os.fstat(there.fileno()).st_blocks * 512:
+            raise OSError(errno.ENOSPC, "no room in its blocks")
+        if there.write(content) != len(content):
+            raise OSError(errno.ENOSPC, "half written")
+        there.truncate(len(content))
+
+
 def open_regular(path: AnyPath) -> BinaryIO:
     """Open a regular file to read. Raises OSError for a link, a device, or a pipe, on which a reader would wait."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -76,9 +102,11 @@ def forget_secrets(job_dir: AnyPath) -> None:
         try:
             write_json(path, rest, mode=0o600)
         except OSError:
-            # Shorter than what stands there: it needs no room.
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "w", encoding="utf-8") as there:
-                there.truncate(there.write(json.dumps(rest)))
+            try:
+                _overwrite(path, json.dumps(rest) + "\n")
+            except OSError:
+                # What nobody can make harmless may not stay.
+                os.unlink(path)
     for name in spec.get("secret_files", ()):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{job_dir}/{name}")

@@ -45,7 +45,7 @@ from ..trainyard.messages import Message
 from ..trainyard.restarts import WHOLE, Attempts, Restarts
 from . import procs, units, wire
 from .execute import redirect
-from .exits import Exit, forget_secrets, from_status, read_exits, read_json, turn, write_json
+from .exits import Exit, forget_secrets, from_status, keep_json, read_exits, read_json, turn, write_json
 from .wire import Door, Line
 
 # Nobody waits longer for a look, where nothing was told: the kernel cannot always tell of an end, and never of a log.
@@ -56,7 +56,7 @@ REPORT_S = 1.0
 # Failures that arrive within this time of the first one are looked at together: the cause may be reported second.
 GRACE_S = 1.0
 # What of a report the head must know at once.
-NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for")
+NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for", "cannot_write")
 # How long nodes may take to start one after another before a missing one counts as absent.
 JOIN_S = 120.0
 MAX_METRICS = 5000
@@ -104,7 +104,7 @@ class Units:
             if main and procs.start_time(main["pid"]) != main["start_time"] and name not in read_exits(self._job_dir):
                 lost = {"exit_code": None, "signal": None, "result": "lost", "time": time.time()}
                 lost["attempt"] = main.get("attempt", 0)
-                write_json(self._job_dir / "exits" / f"{name}.json", lost)
+                keep_json(self._job_dir / "exits" / f"{name}.json", lost)
 
     def main(self, name: str) -> Message | None:
         """Read what the process wrote before it became what it is (execute.py)."""
@@ -112,9 +112,7 @@ class Units:
         return main
 
     def restart(self, names: Sequence[str], attempts: Attempts) -> None:
-        """Let the units go on: systemd has started each again, and it waits for its number (execute.py)."""
-        del names
-        write_json(self._job_dir / "attempts.json", attempts)
+        """Nothing to do: systemd has started each again, and it waits for its number in attempts.json (execute.py)."""
 
     def exits(self) -> dict[str, Exit]:
         """Read what the units' ExecStopPost wrote, and ask for those whose main process is gone already."""
@@ -129,7 +127,7 @@ class Units:
                 if ended:
                     exits[name] = ended
                     ended["attempt"] = main.get("attempt", 0)
-                    write_json(self._job_dir / "exits" / f"{name}.json", ended)
+                    keep_json(self._job_dir / "exits" / f"{name}.json", ended)
         return exits
 
     def end(self) -> None:
@@ -159,7 +157,6 @@ class Children:
         for name in names:
             self._ended.pop(name, None)
         self._attempts = attempts
-        write_json(self._job_dir / "attempts.json", attempts)
         self._start(names)
 
     def _start(self, names: Sequence[str]) -> None:
@@ -172,7 +169,7 @@ class Children:
             )
             self._running[name] = child
             self._pids[name] = {"pid": child.pid, "start_time": procs.start_time(child.pid)}
-        write_json(self._job_dir / "pids.json", self._pids)
+        keep_json(self._job_dir / "pids.json", self._pids)
 
     def main(self, name: str) -> Message | None:
         """Return what was started last by this name."""
@@ -185,7 +182,7 @@ class Children:
             if status is not None:
                 del self._running[name]
                 self._ended[name] = {**from_status(status), "attempt": turn(self._attempts, name)}
-                write_json(self._job_dir / "exits" / f"{name}.json", self._ended[name])
+                keep_json(self._job_dir / "exits" / f"{name}.json", self._ended[name])
         procs.reap_adopted({child.pid for child in self._running.values()})
         return self._ended
 
@@ -238,7 +235,8 @@ class Tail:
         for metrics in found:
             self.last.update(metrics)
         self._kept += len(found)
-        with self._series.open("a") as series:
+        # A curve with a gap is better than no monitor.
+        with contextlib.suppress(OSError), self._series.open("a") as series:
             series.writelines(json.dumps({**when, **progress.strict(metrics)}) + "\n" for metrics in found)
 
 
@@ -264,6 +262,9 @@ class Monitor:
         self.heard, self.patience = self.started, JOIN_S
         self.end_record: Message = {}
         self.report: Message = {}
+        # Why the last state could not be written, or ""; and what stands in the way of a restart, as a failure.
+        self.unsaved = ""
+        self.cannot_write: Message | None = None
         # Head only: last report and time of contact of each node.
         self.reports: dict[str, Message] = {}
         self.seen: dict[str, float] = {}
@@ -313,6 +314,7 @@ class Monitor:
             "loss_not_a_number": self.tail.lost,
             "attempts": self.attempts,
             "ready_for": self.wanted if ready else None,
+            "cannot_write": self.cannot_write,
         }
         changed = any(new[key] != self.report.get(key) for key in NEWS)
         self.report = new
@@ -362,6 +364,13 @@ class Monitor:
                 if not ended or (not whole and time.time() - ended["time"] < (process.get("recover_after_s") or 0)):
                     return False
         if self.go:
+            try:
+                write_json(self.job_dir / "attempts.json", self.wanted)
+            except OSError as error:
+                # By it each process knows its turn.
+                folder, reason = str(self.job_dir), error.strerror or str(error)
+                self.cannot_write = {"kind": "cannot_write", "host": self.host, "folder": folder, "reason": reason}
+                return False
             if whole:
                 shutil.rmtree(self.job_dir / "attempt", ignore_errors=True)
             self.report = {}
@@ -393,6 +402,9 @@ class Monitor:
             "recover_after_s": process.get("recover_after_s"),
             **ended,
         }
+        self.save()
+        if self.unsaved:
+            record["reason"] = f"{self.job_dir} on {self.host} cannot be written: {self.unsaved}"
         # Files and logs are the ranks', and anything may stand there.
         fits = messages.failure_check(self.host, self.spec["world_size"])
         if not fits(record):
@@ -414,8 +426,8 @@ class Monitor:
             self.news.set()
 
     def save(self) -> None:
-        """Write this node's state for whoever asks (the agent's `state`)."""
-        write_json(
+        """Write this node's state for whoever asks (the agent's `state`); a full disk is no reason to watch no more."""
+        self.unsaved = keep_json(
             self.job_dir / "monitor.json",
             {
                 "job_id": self.spec["job_id"],
@@ -489,6 +501,9 @@ class Monitor:
         else:
             self.first_failure_at = self.ranks_done_at = None
             self._judge_absence(now)
+        stuck = next(filter(None, (report.get("cannot_write") for report in self.reports.values())), None)
+        if stuck:
+            self.finish("failed", failure=stuck)
         late = self.restarts.gather(self.spec["hosts"], self.reports, now)
         if late:
             after_s = round(self.restarts.rejoin_s)
@@ -541,7 +556,7 @@ class Monitor:
             metrics.update(report.get("metrics", {}))
             lost = lost or report.get("loss_not_a_number")
         waiting = len(self.seen) < len(self.spec["hosts"])
-        write_json(
+        keep_json(
             self.job_dir / "cluster.json",
             {
                 "job_id": self.spec["job_id"],
@@ -662,7 +677,7 @@ class Monitor:
 
     async def run(self) -> int:
         """Run until the job is over. Returns 0: how the job ended is in monitor.json and cluster.json."""
-        if (read_json(self.job_dir / "monitor.json") or {}).get("end"):
+        if (read_json(self.job_dir / "monitor.json") or {}).get("end") or not self.spec["token"]:
             # A process that systemd starts again in the very moment of the job's end brings up its monitor, too.
             return 0
         loop = asyncio.get_running_loop()
@@ -670,21 +685,32 @@ class Monitor:
             loop.add_signal_handler(signal_number, self._told_to_end)
         # Before anything is started: without its port a head is none.
         door = await self._open() if self.is_head else None
-        self.supervisor.start()
-        if self.budget:
-            write_json(self.job_dir / "attempts.json", self.attempts)
-        if self.resumed and self.is_head:
-            self.fail({"kind": "rebooted", "host": self.host})
-        self.look()
-        self.save()
-        await (self.run_head(door) if door else self.run_node())
-        if self.leaving:
-            return 0
-        self.save()
-        self.supervisor.end()
-        # What was secret is of no use any more, and the folder stays for its logs.
-        forget_secrets(self.job_dir)
+        try:
+            self.supervisor.start()
+            if self.budget:
+                write_json(self.job_dir / "attempts.json", self.attempts)
+            if self.resumed and self.is_head:
+                self.fail({"kind": "rebooted", "host": self.host})
+            self.look()
+            self.save()
+            if self.unsaved and not (self.job_dir / "monitor.json").exists():
+                # Nobody could ever tell how the job is.
+                raise OSError(f"{self.job_dir} cannot be written: {self.unsaved}")
+            await (self.run_head(door) if door else self.run_node())
+        finally:
+            if not self.leaving:
+                self._leave()
         return 0
+
+    def _leave(self) -> None:
+        """End what runs here, and forget what was secret: it is of no use any more; the folder stays for its logs."""
+        if self.end_record:
+            self.save()
+        self.supervisor.end()
+        forget_secrets(self.job_dir)
+        if self.unsaved:
+            # What has ended may have left room.
+            self.save()
 
     def _told_to_end(self) -> None:
         if self.budget and self.spec["supervision"] == "systemd" and units.node_goes_down():

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard import record
+from ..trainyard.findings import Finding, render
 from ..trainyard.runs import Kept
 from .exits import read_json, write_json
 from .tree import size_of
@@ -66,7 +67,7 @@ def write_logs(run_dir: Path, logs: Mapping[str, str], keep: bool) -> None:
         except ValueError:
             continue
         if not (keep and file.exists() and file.stat().st_size > len(brought)):
-            file.write_bytes(brought)
+            write_whole(file, brought)
 
 
 def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:
@@ -95,11 +96,35 @@ def forget_checked(runs_dir: Path, name: str, keep: str) -> None:
             shutil.rmtree(run_dir, ignore_errors=True)
 
 
-def write_whole(path: Path, content: str) -> None:
-    """Write a text so that whoever reads the file finds the one before or this one, never a half."""
+class NotWrittenError(OSError):
+    """A file of a run's folder cannot be written; what was there before is there still."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        """Take the file and what the system says."""
+        super().__init__(error.errno, error.strerror or str(error), str(path))
+
+    def text(self, run_dir: Path) -> str:
+        """Say what to do about it: the job and its nodes are as they were."""
+        found = Finding(
+            "localhost",
+            "run folder",
+            f"cannot write {self.filename}: {self.strerror}",
+            "room for the logs and the report of the job",
+            f"make room, then: ansible-playbook playbooks/logs.yml -e job_id={run_dir.name}",
+        )
+        return render([found], "{count} {findings}: the report is not complete; the job itself is not touched by this.")
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file so that whoever reads it finds the one before or this one, never a half. Raises NotWrittenError."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(content, encoding="utf-8")
-    aside.replace(path)
+    try:
+        aside.write_bytes(content.encode() if isinstance(content, str) else content)
+        aside.replace(path)
+    except OSError as error:
+        # Half a file would only take up the room that was lacking.
+        aside.unlink(missing_ok=True)
+        raise NotWrittenError(path, error) from error
 
 
 def read_removed(run_dir: Path) -> dict[str, float]:

@@ -19,6 +19,7 @@ beside the nodes that are missing: the oldest has to go.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import secrets
 from collections.abc import Callable, Collection
@@ -88,8 +89,9 @@ class Line(asyncio.Protocol):
                     self._shake(frame)
         except BadMessage as error:
             if self.proved.done():
-                # Into the monitor's log.
-                print(f"connection with {self.host or 'the head'} ended: {error}", flush=True)
+                # Into the monitor's log, if that has room.
+                with contextlib.suppress(OSError):
+                    print(f"connection with {self.host or 'the head'} ended: {error}", flush=True)
             self.end()
 
     def _frame(self) -> bytes | None:

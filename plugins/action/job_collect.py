@@ -12,7 +12,7 @@ from ansible.module_utils.trainyard.no_answer import reason
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.module_utils.trainyard_controller.handed import Kubernetes, Slurm, handed
 from ansible.module_utils.trainyard_node.exits import read_json
-from ansible.module_utils.trainyard_node.run_folder import note_submitted, write_logs
+from ansible.module_utils.trainyard_node.run_folder import NotWrittenError, note_submitted, write_logs
 from ansible.plugins.action import ActionBase
 
 
@@ -25,11 +25,17 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return `answers` of all hosts, without the logs, which stand in the run's folder then."""
         result: dict[str, Any] = super().run(tmp, task_vars)
+        run_dir = Path(self._task.args["run_dir"])
+        try:
+            return self._collect(result, run_dir, task_vars or {})
+        except NotWrittenError as error:
+            return {**result, "failed": True, "msg": error.text(run_dir)}
+
+    def _collect(self, result: dict[str, Any], run_dir: Path, task_vars: dict[str, Any]) -> dict[str, Any]:
         given, check = self._task.args, self._task.check_mode
-        run_dir = Path(given["run_dir"])
         plan = json.loads((run_dir / "plan.json").read_text())
         over = record.is_final(record.read(read_json(run_dir / "summary.json")))
-        nodes = FanOut(self, task_vars or {})
+        nodes = FanOut(self, task_vars)
         if "engine" in plan:
             return {**result, **self._of_scheduler(handed(plan, run_dir.parent, nodes.ask), plan, run_dir, over)}
         shared = {

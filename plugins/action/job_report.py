@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard_controller.reporting import Reported, report
+from ansible.module_utils.trainyard_node.run_folder import NotWrittenError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -34,14 +35,17 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
         asked = given["asked"]
-        told = report(
-            Path(given["run_dir"]),
-            given.get("answers") or {},
-            given.get("not_started") or {},
-            by_stop=asked == "stop",
-            check=self._task.check_mode,
-            job_state=given.get("job_state"),
-        )
+        try:
+            told = report(
+                Path(given["run_dir"]),
+                given.get("answers") or {},
+                given.get("not_started") or {},
+                by_stop=asked == "stop",
+                check=self._task.check_mode,
+                job_state=given.get("job_state"),
+            )
+        except NotWrittenError as error:
+            return {**result, "failed": True, "msg": error.text(Path(given["run_dir"]))}
         result.update(changed=told.changed and asked != "record", state=told.summary["state"], left=told.left)
         if told.warning:
             result["warnings"] = [told.warning]

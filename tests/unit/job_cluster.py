@@ -66,7 +66,8 @@ async def report_to(spec, host, lost=None):
     """Be the monitor of `host` on the wire, with a rank that runs, for as long as it takes; put `host` into `lost`
     each time a connection breaks. Without a process of its own: a head may have thousands of these."""
     report = {"host": host, "ranks_running": 1, "done": False, "idle": False, "rankless": 0, "failures": [],
-              "metrics": {}, "loss_not_a_number": None, "attempts": {"": 0}, "ready_for": None}  # fmt: skip
+              "metrics": {}, "loss_not_a_number": None, "attempts": {"": 0}, "ready_for": None,
+              "cannot_write": None}  # fmt: skip
     where = spec["head_address"], spec["monitor_port"]
     while True:
         over = asyncio.Event()
