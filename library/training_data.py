@@ -106,7 +106,10 @@ from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard import datasets
-from ansible.module_utils.trainyard_node import dataset_files
+from ansible.module_utils.trainyard_node import as_user, dataset_files
+
+# Reading and unpacking take minutes on a slow disk, in seconds.
+LIMIT_S = 3600
 
 ARGUMENTS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
@@ -163,7 +166,13 @@ def look_and_place(folder: Path, owner: str, params: dict[str, Any], places: boo
         dataset_files.account(owner)
     if places:
         os.umask(0o022)
-        dataset_files.place(folder, params["kind"], source, owner, filler(params))
+        try:
+            dataset_files.place(folder, params["kind"], source, owner, filler(params))
+        except PermissionError as error:
+            raise dataset_files.DatasetFailure(
+                f"{error}; what root alone may change there it does not change in a folder of others. Give {folder} to "
+                f"{owner or 'the user of this run'}, or {folder.parent} to root"
+            ) from error
     return reasons
 
 
@@ -177,9 +186,10 @@ def main() -> None:
     as_root = os.geteuid() == 0
     work = f"{params['records']}/dataset-{folder.name}" if as_root else f"{folder.parent}/.download-{folder.name}"
     try:
-        with dataset_files.acting_for(params["owner"], folder):
-            reasons = look_and_place(folder, params["owner"] if as_root else "", params, not module.check_mode)
-    except dataset_files.DatasetFailure as error:
+        owner = params["owner"] if as_root else ""
+        rights = dataset_files.whose_rights(folder, owner)
+        reasons = as_user.run(rights, look_and_place, folder, owner, params, not module.check_mode, limit_s=LIMIT_S)
+    except as_user.JobError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=bool(reasons), reasons=reasons, work=work)
 

@@ -26,6 +26,8 @@ LIMIT_S = 240.0
 MOST_BYTES = 512 << 20
 # Links on the way to a file, as many as the kernel follows (path_resolution(7)).
 _MOST_LINKS = 40
+# Groups below this number are the system's, such as staff, whom Debian lets write /usr/local (Debian Policy 9.2.2).
+_FIRST_USERS_GROUP = 100
 
 
 class JobError(Exception):
@@ -71,7 +73,7 @@ def only_root_changes(path: Path) -> bool:
     here, parts, links = Path("/"), list(path.parts[1:]), 0
     while True:
         state = os.lstat(here)
-        others = state.st_mode & 0o002 or (state.st_mode & 0o020 and state.st_gid)
+        others = state.st_mode & 0o002 or (state.st_mode & 0o020 and state.st_gid >= _FIRST_USERS_GROUP)
         if state.st_uid or (others and not state.st_mode & stat.S_ISVTX):
             return False
         if not parts:

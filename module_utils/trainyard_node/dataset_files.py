@@ -15,19 +15,18 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..trainyard import datasets
-from .private import PrivateError, expect_safe
+from .as_user import JobError, Owner, named, only_root_changes
 
 MANIFEST = "manifest.json"
 _BLOCK = 1 << 20
 
 
-class DatasetFailure(Exception):
+class DatasetFailure(JobError):
     """The data set cannot be placed; the text says what was found and what to do."""
 
 
@@ -89,33 +88,10 @@ def free_space(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-@contextmanager
-def acting_for(owner: str, folder: Path) -> Iterator[None]:
-    """Have root act as the owner where others than root could exchange what root makes or reads for `folder`."""
+def whose_rights(folder: Path, owner: str) -> Owner:
+    """Return with whose rights root places a data set: the owner's where others could exchange what root makes."""
     there = next(parent for parent in folder.parents if parent.exists())
-    try:
-        expect_safe(there)
-        acts = False
-    except PrivateError:
-        acts = bool(owner)
-    if not acts:
-        yield
-        return
-    user, groups = account(owner), os.getgroups()
-    os.setgroups(os.getgrouplist(owner, user.pw_gid))
-    os.setegid(user.pw_gid)
-    os.seteuid(user.pw_uid)
-    try:
-        yield
-    except PermissionError as error:
-        raise DatasetFailure(
-            f"{owner} cannot do what root should not do in {there}, which is not for root alone: {error}; give "
-            f"{folder} to {owner}, or {there} to root"
-        ) from error
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-        os.setgroups(groups)
+    return named(owner) if owner and not only_root_changes(there) else Owner(0, 0, [])
 
 
 def place(folder: Path, kind: str, source: dict[str, Any], owner: str, fill: Callable[[Path], None]) -> None:

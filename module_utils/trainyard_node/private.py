@@ -15,16 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-# Groups below this number belong to the system, such as staff in Debian's /usr/local (Debian Policy 9.2.2).
-_FIRST_USERS_GROUP = 100
+from .as_user import only_root_changes
 
 
 class PrivateError(Exception):
     """Something that others could have put there; says what is expected, and what to do."""
-
-
-def _others_write(state: os.stat_result) -> bool:
-    return bool(state.st_mode & stat.S_IWOTH or (state.st_mode & stat.S_IWGRP and state.st_gid >= _FIRST_USERS_GROUP))
 
 
 def expect_safe(folder: Path) -> None:
@@ -32,19 +27,13 @@ def expect_safe(folder: Path) -> None:
 
     Who is not root has no rights to lose to others, and folders as the site has made them.
     """
-    if os.geteuid() != 0:
-        return
-    real = Path(os.path.realpath(folder))
-    for place in (real, *real.parents):
-        state = place.stat()
-        # In a sticky folder others cannot touch what is not theirs; but they can put there what is not there yet.
-        sticky = place != real and state.st_mode & stat.S_ISVTX
-        if state.st_uid != 0 or (_others_write(state) and not sticky):
-            raise PrivateError(
-                f"{place} belongs to uid {state.st_uid} and has mode {state.st_mode & 0o7777:o}; expected a folder "
-                f"that only root can write, as root works in {folder}. Give it to root (chown root, chmod go-w), or "
-                "choose another folder"
-            )
+    # In a sticky folder others cannot touch what is not theirs; but they can put there what is not there yet.
+    if os.geteuid() == 0 and (not only_root_changes(folder) or folder.stat().st_mode & stat.S_IWOTH):
+        raise PrivateError(
+            f"{folder}, or a folder or link on the way to it, belongs to somebody else than root or can be written by "
+            "others; expected what only root can change, as root works there. Give it to root (chown root, chmod go-w; "
+            "namei -l shows whose it is), or choose another folder"
+        )
 
 
 def make_private(folder: Path, inside: Sequence[str] = ()) -> None:
@@ -69,7 +58,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file that is our own, that others cannot write, and that is no link. Raises PrivateError and OSError."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         state = os.fstat(file.fileno())
-        if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid() or _others_write(state):
+        if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & 0o022:
             raise PrivateError(
                 f"{path} is {stat.filemode(state.st_mode)} and belongs to uid {state.st_uid}; expected a file of uid "
                 f"{os.geteuid()} that nobody else can write. See who put it there, and remove it"

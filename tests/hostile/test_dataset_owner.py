@@ -2,62 +2,64 @@
 
 from __future__ import annotations
 
+import json
 import os
-import pwd
 
 import pytest
-from ansible.module_utils.trainyard_node import dataset_files
-from ansible.module_utils.trainyard_node.private import PrivateError
-
-ME = pwd.getpwuid(os.getuid())
-SOURCE = {"seed": 1, "train_records": 2, "test_records": 1}
+import training_data
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard_node import as_user, dataset_files
 
 
 @pytest.fixture
-def changes(monkeypatch):
-    """Record as whom the process acts, in place of the kernel: tests need not be root."""
-    seen, now = [], {"uid": 0}
+def run(capsys, place):
+    def call(folder, **changes):
+        params = {"path": str(folder), "kind": "generated", "train_records": 2, "test_records": 1, "owner": place.user,
+                  "records": str(place.roots), **changes}
+        with patch_module_args(params), pytest.raises(SystemExit):
+            training_data.main()
+        return json.loads(capsys.readouterr().out)
 
-    def act(uid):
-        seen.append(uid)
-        now["uid"] = uid
-
-    monkeypatch.setattr(os, "geteuid", lambda: now["uid"])
-    monkeypatch.setattr(os, "seteuid", act)
-    for name in ("setegid", "setgroups"):
-        monkeypatch.setattr(os, name, lambda _: None)
-    monkeypatch.setattr(dataset_files, "account", lambda _: pwd.struct_passwd((*ME[:2], 4711, *ME[3:])))
-    return seen
+    return call
 
 
-@pytest.fixture
-def theirs(monkeypatch):
-    def refuse(_):
-        raise PrivateError("belongs to uid 4711")
+def test_in_the_users_folder_a_data_set_is_made_with_the_users_rights(run, place, monkeypatch):
+    """The user swaps what is being made for a link to a folder of root's, while it is filled."""
+    made = dataset_files.generate
 
-    monkeypatch.setattr(dataset_files, "expect_safe", refuse)
+    def swap(*given):
+        fill = made(*given)
+
+        def filled(fresh):
+            fill(fresh)
+            fresh.rename(fresh.with_name("aside"))
+            fresh.symlink_to(place.roots)
+
+        return filled
+
+    before = place.secret.stat()
+    monkeypatch.setattr(dataset_files, "generate", swap)
+    if os.geteuid():
+        place.roots.chmod(0o500)
+    told = run(place.state / "made")
+    after = place.secret.stat()
+    assert told["failed"] is True
+    assert (after.st_uid, after.st_mode) == (before.st_uid, before.st_mode)
+    assert [path.name for path in place.roots.iterdir()] == ["secret"]
+    place.roots.chmod(0o700)
 
 
-def test_in_the_users_folder_root_acts_as_the_user_and_owns_nothing(tmp_path, changes, theirs, monkeypatch):
-    monkeypatch.setattr(os, "chown", lambda *_: pytest.fail("root gave something away in a folder of another user"))
-    with dataset_files.acting_for(ME.pw_name, tmp_path / "made"):
-        assert changes == [4711]
-        dataset_files.place(tmp_path / "made", "generated", SOURCE, ME.pw_name, dataset_files.generate(**SOURCE))
-    assert changes == [4711, 0]
-    assert dataset_files.examine(tmp_path / "made", "generated", SOURCE, "") == []
+def test_a_data_set_belongs_to_the_user_and_stays(run, place):
+    folder = place.state / "made"
+    told = run(folder)
+    assert told["reasons"] == ["it is not there yet"], told
+    assert {path.stat().st_uid for path in (folder, *folder.iterdir())} == {place.owner.uid}
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o644}
+    assert run(folder)["reasons"] == []
 
 
-def test_what_the_user_may_not_do_is_said_and_root_does_not_do_it(tmp_path, changes, theirs):
-    def fail():
-        with dataset_files.acting_for(ME.pw_name, tmp_path / "made"):
-            raise PermissionError("made/old")
-
-    with pytest.raises(dataset_files.DatasetFailure, match="cannot do what root should not do"):
-        fail()
-    assert changes == [4711, 0]
-
-
-def test_in_a_folder_of_root_alone_root_works_itself(tmp_path, changes, monkeypatch):
-    monkeypatch.setattr(dataset_files, "expect_safe", lambda _: None)
-    with dataset_files.acting_for(ME.pw_name, tmp_path / "made"):
-        assert changes == []
+def test_whose_rights_follow_from_who_can_change_the_folder(tmp_path, place, monkeypatch):
+    for alone, uid in ((True, 0), (False, place.owner.uid)):
+        monkeypatch.setattr(dataset_files, "only_root_changes", lambda _, alone=alone: alone)
+        assert dataset_files.whose_rights(tmp_path / "made", place.user).uid == uid
+    assert dataset_files.whose_rights(tmp_path / "made", "") == as_user.Owner(0, 0, [])

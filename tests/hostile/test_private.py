@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard import apt as rules
-from ansible.module_utils.trainyard_node import apt, cuda_proof
+from ansible.module_utils.trainyard_node import apt, as_user, cuda_proof, private
 from ansible.module_utils.trainyard_node.private import PrivateError, expect_file, expect_safe, make_private, opened
 
 GOOD = {"libnccl2": {"version": "2.21.5-1+cuda12.4", "added": True}}
@@ -25,15 +25,14 @@ def another_user(monkeypatch):
 
 
 @pytest.fixture
-def root_among_users(monkeypatch):
-    """Have this process be root, and all that is there another user's."""
-    status = os.stat_result((0o40755, 1, 1, 2, 4711, 4711, 0, 0, 0, 0))
+def root(monkeypatch):
+    """Have this process be root, above whom folders are root's own, or not."""
 
-    def start():
+    def be(alone):
         monkeypatch.setattr(os, "geteuid", lambda: 0)
-        monkeypatch.setattr(Path, "stat", lambda self, **_: status)
+        monkeypatch.setattr(private, "only_root_changes", lambda _: alone)
 
-    return start
+    return be
 
 
 @pytest.mark.parametrize("plant", ["folder", "link", "file", "nothing"])
@@ -56,28 +55,35 @@ def test_a_folder_is_new_whatever_was_put_in_its_place(tmp_path, plant):
     assert (elsewhere / "kept").exists()
 
 
-def test_root_does_not_work_below_the_folder_of_another_user(tmp_path, root_among_users):
-    (tmp_path / "theirs").mkdir()
-    root_among_users()
-    with pytest.raises(PrivateError, match="belongs to uid 4711 and has mode 755; expected a folder"):
-        make_private(tmp_path / "theirs/work")
-    assert list((tmp_path / "theirs").iterdir()) == []
+def test_root_does_not_work_below_the_folder_of_another_user(tmp_path, root):
+    root(alone=False)
+    with pytest.raises(PrivateError, match="belongs to somebody else than root"):
+        make_private(tmp_path / "work")
+    assert not (tmp_path / "work").exists()
 
 
-def test_root_does_not_work_in_a_folder_that_everybody_writes(tmp_path, monkeypatch):
+def test_root_works_below_folders_of_its_own_but_in_none_that_everybody_writes(tmp_path, root):
     """A sticky folder such as /var/tmp may be above ours, but what is looked for in it may be anybody's."""
-    status = {tmp_path / "all": 0o40777, tmp_path / "sticky": 0o41777}
-    for path in status:
-        path.mkdir()
-    (tmp_path / "sticky/ours").mkdir()
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(
-        Path, "stat", lambda self, **_: os.stat_result((status.get(self, 0o40755), 1, 1, 2, 0, 0, 0, 0, 0, 0))
-    )
-    for path in status:
-        with pytest.raises(PrivateError, match="expected a folder that only root can write"):
-            expect_safe(path)
-    expect_safe(tmp_path / "sticky/ours")
+    root(alone=True)
+    make_private(tmp_path / "work")
+    for mode in (0o777, 0o1777):
+        (tmp_path / "work").chmod(mode)
+        with pytest.raises(PrivateError, match="expected what only root can change"):
+            expect_safe(tmp_path / "work")
+
+
+@pytest.mark.parametrize("plant", ["theirs", "link", "open"])
+def test_whose_folder_it_is_shows_on_the_whole_way(place, plant):
+    """As root the folders are the training user's or root's; who is not root finds that nothing here is root's."""
+    way = place.roots
+    if plant == "theirs":
+        way = place.state
+    elif plant == "link":
+        way = place.state / "link"
+        place.does(os.symlink, place.roots, way)
+    else:
+        place.roots.chmod(0o777)
+    assert not as_user.only_root_changes(way)
 
 
 def test_a_file_of_the_right_content_that_another_user_owns_is_not_run(tmp_path, another_user):
