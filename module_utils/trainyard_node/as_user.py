@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 # So long a child may take where nothing else is said, in seconds; and so much it may answer.
 LIMIT_S = 240.0
 MOST_BYTES = 512 << 20
+KILLED = "what works in the job's folder as its user was killed: see the kernel's log for a lack of memory"
 # Links on the way to a file, as many as the kernel follows (path_resolution(7)).
 _MOST_LINKS = 40
 # Groups below this number are the system's, such as staff, whom Debian lets write /usr/local (Debian Policy 9.2.2).
@@ -110,7 +111,8 @@ def run(owner: Owner, function: Callable[..., Any], *arguments: Any, limit_s: fl
         _be(owner, write, function, arguments)
     os.close(write)
     try:
-        answer = json.loads(_read_all(read, time.monotonic() + limit_s) or '{"said": "it was killed"}')
+        told = _read_all(read, time.monotonic() + limit_s)
+        answer = json.loads(told) if told else {"said": KILLED}
     finally:
         os.close(read)
         os.kill(child, signal.SIGKILL)

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -284,6 +285,8 @@ def test_what_takes_too_long_or_says_too_much_is_ended(place, monkeypatch):
     if IS_ROOT:
         with pytest.raises(as_user.JobError, match="MiB to tell"):
             as_user.run(place.owner, lambda: "x" * 2000)
+        with pytest.raises(as_user.JobError, match="was killed: see the kernel's log"):
+            as_user.run(place.owner, lambda: os.kill(os.getpid(), signal.SIGKILL))
         with pytest.raises(as_user.JobError, match="cannot be read in time"):
             as_user.run(place.owner, lambda: os.pipe() and os.read(os.pipe()[0], 1), limit_s=0.1)
     assert as_user.run(place.owner, os.geteuid) == place.owner.uid
