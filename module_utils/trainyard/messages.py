@@ -18,14 +18,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from .failure import KINDS
+from .progress import MOST_METRICS, MOST_NAME
 
 Message = dict[str, Any]
 Check = Callable[[Any], bool]
 
 # Lines of logs that a failure quotes, names of hosts and the like, in characters.
 MOST_TEXT = 2000
-# Groups of a progress pattern, and how long the name of one may be, in characters.
-MOST_METRICS, MOST_NAME = 64, 64
 MOST_FAILURES = 4096
 # What no exit status, process id or count of processes exceeds.
 _LARGE = 1 << 32

@@ -31,6 +31,8 @@ _NOT_A_NUMBER = re.compile(r"(?i)(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b")
 _DIGITS = "0.0000"
 # Of these a value that is not a number says nothing.
 PLACES = frozenset({"step", "steps", "epoch"})
+# Named groups of a pattern, and how long the name of one may be, in characters.
+MOST_METRICS, MOST_NAME = 64, 64
 # A longer line is no progress line, and a free-form pattern on it could take for ever.
 MAX_LINE = 2000
 
@@ -51,6 +53,8 @@ def check_pattern(pattern: str) -> str:
         groups = compile_pattern(pattern).groupindex
     except (re.error, OverflowError, RecursionError) as error:
         return f"not a regular expression: {error}"
+    if len(groups) > MOST_METRICS or any(len(name) > MOST_NAME for name in groups):
+        return f"more than {MOST_METRICS} named groups, or a name of more than {MOST_NAME} characters"
     if not groups:
         return "a regular expression without named groups, such as (?P<step>[0-9]+)"
     return ""

@@ -22,11 +22,14 @@ from ..trainyard.report import TAIL_LINES, explain, telling_log
 from ..trainyard.schedulers import ssh
 from ..trainyard.visible import as_overwritten
 from ..trainyard_node.exits import read_json
+from ..trainyard_node.patience import TooLongError, cpu_at_most
 from ..trainyard_node.plotly_js import MISSING, plotly_js
 from ..trainyard_node.run_folder import read_removed, write_whole
 
 # Of a log so much is read for its last lines, and so much of each shown, in bytes and characters.
 TAIL_BYTES, LINE = 1 << 20, 1000
+# What it may take to read progress out of a log, in seconds of CPU.
+PARSE_S = 20.0
 Answer = Mapping[str, Any]
 
 
@@ -156,7 +159,11 @@ def _report(
         found = series
         log_of_rank_0 = run_dir / "logs" / str(plan["rank_log"]).replace("{rank}", "0")
         if log_of_rank_0.exists():
-            found = progress.read_lines(log_of_rank_0.read_text(errors="replace"), plan["progress_pattern"])
+            try:
+                with cpu_at_most(PARSE_S):
+                    found = progress.read_lines(log_of_rank_0.read_text(errors="replace"), plan["progress_pattern"])
+            except TooLongError:
+                notes.append(f"job_progress_pattern took {PARSE_S:g} s for the log of rank 0: progress is not read")
             series = list(progress.rising(found))
         answer["loss_not_a_number"] = progress.followed(found)
         answer["metrics"] = answer["metrics"] or strict(found[-1] if found else {})

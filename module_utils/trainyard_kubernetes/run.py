@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from ..trainyard.progress import (
     strict,
 )
 from ..trainyard.restarts import restart_text
+from ..trainyard_node.patience import TooLongError, cpu_at_most
 from .cluster import Cluster
 
 # Lines of the log of rank 0 in which its progress is looked for each time.
@@ -70,8 +72,10 @@ def _metrics(
 ) -> dict[str, float | None]:
     compiled = compile_pattern(pattern or DEFAULT_PATTERN)
     found: Metrics = {}
-    for line in _first_log(cluster, settings, pods, tail_lines=_TAIL).splitlines():
-        found.update(parse_line(line, compiled) or {})
+    log = _first_log(cluster, settings, pods, tail_lines=_TAIL)
+    with contextlib.suppress(TooLongError), cpu_at_most(2.0):
+        for line in log.splitlines():
+            found.update(parse_line(line, compiled) or {})
     return strict(found)
 
 
@@ -127,11 +131,12 @@ def job_logs(cluster: Cluster, settings: Mapping[str, Any], limit: int, pattern:
 def _progress(stamped: list[tuple[str, str]], pattern: str) -> bytes:
     compiled = compile_pattern(pattern or DEFAULT_PATTERN)
     begun, lines = None, []
-    for stamp, line in stamped:
-        # Nanoseconds, which Python does not read before 3.11.
-        at = state.seconds(stamp[:19] + "Z" if "." in stamp else stamp)
-        begun = begun or at
-        metrics = parse_line(line, compiled)
-        if metrics and at is not None and begun is not None:
-            lines.append(json.dumps({"elapsed_s": round(at - begun, 3), **strict(metrics)}))
+    with contextlib.suppress(TooLongError), cpu_at_most(10.0):
+        for stamp, line in stamped:
+            # Nanoseconds, which Python does not read before 3.11.
+            at = state.seconds(stamp[:19] + "Z" if "." in stamp else stamp)
+            begun = begun or at
+            metrics = parse_line(line, compiled)
+            if metrics and at is not None and begun is not None:
+                lines.append(json.dumps({"elapsed_s": round(at - begun, 3), **strict(metrics)}))
     return "".join(f"{line}\n" for line in lines).encode()

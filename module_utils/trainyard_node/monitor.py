@@ -29,6 +29,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -46,6 +47,7 @@ from ..trainyard.restarts import WHOLE, Attempts, Restarts
 from . import procs, units, wire
 from .execute import redirect
 from .exits import Exit, forget_secrets, from_status, keep_json, read_exits, read_json, turn, write_json
+from .patience import TooLongError, cpu_at_most
 from .wire import Door, Line
 
 # Nobody waits longer for a look, where nothing was told: the kernel cannot always tell of an end, and never of a log.
@@ -61,6 +63,8 @@ NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for", "canno
 JOIN_S = 120.0
 MAX_METRICS = 5000
 READ_AT_ONCE = 1 << 20
+# What it may take to find progress in that, in seconds of CPU; with the built-in expression a tenth, on usual lines.
+PARSE_S = 1.0
 RETRY_S = 0.2
 # Files that the head has open beside the connections of its nodes, with room to spare.
 OWN_FILES = 256
@@ -202,7 +206,7 @@ class Tail:
     def __init__(self, job_dir: Path, log: str, pattern: str) -> None:
         """Follow job_dir/logs/`log`, which may not exist on this node."""
         self._log, self._series = job_dir / "logs" / log, job_dir / "metrics.jsonl"
-        self._pattern = progress.compile_pattern(pattern)
+        self._pattern: re.Pattern[str] | None = progress.compile_pattern(pattern)
         self._offset, self._rest, self._kept = 0, b"", 0
         self.last: progress.Metrics = {}
         # Where the loss was not a number.
@@ -220,11 +224,7 @@ class Tail:
         *lines, self._rest = (self._rest + new).split(b"\n")
         # One byte more than a line may have, so that the end of a longer one is not taken for a line.
         self._rest = self._rest[-progress.MAX_LINE - 1 :]
-        found = [
-            metrics
-            for line in lines
-            if (metrics := progress.parse_line(line.decode("utf-8", "replace"), self._pattern))
-        ]
+        found = self._parse(lines)
         if not found:
             return
         when = {"elapsed_s": round(elapsed_s, 2)}
@@ -238,6 +238,26 @@ class Tail:
         # A curve with a gap is better than no monitor.
         with contextlib.suppress(OSError), self._series.open("a") as series:
             series.writelines(json.dumps({**when, **progress.strict(metrics)}) + "\n" for metrics in found)
+
+    def _parse(self, lines: Sequence[bytes]) -> list[progress.Metrics]:
+        """Read the metrics of lines; with an expression that takes too long for that, of none from now on."""
+        found: list[progress.Metrics] = []
+        pattern = self._pattern
+        if pattern is None:
+            return found
+        try:
+            with cpu_at_most(PARSE_S):
+                for line in lines:
+                    found += filter(None, [progress.parse_line(line.decode("utf-8", "replace"), pattern)])
+        except TooLongError:
+            self._pattern = None
+            with contextlib.suppress(OSError):
+                print(
+                    f"job_progress_pattern took {PARSE_S:g} s for {READ_AT_ONCE >> 20} MiB of {self._log} or less: "
+                    "progress is read no more. Expected: an expression without nested repetitions such as (a+)+",
+                    flush=True,
+                )
+        return found
 
 
 class Monitor:

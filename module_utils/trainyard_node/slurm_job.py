@@ -13,6 +13,7 @@ from ..trainyard import slurm_state
 from ..trainyard.progress import clock, compile_pattern, parse_line, progress_line, strict
 from .as_user import in_folder
 from .exits import open_regular
+from .patience import TooLongError, cpu_at_most
 from .slurm import SlurmError, call, hosts_of, show, wait_until_over
 
 # What the job itself writes of its end is short, in bytes.
@@ -123,7 +124,9 @@ def last_metrics(text: str, pattern: str) -> dict[str, float | None]:
     """Return the metrics of the last line of progress in a log."""
     compiled = compile_pattern(pattern)
     lines = reversed(text.splitlines())
-    return next((strict(found) for line in lines for found in [parse_line(line, compiled)] if found), {})
+    with contextlib.suppress(TooLongError), cpu_at_most(2.0):
+        return next((strict(found) for line in lines for found in [parse_line(line, compiled)] if found), {})
+    return {}
 
 
 def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
