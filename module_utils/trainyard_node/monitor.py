@@ -29,16 +29,13 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..trainyard import failure as failures
 from ..trainyard import messages, progress
@@ -46,8 +43,9 @@ from ..trainyard.messages import Message
 from ..trainyard.restarts import WHOLE, Attempts, Restarts
 from . import procs, units, wire
 from .execute import redirect
-from .exits import Exit, forget_secrets, from_status, keep_json, read_exits, read_json, turn, write_json
-from .patience import TooLongError, cpu_at_most
+from .exits import Exit, forget_secrets, keep_json, read_json, turn, write_json
+from .supervisors import END_S, Children, Supervisor, Units
+from .tail import Tail
 from .wire import Door, Line
 
 # Nobody waits longer for a look, where nothing was told: the kernel cannot always tell of an end, and never of a log.
@@ -61,203 +59,11 @@ GRACE_S = 1.0
 NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for", "cannot_write")
 # How long nodes may take to start one after another before a missing one counts as absent.
 JOIN_S = 120.0
-MAX_METRICS = 5000
-READ_AT_ONCE = 1 << 20
-# What it may take to find progress in that, in seconds of CPU; with the built-in expression a tenth, on usual lines.
-PARSE_S = 1.0
 RETRY_S = 0.2
 # Files that the head has open beside the connections of its nodes, with room to spare.
 OWN_FILES = 256
 # How long processes without ranks may take to end after the last rank did.
 RANKLESS_S = 15.0
-# Before a restart, what does not end within this time after SIGTERM gets SIGKILL.
-END_S = 3.0
-
-
-class Supervisor(Protocol):
-    """What follows the processes of this node."""
-
-    def start(self) -> None:
-        """Start them, where the monitor is the one to do it."""
-
-    def exits(self) -> dict[str, Exit]:
-        """Return how processes ended, by name."""
-
-    def main(self, name: str) -> Message | None:
-        """Return `pid` and `start_time` of a process; None where it has not begun."""
-
-    def restart(self, names: Sequence[str], attempts: Attempts) -> None:
-        """Start processes again that have ended."""
-
-    def end(self) -> None:
-        """End what still runs."""
-
-
-class Units:
-    """Processes are systemd units, bound to the monitor's unit: they end when the monitor does."""
-
-    def __init__(self, job_dir: Path, spec: Message) -> None:
-        """Take the job's folder; the units have been started by the agent."""
-        self._job_dir, self._spec = job_dir, spec
-
-    def start(self) -> None:
-        """Nothing to do, but after a reboot: what was not seen to end was lost with the node."""
-        for process in self._spec["processes"] if (self._job_dir / "attempts.json").exists() else ():
-            name = process["name"]
-            main = self.main(name)
-            if main and procs.start_time(main["pid"]) != main["start_time"] and name not in read_exits(self._job_dir):
-                lost = {"exit_code": None, "signal": None, "result": "lost", "time": time.time()}
-                lost["attempt"] = main.get("attempt", 0)
-                keep_json(self._job_dir / "exits" / f"{name}.json", lost)
-
-    def main(self, name: str) -> Message | None:
-        """Read what the process wrote before it became what it is (execute.py)."""
-        main: Message | None = read_json(self._job_dir / f"{name}.pid.json")
-        return main
-
-    def restart(self, names: Sequence[str], attempts: Attempts) -> None:
-        """Nothing to do: systemd has started each again, and it waits for its number in attempts.json (execute.py)."""
-
-    def exits(self) -> dict[str, Exit]:
-        """Read what the units' ExecStopPost wrote, and ask for those whose main process is gone already."""
-        exits, attempts = read_exits(self._job_dir), read_json(self._job_dir / "attempts.json") or {}
-        for process in self._spec["processes"]:
-            name = process["name"]
-            main = None if name in exits else self.main(name)
-            if main and main.get("attempt", 0) != turn(attempts, name):
-                continue  # its unit is about to start it again
-            if main and procs.start_time(main["pid"]) != main["start_time"]:
-                ended = units.main_exit(self._spec["job_id"], name)
-                if ended:
-                    exits[name] = ended
-                    ended["attempt"] = main.get("attempt", 0)
-                    keep_json(self._job_dir / "exits" / f"{name}.json", ended)
-        return exits
-
-    def end(self) -> None:
-        """End what no unit of this node holds: ranks that another node started here. For units, see BindsTo."""
-        if not self._spec["processes"]:
-            procs.end(self._spec["job_id"])
-
-
-class Children:
-    """Processes are children of the monitor, each in a session of its own: the fallback where there is no systemd."""
-
-    def __init__(self, job_dir: Path, spec: Message) -> None:
-        """Take the job's folder and its job.json."""
-        self._job_dir, self._spec = job_dir, spec
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._ended: dict[str, Exit] = {}
-        self._attempts: Attempts = {}
-        self._pids: dict[str, Message] = {}
-
-    def start(self) -> None:
-        """Start every process."""
-        procs.adopt()
-        self._start([process["name"] for process in self._spec["processes"]])
-
-    def restart(self, names: Sequence[str], attempts: Attempts) -> None:
-        """Start processes again."""
-        for name in names:
-            self._ended.pop(name, None)
-        self._attempts = attempts
-        self._start(names)
-
-    def _start(self, names: Sequence[str]) -> None:
-        """Start processes and write down their process ids and start times."""
-        for name in names:
-            child = subprocess.Popen(
-                [sys.executable, sys.argv[0], "exec", str(self._job_dir), name],
-                env={"TRAINYARD_JOB_ID": self._spec["job_id"]},
-                start_new_session=True,
-            )
-            self._running[name] = child
-            self._pids[name] = {"pid": child.pid, "start_time": procs.start_time(child.pid)}
-        keep_json(self._job_dir / "pids.json", self._pids)
-
-    def main(self, name: str) -> Message | None:
-        """Return what was started last by this name."""
-        return self._pids.get(name)
-
-    def exits(self) -> dict[str, Exit]:
-        """Reap the children that ended."""
-        for name, child in list(self._running.items()):
-            status = child.poll()
-            if status is not None:
-                del self._running[name]
-                self._ended[name] = {**from_status(status), "attempt": turn(self._attempts, name)}
-                keep_json(self._job_dir / "exits" / f"{name}.json", self._ended[name])
-        procs.reap_adopted({child.pid for child in self._running.values()})
-        return self._ended
-
-    def end(self) -> None:
-        """End every process that carries the job's id, then reap."""
-        procs.end(self._spec["job_id"])
-        for child in self._running.values():
-            # Without its memory a process carries no id any more, and yet the kernel may not have its end to tell.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(END_S)
-        self.exits()
-
-
-class Tail:
-    """Follows the log of rank 0 and keeps its metrics."""
-
-    def __init__(self, job_dir: Path, log: str, pattern: str) -> None:
-        """Follow job_dir/logs/`log`, which may not exist on this node."""
-        self._log, self._series = job_dir / "logs" / log, job_dir / "metrics.jsonl"
-        self._pattern: re.Pattern[str] | None = progress.compile_pattern(pattern)
-        self._offset, self._rest, self._kept = 0, b"", 0
-        self.last: progress.Metrics = {}
-        # Where the loss was not a number.
-        self.lost: Message | None = None
-
-    def read(self, elapsed_s: float) -> None:
-        """Read what was written since the last time."""
-        try:
-            with self._log.open("rb") as log:
-                log.seek(self._offset)
-                new = log.read(READ_AT_ONCE)
-        except OSError:
-            return
-        self._offset += len(new)
-        *lines, self._rest = (self._rest + new).split(b"\n")
-        # One byte more than a line may have, so that the end of a longer one is not taken for a line.
-        self._rest = self._rest[-progress.MAX_LINE - 1 :]
-        found = self._parse(lines)
-        if not found:
-            return
-        when = {"elapsed_s": round(elapsed_s, 2)}
-        for metrics in found:
-            self.lost = progress.follow(self.lost, {**when, **metrics})
-        if self._kept >= MAX_METRICS:
-            found = found[-1:]
-        for metrics in found:
-            self.last.update(metrics)
-        self._kept += len(found)
-        # A curve with a gap is better than no monitor.
-        with contextlib.suppress(OSError), self._series.open("a") as series:
-            series.writelines(json.dumps({**when, **progress.strict(metrics)}) + "\n" for metrics in found)
-
-    def _parse(self, lines: Sequence[bytes]) -> list[progress.Metrics]:
-        """Read the metrics of lines; with an expression that takes too long for that, of none from now on."""
-        found: list[progress.Metrics] = []
-        pattern = self._pattern
-        if pattern is None:
-            return found
-        try:
-            with cpu_at_most(PARSE_S):
-                for line in lines:
-                    found += filter(None, [progress.parse_line(line.decode("utf-8", "replace"), pattern)])
-        except TooLongError:
-            self._pattern = None
-            with contextlib.suppress(OSError):
-                print(
-                    f"job_progress_pattern took {PARSE_S:g} s for {READ_AT_ONCE >> 20} MiB of {self._log} or less: "
-                    "progress is read no more. Expected: an expression without nested repetitions such as (a+)+",
-                    flush=True,
-                )
-        return found
 
 
 class Monitor:

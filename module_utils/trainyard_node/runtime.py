@@ -18,7 +18,10 @@ import sys
 
 _PARTS = {
     "trainyard": ("__init__", "failure", "messages", "progress", "restarts"),
-    "trainyard_node": ("__init__", "execute", "exits", "monitor", "patience", "procs", "runtime", "units", "wire"),
+    "trainyard_node": (
+        *("__init__", "execute", "exits", "monitor", "patience", "procs", "runtime", "supervisors", "tail", "units"),
+        "wire",
+    ),
 }
 _MAIN = b"import sys\nfrom runtime.trainyard_node.runtime import main\nsys.exit(main(sys.argv[1:]))\n"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard_node import monitor as monitors
 from ansible.module_utils.trainyard_node import procs
+from ansible.module_utils.trainyard_node import tail as tails
 from ansible.module_utils.trainyard_node.exits import write_json
 from job_cluster import PATIENCE_S, Cluster, wait_for
 
@@ -437,7 +438,7 @@ def test_the_series_stays_small(tail, tmp_path):
     for start in range(0, 6000, 500):
         tail(b"".join(b"step %d\n" % step for step in range(start, start + 500)))
     series = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert len(series) == monitors.MAX_METRICS + 2
+    assert len(series) == tails.MAX_METRICS + 2
     assert json.loads(series[-1])["step"] == 5999
 
 
