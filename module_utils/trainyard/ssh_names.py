@@ -46,10 +46,13 @@ def _refusal(name: str, given: Sequence[str], holder: str) -> str:
     """Say why a node gets no certificate for a name that it gives itself; "" when it does."""
     if holder:
         return f"{name}, which belongs to {holder}"
-    short = {each.lower().partition(".")[0] for each in given if parse_address(each) is None}
-    if parse_address(name) is None and name.lower() not in short:
+    if parse_address(name) is None and name.lower().partition(".")[0] not in _labels(given):
         return f"{name}, as which only the node itself knows it"
     return ""
+
+
+def _labels(given: Iterable[str]) -> set[str]:
+    return {name.lower().partition(".")[0] for name in given if parse_address(name) is None}
 
 
 def principals(
@@ -77,7 +80,8 @@ def principals(
                     "correct the node or the inventory; a name that is right belongs into ssh_mesh_extra_principals, a "
                     "node that has left into ssh_mesh_revoked",
                 ))
-            elif not shared:
+            elif not shared and (parse_address(name) or name.lower() in _labels(inventory[host])):
+                # Its own name within a domain that only it knows is left out: whom it is in there nobody has said.
                 accepted.append(name)
         wanted[host] = tuple(dict.fromkeys(accepted))
     return wanted, findings

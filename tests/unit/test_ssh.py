@@ -211,6 +211,15 @@ def test_the_short_form_of_a_name_of_the_inventory() -> None:
         ("gpu1.example.org", "GPU1, which belongs to gpu1")]
 
 
+def test_a_domain_that_only_the_node_knows_is_left_out() -> None:
+    """A kernel's host name is often a whole one, which the inventory need not repeat; it is not signed then."""
+    whole = mesh_node("gpu1", hostname="gpu1.cluster.example.org", default_address="")
+    assert names(whole, gpu1=("gpu1", "192.0.2.1")) == ({"gpu1": ("gpu1", "192.0.2.1")}, [])
+    other = mesh_node("gpu2", hostname="gpu1.cluster.example.org", default_address="")
+    assert names(other, gpu1=("gpu1",), gpu2=("gpu2",))[1] == [
+        ("gpu2", "gpu1.cluster.example.org, as which only the node itself knows it")]
+
+
 @pytest.mark.parametrize(("name", "patterns"), [
     ("n9", ["n?", "n??"]),
     ("gpu-07", ["gpu-??"]),
