@@ -54,7 +54,7 @@ def check_pattern(pattern: str) -> str:
     except (re.error, OverflowError, RecursionError) as error:
         return f"not a regular expression: {error}"
     if len(groups) > MOST_METRICS or any(len(name) > MOST_NAME for name in groups):
-        return f"more than {MOST_METRICS} named groups, or a name of more than {MOST_NAME} characters"
+        return f"too many named groups (at most {MOST_METRICS}), or too long a name (at most {MOST_NAME})"
     if not groups:
         return "a regular expression without named groups, such as (?P<step>[0-9]+)"
     return ""

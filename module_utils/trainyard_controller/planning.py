@@ -216,10 +216,8 @@ def _read_job(wanted: Wanted) -> tuple[jobs.Job | None, list[Finding]]:
     try:
         count = jobs.parse_count(nodes, *jobs.NUMBERS["job_nodes"]) or 0
     except ValueError:
+        # That it is no number is found already.
         count = 0
-        findings.append(
-            Finding("", "job_nodes", repr(nodes), "a whole number, or 0 for all of the group", "correct job_nodes")
-        )
     if not wanted.available:
         findings.append(
             Finding(

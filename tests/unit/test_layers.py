@@ -12,7 +12,7 @@ CODE = Path(__file__).resolve().parents[2] / "module_utils"
 MAY_IMPORT = {
     "trainyard": set(),
     "trainyard_node": {"trainyard"},
-    "trainyard_kubernetes": {"trainyard"},
+    "trainyard_kubernetes": {"trainyard", "trainyard_node"},
     "trainyard_controller": {"trainyard", "trainyard_node", "trainyard_kubernetes"},
 }
 # What reads or changes a machine, waits, or belongs to Ansible; `socket` is there for its functions on addresses.

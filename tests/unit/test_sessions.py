@@ -63,7 +63,8 @@ def sshd(tmp_path, monkeypatch):
     program.parent.mkdir()
     program.write_text('#!/bin/sh\nif grep -q broken "$3"; then echo "line 3: broken" >&2; exit 255; fi\n')
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    # A real one, where this machine has it, would be found first.
+    monkeypatch.setattr(session_environment.AnsibleModule, "get_bin_path", lambda *_, **__: str(program))
 
 
 def run(capsys, file, **params):
