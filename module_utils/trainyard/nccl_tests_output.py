@@ -110,6 +110,8 @@ _FAILURE = re.compile(
 )
 _ERROR = re.compile(r"#\s+error:\s*(.+)$")
 _REDUCED = re.compile(r"#\s+(Reducing maxBytes to \d+ due to memory limitation)")
+# Greater numbers are none of a benchmark's, and a process has no more devices.
+_MOST, _MOST_DEVICES = 2.0**63, 1024
 _PROGRAM = re.compile(rf"(?<![a-z_])({'|'.join(sorted(COLLECTIVES, key=len, reverse=True))})_perf")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf)", re.I)
 # What in-place results alone leave blank.
@@ -337,6 +339,7 @@ def parse_json(text: str) -> Output:
     found.version = f"NCCL {code // 10000}.{code // 100 % 100}.{code % 100}" if isinstance(code, int) else ""
     # Of each process only its first device is listed.
     each = max(1, int(_json_number(config.get("nthreads")) or 1) * int(_json_number(config.get("ngpus")) or 1))
+    each = min(each, _MOST_DEVICES)
     for device in config.get("devices") or []:
         if isinstance(device, dict):
             first, group = int(_json_number(device.get("rank")) or 0), int(_json_number(device.get("group")) or 0)
@@ -375,7 +378,7 @@ def _json_number(value: Any) -> float | None:
     """Return a number that may stand there as text, `"nan"`; None for what is none."""
     if isinstance(value, str):
         return _number(value)
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MOST and math.isfinite(value):
         return value
     return None
 

@@ -67,7 +67,7 @@ def commands(*words):
     return found or pytest.fail(f"no captured machine answers {words}")
 
 
-COLOUR, ESCAPES = "\x1b[1;31m", ("\x1b[2K\r", "\x1b]52;c;aGk=\x07", "\u202e", "\x00", "\ufffd", "\ud800")
+COLOUR, ESCAPES = "\x1b[1;31m", ("\x1b[2K\r", "\x1b]52;c;aGk=\x07", "\u202e", "\x00", "\ufffd")
 NUMBERS = ("-1", "1e999", "nan", "9" * 4000, "0x1f", "٣", "", "N/A", "[Unknown Error]", "Insufficient Permissions")
 
 
@@ -162,6 +162,14 @@ PARSERS = {
     ),
     "ulimit": (proof.parse_ulimit, commands("ulimit")),
 }  # fmt: skip
+
+
+def test_numbers_beyond_all_bounds_in_the_json_of_nccl_tests():
+    """Found by the test below: they are no numbers, and never as many ranks."""
+    [text] = texts("nccl_tests_output/2.19-all_reduce-16-h100.json")
+    assert nccl_tests_output.parse(text.replace('"time":', '"time":' + "9" * 400, 1)).rows
+    many = re.sub(r'"ngpus":\s*[0-9]+', '"ngpus": 100000000', text)
+    assert many != text and len(nccl_tests_output.parse(many).ranks) < 100_000
 
 
 # Those that say so; all others read what they can.
