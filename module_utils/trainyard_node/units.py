@@ -13,6 +13,7 @@ Sources: systemd-run(1), systemd.service(5), systemd.kill(5). With Type=exec (sy
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -185,8 +186,13 @@ def main_exit(job_id: str, name: str) -> Exit | None:
 
 def _files(job_id: str) -> list[Path]:
     """Return the unit files of a job, and none of one whose id begins with this one: each names its slice."""
-    ours = f"Slice={slice_name(job_id)}"
-    return [path for path in LASTING.glob(unit_name(job_id, "*")) if ours in path.read_text().splitlines()]
+    ours, found = f"Slice={slice_name(job_id)}", []
+    for path in LASTING.glob(unit_name(job_id, "*")):
+        # The monitor's unit removes them at its end, and so does whoever else stops the job.
+        with contextlib.suppress(FileNotFoundError):
+            if ours in path.read_text().splitlines():
+                found.append(path)
+    return found
 
 
 def come_back(job_id: str) -> bool:

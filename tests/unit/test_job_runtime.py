@@ -165,3 +165,15 @@ def test_what_systemd_says_to_a_stop(systemctl, said, status, complaint):
     systemctl(f"sleep 0.3; echo '{said}' >&2; exit {status}")
     told = units.stop("digits-1", lambda: False)
     assert told.endswith(complaint) and bool(told) == bool(complaint)
+
+
+def test_a_unit_file_that_goes_while_it_is_looked_for_is_gone(systemctl, tmp_path):
+    """Two stop a job with restarts at once, its watcher and stop.yml, and its monitor's unit removes them as well."""
+    systemctl("exit 0")
+    ours = tmp_path / "trainyard-digits-1-rank0.service"
+    ours.write_text(f"[Service]\nSlice={units.slice_name('digits-1')}\n")
+    # Read as one that is there no more.
+    (tmp_path / "trainyard-digits-1-monitor.service").symlink_to(tmp_path / "gone")
+    assert units.come_back("digits-1")
+    assert units.stop("digits-1", lambda: True) == ""
+    assert not ours.exists() and not units.come_back("digits-1")
