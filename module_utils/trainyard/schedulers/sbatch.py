@@ -137,6 +137,8 @@ def script(
         "export TRAINYARD_ATTEMPT=${SLURM_RESTART_COUNT:-0}",
         *_environment(job),
         "",
+        "# For the job's user and root alone.",
+        'mkdir -p -m 750 "$TRAINYARD_JOB_DIR" || exit 73',
         'mkdir -p "$TRAINYARD_JOB_DIR/source" "$TRAINYARD_JOB_DIR/logs" "$TRAINYARD_JOB_DIR/exits" || exit 73',
         'exec >>"$TRAINYARD_JOB_DIR/logs/slurm.log" 2>&1',
         'echo "trainyard: job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, attempt $((TRAINYARD_ATTEMPT + 1))"',
@@ -283,7 +285,7 @@ def _prepare(plan: HandedPlan) -> list[str]:
     )
     # One node unpacks where all have the folder; otherwise srun hands its input to a task on each node.
     begin = "bash -c" if plan.settings.get("shared") else f"{every} bash -c"
-    make = unpack if plan.settings.get("shared") else f'mkdir -p "$TRAINYARD_JOB_DIR" && {unpack}'
+    make = unpack if plan.settings.get("shared") else f'mkdir -p -m 750 "$TRAINYARD_JOB_DIR" && {unpack}'
     packages = plan.job.packages
     compare = f'awk -v packages={len(packages)} {shlex.quote(_COMPARE.strip())} <<<"$said" || exit 65'
     return [
