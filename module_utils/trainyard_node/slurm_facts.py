@@ -74,11 +74,13 @@ def probe(user: str, folder: str, shared: bool) -> dict[str, Any]:
         facts["mpi"] = call(["srun", "--mpi=list"]).split()
     except SlurmError as error:
         facts["mpi"] = str(error).split()
+    # The folder itself may be root's.
+    jobs = f"{folder}/jobs"
     try:
         if shared:
-            call(["sh", "-c", _WRITABLE, "sh", f"{folder}/jobs"], user)
+            call(["sh", "-c", _WRITABLE, "sh", jobs], user)
         else:
-            call(["test", "-w", folder, "-o", "!", "-e", folder], user)
+            call(["test", "-w", jobs, "-o", "!", "-e", jobs], user)
         facts["folder_writable"] = True
     except SlurmError:
         facts["folder_writable"] = False

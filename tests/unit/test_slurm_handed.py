@@ -12,7 +12,7 @@ import pytest
 from ansible.module_utils.trainyard import slurm_state
 from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard_controller import handed, planning
-from ansible.module_utils.trainyard_node import agent
+from ansible.module_utils.trainyard_node import agent, slurm_facts
 from ansible.module_utils.trainyard_node.run_folder import note_submitted
 from job_samples import make_wanted
 
@@ -138,6 +138,21 @@ def test_what_a_cluster_is(cluster, tmp_path):
     (tmp_path / "file").write_text("")
     facts = one("slurm_probe", folder=str(tmp_path / "file/deeper"), **about)["facts"]
     assert facts["folder_writable"] is False
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_it_is_the_folder_of_jobs_that_the_user_must_be_able_to_write(cluster, tmp_path, monkeypatch, shared):
+    """The one above it is root's."""
+    asked, call = [], slurm_facts.call
+
+    def note(argv, *user):
+        asked.append(argv)
+        return call(argv, *user)
+
+    monkeypatch.setattr(slurm_facts, "call", note)
+    one("slurm_probe", user=ME, folder=str(tmp_path), shared=shared)
+    told = [word for argv in asked for word in argv if word.startswith(str(tmp_path))]
+    assert told and set(told) == {f"{tmp_path}/jobs"}
 
 
 def test_a_cluster_that_does_not_answer_is_a_finding(command):
