@@ -108,6 +108,7 @@ class Line(asyncio.Protocol):
 
     def _shake(self, frame: bytes) -> None:
         """Take one frame of the handshake. Raises BadMessage where the other side does not prove itself."""
+        # The two sides take turns, each in its own order: both classes below have theirs.
         raise NotImplementedError
 
     def _mac(self, what: str) -> bytes:
