@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
 """Ansible module hosts_file: keep the cluster's names in the hosts file of a node."""
+
 from __future__ import annotations
 
 DOCUMENTATION = r"""
@@ -89,7 +90,7 @@ def main() -> None:
     if conflicts:
         module.fail_json(
             msg=f"{path} contradicts the inventory: {'; '.join(conflicts)}. Correct these lines, or the inventory "
-                "(ansible_host, node_baseline_network). The file was not changed.",
+            "(ansible_host, node_baseline_network). The file was not changed.",
             conflicts=conflicts,
         )
     if after != before and not module.check_mode:

@@ -314,9 +314,7 @@ class Authority:
         )
         own = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         certificate = (
-            x509.CertificateBuilder(
-                self.certificate.subject, subject, key.public_key(), x509.random_serial_number()
-            )
+            x509.CertificateBuilder(self.certificate.subject, subject, key.public_key(), x509.random_serial_number())
             .not_valid_before(moment(time.time() - tls.BACKDATE_S))
             .not_valid_after(moment(until))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

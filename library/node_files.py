@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
 """Ansible module node_files: several folders and small files of a node in one call."""
+
 from __future__ import annotations
 
 DOCUMENTATION = r"""

@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
 """Ansible module node_identity: who a node says it is (system, names, addresses, training user, limits). Read-only."""
+
 from __future__ import annotations
 
 DOCUMENTATION = r"""

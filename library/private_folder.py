@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
 """Ansible module private_folder: where root works on what it has fetched, and a last look at that before it is used."""
+
 from __future__ import annotations
 
 DOCUMENTATION = r"""

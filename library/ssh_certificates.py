@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
 """Ansible module ssh_certificates: the cluster's ssh certificate authority signs and revokes for all nodes at once."""
+
 from __future__ import annotations
 
 DOCUMENTATION = r"""
@@ -159,9 +160,13 @@ PLACEHOLDER = "(made by a run without check mode)"
 def others_names(issued: list[Certificate], ours: set[str], void: set[str], now: float) -> dict[str, str]:
     """Return name: node of what is in good host certificates of nodes that are not in this run."""
     return {
-        name: owner(certificate) for certificate in issued
-        if certificate.kind == "host" and certificate.valid_to > now and certificate.key not in void
-        and owner(certificate) not in ours for name in certificate.principals
+        name: owner(certificate)
+        for certificate in issued
+        if certificate.kind == "host"
+        and certificate.valid_to > now
+        and certificate.key not in void
+        and owner(certificate) not in ours
+        for name in certificate.principals
     }
 
 
@@ -174,16 +179,17 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], pol
     to_revoke = module.params["revoked"]
     gone = to_be_revoked(certificates, revoked, to_revoke, policy.cluster)
     inventory = {
-        host["name"]: given_names(
-            host["name"], host.get("ansible_host", ""), host.get("ssh_mesh_extra_principals", [])
-        ) for host in module.params["inventory"]
+        host["name"]: given_names(host["name"], host.get("ansible_host", ""), host.get("ssh_mesh_extra_principals", []))
+        for host in module.params["inventory"]
     }
     # A node that has another name now keeps its key.
     here = {fingerprint(node.host_key) for node in nodes if node.host_key}
     others = others_names(certificates, {node.name for node in nodes}, {*revoked, *gone, *here}, now)
     names, findings = principals(nodes, module.params["networks"], inventory, others)
     requests = [
-        request for node in nodes for request in (
+        request
+        for node in nodes
+        for request in (
             Request(node.name, "host", node.host_key, names[node.name]),
             Request(node.name, "user", node.user_key, (module.params["user"],)),
         )

@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
 """Ansible module ssh_node_keys: a node's public keys for the mesh; makes the training user's key if it is missing."""
+
 from __future__ import annotations
 
 DOCUMENTATION = r"""

@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
 """Ansible module ssh_reach: which peers this node's training user can log in to, and why not. Read-only."""
+
 from __future__ import annotations
 
 DOCUMENTATION = r"""

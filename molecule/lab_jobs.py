@@ -123,9 +123,7 @@ class Play:
         self.folder, self.inventory, self.runs = folder, inventory, folder / "runs"
         self._started: list[Run] = []
 
-    def __call__(
-        self, playbook: str, *arguments: str | Path, inventory: Path | None = None, **extra_vars: Any
-    ) -> Run:
+    def __call__(self, playbook: str, *arguments: str | Path, inventory: Path | None = None, **extra_vars: Any) -> Run:
         """Start a playbook; a Path among the arguments is a job file, keywords are extra variables."""
         argv = ["ansible-playbook", playbook, "-i", str(inventory or self.inventory)]
         for argument in arguments:

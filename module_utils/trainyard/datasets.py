@@ -151,9 +151,7 @@ def _findings(entry: Mapping[str, Any], done: Dataset) -> Iterator[str]:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", done.name):
         yield f"{done.name!r} is no name for a folder: use letters, digits, dot, dash and underscore"
     if done.kind not in KINDS:
-        yield (
-            f"{done.name}: kind is {done.kind!r}, expected {', '.join(KINDS)}; a set of another name needs its kind"
-        )
+        yield (f"{done.name}: kind is {done.kind!r}, expected {', '.join(KINDS)}; a set of another name needs its kind")
         return
     if done.kind != "cifar10" and given & {"url", "sha256", "format"}:
         yield f"{done.name}: url, sha256 and format are for cifar10, {done.kind} has none of them"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostfiles of MPI and DeepSpeed launchers: written, read, judged.
 
-    openmpi    10.0.0.1 slots=8 max_slots=8
-    mpich      10.0.0.1:8
-    deepspeed  10.0.0.1 slots=8
+openmpi    10.0.0.1 slots=8 max_slots=8
+mpich      10.0.0.1:8
+deepspeed  10.0.0.1 slots=8
 """
 
 from __future__ import annotations

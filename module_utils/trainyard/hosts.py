@@ -4,6 +4,7 @@
 Memory and descriptor limits are in the units of getrlimit(2): bytes and descriptors, None for unlimited. The hosts file
 follows hosts(5): the first line that holds a name answers for it, names are compared without regard to case.
 """
+
 from __future__ import annotations
 
 import ipaddress
@@ -22,7 +23,8 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 # Names that every system has for itself, and can therefore name no node; so has it `localhost.*` and `*.localhost`.
 _SYSTEMS_OWN = re.compile(
     r"(.*\.)?localhost|localhost[46]?(\..*)?|ip6-(localhost|loopback|localnet|mcastprefix|allnodes|allrouters)|"
-    r"broadcasthost", re.IGNORECASE,
+    r"broadcasthost",
+    re.IGNORECASE,
 )
 
 
@@ -113,12 +115,15 @@ def inventory_findings(names: Iterable[str]) -> list[Finding]:
     """Find inventory names that are neither names for /etc/hosts nor addresses, which it does not need."""
     return [
         Finding(
-            "", "name in the inventory", repr(name),
+            "",
+            "name in the inventory",
+            repr(name),
             "a name that other nodes can use for this one, of letters, digits and . _ -; not localhost",
             "give the host another name in the inventory, and its address as ansible_host; or leave users, names and "
             "ssh of the system alone (trainyard_manage_system: false)",
         )
-        for name in names if parse_address(name) is None and not can_name_a_node(name)
+        for name in names
+        if parse_address(name) is None and not can_name_a_node(name)
     ]
 
 
@@ -150,22 +155,30 @@ def node_address(node: Node, network: str) -> tuple[str, Finding | None]:
         if inside:
             return (node.connect if node.connect in inside else inside[0]), None
         return "", Finding(
-            node.name, "address on the cluster's network", f"addresses {', '.join(node.addresses) or 'none'}",
-            f"an address in {network}", "correct node_baseline_network, or give the node an address there",
+            node.name,
+            "address on the cluster's network",
+            f"addresses {', '.join(node.addresses) or 'none'}",
+            f"an address in {network}",
+            "correct node_baseline_network, or give the node an address there",
         )
     if declared is not None and not declared.is_loopback:
         if str(declared) in node.addresses:
             return str(declared), None
         return "", Finding(
-            node.name, "address of the node", f"{declared} in the inventory, {', '.join(node.addresses)} on the node",
+            node.name,
+            "address of the node",
+            f"{declared} in the inventory, {', '.join(node.addresses)} on the node",
             "an address that the node itself holds (behind NAT the other nodes may not reach the outer one)",
             "set node_baseline_network to the network that the nodes share",
         )
     if node.default_address:
         return node.default_address, None
     return "", Finding(
-        node.name, "address of the node", f"{node.connect!r} in the inventory and no default route on the node",
-        "an address", "set node_baseline_network to the network that the nodes share",
+        node.name,
+        "address of the node",
+        f"{node.connect!r} in the inventory and no default route on the node",
+        "an address",
+        "set node_baseline_network to the network that the nodes share",
     )
 
 
@@ -191,28 +204,44 @@ def name_findings(nodes: Sequence[Node]) -> list[Finding]:
     duplicates = {name: hosts for name, hosts in holders.items() if len(hosts) > 1}
     if duplicates:
         found = "; ".join(f"{name!r} on {', '.join(hosts)}" for name, hosts in sorted(duplicates.items()))
-        findings.append(Finding(
-            "", "kernel host names", found, "a host name of its own on every node (frameworks count ranks by it)",
-            "on all but one of them: hostnamectl set-hostname NAME",
-        ))
+        findings.append(
+            Finding(
+                "",
+                "kernel host names",
+                found,
+                "a host name of its own on every node (frameworks count ranks by it)",
+                "on all but one of them: hostnamectl set-hostname NAME",
+            )
+        )
     by_inventory = {node.name.lower(): node.name for node in nodes}
     for node in nodes:
         name = node.hostname.lower()
         if not can_name_a_node(node.hostname):
-            findings.append(Finding(
-                node.name, "kernel host name", repr(node.hostname), "a name that other nodes can use for this one",
-                "hostnamectl set-hostname NAME",
-            ))
+            findings.append(
+                Finding(
+                    node.name,
+                    "kernel host name",
+                    repr(node.hostname),
+                    "a name that other nodes can use for this one",
+                    "hostnamectl set-hostname NAME",
+                )
+            )
         elif by_inventory.get(name, node.name) != node.name:
-            findings.append(Finding(
-                node.name, "kernel host name", f"{node.hostname!r}, which the inventory calls another node",
-                "one name for one machine", "correct the inventory, or hostnamectl set-hostname NAME",
-            ))
+            findings.append(
+                Finding(
+                    node.name,
+                    "kernel host name",
+                    f"{node.hostname!r}, which the inventory calls another node",
+                    "one name for one machine",
+                    "correct the inventory, or hostnamectl set-hostname NAME",
+                )
+            )
     return findings
 
 
 def user_findings(node: Node, wanted: Wanted) -> list[Finding]:
     """Find a training user that is there with other numbers, and numbers that others hold."""
+
     def finding(check: str, found: str, expected: str, action: str) -> Finding:
         return Finding(node.name, check, found, expected, action)
 
@@ -220,31 +249,50 @@ def user_findings(node: Node, wanted: Wanted) -> list[Finding]:
     other_number = "choose a number that is free on all nodes (trainyard_uid), or change what is there"
     if node.user is not None:
         if node.user["uid"] != wanted.uid:
-            findings.append(finding(
-                "uid of the training user", f"{wanted.user} has uid {node.user['uid']}",
-                f"uid {wanted.uid}, the same on all nodes", other_number,
-            ))
+            findings.append(
+                finding(
+                    "uid of the training user",
+                    f"{wanted.user} has uid {node.user['uid']}",
+                    f"uid {wanted.uid}, the same on all nodes",
+                    other_number,
+                )
+            )
         if node.user["gid"] != wanted.gid:
-            findings.append(finding(
-                "gid of the training user", f"{wanted.user} has gid {node.user['gid']}",
-                f"gid {wanted.gid}, the same on all nodes", other_number.replace("trainyard_uid", "node_baseline_gid"),
-            ))
+            findings.append(
+                finding(
+                    "gid of the training user",
+                    f"{wanted.user} has gid {node.user['gid']}",
+                    f"gid {wanted.gid}, the same on all nodes",
+                    other_number.replace("trainyard_uid", "node_baseline_gid"),
+                )
+            )
     if node.uid_owner not in ("", wanted.user):
-        findings.append(finding(
-            "uid of the training user", f"uid {wanted.uid} belongs to {node.uid_owner}",
-            f"uid {wanted.uid} free for {wanted.user}", other_number,
-        ))
+        findings.append(
+            finding(
+                "uid of the training user",
+                f"uid {wanted.uid} belongs to {node.uid_owner}",
+                f"uid {wanted.uid} free for {wanted.user}",
+                other_number,
+            )
+        )
     if node.group_gid is not None and node.group_gid != wanted.gid:
-        findings.append(finding(
-            "group of the training user", f"group {wanted.group} has gid {node.group_gid}", f"gid {wanted.gid}",
-            other_number.replace("trainyard_uid", "node_baseline_gid"),
-        ))
+        findings.append(
+            finding(
+                "group of the training user",
+                f"group {wanted.group} has gid {node.group_gid}",
+                f"gid {wanted.gid}",
+                other_number.replace("trainyard_uid", "node_baseline_gid"),
+            )
+        )
     if node.user is None and node.gid_owner not in ("", wanted.group):
-        findings.append(finding(
-            "group of the training user", f"gid {wanted.gid} belongs to group {node.gid_owner}",
-            f"gid {wanted.gid} free for group {wanted.group}",
-            other_number.replace("trainyard_uid", "node_baseline_gid"),
-        ))
+        findings.append(
+            finding(
+                "group of the training user",
+                f"gid {wanted.gid} belongs to group {node.gid_owner}",
+                f"gid {wanted.gid} free for group {wanted.group}",
+                other_number.replace("trainyard_uid", "node_baseline_gid"),
+            )
+        )
     return findings
 
 
@@ -262,8 +310,15 @@ def judge(nodes: Sequence[Node], wanted: Wanted) -> Judgement:
     """Judge all nodes together: every finding of every node, the lines of the hosts file, the limits of each node."""
     findings = name_findings(nodes)
     if wanted.user == "root" or wanted.uid == 0:
-        findings.append(Finding("", "training user", f"{wanted.user} with uid {wanted.uid}", "an ordinary user",
-                                "set trainyard_user and trainyard_uid to a user of its own for training"))
+        findings.append(
+            Finding(
+                "",
+                "training user",
+                f"{wanted.user} with uid {wanted.uid}",
+                "an ordinary user",
+                "set trainyard_user and trainyard_uid to a user of its own for training",
+            )
+        )
     entries = []
     limits: dict[str, dict[str, Limit]] = {}
     exceptions: dict[str, list[str]] = defaultdict(list)
@@ -277,10 +332,15 @@ def judge(nodes: Sequence[Node], wanted: Wanted) -> Judgement:
             entries.append(Entry(address, node_names(node)))
             holders[address].append(node.name)
         if node.nr_open is not None and wanted.nofile > node.nr_open:
-            findings.append(Finding(
-                node.name, "open files", f"fs.nr_open of the kernel is {node.nr_open}",
-                f"at least node_baseline_nofile, {wanted.nofile}", "lower node_baseline_nofile or raise fs.nr_open",
-            ))
+            findings.append(
+                Finding(
+                    node.name,
+                    "open files",
+                    f"fs.nr_open of the kernel is {node.nr_open}",
+                    f"at least node_baseline_nofile, {wanted.nofile}",
+                    "lower node_baseline_nofile or raise fs.nr_open",
+                )
+            )
         limits[node.name] = {}
         for name, value in (("memlock", wanted.memlock), ("nofile", wanted.nofile)):
             limit = reachable_limit(value, node.hard_limits[name], node.can_raise_limits)
@@ -297,12 +357,20 @@ def judge(nodes: Sequence[Node], wanted: Wanted) -> Judgement:
                 "is installed or started, the clocks are only measured"
             ].append(node.name)
     findings += [
-        Finding("", "address of the node", f"{address} is the address of {', '.join(names)}", "one node per address",
-                "correct the inventory or node_baseline_network")
-        for address, names in holders.items() if len(names) > 1
+        Finding(
+            "",
+            "address of the node",
+            f"{address} is the address of {', '.join(names)}",
+            "one node per address",
+            "correct the inventory or node_baseline_network",
+        )
+        for address, names in holders.items()
+        if len(names) > 1
     ]
     return Judgement(
-        tuple(entries), limits, tuple(findings),
+        tuple(entries),
+        limits,
+        tuple(findings),
         tuple(f"{host_list(hosts)}: {text}" for text, hosts in exceptions.items()),
     )
 

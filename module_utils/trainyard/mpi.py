@@ -65,9 +65,7 @@ def record(state: State, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], lis
     }, findings
 
 
-def plan_builds(
-    states: Sequence[State], wanted: Mapping[str, Any]
-) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
+def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
     """Plan for each node: `none` (it is there), `build`, or `copy` from the node that has or builds it.
 
     One node of each operating system and architecture builds.

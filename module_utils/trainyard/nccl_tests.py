@@ -156,9 +156,7 @@ def _alike(members: Sequence[State], kind: str) -> list[Finding]:
     ]
 
 
-def plan_builds(
-    states: Sequence[State], wanted: Mapping[str, Any]
-) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
+def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
     """Plan for each node `none`, `build` or `copy`, with its record and the reason; and find what stops that.
 
     wanted has source, prefix, suffix, options (of make), gencode (`auto` or flags), min_free_mb, and installs: whether

@@ -81,7 +81,7 @@ def _tags(run: Run) -> list[Finding]:
         action = f"--tags {like[0]}" if like else "leave out --tags" if not known else "correct --tags"
         if tag in (*PHASES, "counters"):
             # What verify.yml looks at is no matter of tags.
-            action = f"-e '{{\"verify_phases\": [\"{tag}\"]}}'"
+            action = f'-e \'{{"verify_phases": ["{tag}"]}}\''
         found.append(Finding("", "--tags", f"no task of {run.playbook} has the tag {tag}", expected, action))
     if not missing and not run.runs:
         options = [f"--tags {','.join(run.tags)}"] if set(run.tags) - {"all"} else []

@@ -4,6 +4,7 @@
 Times are seconds since the epoch (UTC), durations are seconds. Sources: ssh-keygen(1) for the output of -L, the key
 revocation list's specification and the grammar of durations; sshd_config(5) for what `sshd -T` prints.
 """
+
 from __future__ import annotations
 
 import base64
@@ -93,8 +94,14 @@ def _certificate(fields: Mapping[str, str], principals: Sequence[str]) -> Certif
         if kind not in KINDS:
             raise ValueError(f"certificate of kind {kind!r}")
         return Certificate(
-            kind, fields["Public key"].split()[1], fields["Signing CA"].split()[1], fields["Key ID"][1:-1],
-            int(fields["Serial"]), valid_from, valid_to, tuple(principals),
+            kind,
+            fields["Public key"].split()[1],
+            fields["Signing CA"].split()[1],
+            fields["Key ID"][1:-1],
+            int(fields["Serial"]),
+            valid_from,
+            valid_to,
+            tuple(principals),
         )
     except (KeyError, IndexError) as error:
         raise ValueError(f"ssh-keygen -L printed a certificate without {error}") from error
@@ -174,8 +181,10 @@ def newest(request: Request, certificates: Sequence[Certificate], policy: Policy
         return None
     key = fingerprint(request.public_key)
     mine = [
-        index for index, certificate in enumerate(certificates)
-        if certificate.key == key and certificate.kind == request.kind
+        index
+        for index, certificate in enumerate(certificates)
+        if certificate.key == key
+        and certificate.kind == request.kind
         and certificate.authority == policy.authorities[request.kind]
     ]
     return max(mine, key=lambda index: certificates[index].serial) if mine else None
@@ -207,8 +216,13 @@ class MeshNode:
         )
 
 
-def mesh_findings(nodes: Sequence[MeshNode], requests: Sequence[Request], revoked: Mapping[str, str],
-                  to_revoke: Sequence[str], certified: Mapping[str, str]) -> list[Finding]:
+def mesh_findings(
+    nodes: Sequence[MeshNode],
+    requests: Sequence[Request],
+    revoked: Mapping[str, str],
+    to_revoke: Sequence[str],
+    certified: Mapping[str, str],
+) -> list[Finding]:
     """Judge all nodes together. `revoked` and `certified` map the fingerprints of such keys to names of nodes."""
     findings = [finding for node in nodes for finding in node.findings]
     holders: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -217,22 +231,37 @@ def mesh_findings(nodes: Sequence[MeshNode], requests: Sequence[Request], revoke
         if request.public_key:
             holders[request.kind, fingerprint(request.public_key)].append(request.node)
         findings += [
-            Finding(request.node, "name for the certificate", repr(principal), "letters, digits and . _ : -",
-                    "correct the inventory, the host name or ssh_mesh_extra_principals")
-            for principal in request.principals if not _PRINCIPAL.fullmatch(principal)
+            Finding(
+                request.node,
+                "name for the certificate",
+                repr(principal),
+                "letters, digits and . _ : -",
+                "correct the inventory, the host name or ssh_mesh_extra_principals",
+            )
+            for principal in request.principals
+            if not _PRINCIPAL.fullmatch(principal)
         ]
     for (kind, key), names in holders.items():
         if len(names) > 1:
-            findings.append(Finding(
-                "", f"{kind} keys", f"{', '.join(names)} have the same one, {key}",
-                "a key of its own on every node (a copied image copies its keys)",
-                "remove the key on all but one of them and let it be made anew (ssh-keygen -A for host keys)",
-            ))
+            findings.append(
+                Finding(
+                    "",
+                    f"{kind} keys",
+                    f"{', '.join(names)} have the same one, {key}",
+                    "a key of its own on every node (a copied image copies its keys)",
+                    "remove the key on all but one of them and let it be made anew (ssh-keygen -A for host keys)",
+                )
+            )
         if key in void:
-            findings.append(Finding(
-                names[0], f"{kind} key", f"{key}, a revoked key of {void[key]}", "a key that is not revoked",
-                "remove the key on the node and let it be made anew (ssh-keygen -A for host keys)",
-            ))
+            findings.append(
+                Finding(
+                    names[0],
+                    f"{kind} key",
+                    f"{key}, a revoked key of {void[key]}",
+                    "a key that is not revoked",
+                    "remove the key on the node and let it be made anew (ssh-keygen -A for host keys)",
+                )
+            )
     known = {*certified, *revoked, *certified.values(), *revoked.values()}
     return findings + _revocation_findings(to_revoke, {node.name for node in nodes}, known)
 
@@ -242,28 +271,43 @@ def _revocation_findings(to_revoke: Sequence[str], present: Collection[str], kno
     findings = []
     for name in to_revoke:
         if name in present:
-            findings.append(Finding(
-                name, "ssh_mesh_revoked", f"{name} is in it and among the nodes of this run", "one of the two",
-                "take the node out of the inventory, or its name out of ssh_mesh_revoked; a lost key of a node that "
-                "stays is revoked by its fingerprint",
-            ))
+            findings.append(
+                Finding(
+                    name,
+                    "ssh_mesh_revoked",
+                    f"{name} is in it and among the nodes of this run",
+                    "one of the two",
+                    "take the node out of the inventory, or its name out of ssh_mesh_revoked; a lost key of a node "
+                    "that stays is revoked by its fingerprint",
+                )
+            )
         elif name not in known:
             names = sorted(each for each in known if not each.startswith(_FINGERPRINT))
-            findings.append(Finding(
-                "", "ssh_mesh_revoked", f"{name}, which never got a certificate here",
-                f"one of {', '.join(names) or 'none yet'}, or a fingerprint ({_FINGERPRINT}...) of one of their keys",
-                "correct it, or ssh_mesh_ca_dir",
-            ))
+            findings.append(
+                Finding(
+                    "",
+                    "ssh_mesh_revoked",
+                    f"{name}, which never got a certificate here",
+                    f"one of {', '.join(names) or 'none yet'}, or a fingerprint ({_FINGERPRINT}...) of one of their "
+                    "keys",
+                    "correct it, or ssh_mesh_ca_dir",
+                )
+            )
     return findings
 
 
-def to_be_revoked(issued: Iterable[Certificate], revoked: Collection[str], to_revoke: Collection[str],
-                  cluster: str) -> dict[str, str]:
+def to_be_revoked(
+    issued: Iterable[Certificate], revoked: Collection[str], to_revoke: Collection[str], cluster: str
+) -> dict[str, str]:
     """Return fingerprint: node of the keys that ssh_mesh_revoked means and that are not revoked yet."""
     return {
-        certificate.key: owner(certificate) for certificate in issued if certificate.key not in revoked
-        and (certificate.key in to_revoke or (certificate.identity.startswith(f"{cluster}:")
-                                              and owner(certificate) in to_revoke))
+        certificate.key: owner(certificate)
+        for certificate in issued
+        if certificate.key not in revoked
+        and (
+            certificate.key in to_revoke
+            or (certificate.identity.startswith(f"{cluster}:") and owner(certificate) in to_revoke)
+        )
     }
 
 
@@ -290,8 +334,9 @@ def parse_sshd_settings(output: str) -> dict[str, list[str]]:
     return dict(settings)
 
 
-def sshd_findings(host: str, settings: Mapping[str, Sequence[str]], user: str, host_key: str,
-                  folder: str) -> list[Finding]:
+def sshd_findings(
+    host: str, settings: Mapping[str, Sequence[str]], user: str, host_key: str, folder: str
+) -> list[Finding]:
     """Find settings of the site's sshd under which the mesh cannot work or would displace what the site has."""
     findings = []
 
@@ -299,37 +344,80 @@ def sshd_findings(host: str, settings: Mapping[str, Sequence[str]], user: str, h
         return settings.get(keyword, [absent])[0]
 
     if host_key not in settings.get("hostkey", []):
-        findings.append(Finding(
-            host, "host key of sshd", ", ".join(settings.get("hostkey", [])) or "none", host_key,
-            "set ssh_mesh_host_key to one of the host keys in use, or have sshd use this one (ssh-keygen -A)",
-        ))
+        findings.append(
+            Finding(
+                host,
+                "host key of sshd",
+                ", ".join(settings.get("hostkey", [])) or "none",
+                host_key,
+                "set ssh_mesh_host_key to one of the host keys in use, or have sshd use this one (ssh-keygen -A)",
+            )
+        )
     for keyword, reason in (("trustedusercakeys", "user certificates"), ("revokedkeys", "revoked keys")):
         found = value(keyword, "none")
         if found != "none" and not found.startswith(folder):
-            findings.append(Finding(
-                host, f"sshd's {reason} for {user}", f"the site's own file {found}",
-                "none, as ours would take its place for this user", "choose a training user who does not use it",
-            ))
+            findings.append(
+                Finding(
+                    host,
+                    f"sshd's {reason} for {user}",
+                    f"the site's own file {found}",
+                    "none, as ours would take its place for this user",
+                    "choose a training user who does not use it",
+                )
+            )
     foreign = [path for path in settings.get("hostcertificate", []) if path != "none" and not path.startswith(folder)]
     if foreign:
-        findings.append(Finding(
-            host, "host certificate of sshd", f"the site's own {', '.join(foreign)}",
-            "none, as ours would compete with it",
-            "give the mesh a host key of its own (ssh_mesh_host_key)",
-        ))
+        findings.append(
+            Finding(
+                host,
+                "host certificate of sshd",
+                f"the site's own {', '.join(foreign)}",
+                "none, as ours would compete with it",
+                "give the mesh a host key of its own (ssh_mesh_host_key)",
+            )
+        )
     if value("pubkeyauthentication", "yes") != "yes":
-        findings.append(Finding(host, f"sshd for {user}", "PubkeyAuthentication no", "PubkeyAuthentication yes",
-                                "allow it, at least for this user (Match User)"))
+        findings.append(
+            Finding(
+                host,
+                f"sshd for {user}",
+                "PubkeyAuthentication no",
+                "PubkeyAuthentication yes",
+                "allow it, at least for this user (Match User)",
+            )
+        )
     if not any(name.startswith("ssh-ed25519") for name in value("casignaturealgorithms", "ssh-ed25519").split(",")):
-        findings.append(Finding(host, "sshd", f"CASignatureAlgorithms {value('casignaturealgorithms', '')}",
-                                "ssh-ed25519 among them", "allow it in sshd_config"))
+        findings.append(
+            Finding(
+                host,
+                "sshd",
+                f"CASignatureAlgorithms {value('casignaturealgorithms', '')}",
+                "ssh-ed25519 among them",
+                "allow it in sshd_config",
+            )
+        )
     allowed = [pattern.split("@")[0] for line in settings.get("allowusers", []) for pattern in line.split()]
     if allowed and not any(fnmatchcase(user, pattern) for pattern in allowed):
-        findings.append(Finding(host, f"sshd for {user}", f"AllowUsers {' '.join(allowed)}", f"{user} among them",
-                                f"add {user} to AllowUsers in sshd_config"))
-    denied = [line for line in settings.get("denyusers", []) if any(
-        fnmatchcase(user, pattern) for pattern in line.split())]
+        findings.append(
+            Finding(
+                host,
+                f"sshd for {user}",
+                f"AllowUsers {' '.join(allowed)}",
+                f"{user} among them",
+                f"add {user} to AllowUsers in sshd_config",
+            )
+        )
+    denied = [
+        line for line in settings.get("denyusers", []) if any(fnmatchcase(user, pattern) for pattern in line.split())
+    ]
     if denied:
-        findings.append(Finding(host, f"sshd for {user}", f"DenyUsers {' '.join(denied)}", f"{user} not among them",
-                                f"take {user} out of DenyUsers in sshd_config"))
+        findings.append(
+            Finding(
+                host,
+                f"sshd for {user}",
+                f"DenyUsers {' '.join(denied)}",
+                f"{user} not among them",
+                f"take {user} out of DenyUsers in sshd_config",
+            )
+        )
     return findings

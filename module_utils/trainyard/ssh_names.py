@@ -4,6 +4,7 @@
 A node's own word is no proof of a name: what it says of itself is taken where the inventory gives it that name, or
 where it is an address that nobody else has. Names are compared without regard to case, addresses as addresses.
 """
+
 from __future__ import annotations
 
 import re
@@ -56,7 +57,9 @@ def _labels(given: Iterable[str]) -> set[str]:
 
 
 def principals(
-    nodes: Sequence[MeshNode], networks: Sequence[str], inventory: Mapping[str, Sequence[str]],
+    nodes: Sequence[MeshNode],
+    networks: Sequence[str],
+    inventory: Mapping[str, Sequence[str]],
     certified: Mapping[str, str],
 ) -> tuple[dict[str, tuple[str, ...]], list[Finding]]:
     """Return names and addresses for each node's host certificate, and what is wrong with those nodes claim.
@@ -75,11 +78,16 @@ def principals(
             refusal = _refusal(name, inventory[host], holders.get(_same(name), ""))
             shared = counts[_same(name)] > 1
             if refusal or (shared and needed):
-                findings.append(Finding(
-                    host, "name for the certificate", refusal or f"{name}, which other nodes claim as well", _EXPECTED,
-                    "correct the node or the inventory; a name that is right belongs into ssh_mesh_extra_principals, a "
-                    "node that has left into ssh_mesh_revoked",
-                ))
+                findings.append(
+                    Finding(
+                        host,
+                        "name for the certificate",
+                        refusal or f"{name}, which other nodes claim as well",
+                        _EXPECTED,
+                        "correct the node or the inventory; a name that is right belongs into "
+                        "ssh_mesh_extra_principals, a node that has left into ssh_mesh_revoked",
+                    )
+                )
             elif not shared and (parse_address(name) or name.lower() in _labels(inventory[host])):
                 # Its own name within a domain that only it knows is left out: whom it is in there nobody has said.
                 accepted.append(name)

@@ -4,6 +4,7 @@
 A node's probe is shell output with lines `trainyard:KEY=VALUE`; free space is in KiB there and in GiB in what a person
 reads. Supported systems are those of the support matrix.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -50,8 +51,13 @@ def _refused(become: Answer) -> Cause | None:
     if become.get("rc") == 0 and printed == "0":
         return None
     said = found.found if found else f"became uid {printed}" if printed else first_line(become.get("msg")) or "refused"
-    return Cause("become", said, "become root without a question", "allow sudo for the connecting user, give the "
-                 "password with -K, or set trainyard_become: false when it needs none")
+    return Cause(
+        "become",
+        said,
+        "become root without a question",
+        "allow sudo for the connecting user, give the "
+        "password with -K, or set trainyard_become: false when it needs none",
+    )
 
 
 def first_line(text: Any) -> str:
@@ -66,8 +72,11 @@ def last_line(text: Any) -> str:
 
 def read_probe(text: str) -> dict[str, str]:
     """Take the probe's own lines out of whatever else a login printed."""
-    pairs = (line.strip()[len("trainyard:"):].partition("=") for line in text.splitlines()
-             if line.strip().startswith("trainyard:"))
+    pairs = (
+        line.strip()[len("trainyard:") :].partition("=")
+        for line in text.splitlines()
+        if line.strip().startswith("trainyard:")
+    )
     return {key: value for key, _, value in pairs}
 
 
@@ -77,8 +86,11 @@ def _python_finding(node: Survey) -> Finding | None:
     if len(numbers) == 2 and numbers >= OLDEST_PYTHON:
         return None
     return Finding(
-        node.name, "Python", f"Python {version}" if numbers else "no Python that runs",
-        "Python 3.9 or newer", "install python3, or name another one in ansible_python_interpreter",
+        node.name,
+        "Python",
+        f"Python {version}" if numbers else "no Python that runs",
+        "Python 3.9 or newer",
+        "install python3, or name another one in ansible_python_interpreter",
     )
 
 
@@ -87,7 +99,9 @@ def _os_finding(node: Survey) -> Finding | None:
     if version in SUPPORTED.get(system, ()):
         return None
     return Finding(
-        node.name, "operating system", f"{system or 'unknown'} {version}".strip(),
+        node.name,
+        "operating system",
+        f"{system or 'unknown'} {version}".strip(),
         "Debian 11, 12, 13 or Ubuntu 22.04, 24.04",
         "use a node with one of these, or set trainyard_manage_system=false and prepare the node yourself",
     )
@@ -100,8 +114,15 @@ def _space_findings(node: Survey, free_gib: Mapping[str, float]) -> list[Finding
         if free.isdigit() and int(free) >= wanted * _KIB_PER_GIB:
             continue
         found = f"{int(free) / _KIB_PER_GIB:.1f} GiB free" if free.isdigit() else "free space unknown"
-        findings.append(Finding(node.name, f"space for {path}", found, f"at least {wanted:g} GiB",
-                                "make room, or put the folder elsewhere (trainyard_root, trainyard_state)"))
+        findings.append(
+            Finding(
+                node.name,
+                f"space for {path}",
+                found,
+                f"at least {wanted:g} GiB",
+                "make room, or put the folder elsewhere (trainyard_root, trainyard_state)",
+            )
+        )
     return findings
 
 
@@ -120,7 +141,9 @@ def _shared(nodes: Iterable[tuple[str, str]], check: str, expected: str, action:
             holders.setdefault(value, []).append(name)
     return [
         Finding(name, check, f"{value} on {host_list(names)}", expected, action)
-        for value, names in holders.items() if len(names) > 1 for name in names
+        for value, names in holders.items()
+        if len(names) > 1
+        for name in names
     ]
 
 
@@ -137,23 +160,30 @@ def judge_survey(nodes: list[Survey], free_gib: Mapping[str, float], check_syste
         findings += _space_findings(node, free_gib)
     findings += _shared(
         ((node.said.get("hostname", "").split(".")[0].lower(), node.name) for node in answered),
-        "host name", "a host name of its own on every node",
+        "host name",
+        "a host name of its own on every node",
         "rename the nodes (hostnamectl set-hostname): launchers tell nodes apart by it",
     )
     findings += _shared(
         ((node.connect, node.name) for node in nodes),
-        "inventory", "an address of its own for every node", "correct ansible_host in the inventory",
+        "inventory",
+        "an address of its own for every node",
+        "correct ansible_host in the inventory",
     )
     return findings
 
 
 def describe_nodes(nodes: list[Survey]) -> str:
     """Say in one line what the nodes are, for a cluster without findings."""
+
     def values(*keys: str) -> str:
         return ", ".join(sorted({" ".join(node.said.get(key, "?") for key in keys) for node in nodes}))
 
-    frees = [int(value) for node in nodes for key, value in node.said.items()
-             if key.startswith("free:") and value.isdigit()]
+    frees = [
+        int(value) for node in nodes for key, value in node.said.items() if key.startswith("free:") and value.isdigit()
+    ]
     count = f"{len(nodes)} nodes" if len(nodes) != 1 else "1 node"
-    return (f"{count}: {values('os_id', 'os_version')}; Python {values('python')}; "
-            f"at least {min(frees, default=0) / _KIB_PER_GIB:.0f} GiB free")
+    return (
+        f"{count}: {values('os_id', 'os_version')}; Python {values('python')}; "
+        f"at least {min(frees, default=0) / _KIB_PER_GIB:.0f} GiB free"
+    )

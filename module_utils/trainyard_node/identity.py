@@ -4,6 +4,7 @@
 Limits are in the units of getrlimit(2), None for unlimited. Sources: /proc/1/limits and /proc/1/status (what sshd and
 the services inherit), getent(1) (local files as well as a directory service), ip(8) with its JSON output.
 """
+
 from __future__ import annotations
 
 import grp
@@ -24,7 +25,7 @@ def parse_hard_limits(text: str) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for title, name in (("Max locked memory", "memlock"), ("Max open files", "nofile")):
         for line in text.splitlines():
-            words = line[len(title):].split()
+            words = line[len(title) :].split()
             if line.startswith(title) and len(words) > 1 and (words[1] == "unlimited" or words[1].isdecimal()):
                 found[name] = None if words[1] == "unlimited" else int(words[1])
         if name not in found:

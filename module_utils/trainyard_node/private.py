@@ -4,6 +4,7 @@
 What root is to run, unpack or believe must not have been another user's for a moment: a folder is made anew (mkdir(2)
 fails where there is anything), below folders that only root writes, and a file is looked at through one descriptor.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -74,5 +75,7 @@ def expect_file(path: Path, sha256: str) -> None:
         for block in iter(lambda: file.read(1 << 20), b""):
             digest.update(block)
     if digest.hexdigest() != sha256.lower():
-        raise PrivateError(f"{path} has sha256 {digest.hexdigest()}, expected {sha256.lower()}. Fetch it again, or "
-                           "correct the sha256 if it is another file on purpose")
+        raise PrivateError(
+            f"{path} has sha256 {digest.hexdigest()}, expected {sha256.lower()}. Fetch it again, or "
+            "correct the sha256 if it is another file on purpose"
+        )

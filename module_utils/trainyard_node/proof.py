@@ -4,6 +4,7 @@
 memlock is in KiB, as ulimit(1) counts it. Limits are measured from inside fresh processes: a session of the training
 user through PAM (su), a service under systemd, and sshd's own word on whether its sessions pass PAM.
 """
+
 from __future__ import annotations
 
 import socket
@@ -37,10 +38,16 @@ def name_findings(host: str, entries: Iterable[Mapping[str, Any]]) -> list[Findi
             except OSError as error:
                 found = [f"nothing ({error})"]
             if found != [entry["address"]]:
-                findings.append(Finding(
-                    host, f"name {name}", ", ".join(found), str(entry["address"]),
-                    "look for another line or service that answers for this name (getent ahosts, /etc/nsswitch.conf)",
-                ))
+                findings.append(
+                    Finding(
+                        host,
+                        f"name {name}",
+                        ", ".join(found),
+                        str(entry["address"]),
+                        "look for another line or service that answers for this name (getent ahosts, "
+                        "/etc/nsswitch.conf)",
+                    )
+                )
     return findings
 
 
@@ -53,8 +60,18 @@ def parse_ulimit(output: str) -> dict[str, str]:
 
 
 def _services(user: str) -> list[str]:
-    return ["systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--service-type=exec", f"--uid={user}",
-            "/bin/sh", "-c", _ULIMIT]
+    return [
+        "systemd-run",
+        "--quiet",
+        "--wait",
+        "--pipe",
+        "--collect",
+        "--service-type=exec",
+        f"--uid={user}",
+        "/bin/sh",
+        "-c",
+        _ULIMIT,
+    ]
 
 
 def limit_findings(tree: Tree, host: str, user: str, wanted: Mapping[str, str], systemd: bool) -> list[Finding]:
@@ -73,16 +90,27 @@ def limit_findings(tree: Tree, host: str, user: str, wanted: Mapping[str, str], 
             findings.append(Finding(host, f"limits in {place}", str(error), "memlock and nofile", action))
             continue
         findings += [
-            Finding(host, f"{name} in {place}", found[name], value,
-                    "look for another file that sets it (/etc/security/limits.d, /etc/systemd/system.conf.d)")
-            for name, value in wanted.items() if found[name] != value
+            Finding(
+                host,
+                f"{name} in {place}",
+                found[name],
+                value,
+                "look for another file that sets it (/etc/security/limits.d, /etc/systemd/system.conf.d)",
+            )
+            for name, value in wanted.items()
+            if found[name] != value
         ]
     sshd = tree.command("sshd-T", ["sshd", "-T"], _TIMEOUT_S)
     if sshd is not None and sshd.status == 0 and "usepam no" in sshd.output.lower().splitlines():
-        findings.append(Finding(
-            host, "limits in ssh sessions", "sshd has UsePAM no, so pam_limits is not asked", "UsePAM yes",
-            "set UsePAM yes in sshd_config",
-        ))
+        findings.append(
+            Finding(
+                host,
+                "limits in ssh sessions",
+                "sshd has UsePAM no, so pam_limits is not asked",
+                "UsePAM yes",
+                "set UsePAM yes in sshd_config",
+            )
+        )
     return findings
 
 

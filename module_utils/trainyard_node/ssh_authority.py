@@ -6,6 +6,7 @@ one can be replaced without the other. `issued` has one certificate a line, all 
 fingerprint a line with node and kind, and only grows; `revoked.krl` is made from it. All times are UTC: ssh-keygen
 reads and prints local time, so it runs with TZ=UTC. Everything is public but the two private keys.
 """
+
 from __future__ import annotations
 
 import fcntl
@@ -30,7 +31,11 @@ class AuthorityError(Exception):
 def _keygen(arguments: Sequence[str]) -> str:
     try:
         done = subprocess.run(
-            ["ssh-keygen", *arguments], check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+            ["ssh-keygen", *arguments],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
             env={**os.environ, "TZ": "UTC", "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -75,8 +80,10 @@ class Authority:
                 self._write(f"{path.name}.pub", _keygen(["-y", "-f", str(path)]))
                 made.append(f"public half of {path}")
             if path.stat().st_mode & 0o077:
-                raise AuthorityError(f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}); expected "
-                                     "600. Set it, and think about who may have read it")
+                raise AuthorityError(
+                    f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}); expected "
+                    "600. Set it, and think about who may have read it"
+                )
         return made
 
     def _make_key(self, path: Path, comment: str) -> None:
@@ -104,8 +111,10 @@ class Authority:
         lines = path.read_text(encoding="ascii").splitlines()
         read = parse_certificates(_keygen(["-L", "-f", str(path)]))
         if len(read) != len(lines):
-            raise AuthorityError(f"{path} has {len(lines)} lines, of which ssh-keygen reads {len(read)}. Remove the "
-                                 "lines that are no certificates (or the file: all certificates are then made anew)")
+            raise AuthorityError(
+                f"{path} has {len(lines)} lines, of which ssh-keygen reads {len(read)}. Remove the "
+                "lines that are no certificates (or the file: all certificates are then made anew)"
+            )
         return list(zip(lines, read))
 
     def revoked(self) -> dict[str, str]:
@@ -124,11 +133,23 @@ class Authority:
                 path.write_text(f"{key} {request.identity(policy.cluster)}\n", encoding="ascii")
                 start = time.strftime("%Y%m%d%H%M%S", time.gmtime(now - _BACKDATE_S))
                 end = time.strftime("%Y%m%d%H%M%S", time.gmtime(now + policy.validity))
-                _keygen([
-                    "-q", "-s", str(self.folder / f"{request.kind}_ca"), "-I", request.identity(policy.cluster),
-                    *(["-h"] if request.kind == "host" else []), "-n", ",".join(request.principals),
-                    "-V", f"{start}:{end}", "-z", str(serial + number), str(path),
-                ])
+                _keygen(
+                    [
+                        "-q",
+                        "-s",
+                        str(self.folder / f"{request.kind}_ca"),
+                        "-I",
+                        request.identity(policy.cluster),
+                        *(["-h"] if request.kind == "host" else []),
+                        "-n",
+                        ",".join(request.principals),
+                        "-V",
+                        f"{start}:{end}",
+                        "-z",
+                        str(serial + number),
+                        str(path),
+                    ]
+                )
                 lines.append((Path(name) / f"{number}-cert.pub").read_text(encoding="ascii").strip())
         return lines
 

@@ -4,6 +4,7 @@
 The user's key lies in a folder of the node, not in the home folder: homes may be shared by all nodes, and a private key
 must never leave its node; what the user keeps in ~/.ssh is left alone.
 """
+
 from __future__ import annotations
 
 import os
@@ -24,29 +25,63 @@ def node_findings(tree: Tree, host: str, user: str, host_key: str, folder: str) 
     """Find what on this node stands in the way of the mesh."""
     findings = []
     if os.geteuid() != 0:
-        findings.append(Finding(host, "privileges", f"uid {os.geteuid()}", "root, to change the settings of sshd",
-                                "set trainyard_become=true, or do not run ssh_mesh (trainyard_manage_system=false)"))
+        findings.append(
+            Finding(
+                host,
+                "privileges",
+                f"uid {os.geteuid()}",
+                "root, to change the settings of sshd",
+                "set trainyard_become=true, or do not run ssh_mesh (trainyard_manage_system=false)",
+            )
+        )
     try:
         pwd.getpwnam(user)
     except KeyError:
-        findings.append(Finding(host, "training user", f"no user {user}", "the user whose ssh this is about",
-                                "run the role node_baseline first, or correct trainyard_user"))
+        findings.append(
+            Finding(
+                host,
+                "training user",
+                f"no user {user}",
+                "the user whose ssh this is about",
+                "run the role node_baseline first, or correct trainyard_user",
+            )
+        )
     for path, name in _INCLUDES:
         text = tree.text(path)
         if not re.search(rf"^\s*Include\s.*{re.escape(name)}/\*\.conf", text or "", re.MULTILINE | re.IGNORECASE):
-            findings.append(Finding(host, path, "no such file" if text is None else f"no Include of {name}",
-                                    f"Include /etc/ssh/{name}/*.conf",
-                                    f"write it on the first line of {path} (OpenSSH 8.2 or newer)"))
+            findings.append(
+                Finding(
+                    host,
+                    path,
+                    "no such file" if text is None else f"no Include of {name}",
+                    f"Include /etc/ssh/{name}/*.conf",
+                    f"write it on the first line of {path} (OpenSSH 8.2 or newer)",
+                )
+            )
     settings = tree.command("sshd-T", ["sshd", "-T", "-C", f"user={user},host=localhost,addr=127.0.0.1"], _TIMEOUT_S)
     if settings is None or settings.status != 0:
         found = settings.output.strip() if settings else "not installed"
-        findings.append(Finding(host, "sshd -T", found, "the settings of a running sshd",
-                                "install or repair the OpenSSH server (role node_baseline installs it)"))
+        findings.append(
+            Finding(
+                host,
+                "sshd -T",
+                found,
+                "the settings of a running sshd",
+                "install or repair the OpenSSH server (role node_baseline installs it)",
+            )
+        )
     else:
         findings += sshd_findings(host, parse_sshd_settings(settings.output), user, host_key, folder)
     if tree.text(f"{host_key}.pub") is None:
-        findings.append(Finding(host, "host key of sshd", f"no {host_key}.pub", "the public half beside the host key",
-                                f"ssh-keygen -y -f {host_key} > {host_key}.pub"))
+        findings.append(
+            Finding(
+                host,
+                "host key of sshd",
+                f"no {host_key}.pub",
+                "the public half beside the host key",
+                f"ssh-keygen -y -f {host_key} > {host_key}.pub",
+            )
+        )
     return findings
 
 

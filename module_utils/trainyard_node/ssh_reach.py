@@ -4,6 +4,7 @@
 Every try is a real login with what the node is set up with: its own configuration, strict host-key checking, no
 question asked, no connection shared. Times are seconds.
 """
+
 from __future__ import annotations
 
 import os
@@ -44,8 +45,14 @@ def targets(peer: str) -> list[str]:
 def ssh_command(user: str, target: str, connect_timeout: int) -> list[str]:
     """Return the command of one try."""
     options = {
-        "BatchMode": "yes", "ConnectTimeout": str(connect_timeout), "StrictHostKeyChecking": "yes", "LogLevel": "ERROR",
-        "ControlMaster": "no", "ControlPath": "none", "ForwardAgent": "no", "ForwardX11": "no",
+        "BatchMode": "yes",
+        "ConnectTimeout": str(connect_timeout),
+        "StrictHostKeyChecking": "yes",
+        "LogLevel": "ERROR",
+        "ControlMaster": "no",
+        "ControlPath": "none",
+        "ForwardAgent": "no",
+        "ForwardX11": "no",
     }
     flags = [flag for name, value in options.items() for flag in ("-o", f"{name}={value}")]
     return ["ssh", *flags, "-l", user, "--", target, "true"]
@@ -55,14 +62,24 @@ def as_user(user: str) -> dict[str, Any]:
     """Return what subprocess needs to run as the training user. Raises PermissionError when that cannot be done."""
     entry = pwd.getpwnam(user)
     # An agent of whoever connected must not open doors that the mesh does not.
-    environment = {"HOME": entry.pw_dir, "USER": user, "LOGNAME": user, "LC_ALL": "C",
-                   "PATH": os.environ.get("PATH", "/usr/bin:/bin")}
+    environment = {
+        "HOME": entry.pw_dir,
+        "USER": user,
+        "LOGNAME": user,
+        "LC_ALL": "C",
+        "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+    }
     if os.geteuid() == entry.pw_uid:
         return {"env": environment, "cwd": "/"}
     if os.geteuid() != 0:
         raise PermissionError(f"uid {os.geteuid()} cannot act as {user}; connect as {user}, or as root")
-    return {"env": environment, "cwd": "/", "user": entry.pw_uid, "group": entry.pw_gid,
-            "extra_groups": os.getgrouplist(user, entry.pw_gid)}
+    return {
+        "env": environment,
+        "cwd": "/",
+        "user": entry.pw_uid,
+        "group": entry.pw_gid,
+        "extra_groups": os.getgrouplist(user, entry.pw_gid),
+    }
 
 
 def try_login(user: str, peer: str, target: str, connect_timeout: int) -> Attempt:
@@ -72,8 +89,13 @@ def try_login(user: str, peer: str, target: str, connect_timeout: int) -> Attemp
     for _ in range(2):
         try:
             done = subprocess.run(
-                ssh_command(user, target, connect_timeout), check=False, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=connect_timeout + _GRACE_S, **settings,
+                ssh_command(user, target, connect_timeout),
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=connect_timeout + _GRACE_S,
+                **settings,
             )
         except subprocess.TimeoutExpired:
             return Attempt(peer, target, f"no answer within {connect_timeout + _GRACE_S} s")
@@ -85,8 +107,13 @@ def try_login(user: str, peer: str, target: str, connect_timeout: int) -> Attemp
     return Attempt(peer, target, reason)
 
 
-def reach(user: str, peers: Sequence[str], connect_timeout: int, parallel: int,
-          login: Callable[[str, str, str, int], Attempt] = try_login) -> list[Attempt]:
+def reach(
+    user: str,
+    peers: Sequence[str],
+    connect_timeout: int,
+    parallel: int,
+    login: Callable[[str, str, str, int], Attempt] = try_login,
+) -> list[Attempt]:
     """Try all peers by name and by address, `parallel` at a time, results in the order of the peers."""
     with ThreadPoolExecutor(max_workers=parallel) as pool:
         tries = [pool.submit(login, user, peer, target, connect_timeout) for peer in peers for target in targets(peer)]

@@ -334,7 +334,9 @@ class Given:
         hosts = {host.name: host for host in compute.get_hosts()}
         faults = {name: inventory_findings([name]) for name in hosts}
         return [
-            finding for name, found in faults.items() for finding in found
+            finding
+            for name, found in faults.items()
+            for finding in found
             if self.value(hosts[name], "trainyard_manage_system")
         ]
 

@@ -14,8 +14,15 @@ from ansible.module_utils.trainyard_node import as_user, dataset_files
 @pytest.fixture
 def run(capsys, place):
     def call(folder, **changes):
-        params = {"path": str(folder), "kind": "generated", "train_records": 2, "test_records": 1, "owner": place.user,
-                  "records": str(place.roots), **changes}
+        params = {
+            "path": str(folder),
+            "kind": "generated",
+            "train_records": 2,
+            "test_records": 1,
+            "owner": place.user,
+            "records": str(place.roots),
+            **changes,
+        }
         with patch_module_args(params), pytest.raises(SystemExit):
             training_data.main()
         return json.loads(capsys.readouterr().out)

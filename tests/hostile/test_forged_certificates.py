@@ -29,8 +29,14 @@ def node(folder: Path, file: str, **says: object) -> dict[str, Any]:
 @pytest.fixture
 def sign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     def run(nodes: dict[str, Any], **changes: object) -> dict[str, Any]:
-        params = {"ca_dir": str(tmp_path / "ca"), "cluster": "lab", "user": "train", "nodes": nodes,
-                  "inventory": INVENTORY, **changes}
+        params = {
+            "ca_dir": str(tmp_path / "ca"),
+            "cluster": "lab",
+            "user": "train",
+            "nodes": nodes,
+            "inventory": INVENTORY,
+            **changes,
+        }
         with patch_module_args(params), pytest.raises(SystemExit):
             ssh_certificates.main()
         return json.loads(capsys.readouterr().out)
@@ -40,14 +46,27 @@ def sign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
 def principals(line: str, folder: Path) -> tuple[str, ...]:
     (folder / "cert.pub").write_text(line)
-    shown = subprocess.run(["ssh-keygen", "-L", "-f", str(folder / "cert.pub")], check=True, capture_output=True,
-                           text=True, env={"TZ": "UTC", "PATH": "/usr/bin:/bin"}).stdout
+    shown = subprocess.run(
+        ["ssh-keygen", "-L", "-f", str(folder / "cert.pub")],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"TZ": "UTC", "PATH": "/usr/bin:/bin"},
+    ).stdout
     return parse_certificates(shown)[0].principals
 
 
 def test_a_node_gets_no_certificate_with_the_names_of_others(sign: Any, tmp_path: Path) -> None:
-    liar = node(tmp_path, "n2", name="n1", connect="10.0.0.1", extra_principals=["git.example.org"],
-                hostname="git.example.org", default_address="10.0.0.1", addresses=["10.0.0.1"])
+    liar = node(
+        tmp_path,
+        "n2",
+        name="n1",
+        connect="10.0.0.1",
+        extra_principals=["git.example.org"],
+        hostname="git.example.org",
+        default_address="10.0.0.1",
+        addresses=["10.0.0.1"],
+    )
     told = sign({"n2": liar}, networks=["10.0.0.0/24"])
     assert [(each["host"], each["found"]) for each in told["findings"]] == [
         ("n2", "10.0.0.1, which belongs to n1"),

@@ -15,11 +15,31 @@ from ansible.module_utils.trainyard_node import wire
 from job_cluster import PATIENCE_S, Cluster, free_port, wait_for
 
 TOKEN = "the token of this job"  # noqa: S105
-REPORT = {"host": "n2", "ranks_running": 1, "done": False, "idle": False, "rankless": 0, "failures": [],
-          "metrics": {"step": 3, "loss": None}, "loss_not_a_number": None, "attempts": {"": 0}, "ready_for": None,
-          "cannot_write": None}
-FAILURE = {"kind": "exit", "host": "n2", "process": "rank1", "ranks": [1], "rank": 1, "recover_after_s": None,
-           "exit_code": 1, "signal": None, "result": "exit-code", "time": 1790000000.0}
+REPORT = {
+    "host": "n2",
+    "ranks_running": 1,
+    "done": False,
+    "idle": False,
+    "rankless": 0,
+    "failures": [],
+    "metrics": {"step": 3, "loss": None},
+    "loss_not_a_number": None,
+    "attempts": {"": 0},
+    "ready_for": None,
+    "cannot_write": None,
+}
+FAILURE = {
+    "kind": "exit",
+    "host": "n2",
+    "process": "rank1",
+    "ranks": [1],
+    "rank": 1,
+    "recover_after_s": None,
+    "exit_code": 1,
+    "signal": None,
+    "result": "exit-code",
+    "time": 1790000000.0,
+}
 DEEP = b'{"report":' * 100000
 
 

@@ -1,6 +1,5 @@
 """What goes wrong on the way into a cluster, each with the cluster's own reason. Only the stand-in can be broken so."""
 
-
 import pytest
 from ansible.module_utils.trainyard_kubernetes.cluster import Cluster, ClusterError, preflight
 from ansible.module_utils.trainyard_kubernetes.run import after_deletion, job_state

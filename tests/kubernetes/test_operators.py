@@ -77,7 +77,10 @@ def test_certificates_that_cannot_be_made_are_a_finding_and_nothing_is_applied(s
     folder.mkdir()
     (folder / "ca.pem").write_text("no certificate")
     run = stand_in.launch(
-        job_launcher="mindspore", job_packages=["mindspore"], job_tls=True, job_tls_ca_dir=str(folder),
+        job_launcher="mindspore",
+        job_packages=["mindspore"],
+        job_tls=True,
+        job_tls_ca_dir=str(folder),
         job_network="eth1",
     )
     assert run.rc != 0

@@ -261,9 +261,10 @@ def test_files_and_folders_can_be_named(tmp_path, capsys, before, after):
 
 
 def test_what_is_missing_is_said(tmp_path, capsys, before):
-    assert "has no report of a proof, verify-*/report.json; run playbooks/verify.yml" in run(
-        capsys, runs=str(tmp_path)
-    )["msg"]
+    assert (
+        "has no report of a proof, verify-*/report.json; run playbooks/verify.yml"
+        in run(capsys, runs=str(tmp_path))["msg"]
+    )
     path = write(tmp_path, before)
     assert run(capsys, runs=str(tmp_path))["msg"].startswith(
         f"{tmp_path} has no report of the cluster example from before {before['id']}"

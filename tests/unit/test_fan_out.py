@@ -116,7 +116,7 @@ def test_hosts_that_misbehave_are_answers_and_delay_nobody(ask, tmp_path):
     hosts = {
         "well": {},
         "hangs": by("hangs", "exec sleep 600"),
-        "dies": by("dies", "cat >/dev/null; printf '{\"node\": {\"ho'; exit 7"),
+        "dies": by("dies", 'cat >/dev/null; printf \'{"node": {"ho\'; exit 7'),
         "rubbish": by("rubbish", "echo hello; echo Segfault >&2; exit 139"),
         "brace": by("brace", f'echo "{{ welcome"; exec {PYTHON} "$@"'),
         "chatty": by("chatty", f'echo welcome; {PYTHON} "$@"; echo bye'),

@@ -39,9 +39,7 @@ def a2(servers=2, devices=2):
 
 
 def a3(pods=("0", "0")):
-    return build(
-        [server(at + 1, host_ip=f"10.9.0.{at + 1}", super_pod_id=pod) for at, pod in enumerate(pods)], "a3"
-    )
+    return build([server(at + 1, host_ip=f"10.9.0.{at + 1}", super_pod_id=pod) for at, pod in enumerate(pods)], "a3")
 
 
 # ---- built
@@ -520,8 +518,11 @@ def test_a_right_table_stays_as_it_is():
         (edit(a2(), ["version"], None), [], ["version"]),
         (edit(a2(), ["status"], {"": 0}), [], ["status"]),
         # Its ranks may be those that are missing.
-        (edit(a2(), ["server_list", 0, "device"], []), [], ["structure", "rank_id_contiguous", "rank_id_contiguous",
-         "device_count"]),
+        (
+            edit(a2(), ["server_list", 0, "device"], []),
+            [],
+            ["structure", "rank_id_contiguous", "rank_id_contiguous", "device_count"],
+        ),
         (ranks(a2(), 0, 1, 0, 1), ["rank_id_unique"] * 2 + ["rank_order"], []),
         (ranks(a2(), 4, 5, 8, 9), ["rank_id_contiguous"] * 4, []),
         (edit(a2(), ["version"], 1.0), ["string"], []),
@@ -542,7 +543,7 @@ def test_names_and_texts_of_files():
     (problem,) = path_problems("/a/b.txt")
     assert (problem.rule, problem.where, problem.expected) == ("file_name", "/a/b.txt", "a name that ends in .json")
     assert loads(dumps(a2())) == (a2(), [])
-    for text, where in (("{\n  \"a\": }", "line 2, column 8"), ("[" * 100_000, "file"), ("9" * 5000, "file")):
+    for text, where in (('{\n  "a": }', "line 2, column 8"), ("[" * 100_000, "file"), ("9" * 5000, "file")):
         value, (problem,) = loads(text)
         assert value is None and (problem.rule, problem.where) == ("json", where)
         assert problem.found

@@ -24,9 +24,18 @@ WANTED = Wanted("train", 2000, "train", 2000, "", None, 1048576)
 
 def node(name: str = "n1", **changes: object) -> Node:
     record: dict[str, object] = {
-        "name": name, "hostname": name, "connect": "10.0.0.1", "addresses": ["10.0.0.1"], "default_address": "10.0.0.1",
-        "user": None, "uid_owner": "", "gid_owner": "", "group_gid": None,
-        "hard_limits": {"memlock": None, "nofile": 1048576}, "can_raise_limits": True, "nr_open": 1048576,
+        "name": name,
+        "hostname": name,
+        "connect": "10.0.0.1",
+        "addresses": ["10.0.0.1"],
+        "default_address": "10.0.0.1",
+        "user": None,
+        "uid_owner": "",
+        "gid_owner": "",
+        "group_gid": None,
+        "hard_limits": {"memlock": None, "nofile": 1048576},
+        "can_raise_limits": True,
+        "nr_open": 1048576,
         "container": "",
     }
     return Node.from_dict({**record, **changes})
@@ -46,16 +55,19 @@ def test_two_healthy_nodes_become_entries_in_inventory_order() -> None:
 
 
 def test_all_duplicate_host_names_are_in_one_finding() -> None:
-    nodes = [node(f"n{i}", hostname=name, connect=f"10.0.0.{i}", addresses=[f"10.0.0.{i}"])
-             for i, name in enumerate(["a", "A", "b", "b", "c"])]
+    nodes = [
+        node(f"n{i}", hostname=name, connect=f"10.0.0.{i}", addresses=[f"10.0.0.{i}"])
+        for i, name in enumerate(["a", "A", "b", "b", "c"])
+    ]
     findings = [f for f in judge(nodes, WANTED).findings if f.check == "kernel host names"]
     assert [f.found for f in findings] == ["'a' on n0, n1; 'b' on n2, n3"]
 
 
 def test_a_host_name_that_is_another_nodes_inventory_name() -> None:
     nodes = [node("n1", hostname="n2"), node("n2", hostname="x", connect="10.0.0.2", addresses=["10.0.0.2"])]
-    assert any(text.startswith("n1|kernel host name|'n2', which the inventory calls another node") for text in
-               texts(*nodes))
+    assert any(
+        text.startswith("n1|kernel host name|'n2', which the inventory calls another node") for text in texts(*nodes)
+    )
 
 
 @pytest.mark.parametrize("hostname", ["localhost", "a b", ""])
@@ -86,23 +98,32 @@ def test_a_user_who_is_already_right_is_no_finding() -> None:
     assert texts(node(user={"uid": 2000, "gid": 2000}, uid_owner="train", gid_owner="train", group_gid=2000)) == []
 
 
-@pytest.mark.parametrize(("connect", "network", "address"), [
-    ("10.0.0.1", "", "10.0.0.1"),
-    ("n1.example.org", "", "192.168.1.5"),
-    ("127.0.0.1", "", "192.168.1.5"),
-    ("n1", "10.0.0.0/24", "10.0.0.1"),
-    ("10.0.0.7", "10.0.0.0/24", "10.0.0.7"),
-    ("10.0.0.1", "fd00::/64", "fd00::1"),
-])
+@pytest.mark.parametrize(
+    ("connect", "network", "address"),
+    [
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("n1.example.org", "", "192.168.1.5"),
+        ("127.0.0.1", "", "192.168.1.5"),
+        ("n1", "10.0.0.0/24", "10.0.0.1"),
+        ("10.0.0.7", "10.0.0.0/24", "10.0.0.7"),
+        ("10.0.0.1", "fd00::/64", "fd00::1"),
+    ],
+)
 def test_address_of_a_node(connect: str, network: str, address: str) -> None:
-    one = node(connect=connect, addresses=["10.0.0.1", "10.0.0.7", "192.168.1.5", "fd00::1"],
-               default_address="192.168.1.5")
+    one = node(
+        connect=connect, addresses=["10.0.0.1", "10.0.0.7", "192.168.1.5", "fd00::1"], default_address="192.168.1.5"
+    )
     assert node_address(one, network) == (address, None)
 
 
-@pytest.mark.parametrize(("connect", "network", "default"), [
-    ("203.0.113.9", "", "10.0.0.1"), ("n1", "172.16.0.0/12", "10.0.0.1"), ("n1", "", ""),
-])
+@pytest.mark.parametrize(
+    ("connect", "network", "default"),
+    [
+        ("203.0.113.9", "", "10.0.0.1"),
+        ("n1", "172.16.0.0/12", "10.0.0.1"),
+        ("n1", "", ""),
+    ],
+)
 def test_a_node_without_usable_address(connect: str, network: str, default: str) -> None:
     address, finding = node_address(node(connect=connect, default_address=default), network)
     assert address == ""
@@ -115,8 +136,9 @@ def test_two_nodes_at_one_address() -> None:
 
 
 def test_limits_that_cannot_be_raised_are_an_exception_with_words() -> None:
-    verdict = judge([node(hard_limits={"memlock": 8388608, "nofile": 20000}, can_raise_limits=False,
-                          container="podman")], WANTED)
+    verdict = judge(
+        [node(hard_limits={"memlock": 8388608, "nofile": 20000}, can_raise_limits=False, container="podman")], WANTED
+    )
     assert verdict.limits["n1"] == {"memlock": 8388608, "nofile": 20000}
     assert [text.split(":")[0] for text in verdict.exceptions] == ["n1", "n1"]
     assert "memlock stays at 8192 KiB instead of unlimited" in verdict.exceptions[0]
@@ -127,8 +149,11 @@ def test_the_clock_of_a_container_is_an_exception_only_where_a_service_was_to_se
     asked = Wanted("train", 2000, "train", 2000, "", None, 1024, sets_clock=True)
     assert judge([node(container="lxc")], WANTED).exceptions == ()
     assert judge([node()], asked).exceptions == ()
-    assert judge([node(container="lxc")], asked).exceptions[0].startswith(
-        "n1: inside a container (lxc) the clock belongs to the machine that runs it")
+    assert (
+        judge([node(container="lxc")], asked)
+        .exceptions[0]
+        .startswith("n1: inside a container (lxc) the clock belongs to the machine that runs it")
+    )
 
 
 def test_more_files_than_the_kernel_allows() -> None:
@@ -237,10 +262,29 @@ def test_any_hosts_file_ends_up_right_or_in_conflict(before: str) -> None:
             assert line in text.split("\n")
 
 
-@pytest.mark.parametrize("name", [
-    "localhost", "LocalHost", "localhost4", "localhost.localdomain", "n1.localhost", "ip6-loopback", "a b", "a\tb",
-    "a\n", "a\n10.0.0.9 github.com", "a#b", "#", "", "a\x00", "n\u00e4", "-n1", "n1.", "n1:22",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "localhost",
+        "LocalHost",
+        "localhost4",
+        "localhost.localdomain",
+        "n1.localhost",
+        "ip6-loopback",
+        "a b",
+        "a\tb",
+        "a\n",
+        "a\n10.0.0.9 github.com",
+        "a#b",
+        "#",
+        "",
+        "a\x00",
+        "n\u00e4",
+        "-n1",
+        "n1.",
+        "n1:22",
+    ],
+)
 def test_a_name_in_the_inventory_that_cannot_stand_in_a_hosts_file(name: str) -> None:
     assert [finding.found for finding in inventory_findings([name])] == [repr(name)]
     assert any(text.startswith(f"|name in the inventory|{name!r}|") for text in texts(node(name, hostname="n1")))

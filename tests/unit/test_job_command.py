@@ -80,7 +80,7 @@ def instead(words):
         ("env A=1 ./submit mpirun", None, None),
         ("bash -c 'echo torchrun'", None, None),
         ("accelerate env", None, None),
-        ("bash -c \"don't\"", None, None),
+        ('bash -c "don\'t"', None, None),
         ("env", None, None),
         ("python", None, None),
         ("bash -c", None, None),

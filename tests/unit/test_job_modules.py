@@ -168,11 +168,7 @@ def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
     assert start(job)["changed"] is False
 
     running = wait_for(
-        lambda: (
-            (told := {**collect(job), **state(job)})
-            and (told["cluster"] or {}).get("metrics")
-            and told
-        ),
+        lambda: (told := {**collect(job), **state(job)}) and (told["cluster"] or {}).get("metrics") and told,
         "the first step",
     )
     assert running["left"] == 2

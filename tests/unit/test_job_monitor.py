@@ -513,7 +513,7 @@ def test_a_process_that_can_come_back_is_started_again_alone(cluster):
     ranks = [job.head.pid("rank0"), job.nodes[1].pid("rank1")]
     os.kill(job.head.pid("scheduler"), signal.SIGKILL)
     wait_for(lambda: attempt(job.head, "scheduler") == 1, "the scheduler's second start")
-    wait_for(lambda: (job.state()["restarts"]["history"]), "the head's book")
+    wait_for(lambda: job.state()["restarts"]["history"], "the head's book")
     assert [entry["restarted"] for entry in job.state()["restarts"]["history"]] == ["scheduler"]
     assert ranks == [job.head.pid("rank0"), job.nodes[1].pid("rank1")]
     assert attempt(job.head) == attempt(job.nodes[1], "rank1") == 0

@@ -390,9 +390,7 @@ def test_sets_that_a_910_does_not_join_are_refused_with_those_that_it_does(launc
     _, findings = planned(job, [server(number, chip="910") for number in range(servers)])
     found = f"{len(devices)} devices: {', '.join(map(str, devices))} (chip 910)"
     action = "use a set of devices that the 910's links join: set job_devices, or job_processes_per_node"
-    assert texts(findings) == [
-        (f"n{number + 1}", "devices", found, expected, action) for number in range(servers)
-    ]
+    assert texts(findings) == [(f"n{number + 1}", "devices", found, expected, action) for number in range(servers)]
     make_plan(job, [server(number, chip="910b") for number in range(servers)])
 
 

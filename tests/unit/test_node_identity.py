@@ -34,12 +34,15 @@ def test_anything_else_is_no_limits_file(text: str) -> None:
 def test_addresses_without_loopback_link_local_and_temporary_ones() -> None:
     links = [
         {"ifname": "lo", "addr_info": [{"family": "inet", "local": "127.0.0.1", "scope": "host"}]},
-        {"ifname": "eth0", "addr_info": [
-            {"family": "inet6", "local": "fd00::1", "scope": "global"},
-            {"family": "inet6", "local": "fd00::99", "scope": "global", "temporary": True},
-            {"family": "inet6", "local": "fe80::1", "scope": "link"},
-            {"family": "inet", "local": "10.0.0.1", "scope": "global"},
-        ]},
+        {
+            "ifname": "eth0",
+            "addr_info": [
+                {"family": "inet6", "local": "fd00::1", "scope": "global"},
+                {"family": "inet6", "local": "fd00::99", "scope": "global", "temporary": True},
+                {"family": "inet6", "local": "fe80::1", "scope": "link"},
+                {"family": "inet", "local": "10.0.0.1", "scope": "global"},
+            ],
+        },
         {},
     ]
     assert parse_addresses(json.dumps(links)) == ["10.0.0.1", "fd00::1"]

@@ -133,9 +133,12 @@ def test_headers_are_not_known_to_be_offered_without_package_lists(read):
             path.unlink()
 
     assert read("none", change)["kernel"]["headers_available"] is None
-    assert read("h100_nvswitch", lambda root: (root / "commands/apt-cache.headers.out").write_text(""))["kernel"][
-        "headers_available"
-    ] is False
+    assert (
+        read("h100_nvswitch", lambda root: (root / "commands/apt-cache.headers.out").write_text(""))["kernel"][
+            "headers_available"
+        ]
+        is False
+    )
 
 
 @pytest.mark.parametrize(("value", "state"), [(1, "enabled"), (0, "disabled"), (7, "unknown")])

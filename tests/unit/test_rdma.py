@@ -73,17 +73,19 @@ def test_a_slow_and_a_dead_port_of_one_node_are_named(fabric):
     by_name["mlx5_3"]["rate_gbps"] = 200.0
     by_name["mlx5_9"].update(state="DOWN", physical_state="Polling", active=False)
     declared = {"expected": "8", "rate_gbps": 400.0, "link_layer": "InfiniBand"}
-    found = (
-        "mlx5_3:1 InfiniBand 200 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s DOWN (Polling)"
-    )
+    found = "mlx5_3:1 InfiniBand 200 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s DOWN (Polling)"
     assert texts(judge([state("g1", fabric("gpu8_infiniband"), **declared), state("g2", broken, **declared)])) == [
         ("g2", "RDMA ports", f"6, and {found}", "8 of InfiniBand 400 Gb/s ACTIVE")
     ]
     # Nothing declared: the odd one is named by what the others have.
     nodes = [state("g1", fabric("gpu8_infiniband")), state("g2", broken), state("g3", fabric("gpu8_infiniband"))]
     assert texts(judge(nodes)) == [
-        ("g2", "RDMA ports", found,
-         "mlx5_3:1 InfiniBand 400 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s ACTIVE, as on g1, g3"),
+        (
+            "g2",
+            "RDMA ports",
+            found,
+            "mlx5_3:1 InfiniBand 400 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s ACTIVE, as on g1, g3",
+        ),
     ]
 
 
@@ -172,8 +174,16 @@ def test_what_cannot_be_read_is_no_pass(fabric):
     st.sampled_from(["auto", "0", "2"]),
 )
 def test_no_declaration_breaks_the_judgement(ports, expected):
-    port = {"device": "mlx5_0", "port": 1, "state": None, "physical_state": None, "rate_gbps": None,
-            "link_layer": None, "netdev": None, "active": False}
+    port = {
+        "device": "mlx5_0",
+        "port": 1,
+        "state": None,
+        "physical_state": None,
+        "rate_gbps": None,
+        "link_layer": None,
+        "netdev": None,
+        "active": False,
+    }
     fabric = {"interfaces": [], "rdma": [port], "nccl_conf": [], "nccl_settings": {}, "problems": []}
     findings = judge([state("n1", fabric, ports=ports, expected=expected)])
     assert findings and all(finding.found and finding.expected for finding in findings)

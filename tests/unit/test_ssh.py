@@ -69,8 +69,16 @@ KEY = "ssh-ed25519 " + base64.b64encode(b"one").decode()
 
 
 def certificate(**changes: object) -> Certificate:
-    values = {"kind": "host", "key": fingerprint(KEY), "authority": "SHA256:H", "identity": "c:n1:host", "serial": 1,
-              "valid_from": NOW - 3600, "valid_to": NOW + 300 * DAY, "principals": ("n1",)}
+    values = {
+        "kind": "host",
+        "key": fingerprint(KEY),
+        "authority": "SHA256:H",
+        "identity": "c:n1:host",
+        "serial": 1,
+        "valid_from": NOW - 3600,
+        "valid_to": NOW + 300 * DAY,
+        "principals": ("n1",),
+    }
     return Certificate(**{**values, **changes})
 
 
@@ -80,9 +88,14 @@ REQUEST = Request("n1", "host", KEY, ("n1",))
 def test_certificates_are_read_as_printed() -> None:
     host, user = parse_certificates(TWO)
     assert host == Certificate(
-        "host", "SHA256:jWJqzOT7ao+l81wacd6Hn+jLn40FFxASU9/76p+a+DA",
+        "host",
+        "SHA256:jWJqzOT7ao+l81wacd6Hn+jLn40FFxASU9/76p+a+DA",
         "SHA256:5JlPOndBXHth9e6JxYdAoPQGtqdEFYdc2YPCredsAX0",
-        "c:n1:host", 5, NOW, NOW + 365 * DAY, ("n1", "10.0.0.1"),
+        "c:n1:host",
+        5,
+        NOW,
+        NOW + 365 * DAY,
+        ("n1", "10.0.0.1"),
     )
     assert (user.kind, user.identity, user.valid_to, user.principals) == ("user", 'a "quoted" id', float("inf"), ())
 
@@ -125,16 +138,19 @@ def test_what_is_no_public_key(line: str) -> None:
         fingerprint(line)
 
 
-@pytest.mark.parametrize(("changes", "reason"), [
-    ({}, ""),
-    ({"valid_to": NOW + 8 * 7 * DAY + 1}, ""),
-    ({"valid_to": NOW + 8 * 7 * DAY}, "expires 2026-02-26"),
-    ({"valid_to": NOW - DAY}, "expires 2025-12-31"),
-    ({"valid_from": NOW + DAY}, "is not valid yet"),
-    ({"valid_to": NOW + 400 * DAY}, "is valid until 2027-02-05, longer than ssh_mesh_validity"),
-    ({"principals": ("n1", "10.0.0.9")}, "is valid for n1, 10.0.0.9; expected n1"),
-    ({"identity": "c:old:host"}, "is known as c:old:host; expected c:n1:host"),
-])
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, ""),
+        ({"valid_to": NOW + 8 * 7 * DAY + 1}, ""),
+        ({"valid_to": NOW + 8 * 7 * DAY}, "expires 2026-02-26"),
+        ({"valid_to": NOW - DAY}, "expires 2025-12-31"),
+        ({"valid_from": NOW + DAY}, "is not valid yet"),
+        ({"valid_to": NOW + 400 * DAY}, "is valid until 2027-02-05, longer than ssh_mesh_validity"),
+        ({"principals": ("n1", "10.0.0.9")}, "is valid for n1, 10.0.0.9; expected n1"),
+        ({"identity": "c:old:host"}, "is known as c:old:host; expected c:n1:host"),
+    ],
+)
 def test_when_a_certificate_is_made_anew(changes: dict[str, object], reason: str) -> None:
     assert reason_to_sign(REQUEST, certificate(**changes), POLICY, NOW) == reason
 
@@ -145,8 +161,13 @@ def test_the_order_of_principals_is_no_reason() -> None:
 
 
 def test_the_newest_certificate_of_this_key_kind_and_authority() -> None:
-    given_out = [certificate(), certificate(serial=3), certificate(serial=9, kind="user"),
-                 certificate(serial=8, authority="SHA256:X"), certificate(serial=7, key="SHA256:other")]
+    given_out = [
+        certificate(),
+        certificate(serial=3),
+        certificate(serial=9, kind="user"),
+        certificate(serial=8, authority="SHA256:X"),
+        certificate(serial=7, key="SHA256:other"),
+    ]
     assert newest(REQUEST, given_out, POLICY) == 1
     assert newest(REQUEST, given_out[2:], POLICY) is None
     assert newest(Request("n1", "host", "", ("n1",)), given_out, POLICY) is None
@@ -159,13 +180,23 @@ def test_durations_that_renew_for_ever() -> None:
 
 
 def mesh_node(name: str, **changes: object) -> MeshNode:
-    record = {"hostname": name, "addresses": ["10.0.0.1", "172.17.0.1"], "default_address": "10.0.0.1",
-              "host_key": KEY, "user_key": "", "findings": []}
+    record = {
+        "hostname": name,
+        "addresses": ["10.0.0.1", "172.17.0.1"],
+        "default_address": "10.0.0.1",
+        "host_key": KEY,
+        "user_key": "",
+        "findings": [],
+    }
     return MeshNode.from_dict(name, {**record, **changes})
 
 
-def names(*nodes: MeshNode, networks: tuple[str, ...] = (), certified: dict[str, str] | None = None,
-          **inventory: tuple[str, ...]) -> tuple[dict[str, tuple[str, ...]], list[tuple[str, str]]]:
+def names(
+    *nodes: MeshNode,
+    networks: tuple[str, ...] = (),
+    certified: dict[str, str] | None = None,
+    **inventory: tuple[str, ...],
+) -> tuple[dict[str, tuple[str, ...]], list[tuple[str, str]]]:
     wanted, findings = principals(nodes, networks, inventory, certified or {})
     return wanted, [(finding.host, finding.found) for finding in findings]
 
@@ -175,7 +206,9 @@ def test_host_principals_leave_out_bridges_and_loopback() -> None:
     other = mesh_node("n1", hostname="n1-ib")
     given = given_names("n1", "127.0.0.1", ["n1-ib"])
     assert names(other, networks=("172.16.0.0/12",), n1=given) == (
-        {"n1": ("n1", "n1-ib", "10.0.0.1", "172.17.0.1")}, [])
+        {"n1": ("n1", "n1-ib", "10.0.0.1", "172.17.0.1")},
+        [],
+    )
 
 
 def test_a_node_gets_no_certificate_for_the_names_of_others() -> None:
@@ -183,14 +216,18 @@ def test_a_node_gets_no_certificate_for_the_names_of_others() -> None:
     liar = mesh_node("n2", hostname="git.example.org", addresses=["10.0.0.1", "10.0.0.2"], default_address="10.0.0.1")
     wanted, found = names(liar, networks=("10.0.0.0/24",), n1=("n1", "10.0.0.1"), n2=("n2", "10.0.0.2"))
     assert wanted == {"n2": ("n2", "10.0.0.2")}
-    assert found == [("n2", "10.0.0.1, which belongs to n1"),
-                     ("n2", "git.example.org, as which only the node itself knows it")]
+    assert found == [
+        ("n2", "10.0.0.1, which belongs to n1"),
+        ("n2", "git.example.org, as which only the node itself knows it"),
+    ]
 
 
 def test_an_address_in_the_certificate_of_a_node_that_is_not_in_this_run() -> None:
     node = mesh_node("n2", default_address="10.0.0.9")
     assert names(node, certified={"10.0.0.9": "n9"}, n2=("n2",)) == (
-        {"n2": ("n2",)}, [("n2", "10.0.0.9, which belongs to n9")])
+        {"n2": ("n2",)},
+        [("n2", "10.0.0.9, which belongs to n9")],
+    )
 
 
 def test_an_address_that_several_nodes_claim_vouches_for_none() -> None:
@@ -198,17 +235,23 @@ def test_an_address_that_several_nodes_claim_vouches_for_none() -> None:
     nodes = [mesh_node("n1"), mesh_node("n2")]
     assert names(*nodes, n1=("n1",), n2=("n2",)) == (
         {"n1": ("n1",), "n2": ("n2",)},
-        [(name, "10.0.0.1, which other nodes claim as well") for name in ("n1", "n2")])
+        [(name, "10.0.0.1, which other nodes claim as well") for name in ("n1", "n2")],
+    )
     assert names(*nodes, n1=("n1", "192.0.2.1"), n2=("n2", "192.0.2.2")) == (
-        {"n1": ("n1", "192.0.2.1"), "n2": ("n2", "192.0.2.2")}, [])
+        {"n1": ("n1", "192.0.2.1"), "n2": ("n2", "192.0.2.2")},
+        [],
+    )
 
 
 def test_the_short_form_of_a_name_of_the_inventory() -> None:
     short = mesh_node("gpu1.example.org", hostname="GPU1", default_address="")
     assert names(short, **{"gpu1.example.org": ("gpu1.example.org",)}) == (
-        {"gpu1.example.org": ("gpu1.example.org", "GPU1")}, [])
+        {"gpu1.example.org": ("gpu1.example.org", "GPU1")},
+        [],
+    )
     assert names(short, gpu1=("gpu1",), **{"gpu1.example.org": ("gpu1.example.org",)})[1] == [
-        ("gpu1.example.org", "GPU1, which belongs to gpu1")]
+        ("gpu1.example.org", "GPU1, which belongs to gpu1")
+    ]
 
 
 def test_a_domain_that_only_the_node_knows_is_left_out() -> None:
@@ -217,18 +260,22 @@ def test_a_domain_that_only_the_node_knows_is_left_out() -> None:
     assert names(whole, gpu1=("gpu1", "192.0.2.1")) == ({"gpu1": ("gpu1", "192.0.2.1")}, [])
     other = mesh_node("gpu2", hostname="gpu1.cluster.example.org", default_address="")
     assert names(other, gpu1=("gpu1",), gpu2=("gpu2",))[1] == [
-        ("gpu2", "gpu1.cluster.example.org, as which only the node itself knows it")]
+        ("gpu2", "gpu1.cluster.example.org, as which only the node itself knows it")
+    ]
 
 
-@pytest.mark.parametrize(("name", "patterns"), [
-    ("n9", ["n?", "n??"]),
-    ("gpu-07", ["gpu-??"]),
-    ("r1c09.example.org", ["r?c??", "r?c??.example.org"]),
-    ("head", ["head"]),
-    ("404", ["404"]),
-    ("10.0.0.7", ["10.0.0.*"]),
-    ("fd00:1::7", ["fd00:1::*"]),
-])
+@pytest.mark.parametrize(
+    ("name", "patterns"),
+    [
+        ("n9", ["n?", "n??"]),
+        ("gpu-07", ["gpu-??"]),
+        ("r1c09.example.org", ["r?c??", "r?c??.example.org"]),
+        ("head", ["head"]),
+        ("404", ["404"]),
+        ("10.0.0.7", ["10.0.0.*"]),
+        ("fd00:1::7", ["fd00:1::*"]),
+    ],
+)
 def test_clients_trust_the_authority_for_the_likes_of_the_nodes(name: str, patterns: list[str]) -> None:
     assert host_patterns([name]) == patterns
     assert "*" not in patterns
@@ -240,8 +287,12 @@ def test_findings_over_all_nodes() -> None:
     requests = [Request("n1", "host", KEY, ("n1",)), Request("n2", "host", KEY, ("n2,root",))]
     found = mesh_findings(nodes, requests, {fingerprint(KEY): "n7"}, ["n1", "n7", "n9"], {"SHA256:1": "n1"})
     assert [(finding.host, finding.check) for finding in found] == [
-        ("n2", "sshd"), ("n2", "name for the certificate"), ("", "host keys"), ("n1", "host key"),
-        ("n1", "ssh_mesh_revoked"), ("", "ssh_mesh_revoked"),
+        ("n2", "sshd"),
+        ("n2", "name for the certificate"),
+        ("", "host keys"),
+        ("n1", "host key"),
+        ("n1", "ssh_mesh_revoked"),
+        ("", "ssh_mesh_revoked"),
     ]
     assert found[2].found.startswith("n1, n2 have the same one, SHA256:")
     assert "a revoked key of n7" in found[3].found
@@ -258,7 +309,8 @@ def test_a_lost_key_is_revoked_while_its_node_stays() -> None:
     known = {lost: "n1", fingerprint(KEY): "n1"}
     assert mesh_findings([mesh_node("n1")], [REQUEST], {}, [lost], known) == []
     assert [each.found for each in mesh_findings([], [], {}, ["SHA256:typo"], known)] == [
-        "SHA256:typo, which never got a certificate here"]
+        "SHA256:typo, which never got a certificate here"
+    ]
 
 
 def test_a_node_that_still_has_the_key_that_is_to_be_revoked() -> None:
@@ -281,31 +333,39 @@ casignaturealgorithms ssh-ed25519,rsa-sha2-512
 
 def checks(text: str) -> list[str]:
     settings = parse_sshd_settings(text)
-    return [finding.found for finding in
-            sshd_findings("n1", settings, "train", "/etc/ssh/ssh_host_ed25519_key", "/etc/trainyard/ssh")]
+    return [
+        finding.found
+        for finding in sshd_findings("n1", settings, "train", "/etc/ssh/ssh_host_ed25519_key", "/etc/trainyard/ssh")
+    ]
 
 
-@pytest.mark.parametrize(("change", "found"), [
-    ("", []),
-    ("allowusers train\nallowusers ops\n", []),
-    ("allowusers t*@10.0.0.1\n", []),
-    ("allowusers ops\n", ["AllowUsers ops"]),
-    ("denyusers tr*\n", ["DenyUsers tr*"]),
-    ("hostcertificate /etc/trainyard/ssh/host-cert.pub\n", []),
-    ("hostcertificate /etc/ssh/site-cert.pub\n", ["the site's own /etc/ssh/site-cert.pub"]),
-])
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("", []),
+        ("allowusers train\nallowusers ops\n", []),
+        ("allowusers t*@10.0.0.1\n", []),
+        ("allowusers ops\n", ["AllowUsers ops"]),
+        ("denyusers tr*\n", ["DenyUsers tr*"]),
+        ("hostcertificate /etc/trainyard/ssh/host-cert.pub\n", []),
+        ("hostcertificate /etc/ssh/site-cert.pub\n", ["the site's own /etc/ssh/site-cert.pub"]),
+    ],
+)
 def test_settings_of_sshd(change: str, found: list[str]) -> None:
     assert checks(HEALTHY + change) == found
 
 
-@pytest.mark.parametrize(("old", "new", "found"), [
-    ("trustedusercakeys none", "trustedusercakeys /etc/ssh/site_ca", "the site's own file /etc/ssh/site_ca"),
-    ("revokedkeys none", "revokedkeys /etc/ssh/krl", "the site's own file /etc/ssh/krl"),
-    ("revokedkeys none", "revokedkeys /etc/trainyard/ssh/revoked.krl", None),
-    ("pubkeyauthentication yes", "pubkeyauthentication no", "PubkeyAuthentication no"),
-    ("hostkey /etc/ssh/ssh_host_ed25519_key\n", "", "/etc/ssh/ssh_host_rsa_key"),
-    ("ssh-ed25519,rsa", "rsa", "CASignatureAlgorithms rsa-sha2-512"),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("trustedusercakeys none", "trustedusercakeys /etc/ssh/site_ca", "the site's own file /etc/ssh/site_ca"),
+        ("revokedkeys none", "revokedkeys /etc/ssh/krl", "the site's own file /etc/ssh/krl"),
+        ("revokedkeys none", "revokedkeys /etc/trainyard/ssh/revoked.krl", None),
+        ("pubkeyauthentication yes", "pubkeyauthentication no", "PubkeyAuthentication no"),
+        ("hostkey /etc/ssh/ssh_host_ed25519_key\n", "", "/etc/ssh/ssh_host_rsa_key"),
+        ("ssh-ed25519,rsa", "rsa", "CASignatureAlgorithms rsa-sha2-512"),
+    ],
+)
 def test_settings_of_the_site_that_stand_in_the_way(old: str, new: str, found: str | None) -> None:
     assert checks(HEALTHY.replace(old, new)) == ([found] if found else [])
 
@@ -343,14 +403,23 @@ def test_number_of_peers() -> None:
             parse_peers(text)
 
 
-@pytest.mark.parametrize(("output", "reason"), [
-    ("train@n4: Permission denied (publickey).\n", "train@n4: Permission denied (publickey)."),
-    ("", "ssh ended with exit status 255 and said nothing"),
-    ("@@@@@@@\n@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @\n@@@@@@@\nHost key verification failed.\n",
-     "@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @; Host key verification failed."),
-    ("No ED25519 host key is known for n4 and you have requested strict checking.\nHost key verification failed.\n",
-     "No ED25519 host key is known for n4 and you have requested strict checking.; Host key verification failed."),
-])
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("train@n4: Permission denied (publickey).\n", "train@n4: Permission denied (publickey)."),
+        ("", "ssh ended with exit status 255 and said nothing"),
+        (
+            "@@@@@@@\n@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @\n@@@@@@@\nHost key verification failed.\n",
+            "@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @; Host key verification failed.",
+        ),
+        (
+            "No ED25519 host key is known for n4 and you have requested strict checking.\n"
+            "Host key verification failed.\n",
+            "No ED25519 host key is known for n4 and you have requested strict checking.; "
+            "Host key verification failed.",
+        ),
+    ],
+)
 def test_the_reason_that_ssh_gives(output: str, reason: str) -> None:
     assert ssh_reason(output, 255) == reason
 
@@ -363,11 +432,14 @@ def test_a_failure_always_has_a_reason_on_one_line(output: str, status: int) -> 
 
 
 def test_one_line_for_a_pair_with_one_reason() -> None:
-    lines = pair_lines("n1", [
-        ("n4", "n4", "train@n4: Permission denied (publickey)."),
-        ("n4", "10.0.0.4", "train@10.0.0.4: Permission denied (publickey)."),
-        ("n3", "n3", "ssh: Could not resolve hostname n3: Name or service not known"),
-    ])
+    lines = pair_lines(
+        "n1",
+        [
+            ("n4", "n4", "train@n4: Permission denied (publickey)."),
+            ("n4", "10.0.0.4", "train@10.0.0.4: Permission denied (publickey)."),
+            ("n3", "n3", "ssh: Could not resolve hostname n3: Name or service not known"),
+        ],
+    )
     assert lines == [
         "n1 -> n4 (n4, 10.0.0.4): train@n4: Permission denied (publickey).",
         "n1 -> n3 (n3): ssh: Could not resolve hostname n3: Name or service not known",

@@ -52,7 +52,13 @@ def test_a_signed_key_says_what_was_asked_for(authority: Authority, public_key: 
     assert abs(host.valid_to - now - 30 * DAY) < 2
     assert host.valid_from < now
     assert sorted(path.name for path in authority.folder.iterdir()) == [
-        ".lock", "host_ca", "host_ca.pub", "issued", "user_ca", "user_ca.pub"]
+        ".lock",
+        "host_ca",
+        "host_ca.pub",
+        "issued",
+        "user_ca",
+        "user_ca.pub",
+    ]
 
 
 def test_revoked_keys_and_the_certificates_made_for_them(authority: Authority, public_key: str, tmp_path: Path) -> None:

@@ -9,12 +9,18 @@ FREE = {"/opt/trainyard": 5.0}
 
 def record(name, become=None, **said):
     values = {
-        "hostname": name, "os_id": "debian", "os_version": "12", "python": "3.11.2",
-        "free:/opt/trainyard": str(6 * 1024 * 1024), **said,
+        "hostname": name,
+        "os_id": "debian",
+        "os_version": "12",
+        "python": "3.11.2",
+        "free:/opt/trainyard": str(6 * 1024 * 1024),
+        **said,
     }
     stdout = "".join(f"trainyard:{key}={value}\r\n" for key, value in values.items())
     return {
-        "name": name, "connect": f"10.0.0.{name[1:]}", "probe": {"rc": 0, "stdout": "Welcome!\n" + stdout},
+        "name": name,
+        "connect": f"10.0.0.{name[1:]}",
+        "probe": {"rc": 0, "stdout": "Welcome!\n" + stdout},
         "become": become or {"rc": 0, "stdout": "0\n"},
     }
 
@@ -58,10 +64,19 @@ def test_python_3_10_is_newer_than_3_9():
 @pytest.mark.parametrize(
     ("become", "found"),
     [
-        ({"rc": 1, "msg": "non-zero return code", "stdout": "", "stderr": "sudo: a password is required\n"},
-         "sudo wants a password"),
-        ({"rc": 127, "msg": "non-zero return code", "stdout": "bash: line 1: sudo: command not found\r\n",
-          "stderr": "Shared connection to n1 closed.\r\n"}, "no sudo here"),
+        (
+            {"rc": 1, "msg": "non-zero return code", "stdout": "", "stderr": "sudo: a password is required\n"},
+            "sudo wants a password",
+        ),
+        (
+            {
+                "rc": 127,
+                "msg": "non-zero return code",
+                "stdout": "bash: line 1: sudo: command not found\r\n",
+                "stderr": "Shared connection to n1 closed.\r\n",
+            },
+            "no sudo here",
+        ),
         ({"rc": 1, "msg": "non-zero return code", "stdout": "No root.\n"}, "No root. (exit status 1)"),
         ({"rc": 0, "stdout": "1000\n"}, "became uid 1000"),
         ({"failed": True, "msg": "Task failed: Missing sudo password"}, "sudo wants a password"),
@@ -77,8 +92,11 @@ def test_privileges_that_are_not_wanted_are_no_finding():
 
 
 def test_an_unreachable_host_is_one_finding_and_the_others_are_judged():
-    silent = {"name": "n2", "connect": "10.0.0.2",
-              "probe": {"unreachable": True, "msg": "Task failed: Failed to connect to the host via ssh: timed out"}}
+    silent = {
+        "name": "n2",
+        "connect": "10.0.0.2",
+        "probe": {"unreachable": True, "msg": "Task failed: Failed to connect to the host via ssh: timed out"},
+    }
     findings = judge(record("n1", python="3.8.0"), silent)
     assert [(finding.host, finding.check) for finding in findings] == [("n2", "reach"), ("n1", "Python")]
     assert findings[0].found == "timed out"

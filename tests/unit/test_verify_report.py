@@ -182,8 +182,7 @@ def test_what_the_terminal_shows():
         not_asked=["reach", "blame"],
     )
     assert verify_report.terminal_text(report, "runs/verify-1").splitlines() == [
-        "The cluster lab is NOT fit to train. "
-        "4 checks: 2 passed, 1 failed, 1 unknown on 3 nodes in 0:01:05.",
+        "The cluster lab is NOT fit to train. 4 checks: 2 passed, 1 failed, 1 unknown on 3 nodes in 0:01:05.",
         "  first     n3 runs another kernel",
         "            install it",
         "            and reboot",

@@ -120,9 +120,7 @@ def joined(words: Iterable[str]) -> str:
     return " ".join(map(quoted, words))
 
 
-def script(
-    plan: HandedPlan, given: Mapping[str, Any], archive: str, node_env: Mapping[str, Mapping[str, str]]
-) -> str:
+def script(plan: HandedPlan, given: Mapping[str, Any], archive: str, node_env: Mapping[str, Mapping[str, str]]) -> str:
     """Return the sbatch script. `archive` is the source as tar.gz in base64, `node_env` is by name of the node."""
     job = plan.job
     lines = [

@@ -42,10 +42,14 @@ def plan(
     job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
 ) -> tuple[HandedPlan | None, list[Finding]]:
     """Return the job as an sbatch script. `facts` is what slurm_facts.probe returned."""
-    findings = _refused(job) + not_words(given) + source.too_large(
-        MOST_SOURCE,
-        ", as it travels in the sbatch script",
-        "keep it on a file system that all nodes have, and name the script by its path in job_command",
+    findings = (
+        _refused(job)
+        + not_words(given)
+        + source.too_large(
+            MOST_SOURCE,
+            ", as it travels in the sbatch script",
+            "keep it on a file system that all nodes have, and name the script by its path in job_command",
+        )
     )
     if not where.submit_host:
         findings.append(

@@ -28,21 +28,25 @@ def twin(tmp_path_factory, node_vars):
     return ["-i", str(inventory)]
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    (
-        {"job_network": "192.0.2.0/24"},
-        r"1\. network on n1, n2 found .*expected .*192\.0\.2\.0/24.* do .*job_network",
-    ),
-    (
-        {"job_network": "lo"},
-        r"1\. interface on n1, n2 found lo 127\.0\.0\.1/8 \(loopback\), which no other node can reach, chosen by "
-        r"job_network lo expected an address that every node of the job reaches do set job_network",
-    ),
-    (
-        {"job_hosts": "gpus"},
-        r"1\. job_hosts found no host in 'gpus' expected a group of the inventory with at least one host",
-    ),
-], ids=lambda value: next(iter(value)) + "=" + str(next(iter(value.values()))) if isinstance(value, dict) else "")
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"job_network": "192.0.2.0/24"},
+            r"1\. network on n1, n2 found .*expected .*192\.0\.2\.0/24.* do .*job_network",
+        ),
+        (
+            {"job_network": "lo"},
+            r"1\. interface on n1, n2 found lo 127\.0\.0\.1/8 \(loopback\), which no other node can reach, chosen by "
+            r"job_network lo expected an address that every node of the job reaches do set job_network",
+        ),
+        (
+            {"job_hosts": "gpus"},
+            r"1\. job_hosts found no host in 'gpus' expected a group of the inventory with at least one host",
+        ),
+    ],
+    ids=lambda value: next(iter(value)) + "=" + str(next(iter(value.values()))) if isinstance(value, dict) else "",
+)
 def test_one_fault_is_said_and_nothing_starts(play, given, said):
     run = play.launch(WORKER, **{"job_nodes": 2, **given})
     assert run.rc == 2, run.output
@@ -131,8 +135,9 @@ def test_a_node_that_does_not_answer(play, nodes):
     finally:
         nodes["n2"].host.check_output("systemctl start ssh")
     assert f"1 finding: {NOT_PLANNED}" in run.text
-    assert re.search(r"1\. reach on n2 found .*Connection refused expected a node that answers over ssh",
-                     run.text), run.output
+    assert re.search(r"1\. reach on n2 found .*Connection refused expected a node that answers over ssh", run.text), (
+        run.output
+    )
 
 
 def test_a_bridge_to_the_nodes_own_guests_is_no_network_of_a_job(play, nodes):

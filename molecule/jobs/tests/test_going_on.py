@@ -32,8 +32,11 @@ def test_a_detached_launch_says_how_to_come_back(detached, inventory_path, left,
     assert detached.rc == 0, detached.output
     assert "Started; not waiting for its end (job_wait: false)." in detached.lines
     for what in ("watch", "status", "stop"):
-        assert re.search(rf"^  {what} +ansible-playbook playbooks/{what}\.yml -i \S+ -e job_id={detached.job_id}$",
-                         detached.output, re.MULTILINE)
+        assert re.search(
+            rf"^  {what} +ansible-playbook playbooks/{what}\.yml -i \S+ -e job_id={detached.job_id}$",
+            detached.output,
+            re.MULTILINE,
+        )
     assert set(left(detached.job_id)) == set(node_names)
 
 
@@ -65,7 +68,7 @@ def test_ctrl_c_stops_watching_and_not_the_job(detached, play, left, node_names)
     watch.trains()
     os.killpg(watch.process.pid, signal.SIGINT)
     assert watch.rc != 0
-    told = watch.lines[watch.lines.index(f"No longer watching. Job {detached.job_id} goes on."):]
+    told = watch.lines[watch.lines.index(f"No longer watching. Job {detached.job_id} goes on.") :]
     for what, book in (("watch", "watch"), ("status", "status"), ("collect", "logs"), ("stop", "stop")):
         command = f"ansible-playbook playbooks/{book}.yml -i {play.inventory} -e job_id={detached.job_id}"
         assert f"  {what:8} {command}" in told
@@ -119,7 +122,11 @@ def test_a_secret_reaches_the_ranks_and_nothing_else(neighbour, play, nodes, mon
     monkeypatch.setenv("SECRET", SECRET)
     secret = {"WORKER_SECRET": "{{ lookup('env', 'SECRET') }}"}
     run = play.launch(
-        WORKER, "-vvvv", job_nodes=2, job_name="secret", job_secret_env=secret,
+        WORKER,
+        "-vvvv",
+        job_nodes=2,
+        job_name="secret",
+        job_secret_env=secret,
         job_command=["python3", "worker.py", "--steps", "200"],
     )
     run.trains()

@@ -27,8 +27,10 @@ def groups(tmp_path_factory):
 @pytest.fixture(scope="module")
 def silenced(play, nodes, node_vars, groups):
     """Freeze n3 under two jobs, then kill n2 under a third; then another launch wants all nodes. Bring them back."""
-    runs = {group: play.launch(WORKER, *groups, job_hosts=group, job_name=group.replace("_", "-"))
-            for group in ("node_killed", "node_frozen", "head_frozen")}
+    runs = {
+        group: play.launch(WORKER, *groups, job_hosts=group, job_name=group.replace("_", "-"))
+        for group in ("node_killed", "node_frozen", "head_frozen")
+    }
     for run in runs.values():
         run.trains()
     frozen_at = time.time()
@@ -52,8 +54,9 @@ def test_all_other_nodes_end_within_the_promised_time(silenced):
     for group, others in (("node_killed", ["n1"]), ("node_frozen", ["n1", "n2"]), ("head_frozen", ["n1", "n2"])):
         run = runs[group]
         assert run.rc == 2, run.output
-        ended = [process["time"] for node in run.summary["nodes"] if node["host"] in others
-                 for process in node["processes"]]
+        ended = [
+            process["time"] for node in run.summary["nodes"] if node["host"] in others for process in node["processes"]
+        ]
         assert len(ended) == len(others)
         assert max(ended) - at[group] < ENDED_WITHIN_S, group
 
@@ -66,20 +69,23 @@ def test_a_silent_node_is_named(silenced, group, others, where, rank):
     run: Run = silenced[0][group]
     assert re.search(
         rf"^  node {where} with rank {rank} went silent: no word for \d\d s, so it is frozen, cut off or down$",
-        run.output, re.MULTILINE)
+        run.output,
+        re.MULTILINE,
+    )
     assert f"its own monitor ends rank {rank} as soon as it runs again; check the node" in run.text
     assert f"  nothing of the job is left on {', '.join(others)}" in run.lines
     assert re.search(rf"^  {where} could not be asked: ", run.output, re.MULTILINE)
     failure = run.summary["failure"]
     assert (failure["kind"], failure["host"]) == ("silent", where)
     assert {node["host"]: node["state"] for node in run.summary["nodes"]} == {
-        **dict.fromkeys(others, "ended"), where: "unreachable"}
+        **dict.fromkeys(others, "ended"),
+        where: "unreachable",
+    }
 
 
 def test_a_silent_head_is_named(silenced):
     run: Run = silenced[0]["head_frozen"]
-    assert re.search(
-        r"^  head node n3 went silent: n[12] had no word from it for \d\d s$", run.output, re.MULTILINE)
+    assert re.search(r"^  head node n3 went silent: n[12] had no word from it for \d\d s$", run.output, re.MULTILINE)
     assert "every other node has ended its ranks; check the head node" in run.text
     assert "  nothing of the job is left on n1, n2" in run.lines
     assert (run.summary["failure"]["kind"], run.summary["failure"]["host"]) == ("head_silent", "n3")

@@ -35,8 +35,16 @@ def test_a_budget_that_is_used_up_ends_the_job_with_the_last_traceback(play, lef
     assert run.rc == 2, run.output
     assert "  rank 1 on n2 failed first: exit code 7" in run.lines
     assert "  started again 2 of at most 2 times" in run.lines
-    assert len(re.findall(r"^    0:\d\d:\d\d   rank 1 on n2: exit code 7, so the whole job starts again$", run.output,
-                          re.MULTILINE)) == 2
+    assert (
+        len(
+            re.findall(
+                r"^    0:\d\d:\d\d   rank 1 on n2: exit code 7, so the whole job starts again$",
+                run.output,
+                re.MULTILINE,
+            )
+        )
+        == 2
+    )
     assert run.log(1).count("ValueError: no picture for step 5") == 3
     # The last one is told as if it had been the only one, with its traceback.
     shown = [line.removeprefix("    | ") for line in run.lines if line.startswith("    | ")]
@@ -86,8 +94,15 @@ def test_lost_nodes_take_part_again(lost, left):
 def test_a_head_that_was_killed_takes_part_again(play, nodes, node_vars, tmp_path, left):
     inventory = tmp_path / "head.yml"
     inventory.write_text("head_lost: {hosts: {n3: , n1: }}\n")
-    run = play.launch(WORKER, "-i", str(inventory), job_hosts="head_lost", job_name="headless", job_max_restarts=1,
-                      job_command=[*STEPS, "300"]).trains()
+    run = play.launch(
+        WORKER,
+        "-i",
+        str(inventory),
+        job_hosts="head_lost",
+        job_name="headless",
+        job_max_restarts=1,
+        job_command=[*STEPS, "300"],
+    ).trains()
     nodes["n3"].podman("kill")
     try:
         wait_until(lambda: not nodes["n1"].ranks(run.job_id), "n1 ends its rank")

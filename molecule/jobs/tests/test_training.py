@@ -76,7 +76,8 @@ def test_ranks_follow_the_inventory(all_agents, all_direct, nodes, node_vars):
         placed = [(node["host"], node["node_rank"], node["address"]) for node in plan["nodes"]]
         assert placed == [(name, rank, node_vars[name]["ansible_host"]) for rank, name in enumerate(nodes)]
         assert [process["ranks"] for node in plan["nodes"] for process in node["processes"]] == [
-            [rank] for rank in range(len(nodes))]
+            [rank] for rank in range(len(nodes))
+        ]
         # As planned, so it was: each rank wrote its log on its own node, and nowhere else.
         for rank, node in enumerate(nodes.values()):
             assert node.host.check_output(f"cd {plan['job_dir']}/logs && ls rank_*") == f"rank_{rank}.log"
@@ -91,7 +92,8 @@ def test_a_healthy_launch_prints_less_than_a_page(all_agents, node_names):
     )
     progress = [line for line in run.lines if "ranks running" in line]
     assert re.search(
-        rf"\d:\d\d:\d\d   \d/{size} ranks running   step \d+/\d+   epoch \d+   loss [\d.]+   rate \d", run.output)
+        rf"\d:\d\d:\d\d   \d/{size} ranks running   step \d+/\d+   epoch \d+   loss [\d.]+   rate \d", run.output
+    )
     assert all(re.match(rf"  \d:\d\d:\d\d   \d/{size} ranks running", line) for line in progress)
     ended = run.lines.index(next(line for line in run.lines if line.startswith(f"Job {run.job_id} succeeded in 0:")))
     assert run.lines[ended].endswith(f": {size} ranks on {size} nodes.")

@@ -39,8 +39,11 @@ def place(request, play, nodes, tmp_path_factory) -> Iterator[Place]:
     if request.param == "this machine":
         state = tmp_path_factory.mktemp("state")
         yield Place(
-            play, {"trainyard_state": str(state), "job_processes_per_node": 2}, PROJECT / "inventories/localhost",
-            {"localhost": ProcessTable.of_this_machine()}, f"{state}/jobs",
+            play,
+            {"trainyard_state": str(state), "job_processes_per_node": 2},
+            PROJECT / "inventories/localhost",
+            {"localhost": ProcessTable.of_this_machine()},
+            f"{state}/jobs",
             # With this machine's own systemd where there is one and we are root: then that is tested on one host.
             "systemd" if Path("/run/systemd/system").is_dir() and os.geteuid() == 0 else "children",
         )

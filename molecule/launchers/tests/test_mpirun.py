@@ -20,9 +20,7 @@ def job_dir(run: Run) -> str:
 
 def process_named(node, job_id: str, name: str) -> int:
     """Process id of the job's one process with this name on a node."""
-    (found,) = [
-        pid for pid in node.processes(job_id) if node.host.check_output(f"cat /proc/{pid}/comm") == name
-    ]
+    (found,) = [pid for pid in node.processes(job_id) if node.host.check_output(f"cat /proc/{pid}/comm") == name]
     return found
 
 

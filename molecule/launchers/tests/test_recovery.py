@@ -60,10 +60,13 @@ class Gates:
 
     def reached(self, epoch: int) -> None:
         """Wait until every rank has written the checkpoint of an epoch, and so waits at its gate."""
+
         def there() -> bool:
             file = f"checkpoints/rank_{{}}/epoch-{epoch:04d}.ckpt"
-            return all(node.host.file(f"{self.folder}/{file.format(rank)}").exists
-                       for rank, node in enumerate(self.nodes.values()))
+            return all(
+                node.host.file(f"{self.folder}/{file.format(rank)}").exists
+                for rank, node in enumerate(self.nodes.values())
+            )
 
         wait_until(there, f"all ranks have done epoch {epoch}: {self.run.output}")
 
@@ -98,8 +101,10 @@ def recovered(play, nodes, node_vars, job):
 
 def test_training_ends_at_the_right_step_with_equal_parameters(recovered, left):
     assert recovered.rc == 0, recovered.output
-    sums = {re.findall(r"^rank \d parameters sha256 ([0-9a-f]{64})$", recovered.log(rank), re.MULTILINE)[-1]
-            for rank in range(3)}
+    sums = {
+        re.findall(r"^rank \d parameters sha256 ([0-9a-f]{64})$", recovered.log(rank), re.MULTILINE)[-1]
+        for rank in range(3)
+    }
     assert len(sums) == 1
     for rank in range(3):
         steps = re.findall(r"^epoch: (\d+) step: (\d+), loss is ", recovered.log(rank), re.MULTILINE)
@@ -109,8 +114,10 @@ def test_training_ends_at_the_right_step_with_equal_parameters(recovered, left):
 
 
 def test_each_restart_is_told_with_its_reason(recovered):
-    told = [(entry["failure"]["kind"], entry["failure"]["host"], entry["restarted"])
-            for entry in recovered.summary["restarts"]]
+    told = [
+        (entry["failure"]["kind"], entry["failure"]["host"], entry["restarted"])
+        for entry in recovered.summary["restarts"]
+    ]
     assert told == [("exit", "n1", "scheduler"), ("exit", "n2", "the whole job"), ("silent", "n3", "the whole job")]
     assert "  started again 3 of at most 3 times" in recovered.lines
 

@@ -33,9 +33,7 @@ def last(node, node_names):
 
 @pytest.fixture(scope="module")
 def commits(last):
-    return last.check_output(
-        f"sudo git --git-dir={LAB}/git/nccl-tests.git rev-parse first second broken"
-    ).split()
+    return last.check_output(f"sudo git --git-dir={LAB}/git/nccl-tests.git rev-parse first second broken").split()
 
 
 @pytest.fixture(scope="module")

@@ -34,8 +34,16 @@ def grantable(host: Any, name: str, wanted: str) -> str:
 def ssh_as_train(node_vars: dict[str, Any], name: str, command: str) -> str:
     """Run a command over non-interactive ssh as the training user, from this machine."""
     there = node_vars[name]
-    argv = ["ssh", *there["ansible_ssh_common_args"].split(), "-o", "BatchMode=yes", "-i",
-            there["ansible_ssh_private_key_file"], f"train@{there['ansible_host']}", command]
+    argv = [
+        "ssh",
+        *there["ansible_ssh_common_args"].split(),
+        "-o",
+        "BatchMode=yes",
+        "-i",
+        there["ansible_ssh_private_key_file"],
+        f"train@{there['ansible_host']}",
+        command,
+    ]
     done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=30)
     return done.stdout
 
@@ -93,22 +101,26 @@ def test_limits_come_from_the_role(run_playbook: Any, node: Any, node_vars: dict
         run = run_playbook("converge.yml", "--limit", "n1", node_baseline_nofile=4321, node_baseline_memlock="64")
         assert run.rc == 0, run.output
         assert node("n1").check_output("sudo systemd-run -q --wait --pipe sh -c 'ulimit -Hl; ulimit -Hn'").split() == [
-            "64", "4321"]
+            "64",
+            "4321",
+        ]
         with login_as_train(node("n1")):
             assert ssh_as_train(node_vars, "n1", "ulimit -Hl; ulimit -Hn; ulimit -Sn").split() == ["64", "4321", "4321"]
     finally:
         assert run_playbook("converge.yml", "--limit", "n1").rc == 0
 
 
-def test_an_installers_loopback_name_goes_and_the_sites_lines_stay(run_playbook: Any, node: Any,
-                                                                  node_vars: dict[str, Any]) -> None:
+def test_an_installers_loopback_name_goes_and_the_sites_lines_stay(
+    run_playbook: Any, node: Any, node_vars: dict[str, Any]
+) -> None:
     host = node("n2")
     with changed_file(host, "/etc/hosts", "127.0.1.1 n2.site.example n2 # by the installer"):
         before = host.check_output("cat /etc/hosts")
         run = run_playbook("converge.yml", "--limit", "n2")
         assert run.rc == 0, run.output
         assert host.check_output("cat /etc/hosts") == before.replace(
-            "127.0.1.1 n2.site.example n2 # by", "127.0.1.1 n2.site.example # by")
+            "127.0.1.1 n2.site.example n2 # by", "127.0.1.1 n2.site.example # by"
+        )
         assert node_vars["n2"]["ansible_host"] in host.check_output("getent hosts n2")
 
 
@@ -122,8 +134,9 @@ def test_a_name_that_the_site_gives_away(run_playbook: Any, node: Any, node_vars
         assert host.check_output("cat /etc/hosts") == before
 
 
-def test_uid_held_by_another_user_and_user_with_another_uid(run_playbook: Any, node: Any,
-                                                            node_names: list[str]) -> None:
+def test_uid_held_by_another_user_and_user_with_another_uid(
+    run_playbook: Any, node: Any, node_names: list[str]
+) -> None:
     host = node("n2")
     host.check_output("sudo useradd --uid 2999 squatter")
     try:
@@ -131,8 +144,10 @@ def test_uid_held_by_another_user_and_user_with_another_uid(run_playbook: Any, n
     finally:
         host.check_output("sudo userdel squatter")
     assert run.rc != 0
-    assert f"uid of the training user on {', '.join(node_names)} found train has uid 2000 expected uid 2999, the " \
-           "same on all nodes" in run.text
+    assert (
+        f"uid of the training user on {', '.join(node_names)} found train has uid 2000 expected uid 2999, the "
+        "same on all nodes" in run.text
+    )
     assert "on n2 found uid 2999 belongs to squatter expected uid 2999 free for train" in run.text
     assert "Nothing was changed." in run.text
     assert host.user("train").uid == 2000
@@ -145,14 +160,17 @@ def test_one_machine_under_two_names(run_playbook: Any) -> None:
     assert "is the address of n1, twin expected one node per address" in run.text
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    ({"trainyard_network": "10.0.0"}, "'10.0.0' does not appear to be an IPv4 or IPv6 network. Expected a CIDR"),
-    ({"trainyard_network": "192.0.2.0/24"}, "expected an address in 192.0.2.0/24 do correct node_baseline_network"),
-    ({"node_baseline_memlock": "lots"}, "memlock is 'lots'; expected 'unlimited' or a number of KiB"),
-    ({"node_baseline_nofile": 2000000000}, "expected at least node_baseline_nofile, 2000000000"),
-    ({"trainyard_user": "root"}, "found root with uid 2000 expected an ordinary user"),
-    ({"node_baseline_time_service": "ntpd"}, "value of node_baseline_time_service must be one of: auto"),
-])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"trainyard_network": "10.0.0"}, "'10.0.0' does not appear to be an IPv4 or IPv6 network. Expected a CIDR"),
+        ({"trainyard_network": "192.0.2.0/24"}, "expected an address in 192.0.2.0/24 do correct node_baseline_network"),
+        ({"node_baseline_memlock": "lots"}, "memlock is 'lots'; expected 'unlimited' or a number of KiB"),
+        ({"node_baseline_nofile": 2000000000}, "expected at least node_baseline_nofile, 2000000000"),
+        ({"trainyard_user": "root"}, "found root with uid 2000 expected an ordinary user"),
+        ({"node_baseline_time_service": "ntpd"}, "value of node_baseline_time_service must be one of: auto"),
+    ],
+)
 def test_bad_input(run_playbook: Any, given: dict[str, Any], said: str) -> None:
     run = run_playbook("converge.yml", "--limit", "n1", **given)
     assert run.rc != 0
@@ -194,6 +212,7 @@ def test_a_clock_that_is_wrong_is_named(run_playbook: Any, node: Any, node_names
     assert run.rc != 0
     assert "The clocks of the nodes differ by " in run.text
     assert "expected at most 1.0 s (node_baseline_max_clock_offset_s)" in run.text
-    offsets = dict(pair.split(" ") for pair in run.text.split("Against the controller: ")[1].split(" s. See")[0]
-                   .split(" s, "))
+    offsets = dict(
+        pair.split(" ") for pair in run.text.split("Against the controller: ")[1].split(" s. See")[0].split(" s, ")
+    )
     assert [name for name, offset in offsets.items() if float(offset) > 90] == node_names[-1:]

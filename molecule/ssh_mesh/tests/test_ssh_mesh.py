@@ -51,8 +51,21 @@ def ssh_from_here(node_vars: dict[str, Any], name: str, user: str, key: Path, po
     """Log in to a node from this machine with one key and its certificate, nothing else."""
     there = node_vars[name]
     port_alias = ["-o", f"HostKeyAlias={there['ansible_host']}", "-p", str(port)]
-    argv = ["ssh", *there["ansible_ssh_common_args"].split(), *port_alias, "-F", "/dev/null", "-o", "BatchMode=yes",
-            "-o", "IdentityAgent=none", "-i", str(key), f"{user}@{there['ansible_host']}", "id -un"]
+    argv = [
+        "ssh",
+        *there["ansible_ssh_common_args"].split(),
+        *port_alias,
+        "-F",
+        "/dev/null",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "IdentityAgent=none",
+        "-i",
+        str(key),
+        f"{user}@{there['ansible_host']}",
+        "id -un",
+    ]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=30)
     return done.returncode, (done.stdout + done.stderr).strip()
 
@@ -64,8 +77,10 @@ def second_sshd(node: Any) -> Iterator[Any]:
 
     def start(name: str, *options: str) -> None:
         settings = " ".join(f"-o {option}" for option in options)
-        node(name).check_output("sudo systemd-run --quiet --collect --unit=second-sshd --service-type=exec "
-                                f"/usr/sbin/sshd -D -p 2222 {settings}")
+        node(name).check_output(
+            "sudo systemd-run --quiet --collect --unit=second-sshd --service-type=exec "
+            f"/usr/sbin/sshd -D -p 2222 {settings}"
+        )
         started.append(name)
         node(name).check_output("timeout 20 sh -c 'until ss -ltn | grep -q :2222; do sleep 0.2; done'")
 
@@ -74,8 +89,9 @@ def second_sshd(node: Any) -> Iterator[Any]:
         node(name).check_output("sudo systemctl stop second-sshd")
 
 
-def test_training_user_reaches_all_nodes_by_name_and_by_address(host: Any, node_names: list[str],
-                                                                node_vars: dict[str, Any]) -> None:
+def test_training_user_reaches_all_nodes_by_name_and_by_address(
+    host: Any, node_names: list[str], node_vars: dict[str, Any]
+) -> None:
     for name in node_names:
         for target in (name, node_vars[name]["ansible_host"]):
             assert host.check_output(f"{AS_TRAIN} {target} uname -n") == name
@@ -97,7 +113,7 @@ def test_a_host_with_a_certificate_of_another_authority_is_refused(node: Any, se
     host = node("n2")
     host.check_output(
         "sudo sh -ec 'rm -rf /root/foreign; mkdir /root/foreign; cd /root/foreign;"
-        "ssh-keygen -q -t ed25519 -N \"\" -f ca; ssh-keygen -q -t ed25519 -N \"\" -f host;"
+        'ssh-keygen -q -t ed25519 -N "" -f ca; ssh-keygen -q -t ed25519 -N "" -f host;'
         "ssh-keygen -q -s ca -h -I foreign -n n2 host.pub'"
     )
     second_sshd("n2", "HostKey=/root/foreign/host", "HostCertificate=/root/foreign/host-cert.pub")
@@ -114,8 +130,9 @@ def test_another_node_cannot_pass_for_this_one(node: Any, node_vars: dict[str, A
     assert "name is not a listed principal" in said
 
 
-def test_broken_access_of_one_node_is_named_pair_by_pair(run_playbook: Any, node: Any, node_names: list[str],
-                                                         node_vars: dict[str, Any]) -> None:
+def test_broken_access_of_one_node_is_named_pair_by_pair(
+    run_playbook: Any, node: Any, node_names: list[str], node_vars: dict[str, Any]
+) -> None:
     *others, odd = node_names
     host, address = node(odd), node_vars[odd]["ansible_host"]
     host.check_output("sudo mv /etc/trainyard/ssh/user_ca.pub /root/user_ca.pub")
@@ -132,11 +149,14 @@ def test_broken_access_of_one_node_is_named_pair_by_pair(run_playbook: Any, node
     assert f"Of {2 * len(node_names) * len(others)} logins failed" in run.text
 
 
-def test_settings_that_a_run_wrote_before_it_was_cut_off_are_read_in_the_next(run_playbook: Any, node: Any,
-                                                                             node_vars: dict[str, Any]) -> None:
+def test_settings_that_a_run_wrote_before_it_was_cut_off_are_read_in_the_next(
+    run_playbook: Any, node: Any, node_vars: dict[str, Any]
+) -> None:
     host, settings = node("n2"), f"/etc/ssh/sshd_config.d/60-{node_vars['n2']['trainyard_cluster']}.conf"
-    host.check_output(f"sudo sh -ec 'mv {settings} /root/kept; systemctl restart ssh; mv /root/kept {settings};"
-                      "rm /etc/trainyard/ssh/read_by_sshd'")
+    host.check_output(
+        f"sudo sh -ec 'mv {settings} /root/kept; systemctl restart ssh; mv /root/kept {settings};"
+        "rm /etc/trainyard/ssh/read_by_sshd'"
+    )
     refused(node("n1"), f"{AS_TRAIN} n2 uname -n")
     run = run_playbook("converge.yml", "--limit", "n2")
     assert run.rc == 0, run.output
@@ -159,8 +179,10 @@ def test_a_name_that_leads_astray_is_named_with_sshs_reason(run_playbook: Any, n
 
 def test_a_host_certificate_of_the_site_is_not_displaced(run_playbook: Any, node: Any) -> None:
     host = node("n1")
-    host.check_output("sudo cp -p /etc/ssh/sshd_config /root/kept; "
-                      "echo 'HostCertificate /etc/ssh/missing-cert.pub' | sudo tee -a /etc/ssh/sshd_config")
+    host.check_output(
+        "sudo cp -p /etc/ssh/sshd_config /root/kept; "
+        "echo 'HostCertificate /etc/ssh/missing-cert.pub' | sudo tee -a /etc/ssh/sshd_config"
+    )
     try:
         run = run_playbook("converge.yml", "--limit", "n1")
     finally:
@@ -170,8 +192,9 @@ def test_a_host_certificate_of_the_site_is_not_displaced(run_playbook: Any, node
     assert set(run.changes.values()) == {0}
 
 
-def test_settings_that_sshd_refuses_leave_those_that_were_there(run_playbook: Any, node: Any,
-                                                                 node_vars: dict[str, Any]) -> None:
+def test_settings_that_sshd_refuses_leave_those_that_were_there(
+    run_playbook: Any, node: Any, node_vars: dict[str, Any]
+) -> None:
     """An sshd that refuses everything stands in for settings of the site that do not go with ours."""
     host, settings = node("n2"), f"/etc/ssh/sshd_config.d/60-{node_vars['n2']['trainyard_cluster']}.conf"
     script = r'#!/bin/sh\n[ "$1" != -t ] || { echo planted refusal >&2; exit 1; }\nexec /usr/sbin/sshd.kept "$@"\n'
@@ -195,16 +218,19 @@ def test_clients_trust_the_authority_for_the_nodes_alone(host: Any, node_vars: d
     assert patterns == [node_vars["n1"]["ansible_host"].rpartition(".")[0] + ".*", "n?", "n??"]
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    ({"ssh_mesh_validity": "1 year"}, "'1 year' is no duration; expected numbers with s, m, h, d or w"),
-    ({"ssh_mesh_validity": "8w"}, "ssh_mesh_renew_before is not shorter than ssh_mesh_validity"),
-    ({"ssh_mesh_networks": ["10.0.0"]}, "'10.0.0' does not appear to be an IPv4 or IPv6 network"),
-    ({"ssh_mesh_revoked": ["n99"]}, "found n99, which never got a certificate here expected one of n"),
-    ({"ssh_mesh_verify_peers": "0"}, "ssh_mesh_verify_peers is '0'; expected 'all' or a number of peers from 1 on"),
-    ({"ssh_mesh_user": "nobody2"}, "training user on n1 found no user nobody2"),
-    ({"ssh_mesh_extra_principals": ["a,root"]}, "found 'a,root' expected letters, digits and . _ : -"),
-    ({"ssh_mesh_host_key": "/etc/ssh/none"}, "expected /etc/ssh/none do set ssh_mesh_host_key"),
-])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ssh_mesh_validity": "1 year"}, "'1 year' is no duration; expected numbers with s, m, h, d or w"),
+        ({"ssh_mesh_validity": "8w"}, "ssh_mesh_renew_before is not shorter than ssh_mesh_validity"),
+        ({"ssh_mesh_networks": ["10.0.0"]}, "'10.0.0' does not appear to be an IPv4 or IPv6 network"),
+        ({"ssh_mesh_revoked": ["n99"]}, "found n99, which never got a certificate here expected one of n"),
+        ({"ssh_mesh_verify_peers": "0"}, "ssh_mesh_verify_peers is '0'; expected 'all' or a number of peers from 1 on"),
+        ({"ssh_mesh_user": "nobody2"}, "training user on n1 found no user nobody2"),
+        ({"ssh_mesh_extra_principals": ["a,root"]}, "found 'a,root' expected letters, digits and . _ : -"),
+        ({"ssh_mesh_host_key": "/etc/ssh/none"}, "expected /etc/ssh/none do set ssh_mesh_host_key"),
+    ],
+)
 def test_bad_input(run_playbook: Any, given: dict[str, Any], said: str) -> None:
     run = run_playbook("converge.yml", "--limit", "n1", **given)
     assert run.rc != 0
@@ -212,8 +238,9 @@ def test_bad_input(run_playbook: Any, given: dict[str, Any], said: str) -> None:
     assert set(run.changes.values()) == {0}
 
 
-def test_certificates_open_the_training_users_account_only(run_playbook: Any, throwaway: Path, tmp_path: Path,
-                                                           node_vars: dict[str, Any], second_sshd: Any) -> None:
+def test_certificates_open_the_training_users_account_only(
+    run_playbook: Any, throwaway: Path, tmp_path: Path, node_vars: dict[str, Any], second_sshd: Any
+) -> None:
     """Even a certificate that the authority made out for root and ops: sshd knows it for the training user alone."""
     run = run_playbook("converge.yml", "--limit", "n1", ssh_mesh_ca_dir=str(throwaway))
     assert run.rc == 0, run.output
@@ -238,8 +265,9 @@ def test_certificates_open_the_training_users_account_only(run_playbook: Any, th
         assert (status, "Permission denied" in said) == (255, True)
 
 
-def test_a_node_comes_and_goes_and_touches_no_other(run_playbook: Any, throwaway: Path, node: Any,
-                                                    node_names: list[str]) -> None:
+def test_a_node_comes_and_goes_and_touches_no_other(
+    run_playbook: Any, throwaway: Path, node: Any, node_names: list[str]
+) -> None:
     given = {"ssh_mesh_ca_dir": str(throwaway)}
     *others, new = node_names
     without = ("--limit", ",".join(others))
@@ -307,7 +335,7 @@ def test_keys_of_the_site_are_left_alone(run_playbook: Any, throwaway: Path, nod
     folder = "/home/train/.ssh"
     assert host.run(f"sudo test -e {folder}").rc != 0
     host.check_output(
-        f"sudo --user=train sh -ec 'mkdir -m 700 {folder}; ssh-keygen -q -t ed25519 -N \"\" -f {folder}/id_ed25519;"
+        f'sudo --user=train sh -ec \'mkdir -m 700 {folder}; ssh-keygen -q -t ed25519 -N "" -f {folder}/id_ed25519;'
         f"cp {folder}/id_ed25519.pub {folder}/authorized_keys';"
         "echo '# of the site' | sudo tee -a /etc/ssh/ssh_known_hosts"
     )
