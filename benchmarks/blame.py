@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "module_utils"))
-from trainyard import blame
+from trainyard.verify import stragglers
 
 HEALTHY = 24.0  # GB/s
 MOST_ROUNDS = 8
@@ -55,7 +55,7 @@ class Fleet:
         """The nodes that should be named."""
         return set(self.speed) | self.silent | self.wrong
 
-    def measure(self, rng: random.Random, pairs: blame.Round, number: int) -> Iterable[dict[str, Any]]:
+    def measure(self, rng: random.Random, pairs: stragglers.Round, number: int) -> Iterable[dict[str, Any]]:
         """Yield the measurements of a round."""
         level = HEALTHY * (1 + rng.uniform(-self.drift, self.drift))
         for first, second in pairs:
@@ -95,7 +95,7 @@ def blamed(
 ) -> Outcome:
     """Measure and judge until nothing is left to be measured, as pair_check.yml does."""
     hosts = [str(at) for at in range(fleet.size)]
-    schedule = blame.full_rounds(hosts) if full else blame.first_rounds(hosts, first)
+    schedule = stragglers.full_rounds(hosts) if full else stragglers.first_rounds(hosts, first)
     # Who measures more at the start also may measure more after it.
     most = max(MOST_ROUNDS, len(schedule) + 3)
     measured: list[dict[str, Any]] = []
@@ -105,7 +105,7 @@ def blamed(
             measured += fleet.measure(rng, pairs, outcome.rounds)
             outcome.rounds += 1
         began = time.perf_counter()
-        outcome.verdict = blame.judge(hosts, measured, expected=expected)
+        outcome.verdict = stragglers.judge(hosts, measured, expected=expected)
         outcome.judged_s = max(outcome.judged_s, time.perf_counter() - began)
         schedule = [outcome.verdict["retest"]] if outcome.verdict["retest"] and outcome.rounds < most else []
     outcome.measurements = len(measured)

@@ -16,40 +16,41 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "module_utils"))
-from trainyard import hccl, hostfile
+from trainyard.ascend import rank_table
+from trainyard.job import hostfile
 
 SERVERS = 10_000
 DEVICES = 8
 
 
-def cluster() -> list[hccl.Server]:
+def cluster() -> list[rank_table.Server]:
     """Return the servers, as facts of the nodes would give them."""
     return [
-        hccl.Server(
+        rank_table.Server(
             f"10.{at // 250}.{at % 250}.1",
-            tuple(hccl.Device(npu, f"192.{at // 250}.{at % 250}.{npu + 1}") for npu in range(DEVICES)),
+            tuple(rank_table.Device(npu, f"192.{at // 250}.{at % 250}.{npu + 1}") for npu in range(DEVICES)),
         )
         for at in range(SERVERS)
     ]
 
 
-def with_trainyard(servers: list[hccl.Server], folder: Path) -> float:
+def with_trainyard(servers: list[rank_table.Server], folder: Path) -> float:
     """Build, validate and write the table and a hostfile; return the seconds."""
     began = time.perf_counter()
-    table = hccl.build(servers, "910b")
-    problems = hccl.validate(table, "910b")
-    (folder / hccl.file_name(table)).write_text(hccl.dumps(table))
+    table = rank_table.build(servers, "910b")
+    problems = rank_table.validate(table, "910b")
+    (folder / rank_table.file_name(table)).write_text(rank_table.dumps(table))
     hosts = [hostfile.MpiHost(server.server_id, len(server.devices)) for server in servers]
     (folder / "hostfile").write_text(hostfile.render(hosts, "openmpi"))
     seconds = time.perf_counter() - began
-    if problems or json.loads((folder / hccl.file_name(table)).read_text()) != table:
+    if problems or json.loads((folder / rank_table.file_name(table)).read_text()) != table:
         raise SystemExit(f"not the table that was to be written: {problems[:3]}")
     return seconds
 
 
-def with_json_dump(servers: list[hccl.Server], folder: Path) -> float:
+def with_json_dump(servers: list[rank_table.Server], folder: Path) -> float:
     """Write the same table, built before, with json.dump; return the seconds."""
-    table = hccl.build(servers, "910b")
+    table = rank_table.build(servers, "910b")
     began = time.perf_counter()
     with (folder / "table.json").open("w") as stream:
         json.dump(table, stream)

@@ -43,8 +43,8 @@ def address(number: int) -> str:
 
 def node_facts() -> dict[str, Any]:
     """Return the facts of a captured machine with 8 GPUs and InfiniBand, as library/node_info returns them."""
-    from ansible.module_utils.trainyard_node.node import read_node
-    from ansible.module_utils.trainyard_node.tree import Tree
+    from ansible.module_utils.trainyard_node.cluster.node import read_node
+    from ansible.module_utils.trainyard_node.machine.tree import Tree
     from captured_tree import unfold
 
     with tempfile.TemporaryDirectory() as folder:
@@ -72,9 +72,9 @@ def peak_mib() -> int:
 
 def plan(count: int) -> dict[str, Any]:
     """Plan a job under each of some launchers; return seconds, sizes and the peak of memory."""
-    from ansible.module_utils.trainyard import schedulers
-    from ansible.module_utils.trainyard.placement import Member
-    from ansible.module_utils.trainyard.plan import build, describe
+    from ansible.module_utils.trainyard.job import schedulers
+    from ansible.module_utils.trainyard.job.placement import Member
+    from ansible.module_utils.trainyard.job.plan import build, describe
 
     facts = json.dumps(node_facts())
     members = []
@@ -156,7 +156,7 @@ def join(count: int) -> dict[str, Any]:
     The clients share this one process, all start at once and report once a second, as monitors do. Where it may, the
     head begins with the limit of open files that it has without systemd.
     """
-    from ansible.module_utils.trainyard_node import monitor
+    from ansible.module_utils.trainyard_node.job import monitor
     from job_cluster import Cluster
 
     hosts = [f"n{number + 1}" for number in range(count)]
@@ -177,7 +177,7 @@ def join(count: int) -> dict[str, Any]:
 
 async def _join(head: Any, hosts: list[str]) -> dict[str, Any]:
     """Have all join, wait until the head has heard each, then look at it for 20 s."""
-    from ansible.module_utils.trainyard_node import monitor
+    from ansible.module_utils.trainyard_node.job import monitor
     from job_cluster import report_to
 
     lost: list[str] = []

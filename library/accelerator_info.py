@@ -110,8 +110,8 @@ accelerators:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.accelerators import read_accelerators
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
+from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
 def main() -> None:

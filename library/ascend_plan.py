@@ -58,7 +58,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.ascend import plan_packages
+from ansible.module_utils.trainyard.ascend.software import plan_packages
 
 
 def main() -> None:

@@ -89,8 +89,8 @@ state:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.ascend import read_ascend
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.ascend.software import read_ascend
+from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
 def main() -> None:

@@ -66,7 +66,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.ascend import judge
+from ansible.module_utils.trainyard.ascend.software import judge
 
 
 def main() -> None:

@@ -197,10 +197,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.bandwidth import BaselineError, add_baseline, read_baselines
-from ansible.module_utils.trainyard.benchmark import Asked, baseline_entry, baseline_name, judge, merge
-from ansible.module_utils.trainyard.nccl_tests_output import Output, parse
-from ansible.module_utils.trainyard.report import cause
+from ansible.module_utils.trainyard.nvidia.nccl_tests_output import Output, parse
+from ansible.module_utils.trainyard.report.job_text import cause
+from ansible.module_utils.trainyard.verify.bandwidth import BaselineError, add_baseline, read_baselines
+from ansible.module_utils.trainyard.verify.benchmark import Asked, baseline_entry, baseline_name, judge, merge
 
 # The table stands in the log of the first rank; of the others the beginning tells enough: tables, errors, NCCL's lines.
 _MOST_BYTES = 64 * 1024

@@ -66,9 +66,9 @@ import json
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.collective import check, judge, refused
-from ansible.module_utils.trainyard.findings import Finding
-from ansible.module_utils.trainyard.report import cause
+from ansible.module_utils.trainyard.record.findings import Finding
+from ansible.module_utils.trainyard.report.job_text import cause
+from ansible.module_utils.trainyard.verify.collectives import check, judge, refused
 
 
 def main() -> None:

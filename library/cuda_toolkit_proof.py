@@ -89,8 +89,8 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.cuda_proof import expected_gpus, judge_proof, outcome
-from ansible.module_utils.trainyard_node.cuda_proof import prove
+from ansible.module_utils.trainyard.nvidia.cuda_proof import expected_gpus, judge_proof, outcome
+from ansible.module_utils.trainyard_node.nvidia.cuda_proof import prove
 
 
 def main() -> None:

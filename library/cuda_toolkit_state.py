@@ -108,8 +108,8 @@ state:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.cuda import read_cuda
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.nvidia.cuda import read_cuda
 
 
 def main() -> None:

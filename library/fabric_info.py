@@ -128,8 +128,8 @@ fabric:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.fabric import read_fabric
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.hardware.interfaces import read_fabric
+from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ import json
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.findings import Finding, render
+from ansible.module_utils.trainyard.record.findings import Finding, render
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ import re
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.git_commit import CommitError, fetch_commit
+from ansible.module_utils.trainyard_node.software.git_commit import CommitError, fetch_commit
 
 
 def main() -> None:

@@ -65,8 +65,8 @@ import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.hosts import Entry, rewrite_hosts
-from ansible.module_utils.trainyard_node.proof import read_hosts
+from ansible.module_utils.trainyard.cluster.hosts import Entry, rewrite_hosts
+from ansible.module_utils.trainyard_node.cluster.hosts import read_hosts
 
 
 def main() -> None:

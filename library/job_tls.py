@@ -122,8 +122,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible.module_utils.trainyard import tls
-from ansible.module_utils.trainyard.findings import Finding
+from ansible.module_utils.trainyard.job import tls
+from ansible.module_utils.trainyard.record.findings import Finding
 
 try:
     from cryptography import x509

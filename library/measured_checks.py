@@ -49,7 +49,7 @@ checks:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.measured import benchmark_checks, blame_checks
+from ansible.module_utils.trainyard.verify.measured import benchmark_checks, blame_checks
 
 
 def main() -> None:

@@ -97,7 +97,7 @@ import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.hostfile import FLAVORS, MpiHost, faults, parse, render
+from ansible.module_utils.trainyard.job.hostfile import FLAVORS, MpiHost, faults, parse, render
 
 
 def main() -> None:

@@ -63,8 +63,8 @@ import shutil
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.nccl import home_links
-from ansible.module_utils.trainyard_node import nccl
+from ansible.module_utils.trainyard.nvidia.nccl import home_links
+from ansible.module_utils.trainyard_node.nvidia import nccl
 
 NEEDED = ("include/nccl.h", "lib/libnccl.so", "lib/libnccl.so.2")
 

@@ -92,7 +92,7 @@ state:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.nccl import read_nccl
+from ansible.module_utils.trainyard_node.nvidia.nccl import read_nccl
 
 
 def main() -> None:

@@ -89,7 +89,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.nccl_tests import plan_builds
+from ansible.module_utils.trainyard.nvidia.nccl_tests import plan_builds
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.nccl_tests_proof import judge
+from ansible.module_utils.trainyard.nvidia.nccl_tests_proof import judge
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.nccl import judge
+from ansible.module_utils.trainyard.nvidia.nccl import judge
 
 
 def main() -> None:

@@ -130,9 +130,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.facts import ansible_collector, default_collectors
 from ansible.module_utils.facts.namespace import PrefixFactNamespace
-from ansible.module_utils.trainyard_node.files import read_files
-from ansible.module_utils.trainyard_node.identity import read_identity
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.cluster.identity import read_identity
+from ansible.module_utils.trainyard_node.machine.files import read_files
+from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 SUBSETS = ["!all", "!min", "distribution", "pkg_mgr", "service_mgr", "virtual"]
 

@@ -158,8 +158,8 @@ node:
 import json
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.node import read_node
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.cluster.node import read_node
+from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
 def main() -> None:

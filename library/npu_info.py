@@ -90,9 +90,9 @@ npu:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.accelerators import read_accelerators
-from ansible.module_utils.trainyard_node.npu import read_npu
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
+from ansible.module_utils.trainyard_node.hardware.npu import read_npu
+from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
 def main() -> None:

@@ -89,10 +89,10 @@ undone:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.apt import Source
-from ansible.module_utils.trainyard_node.apt import AptError
-from ansible.module_utils.trainyard_node.nvidia_driver_apt import Wanted, resolve, undo
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard.software.apt import Source
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.nvidia.driver_apt import Wanted, resolve, undo
+from ansible.module_utils.trainyard_node.software.apt import AptError
 
 
 def main() -> None:

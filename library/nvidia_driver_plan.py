@@ -51,7 +51,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.nvidia_driver_plan import plan_hosts
+from ansible.module_utils.trainyard.nvidia.driver_plan import plan_hosts
 
 
 def main() -> None:

@@ -113,8 +113,8 @@ driver:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.nvidia_driver import read_driver
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
 
 
 def main() -> None:

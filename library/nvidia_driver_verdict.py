@@ -44,7 +44,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.nvidia_driver import judge
+from ansible.module_utils.trainyard.nvidia.driver import judge
 
 
 def main() -> None:

@@ -100,8 +100,8 @@ nvidia_host:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.nvidia_host import read_host
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.nvidia.host import read_host
 
 
 def main() -> None:

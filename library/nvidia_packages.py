@@ -116,9 +116,9 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard import apt as rules
-from ansible.module_utils.trainyard.findings import Finding
-from ansible.module_utils.trainyard_node import apt
+from ansible.module_utils.trainyard.record.findings import Finding
+from ansible.module_utils.trainyard.software import apt as rules
+from ansible.module_utils.trainyard_node.software import apt
 
 SOURCE_FILE = "/etc/apt/sources.list.d/trainyard-nvidia.sources"
 

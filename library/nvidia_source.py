@@ -104,10 +104,10 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard import apt as rules
-from ansible.module_utils.trainyard import openpgp
-from ansible.module_utils.trainyard.findings import Finding
-from ansible.module_utils.trainyard_node import apt
+from ansible.module_utils.trainyard.record.findings import Finding
+from ansible.module_utils.trainyard.software import apt as rules
+from ansible.module_utils.trainyard.software import openpgp
+from ansible.module_utils.trainyard_node.software import apt
 from ansible.module_utils.urls import fetch_url
 
 PURPOSE = "Written by trainyard, role nvidia_repository."

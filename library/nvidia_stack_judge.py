@@ -99,8 +99,8 @@ summary:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.findings import render
-from ansible.module_utils.trainyard.nvidia_stack import judge_all
+from ansible.module_utils.trainyard.nvidia.stack import judge_all
+from ansible.module_utils.trainyard.record.findings import render
 
 
 def main() -> None:

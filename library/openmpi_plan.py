@@ -81,7 +81,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.mpi import plan_builds
+from ansible.module_utils.trainyard.software.openmpi import plan_builds
 
 
 def main() -> None:

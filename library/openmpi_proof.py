@@ -64,8 +64,8 @@ findings:
 import subprocess
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.mpi import compare_versions, judge_proof
-from ansible.module_utils.trainyard_node.ssh_reach import as_user
+from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_proof
+from ansible.module_utils.trainyard_node.cluster.ssh_logins import as_user
 
 # Any MPI program would do; this one needs no compiler on the nodes. The handles are Open MPI's own symbols.
 PROGRAM = """

@@ -132,12 +132,12 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.sessions import rewrite
-from ansible.module_utils.trainyard_node.builds import read_place
-from ansible.module_utils.trainyard_node.files import read_files
-from ansible.module_utils.trainyard_node.mpi import read_mpi
-from ansible.module_utils.trainyard_node.packages import missing_packages
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard.cluster.ssh_sessions import rewrite
+from ansible.module_utils.trainyard_node.machine.files import read_files
+from ansible.module_utils.trainyard_node.machine.packages import missing_packages
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.software.builds import read_place
+from ansible.module_utils.trainyard_node.software.openmpi import read_mpi
 
 HEADERS = {"cuda": "include/cuda.h", "ucx": "include/ucp/api/ucp.h"}
 FOLDERS = {"cuda": ["/usr/local/cuda", "/usr"], "ucx": ["/opt/ucx", "/usr/local", "/usr"]}

@@ -68,7 +68,7 @@ import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.pairing import first_rounds, full_rounds
+from ansible.module_utils.trainyard.verify.pairing import first_rounds, full_rounds
 
 MOST_ROUNDS = 1000
 

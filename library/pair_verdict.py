@@ -79,10 +79,10 @@ import json
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.blame import Limits
-from ansible.module_utils.trainyard.findings import Finding
-from ansible.module_utils.trainyard.pair_report import complete, describe, judge, read, refusal
-from ansible.module_utils.trainyard.report import cause
+from ansible.module_utils.trainyard.record.findings import Finding
+from ansible.module_utils.trainyard.report.job_text import cause
+from ansible.module_utils.trainyard.verify.pair_report import complete, describe, judge, read, refusal
+from ansible.module_utils.trainyard.verify.stragglers import Limits
 
 
 def measurements_of(run_dir, schedule, first):

@@ -51,7 +51,7 @@ RETURN = r""" # """
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.private import PrivateError, expect_file, make_private
+from ansible.module_utils.trainyard_node.machine.private import PrivateError, expect_file, make_private
 
 
 def main() -> None:

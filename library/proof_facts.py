@@ -106,8 +106,8 @@ devices:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.proof_facts import read_proof
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.verify.facts import read_proof
 
 
 def main() -> None:

@@ -168,8 +168,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard import requirements
-from ansible.module_utils.trainyard_node import environment
+from ansible.module_utils.trainyard.software import requirements
+from ansible.module_utils.trainyard_node.software import python_environment
 
 ARGUMENTS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
@@ -201,12 +201,12 @@ class Work:
         """Read both; nothing is changed here."""
         self.params = params
         self.path = Path(params["path"])
-        self.interpreter = environment.describe(params["interpreter"])
+        self.interpreter = python_environment.describe(params["interpreter"])
         self.pins, self.findings = requirements.parse_all(params["packages"], self.interpreter.minor)
         params["wheels"] = {requirements.normal(name): address for name, address in params["wheels"].items()}
         self.findings += requirements.wheel_findings(params["wheels"], self.pins)
-        self.state = environment.examine(self.path)
-        self.proof = environment.Proof(
+        self.state = python_environment.examine(self.path)
+        self.proof = python_environment.Proof(
             params["proof_script"], params["proof_user"], params["proof_timeout"], params["proof_environment"]
         )
         self.remake = self._remake()
@@ -241,7 +241,7 @@ class Work:
         if self.state.kind != "whole":
             return []
         had = self.state.record.get("wheels", {})
-        wanted = environment.wheel_sums(self.params["wheels"])
+        wanted = python_environment.wheel_sums(self.params["wheels"])
         return [pin.name for pin in self.pins if had.get(pin.name) != wanted.get(pin.name)]
 
     def _prove(self) -> bool:
@@ -264,7 +264,7 @@ class Work:
             )
         if params["no_index"] and not params["find_links"]:
             self.findings.append("no_index without find_links leaves pip no source; name a folder of wheels")
-        free = environment.free_space(self.path)
+        free = python_environment.free_space(self.path)
         if self.install and free < params["min_free_mb"] * 10**6:
             self.findings.append(
                 f"{free // 10**6} MB are free for {self.path}, {params['min_free_mb']} MB are needed; "
@@ -273,7 +273,7 @@ class Work:
         if self.proof.script:
             try:
                 self.proof.account()
-            except environment.EnvironmentFailure as error:
+            except python_environment.EnvironmentFailure as error:
                 self.findings.append(str(error))
 
     def do(self) -> None:
@@ -283,22 +283,22 @@ class Work:
         if self.install:
             if self.remake:
                 self._make()
-            looked = environment.look(self.path)
+            looked = python_environment.look(self.path)
             before = looked[1] if looked else {}
-            sources = environment.Sources(
-                **{name: self.params[name] for name in environment.Sources.__dataclass_fields__}
+            sources = python_environment.Sources(
+                **{name: self.params[name] for name in python_environment.Sources.__dataclass_fields__}
             )
             try:
-                environment.install(self.path, self.pins, sources, [] if self.remake else self.renew)
-            except environment.EnvironmentFailure:
-                found = environment.look(self.path)
+                python_environment.install(self.path, self.pins, sources, [] if self.remake else self.renew)
+            except python_environment.EnvironmentFailure:
+                found = python_environment.look(self.path)
                 if not self.remake and found is not None and found[1] == before:
-                    environment.withdraw(self.path)
+                    python_environment.withdraw(self.path)
                 raise
-            found = environment.look(self.path)
+            found = python_environment.look(self.path)
             if found is None:
-                raise environment.EnvironmentFailure(f"the interpreter of {self.path} does not run after pip")
-            self.state = environment.State("whole", *found)
+                raise python_environment.EnvironmentFailure(f"the interpreter of {self.path} does not run after pip")
+            self.state = python_environment.State("whole", *found)
             proof = None
             # Whole but not yet proved: a proof that fails is repeated by the next run, the installation is not.
             self._record(None)
@@ -306,20 +306,20 @@ class Work:
             proof = self.proof.run(self.path, self.state)
         if self.reasons:
             self._record(proof)
-        self.state = environment.examine(self.path)
+        self.state = python_environment.examine(self.path)
 
     def _record(self, proof: dict[str, Any] | None) -> None:
-        environment.write_record(self.path, self.state, self.params["packages"], self.params["wheels"], proof)
+        python_environment.write_record(self.path, self.state, self.params["packages"], self.params["wheels"], proof)
 
     def _make(self) -> None:
         if not self.interpreter.can_make_environments:
             major, minor = self.interpreter.minor
-            raise environment.EnvironmentFailure(
+            raise python_environment.EnvironmentFailure(
                 f"{self.interpreter.executable} (Python {self.interpreter.text}) cannot make virtual environments: its "
                 f"module ensurepip is missing; install python{major}.{minor}-venv (Debian, Ubuntu), or name an "
                 "interpreter that has it"
             )
-        environment.make(self.path, self.interpreter)
+        python_environment.make(self.path, self.interpreter)
 
     def result(self) -> dict[str, Any]:
         """Return what the module returns."""
@@ -330,7 +330,7 @@ class Work:
             "can_make_environments": self.interpreter.can_make_environments,
             "packages": dict(self.state.packages),
             "reasons": self.reasons,
-            "lacking": environment.lacking_libraries(self.params["libraries"]),
+            "lacking": python_environment.lacking_libraries(self.params["libraries"]),
         }
         proof = self.state.record.get("proof")
         if proof:
@@ -366,7 +366,7 @@ def main() -> None:
         else:
             work.do()
             wanted = work.lines(dict(work.state.packages))
-    except environment.EnvironmentFailure as error:
+    except python_environment.EnvironmentFailure as error:
         module.fail_json(msg=str(error))
     header = f"{work.path} (packages)"
     module.exit_json(

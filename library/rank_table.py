@@ -180,8 +180,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.findings import Finding, render
-from ansible.module_utils.trainyard.hccl import (
+from ansible.module_utils.trainyard.ascend.rank_table import (
     CHIPS,
     VERSIONS,
     Device,
@@ -196,6 +195,7 @@ from ansible.module_utils.trainyard.hccl import (
     repair,
     validate,
 )
+from ansible.module_utils.trainyard.record.findings import Finding, render
 
 
 def read(module: AnsibleModule, path: Path) -> bytes:

@@ -42,8 +42,8 @@ traffic:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.rdma_traffic import read_traffic
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.hardware.rdma_traffic import read_traffic
+from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
 def main() -> None:

@@ -79,7 +79,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.rdma import judge
+from ansible.module_utils.trainyard.hardware.rdma import judge
 
 
 def main() -> None:

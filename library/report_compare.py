@@ -86,7 +86,7 @@ import json
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.compare import compare
+from ansible.module_utils.trainyard.verify.compare import compare
 
 WHAT_TO_DO = "run playbooks/verify.yml, or name a report (compare_before, compare_after)"
 

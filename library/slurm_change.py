@@ -57,9 +57,9 @@ EXAMPLES = r"""
 RETURN = r""" # """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.findings import render
-from ansible.module_utils.trainyard.slurm_change import judge_change
-from ansible.module_utils.trainyard.slurm_confinement import judge_confinement
+from ansible.module_utils.trainyard.record.findings import render
+from ansible.module_utils.trainyard.slurm.change import judge_change
+from ansible.module_utils.trainyard.slurm.confinement import judge_confinement
 
 
 def main() -> None:

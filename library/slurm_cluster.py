@@ -90,8 +90,8 @@ files:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.findings import render as render_findings
-from ansible.module_utils.trainyard.slurm_cluster import ClusterSettings, render
+from ansible.module_utils.trainyard.record.findings import render as render_findings
+from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, render
 
 
 def main() -> None:

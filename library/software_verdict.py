@@ -53,7 +53,7 @@ checks:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.software import judge
+from ansible.module_utils.trainyard.verify.software import judge
 
 
 def main() -> None:

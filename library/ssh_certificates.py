@@ -135,8 +135,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.findings import render
-from ansible.module_utils.trainyard.ssh import (
+from ansible.module_utils.trainyard.cluster.ssh_mesh import (
     Certificate,
     MeshNode,
     Policy,
@@ -150,8 +149,9 @@ from ansible.module_utils.trainyard.ssh import (
     reason_to_sign,
     to_be_revoked,
 )
-from ansible.module_utils.trainyard.ssh_names import given_names, host_patterns, principals
-from ansible.module_utils.trainyard_node.ssh_authority import Authority, AuthorityError
+from ansible.module_utils.trainyard.cluster.ssh_names import given_names, host_patterns, principals
+from ansible.module_utils.trainyard.record.findings import render
+from ansible.module_utils.trainyard_controller.ssh_authority import Authority, AuthorityError
 
 # Stands in check mode for what only a real run makes.
 PLACEHOLDER = "(made by a run without check mode)"

@@ -99,10 +99,10 @@ import os
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.files import read_files
-from ansible.module_utils.trainyard_node.identity import read_addresses
-from ansible.module_utils.trainyard_node.ssh_keys import key_faults, make_key, node_findings, public_key
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.cluster.identity import read_addresses
+from ansible.module_utils.trainyard_node.cluster.ssh_keys import key_faults, make_key, node_findings, public_key
+from ansible.module_utils.trainyard_node.machine.files import read_files
+from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
 def marked_lines(tree: Tree, mark: str) -> list[str]:

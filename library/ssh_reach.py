@@ -66,7 +66,7 @@ failures:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.ssh_reach import LoginsError, logins
+from ansible.module_utils.trainyard_node.cluster.ssh_logins import LoginsError, logins
 
 
 def main() -> None:

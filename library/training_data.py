@@ -105,8 +105,9 @@ from pathlib import Path
 from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard import datasets
-from ansible.module_utils.trainyard_node import as_user, dataset_files
+from ansible.module_utils.trainyard.software import datasets
+from ansible.module_utils.trainyard_node.machine import as_user
+from ansible.module_utils.trainyard_node.software import datasets as dataset_files
 
 # Reading and unpacking take minutes on a slow disk, in seconds.
 LIMIT_S = 3600

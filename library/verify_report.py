@@ -128,10 +128,10 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.junit import junit
-from ansible.module_utils.trainyard.verify_page import verify_page
-from ansible.module_utils.trainyard.verify_report import VERSION, build, terminal_text
-from ansible.module_utils.trainyard_node.plotly_js import MISSING, plotly_js
+from ansible.module_utils.trainyard.report.junit import junit
+from ansible.module_utils.trainyard.report.verify_page import verify_page
+from ansible.module_utils.trainyard.verify.report import VERSION, build, terminal_text
+from ansible.module_utils.trainyard_controller.plotly_js import MISSING, plotly_js
 
 
 def main() -> None:
@@ -176,8 +176,8 @@ def main() -> None:
     except (KeyError, TypeError, ValueError) as error:
         module.fail_json(
             msg=f"A record of the proof is not as verify_report expects it: {type(error).__name__}: {error}. "
-            "Expected: checks and phases as module_utils/trainyard/checks.py has them. This is a fault of the playbook "
-            "that called it."
+            "Expected: checks and phases as module_utils/trainyard/record/checks.py has them. This is a fault of the "
+            "playbook that called it."
         )
     library = plotly_js()
     if not library:

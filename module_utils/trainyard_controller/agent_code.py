@@ -28,8 +28,8 @@ OLDEST = (3, 9)
 NO_PYTHON = "The module interpreter '{}' was not found."
 # A node that answers more, in characters, is ill or not ours any more; logs are the most that one has to tell.
 MOST_ANSWER = 600 << 20
-_PACKAGES = ("trainyard", "trainyard_node")
-_IMPORT = re.compile(r"^[ \t]*from (\.\.?)([\w.]*) import (\([^)]*\)|.+)$", re.MULTILINE)
+_ENTRY = "trainyard_node/agent"
+_IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.+)$", re.MULTILINE)
 
 # Runs on whatever Python a node has: no syntax that an old one would stumble over.
 _BOOTSTRAP = r"""
@@ -104,34 +104,36 @@ finally:
 """
 
 
-def _source(package: str, module: str) -> Path:
-    return Path(__file__).resolve().parents[1] / package / f"{module}.py"
+def _source(module: str) -> Path:
+    """Return the file of a module or package, `trainyard/job/progress` or `trainyard/job`."""
+    path = Path(__file__).resolve().parents[1] / module
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def _imports(package: str, text: str) -> set[tuple[str, str]]:
-    """Return the modules of the agent's packages that a module's text imports, early or late."""
-    found = set()
-    for dots, path, names in _IMPORT.findall(text):
-        parts = [package] if dots == "." else []
-        parts += path.split(".") if path else []
-        if len(parts) == 1:
-            listed = re.findall(r"(\w+)(?: as \w+)?\s*(?:,|$|\))", names.strip("() \n").replace("\n", " "))
-            found |= {(parts[0], name) for name in listed if _source(parts[0], name).is_file()}
-        elif len(parts) == 2:
-            found.add((parts[0], parts[1]))
-    return {(owner, module) for owner, module in found if owner in _PACKAGES}
+def _imports(module: str, text: str) -> set[str]:
+    """Return the modules of this project that a module's text imports, early or late."""
+    here, found = [*module.split("/"), *(["__init__"] if _source(module).name == "__init__.py" else [])], set()
+    for dots, dotted, names in _IMPORT.findall(text):
+        parts = [*here[: len(here) - len(dots)], *filter(None, dotted.split("."))]
+        listed = re.findall(r"(\w+)(?: as \w+)?\s*(?:,|$|\))", names.strip("() \n").replace("\n", " "))
+        for path in ["/".join(parts), *("/".join([*parts, name]) for name in listed)]:
+            if _source(path).is_file():
+                found.add(path)
+    return found
 
 
 @functools.lru_cache(maxsize=1)
 def modules() -> dict[str, bytes]:
-    """Return the agent's files by their path in it: the module `agent` and all that it imports."""
-    wanted, seen = [("trainyard_node", "agent")], {(package, "__init__") for package in _PACKAGES}
+    """Return the agent's files by their path in it: the module `agent`, all that it imports, and their packages."""
+    wanted, seen = [_ENTRY], dict[str, bytes]()
     while wanted:
-        each = wanted.pop()
-        if each not in seen:
-            seen.add(each)
-            wanted += _imports(each[0], _source(*each).read_text(encoding="utf-8"))
-    return {f"agent/{package}/{module}.py": _source(package, module).read_bytes() for package, module in sorted(seen)}
+        module = wanted.pop()
+        if module not in seen:
+            seen[module] = _source(module).read_bytes()
+            wanted += _imports(module, seen[module].decode())
+            wanted += [str(package) for package in list(Path(module).parents)[:-1]]
+    root = Path(__file__).resolve().parents[1]
+    return {f"agent/{_source(module).relative_to(root)}": seen[module] for module in sorted(seen)}
 
 
 @functools.lru_cache(maxsize=1)

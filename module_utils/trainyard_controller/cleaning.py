@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..trainyard import runs as kept_records
-from ..trainyard.cleaning import DAY_S, KUBERNETES, Folder, choose, describe, of_schedulers
-from ..trainyard.findings import Finding, connection_reason
-from ..trainyard.no_answer import reason
-from ..trainyard_node.run_folder import kept_runs, note_removed, scheduler_runs
-from .handed import Answer, Ask, handed
+from ..trainyard.cluster.no_answer import reason
+from ..trainyard.job import runs as kept_records
+from ..trainyard.job.cleaning import DAY_S, KUBERNETES, Folder, choose, describe, of_schedulers
+from ..trainyard.record.findings import Finding, connection_reason
+from .run_folder import kept_runs, note_removed, scheduler_runs
+from .scheduler_clients import Answer, Ask, handed
 
 # A node may have the checkpoints of many jobs to remove.
 _REMOVE_S = 600.0

@@ -38,9 +38,9 @@ from ansible.plugins.loader import become_loader, connection_loader, lookup_load
 from ansible.template import Templar
 from ansible.utils.display import Display
 
-from ..trainyard.answers import checked
-from ..trainyard.findings import counted
-from ..trainyard.no_answer import UNREADABLE, brace_before
+from ..trainyard.cluster.no_answer import UNREADABLE, brace_before
+from ..trainyard.job.answers import checked
+from ..trainyard.record.findings import counted
 from . import agent_code
 from .clock import CLOCK, read_clock
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..trainyard import record, runs
-from ..trainyard_node.exits import read_json
-from ..trainyard_node.run_folder import read_plans, scheduler_of
+from ..trainyard.job import run_record, runs
+from ..trainyard_node.job.exits import read_json
+from .run_folder import read_plans, scheduler_of
 
 
 def find(runs_dir: Path, job_id: str = "", job_name: str = "", *, must_name: bool = False) -> dict[str, Any]:
@@ -24,6 +24,6 @@ def find(runs_dir: Path, job_id: str = "", job_name: str = "", *, must_name: boo
         "job_id": plan["job_id"],
         "job_dir": plan["job_dir"],
         "run_dir": str(run_dir),
-        "over": record.is_final(record.read(read_json(run_dir / "summary.json"))),
+        "over": run_record.is_final(run_record.read(read_json(run_dir / "summary.json"))),
         "engine": scheduler_of(dict(plan), runs_dir) if "engine" in plan else {},
     }

@@ -19,17 +19,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..trainyard import given_table, schedulers
-from ..trainyard import job as jobs
-from ..trainyard.findings import Finding, counted
-from ..trainyard.placement import Member
-from ..trainyard.plan import JobPlan
-from ..trainyard.preflight import join
-from ..trainyard.rank_environment import node_environment
-from ..trainyard.schedulers.records import Plan, Source, Where
-from ..trainyard_node.run_folder import forget_checked, new_run, pack, source_files
-from . import handed
-from .handed import Answer, Ask
+from ..trainyard.ascend import given_rank_table
+from ..trainyard.job import schedulers
+from ..trainyard.job import specification as jobs
+from ..trainyard.job.placement import Member
+from ..trainyard.job.plan import JobPlan
+from ..trainyard.job.preflight import join
+from ..trainyard.job.rank_environment import node_environment
+from ..trainyard.job.schedulers.records import Plan, Source, Where
+from ..trainyard.record.findings import Finding, counted
+from . import scheduler_clients
+from .run_folder import forget_checked, new_run, pack, source_files
+from .scheduler_clients import Answer, Ask
 
 # More than one job needs, as they are kept for the next launches.
 PORTS = 64
@@ -140,12 +141,12 @@ def _prepare_handed(wanted: Wanted, ask: Ask) -> Prepared:
 
 def _facts_of_scheduler(wanted: Wanted, job: jobs.Job, ask: Ask) -> tuple[Answer, list[Finding]]:
     if job.scheduler == "kubernetes":
-        return handed.probe_kubernetes(wanted.job)
+        return scheduler_clients.probe_kubernetes(wanted.job)
     shared = str(wanted.job.get("job_folder") or "")
     about = {"user": wanted.user, "folder": shared or wanted.state_dir, "shared": bool(shared)}
     # A host that the inventory does not have is the plan's to find.
     host = wanted.submit_host if wanted.submit_host in (*wanted.known, "localhost") else ""
-    return handed.probe_slurm(host, about, ask, wanted.limit)
+    return scheduler_clients.probe_slurm(host, about, ask, wanted.limit)
 
 
 @contextlib.contextmanager
@@ -248,7 +249,7 @@ def _with_given_table(job: jobs.Job, findings: list[Finding]) -> jobs.Job:
     path = Path(job.rank_table).expanduser()
     table = None
     try:
-        table, reason = given_table.read(str(path), path.read_text(encoding="utf-8"))
+        table, reason = given_rank_table.read(str(path), path.read_text(encoding="utf-8"))
     except OSError as error:
         reason = f"{error.strerror}"
     except UnicodeDecodeError:

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..trainyard import progress, record, schedulers
-from ..trainyard.job_page import MOST_STRETCHES, job_page
-from ..trainyard.no_answer import reason
-from ..trainyard.progress import not_a_number_text, not_numbers, strict
-from ..trainyard.report import TAIL_LINES, explain, telling_log
-from ..trainyard.schedulers import ssh
-from ..trainyard.visible import as_overwritten
-from ..trainyard_node.exits import read_json
-from ..trainyard_node.patience import TooLongError, cpu_at_most
-from ..trainyard_node.plotly_js import MISSING, plotly_js
-from ..trainyard_node.run_folder import read_removed, write_whole
+from ..trainyard.cluster.no_answer import reason
+from ..trainyard.job import progress, run_record, schedulers
+from ..trainyard.job.progress import not_a_number_text, not_numbers, strict
+from ..trainyard.job.schedulers import ssh
+from ..trainyard.record.visible import as_overwritten
+from ..trainyard.report.job_page import MOST_STRETCHES, job_page
+from ..trainyard.report.job_text import TAIL_LINES, explain, telling_log
+from ..trainyard_node.job.exits import read_json
+from ..trainyard_node.machine.patience import TooLongError, cpu_at_most
+from .plotly_js import MISSING, plotly_js
+from .run_folder import read_removed, write_whole
 
 # Of a log so much is read for its last lines, and so much of each shown, in bytes and characters.
 TAIL_BYTES, LINE = 1 << 20, 1000
@@ -141,9 +141,9 @@ def _report(
 ) -> Reported:
     plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
     series = read_series(run_dir / "metrics.jsonl")
-    known = record.read(read_json(run_dir / "summary.json"))
+    known = run_record.read(read_json(run_dir / "summary.json"))
     removed = read_removed(run_dir)
-    notes = record.removed_text(removed, [node["host"] for node in plan["nodes"]])
+    notes = run_record.removed_text(removed, [node["host"] for node in plan["nodes"]])
     if job_state is None:
         known_of = {host: answer for host, answer in answers.items() if "known" in answer}
         silent = {host: reason(answer) for host, answer in answers.items() if host not in known_of}
@@ -167,9 +167,9 @@ def _report(
             series = list(progress.rising(found))
         answer["loss_not_a_number"] = progress.followed(found)
         answer["metrics"] = answer["metrics"] or strict(found[-1] if found else {})
-    summary = record.settle(known, answer)
-    written = record.is_final(known)
-    told = record.with_nodes(summary, answer) if known and known["state"] in record.FINAL else summary
+    summary = run_record.settle(known, answer)
+    written = run_record.is_final(known)
+    told = run_record.with_nodes(summary, answer) if known and known["state"] in run_record.FINAL else summary
     log = telling_log(told)
     tail = last_lines(run_dir / "logs" / log) if log else []
     if told["state"] in ("succeeded", "running"):

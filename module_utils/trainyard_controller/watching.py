@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..trainyard.no_answer import reason
-from .handed import Ask, handed
+from ..trainyard.cluster.no_answer import reason
+from .scheduler_clients import Ask, handed
 
 # A head that cannot be asked for so long is given up here; its nodes have given it up before (SILENT_AFTER_S).
 GIVE_UP_S = 20.0

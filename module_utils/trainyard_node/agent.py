@@ -26,8 +26,8 @@ class OutOfTimeError(Exception):
 
 def probe(*, venv: str | None, packages: list[str], ports: int, port_seed: str, user: str, mpi_prefix: str) -> Answer:
     """Return `node`: what a job's plan needs to know of this machine (node.read_node)."""
-    from .node import read_node
-    from .tree import Tree
+    from .cluster.node import read_node
+    from .machine.tree import Tree
 
     node = read_node(
         Tree(), packages=packages, venv=venv, ports=ports, port_seed=port_seed, user=user, mpi_prefix=mpi_prefix
@@ -40,8 +40,8 @@ def preflight(*, slice: dict[str, Any], user: str, **facts: Any) -> Answer:
 
     `facts` are the arguments of `probe`. A node with findings tells what it is, too: other ports may be free now.
     """
-    from .preflight import preflight as look
-    from .preflight import programs
+    from .job.preflight import preflight as look
+    from .job.preflight import programs
 
     findings = [finding.as_dict() for finding in look(slice, user)]
     node = probe(user=user, **facts)["node"]
@@ -61,7 +61,7 @@ def start(
     secret_files: dict[str, str],
 ) -> Answer:
     """Start this node's part of a job; base64 of the source and of files; nothing where it runs already."""
-    from . import job
+    from .job import job
 
     job_dir = Path(slice["job_dir"])
     changed = not job.alive(job_dir)
@@ -79,9 +79,9 @@ def start(
 
 def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     """Tell how this node's part of a job is, at its end or after `wait_s`; on the head with a line for people."""
-    from ..trainyard.progress import progress_line
-    from ..trainyard.restarts import restart_text
-    from . import job
+    from ..trainyard.job.progress import progress_line
+    from ..trainyard.job.restarts import restart_text
+    from .job import job
 
     folder = Path(job_dir)
     job.wait(folder, wait_s)
@@ -102,7 +102,7 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
 
 def collect(*, job_id: str, job_dir: str, stop: bool, log_limit: int, check: bool = False) -> Answer:
     """Tell how this node's part of a job is, with its logs; with `stop` end what is left of it first."""
-    from . import job
+    from .job import job
 
     folder, changed = Path(job_dir), False
     if stop:
@@ -114,7 +114,7 @@ def collect(*, job_id: str, job_dir: str, stop: bool, log_limit: int, check: boo
 
 def remove(*, job_id: str, job_dir: str, check: bool = False) -> Answer:
     """Remove what a job has left here, after ending it."""
-    from . import job
+    from .job import job
 
     folder = Path(job_dir)
     changed = bool(job.running(folder, job_id)) or folder.is_dir() if check else job.remove(folder, job_id)
@@ -123,44 +123,44 @@ def remove(*, job_id: str, job_dir: str, check: bool = False) -> Answer:
 
 def folders(*, state_dir: str, of_schedulers: list[str]) -> Answer:
     """List the folders of jobs here; `of_schedulers` are those that a scheduler's jobs may have."""
-    from . import job
+    from .job import job
 
     return {"folders": job.list_folders(Path(state_dir, "jobs"), [Path(folder) for folder in of_schedulers])}
 
 
 def rdma_traffic(*, host: str) -> Answer:
     """Return what the RDMA ports of this machine have carried so far, with the name by which it is known."""
-    from .rdma_traffic import read_traffic
-    from .tree import Tree
+    from .hardware.rdma_traffic import read_traffic
+    from .machine.tree import Tree
 
     return {"traffic": {"host": host, "ports": read_traffic(Tree())}}
 
 
 def slurm_probe(*, user: str, folder: str, shared: bool) -> Answer:
     """Return `facts` of the cluster of Slurm whose login host this is, or none with `findings`."""
-    from .slurm_facts import probe
+    from .slurm.facts import probe
 
     return probe(user, folder, shared)
 
 
 def slurm_submit(*, script: str, user: str) -> Answer:
     """Hand a script to Slurm; returns `engine_id`, the number of the job."""
-    from .slurm_job import submit
+    from .job.slurm import submit
 
     return {"engine_id": submit(script, user)}
 
 
 def slurm_state(**about: Any) -> Answer:
     """Tell how a job of Slurm is (slurm_job.job_state)."""
-    from .slurm_job import job_state
+    from .job.slurm import job_state
 
     return job_state(about)
 
 
 def slurm_logs(*, job_dir: str, log_limit: int) -> Answer:
     """Return `logs` and `exits` of a job of Slurm that are on this host."""
-    from .job import read_logs
-    from .slurm_job import read_exits
+    from .job.job import read_logs
+    from .job.slurm import read_exits
 
     folder = Path(job_dir)
     return {"logs": read_logs(folder, log_limit), "exits": read_exits(folder)}
@@ -168,7 +168,7 @@ def slurm_logs(*, job_dir: str, log_limit: int) -> Answer:
 
 def slurm_end(*, engine_id: str, user: str, check: bool) -> Answer:
     """End a job of Slurm, and wait until it is over."""
-    from .slurm_job import end
+    from .job.slurm import end
 
     return {"changed": end(engine_id, user, check=check)}
 
@@ -187,8 +187,8 @@ def proof(
     devices_only: bool,
 ) -> Answer:
     """Return what the proof of a cluster compares and judges of this machine (proof_facts.read_proof)."""
-    from .proof_facts import read_proof
-    from .tree import Tree
+    from .machine.tree import Tree
+    from .verify.facts import read_proof
 
     return read_proof(
         Tree(tree),
@@ -206,7 +206,7 @@ def proof(
 
 def listen(*, host: str, address: str, addresses: list[str], token: str, life_s: int) -> Answer:
     """Listen on the job network for others to `connect`: `endpoint` (reach.Peer), and what ends it."""
-    from .reach import Peer, start_listener
+    from .verify.reach import Peer, start_listener
 
     try:
         found = start_listener(address, host, token, max(1, life_s))
@@ -219,7 +219,7 @@ def listen(*, host: str, address: str, addresses: list[str], token: str, life_s:
 
 def connect(*, host: str, peers: list[dict[str, Any]], token: str, timeout_s: float, names: bool) -> Answer:
     """Try all ways to the listeners of `peers`, of which this node is one: `tried`, `failures`, `resolved`, `names`."""
-    from .reach import connect_all, read_peers, wrong_names
+    from .verify.reach import connect_all, read_peers, wrong_names
 
     try:
         known = read_peers(peers)
@@ -233,22 +233,22 @@ def connect(*, host: str, peers: list[dict[str, Any]], token: str, timeout_s: fl
 
 def unlisten(*, pid: int, start_time: int | None) -> Answer:
     """End a listener: whether it had `lived` until now."""
-    from .reach import stop_listener
+    from .verify.reach import stop_listener
 
     return {"lived": stop_listener(pid, start_time)}
 
 
 def baseline(**arguments: Any) -> Answer:
     """Return what this node lacks of what all nodes have in common, or the proof that it holds (proof.baseline)."""
-    from .proof import baseline as look
+    from .cluster.hosts import baseline as look
 
     return look(**arguments)
 
 
 def logins(**arguments: Any) -> Answer:
     """Return to which peers the training user can log in from here, and why not (ssh_reach.logins)."""
-    from .ssh_reach import LoginsError
-    from .ssh_reach import logins as log_in
+    from .cluster.ssh_logins import LoginsError
+    from .cluster.ssh_logins import logins as log_in
 
     try:
         return log_in(**arguments)
@@ -282,8 +282,8 @@ def answer(question: str, arguments: Mapping[str, Any], limit_s: float) -> Answe
     try:
         return QUESTIONS[question](**arguments)
     except Exception as error:
-        from .as_user import JobError
-        from .slurm import SlurmError
+        from .machine.as_user import JobError
+        from .slurm.commands import SlurmError
 
         expected = isinstance(error, (JobError, OutOfTimeError, SlurmError))
         said = str(error) if expected else f"{type(error).__name__}: {error}"

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.findings import render
+from ansible.module_utils.trainyard.record.findings import render
 from ansible.module_utils.trainyard_controller.cleaning import note, remove
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
-from ansible.module_utils.trainyard_node.run_folder import note_submitted
+from ansible.module_utils.trainyard_controller.run_folder import note_submitted
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 

@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard import record
-from ansible.module_utils.trainyard.no_answer import reason
+from ansible.module_utils.trainyard.cluster.no_answer import reason
+from ansible.module_utils.trainyard.job import run_record
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
-from ansible.module_utils.trainyard_controller.handed import Kubernetes, Slurm, handed
-from ansible.module_utils.trainyard_node.exits import read_json
-from ansible.module_utils.trainyard_node.run_folder import NotWrittenError, note_submitted, write_logs
+from ansible.module_utils.trainyard_controller.run_folder import NotWrittenError, note_submitted, write_logs
+from ansible.module_utils.trainyard_controller.scheduler_clients import Kubernetes, Slurm, handed
+from ansible.module_utils.trainyard_node.job.exits import read_json
 from ansible.plugins.action import ActionBase
 
 
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
     def _collect(self, result: dict[str, Any], run_dir: Path, task_vars: dict[str, Any]) -> dict[str, Any]:
         given, check = self._task.args, self._task.check_mode
         plan = json.loads((run_dir / "plan.json").read_text())
-        over = record.is_final(record.read(read_json(run_dir / "summary.json")))
+        over = run_record.is_final(run_record.read(read_json(run_dir / "summary.json")))
         nodes = FanOut(self, task_vars)
         if "engine" in plan:
             return {**result, **self._of_scheduler(handed(plan, run_dir.parent, nodes.ask), plan, run_dir, over)}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard_controller.reporting import Reported, report
-from ansible.module_utils.trainyard_node.run_folder import NotWrittenError
+from ansible.module_utils.trainyard_controller.run_folder import NotWrittenError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 

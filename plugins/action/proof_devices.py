@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.trainyard import devices
+from ansible.module_utils.trainyard.hardware import device_health
 from ansible.plugins.action import ActionBase
 
 
@@ -19,7 +19,7 @@ class ActionModule(ActionBase):
         """Return `checks`."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
-        checks = devices.verdict(
+        checks = device_health.verdict(
             given["results"],
             given.get("before"),
             groups=given.get("groups") or {},

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.trainyard import drift
+from ansible.module_utils.trainyard.verify import drift
 from ansible.plugins.action import ActionBase
 
 

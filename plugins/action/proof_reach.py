@@ -6,8 +6,8 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from ansible.module_utils.trainyard import reach
-from ansible.module_utils.trainyard.ssh_logins import parse_peers, peers
+from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
+from ansible.module_utils.trainyard.verify import reach
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.plugins.action import ActionBase
 

@@ -38,8 +38,8 @@ from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
-from ansible.module_utils.trainyard import no_answer
-from ansible.module_utils.trainyard.findings import host_list, is_rendered, render
+from ansible.module_utils.trainyard.cluster import no_answer
+from ansible.module_utils.trainyard.record.findings import host_list, is_rendered, render
 from ansible.module_utils.trainyard_controller import terminal
 
 # A task that takes longer than this is announced while it runs; others only when they changed something or failed.

@@ -3,7 +3,7 @@
 
 `-e job=FILE` is read, texts become what their variables are documented to be, misspelt names are refused, and the
 documented defaults of the cluster get their place below everything that the inventory says. The rules are in
-module_utils/trainyard/inputs.py and job_file.py; what is found is said at once, and nothing is done then.
+module_utils/trainyard/inputs/variables.py and job_file.py; what is found is said at once, and nothing is done then.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ PROJECT = Path(__file__).resolve().parents[2]
 if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
-from ansible.module_utils.trainyard import inputs, job_file, nothing_to_do
-from ansible.module_utils.trainyard.findings import Finding, render
-from ansible.module_utils.trainyard.hosts import inventory_findings
-from ansible.module_utils.trainyard.inputs import COMMAND_LINE, INVENTORY, Place
+from ansible.module_utils.trainyard.cluster.hosts import inventory_findings
+from ansible.module_utils.trainyard.inputs import job_file, nothing_to_do
+from ansible.module_utils.trainyard.inputs import variables as inputs
+from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, INVENTORY, Place
+from ansible.module_utils.trainyard.record.findings import Finding, render
 
 try:
     from ansible._internal._datatag._tags import Origin
@@ -373,7 +374,7 @@ class Given:
             return [job_file.no_job(self.job_files)]
         findings = [job_file.without(name) for name in ("job_name", "job_command") if variables[name] is None]
         # Late, as nothing but a launch needs all that schedulers know.
-        from ansible.module_utils.trainyard import schedulers
+        from ansible.module_utils.trainyard.job import schedulers
 
         # Before anybody looks for hosts: who runs a job decides which hosts there must be.
         who = {name: variables[name] for name in ("job_scheduler", "job_launcher")}

@@ -7,8 +7,8 @@ import ipaddress
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible.module_utils.trainyard.findings import render
-from ansible.module_utils.trainyard.hosts import Node, Wanted, judge, parse_memlock
+from ansible.module_utils.trainyard.cluster.hosts import Node, Wanted, judge, parse_memlock
+from ansible.module_utils.trainyard.record.findings import render
 
 DOCUMENTATION = r"""
 name: cluster_baseline

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible.module_utils.trainyard.findings import render
-from ansible.module_utils.trainyard.survey import Survey, describe_nodes, judge_survey
+from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, judge_survey
+from ansible.module_utils.trainyard.record.findings import render
 
 DOCUMENTATION = r"""
 name: cluster_survey

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible.module_utils.trainyard import datasets
+from ansible.module_utils.trainyard.software import datasets
 
 DOCUMENTATION = r"""
 name: dataset_plan

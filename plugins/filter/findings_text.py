@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible.module_utils.trainyard.findings import Finding, render
+from ansible.module_utils.trainyard.record.findings import Finding, render
 
 DOCUMENTATION = r"""
 name: findings_text

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible.module_utils.trainyard import mindspore
+from ansible.module_utils.trainyard.software import mindspore
 
 DOCUMENTATION = r"""
 name: mindspore_plan

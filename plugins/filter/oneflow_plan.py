@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible.module_utils.trainyard import oneflow
+from ansible.module_utils.trainyard.software import oneflow
 
 DOCUMENTATION = r"""
 name: oneflow_plan

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ansible.module_utils.trainyard.ssh_logins import parse_peers, peers
+from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
 
 DOCUMENTATION = r"""
 name: peers_of

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible.module_utils.trainyard.files import unlike
+from ansible.module_utils.trainyard.software.files import unlike
 
 DOCUMENTATION = r"""
 name: unlike

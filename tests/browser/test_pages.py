@@ -6,10 +6,10 @@ import functools
 import re
 
 import pytest
-from ansible.module_utils.trainyard.job_page import job_page
-from ansible.module_utils.trainyard.verify_page import verify_page
-from ansible.module_utils.trainyard.verify_report import build, terminal_text
-from ansible.module_utils.trainyard_node.plotly_js import plotly_js
+from ansible.module_utils.trainyard.report.job_page import job_page
+from ansible.module_utils.trainyard.report.verify_page import verify_page
+from ansible.module_utils.trainyard.verify.report import build, terminal_text
+from ansible.module_utils.trainyard_controller.plotly_js import plotly_js
 from composed import HOSTILE, composed
 from composed_job import series, summary
 from selenium.webdriver.common.keys import Keys

@@ -22,7 +22,8 @@ if str(PROJECT / "library") not in sys.path:
     sys.path.insert(0, str(PROJECT / "library"))
 sys.path.insert(0, str(PROJECT / "tests/unit"))
 
-from ansible.module_utils.trainyard_node import as_user, job, units  # noqa: E402
+from ansible.module_utils.trainyard_node.job import job, units  # noqa: E402
+from ansible.module_utils.trainyard_node.machine import as_user  # noqa: E402
 
 IS_ROOT = os.geteuid() == 0
 

@@ -9,16 +9,16 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard import answers, schedulers
-from ansible.module_utils.trainyard.no_answer import reason
-from ansible.module_utils.trainyard.placement import Member
-from ansible.module_utils.trainyard.plan import build
-from ansible.module_utils.trainyard.schedulers import ssh
+from ansible.module_utils.trainyard.cluster.no_answer import reason
+from ansible.module_utils.trainyard.job import answers, schedulers
+from ansible.module_utils.trainyard.job.placement import Member
+from ansible.module_utils.trainyard.job.plan import build
+from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller import reporting
-from ansible.module_utils.trainyard_node import monitor
-from ansible.module_utils.trainyard_node.node import read_node
-from ansible.module_utils.trainyard_node.run_folder import write_logs
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_controller.run_folder import write_logs
+from ansible.module_utils.trainyard_node.cluster.node import read_node
+from ansible.module_utils.trainyard_node.job import monitor
+from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold
 from hypothesis import given, settings
 from hypothesis import strategies as st

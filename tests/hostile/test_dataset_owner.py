@@ -8,7 +8,8 @@ import os
 import pytest
 import training_data
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard_node import as_user, dataset_files
+from ansible.module_utils.trainyard_node.machine import as_user
+from ansible.module_utils.trainyard_node.software import datasets as dataset_files
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import ssh_certificates
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.ssh import fingerprint, parse_certificates
+from ansible.module_utils.trainyard.cluster.ssh_mesh import fingerprint, parse_certificates
 
 INVENTORY = [{"name": "n1", "ansible_host": "10.0.0.1"}, {"name": "n2", "ansible_host": "10.0.0.2"}]
 

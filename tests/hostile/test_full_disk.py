@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.report import cause
-from ansible.module_utils.trainyard_node import exits, run_folder
-from ansible.module_utils.trainyard_node import monitor as monitors
+from ansible.module_utils.trainyard.report.job_text import cause
+from ansible.module_utils.trainyard_controller import run_folder
+from ansible.module_utils.trainyard_node.job import exits
+from ansible.module_utils.trainyard_node.job import monitor as monitors
 from job_cluster import PATIENCE_S, Cluster
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -95,7 +96,7 @@ def test_secrets_go_where_nothing_can_be_written(tmp_path):
     (tmp_path / "s").write_text("hunter2")
     code = (
         "import sys, resource; sys.path.insert(0, sys.argv[1]); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
-        "from module_utils.trainyard_node.exits import forget_secrets; forget_secrets(sys.argv[2])"
+        "from module_utils.trainyard_node.job.exits import forget_secrets; forget_secrets(sys.argv[2])"
     )
     subprocess.run([sys.executable, "-c", code, PROJECT, tmp_path], check=True)
     assert not list(tmp_path.iterdir())

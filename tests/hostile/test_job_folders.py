@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_controller import agent_code
-from ansible.module_utils.trainyard_node import agent, as_user, job_folder, preflight, procs, units
+from ansible.module_utils.trainyard_node import agent
+from ansible.module_utils.trainyard_node.job import folder as job_folder
+from ansible.module_utils.trainyard_node.job import preflight, processes, units
+from ansible.module_utils.trainyard_node.machine import as_user
 from job_cluster import free_port
 
 IS_ROOT = os.geteuid() == 0
@@ -52,7 +55,7 @@ def start(place, job_id, **changes):
 def job_id():
     name = f"test-{uuid.uuid4().hex[:12]}"
     yield name
-    procs.end(name, grace_s=0.0)
+    processes.end(name, grace_s=0.0)
 
 
 @pytest.fixture
@@ -219,7 +222,7 @@ def test_stop_ends_no_process_because_a_file_says_so(place, job_id):
     pid = victim.pid if IS_ROOT else 1
     folder = place.folder(job_id)
     place.writes(folder / "job.json", json.dumps({"job_id": job_id, "supervision": "children", "processes": []}))
-    named = {"pid": pid, "start_time": procs.start_time(pid)}
+    named = {"pid": pid, "start_time": processes.start_time(pid)}
     place.writes(folder / "monitor.json", json.dumps(named))
     answer = ask("collect", job_id=job_id, job_dir=folder, stop=True, log_limit=1)
     try:

@@ -6,13 +6,13 @@ import html.parser
 import json
 
 import pytest
-from ansible.module_utils.trainyard import schedulers
-from ansible.module_utils.trainyard.hostfile import MpiHost, render
-from ansible.module_utils.trainyard.hosts import can_name_a_node
-from ansible.module_utils.trainyard.job_page import job_page
-from ansible.module_utils.trainyard.plan import build, parts
-from ansible.module_utils.trainyard.schedulers import ssh
-from ansible.module_utils.trainyard_node.job_folder import is_job_id
+from ansible.module_utils.trainyard.cluster.hosts import can_name_a_node
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.hostfile import MpiHost, render
+from ansible.module_utils.trainyard.job.plan import build, parts
+from ansible.module_utils.trainyard.job.schedulers import ssh
+from ansible.module_utils.trainyard.report.job_page import job_page
+from ansible.module_utils.trainyard_node.job.folder import is_job_id
 from job_samples import job_file, make_job, make_plan, member
 
 NAMES = [

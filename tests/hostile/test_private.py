@@ -9,9 +9,17 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard import apt as rules
-from ansible.module_utils.trainyard_node import apt, as_user, cuda_proof, private
-from ansible.module_utils.trainyard_node.private import PrivateError, expect_file, expect_safe, make_private, opened
+from ansible.module_utils.trainyard.software import apt as rules
+from ansible.module_utils.trainyard_node.machine import as_user, private
+from ansible.module_utils.trainyard_node.machine.private import (
+    PrivateError,
+    expect_file,
+    expect_safe,
+    make_private,
+    opened,
+)
+from ansible.module_utils.trainyard_node.nvidia import cuda_proof
+from ansible.module_utils.trainyard_node.software import apt
 
 GOOD = {"libnccl2": {"version": "2.21.5-1+cuda12.4", "added": True}}
 CONTENT = b"#!/bin/sh\n"

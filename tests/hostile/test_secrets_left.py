@@ -7,7 +7,8 @@ import json
 import os
 
 import pytest
-from ansible.module_utils.trainyard_node import agent, exits, job, procs, units
+from ansible.module_utils.trainyard_node import agent
+from ansible.module_utils.trainyard_node.job import exits, job, processes, units
 
 SPEC = {"job_id": "test-1", "token": "t0ken", "secret_env": {"KEY": "hunter2"}, "secret_files": ["tls/key"],
         "processes": [], "supervision": "children"}  # fmt: skip
@@ -56,7 +57,7 @@ def test_stop_removes_secrets_also_where_no_monitor_ever_reported(left):
 
 @pytest.mark.parametrize("monitor", ["not yet", "runs", "comes back"])
 def test_who_still_needs_them_keeps_them(left, monitor, monkeypatch, tmp_path):
-    alive = {"pid": os.getpid(), "start_time": procs.start_time(os.getpid())}
+    alive = {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
     folder = left({"not yet": None, "runs": alive, "comes back": GONE}[monitor])
     if monitor == "comes back":
         monkeypatch.setattr(job, "supervision", lambda: "systemd")

@@ -6,10 +6,10 @@ import threading
 import time
 
 import pytest
-from ansible.module_utils.trainyard.progress import check_pattern
-from ansible.module_utils.trainyard_node import exits, monitor
-from ansible.module_utils.trainyard_node.patience import TooLongError, cpu_at_most
-from ansible.module_utils.trainyard_node.slurm_job import last_metrics
+from ansible.module_utils.trainyard.job.progress import check_pattern
+from ansible.module_utils.trainyard_node.job import exits, monitor
+from ansible.module_utils.trainyard_node.job.slurm import last_metrics
+from ansible.module_utils.trainyard_node.machine.patience import TooLongError, cpu_at_most
 from job_cluster import PATIENCE_S, Cluster
 
 FOR_EVER = r"(?P<step>\d+) (?P<rest>(a+)+)$"

@@ -4,11 +4,11 @@ import json
 import subprocess
 
 import pytest
-from ansible.module_utils.trainyard import schedulers
-from ansible.module_utils.trainyard.rank_environment import node_environment
-from ansible.module_utils.trainyard.schedulers import slurm
-from ansible.module_utils.trainyard.schedulers.records import Source, Where
-from ansible.module_utils.trainyard.schedulers.sbatch import quoted
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.rank_environment import node_environment
+from ansible.module_utils.trainyard.job.schedulers import slurm
+from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
+from ansible.module_utils.trainyard.job.schedulers.sbatch import quoted
 
 JOB = {"job_name": "digits", "job_command": ["true"], "job_nodes": 2, "job_scheduler": "slurm"}
 JOB["job_launcher"] = "direct"

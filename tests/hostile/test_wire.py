@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard import messages
-from ansible.module_utils.trainyard_node import monitor as monitors
-from ansible.module_utils.trainyard_node import wire
+from ansible.module_utils.trainyard.job import messages
+from ansible.module_utils.trainyard_node.job import monitor as monitors
+from ansible.module_utils.trainyard_node.job import wire
 from job_cluster import PATIENCE_S, Cluster, free_port, wait_for
 
 TOKEN = "the token of this job"  # noqa: S105

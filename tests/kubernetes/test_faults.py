@@ -1,8 +1,8 @@
 """What goes wrong on the way into a cluster, each with the cluster's own reason. Only the stand-in can be broken so."""
 
 import pytest
-from ansible.module_utils.trainyard_kubernetes.cluster import Cluster, ClusterError, preflight
-from ansible.module_utils.trainyard_kubernetes.run import after_deletion, job_state
+from ansible.module_utils.trainyard_controller.kubernetes_cluster import Cluster, ClusterError, preflight
+from ansible.module_utils.trainyard_controller.kubernetes_run import after_deletion, job_state
 from api_server import GROUPS
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import yaml
-from ansible.module_utils.trainyard import inputs
+from ansible.module_utils.trainyard.inputs import variables as inputs
 
 PROJECT = Path(__file__).resolve().parents[2]
 ROLES = {path.parts[-3]: path for path in sorted(PROJECT.glob("roles/*/meta/argument_specs.yml"))}

@@ -14,9 +14,10 @@ import sys
 import time
 import uuid
 
-from ansible.module_utils.trainyard.progress import DEFAULT_PATTERN
-from ansible.module_utils.trainyard_node import monitor, procs, runtime, wire
-from ansible.module_utils.trainyard_node.exits import read_exits, read_json, write_json
+from ansible.module_utils.trainyard.job.progress import DEFAULT_PATTERN
+from ansible.module_utils.trainyard_node.job import monitor, runtime, wire
+from ansible.module_utils.trainyard_node.job import processes as procs
+from ansible.module_utils.trainyard_node.job.exits import read_exits, read_json, write_json
 
 # How long a test waits for what must happen; nothing passes or fails by being faster.
 PATIENCE_S = 90.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ansible.module_utils.trainyard import schedulers
-from ansible.module_utils.trainyard.placement import Member
-from ansible.module_utils.trainyard.schedulers import ssh
-from ansible.module_utils.trainyard.schedulers.records import Source, Where
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.placement import Member
+from ansible.module_utils.trainyard.job.schedulers import ssh
+from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
 from ansible.module_utils.trainyard_controller import planning
-from ansible.module_utils.trainyard_node.node import read_node
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard_node.cluster.node import read_node
+from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
 
 VENV = "/opt/trainyard/venvs/pytorch"

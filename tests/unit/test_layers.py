@@ -12,8 +12,27 @@ CODE = Path(__file__).resolve().parents[2] / "module_utils"
 MAY_IMPORT = {
     "trainyard": set(),
     "trainyard_node": {"trainyard"},
-    "trainyard_kubernetes": {"trainyard", "trainyard_node"},
-    "trainyard_controller": {"trainyard", "trainyard_node", "trainyard_kubernetes"},
+    "trainyard_controller": {"trainyard", "trainyard_node"},
+}
+# The folders of each package, lowest first: each may import those before it.
+ROOMS = {
+    "trainyard": (
+        *(
+            "record",
+            "hardware",
+            "software",
+            "cluster",
+            "nvidia",
+            "ascend",
+            "slurm",
+            "job",
+            "verify",
+            "report",
+            "inputs",
+        ),
+    ),
+    "trainyard_node": (*("machine", "hardware", "software", "ascend", "cluster", "nvidia", "slurm", "job", "verify"),),
+    "trainyard_controller": (),
 }
 # What reads or changes a machine, waits, or belongs to Ansible; `socket` is there for its functions on addresses.
 IMPURE = {"ansible", "asyncio", "fcntl", "glob", "multiprocessing", "os", "pwd", "grp", "resource", "select", "shutil",
@@ -21,15 +40,16 @@ IMPURE = {"ansible", "asyncio", "fcntl", "glob", "multiprocessing", "os", "pwd",
 
 
 def imports(path):
-    """What a file imports: modules by their names, and the project's packages as ..package."""
-    package = len(path.relative_to(CODE).parts) - 1
+    """Yield what a file imports: modules by name, those of the project by their whole path below module_utils."""
+    package = path.relative_to(CODE).parts[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level <= package:
-            yield (node.module or "") if not node.level else f".{node.module or ''}"
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""
         elif isinstance(node, ast.ImportFrom):
-            yield from [f"..{node.module}"] if node.module else [f"..{alias.name}" for alias in node.names]
+            base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
+            yield from (f"/{base}.{alias.name}" for alias in node.names)
 
 
 def files(package):
@@ -39,15 +59,26 @@ def files(package):
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
-def test_nothing_imports_upward(package):
+def test_no_package_imports_upward(package):
     others = {
-        (path.name, name[2:].split(".")[0])
-        for path in files(package)
-        for name in imports(path)
-        if name.startswith("..")
+        (path.name, name[1:].split(".")[0]) for path in files(package) for name in imports(path) if name.startswith("/")
     }
-    assert {(name, other) for name, other in others if other not in MAY_IMPORT[package]} == set()
-    assert {other for _, other in others} == MAY_IMPORT[package]
+    assert {(name, other) for name, other in others if other not in {package, *MAY_IMPORT[package]}} == set()
+    assert {other for _, other in others} >= MAY_IMPORT[package]
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_no_folder_imports_upward(package):
+    rooms, arrows = ROOMS[package], set()
+    assert {path.name for path in (CODE / package).iterdir() if path.is_dir()} - {"__pycache__"} == set(rooms)
+    for path in files(package):
+        room = path.relative_to(CODE / package).parts[0]
+        for name in imports(path):
+            target = name[1:].split(".")
+            if name.startswith("/") and target[0] == package and room in rooms and target[1] != room:
+                arrows.add((room, target[1]))
+    assert len(arrows) >= len(rooms) - 1
+    assert {(here, there) for here, there in arrows if there not in rooms[: rooms.index(here)]} == set()
 
 
 def test_every_package_of_the_project_is_known_here():

@@ -12,32 +12,23 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard import (
-    accelerators,
-    apt,
-    ascend,
-    cuda_proof,
-    fabric,
-    failure,
-    gpu_health,
-    hostfile,
-    nccl_tests_output,
-    npu,
-    nvidia,
-    nvidia_driver,
-    pair_report,
-    progress,
-    rdma,
-    sessions,
-    slurm_change,
-    slurm_health,
-    slurm_state,
-    ssh,
-    survey,
-    transport,
-)
-from ansible.module_utils.trainyard_node import identity, node, nvidia_host, proof, proof_facts
-from ansible.module_utils.trainyard_node.tree import Tree
+from ansible.module_utils.trainyard.ascend import software as ascend
+from ansible.module_utils.trainyard.cluster import ssh_mesh, ssh_sessions, survey
+from ansible.module_utils.trainyard.hardware import accelerators, gpu_health, interfaces, npu, rdma
+from ansible.module_utils.trainyard.job import failure, hostfile, progress
+from ansible.module_utils.trainyard.nvidia import cuda_proof, nccl_tests_output
+from ansible.module_utils.trainyard.nvidia import driver as nvidia_driver
+from ansible.module_utils.trainyard.nvidia import hardware as nvidia
+from ansible.module_utils.trainyard.slurm import change as slurm_change
+from ansible.module_utils.trainyard.slurm import health as slurm_health
+from ansible.module_utils.trainyard.slurm import state as slurm_state
+from ansible.module_utils.trainyard.software import apt
+from ansible.module_utils.trainyard.verify import pair_report, transport
+from ansible.module_utils.trainyard_node.cluster import hosts as proof
+from ansible.module_utils.trainyard_node.cluster import identity, node
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.nvidia import host as nvidia_host
+from ansible.module_utils.trainyard_node.verify import facts as proof_facts
 from captured_tree import unfold
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,9 +106,9 @@ PARSERS = {
     "npu-smi info -m": (accelerators.parse_npu_map, commands("npu-smi.info-m")),
     "nvidia-smi -q -x": (gpu_health.parse_query, [*commands("nvidia-smi.q-x"), *texts("proof/volta.xml")]),
     "dmesg": (lambda text: gpu_health.parse_xids(text.splitlines()), commands("journalctl.dmesg")),
-    "ip address": (fabric.parse_ip_address, commands("ip.address")),
-    "nccl.conf": (fabric.parse_nccl_conf, commands("nccl.conf")),
-    "rate": (fabric.parse_rate, ["100 Gb/sec (4X EDR)", "2.5 Gb/sec (1X SDR)"]),
+    "ip address": (interfaces.parse_ip_address, commands("ip.address")),
+    "nccl.conf": (interfaces.parse_nccl_conf, commands("nccl.conf")),
+    "rate": (interfaces.parse_rate, ["100 Gb/sec (4X EDR)", "2.5 Gb/sec (1X SDR)"]),
     "hccn.conf": (npu.parse_hccn_conf, ["address_0=10.0.0.1\nnetmask_0=255.255.255.0\naddress_1=fe80::1\n"]),
     "fields": (ascend.read_fields, ["Name=x\nVersion = 1.2\n", "a: b\nc=d"]),
     "ibv_devices": (rdma.parse_ibv_devices, ["    device     node GUID\n    ------\n    mlx5_0  0c42a103\n"]),
@@ -145,13 +136,13 @@ PARSERS = {
     "slurm.conf": (slurm_change.read_conf, texts("slurm/scontrol_show_config.txt")),
     "hostfile": (hostfile.parse, ["n1 slots=8\nn2 slots=8 max_slots=9\n# n3\n", "n1:2\nn1\n"]),
     "survey": (survey.read_probe, ["trainyard:python=3.11.2\nmotd\ntrainyard:sudo=yes\n"]),
-    "ssh-keygen -L": (ssh.parse_certificates, [
+    "ssh-keygen -L": (ssh_mesh.parse_certificates, [
         "(stdin):1:\n        Type: ssh-ed25519-cert-v01@openssh.com host certificate\n        Key ID: \"n1\"\n"
         "        Serial: 3\n        Valid: from 2026-01-01T00:00:00 to 2027-01-01T00:00:00\n"
         "        Principals: \n                n1\n        Critical Options: (none)\n"
     ]),
-    "sshd -T": (ssh.parse_sshd_settings, ["port 22\nallowusers a b\nallowusers c\n"]),
-    "sessions": (sessions.read_pieces, ['[{"name": "PATH"}]', "SetEnv A=b\n"]),
+    "sshd -T": (ssh_mesh.parse_sshd_settings, ["port 22\nallowusers a b\nallowusers c\n"]),
+    "sessions": (ssh_sessions.read_pieces, ['[{"name": "PATH"}]', "SetEnv A=b\n"]),
     "ip -j address": (
         identity.parse_addresses,
         ['[{"addr_info": [{"family": "inet", "local": "10.0.0.1", "scope": "global"}]}, {"ifname": "lo"}]'],

@@ -10,7 +10,7 @@ import pytest
 import schedule
 import table
 import values
-from ansible.module_utils.trainyard.nccl_tests_output import parse
+from ansible.module_utils.trainyard.nvidia.nccl_tests_output import parse
 from hypothesis import given
 from hypothesis import strategies as st
 

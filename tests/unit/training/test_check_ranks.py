@@ -4,13 +4,13 @@ import json
 
 import check_ranks
 import pytest
-from ansible.module_utils.trainyard import hccl
+from ansible.module_utils.trainyard.ascend import rank_table
 
 SERVERS = [
-    hccl.Server(f"10.0.0.{host}", tuple(hccl.Device(number, f"192.{number}.0.{host}") for number in (4, 5)))
+    rank_table.Server(f"10.0.0.{host}", tuple(rank_table.Device(number, f"192.{number}.0.{host}") for number in (4, 5)))
     for host in (1, 2)
 ]
-TABLE = hccl.build(SERVERS, "910b")
+TABLE = rank_table.build(SERVERS, "910b")
 ENV = {
     "RANK_TABLE_FILE": "/jobs/a/rank_table.json",
     "RANK_SIZE": "4",

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank table that the user gives for a job (job_rank_table), as it came; job_table.py judges it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from .rank_table_rules import ServerView, View
+
+
+@dataclass(frozen=True)
+class GivenTable:
+    """The file's path on the controller, its text, which is sent to the nodes unchanged, and what json made of it."""
+
+    path: str
+    text: str
+    table: object
+
+    @cached_property
+    def servers(self) -> Sequence[ServerView]:
+        """The servers in the order of their ranks, as far as the table can be read."""
+        servers = View(self.table).servers if isinstance(self.table, dict) else []
+        return sorted(servers, key=lambda server: min(server.ranks, default=0))
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        # A server whose server_id is only a name (version 1.2) is known by its host_ip.
+        by_host = {host_ip(server): place for place, server in enumerate(self.servers)}
+        return {**by_host, **{server.server_id: place for place, server in enumerate(self.servers)}}
+
+    def place(self, address: str) -> int | None:
+        """Return which of `servers` the node with this address is."""
+        return self._place.get(address)
+
+
+def host_ip(server: ServerView) -> str:
+    """Return a server's host_ip, empty where it has none."""
+    value = server.data.get("host_ip")
+    return value if isinstance(value, str) else ""
+
+
+def read(path: str, text: str) -> tuple[GivenTable | None, str]:
+    """Read a table's text; return it, or None and why it is no JSON."""
+    try:
+        return GivenTable(path, text, json.loads(text)), ""
+    except json.JSONDecodeError as error:
+        return None, f"no JSON in line {error.lineno}, column {error.colno}: {error.msg}"
+    except RecursionError:
+        return None, "JSON that is nested too deeply"

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rank tables of HCCL (Ascend NPUs): built, merged, judged, repaired, written (docs/rank-table.md).
+
+Version 1.0 is for Atlas A2 and older (chips 910 and 910b), version 1.2 for super pods (a3). The rules are those of
+HCCL's own parser, of the 910's wiring, and MindSpore's on the order of ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .rank_table_rules import CHIPS, VERSIONS, Problem, View, number, problems_of, set_problems, shown, version_of
+
+__all__ = [
+    "CHIPS", "VERSIONS", "Device", "Problem", "Server", "Table", "build", "device_set_problems", "dumps", "file_name",
+    "loads", "merge", "path_problems", "repair", "validate",
+]  # fmt: skip
+
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Device:
+    """An NPU by its physical id. No address: none is needed, or it has none."""
+
+    device_id: int
+    device_ip: str = ""
+    super_device_id: str = ""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server and its devices in the order of their ranks. `host_ip` and `super_pod_id` are of version 1.2 only."""
+
+    server_id: str
+    devices: tuple[Device, ...]
+    host_ip: str = ""
+    super_pod_id: str = "0"
+
+
+def build(servers: Sequence[Server], chip: str, version: str = "auto") -> Table:
+    """Return the table of these servers, in the dictionary order of server_id, with ranks from 0.
+
+    It is as right as the servers are: see validate(). Raises ValueError for an unknown chip or version.
+    """
+    wanted = version_of(chip) if version == "auto" else version
+    if wanted not in VERSIONS:
+        raise ValueError(f"version {version!r}: expected auto or one of {', '.join(VERSIONS)}")
+    super_pods = wanted == "1.2"
+    ordered = sorted(servers, key=lambda server: server.server_id)
+    rank, entries = 0, []
+    for server in ordered:
+        devices = []
+        for device in server.devices:
+            entry = {"device_id": str(device.device_id), "device_ip": device.device_ip}
+            if not device.device_ip:
+                del entry["device_ip"]
+            if super_pods:
+                entry["super_device_id"] = device.super_device_id
+            entry["rank_id"] = str(rank)
+            devices.append(entry)
+            rank += 1
+        entry_of_server: Table = {"server_id": server.server_id}
+        if not super_pods:
+            entry_of_server["host_nic_ip"] = "reserve"
+        elif server.host_ip:
+            entry_of_server["host_ip"] = server.host_ip
+        entries.append({**entry_of_server, "device": devices})
+    table: Table = {"version": wanted, "server_count": str(len(entries)), "status": "completed", "server_list": entries}
+    if super_pods:
+        table["super_pod_list"] = _pods((server.super_pod_id, server.server_id) for server in ordered)
+    return table
+
+
+def _pods(members: Iterable[tuple[str, str]]) -> list[Table]:
+    """Group server ids by their super pods."""
+    pods: dict[str, list[dict[str, str]]] = {}
+    for pod, server in members:
+        pods.setdefault(pod, []).append({"server_id": server})
+    return [{"super_pod_id": pod, "server_list": servers} for pod, servers in pods.items()]
+
+
+def validate(table: object, chip: str = "") -> list[Problem]:
+    """Return all that is wrong with a table, as json.loads gives it. Without the chip, its own limits are not known.
+
+    Raises ValueError for an unknown chip.
+    """
+    return list(problems_of(table, chip))
+
+
+def device_set_problems(devices: Sequence[int], chip: str, servers: int, where: str = "") -> list[Problem]:
+    """Return what keeps a chip from using these devices (physical ids) on each of so many servers.
+
+    Raises ValueError for an unknown chip.
+    """
+    return set_problems(devices, chip, servers, where)
+
+
+def path_problems(path: str) -> list[Problem]:
+    """Return what is wrong with the name of a table's file."""
+    if path.endswith(".json"):
+        return []
+    action = "rename the file; HCCL takes no other name"
+    return [Problem("file_name", path, "a name that does not end in .json", "a name that ends in .json", action)]
+
+
+def merge(tables: Sequence[object], chip: str = "") -> tuple[Table, list[Problem]]:
+    """Return one table of the servers of all these, with new ranks, and what is wrong with them and with it.
+
+    Devices keep the order that their ranks had on their server. Faults of a table that the merged one does not have
+    are among the problems, with `tables[N]` before the place. Raises ValueError for an unknown chip.
+    """
+    problems: list[Problem] = []
+    parts: list[Table] = []
+    for index, table in enumerate(tables):
+        part, own = repair(table)
+        if View(part).servers:
+            parts.append(part)
+            own += [problem for problem in validate(part) if problem.rule == "server_count"]
+            own += _other_version(part, parts[0])
+        else:
+            own = [problem for problem in validate(table) if problem.rule == "structure"]
+        problems += [replace(problem, where=f"tables[{index}], {problem.where}") for problem in own]
+    if not parts:
+        return {}, problems or validate({}, chip)
+    entries = [entry for part in parts for entry in part["server_list"]]
+    merged: Table = {**parts[0], "server_count": str(len(entries)), "server_list": entries}
+    # One that is still being written makes the whole unfinished.
+    statuses = [part.get("status", "") for part in parts]
+    merged["status"] = next((status for status in statuses if status != "completed"), "completed")
+    if any("super_pod_list" in part for part in parts):
+        pods = [(pod, server) for part in parts for _, pod, servers in View(part).pods for server in servers]
+        merged["super_pod_list"] = _pods(sorted(pods, key=lambda pod_and_server: pod_and_server[1]))
+    if _order_is_certain(merged):
+        merged = _renumbered(merged)
+    return merged, problems + validate(merged, chip)
+
+
+def _other_version(part: Table, first: Table) -> list[Problem]:
+    if part.get("version") == first.get("version"):
+        return []
+    found, expected = f"version {shown(part.get('version'))}", f"{shown(first.get('version'))}, as in the first table"
+    return [Problem("version", "table", found, expected, "merge tables of one version, for one kind of chip")]
+
+
+def repair(table: object) -> tuple[Table, list[Problem]]:
+    """Return the table with all set right that can mean one thing only, and what that was; the given one stays.
+
+    Numbers become strings, a missing server_count is counted, ranks are numbered in the order that the framework
+    demands, and `status` is set when nothing else is wrong. What is no table at all comes back empty.
+    """
+    if not isinstance(table, dict):
+        return {}, []
+    before = validate(table)
+    if not before:
+        return table, []
+    fixed = _with_strings(_with_strings(table, "server_list", "device"), "super_pod_list", "server_list")
+    if "server_count" not in fixed and View(fixed).entries:
+        fixed["server_count"] = str(len(View(fixed).entries))
+    problems = validate(fixed)
+    left = frozenset(problems)
+    cured = [problem for problem in before if problem not in left]
+    ranks = [problem for problem in problems if problem.rule.startswith("rank_")]
+    if ranks and _order_is_certain(fixed):
+        fixed = _renumbered(fixed)
+        cured += ranks
+        problems = validate(fixed)
+    if [problem.rule for problem in problems] == ["status"] and isinstance(fixed.get("status", ""), str):
+        fixed["status"] = "completed"
+        cured += problems
+    return fixed, cured
+
+
+def _with_strings(data: Table, *inner: str) -> Table:
+    """Return a copy in which numbers that have one decimal notation are strings, also in the lists of these names."""
+    fixed: Table = {}
+    for name, value in data.items():
+        is_plain = number(value) is not None or (name == "version" and isinstance(value, float))
+        fixed[name] = str(value) if is_plain else value
+    for name in inner[:1]:
+        if isinstance(fixed.get(name), list):
+            fixed[name] = [_with_strings(part, *inner[1:]) if isinstance(part, dict) else part for part in fixed[name]]
+    return fixed
+
+
+def _order_is_certain(table: Table) -> bool:
+    """Tell whether every server has a name and the devices of each have ranks that differ."""
+    view = View(table)
+    return len(view.servers) == len(view.entries) and all(
+        server.server_id and 0 < len(set(server.ranks)) == len(server.entries) for server in view.servers
+    )
+
+
+def _renumbered(table: Table) -> Table:
+    rank, entries = 0, []
+    for server in sorted(View(table).servers, key=lambda server: server.server_id):
+        devices = []
+        for device in sorted(server.devices, key=lambda device: device.rank or 0):
+            devices.append({**device.data, "rank_id": str(rank)})
+            rank += 1
+        entries.append({**server.data, "device": devices})
+    return {**table, "server_list": entries}
+
+
+def loads(text: str) -> tuple[object, list[Problem]]:
+    """Return what a file's text says, for validate(), or None and why it is no JSON."""
+    try:
+        return json.loads(text), []
+    except json.JSONDecodeError as error:
+        where, found = f"line {error.lineno}, column {error.colno}", error.msg
+    except RecursionError:
+        where, found = "file", "nested too deeply"
+    except ValueError as error:  # a number of thousands of digits
+        where, found = "file", str(error)
+    return None, [Problem("json", where, found, "JSON text", "write the table with library/rank_table")]
+
+
+def dumps(table: Table) -> str:
+    """Return the table as text, with a line for each device so that differences can be read."""
+    return _text(table, "") + "\n"
+
+
+_encode = json.JSONEncoder().encode
+_PARTED = frozenset((dict, list))
+
+
+def _text(value: Any, margin: str) -> str:
+    """Return JSON text in which what holds objects or lists takes a line for each of its parts."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if not any(map(_PARTED.__contains__, map(type, parts))):
+        return _encode(value)
+    inner = margin + "  "
+    if isinstance(value, dict):
+        lines = [f"{_encode(str(name))}: {_text(part, inner)}" for name, part in value.items()]
+        opened, closed = "{", "}"
+    else:
+        lines = [_text(part, inner) for part in value]
+        opened, closed = "[", "]"
+    between = f",\n{inner}"
+    return f"{opened}\n{inner}{between.join(lines)}\n{margin}{closed}"
+
+
+def file_name(table: Table) -> str:
+    """Return the conventional name: `hccl_4p_4567_10.0.0.1.json`, for several servers `hccl_2s_16p.json`."""
+    view = View(table)
+    devices = len(view.devices)
+    if len(view.servers) != 1:
+        return f"hccl_{len(view.servers)}s_{devices}p.json"
+    ids = "".join("" if device.device_id is None else str(device.device_id) for device in view.devices)
+    # A server's name may be anything; a slash would lead elsewhere.
+    server = re.sub(r"[^A-Za-z0-9._:-]", "_", view.servers[0].server_id)
+    return f"hccl_{devices}p_{ids}_{server}.json"

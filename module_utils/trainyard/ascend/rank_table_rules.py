@@ -1,0 +1,604 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of an HCCL rank table, one function each; docs/rank-table.md lists them.
+
+A table may come from anywhere, so a rule takes what it can read and leaves the rest to the rule whose subject it is: an
+integer rank_id is a fault of `string` only, and is a rank for all the other rules.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from ..record.findings import counted
+
+CHIPS = ("910", "910b", "a3")
+VERSIONS = ("1.0", "1.2")
+MOST_DEVICE_ID = {"910": 7, "910b": 15, "a3": 15}
+MOST_SERVER_ID = 64  # characters
+# A 910 server has two rings of four devices; four devices in use are a whole ring.
+_RINGS = (frozenset(range(4)), frozenset(range(4, 8)))
+_MOST_SHOWN = 80  # characters of a value
+
+_RENUMBER = "number the devices of all servers through, from 0"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A fault in a rank table: the rule it breaks, and the server, device and rank where."""
+
+    rule: str
+    where: str
+    found: str
+    expected: str
+    action: str
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the fault as library/rank_table hands it out."""
+        return asdict(self)
+
+
+def shown(value: object) -> str:
+    """Return a value as JSON writes it, cut short; a number without quotes, whichever way it is written."""
+    value = value if number(value) is None else number(value)
+    text = json.dumps(value, ensure_ascii=False)
+    if not text.isprintable():  # half a surrogate pair would break the module's result
+        text = json.dumps(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def number(value: object) -> int | None:
+    """Return the number in a decimal string or an integer, None where there is none."""
+    if isinstance(value, str):
+        return int(value) if value.isdigit() and value.isascii() and len(value) <= 10 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**10 else None
+
+
+def _name(value: object) -> str:
+    """Return a name, which someone may have written as a number; "" where there is none."""
+    return value if isinstance(value, str) else "" if number(value) is None else str(value)
+
+
+def _plain(text: str) -> str:
+    """Return a text for a message, in quotes only where it holds more than a message can."""
+    return text if text.isprintable() else shown(text)
+
+
+def _family(text: str) -> int | None:
+    """Return the family, 4 or 6, of an address; None where it is none."""
+    for family, version in ((socket.AF_INET, 4), (socket.AF_INET6, 6)):
+        # A table may hold thousands, for which `ipaddress` is slow; this is no less strict.
+        try:
+            socket.inet_pton(family, text)
+        except (OSError, ValueError):
+            continue
+        return version
+    return None
+
+
+def version_of(chip: str) -> str:
+    """Return the version of table that a chip needs. Raises ValueError for an unknown chip."""
+    if chip not in CHIPS:
+        raise ValueError(f"chip {chip!r}: expected one of {', '.join(CHIPS)}")
+    return "1.2" if chip == "a3" else "1.0"
+
+
+def _objects(data: Mapping[str, Any], name: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return the objects in a list, each with its index."""
+    entries = data.get(name)
+    listed = entries if isinstance(entries, list) else []
+    return [(at, entry) for at, entry in enumerate(listed) if isinstance(entry, dict)]
+
+
+class DeviceView:
+    """One entry of a server's `device`."""
+
+    __slots__ = ("data", "device_id", "index", "rank", "server")
+
+    def __init__(self, server: ServerView, index: int, data: Mapping[str, Any]) -> None:
+        """Read the numbers that other rules build on."""
+        self.server, self.index, self.data = server, index, data
+        self.rank, self.device_id = number(data.get("rank_id")), number(data.get("device_id"))
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """The addresses in `device_ip`, which HCCL lets be several with commas."""
+        value = self.data.get("device_ip")
+        if not isinstance(value, str) or not value:
+            return ()
+        return value.split(",") if "," in value else (value,)
+
+    @property
+    def where(self) -> str:
+        """Name the device for a message."""
+        name = f"device[{self.index}]" if self.device_id is None else f"device {self.device_id}"
+        return f"{self.server.where}, {name}{'' if self.rank is None else f', rank {self.rank}'}"
+
+
+class ServerView:
+    """One entry of `server_list`."""
+
+    def __init__(self, index: int, data: Mapping[str, Any]) -> None:
+        """Read the devices, leaving out entries that are none."""
+        self.index, self.data = index, data
+        self.server_id = _name(data.get("server_id"))
+        entries = data.get("device")
+        self.entries: list[Any] = entries if isinstance(entries, list) else []
+        self.devices = [DeviceView(self, at, entry) for at, entry in _objects(data, "device")]
+
+    @property
+    def where(self) -> str:
+        """Name the server for a message."""
+        if not self.server_id or len(self.server_id) > MOST_SERVER_ID:
+            return f"server_list[{self.index}]"
+        return f"server {_plain(self.server_id)}"
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        """The ranks of its devices, as far as they are numbers."""
+        return [device.rank for device in self.devices if device.rank is not None]
+
+
+class View:
+    """A table, read as far as it can be read."""
+
+    def __init__(self, table: Mapping[str, Any], chip: str = "") -> None:
+        """Read the servers, leaving out entries that are none."""
+        self.table, self.chip = table, chip
+        version = table.get("version")
+        # A number 1.0 is a fault of `string` only.
+        self.version = str(version) if isinstance(version, float) else _name(version)
+        entries = table.get("server_list")
+        self.entries: list[Any] = entries if isinstance(entries, list) else []
+        self.servers = [ServerView(at, entry) for at, entry in _objects(table, "server_list")]
+        self.devices = [device for server in self.servers for device in server.devices]
+
+    @cached_property
+    def families(self) -> dict[str, int | None]:
+        """Each address of a device, and its family; None where it is no address."""
+        addresses = dict.fromkeys(address for device in self.devices for address in device.addresses)
+        return {address: _family(address) for address in addresses}
+
+    @cached_property
+    def pods(self) -> list[tuple[int, str, list[str]]]:
+        """Index, super_pod_id and server ids of each super pod, as far as they can be read."""
+        found = []
+        for index, pod in _objects(self.table, "super_pod_list"):
+            ids = [_name(server.get("server_id")) for _, server in _objects(pod, "server_list")]
+            found.append((index, _name(pod.get("super_pod_id")), [each for each in ids if each]))
+        return found
+
+    @cached_property
+    def pod_of(self) -> dict[str, str]:
+        """The super pod of each server."""
+        return {server: pod for _, pod, servers in self.pods for server in servers}
+
+    @property
+    def needs_device_ip(self) -> bool:
+        """Whether devices talk over the network: between servers, unless all of these are in one super pod."""
+        return len(self.entries) > 1 and not (self.version == "1.2" and len(self.pods) < 2)
+
+
+def _state(data: Mapping[str, Any], name: str) -> str:
+    """Say what a field holds."""
+    return f"{name} {shown(data[name])}" if name in data else f"no {name}"
+
+
+def _structure(view: View) -> Iterator[Problem]:
+    action = "write the table with library/rank_table"
+    if not view.entries:
+        found = _state(view.table, "server_list")
+        yield Problem("structure", "table", found, "server_list, a list with an entry for each server", action)
+    for index, entry in enumerate(view.entries):
+        if not isinstance(entry, dict):
+            yield Problem("structure", f"server_list[{index}]", shown(entry), "an object", action)
+    for server in view.servers:
+        if not server.entries:
+            found = _state(server.data, "device")
+            yield Problem("structure", server.where, found, "device, a list with an entry for each device", action)
+        for index, entry in enumerate(server.entries):
+            if not isinstance(entry, dict):
+                yield Problem("structure", f"{server.where}, device[{index}]", shown(entry), "an object", action)
+
+
+def _string(view: View) -> Iterator[Problem]:
+    def check(data: Mapping[str, Any], where: str) -> Iterator[Problem]:
+        for name, value in data.items():
+            if not isinstance(value, (str, list, dict)):
+                kind = "no value" if value is None else "true or false" if isinstance(value, bool) else "a number"
+                yield Problem(
+                    "string", where, f"{_plain(name)} is {shown(value)}, {kind}", "a string in quotes",
+                    "write it in quotes: HCCL's parser takes strings only",
+                )  # fmt: skip
+
+    yield from check(view.table, "table")
+    for server in view.servers:
+        yield from check(server.data, server.where)
+    for device in view.devices:
+        # The usual case, without the name that only a message needs.
+        if not all(type(value) is str for value in device.data.values()):
+            yield from check(device.data, device.where)
+    for at, pod in _objects(view.table, "super_pod_list"):
+        yield from check(pod, f"super_pod_list[{at}]")
+        for inner, server_of_pod in _objects(pod, "server_list"):
+            yield from check(server_of_pod, f"super_pod_list[{at}], server_list[{inner}]")
+
+
+def _version(view: View) -> Iterator[Problem]:
+    wanted = (version_of(view.chip),) if view.chip else VERSIONS
+    if view.version not in wanted:
+        found = f"version {_plain(view.version)}" if view.version else _state(view.table, "version")
+        yield Problem(
+            "version", "table", found, f"{' or '.join(wanted)}{f' for chip {view.chip}' if view.chip else ''}",
+            "write the table for the chip that the servers have; HCCL stops with EI0014 at a wrong version",
+        )  # fmt: skip
+
+
+def _status(view: View) -> Iterator[Problem]:
+    if view.table.get("status") != "completed":
+        found = _state(view.table, "status")
+        yield Problem(
+            "status", "table", found, "completed",
+            "wait for the program that writes the table, or set it if the table is whole; until then HCCL reads the "
+            "file again and again, for 30 minutes",
+        )  # fmt: skip
+
+
+def _server_count(view: View) -> Iterator[Problem]:
+    servers = len(view.entries)
+    if number(view.table.get("server_count")) != servers:
+        yield Problem(
+            "server_count", "table", _state(view.table, "server_count"), f"{servers}, the length of server_list",
+            "set it to the number of servers, after making sure that none is missing from server_list",
+        )  # fmt: skip
+
+
+def _server_id(view: View) -> Iterator[Problem]:
+    for server in view.servers:
+        if not server.server_id:
+            yield Problem(
+                "server_id", server.where, _state(server.data, "server_id"), "a name or an address",
+                "give the server the address that the job's other nodes know it by",
+            )  # fmt: skip
+
+
+def _server_id_length(view: View) -> Iterator[Problem]:
+    for server in view.servers:
+        if len(server.server_id) > MOST_SERVER_ID:
+            yield Problem(
+                "server_id_length", f"server_list[{server.index}]",
+                f"server_id {shown(server.server_id)} of {len(server.server_id)} characters",
+                f"at most {MOST_SERVER_ID} characters", "use the server's address, or a shorter name",
+            )  # fmt: skip
+
+
+def _server_id_unique(view: View) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for server in view.servers:
+        index = first.setdefault(server.server_id, server.index)
+        if server.server_id and index != server.index:
+            yield Problem(
+                "server_id_unique", f"server_list[{server.index}]",
+                f"server_id {shown(server.server_id)}, which server_list[{index}] has", "each server_id once",
+                "put all devices of a server into one entry, or give each server its own address",
+            )  # fmt: skip
+
+
+def _rank_id(view: View) -> Iterator[Problem]:
+    for device in view.devices:
+        if device.rank is None:
+            found = _state(device.data, "rank_id")
+            yield Problem("rank_id", device.where, found, "a number from 0, as a string", _RENUMBER)
+
+
+def _rank_id_unique(view: View) -> Iterator[Problem]:
+    first: dict[int, DeviceView] = {}
+    for device in view.devices:
+        if device.rank is not None and first.setdefault(device.rank, device) is not device:
+            yield Problem(
+                "rank_id_unique", device.where, f"rank_id {device.rank}, which {_device(first[device.rank])} has",
+                "each rank_id once", _RENUMBER,
+            )  # fmt: skip
+
+
+def _device(device: DeviceView) -> str:
+    """Name a device by its place, since its rank is what is in doubt."""
+    return device.where.rpartition(", rank ")[0] if device.rank is not None else device.where
+
+
+def _rank_id_contiguous(view: View) -> Iterator[Problem]:
+    size = len(view.devices)
+    for device in view.devices:
+        if device.rank is not None and device.rank >= size:
+            yield Problem(
+                "rank_id_contiguous", device.where, f"rank_id {device.rank} in a table of {counted(size, 'device')}",
+                f"the rank_ids 0 to {size - 1}, without a gap", _RENUMBER,
+            )  # fmt: skip
+
+
+def _rank_order(view: View) -> Iterator[Problem]:
+    known = [server for server in view.servers if server.server_id and server.ranks]
+    by_id = sorted(known, key=lambda server: server.server_id)
+    by_rank = {id(server): at for at, server in enumerate(sorted(known, key=lambda server: min(server.ranks)))}
+    expected = "ranks that follow the dictionary order of server_id (10.0.0.10 before 10.0.0.2)"
+    action = "renumber the ranks (repair: true does), and start the ranks by the new table"
+    last = -1
+    for at, server in enumerate(by_id):
+        lowest = min(server.ranks)
+        if by_rank[id(server)] != at:
+            place = f"number {by_rank[id(server)] + 1} of {len(known)}"
+            found = f"{place} by its ranks, from {lowest}, but number {at + 1} by its server_id"
+            yield Problem("rank_order", server.where, found, expected, action)
+        elif lowest < last:
+            found = f"rank {lowest} here, rank {last} on a server before it"
+            yield Problem("rank_order", server.where, found, expected, action)
+        last = max(last, *server.ranks)
+
+
+def _most_device_id(chip: str) -> int:
+    return MOST_DEVICE_ID.get(chip, max(MOST_DEVICE_ID.values()))
+
+
+def _device_id(view: View) -> Iterator[Problem]:
+    most = _most_device_id(view.chip)
+    for device in view.devices:
+        if device.device_id is None or device.device_id > most:
+            yield Problem(
+                "device_id", device.where, _state(device.data, "device_id"),
+                f"0 to {most}{f' on {view.chip}' if view.chip else ''}, as a string",
+                "use the device's physical id, which npu-smi shows (not the one that ASCEND_RT_VISIBLE_DEVICES makes)",
+            )  # fmt: skip
+
+
+def _device_id_unique(view: View) -> Iterator[Problem]:
+    for server in view.servers:
+        first: dict[int, int] = {}
+        for device in server.devices:
+            if device.device_id is not None and first.setdefault(device.device_id, device.index) != device.index:
+                places = f"device[{first[device.device_id]}] and device[{device.index}]"
+                yield Problem(
+                    "device_id_unique", device.where, f"device_id {device.device_id} in {places}",
+                    "each device of a server once", "list each physical device of the server once",
+                )  # fmt: skip
+
+
+def _device_count(view: View) -> Iterator[Problem]:
+    counts = Counter(len(server.entries) for server in view.servers)
+    if len(counts) > 1:
+        # The first of the most common ones.
+        usual = counts.most_common(1)[0][0]
+        for server in view.servers:
+            if len(server.entries) != usual:
+                yield Problem(
+                    "device_count", server.where, _count(len(server.entries), "device"),
+                    f"{usual}, as on the other servers",
+                    "use the same number of devices on every server",
+                )  # fmt: skip
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _device_set(view: View) -> Iterator[Problem]:
+    if view.chip == "910":
+        for server in view.servers:
+            yield from _grouping([each.device_id for each in server.devices], len(view.entries), server.where)
+
+
+def _grouping(devices: Sequence[int | None], servers: int, where: str) -> Iterator[Problem]:
+    """The 910's wiring."""
+    used = frozenset(device for device in devices if device is not None)
+    found = f"{_count(len(devices), 'device')}: {', '.join(map(str, sorted(used)))}"
+    ring = any(used <= ring for ring in _RINGS)
+    if servers > 1 and len(devices) != 8:
+        expected = "8 devices {0-7} on each server, since there are several servers"
+    elif len(devices) not in (1, 2, 4, 8):
+        expected = "1, 2, 4 or 8 devices"
+    elif len(devices) == 2 and not ring:
+        expected = "2 devices that are both in {0,1,2,3} or both in {4,5,6,7}"
+    elif len(devices) == 4 and not ring:
+        expected = "{0,1,2,3} or {4,5,6,7} for 4 devices"
+    else:
+        return
+    yield Problem("device_set", where, found, expected, "use a set of devices that the 910's links join")
+
+
+def set_problems(devices: Sequence[int], chip: str, servers: int, where: str) -> list[Problem]:
+    """Return what keeps a chip from working with these devices on each of so many servers."""
+    version_of(chip)
+    most = MOST_DEVICE_ID[chip]
+    problems = []
+    if not devices:
+        problems.append(Problem("device_set", where, "no device", "1 device or more", "name the devices to use"))
+    for device in devices:
+        if not 0 <= device <= most:
+            found, action = f"device {device}", "use physical ids, which npu-smi shows"
+            problems.append(Problem("device_id", where, found, f"0 to {most} on {chip}", action))
+    for device, count in Counter(devices).items():
+        if count > 1:
+            found = f"device {device} {count} times"
+            problems.append(Problem("device_id_unique", where, found, "each device once", "name each device once"))
+    # What is no set of devices of this chip has no grouping.
+    if chip == "910" and not problems:
+        problems += _grouping(devices, servers, where)
+    return problems
+
+
+def _device_ip(view: View) -> Iterator[Problem]:
+    wrong = {address for address, family in view.families.items() if family is None}
+    for device in view.devices:
+        if not wrong.isdisjoint(device.addresses) or isinstance(device.data.get("device_ip"), (list, dict)):
+            yield Problem(
+                "device_ip", device.where, _state(device.data, "device_ip"), "an IPv4 or IPv6 address",
+                "give the device its address with hccn_tool, and write the table again",
+            )  # fmt: skip
+
+
+def _device_ip_missing(view: View) -> Iterator[Problem]:
+    if not view.needs_device_ip:
+        return
+    for device in view.devices:
+        if device.data.get("device_ip") in (None, ""):
+            yield Problem(
+                "device_ip_missing", device.where, "no device_ip",
+                "an address for each device where there are several servers, unless these are one super pod",
+                "look with hccn_tool -i N -ip -g or in /etc/hccn.conf; give the device an address where it has none",
+            )  # fmt: skip
+
+
+def _device_ip_unique(view: View) -> Iterator[Problem]:
+    first: dict[str, DeviceView] = {}
+    for device in view.devices:
+        for address in device.addresses:
+            if first.setdefault(address, device) is not device and view.families[address] is not None:
+                yield Problem(
+                    "device_ip_unique", device.where, f"device_ip {address}, which {first[address].where} has",
+                    "each device_ip once", "give one of the two devices another address with hccn_tool",
+                )  # fmt: skip
+
+
+def _device_ip_family(view: View) -> Iterator[Problem]:
+    counts = Counter(family for family in view.families.values() if family is not None)
+    if len(counts) > 1:
+        usual = counts.most_common(1)[0][0]
+        for device in view.devices:
+            for address in device.addresses:
+                if view.families[address] not in (None, usual):
+                    yield Problem(
+                        "device_ip_family", device.where, f"device_ip {address}", f"IPv{usual}, as for other devices",
+                        "use one address family for all devices",
+                    )  # fmt: skip
+
+
+def _device_options(view: View) -> Iterator[Problem]:
+    for device in view.devices:
+        # An ordinary entry has none of these, and 3 or 4 keys.
+        if len(device.data) < 4:
+            continue
+        action = "correct it, or leave it out"
+        for name in ("device_port", "host_port", "backup_device_port"):
+            if name in device.data and not 1 <= (number(device.data[name]) or 0) <= 65535:
+                found = _state(device.data, name)
+                yield Problem("device_options", device.where, found, "a port, 1 to 65535", action)
+        backup = device.data.get("backup_device_ip", "127.0.0.1")
+        if not isinstance(backup, str) or _family(backup) is None:
+            found = _state(device.data, "backup_device_ip")
+            yield Problem("device_options", device.where, found, "an IPv4 or IPv6 address", action)
+
+
+def _host_ip(view: View) -> Iterator[Problem]:
+    have = sum("host_ip" in server.data for server in view.servers)
+    for server in view.servers:
+        if "host_ip" in server.data:
+            value = server.data["host_ip"]
+            if not isinstance(value, str) or _family(value) is None:
+                found, expected = f"host_ip {shown(value)}", "an IPv4 or IPv6 address"
+                yield Problem("host_ip", server.where, found, expected, "write the address of the server's own network")
+        elif have:
+            yield Problem(
+                "host_ip", server.where, f"no host_ip, which {have} of {len(view.servers)} servers have",
+                "host_ip on all servers or on none", "write it for every server",
+            )  # fmt: skip
+
+
+def _super_pod_list(view: View) -> Iterator[Problem]:
+    if view.version != "1.2":
+        return
+    action = "list each server of server_list in the super pod that it stands in, once"
+    if not view.pods:
+        found = _state(view.table, "super_pod_list")
+        yield Problem("super_pod_list", "table", found, "a list with an entry for each super pod", action)
+        return
+    servers = {server.server_id for server in view.servers}
+    seen: dict[str, int] = {}
+    for index, _, ids in view.pods:
+        where = f"super_pod_list[{index}]"
+        if not ids:
+            yield Problem("super_pod_list", where, "no servers", "the servers of the super pod", action)
+        for server_id in ids:
+            if server_id not in servers:
+                found = f"server {shown(server_id)}, which is not in server_list"
+                yield Problem("super_pod_list", where, found, "servers of server_list", action)
+            if server_id in seen:
+                found = f"server {shown(server_id)}, which super_pod_list[{seen[server_id]}] has"
+                yield Problem("super_pod_list", where, found, "each server in one super pod", action)
+            seen.setdefault(server_id, index)
+    for server in view.servers:
+        if server.server_id and server.server_id not in seen:
+            yield Problem("super_pod_list", server.where, "in no super pod", "each server in one super pod", action)
+
+
+def _super_pod_id(view: View) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for index, name, _ in view.pods if view.version == "1.2" else ():
+        where = f"super_pod_list[{index}]"
+        if not name:
+            action = "write the id that npu-smi info -t spod-info shows"
+            yield Problem("super_pod_id", where, "no super_pod_id", "the super pod's id", action)
+        elif first.setdefault(name, index) != index:
+            found = f"super_pod_id {shown(name)}, which super_pod_list[{first[name]}] has"
+            yield Problem("super_pod_id", where, found, "each super_pod_id once", "join the two entries")
+
+
+def _super_pod_size(view: View) -> Iterator[Problem]:
+    pods = view.pods if view.version == "1.2" else []
+    counts = Counter(len(servers) for _, _, servers in pods)
+    if len(counts) > 1:
+        usual = counts.most_common(1)[0][0]
+        for index, name, servers in pods:
+            if len(servers) != usual:
+                yield Problem(
+                    "super_pod_size", f"super_pod_list[{index}], super pod {shown(name)}",
+                    _count(len(servers), "server"), f"{usual}, as in the other super pods",
+                    "use the same number of servers of every super pod",
+                )  # fmt: skip
+
+
+def _super_device_id(view: View) -> Iterator[Problem]:
+    for device in view.devices if view.version == "1.2" else ():
+        value = number(device.data.get("super_device_id"))
+        # HCCL reads 32 bits, all of which set mean "none".
+        if value is None or value >= 0xFFFFFFFF:
+            found = _state(device.data, "super_device_id")
+            action = "write the id that npu-smi info -t spod-info -i CARD -c CHIP shows"
+            yield Problem("super_device_id", device.where, found, "a decimal number, as a string", action)
+
+
+def _super_device_id_unique(view: View) -> Iterator[Problem]:
+    first: dict[tuple[str, int], DeviceView] = {}
+    for device in view.devices if view.version == "1.2" else ():
+        value = number(device.data.get("super_device_id"))
+        pod = view.pod_of.get(device.server.server_id)
+        if value is not None and pod is not None and first.setdefault((pod, value), device) is not device:
+            yield Problem(
+                "super_device_id_unique", device.where,
+                f"super_device_id {value}, which {first[pod, value].where} has",
+                "each super_device_id of a super pod once",
+                "write the ids that npu-smi info -t spod-info shows on each of the two servers",
+            )  # fmt: skip
+
+
+RULES = (
+    _structure, _string, _version, _status, _server_count, _server_id, _server_id_length, _server_id_unique,
+    _rank_id, _rank_id_unique, _rank_id_contiguous, _rank_order,
+    _device_id, _device_id_unique, _device_count, _device_set,
+    _device_ip, _device_ip_missing, _device_ip_unique, _device_ip_family, _device_options, _host_ip,
+    _super_pod_list, _super_pod_id, _super_pod_size, _super_device_id, _super_device_id_unique,
+)  # fmt: skip
+
+
+def problems_of(table: object, chip: str) -> Iterable[Problem]:
+    """Yield what is wrong with a table. Raises ValueError for an unknown chip."""
+    if chip:
+        version_of(chip)
+    if not isinstance(table, dict):
+        action = "write the table with library/rank_table"
+        return iter([Problem("structure", "table", shown(table), "a JSON object", action)])
+    view = View(table, chip)
+    return (problem for rule in RULES for problem in rule(view))

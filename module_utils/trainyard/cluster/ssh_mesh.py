@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of the ssh mesh: certificates and their renewal, revocation, sshd's settings.
+
+Times are seconds since the epoch (UTC), durations are seconds. Sources: ssh-keygen(1) for the output of -L, the key
+revocation list's specification and the grammar of durations; sshd_config(5) for what `sshd -T` prints.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import calendar
+import hashlib
+import re
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ..record.findings import Finding
+
+KINDS = ("host", "user")
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+# ssh-keygen separates principals by commas; a pattern or white space in one would widen or break the certificate.
+_PRINCIPAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
+_FOREVER = float("inf")
+# How ssh-keygen begins the fingerprint of a key.
+_FINGERPRINT = "SHA256:"
+
+
+def parse_duration(text: str) -> int:
+    """Read a duration as ssh-keygen writes it: `52w`, `1d12h`, `90m`. Raises ValueError for anything else."""
+    parts = re.findall(r"([0-9]{1,9})([smhdw])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is no duration; expected numbers with s, m, h, d or w, such as 52w or 1d12h")
+    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def fingerprint(public_key: str) -> str:
+    """Return the SHA256 fingerprint of a public key line, as ssh-keygen -l prints it. Raises ValueError."""
+    fields = public_key.split()
+    try:
+        blob = base64.b64decode(fields[1], validate=True)
+    except (IndexError, binascii.Error) as error:
+        raise ValueError(f"{public_key[:60]!r} is no public key") from error
+    return _FINGERPRINT + base64.b64encode(hashlib.sha256(blob).digest()).decode("ascii").rstrip("=")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What `ssh-keygen -L` says of one certificate."""
+
+    kind: str
+    key: str
+    authority: str
+    identity: str
+    serial: int
+    valid_from: float
+    valid_to: float
+    principals: tuple[str, ...]
+
+
+def parse_certificates(output: str) -> list[Certificate]:
+    """Read the output of `ssh-keygen -L` (run with TZ=UTC) for any number of certificates, in their order.
+
+    Raises ValueError where the text is not what ssh-keygen prints.
+    """
+    certificates: list[Certificate] = []
+    fields: dict[str, str] = {}
+    principals: list[str] = []
+    inside_principals = False
+    for line in output.splitlines():
+        name, colon, value = line.strip().partition(":")
+        if line.startswith(" " * 16) and inside_principals:
+            principals.append(line.strip())
+        elif line.startswith(" " * 8) and not line.startswith(" " * 9) and colon:
+            inside_principals = name == "Principals"
+            if name == "Type" and fields:
+                certificates.append(_certificate(fields, principals))
+                fields, principals = {}, []
+            fields[name] = value.strip()
+    if fields:
+        certificates.append(_certificate(fields, principals))
+    return certificates
+
+
+def _certificate(fields: Mapping[str, str], principals: Sequence[str]) -> Certificate:
+    try:
+        kind = fields["Type"].split()[-2]
+        valid_from, valid_to = _validity(fields["Valid"])
+        if kind not in KINDS:
+            raise ValueError(f"certificate of kind {kind!r}")
+        return Certificate(
+            kind,
+            fields["Public key"].split()[1],
+            fields["Signing CA"].split()[1],
+            fields["Key ID"][1:-1],
+            int(fields["Serial"]),
+            valid_from,
+            valid_to,
+            tuple(principals),
+        )
+    except (KeyError, IndexError) as error:
+        raise ValueError(f"ssh-keygen -L printed a certificate without {error}") from error
+
+
+def _validity(text: str) -> tuple[float, float]:
+    if text == "forever":
+        return 0.0, _FOREVER
+    match = re.fullmatch(r"(?:from (?P<start>\S+) to (?P<end>\S+)|after (?P<after>\S+)|before (?P<before>\S+))", text)
+    if match is None:
+        raise ValueError(f"ssh-keygen -L printed a validity {text!r}")
+    start, end = match["start"] or match["after"], match["end"] or match["before"]
+    return (_epoch(start) if start else 0.0), (_epoch(end) if end else _FOREVER)
+
+
+def _epoch(text: str) -> float:
+    return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A public key that shall have a certificate. An empty key is one that does not exist yet (check mode)."""
+
+    node: str
+    kind: str
+    public_key: str
+    principals: tuple[str, ...]
+
+    def identity(self, cluster: str) -> str:
+        """Return the key identity, which sshd writes into its log at every login."""
+        return f"{cluster}:{self.node}:{self.kind}"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How long certificates live, and the authorities' fingerprints by kind."""
+
+    cluster: str
+    validity: int
+    renew_before: int
+    authorities: Mapping[str, str]
+
+
+def policy_fault(validity: int, renew_before: int) -> str:
+    """Return what is wrong with the two durations, "" when nothing is."""
+    if validity <= 0:
+        return "ssh_mesh_validity is 0; expected the time that a certificate shall live"
+    if renew_before >= validity:
+        return "ssh_mesh_renew_before is not shorter than ssh_mesh_validity, so that every run would renew everything"
+    return ""
+
+
+def reason_to_sign(request: Request, certificate: Certificate | None, policy: Policy, now: float) -> str:
+    """Say why a request needs a new certificate; "" when the one it has is good."""
+    if certificate is None:
+        return "has no certificate of this authority"
+    if sorted(set(certificate.principals)) != sorted(set(request.principals)):
+        return f"is valid for {', '.join(certificate.principals)}; expected {', '.join(request.principals)}"
+    if certificate.identity != request.identity(policy.cluster):
+        return f"is known as {certificate.identity}; expected {request.identity(policy.cluster)}"
+    if certificate.valid_from > now:
+        return "is not valid yet"
+    if certificate.valid_to - now <= policy.renew_before:
+        return f"expires {_date(certificate.valid_to)}"
+    if certificate.valid_to - now > policy.validity:
+        return f"is valid until {_date(certificate.valid_to)}, longer than ssh_mesh_validity"
+    return ""
+
+
+def _date(moment: float) -> str:
+    return "never" if moment == _FOREVER else time.strftime("%Y-%m-%d", time.gmtime(moment))
+
+
+def newest(request: Request, certificates: Sequence[Certificate], policy: Policy) -> int | None:
+    """Return the index of the newest certificate that the authority gave this key, None without one."""
+    if not request.public_key:
+        return None
+    key = fingerprint(request.public_key)
+    mine = [
+        index
+        for index, certificate in enumerate(certificates)
+        if certificate.key == key
+        and certificate.kind == request.kind
+        and certificate.authority == policy.authorities[request.kind]
+    ]
+    return max(mine, key=lambda index: certificates[index].serial) if mine else None
+
+
+@dataclass(frozen=True)
+class MeshNode:
+    """What a node said of itself and its keys. Its name is the inventory's."""
+
+    name: str
+    hostname: str
+    addresses: tuple[str, ...]
+    default_address: str
+    host_key: str
+    user_key: str
+    findings: tuple[Finding, ...] = field(default=())
+
+    @classmethod
+    def from_dict(cls, name: str, data: Mapping[str, Any]) -> MeshNode:
+        """Read the record that ssh_node_keys returned for a host of the inventory."""
+        return cls(
+            name=name,
+            hostname=str(data["hostname"]),
+            addresses=tuple(data["addresses"]),
+            default_address=str(data["default_address"]),
+            host_key=str(data["host_key"]),
+            user_key=str(data["user_key"]),
+            findings=tuple(Finding.from_dict(finding) for finding in data["findings"]),
+        )
+
+
+def mesh_findings(
+    nodes: Sequence[MeshNode],
+    requests: Sequence[Request],
+    revoked: Mapping[str, str],
+    to_revoke: Sequence[str],
+    certified: Mapping[str, str],
+) -> list[Finding]:
+    """Judge all nodes together. `revoked` and `certified` map the fingerprints of such keys to names of nodes."""
+    findings = [finding for node in nodes for finding in node.findings]
+    holders: dict[tuple[str, str], list[str]] = defaultdict(list)
+    void = {**revoked, **{key: name for key, name in certified.items() if key in to_revoke}}
+    for request in requests:
+        if request.public_key:
+            holders[request.kind, fingerprint(request.public_key)].append(request.node)
+        findings += [
+            Finding(
+                request.node,
+                "name for the certificate",
+                repr(principal),
+                "letters, digits and . _ : -",
+                "correct the inventory, the host name or ssh_mesh_extra_principals",
+            )
+            for principal in request.principals
+            if not _PRINCIPAL.fullmatch(principal)
+        ]
+    for (kind, key), names in holders.items():
+        if len(names) > 1:
+            findings.append(
+                Finding(
+                    "",
+                    f"{kind} keys",
+                    f"{', '.join(names)} have the same one, {key}",
+                    "a key of its own on every node (a copied image copies its keys)",
+                    "remove the key on all but one of them and let it be made anew (ssh-keygen -A for host keys)",
+                )
+            )
+        if key in void:
+            findings.append(
+                Finding(
+                    names[0],
+                    f"{kind} key",
+                    f"{key}, a revoked key of {void[key]}",
+                    "a key that is not revoked",
+                    "remove the key on the node and let it be made anew (ssh-keygen -A for host keys)",
+                )
+            )
+    known = {*certified, *revoked, *certified.values(), *revoked.values()}
+    return findings + _revocation_findings(to_revoke, {node.name for node in nodes}, known)
+
+
+def _revocation_findings(to_revoke: Sequence[str], present: Collection[str], known: Collection[str]) -> list[Finding]:
+    """Find entries of ssh_mesh_revoked that revoke nothing, or a node that stays."""
+    findings = []
+    for name in to_revoke:
+        if name in present:
+            findings.append(
+                Finding(
+                    name,
+                    "ssh_mesh_revoked",
+                    f"{name} is in it and among the nodes of this run",
+                    "one of the two",
+                    "take the node out of the inventory, or its name out of ssh_mesh_revoked; a lost key of a node "
+                    "that stays is revoked by its fingerprint",
+                )
+            )
+        elif name not in known:
+            names = sorted(each for each in known if not each.startswith(_FINGERPRINT))
+            findings.append(
+                Finding(
+                    "",
+                    "ssh_mesh_revoked",
+                    f"{name}, which never got a certificate here",
+                    f"one of {', '.join(names) or 'none yet'}, or a fingerprint ({_FINGERPRINT}...) of one of their "
+                    "keys",
+                    "correct it, or ssh_mesh_ca_dir",
+                )
+            )
+    return findings
+
+
+def to_be_revoked(
+    issued: Iterable[Certificate], revoked: Collection[str], to_revoke: Collection[str], cluster: str
+) -> dict[str, str]:
+    """Return fingerprint: node of the keys that ssh_mesh_revoked means and that are not revoked yet."""
+    return {
+        certificate.key: owner(certificate)
+        for certificate in issued
+        if certificate.key not in revoked
+        and (
+            certificate.key in to_revoke
+            or (certificate.identity.startswith(f"{cluster}:") and owner(certificate) in to_revoke)
+        )
+    }
+
+
+def owner(certificate: Certificate) -> str:
+    """Return the node that a certificate was made for."""
+    return certificate.identity.split(":", 1)[-1].rpartition(":")[0]
+
+
+def revocation_list(fingerprints: Iterable[str]) -> str:
+    """Write the specification from which ssh-keygen -k makes the key revocation list.
+
+    Keys are revoked, not certificates: whatever was or will be signed for such a key is void.
+    """
+    return "".join(f"hash: {key}\n" for key in sorted(set(fingerprints)))
+
+
+def parse_sshd_settings(output: str) -> dict[str, list[str]]:
+    """Read `sshd -T`: keyword in lower case, all its values in order."""
+    settings: dict[str, list[str]] = defaultdict(list)
+    for line in output.splitlines():
+        keyword, _, value = line.strip().partition(" ")
+        if keyword:
+            settings[keyword.lower()].append(value.strip())
+    return dict(settings)
+
+
+def sshd_findings(
+    host: str, settings: Mapping[str, Sequence[str]], user: str, host_key: str, folder: str
+) -> list[Finding]:
+    """Find settings of the site's sshd under which the mesh cannot work or would displace what the site has."""
+    findings = []
+
+    def value(keyword: str, absent: str) -> str:
+        return settings.get(keyword, [absent])[0]
+
+    if host_key not in settings.get("hostkey", []):
+        findings.append(
+            Finding(
+                host,
+                "host key of sshd",
+                ", ".join(settings.get("hostkey", [])) or "none",
+                host_key,
+                "set ssh_mesh_host_key to one of the host keys in use, or have sshd use this one (ssh-keygen -A)",
+            )
+        )
+    for keyword, reason in (("trustedusercakeys", "user certificates"), ("revokedkeys", "revoked keys")):
+        found = value(keyword, "none")
+        if found != "none" and not found.startswith(folder):
+            findings.append(
+                Finding(
+                    host,
+                    f"sshd's {reason} for {user}",
+                    f"the site's own file {found}",
+                    "none, as ours would take its place for this user",
+                    "choose a training user who does not use it",
+                )
+            )
+    foreign = [path for path in settings.get("hostcertificate", []) if path != "none" and not path.startswith(folder)]
+    if foreign:
+        findings.append(
+            Finding(
+                host,
+                "host certificate of sshd",
+                f"the site's own {', '.join(foreign)}",
+                "none, as ours would compete with it",
+                "give the mesh a host key of its own (ssh_mesh_host_key)",
+            )
+        )
+    if value("pubkeyauthentication", "yes") != "yes":
+        findings.append(
+            Finding(
+                host,
+                f"sshd for {user}",
+                "PubkeyAuthentication no",
+                "PubkeyAuthentication yes",
+                "allow it, at least for this user (Match User)",
+            )
+        )
+    if not any(name.startswith("ssh-ed25519") for name in value("casignaturealgorithms", "ssh-ed25519").split(",")):
+        findings.append(
+            Finding(
+                host,
+                "sshd",
+                f"CASignatureAlgorithms {value('casignaturealgorithms', '')}",
+                "ssh-ed25519 among them",
+                "allow it in sshd_config",
+            )
+        )
+    allowed = [pattern.split("@")[0] for line in settings.get("allowusers", []) for pattern in line.split()]
+    if allowed and not any(fnmatchcase(user, pattern) for pattern in allowed):
+        findings.append(
+            Finding(
+                host,
+                f"sshd for {user}",
+                f"AllowUsers {' '.join(allowed)}",
+                f"{user} among them",
+                f"add {user} to AllowUsers in sshd_config",
+            )
+        )
+    denied = [
+        line for line in settings.get("denyusers", []) if any(fnmatchcase(user, pattern) for pattern in line.split())
+    ]
+    if denied:
+        findings.append(
+            Finding(
+                host,
+                f"sshd for {user}",
+                f"DenyUsers {' '.join(denied)}",
+                f"{user} not among them",
+                f"take {user} out of DenyUsers in sshd_config",
+            )
+        )
+    return findings

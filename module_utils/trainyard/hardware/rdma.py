@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RDMA ports: what each one of the nodes is, and what it should be. Rates in Gb/s.
+
+A state is a dict with `host`, the inventory name; `fabric`, what library/fabric_info returns; `virtual`, the container
+or hypervisor that the node is in, "" on a machine of its own; `expected`, `auto`, "0" or a number of ports; `ports`,
+those that are declared one by one; `rate_gbps` (0: any) and `link_layer` ("": any), which hold for all of them;
+`verbs`, what `ibv_devices` prints, None where nobody asked it. A declared port is a dict with `device`, `port` (1), and
+as far as they are declared rate_gbps, link_layer, state, netdev.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..record.findings import Finding, host_list
+from .interfaces import RdmaPort
+
+State = Mapping[str, Any]
+
+_CABLE = "look at cable, switch port and subnet manager (ibstat; for Ethernet ethtool NETDEV), then run the role again"
+_CONTAINERS = ("docker", "podman", "container", "containerd", "lxc", "systemd-nspawn", "openvz", "kubernetes")
+
+
+def port_name(port: RdmaPort) -> str:
+    """Return mlx5_0:1, as NCCL_IB_HCA names a port."""
+    return f"{port['device']}:{port['port']}"
+
+
+def describe(port: RdmaPort) -> str:
+    """Say what a port is: `InfiniBand 400 Gb/s ACTIVE`, with the physical state where that is not LinkUp."""
+    rate = f"{port['rate_gbps']:g} Gb/s" if port["rate_gbps"] else "no rate"
+    physical = port["physical_state"]
+    state = port["state"] or "no state"
+    if physical and physical != "LinkUp":
+        state += f" ({physical})"
+    return f"{port['link_layer'] or 'no link layer'} {rate} {state}"
+
+
+def _listed(ports: Sequence[RdmaPort]) -> str:
+    return "; ".join(f"{port_name(port)} {describe(port)}" for port in ports) or "no port"
+
+
+def parse_ibv_devices(text: str) -> list[str]:
+    """Return the devices in the table of `ibv_devices`, in its order."""
+    return re.findall(r"^\s+(\S+)\s+[0-9a-f]{16}\s*$", text, re.M)
+
+
+def _verbs_findings(state: State) -> list[Finding]:
+    """Find devices of the kernel that programs do not see."""
+    if state["verbs"] is None:
+        return []
+    seen = parse_ibv_devices(state["verbs"])
+    devices = dict.fromkeys(port["device"] for port in state["fabric"]["rdma"])
+    hidden = [device for device in devices if device not in seen]
+    if not hidden:
+        return []
+    return [
+        Finding(
+            state["host"],
+            "RDMA user space",
+            f"ibv_devices does not list {', '.join(hidden)}",
+            "every device that the kernel has",
+            "`modprobe ib_uverbs`, see that rdma_packages has the adapter's provider; in a container give it "
+            "/dev/infiniband",
+        )
+    ]
+
+
+def _no_device(state: State) -> tuple[str, str]:
+    """Say what a node without devices is, and what to do about it."""
+    virtual = str(state["virtual"])
+    if virtual in _CONTAINERS:
+        return (
+            f"no RDMA device inside a container ({virtual})",
+            "start the container with /dev/infiniband and the host's network, or set rdma_expected: 0 for it",
+        )
+    if virtual:
+        return (
+            f"no RDMA device inside a virtual machine ({virtual})",
+            "pass the adapter or a virtual function of it through, or set rdma_expected: 0 for it",
+        )
+    return (
+        "no RDMA device",
+        "see lspci for the adapter and `modprobe mlx5_ib` (its driver) for the reason, or set rdma_expected: 0 for it",
+    )
+
+
+def _declared_findings(state: State) -> list[Finding]:
+    """Compare the ports that are declared one by one."""
+    found = {port_name(port): port for port in state["fabric"]["rdma"]}
+    findings = []
+    for declared in state["ports"]:
+        name = f"{declared['device']}:{declared.get('port') or 1}"
+        port = found.get(name)
+        wanted = {
+            "link_layer": declared.get("link_layer") or state["link_layer"],
+            "rate_gbps": declared.get("rate_gbps") or state["rate_gbps"],
+            "state": declared.get("state") or "ACTIVE",
+            "netdev": declared.get("netdev"),
+        }
+        rate = f"{wanted['rate_gbps']:g} Gb/s" if wanted["rate_gbps"] else ""
+        expected = " ".join(str(part) for part in (wanted["link_layer"], rate, wanted["state"]) if part)
+        if wanted["netdev"]:
+            expected += f", netdev {wanted['netdev']}"
+        if port is None:
+            text = f"none; the node has {', '.join(found)}"
+            action = "see lspci and dmesg for the adapter, or correct rdma_ports (ibdev2netdev lists the names)"
+            findings.append(Finding(state["host"], f"RDMA port {name}", text, expected, action))
+            continue
+        wrong = [key for key, value in wanted.items() if value and not _same(port[key], value)]
+        if wrong or (wanted["state"] == "ACTIVE" and not port["active"]):
+            text = describe(port) + (f", netdev {port['netdev']}" if wanted["netdev"] else "")
+            findings.append(Finding(state["host"], f"RDMA port {name}", text, expected, _action(wrong)))
+    return findings
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    return float(found or 0) == float(wanted) if isinstance(wanted, (int, float)) else str(found) == str(wanted)
+
+
+def _action(wrong: Sequence[str]) -> str:
+    if "link_layer" in wrong:
+        return "set the port's type (mlxconfig LINK_TYPE_P1) and restart the adapter, or correct the declaration"
+    if "netdev" in wrong:
+        return "see the names of the interfaces (udev, bonds), or correct the declaration"
+    if wrong == ["rate_gbps"]:
+        return "look at cable, optical module and the switch port's speed, or correct the declared rate"
+    return _CABLE
+
+
+def _number_findings(state: State) -> list[Finding]:
+    """Compare the number of ports that carry traffic, of the declared link layer and rate, with the declared number."""
+    ports, wanted = state["fabric"]["rdma"], int(state["expected"])
+    layer, rate = state["link_layer"], state["rate_gbps"]
+    kind = [port for port in ports if not layer or port["link_layer"] == layer]
+    good = [port for port in kind if port["active"] and (not rate or port["rate_gbps"] == rate)]
+    if len(good) == wanted:
+        return []
+    words = [layer, f"{rate:g} Gb/s" if rate else "", "ACTIVE"]
+    expected = f"{wanted} of {' '.join(word for word in words if word)}"
+    odd = [port for port in kind if port not in good]
+    found = f"{len(good)}" + (f", and {_listed(odd)}" if odd else "")
+    action = _CABLE if odd else "see lspci for the adapters, or correct rdma_expected"
+    return [Finding(state["host"], "RDMA ports", found, expected, action)]
+
+
+def _signature(state: State) -> str:
+    return _listed(state["fabric"]["rdma"])
+
+
+def _odd_nodes(states: Sequence[State]) -> list[Finding]:
+    """Find nodes of which nothing is declared and whose ports are not those of most such nodes."""
+    if not states:
+        return []
+    usual = Counter(_signature(state) for state in states).most_common(1)[0][0]
+    same = [state for state in states if _signature(state) == usual]
+    usual_parts = usual.split("; ")
+    findings = []
+    for state in states:
+        mine = _signature(state).split("; ")
+        if state in same:
+            continue
+        more = [part for part in mine if part not in usual_parts]
+        less = [part for part in usual_parts if part not in mine]
+        findings.append(
+            Finding(
+                state["host"],
+                "RDMA ports",
+                "; ".join(more) or f"no {' and no '.join(less)}",
+                f"{'; '.join(less) or 'nothing more than ' + usual}, as on {host_list([one['host'] for one in same])}",
+                "make them equal, or declare what the node has: rdma_expected, rdma_ports",
+            )
+        )
+    return findings
+
+
+def judge(states: Sequence[State]) -> list[Finding]:
+    """Judge the ports of all nodes together: every finding of every node."""
+    findings: list[Finding] = []
+    undeclared = []
+    for state in states:
+        ports = state["fabric"]["rdma"]
+        expected = str(state["expected"])
+        if expected == "0" and not state["ports"]:
+            if ports:
+                action = "set rdma_expected for the node, or leave it out of the group rdma"
+                expected = "none: rdma_expected is 0"
+                findings.append(Finding(state["host"], "RDMA ports", _listed(ports), expected, action))
+            continue
+        findings += [
+            Finding(state["host"], "RDMA ports", problem, "ports that can be read", "see dmesg for the driver's reason")
+            for problem in state["fabric"]["problems"]
+            if problem.startswith("RDMA port")
+        ]
+        if not ports:
+            found, action = _no_device(state)
+            number = str(len(state["ports"]) or expected).replace("auto", "at least one")
+            findings.append(Finding(state["host"], "RDMA ports", found, number, action))
+            continue
+        findings += _verbs_findings(state)
+        if state["ports"]:
+            findings += _declared_findings(state)
+        if expected != "auto":
+            findings += _number_findings(state)
+        elif not state["ports"]:
+            undeclared.append(state)
+            findings += _undeclared_findings(state)
+    return findings + _odd_nodes(undeclared)
+
+
+def _undeclared_findings(state: State) -> list[Finding]:
+    """Without a declaration one port has to carry traffic, and those that do are of the declared rate and layer."""
+    ports, layer, rate = state["fabric"]["rdma"], state["link_layer"], state["rate_gbps"]
+    kind = [port for port in ports if port["active"] and (not layer or port["link_layer"] == layer)]
+    if not kind:
+        expected = f"at least one port that is {layer + ' ' if layer else ''}ACTIVE"
+        return [Finding(state["host"], "RDMA ports", _listed(ports), expected, _CABLE)]
+    return [
+        Finding(state["host"], f"RDMA port {port_name(port)}", describe(port), f"{rate:g} Gb/s", _action(["rate_gbps"]))
+        for port in kind
+        if rate and port["rate_gbps"] != rate
+    ]

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launchers: one small file each, a pure function from job and placement to the processes of every node.
+
+A launcher module has
+    check(job, placement) -> list[Finding]                  what this launcher cannot do
+    processes(job, placement, node) -> list[Process]        what runs on one node; may be nothing
+    files(job, placement, node) -> list[File]               what they read; only where there is something
+    shared_files(job, placement) -> list[File]              what they read, the same on every node
+    rank_order(job) -> a key for sorting nodes              only where ranks may not follow the inventory
+    starts_by_ssh(job, placement) -> bool                   whether the head logs in to the others, where it does
+    RANK_LOG                                                name of a rank's log, where it is not rank_{rank}.log
+A new launcher is a new file and a line in LAUNCHERS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ...record.findings import Finding
+from ..placement import Node, Placement
+from ..process import RANK_LOG, File, Process
+from ..specification import Job
+from . import direct, mindspore, mpirun, msrun, oneflow, rank_table, torchrun
+
+
+class Launcher(Protocol):
+    """What a launcher module offers."""
+
+    def check(self, job: Job, placement: Placement) -> list[Finding]:
+        """Return what stops this launcher from running this job on this placement."""
+
+    def processes(self, job: Job, placement: Placement, node: Node) -> list[Process]:
+        """Return the processes that the launcher starts on one node."""
+
+
+def files(launcher: Launcher, job: Job, placement: Placement, node: Node) -> list[File]:
+    """Return the files that the launcher's processes on one node read: a hostfile, a rank table."""
+    make: Callable[[Job, Placement, Node], list[File]] | None = getattr(launcher, "files", None)
+    return make(job, placement, node) if make else []
+
+
+def shared_files(launcher: Launcher, job: Job, placement: Placement) -> list[File]:
+    """Return the files that are the same on every node, each once: what is sent must not be built for each of them."""
+    make: Callable[[Job, Placement], list[File]] | None = getattr(launcher, "shared_files", None)
+    return make(job, placement) if make else []
+
+
+def rank_order(launcher: Launcher, job: Job) -> Callable[[Node], Any] | None:
+    """Return the key by which the launcher wants nodes in order; None: the order of the inventory."""
+    make: Callable[[Job], Callable[[Node], Any]] | None = getattr(launcher, "rank_order", None)
+    return make(job) if make else None
+
+
+def starts_by_ssh(launcher: Launcher, job: Job, placement: Placement) -> bool:
+    """Tell whether the head starts the processes of the other nodes by ssh, which preflight then tries."""
+    tell: Callable[[Job, Placement], bool] | None = getattr(launcher, "starts_by_ssh", None)
+    return tell is not None and tell(job, placement)
+
+
+def rank_log_name(launcher: Launcher) -> str:
+    """Return the name of a rank's log under this launcher, with `{rank}` in it."""
+    return str(getattr(launcher, "RANK_LOG", RANK_LOG))
+
+
+LAUNCHERS: Mapping[str, Launcher] = {
+    "direct": direct,
+    "mindspore": mindspore,
+    "mpirun": mpirun,
+    "msrun": msrun,
+    "oneflow": oneflow,
+    "rank_table": rank_table,
+    "torchrun": torchrun,
+}

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launcher `direct`: every rank is a process of its own, without an agent between.
+
+The lightest way, for any program that reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT (PyTorch's
+`env://` initialisation does).
+"""
+
+from __future__ import annotations
+
+from ...record.findings import Finding
+from ..placement import Node, Placement, common_environment
+from ..process import Process, rank_log
+from ..specification import Job
+
+
+def check(job: Job, placement: Placement) -> list[Finding]:
+    """Any program on any placement."""
+    del job, placement
+    return []
+
+
+def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
+    """One process for each rank of the node."""
+    common = common_environment(job, placement, node)
+    return [
+        Process(
+            name=f"rank{rank}",
+            ranks=(rank,),
+            argv=job.command,
+            log=rank_log(placement.job_dir, rank),
+            env={
+                **common,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(placement.world_size),
+                "LOCAL_RANK": str(local_rank),
+                "LOCAL_WORLD_SIZE": str(node.processes),
+                "GROUP_RANK": str(node.node_rank),
+            },
+        )
+        for local_rank, rank in enumerate(node.ranks)
+    ]

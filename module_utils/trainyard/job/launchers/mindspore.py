@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launcher `mindspore`: MindSpore's dynamic cluster, without MPI: one scheduler, and a worker for each rank.
+
+The scheduler runs the same program as the workers and does not train: it brings them together and watches them. It
+stands on the head node. One node and many are the same: workers find the scheduler by its address, never by a name,
+which MindSpore does not resolve.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...record.findings import Finding
+from ...software import mindspore
+from ..placement import Node, Placement, common_environment
+from ..process import Process, rank_log
+from ..specification import Job
+
+# As MindSpore's own documents and msrun call it.
+RANK_LOG = "worker_{rank}.log"
+# For so long after a worker's death the scheduler rejects its id.
+WORKER_BACK_AFTER_S = 30
+
+
+def release(node: Node) -> tuple[str, str]:
+    """Return version and device of a node's MindSpore; the version is "" where it is not known (job_packages)."""
+    device = mindspore.DEVICE_OF_VENDOR.get(node.vendor, "cpu") if node.devices else "cpu"
+    names = ("mindspore", *(f"mindspore-{device}" for device in mindspore.DEVICES))
+    version = next((node.packages[name] for name in names if name in node.packages), "")
+    return version if re.match(r"\d+\.\d+", version) else "", device
+
+
+def release_findings(placement: Placement, feature: str = "") -> list[Finding]:
+    """Find nodes whose MindSpore has no build for their devices, or lacks `feature` (of the catalog)."""
+    findings = []
+    for node in placement.nodes:
+        version, device = release(node)
+        known = mindspore.RELEASES.get(mindspore.minor(version)) if version else None
+        if known and device != "cpu" and device not in known.devices:
+            there = [name for name, other in mindspore.RELEASES.items() if device in other.devices]
+            findings.append(
+                Finding(
+                    node.host,
+                    "versions",
+                    f"mindspore {version}, of which there is no build for {device}",
+                    f"for {device}, one of {', '.join(there)}",
+                    "set job_devices: none to train on the CPU, or job_venv to an environment with such a build",
+                )
+            )
+        elif version and feature and (reason := mindspore.why_not(version, device, feature)):
+            found, _, action = reason.partition(": ")
+            findings.append(Finding(node.host, "job_launcher", found, "a launcher that this release has", action))
+    return findings
+
+
+def check(job: Job, placement: Placement) -> list[Finding]:
+    """Any number of workers on any number of nodes will do, where MindSpore is one for their devices."""
+    del job
+    return release_findings(placement)
+
+
+def cluster_environment(job: Job, node: Node) -> dict[str, str]:
+    """Return what msrun leaves to the environment: a node's address, and how long processes wait for each other."""
+    return {
+        # Parameter servers are another way of training, with processes of their own.
+        "MS_SERVER_NUM": "0",
+        "MS_WORKER_IP": node.address,
+        "MS_TOPO_TIMEOUT": str(job.join_timeout_s),
+        "MS_NODE_TIMEOUT": str(job.heartbeat_timeout_s),
+        "MS_RECEIVE_MSG_TIMEOUT": str(job.message_timeout_s),
+    }
+
+
+def recovery_environment(job: Job, placement: Placement, name: str) -> dict[str, str]:
+    """Return what lets MindSpore take a process back: its record of the cluster, good for one attempt of the job."""
+    if not job.recovery:
+        return {}
+    return {
+        "MS_ENABLE_RECOVERY": "1",
+        "MS_RECOVERY_PATH": f"{placement.job_dir}/attempt/recovery/{name}",
+    }
+
+
+def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
+    """One process for each rank of the node, and before them the scheduler on the head node."""
+    shared = {
+        **common_environment(job, placement, node),
+        **cluster_environment(job, node),
+        "MS_WORKER_NUM": str(placement.world_size),
+        "MS_SCHED_HOST": placement.head.address,
+        "MS_SCHED_PORT": str(placement.port),
+    }
+    version, device = release(node)
+    # Where a whole number is not the rank, MindSpore hands out ranks in the order of arrival.
+    numbered = not version or mindspore.supports(version, device, "rank_from_node_id")
+    scheduler = Process(
+        name="scheduler",
+        ranks=(),
+        argv=job.command,
+        log=f"{placement.job_dir}/logs/scheduler.log",
+        env={
+            **shared,
+            "MS_ROLE": "MS_SCHED",
+            "MS_NODE_ID": "sched",
+            **recovery_environment(job, placement, "scheduler"),
+        },
+        recover_after_s=0 if job.recovery else None,
+    )
+    comes_back = job.recovery and version and mindspore.supports(version, device, "recovery")
+    workers = [
+        Process(
+            name=f"rank{rank}",
+            ranks=(rank,),
+            argv=job.command,
+            log=rank_log(placement.job_dir, rank, RANK_LOG),
+            env={
+                **shared,
+                # The scheduler gives up first: it knows who is missing.
+                "MS_TOPO_TIMEOUT": str(job.join_timeout_s + 30),
+                "MS_ROLE": "MS_WORKER",
+                "MS_NODE_ID": str(rank) if numbered else f"worker_{rank}",
+                # Of those that the node's processes see, which are counted from 0.
+                **({"DEVICE_ID": str(local_rank)} if node.devices else {}),
+                **recovery_environment(job, placement, f"rank{rank}"),
+            },
+            recover_after_s=WORKER_BACK_AFTER_S if comes_back else None,
+        )
+        for local_rank, rank in enumerate(node.ranks)
+    ]
+    return [scheduler, *workers] if node is placement.head else workers

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launcher `mpirun`: Open MPI's mpirun on the head node, which starts all ranks over ssh.
+
+For PyTorch, MindSpore on GPU and Ascend, and any MPI program. Each rank goes through a small script of its node, which
+sets what differs by node, and through our runtime, which gives it a log named after its rank and RANK, WORLD_SIZE,
+LOCAL_RANK and LOCAL_WORLD_SIZE. Addresses stand in the hostfile: names may lead to another network, or nowhere.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from ...record.findings import Finding
+from ..hostfile import MpiHost, render
+from ..placement import SYSTEM_PATH, VISIBLE_DEVICES, Node, Placement, common_environment
+from ..process import File, Process, runtime
+from ..specification import Job
+
+HOSTFILE = "hostfile"
+RANK_SCRIPT = "mpi_rank"
+
+# What the plan derives from each node; the rest of the environment is equal everywhere, but for job_node_env.
+_OF_NODE = (
+    "GLOO_SOCKET_IFNAME",
+    "GROUP_RANK",
+    "HCCL_IF_IP",
+    "NCCL_IB_HCA",
+    "NCCL_SOCKET_IFNAME",
+    "OMP_NUM_THREADS",
+    *VISIBLE_DEVICES.values(),
+)
+
+# From here on the head starts all daemons itself: in a tree, a node that hangs keeps those below it from starting, and
+# its parent waits without a word.
+_NO_TREE_FROM = 64
+_SSH = "-o BatchMode=yes -o ConnectTimeout=10"
+
+# Open MPI 5 starts processes through PRRTE, where these parameters have other names.
+_SINCE_5 = {
+    "btl_vader": "btl_sm",
+    "hwloc_base_binding_policy": "hwloc_default_binding_policy",
+    "oob_tcp_if": "prte_if",
+    "orte": "prte",
+    "plm_rsh": "plm_ssh",
+}
+# Frameworks of PRRTE, whose parameters mpirun takes by another option.
+_PRRTE = re.compile(r"(?:ess|filem|grpcomm|hwloc|iof|odls|oob|plm|prte|prteif|ras|rmaps|rml|routed|state)(?:_|$)")
+
+# How a rank ended, for mpirun's log: mpirun itself does not always name a rank that fails at once. And as it ended, so
+# ends the script, without a core file of its own.
+_TELL = """\
+status=$?
+if [ $status -ne 0 ]; then
+    echo "trainyard: rank $OMPI_COMM_WORLD_RANK ended with status $status" >&2
+    ulimit -c 0
+    [ $status -le 128 ] || kill -$((status - 128)) $$ 2>/dev/null
+fi
+exit $status
+"""
+
+
+def check(job: Job, placement: Placement) -> list[Finding]:
+    """The same Open MPI on all nodes, IPv4, and not MindSpore on CPU, which cannot initialise under mpirun."""
+    findings = []
+    devices = any(node.devices for node in placement.nodes)
+    if not devices and any(package.startswith("mindspore") for package in job.packages):
+        findings.append(
+            Finding(
+                "",
+                "job_launcher",
+                "mpirun for MindSpore on CPU",
+                "a launcher that MindSpore works with on CPU; mpirun is for GPU and Ascend",
+                "set job_launcher: mindspore",
+            )
+        )
+    found = {node.host: _described(node.mpi) for node in placement.nodes}
+    usual = max(found.values(), key=list(found.values()).count)
+    for node in placement.nodes:
+        if not node.mpi:
+            findings.append(
+                Finding(
+                    node.host,
+                    "mpi",
+                    "no Open MPI",
+                    "Open MPI on every node",
+                    "run site.yml with openmpi in trainyard_frameworks",
+                )
+            )
+        elif _major(node.mpi) < 4:
+            findings.append(
+                Finding(node.host, "mpi", found[node.host], "Open MPI 4 or 5", "install a newer one: role openmpi")
+            )
+        elif found[node.host] != usual and usual:
+            findings.append(
+                Finding(
+                    node.host, "mpi", found[node.host], f"{usual}, as on the other nodes", "run site.yml on all nodes"
+                )
+            )
+        if ":" in node.address:
+            findings.append(
+                Finding(
+                    node.host,
+                    "network",
+                    f"address {node.address}",
+                    "an IPv4 address: Open MPI chooses interfaces by IPv4 networks",
+                    "set job_network to an IPv4 network",
+                )
+            )
+    return findings
+
+
+def _described(mpi: Mapping[str, str]) -> str:
+    return f"Open MPI {mpi['version']} ({mpi['path']})" if mpi else ""
+
+
+def _major(mpi: Mapping[str, str]) -> int:
+    number = re.match(r"\d+", mpi.get("version", ""))
+    return int(number[0]) if number else 4
+
+
+def _of_node(placement: Placement) -> set[str]:
+    """Names of variables that may differ between nodes."""
+    return {*_OF_NODE, *placement.own_variables}
+
+
+def _of_attempt(job: Job) -> list[str]:
+    """Names of variables that a process of this job gets when it starts: how often it ran before."""
+    return ["TRAINYARD_ATTEMPT"] if job.max_restarts else []
+
+
+def _environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
+    env = {**common_environment(job, placement, node), "GROUP_RANK": str(node.node_rank)}
+    prefix = PurePosixPath(node.mpi.get("path", "/usr/bin/mpirun")).parent.parent
+    if f"{prefix}/bin" not in SYSTEM_PATH.split(":"):
+        # Programs that were linked to an Open MPI of its own do not always know where it is.
+        env["LD_LIBRARY_PATH"] = ":".join(filter(None, [f"{prefix}/lib", env.get("LD_LIBRARY_PATH")]))
+    return env
+
+
+def parameters(job: Job, placement: Placement) -> dict[str, str]:
+    """Return the MCA parameters by their names in Open MPI 4. Those of the job win."""
+    networks = ",".join(dict.fromkeys(node.network for node in placement.nodes if node.network))
+    chosen = {
+        "btl_tcp_if_include": networks,
+        "oob_tcp_if_include": networks,
+        # Threads are the framework's to place: bound to one core they would share it.
+        "hwloc_base_binding_policy": "none",
+        # Never rsh, which Open MPI falls back to.
+        "plm_rsh_agent": "ssh",
+        "plm_rsh_args": _SSH,
+        # By this id the monitors find the daemons that mpirun starts on their nodes.
+        "orte_launch_agent": f"env TRAINYARD_JOB_ID={placement.job_id} {'orted' if _old(placement) else 'prted'}",
+    }
+    if not all(node.ib_hca for node in placement.nodes):
+        # With InfiniBand or RoCE Open MPI chooses by itself, UCX where it was built with it.
+        chosen.update({"pml": "ob1", "btl": f"self,{'vader' if _old(placement) else 'sm'},tcp"})
+    if len(placement.nodes) >= _NO_TREE_FROM:
+        chosen.update(
+            {"plm_rsh_no_tree_spawn": "1", "plm_rsh_num_concurrent": str(len(placement.nodes) - 1)},
+        )
+    for name in job.mpi_parameters:
+        # Open MPI refuses both lists at once.
+        chosen.pop(re.sub(r"_exclude$", "_include", name), None)
+    return {**chosen, **job.mpi_parameters}
+
+
+def starts_by_ssh(job: Job, placement: Placement) -> bool:
+    """Unless the job has mpirun use something else, such as its site's srun."""
+    return parameters(job, placement)["plm_rsh_agent"] == "ssh"
+
+
+def _old(placement: Placement) -> bool:
+    return _major(placement.head.mpi) < 5
+
+
+def _options(job: Job, placement: Placement) -> list[str]:
+    """Write the parameters as options of the head's mpirun."""
+    options = []
+    for name, value in sorted(parameters(job, placement).items()):
+        option = "--mca"
+        if not _old(placement):
+            old = next((old for old in _SINCE_5 if name == old or name.startswith(f"{old}_")), "")
+            name = _SINCE_5.get(old, "") + name[len(old) :]
+            option = "--prtemca" if _PRRTE.match(name) else "--mca"
+        options += [option, name, value]
+    return options
+
+
+def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
+    """One mpirun with all ranks on the head; nothing on the others, whose monitors watch all the same."""
+    if node is not placement.head:
+        return []
+    own = _of_node(placement)
+    env = {name: value for name, value in _environment(job, placement, node).items() if name not in own}
+    path = PurePosixPath(node.mpi.get("path", "mpirun"))
+    # By an absolute path mpirun would put its folder first in PATH and LD_LIBRARY_PATH of all nodes.
+    mpirun = path.name if str(path.parent) in SYSTEM_PATH.split(":") else str(path)
+    if job.mpi_placement == "hosts":
+        # In -H, not in a hostfile, Open MPI 5 does not know its own node by an address (prrte, pull request 2258).
+        own_name = node.address if _old(placement) else "localhost"
+        hosts = [(own_name if each is node else each.address, each.processes) for each in placement.nodes]
+        where = ["-H", ",".join(f"{name}:{slots}" for name, slots in hosts)]
+    else:
+        where = ["--hostfile", f"{placement.job_dir}/{HOSTFILE}"]
+    return [
+        Process(
+            name="mpirun",
+            ranks=tuple(range(placement.world_size)),
+            argv=(
+                mpirun,
+                *where,
+                "-n",
+                str(placement.world_size),
+                # Ranks fill one node after the other, in the order of the inventory.
+                "--map-by",
+                "slot",
+                *_options(job, placement),
+                *(word for name in sorted({*env, *_of_attempt(job)}) for word in ("-x", name)),
+                f"{placement.job_dir}/{RANK_SCRIPT}",
+                *job.command,
+            ),
+            log=f"{placement.job_dir}/logs/mpirun.log",
+            env=env,
+        )
+    ]
+
+
+def files(job: Job, placement: Placement, node: Node) -> list[File]:
+    """The script by which each rank of the node starts; on the head the hostfile."""
+    env, own = _environment(job, placement, node), _of_node(placement)
+    python = f"{placement.venv}/bin/python" if placement.venv else "python3"
+    start = [python, "-IS", runtime(placement.job_dir), "mpi-rank", ",".join(sorted({*env, *_of_attempt(job)}))]
+    lines = [
+        "#!/bin/sh",
+        f"# Starts a rank on {node.host}. What is equal on all nodes comes from mpirun (-x).",
+        *(f"export {name}={shlex.quote(env[name])}" for name in sorted(own & env.keys())),
+        f'{shlex.join(start)} "$@"',
+        _TELL,
+    ]
+    script = File(RANK_SCRIPT, "\n".join(lines), "0755")
+    if node is not placement.head:
+        return [script]
+    # Findings refuse two nodes with one address, and IPv6; the plan is built all the same, to find what else is wrong.
+    hosts = {each.address: MpiHost(each.address, each.processes) for each in placement.nodes if ":" not in each.address}
+    return [script, File(HOSTFILE, render(list(hosts.values()), "openmpi"))]

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launcher `msrun`: one msrun on each node, which starts the workers of that node, and on the head the scheduler.
+
+msrun belongs to MindSpore from 2.3 on. Without --join it returns before anything is known of the workers.
+"""
+
+from __future__ import annotations
+
+from ...record.findings import Finding
+from ..placement import Node, Placement, common_environment, same_count
+from ..process import Process, agent_log
+from ..specification import Job
+from .mindspore import RANK_LOG, cluster_environment, release_findings
+
+__all__ = ["RANK_LOG", "check", "processes"]
+
+# What msrun starts as it is; before any other word it puts `python`.
+_PROGRAMS = ("python", "python3", "pytest")
+_INSTEAD = "use job_launcher: mindspore"
+
+
+def check(job: Job, placement: Placement) -> list[Finding]:
+    """Say what msrun cannot start: it lives in the job's environment, runs Python, and counts nodes of equal size."""
+    findings = release_findings(placement, "msrun") + same_count(placement, _INSTEAD)
+    if not placement.venv:
+        findings.append(
+            Finding(
+                "", "job_venv", "nothing", "the virtual environment that holds msrun", f"set job_venv, or {_INSTEAD}"
+            )
+        )
+    if job.command[0] not in _PROGRAMS and not job.command[0].endswith(".py"):
+        findings.append(
+            Finding(
+                "",
+                "job_command",
+                f"{job.command[0]}, before which msrun would put python",
+                "a Python script, or python and its arguments",
+                f"begin job_command with python, or {_INSTEAD}",
+            )
+        )
+    return findings
+
+
+def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
+    """One msrun; it writes its workers' logs and the scheduler's where those of the launcher `mindspore` are."""
+    argv = (
+        f"{placement.venv}/bin/msrun",
+        f"--worker_num={placement.world_size}",
+        f"--local_worker_num={node.processes}",
+        f"--master_addr={placement.head.address}",
+        f"--master_port={placement.port}",
+        f"--node_rank={node.node_rank}",
+        f"--log_dir={placement.job_dir}/logs",
+        "--join=True",
+        f"--cluster_time_out={job.join_timeout_s}",
+        *job.command,
+    )
+    return [
+        Process(
+            name="agent",
+            ranks=tuple(node.ranks),
+            argv=argv,
+            log=agent_log(placement.job_dir, node.node_rank),
+            env={**common_environment(job, placement, node), **cluster_environment(job, node)},
+        )
+    ]

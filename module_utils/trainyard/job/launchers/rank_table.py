@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launcher `rank_table`: Ascend NPUs, a process for each device, which finds its peers in one rank table.
+
+Every node gets the same file. Ranks follow the dictionary order of server_id, which is the node's address, as MindSpore
+demands; with a table that the user gives, the table's own order. Programs select their device by DEVICE_ID, which is
+the physical id and must be the table's: so ASCEND_RT_VISIBLE_DEVICES, which numbers devices anew, is not set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ascend import rank_table as hccl
+from ...record.findings import Finding
+from .. import rank_table as job_table
+from ..placement import VISIBLE_DEVICES, Node, Placement, common_environment
+from ..process import File, Process, rank_log
+from ..specification import Job
+
+RANK_TABLE = "rank_table.json"
+_VISIBLE = VISIBLE_DEVICES["ascend"]
+# What places a process in the table.
+_OWN = ("RANK_TABLE_FILE", "RANK_SIZE", "RANK_ID", "DEVICE_ID", "DEVICE_NUM", _VISIBLE)
+
+
+def rank_order(job: Job) -> Callable[[Node], Any]:
+    """Order nodes as the ranks of the table are."""
+    given = job.given_table
+
+    def key(node: Node) -> tuple[int, str]:
+        place = given.place(node.address) if given else 0
+        # Findings refuse a node that the given table does not have.
+        return (len(given.servers) if given and place is None else place or 0), node.address
+
+    return key
+
+
+def check(job: Job, placement: Placement) -> list[Finding]:
+    """Ascend devices of one kind on every node, in a state to be used, and a table that is right and fits the job."""
+    findings = _environment_findings(job, placement) + job_table.device_findings(placement)
+    without = [node for node in placement.nodes if not node.npu.get("devices") or not node.devices]
+    findings += [
+        Finding(
+            node.host,
+            "devices",
+            "no Ascend device" if not node.npu.get("devices") else "no device for the job",
+            "Ascend devices on every node of the job",
+            "correct job_devices or job_hosts, or choose another job_launcher",
+        )
+        for node in without
+    ]
+    if without:
+        return findings
+    chip = job_table.chip(placement)
+    expected = f"{chip}, as on the other nodes" if chip in hccl.CHIPS else f"one of {', '.join(hccl.CHIPS)}"
+    strange = [node for node in placement.nodes if node.npu["chip"] != chip or chip not in hccl.CHIPS]
+    findings += [
+        Finding(
+            node.host,
+            "devices",
+            f"chip {node.npu['chip'] or 'of no known kind'}",
+            expected,
+            "use nodes of one kind (job_hosts): a rank table is for one",
+        )
+        for node in strange
+    ]
+    return findings if strange else findings + job_table.table_findings(placement, job.given_table)
+
+
+def _environment_findings(job: Job, placement: Placement) -> list[Finding]:
+    said = [("", "job_env", job.env), *((node.host, "job_node_env", node.env) for node in placement.nodes)]
+    findings = [
+        Finding(
+            host,
+            key,
+            f"{name}={env[name]}",
+            f"{name} as the rank table has it" if name != _VISIBLE else f"no {_VISIBLE}: it numbers devices anew",
+            f"remove {name} from {key}; job_devices says which devices to use",
+        )
+        for host, key, env in said
+        for name in _OWN
+        if name in env
+    ]
+    if "HCCL_IF_IP" in job.env and len(placement.nodes) > 1:
+        findings.append(
+            Finding(
+                "",
+                "job_env",
+                f"HCCL_IF_IP={job.env['HCCL_IF_IP']} for {len(placement.nodes)} nodes",
+                "each node's own address, which is set for it",
+                "set job_network to another network, or HCCL_IF_IP in job_node_env of each host",
+            )
+        )
+    return findings
+
+
+def shared_files(job: Job, placement: Placement) -> list[File]:
+    """The rank table."""
+    if job.given_table:
+        return [File(RANK_TABLE, job.given_table.text)]
+    # Findings refuse other chips; the plan is built all the same, to find what else is wrong.
+    return [File(RANK_TABLE, hccl.dumps(job_table.build(placement)))] if job_table.chip(placement) in hccl.CHIPS else []
+
+
+def _device_ids(job: Job, node: Node) -> list[int]:
+    """Return the device of each rank of the node, as the table has them."""
+    devices = job_table.physical_ids(node)
+    place = job.given_table.place(node.address) if job.given_table else None
+    if job.given_table and place is not None:
+        entries = sorted(job.given_table.servers[place].devices, key=lambda device: device.rank or 0)
+        in_table = [device.device_id for device in entries if device.device_id is not None]
+        return in_table if sorted(in_table) == sorted(devices) else devices
+    return devices
+
+
+def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
+    """One process for each device of the node."""
+    common = common_environment(job, placement, node)
+    common.pop(_VISIBLE, None)
+    return [
+        Process(
+            name=f"rank{rank}",
+            ranks=(rank,),
+            argv=job.command,
+            log=rank_log(placement.job_dir, rank),
+            env={
+                **common,
+                "RANK_TABLE_FILE": f"{placement.job_dir}/{RANK_TABLE}",
+                "RANK_SIZE": str(placement.world_size),
+                "RANK_ID": str(rank),
+                "DEVICE_ID": str(device),
+                "DEVICE_NUM": str(node.processes),
+                # PyTorch's names for the same.
+                "RANK": str(rank),
+                "WORLD_SIZE": str(placement.world_size),
+                "LOCAL_RANK": str(local_rank),
+                "LOCAL_WORLD_SIZE": str(node.processes),
+                "GROUP_RANK": str(node.node_rank),
+            },
+        )
+        for local_rank, (rank, device) in enumerate(zip(node.ranks, _device_ids(job, node)))
+    ]

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launcher `torchrun`: one torchrun agent on each node, which starts the ranks of that node.
+
+Rendezvous is static, so that rank = node_rank * processes + local_rank. With job_max_restarts it is c10d, under which
+torchrun orders the nodes by their addresses as text.
+"""
+
+from __future__ import annotations
+
+from ...record.findings import Finding
+from ..placement import Node, Placement, common_environment, same_count
+from ..process import Process, agent_log, host_port, runtime
+from ..specification import Job
+
+
+def check(job: Job, placement: Placement) -> list[Finding]:
+    """torchrun takes one --nproc-per-node for all nodes, and lives in the job's virtual environment."""
+    if not placement.venv:
+        return [
+            Finding(
+                "",
+                "job_venv",
+                "nothing",
+                "the virtual environment that holds torchrun",
+                "set job_venv, or use job_launcher: direct",
+            )
+        ]
+    del job
+    return same_count(placement, "use job_launcher: direct")
+
+
+def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
+    """One agent; its ranks go through our runtime, which gives each rank a log named after its global rank.
+
+    The agent goes through it, too: it has said all, and still takes its time to end.
+    """
+    python = f"{placement.venv}/bin/python"
+    argv = [
+        python,
+        runtime(placement.job_dir),
+        "agent",
+        "torch.distributed.run",
+        "--nnodes",
+        str(len(placement.nodes)),
+        "--nproc-per-node",
+        str(node.processes),
+    ]
+    if job.max_restarts:
+        argv += [
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            host_port(placement.head.address, placement.port),
+            "--rdzv-id",
+            placement.job_id,
+            # The job's monitors start it again: they also see a node that is lost and an agent that is killed.
+            "--max-restarts",
+            "0",
+        ]
+    else:
+        argv += [
+            "--rdzv-backend",
+            "static",
+            "--node-rank",
+            str(node.node_rank),
+            "--master-addr",
+            placement.head.address,
+            "--master-port",
+            str(placement.port),
+        ]
+    # Without --local-addr the agent publishes its host's name, and peers hang where that does not resolve.
+    argv += ["--local-addr", node.address]
+    # -IS: what only redirects and execs needs nothing of the virtual environment, and starts faster without it.
+    argv += ["--no-python", python, "-IS", runtime(placement.job_dir), "rank", *job.command]
+    return [
+        Process(
+            name="agent",
+            ranks=tuple(node.ranks),
+            argv=tuple(argv),
+            log=agent_log(placement.job_dir, node.node_rank),
+            env=common_environment(job, placement, node),
+        )
+    ]

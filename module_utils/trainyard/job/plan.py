@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a job: for every node the files, the processes, their environment and their logs.
+
+It is a pure function of the job file and of what the nodes are, written to runs/<job_id>/plan.json before anything is
+started. docs/plan.md describes each field. Secrets are not in it: it lists the names of secret variables only.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..record.findings import Finding, counted
+from .command import scripts
+from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starts_by_ssh
+from .placement import Member, Node, Placement, common_environment, place
+from .preflight import crowded, environment_findings, own_scripts
+from .process import File, Process, host_port
+from .rank_table import device_set_findings
+from .specification import Job
+
+# A node that says nothing for so long is given up; a healthy one says something every second.
+SILENT_AFTER_S = 15
+# So many lines of a file are shown; a hostfile of a large cluster has thousands.
+MOST_FILE_LINES = 20
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """A job on its nodes, ready to be started."""
+
+    job: Job
+    placement: Placement
+    created: str
+    processes: Mapping[str, Sequence[Process]]
+    files: Mapping[str, Sequence[File]]
+    shared_files: Sequence[File] = ()
+    # Nothing but plan.json and the source: each node is sent its part of these.
+    submitted: Mapping[str, str] = field(default_factory=dict)
+
+    def node(self, node: Node) -> dict[str, Any]:
+        """Return one node's part, as it stands in plan.json."""
+        return {
+            "host": node.host,
+            "node_rank": node.node_rank,
+            "address": node.address,
+            "interface": node.interface,
+            "devices": list(node.devices),
+            "ranks": list(node.ranks),
+            "files": [file.as_dict(self.placement.job_dir) for file in self.files[node.host]],
+            "processes": [process.as_dict() for process in self.processes[node.host]],
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the whole plan, as it stands in plan.json."""
+        job, placement = self.job, self.placement
+        return {
+            "job_id": placement.job_id,
+            "job_name": job.name,
+            "launcher": job.launcher,
+            "created": self.created,
+            "world_size": placement.world_size,
+            "head": {"host": placement.head.host, "address": placement.head.address, "port": placement.port},
+            "monitor_port": placement.monitor_port,
+            "silent_after_s": SILENT_AFTER_S,
+            "timeout_s": job.timeout_s,
+            "max_restarts": job.max_restarts,
+            "rejoin_s": job.rejoin_s,
+            "job_dir": placement.job_dir,
+            "rank_log": rank_log_name(LAUNCHERS[job.launcher]),
+            "venv": placement.venv,
+            "data": list(job.data),
+            "min_disk_mib": job.min_disk_mib,
+            "secret_env": list(job.secret_env),
+            "progress_pattern": job.progress_pattern,
+            "files": [file.as_dict(placement.job_dir) for file in self.shared_files],
+            "nodes": [self.node(node) for node in placement.nodes],
+        }
+
+    def describe(self) -> str:
+        """Write the plan for reading: what --check shows."""
+        return describe(self.as_dict())
+
+    def slices(self, source_files: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return for each host its part of the plan and what preflight needs, and nothing of the other nodes.
+
+        Only the head's slice names all hosts, so that what is sent grows with the number of nodes, not its square.
+        """
+        job, placement = self.job, self.placement
+        shared = {
+            "packages": list(job.packages),
+            "program": job.command[0],
+            "scripts": own_scripts(job),
+            "source_files": [name for name in source_files if name in job.command[0]],
+        }
+        peers = [{"host": node.host, "address": node.address} for node in placement.nodes[1:]]
+        by_ssh = starts_by_ssh(LAUNCHERS[job.launcher], job, placement)
+        planned = parts(self.as_dict())
+        return {
+            node.host: {
+                **planned[node.host],
+                **shared,
+                "ssh_peers": peers if by_ssh and node.node_rank == 0 else [],
+                "fingerprint": node.fingerprint,
+                "program_path": common_environment(job, placement, node)["PATH"],
+            }
+            for node in placement.nodes
+        }
+
+
+# What each node is told of the whole plan; `files` are those of all nodes, which are sent once for all.
+_OF_ALL = (
+    "job_id",
+    "launcher",
+    "job_dir",
+    "rank_log",
+    "venv",
+    "monitor_port",
+    "silent_after_s",
+    "timeout_s",
+    "max_restarts",
+    "rejoin_s",
+    "world_size",
+    "progress_pattern",
+    "data",
+    "min_disk_mib",
+)
+
+
+def parts(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return for each host its part of a plan as it stands in plan.json: what its monitor and processes need."""
+    head = plan["head"]
+    shared = {
+        **{name: plan[name] for name in _OF_ALL},
+        "head_host": head["host"],
+        "head_address": head["address"],
+        "port": head["port"],
+    }
+    hosts = [node["host"] for node in plan["nodes"]]
+    return {
+        node["host"]: {**shared, **node, "hosts": hosts if node["node_rank"] == 0 else []} for node in plan["nodes"]
+    }
+
+
+def source_findings(job: Job, source_files: Sequence[str] | None) -> list[Finding]:
+    """Find a script that the command names but the source folder does not hold.
+
+    `source_files` are paths relative to job_source; None when that folder does not exist.
+    """
+    if source_files is None:
+        return [
+            Finding(
+                "",
+                "job_source",
+                f"no folder {job.source!r} on the controller",
+                "the folder with the training scripts",
+                "correct job_source (a relative path counts from the project's folder)",
+            )
+        ]
+    named = [word for word in scripts(job.command) if not word.startswith(("/", "-"))]
+    if named and named[0].removeprefix("./") not in source_files:
+        return [
+            Finding(
+                "",
+                "job_command",
+                f"no {named[0]} in {job.source or 'an empty job_source'}",
+                f"one of {', '.join(sorted(source_files)[:8]) or 'the files of job_source'}",
+                "correct job_command or job_source",
+            )
+        ]
+    return []
+
+
+def build(
+    job: Job, job_id: str, created: str, state_dir: str, members: Sequence[Member]
+) -> tuple[JobPlan | None, list[Finding]]:
+    """Build the plan of a job on its members.
+
+    Returns the plan, or None when there can be none, and every finding over job and nodes.
+    """
+    launcher = LAUNCHERS[job.launcher]
+    placement, findings = place(job, job_id, state_dir, members, rank_order(launcher, job))
+    if placement is None:
+        return None, findings
+    findings += device_set_findings(placement) + launcher.check(job, placement)
+    plan = JobPlan(
+        job=job,
+        placement=placement,
+        created=created,
+        processes={node.host: launcher.processes(job, placement, node) for node in placement.nodes},
+        files={node.host: files(launcher, job, placement, node) for node in placement.nodes},
+        shared_files=shared_files(launcher, job, placement),
+    )
+    return plan, findings + crowded(placement) + environment_findings(job, placement)
+
+
+def describe(plan: Mapping[str, Any]) -> str:
+    """Write a plan for reading: what runs where; env that all processes share once, then what differs."""
+    nodes = plan["nodes"]
+    environments = [process["env"] for node in nodes for process in node["processes"]]
+    shared = {
+        key: value for key, value in environments[0].items() if all(env.get(key) == value for env in environments)
+    }
+    lines = [
+        f"Plan of {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(len(nodes), 'node')}, "
+        f"launcher {plan['launcher']}",
+        f"  rendezvous  {host_port(plan['head']['address'], plan['head']['port'])} on {plan['head']['host']}",
+        f"  folder      {plan['job_dir']} on every node",
+        "  environment of every process",
+        *(f"    {key}={value}" for key, value in sorted(shared.items())),
+        *(f"    {key}=(secret)" for key in plan["secret_env"]),
+        *(line for file in plan["files"] for line in _shown(file, "  ", " on every node")),
+    ]
+    for node in nodes:
+        devices = ",".join(map(str, node["devices"])) or "none"
+        lines.append(f"  {node['host']}  address {node['address']} on {node['interface']}, devices {devices}")
+        for process in node["processes"]:
+            ranks = process["ranks"]
+            span = f" (ranks {ranks[0]}-{ranks[-1]})" if len(ranks) > 1 else f" (rank {ranks[0]})" if ranks else ""
+            lines.append(f"    {process['name']}{span}  {shlex.join(process['argv'])}")
+            lines += [f"      {key}={value}" for key, value in sorted(process["env"].items()) if key not in shared]
+            lines.append(f"      log {process['log']}")
+        lines += [line for file in node["files"] for line in _shown(file, "    ")]
+    return "\n".join([*lines, *_exact_names(environments)])
+
+
+def _exact_names(environments: Sequence[Mapping[str, str]]) -> list[str]:
+    """Explain the second `=` of NCCL's lists of interfaces and adapters, which looks like a slip of the pen."""
+    names = sorted({key for env in environments for key, value in env.items() if value.startswith("=")})
+    if not names:
+        return []
+    return [f"  {', '.join(names)}: the second = is NCCL's own: exactly this name; without it, eth1 means eth10, too"]
+
+
+def _shown(file: Mapping[str, str], indent: str, where: str = "") -> list[str]:
+    content = file["content"].splitlines()
+    more = len(content) - MOST_FILE_LINES
+    return [
+        f"{indent}file {file['path']} ({file['mode']}){where}",
+        *(f"{indent}  | {line}" for line in content[:MOST_FILE_LINES]),
+        *([f"{indent}  | ... ({counted(more, 'more line')})"] if more > 0 else []),
+    ]

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rank table of a job: built from what the nodes are, or given by the user and compared with them.
+
+A server's id is the node's address on the job's network, a device's id its physical id.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..ascend import rank_table
+from ..ascend.given_rank_table import GivenTable, host_ip
+from ..ascend.rank_table_rules import ServerView
+from ..record.findings import Finding, host_list
+from .placement import Node, Placement
+
+CHECK = "rank table"
+
+
+def devices_of(node: Node) -> list[Mapping[str, Any]]:
+    """Return what is known of the job's devices on a node, in the order of their ranks."""
+    known = {device["index"]: device for device in node.npu.get("devices") or ()}
+    return [known[index] for index in node.devices if index in known]
+
+
+def physical_ids(node: Node) -> list[int]:
+    """Return the physical ids of the job's devices on a node, in the order of their ranks."""
+    return [int(device["physical_id"]) for device in devices_of(node)]
+
+
+def chip(placement: Placement) -> str:
+    """Return the chip of the job, that of most nodes; empty where it is none that has rank tables."""
+    chips = Counter(str(node.npu.get("chip") or "") for node in placement.nodes)
+    return chips.most_common(1)[0][0]
+
+
+def build(placement: Placement) -> rank_table.Table:
+    """Build the table from the nodes' facts. Raises ValueError where the chip is none that has rank tables."""
+    servers = [
+        rank_table.Server(
+            server_id=node.address,
+            host_ip=node.address,
+            super_pod_id=str(node.npu.get("super_pod_id") or "0"),
+            devices=tuple(
+                rank_table.Device(int(device["physical_id"]), str(device["device_ip"]), str(device["super_device_id"]))
+                for device in devices_of(node)
+            ),
+        )
+        for node in placement.nodes
+    ]
+    return rank_table.build(servers, chip(placement))
+
+
+def table_findings(placement: Placement, given: GivenTable | None) -> list[Finding]:
+    """Return what is wrong with the job's table: HCCL's and the framework's rules, and whether a given one fits."""
+    if given is None:
+        # device_set_findings says it of every launcher's devices.
+        problems = [
+            each for each in rank_table.validate(build(placement), chip(placement)) if each.rule != "device_set"
+        ]
+        return _as_findings(problems, {node.address: node.host for node in placement.nodes}, "")
+    hosts = {}
+    for node in placement.nodes:
+        place = given.place(node.address)
+        if place is not None:
+            hosts[given.servers[place].server_id] = node.host
+    problems = rank_table.validate(given.table, chip(placement))
+    return [*_as_findings(problems, hosts, f" of {given.path}"), *_fit_findings(placement, given)]
+
+
+def _as_findings(problems: Iterable[rank_table.Problem], hosts: Mapping[str, str], of: str) -> list[Finding]:
+    findings = []
+    for problem in problems:
+        # Where a fault is begins with the server that has it, if one has.
+        server = problem.where.partition(", ")[0].removeprefix("server ")
+        found = f"{problem.where}{of}: {problem.found}"
+        findings.append(Finding(hosts.get(server, ""), CHECK, found, problem.expected, problem.action))
+    return findings
+
+
+def _fit_findings(placement: Placement, given: GivenTable) -> list[Finding]:
+    """Compare servers, devices and their number with those of the job."""
+    findings = []
+    used = set()
+    for node in placement.nodes:
+        place = given.place(node.address)
+        if place is None:
+            findings.append(
+                Finding(
+                    node.host,
+                    CHECK,
+                    f"no server {node.address} in {given.path}",
+                    "a server for every node of the job, with the node's address on the job's network as server_id",
+                    "choose the table's nodes with job_hosts, job_nodes and job_network, or correct the table",
+                )
+            )
+        else:
+            used.add(place)
+            server = given.servers[place]
+            if host_ip(server) and not _same_addresses(host_ip(server), node.address):
+                findings.append(
+                    Finding(
+                        node.host,
+                        CHECK,
+                        f"host_ip {host_ip(server)} of {server.where} in {given.path}",
+                        f"{node.address}, the node's address on the job's network",
+                        "set job_network to the network of host_ip, or correct the table",
+                    )
+                )
+            findings += _device_findings(node, server, given.path)
+    strangers = [server.server_id for place, server in enumerate(given.servers) if place not in used]
+    if strangers:
+        findings.append(
+            Finding(
+                "",
+                CHECK,
+                f"server {host_list(strangers)} in {given.path}",
+                f"only nodes of the job: {host_list([node.address for node in placement.nodes])}",
+                "run the job on these servers, too (job_hosts, job_nodes), or take them out of the table",
+            )
+        )
+    ranks = sum(len(server.entries) for server in given.servers)
+    if ranks != placement.world_size:
+        findings.append(
+            Finding(
+                "",
+                CHECK,
+                f"{_count(ranks, 'rank')} on {_count(len(given.servers), 'server')} in {given.path}",
+                f"{_count(placement.world_size, 'rank')} on {_count(len(placement.nodes), 'node')}, as the job has",
+                "correct the table, or leave job_rank_table out: the launcher then builds it",
+            )
+        )
+    return findings
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _device_findings(node: Node, server: ServerView, path: str) -> list[Finding]:
+    in_table = {device.device_id: device.data for device in server.devices}
+    ids = sorted(device_id for device_id in in_table if device_id is not None)
+    if ids != sorted(physical_ids(node)):
+        return [
+            Finding(
+                node.host,
+                CHECK,
+                f"devices {_listed(ids)} in {path}",
+                f"devices {_listed(physical_ids(node))}, as the job has on this node",
+                f"set job_devices: {ids}, or correct the table",
+            )
+        ]
+    findings = []
+    for device in devices_of(node):
+        entry = in_table[int(device["physical_id"])]
+        for name, same in (("device_ip", _same_addresses), ("super_device_id", str.__eq__)):
+            stated, real = str(entry.get(name) or ""), str(device[name])
+            if stated and real and not same(stated, real):
+                findings.append(
+                    Finding(
+                        node.host,
+                        CHECK,
+                        f"device {device['physical_id']} with {name} {stated} in {path}",
+                        f"{real}, which the device has",
+                        "make the table anew, or leave job_rank_table out: the launcher then builds it",
+                    )
+                )
+    return findings
+
+
+def _listed(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids)) or "none"
+
+
+def _same_addresses(stated: str, real: str) -> bool:
+    """Tell whether one of the addresses in a `device_ip`, which may hold several with commas, is the real one."""
+    try:
+        return ipaddress.ip_address(real) in [ipaddress.ip_address(each.strip()) for each in stated.split(",")]
+    except ValueError:
+        return False
+
+
+def device_findings(placement: Placement) -> list[Finding]:
+    """Find devices of the job that HCCL cannot use: ill ones, and between nodes those whose link is down."""
+    findings = []
+    for node in placement.nodes:
+        for device in devices_of(node):
+            name = f"device {device['physical_id']}"
+            if device["health"] not in ("OK", ""):
+                findings.append(
+                    Finding(
+                        node.host,
+                        "devices",
+                        f"{name} with health {device['health']}",
+                        "devices whose health is OK",
+                        "look at npu-smi info -t health, or leave the device out with job_devices",
+                    )
+                )
+            if device["link"] == "down" and len(placement.nodes) > 1:
+                findings.append(
+                    Finding(
+                        node.host,
+                        "devices",
+                        f"{name} with its link down",
+                        "a link that is up, since the job has several nodes",
+                        "look at cable, optical module and switch port, or leave the device out with job_devices",
+                    )
+                )
+    return findings
+
+
+def device_set_findings(placement: Placement) -> list[Finding]:
+    """Find sets of devices that the chip's own wiring does not join, whatever the launcher."""
+    findings = []
+    for node in placement.nodes:
+        if node.devices and node.npu.get("chip") in rank_table.CHIPS:
+            found = rank_table.device_set_problems(physical_ids(node), node.npu["chip"], len(placement.nodes))
+            findings += [
+                Finding(
+                    node.host,
+                    "devices",
+                    f"{problem.found} (chip {node.npu['chip']})",
+                    problem.expected,
+                    f"{problem.action}: set job_devices, or job_processes_per_node",
+                )
+                for problem in found
+            ]
+    return findings

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedulers: who places the ranks of a job (job_scheduler).
+
+`ssh` is trainyard itself, on hosts of the inventory; Slurm and Kubernetes are handed the job.
+
+A scheduler module has
+    LAUNCHERS                                   what may start the ranks inside (job_launcher)
+    SCRIPTS_ELSEWHERE                           True where a job without job_source finds its scripts there, in an image
+    plan(job, given, facts, source, where)      the plan (records.Plan) and findings; `facts` are what it is: the nodes
+                                                (ssh), the cluster (slurm, kubernetes)
+    complete(plan, state) -> state              but ssh: JobState with nodes and failure, as its tools do not say them
+A new scheduler is a new file and a line in SCHEDULERS, and how the controller talks to it: one more class beside
+Slurm and Kubernetes of trainyard_controller/scheduler_clients.py.
+
+How a job is (JobState, a plain dictionary; times are seconds since the epoch): what ssh.state makes of the nodes'
+answers, and what the modules of another scheduler return:
+    state       pending, running, succeeded, failed, timed_out, stopped or lost
+    engine_id   the scheduler's own name of it, such as the number of a Slurm job; "" when there is none yet
+    reason      the scheduler's own words: why it is pending, or ended; ""
+    started, finished, elapsed_s, ranks_running, metrics, stopped_on   as in summary.json
+    nodes       [{host, state (running, ended, unreachable), why, ranks: [..],
+                processes: [{name, ranks, log, exit_code, signal, ...}]}]
+    failure     as in summary.json, or None; kind `engine` where no rank is known to have failed: {kind, host, reason}
+    restarts    as in summary.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ...record.findings import Finding
+from .. import specification as jobs
+from ..plan import source_findings
+from ..progress import strict
+from ..specification import Job
+from ..starters import meant
+from . import kubernetes, slurm, ssh
+from .records import Plan, Source, Where
+
+
+class Scheduler(Protocol):
+    """What a scheduler module offers."""
+
+    LAUNCHERS: tuple[str, ...]
+
+    def plan(
+        self, job: Job, given: Mapping[str, Any], facts: Any, source: Source, where: Where
+    ) -> tuple[Plan | None, list[Finding]]:
+        """Return what is to be started or submitted, or why that would come to nothing."""
+
+
+# Those that are handed a job.
+HANDED = {"kubernetes": kubernetes, "slurm": slurm}
+SCHEDULERS: Mapping[str, Scheduler] = {**HANDED, "ssh": ssh}
+
+
+def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
+    """Turn the `job_*` variables into a Job, or say everything that is wrong with them."""
+    findings = who_runs(given)
+    job, wrong = jobs.parse(given)
+    return (None if findings else job), findings + wrong
+
+
+def who_runs(given: Mapping[str, Any]) -> list[Finding]:
+    """Find a job_scheduler that is none, and a job_launcher that it does not have."""
+    scheduler, launcher = str(given.get("job_scheduler") or "ssh"), str(given.get("job_launcher") or "torchrun")
+    if scheduler not in SCHEDULERS:
+        likely = meant(scheduler, list(SCHEDULERS))
+        do = f"did you mean {likely}?" if likely else "choose one of these"
+        return [Finding("", "job_scheduler", repr(scheduler), "one of " + ", ".join(SCHEDULERS), do)]
+    known = SCHEDULERS[scheduler].LAUNCHERS
+    if launcher in known:
+        return []
+    found, do = repr(launcher), "choose one of these"
+    if scheduler != "ssh":
+        found += f" with job_scheduler: {scheduler}"
+    likely = meant(launcher, [*known, *SCHEDULERS])
+    if likely in SCHEDULERS:
+        do = f"write job_scheduler: {likely} and job_launcher: torchrun"
+    elif launcher in ssh.LAUNCHERS:
+        do += ", or job_scheduler: ssh"
+    elif likely:
+        do = f"did you mean {likely}?"
+    return [Finding("", "job_launcher", found, "one of " + ", ".join(sorted(known)), do)]
+
+
+def plan(
+    job: Job, given: Mapping[str, Any], facts: Any, source: Source, where: Where
+) -> tuple[Plan | None, list[Finding]]:
+    """Plan a job for its scheduler: the plan, None where there can be none, and all that is wrong with it."""
+    scheduler = SCHEDULERS[job.scheduler]
+    elsewhere = not job.source and getattr(scheduler, "SCRIPTS_ELSEWHERE", False)
+    findings = [] if elsewhere else source_findings(job, source.files)
+    made, wrong = scheduler.plan(job, given, facts, source, where)
+    return made, findings + wrong
+
+
+def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Build summary.json (docs/summary.md) from plan.json and the JobState."""
+    # Where trainyard itself places the ranks, the plan names no engine.
+    engine = plan.get("engine")
+    if engine:
+        state = HANDED[engine["kind"]].complete(plan, state)
+    started, finished = state.get("started"), state.get("finished")
+    summary: dict[str, Any] = {
+        "job_id": plan["job_id"],
+        "job_name": plan["job_name"],
+        "launcher": plan["launcher"],
+        "rank_log": plan["rank_log"],
+        "state": state["state"],
+        "world_size": plan["world_size"],
+        "started": started,
+        "finished": finished,
+        "elapsed_s": round(finished - started, 2) if started and finished else state.get("elapsed_s"),
+        "ranks_running": state.get("ranks_running", 0) if state["state"] == "running" else 0,
+        "metrics": strict(state.get("metrics") or {}),
+        "loss_not_a_number": state.get("loss_not_a_number"),
+        "failure": state.get("failure"),
+        "restarts": list(state.get("restarts") or ()),
+        "max_restarts": plan["max_restarts"],
+        "stopped_on": state.get("stopped_on"),
+    }
+    if engine:
+        summary["engine"] = {
+            "kind": engine["kind"],
+            "id": str(state.get("engine_id") or ""),
+            "reason": str(state.get("reason") or ""),
+            "submit_host": engine["submit_host"],
+        }
+    summary["nodes"] = [
+        {
+            "host": node["host"],
+            "node_rank": number,
+            "state": node["state"],
+            "why": node.get("why", ""),
+            "ranks": list(node["ranks"]),
+            "processes": list(node["processes"]),
+        }
+        for number, node in enumerate(state.get("nodes") or ())
+    ]
+    return summary

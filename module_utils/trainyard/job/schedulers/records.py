@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan is made of, and the plan of a job that is handed to another scheduler."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ...record.findings import Finding, counted
+from ..specification import Job
+
+
+@dataclass(frozen=True)
+class Source:
+    """The packed source folder of a job: paths in it, None where there is no such folder, and the tar.gz."""
+
+    files: Sequence[str] | None
+    archive: bytes = b""
+
+    def base64(self) -> str:
+        """Return the archive as text."""
+        return base64.b64encode(self.archive).decode()
+
+    def too_large(self, most: int, why: str, instead: str) -> list[Finding]:
+        """Find an archive of more than `most` bytes; `why` there is a limit stands behind it."""
+        if len(self.archive) <= most:
+            return []
+        shift, unit = (20, "MiB") if most >= 1 << 20 else (10, "KiB")
+        found = f"{len(self.archive) >> shift} {unit}, packed"
+        return [Finding("", "job_source", found, f"at most {most >> shift} {unit}{why}", instead)]
+
+
+class Plan(Protocol):
+    """A planned job. `submitted` are files by name that stand beside plan.json in the run's folder."""
+
+    @property
+    def job(self) -> Job:
+        """Return what was asked for."""
+
+    @property
+    def submitted(self) -> Mapping[str, str]:
+        """Return what is handed over."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as it stands in plan.json."""
+
+    def describe(self) -> str:
+        """Write the plan for reading: what --check shows."""
+
+
+@dataclass(frozen=True)
+class HandedPlan:
+    """A job as it is handed to a scheduler, which chooses the nodes.
+
+    `submitted` is an sbatch script, or manifests. `settings` are for the scheduler's modules. Records of runs know the
+    scheduler as `engine`.
+    """
+
+    job: Job
+    job_id: str
+    created: str
+    submit_host: str
+    nodes: int
+    processes_per_node: int
+    job_dir: str
+    rank_log: str
+    submitted: Mapping[str, str]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    # What a reader of the plan should know besides.
+    notes: Sequence[str] = ()
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks over all nodes."""
+        return self.nodes * self.processes_per_node
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as it stands in plan.json; the scheduler chooses the nodes, so none stand there."""
+        job = self.job
+        return {
+            "job_id": self.job_id,
+            "job_name": job.name,
+            "launcher": job.launcher,
+            "engine": {
+                "kind": job.scheduler,
+                "starts": job.launcher,
+                "submit_host": self.submit_host,
+                "nodes": self.nodes,
+                "processes_per_node": self.processes_per_node,
+                "files": sorted(self.submitted),
+                "settings": dict(self.settings),
+            },
+            "created": self.created,
+            "world_size": self.world_size,
+            "head": {"host": "", "address": "", "port": 0},
+            "timeout_s": job.timeout_s,
+            "max_restarts": job.max_restarts,
+            "rejoin_s": 0,
+            "job_dir": self.job_dir,
+            "rank_log": self.rank_log,
+            "venv": job.venv,
+            "data": list(job.data),
+            "min_disk_mib": job.min_disk_mib,
+            "secret_env": list(job.secret_env),
+            "progress_pattern": job.progress_pattern,
+            "files": [],
+            "nodes": [],
+        }
+
+    def describe(self) -> str:
+        """Write the plan for reading: what --check shows."""
+        lines = [
+            f"Plan of {self.job_id}: {counted(self.world_size, 'rank')} on {counted(self.nodes, 'node')}, scheduler "
+            f"{self.job.scheduler}, launcher {self.job.launcher}",
+            f"  submitted from {self.submit_host}",
+            *(f"  {note}" for note in self.notes),
+        ]
+        for name, content in self.submitted.items():
+            lines += [f"  file {name}", *(f"  | {line}" for line in _shown(content))]
+        return "\n".join(lines)
+
+
+# The source that travels in a file is packed, and nobody reads that.
+_PACKED = re.compile(r"[A-Za-z0-9+/]{60,}={0,2}")
+
+
+def _shown(content: str) -> list[str]:
+    lines = content.splitlines()
+    kept = [line for line in lines if not _PACKED.fullmatch(line)]
+    packed = len(lines) - len(kept)
+    return kept if not packed else [*kept, f"... ({counted(packed, 'line')} of packed source)"]
+
+
+@dataclass(frozen=True)
+class Where:
+    """What a plan is made for: names, and what the controller knows of the cluster."""
+
+    job_id: str
+    created: str
+    submit_host: str
+    # Folder on the nodes below which jobs have theirs, and the training user.
+    state_dir: str
+    user: str
+    # Hosts of the inventory that job_hosts and job_nodes choose.
+    hosts: tuple[str, ...] = ()
+    # All hosts of the inventory.
+    known: tuple[str, ...] = ()
+    # The host variable job_node_env of those hosts that have it.
+    node_env: Mapping[str, Any] = field(default_factory=dict)

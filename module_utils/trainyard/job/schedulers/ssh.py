@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scheduler `ssh`: trainyard itself, which places ranks on the hosts of the inventory, in their order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from ...record.findings import Finding
+from .. import launchers
+from ..placement import Member
+from ..plan import JobPlan, build
+from ..specification import Job
+from .records import Source, Where
+
+Data = Mapping[str, Any]
+
+LAUNCHERS: tuple[str, ...] = tuple(launchers.LAUNCHERS)
+
+# It is sent to every node. Training scripts are kilobytes; data has its own role.
+MOST_SOURCE = 16 << 20
+
+
+def plan(
+    job: Job, given: Mapping[str, Any], facts: Sequence[Member], source: Source, where: Where
+) -> tuple[JobPlan | None, list[Finding]]:
+    """Return what runs on each of the members, which are what is known of the job's hosts, in the inventory's order."""
+    del given
+    made, findings = build(job, where.job_id, where.created, where.state_dir, facts)
+    instead = "keep data and checkpoints elsewhere (role dataset, job_data)"
+    return made, findings + source.too_large(MOST_SOURCE, " of scripts", instead)
+
+
+def state(
+    plan: Data,
+    results: Mapping[str, Data],
+    unreachable: Mapping[str, str],
+    not_started: Mapping[str, str],
+    by_stop: bool = False,
+) -> dict[str, Any]:
+    """Return the JobState.
+
+    `results` are what each host said that answered when the logs were collected, `unreachable` why others did not,
+    `not_started` what a host said when it could not start its part; `by_stop` whether stop.yml asks.
+    """
+    # What another node says of the whole job counts for nothing.
+    cluster: Data = (results.get(plan["head"]["host"]) or {}).get("cluster") or {}
+    end = _end(results, cluster, by_stop)
+    if not_started:
+        host, why = next(iter(not_started.items()))
+        end = {"state": "failed", "failure": {"kind": "not_started", "host": host, "text": why}}
+    monitors = [result["monitor"] for result in results.values() if result.get("monitor")]
+    return {
+        "state": end["state"],
+        "started": cluster.get("started") or min((monitor["started"] for monitor in monitors), default=None),
+        "finished": end.get("finished"),
+        "elapsed_s": cluster.get("elapsed_s"),
+        "ranks_running": cluster.get("ranks_running", 0),
+        "metrics": cluster.get("metrics"),
+        "loss_not_a_number": cluster.get("loss_not_a_number"),
+        "failure": _with_names(plan, end.get("failure")),
+        "restarts": (cluster.get("restarts") or {}).get("history"),
+        "stopped_on": end.get("host"),
+        "nodes": [
+            {
+                "host": node["host"],
+                "state": "unreachable" if result is None else "running" if result["left"] else "ended",
+                "why": unreachable.get(node["host"], ""),
+                "ranks": node["ranks"],
+                "processes": _processes(node, result),
+            }
+            for node in plan["nodes"]
+            for result in [results.get(node["host"])]
+        ],
+    }
+
+
+def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
+    """Return the processes of a node as planned, with how they ended."""
+    exits = {process["name"]: process["exit"] for process in (result or {}).get("processes", ())}
+    return [
+        {
+            "name": process["name"],
+            "ranks": process["ranks"],
+            "log": PurePosixPath(process["log"]).name,
+            **(exits.get(process["name"]) or {}),
+        }
+        for process in node["processes"]
+    ]
+
+
+def _end(results: Mapping[str, Data], cluster: Data, by_stop: bool) -> dict[str, Any]:
+    """Find how the job ended, or that it still runs: the head's word, else that of a node that lost the head."""
+    if cluster.get("end"):
+        return dict(cluster["end"])
+    ends = [result["monitor"]["end"] for result in results.values() if (result.get("monitor") or {}).get("end")]
+    alive = any(result.get("monitor_alive") for result in results.values())
+    if ends:
+        # A monitor that was told to stop knows less than one that says why.
+        ends.sort(key=lambda end: (end["state"] == "stopped", end["finished"]))
+        return dict(ends[0])
+    if not alive and by_stop and any(result["known"] for result in results.values()):
+        # No monitor was left that could note an end; stop.yml has seen to it that nothing runs.
+        return {"state": "stopped"}
+    return {"state": "running" if alive else "lost"}
+
+
+def _with_names(plan: Data, failure: Data | None) -> Data | None:
+    """Name the hosts whose addresses a reason has: ssh and mpirun know nothing else of them."""
+    if not failure or not failure.get("reason"):
+        return failure
+    reason = str(failure["reason"])
+    for node in plan["nodes"]:
+        whole = rf"(?<![\w.:]){re.escape(node['address'])}(?![\w.])"
+        reason = re.sub(whole, f"{node['host']} ({node['address']})", reason)
+    return {**failure, "reason": reason}

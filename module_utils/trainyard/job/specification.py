@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job: what a job file says, checked and typed.
+
+A job file is a flat YAML file of `job_*` variables. The role's argument_specs checks types; the rules across fields
+stand here, and each violation becomes a finding.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..ascend.given_rank_table import GivenTable
+from ..record.findings import Finding, counted
+from ..record.visible import unwritable
+from . import command as commands
+from . import tls
+from .progress import DEFAULT_PATTERN, check_pattern
+from .rank_environment import environment
+
+# All variables a job file may set. `job` names the file itself, `job_id` chooses a run in the other playbooks.
+KEYS = (
+    "job",
+    "job_account",
+    "job_command",
+    "job_data",
+    "job_devices",
+    "job_env",
+    "job_folder",
+    "job_gres",
+    "job_heartbeat_timeout",
+    "job_hosts",
+    "job_id",
+    "job_image",
+    "job_join_timeout",
+    "job_kube_context",
+    "job_kubeconfig",
+    "job_kubernetes",
+    "job_launcher",
+    "job_log_limit_mib",
+    "job_login_host",
+    "job_max_restarts",
+    "job_message_timeout",
+    "job_min_disk_mib",
+    "job_mpi_parameters",
+    "job_mpi_placement",
+    "job_name",
+    "job_namespace",
+    "job_network",
+    "job_node_env",
+    "job_nodes",
+    "job_oneflow_style",
+    "job_packages",
+    "job_partition",
+    "job_port",
+    "job_processes_per_node",
+    "job_progress_pattern",
+    "job_qos",
+    "job_rank_table",
+    "job_recovery",
+    "job_rejoin_timeout",
+    "job_sbatch_options",
+    "job_scheduler",
+    "job_secret_env",
+    "job_source",
+    "job_timeout",
+    "job_tls",
+    "job_tls_ca_dir",
+    "job_tls_certificates",
+    "job_tls_revoked",
+    "job_tls_warning_days",
+    "job_venv",
+    "job_wait",
+)
+
+# Variables of older job files: what to write in place of each.
+RENAMED = {
+    "job_engine": "write its value as job_launcher, and beside it job_scheduler: slurm or job_scheduler: kubernetes"
+}
+
+# The least and the most that numbers of a job file may be.
+NUMBERS: Mapping[str, tuple[int, int]] = {
+    "job_heartbeat_timeout": (1, 86_400),
+    "job_join_timeout": (1, 86_400),
+    "job_log_limit_mib": (1, 1024),
+    "job_max_restarts": (0, 100),
+    "job_message_timeout": (1, 86_400),
+    "job_min_disk_mib": (0, 1_000_000_000),
+    "job_nodes": (0, 1_000_000),
+    "job_port": (1024, 65535),
+    "job_processes_per_node": (1, 1024),
+    "job_rejoin_timeout": (1, 86_400),
+    "job_timeout": (1, 31_536_000),
+    "job_tls_warning_days": (tls.LEAST_WARNING_DAYS, tls.MOST_WARNING_DAYS),
+}
+
+_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
+# How mpirun is told which host takes how many ranks: by a file, or by -H.
+MPI_PLACEMENTS = ("hostfile", "hosts")
+# Who tells a rank its place under OneFlow: its launch module, or the script itself out of a list of addresses.
+ONEFLOW_STYLES = ("launch", "address_list")
+# More devices than any node has: a range beyond it is a slip of the pen.
+_MOST_DEVICES = 1024
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job, as asked for. `None` in processes_per_node, devices and port means: let the plan choose."""
+
+    name: str
+    scheduler: str
+    launcher: str
+    command: tuple[str, ...]
+    source: str
+    processes_per_node: int | None
+    devices: tuple[int, ...] | None
+    env: Mapping[str, str]
+    secret_env: tuple[str, ...]
+    network: str
+    port: int | None
+    timeout_s: int
+    join_timeout_s: int
+    heartbeat_timeout_s: int
+    message_timeout_s: int
+    max_restarts: int
+    rejoin_s: int
+    recovery: bool
+    venv: str
+    packages: tuple[str, ...]
+    data: tuple[str, ...]
+    min_disk_mib: int
+    progress_pattern: str
+    mpi_parameters: Mapping[str, str]
+    mpi_placement: str
+    tls: bool = False
+    # Path of a rank table on the controller, and what is in it once somebody has read it.
+    rank_table: str = ""
+    given_table: GivenTable | None = None
+    oneflow_style: str = ONEFLOW_STYLES[0]
+
+
+def unknown_keys(given: Iterable[str]) -> list[Finding]:
+    """Find variables that look like a job's but are none: a misspelt key would otherwise be ignored in silence."""
+    findings = []
+    for key in sorted(set(given) - set(KEYS)):
+        near = difflib.get_close_matches(key, KEYS, n=1)
+        otherwise = f"did you mean {near[0]}?" if near else "remove it from the job file"
+        findings.append(
+            Finding(
+                "",
+                "job file",
+                f"unknown variable {key}",
+                "the variables of docs/job-file.md",
+                RENAMED.get(key, otherwise),
+            )
+        )
+    return findings
+
+
+def of_root(user: str, becomes: bool) -> list[Finding]:
+    """Find that ranks would run as root, where Ansible becomes root to start them as `user`.
+
+    Where it does not, ranks run as whoever calls ansible-playbook: who does that as root has root run them.
+    """
+    if user not in ("root", "0") or not becomes:
+        return []
+    ordinary = "an ordinary user, as a job is other people's code"
+    return [Finding("", "trainyard_user", user, ordinary, "name the training user; site.yml makes it on every node")]
+
+
+def parse_devices(value: Any) -> tuple[int, ...] | None:
+    """Read `auto` (None), `none` (no device at all), a list of device numbers, or a half-open range such as "[4,8)".
+
+    Raises ValueError for anything else.
+    """
+    if value is None or value == "auto":
+        return None
+    if value == "none":
+        return ()
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*\[\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)\s*", value)
+        numbers = list(range(int(match[1]), int(match[2]))) if match else [int(part) for part in value.split(",")]
+    elif isinstance(value, (list, tuple)) and not any(isinstance(item, (bool, float)) for item in value):
+        numbers = [int(item) for item in value]
+    else:
+        raise ValueError("no list of whole numbers")
+    if not numbers or len(set(numbers)) != len(numbers) or min(numbers) < 0 or max(numbers) >= _MOST_DEVICES:
+        raise ValueError("empty, repeated, negative or excessive device numbers")
+    return tuple(numbers)
+
+
+def parse_count(value: Any, least: int, most: int) -> int | None:
+    """Read `auto` (None) or a whole number from `least` to `most`. Raises ValueError otherwise."""
+    if value is None or value == "auto":
+        return None
+    if isinstance(value, bool):
+        raise ValueError("a truth value")
+    number = int(str(value))
+    if not least <= number <= most:
+        raise ValueError(f"{number} is out of range")
+    return number
+
+
+def _unwritable(given: Mapping[str, Any]) -> list[Finding]:
+    expected = "text in UTF-8 and numbers of a usual length"
+    found = {key: unwritable(given[key]) for key in sorted(set(given) & set(KEYS))}
+    return [Finding("", key, fault, expected, f"correct {key}") for key, fault in found.items() if fault]
+
+
+def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
+    """Turn the `job_*` variables into a Job, or say everything that is wrong with them.
+
+    Whether job_launcher is one depends on job_scheduler, and is for schedulers.parse to say. The Job is None when there
+    is at least one finding.
+    """
+    findings = _unwritable(given)
+    if findings:
+        # Nothing else can be said of what cannot be written down.
+        return None, findings
+
+    def wrong(key: str, found: str, expected: str, action: str) -> None:
+        findings.append(Finding("", key, found, expected, action))
+
+    def count(key: str, default: Any) -> int | None:
+        least, most = NUMBERS[key]
+        value = given.get(key, default)
+        may_be_auto = default == "auto"
+        try:
+            number = parse_count(default if value is None else value, least, most)
+            if number is None and not may_be_auto:
+                raise ValueError("auto")
+            return number
+        except ValueError:
+            expected = f"{'auto or ' if may_be_auto else ''}a whole number from {least} to {most}"
+            wrong(key, repr(value), expected, f"correct {key} in the job file")
+            return None
+
+    def words(key: str) -> tuple[str, ...]:
+        value = given.get(key) or []
+        if isinstance(value, (list, tuple)) and all(isinstance(item, str) and "\0" not in item for item in value):
+            return tuple(value)
+        wrong(key, repr(value), "a list of words", f"write {key} as a YAML list")
+        return ()
+
+    name = str(given.get("job_name") or "")
+    if not _NAME.fullmatch(name):
+        wrong(
+            "job_name",
+            repr(name) if name else "nothing",
+            "1 to 40 lower-case letters, digits and hyphens, a letter "
+            "first (it becomes part of unit, folder and pod names)",
+            "give the job such a name",
+        )
+
+    launcher = str(given.get("job_launcher") or "torchrun")
+    command = given.get("job_command") or []
+    if (
+        not isinstance(command, (list, tuple))
+        or not command
+        or not all(isinstance(part, (str, int, float)) and "\0" not in str(part) for part in command)
+        or not str(command[0]).strip()
+    ):
+        written = commands.of_text(command) if isinstance(command, str) else ""
+        wrong(
+            "job_command",
+            repr(command),
+            "a list of words such as [python, train.py, --epochs, 5]",
+            f"write {f'job_command: {written}' if written else 'the command as a YAML list'}; no shell reads it",
+        )
+        command = []
+
+    try:
+        devices = parse_devices(given.get("job_devices", "auto"))
+    except (ValueError, TypeError):
+        wrong(
+            "job_devices",
+            repr(given.get("job_devices")),
+            'auto, none, a list such as [0, 1], or a range such as "[4,8)"',
+            "correct job_devices",
+        )
+        devices = None
+    processes = count("job_processes_per_node", "auto")
+    if devices and processes is not None and processes != len(devices):
+        wrong(
+            "job_processes_per_node",
+            f"{counted(processes, 'process', 'processes')} for {counted(len(devices), 'device')} {list(devices)}",
+            "one process for each device",
+            "set job_processes_per_node: auto, or name as many devices",
+        )
+
+    given_env = given.get("job_env")
+    env = environment({} if given_env is None else given_env, "job_env", findings)
+    secret = environment(dict.fromkeys(words("job_secret_env"), ""), "job_secret_env", findings)
+    for both in sorted(set(env) & set(secret)):
+        wrong(
+            "job_env",
+            f"{both} in job_env and in job_secret_env",
+            "one place for each variable",
+            f"keep {both} in job_secret_env only",
+        )
+
+    if command:
+        words_of_command = [str(part) for part in command]
+        findings += commands.findings(words_of_command, launcher, processes, given.get("job_nodes"), env)
+
+    port = count("job_port", "auto")
+    restarts = count("job_max_restarts", 0)
+    timeout_s = count("job_timeout", 86_400)
+    rejoin_s = count("job_rejoin_timeout", 300)
+    recovery = bool(given.get("job_recovery"))
+    if recovery and launcher != "mindspore":
+        wrong(
+            "job_recovery",
+            f"true with job_launcher: {launcher}",
+            "job_launcher: mindspore, whose scheduler and workers may come back alone",
+            "leave job_recovery out: job_max_restarts starts the whole job again",
+        )
+    if recovery and not restarts:
+        wrong(
+            "job_recovery",
+            f"true with job_max_restarts: {restarts}",
+            "a number of restarts: each process that comes back is one",
+            "set job_max_restarts, or leave job_recovery out",
+        )
+    join_timeout_s = count("job_join_timeout", 600)
+    heartbeat_timeout_s = count("job_heartbeat_timeout", 30)
+    message_timeout_s = count("job_message_timeout", 300)
+    min_disk_mib = count("job_min_disk_mib", 0)
+    packages, data = words("job_packages"), words("job_data")
+    with_tls = bool(given.get("job_tls"))
+    secret_env = dict.fromkeys([*secret, *(tls.PASSWORD_VARIABLES.values() if with_tls else ())])
+    if with_tls:
+        if launcher not in tls.LAUNCHERS:
+            wrong(
+                "job_tls",
+                f"true with job_launcher: {launcher}",
+                f"job_launcher: {' or '.join(tls.LAUNCHERS)}, whose processes can speak TLS with each other",
+                "choose one of these, or leave job_tls out",
+            )
+        if not any(package.startswith("mindspore") for package in packages):
+            wrong(
+                "job_packages",
+                f"{list(packages)} with job_tls",
+                "mindspore among them: TLS is MindSpore's own",
+                "add mindspore to job_packages",
+            )
+        for name in sorted(set(env) & set(tls.PASSWORD_VARIABLES.values())):
+            wrong("job_env", name, "a secret in no plan", f"move {name} to job_secret_env")
+    for key, default in (("job_tls_warning_days", 30), ("job_nodes", 0), ("job_log_limit_mib", 4)):
+        count(key, default)
+
+    pattern = str(given.get("job_progress_pattern") or DEFAULT_PATTERN)
+    fault = check_pattern(pattern)
+    if fault:
+        wrong("job_progress_pattern", fault, "a regular expression with named groups", "correct job_progress_pattern")
+
+    rank_table = str(given.get("job_rank_table") or "")
+    if rank_table and launcher != "rank_table":
+        wrong(
+            "job_rank_table",
+            f"{rank_table} with job_launcher: {launcher}",
+            "job_launcher: rank_table, which starts the ranks by such a table",
+            "choose it, or leave job_rank_table out",
+        )
+
+    mpi_parameters = environment(given.get("job_mpi_parameters") or {}, "job_mpi_parameters", findings)
+    mpi_placement = str(given.get("job_mpi_placement") or MPI_PLACEMENTS[0])
+    if mpi_placement not in MPI_PLACEMENTS:
+        wrong("job_mpi_placement", repr(mpi_placement), "one of " + ", ".join(MPI_PLACEMENTS), "choose one of these")
+
+    oneflow_style = str(given.get("job_oneflow_style") or ONEFLOW_STYLES[0])
+    if oneflow_style not in ONEFLOW_STYLES:
+        wrong("job_oneflow_style", repr(oneflow_style), "one of " + ", ".join(ONEFLOW_STYLES), "choose one of these")
+
+    if findings:
+        return None, findings
+    return Job(
+        name=name,
+        scheduler=str(given.get("job_scheduler") or "ssh"),
+        launcher=launcher,
+        command=tuple(str(part) for part in command),
+        source=str(given.get("job_source") or ""),
+        processes_per_node=processes,
+        devices=devices,
+        env=env,
+        secret_env=tuple(secret_env),
+        network=str(given.get("job_network") or ""),
+        port=port,
+        timeout_s=timeout_s or 86_400,
+        join_timeout_s=join_timeout_s or 600,
+        heartbeat_timeout_s=heartbeat_timeout_s or 30,
+        message_timeout_s=message_timeout_s or 300,
+        max_restarts=restarts or 0,
+        rejoin_s=rejoin_s or 300,
+        recovery=recovery,
+        venv=str(given.get("job_venv") or ""),
+        packages=packages,
+        data=data,
+        min_disk_mib=min_disk_mib or 0,
+        progress_pattern=pattern,
+        mpi_parameters=mpi_parameters,
+        mpi_placement=mpi_placement,
+        tls=with_tls,
+        rank_table=rank_table,
+        oneflow_style=oneflow_style,
+    ), []

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nccl-tests: who builds them from what, and what stops a build.
+
+A state is what library/nccl_tests_state returns of a node, with the `gpus` that library/nvidia_host found there. One
+node builds for all nodes with the same operating system, architecture and CUDA, so these must be alike in all else that
+goes into the build. Sizes in MB (10^6 bytes).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..record.findings import Finding
+from ..software.builds import Record, State, place_findings, share_out
+from . import gencode
+from .hardware import describe_gpus
+
+# What is read of each, and how a message calls it.
+PARTS = {"cuda": "CUDA", "nccl": "NCCL", "mpi": "Open MPI"}
+_ROLES = {"cuda": "cuda_toolkit", "nccl": "nccl", "mpi": "openmpi"}
+_HOMES = {"MPI_HOME": "mpi", "CUDA_HOME": "cuda", "NCCL_HOME": "nccl"}
+
+_NVCC = re.compile(r"release (\d+\.\d+)(?:, V(\d+\.\d+\.\d+))?")
+
+
+def cuda_version(text: str) -> str:
+    """Return 13.0.88 from what `nvcc --version` says; "" when that is not nvcc's answer."""
+    match = _NVCC.search(text)
+    return (match[2] or match[1]) if match else ""
+
+
+def header_version(text: str, names: Sequence[str]) -> str:
+    """Return the version that a header #defines under these names, joined by dots; "" where one is missing."""
+    numbers = [re.search(rf"^\s*#\s*define\s+{name}\s+(\d+)\b", text, re.M) for name in names]
+    return ".".join(match[1] for match in numbers if match) if all(numbers) else ""
+
+
+def _part_findings(state: State, name: str) -> list[Finding]:
+    part, called = state[name], PARTS[name]
+    action = f"run the role {_ROLES[name]}, or set nccl_tests_{name}_home"
+    if not part["home"]:
+        found = f"no {part['marker']} in {', '.join(part['searched'])}"
+    elif not part["version"]:
+        found = f"{part['home']}/{part['marker']}, which does not tell its version"
+    elif not part["library"]:
+        found = f"no {part['library_name']} in {', '.join(part['folders']) or part['home']}"
+    else:
+        return []
+    return [Finding(state["host"], called, found, f"{called} to build with", action)]
+
+
+def _gencode(members: Sequence[State], given: str) -> tuple[str, list[Finding]]:
+    """Return the flags for all GPUs of the nodes that one build serves, and what is wrong with them."""
+    cuda = members[0]["cuda"]["version"]
+    findings = []
+    if given != "auto":
+        refused = [text for number in gencode.architectures(given) if (text := gencode.refusal(number, cuda))]
+        if refused:
+            findings = [
+                Finding(
+                    state["host"],
+                    "NVCC_GENCODE",
+                    f"{given} with CUDA {cuda}",
+                    "; ".join(refused),
+                    "correct nccl_tests_gencode, or give these nodes another CUDA",
+                )
+                for state in members
+            ]
+        return given, findings
+    known = set()
+    for state in members:
+        for generation in sorted({str(gpu["generation"]) for gpu in state["gpus"]}):
+            numbers = gencode.ARCHITECTURES.get(generation)
+            if numbers is None:
+                found = describe_gpus([gpu for gpu in state["gpus"] if gpu["generation"] == generation])
+                expected = "GPUs whose compute capability is known"
+                action = "set nccl_tests_gencode, such as -gencode=arch=compute_90,code=sm_90"
+            else:
+                known.add(generation)
+                refused = [text for number in numbers if (text := gencode.refusal(number, cuda))]
+                if len(refused) < len(numbers):
+                    continue
+                found, expected = f"{generation.capitalize()} with CUDA {cuda}", "; ".join(refused)
+                action = "give the node a CUDA for its GPUs (variables of the role cuda_toolkit)"
+            findings.append(Finding(state["host"], "GPUs", found, expected, action))
+    if not findings and not known:
+        findings = [
+            Finding(
+                state["host"],
+                "GPUs",
+                "none on any node that this build is for",
+                "a GPU to compile for",
+                "set nccl_tests_gencode, such as -gencode=arch=compute_90,code=sm_90",
+            )
+            for state in members
+        ]
+    return gencode.flags(known), findings
+
+
+def _record(state: State, wanted: Mapping[str, Any], flags: str) -> Record:
+    homes = [f"{variable}={state[name]['home']}" for variable, name in _HOMES.items()]
+    suffix = [f"NAME_SUFFIX={wanted['suffix']}"] if wanted["suffix"] else []
+    return {
+        "source": wanted["source"],
+        "platform": state["platform"],
+        **{called: state[name]["version"] for name, called in PARTS.items()},
+        "make": ["MPI=1", *homes, *suffix, f"NVCC_GENCODE={flags}", *wanted["options"]],
+    }
+
+
+def _kept_flags(members: Sequence[State], wanted: Mapping[str, Any], flags: str) -> str:
+    """Return the flags of a build that is there, is for more GPUs than are needed, and is right in all else.
+
+    Else a run on some nodes of a mixed cluster (--limit) would build them something of their own.
+    """
+    needed = set(gencode.architectures(flags))
+    for state in members:
+        for option in (state["record"] or {}).get("make", []):
+            old = str(option).partition("NVCC_GENCODE=")[2]
+            if needed <= set(gencode.architectures(old)) and state["record"] == _record(state, wanted, old):
+                return old
+    return flags
+
+
+def _reason(old: Mapping[str, Any] | None, new: Record) -> str:
+    """Say what a record has that the old one has not: `CUDA 13.1.1 instead of 13.0.88`."""
+    if not old:
+        return "new"
+    changed = [
+        f"{key} {new[key]} instead of {old.get(key)}" for key in new if key != "make" and new[key] != old.get(key)
+    ]
+    options = [option for option in new["make"] if option not in old.get("make", [])]
+    return ", ".join([*changed, *options]) or "without options that it was built with"
+
+
+def _alike(members: Sequence[State], kind: str) -> list[Finding]:
+    """Find nodes whose NCCL or Open MPI is not that of the first node, which one build for all of them needs."""
+    first = members[0]
+
+    def has(state: State, name: str) -> tuple[str, str]:
+        return str(state[name]["version"]), str(state[name]["home"])
+
+    return [
+        Finding(
+            state["host"],
+            PARTS[name],
+            " in ".join(has(state, name)),
+            f"{' in '.join(has(first, name))}, as on {first['host']}: one node builds for all with {kind}",
+            f"run the role {_ROLES[name]} on all of them, or set nccl_tests_{name}_home",
+        )
+        for state in members
+        for name in PARTS
+        if has(state, name) != has(first, name)
+    ]
+
+
+def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
+    """Plan for each node `none`, `build` or `copy`, with its record and the reason; and find what stops that.
+
+    wanted has source, prefix, suffix, options (of make), gencode (`auto` or flags), min_free_mb, and installs: whether
+    missing tools may be installed.
+    """
+    findings = [finding for state in states for name in PARTS for finding in _part_findings(state, name)]
+    if findings:
+        return {}, findings
+    groups: dict[str, list[State]] = {}
+    for state in states:
+        groups.setdefault(f"{state['platform']} and CUDA {state['cuda']['version']}", []).append(state)
+    plan: dict[str, dict[str, Any]] = {}
+    for kind, members in groups.items():
+        findings += _alike(members, kind)
+        flags, wrong = _gencode(members, wanted["gencode"])
+        findings += wrong
+        if wanted["gencode"] == "auto" and not wrong:
+            flags = _kept_flags(members, wanted, flags)
+        records = [(state, _record(state, wanted, flags)) for state in members]
+        for state, mine in records:
+            findings += place_findings(state, mine, wanted["prefix"], wanted["min_free_mb"], "nccl_tests")
+        for host, node in share_out(records).items():
+            state = next(state for state in members if state["host"] == host)
+            folders = [folder for name in PARTS for folder in state[name]["folders"]]
+            plan[host] = {**node, "library_path": ":".join(folders), "reason": _reason(state["record"], node["record"])}
+            if node["action"] == "build" and state["missing"] and not wanted["installs"]:
+                findings.append(
+                    Finding(
+                        host,
+                        "tools of the build",
+                        f"no {', '.join(state['missing'])}",
+                        f"the node that builds for all with {kind} has them",
+                        "install them there, or let the role do it (trainyard_manage_system)",
+                    )
+                )
+    return plan, findings

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a job ended, out of its summary (docs/summary.md): the text that a user reads.
+
+States: succeeded, failed, timed_out, stopped, running (not over yet), lost (nobody knows: no node answered). Times are
+seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..job import tls
+from ..job.failure import exit_text
+from ..job.progress import clock, metrics_text, not_a_number_text, progress_line
+from ..job.restarts import restart_text
+from ..record.findings import connection_reason, counted, host_list
+
+Data = Mapping[str, Any]
+TAIL_LINES = 15
+
+
+def telling_log(summary: Data) -> str | None:
+    """Name the log whose end tells how the job ended: a rank's, or that of what starts ranks; None where none does."""
+    failure = summary.get("failure") or {}
+    if summary["state"] in ("succeeded", "running", "timed_out"):
+        return str(summary["rank_log"]).replace("{rank}", "0")
+    if failure.get("kind") == "engine" and summary["engine"]["kind"] == "slurm":
+        return "slurm.log" if summary["nodes"] else None
+    if failure.get("kind") not in ("exit", "not_joined"):
+        return None
+    # Where several ranks share a log, it is that of what started them.
+    if failure.get("rank") is not None and ("{rank}" in summary["rank_log"] or not failure.get("process")):
+        return str(summary["rank_log"]).replace("{rank}", str(failure["rank"]))
+    logs = {
+        (node["host"], process["name"]): process["log"] for node in summary["nodes"] for process in node["processes"]
+    }
+    return logs.get((failure["host"], failure["process"]))
+
+
+def _where(summary: Data) -> str:
+    """Name the host whose log tells of the failure: that of the rank, which mpirun may have started from another one.
+
+    An agent names its own ranks, and under c10d, where ranks may move, the plan does not know where they are.
+    """
+    failure: Data = summary.get("failure") or {}
+    holders = [node["host"] for node in summary["nodes"] if failure.get("rank") in node["ranks"]]
+    if not failure.get("ranks"):
+        # What has no ranks, MindSpore's scheduler, names one of another process.
+        return str(holders[0] if holders else failure.get("host") or summary["nodes"][0]["host"])
+    spread = len(failure["ranks"]) > max(len(node["ranks"]) for node in summary["nodes"])
+    return str(holders[0] if holders and spread else failure.get("host") or summary["nodes"][0]["host"])
+
+
+def _killed(summary: Data, failure: Data, host: str) -> list[str]:
+    """Say what is behind SIGKILL: it comes from outside, and does not tell from whom."""
+    # What a shell or a container says of a process of theirs that was killed: 128 + 9.
+    if failure.get("signal") != signal.SIGKILL and failure.get("exit_code") != 128 + signal.SIGKILL:
+        return []
+    who = "SIGKILL" if failure.get("signal") else f"exit code {failure['exit_code']} is SIGKILL, which"
+    if failure.get("result") == "oom-kill":
+        return ["the kernel's OOM killer ended it: more memory, fewer processes on the node, or smaller batches"]
+    cluster = (summary.get("engine") or {}).get("kind") == "kubernetes"
+    look = f"kubectl describe pod {host}" if cluster else f"journalctl -k on {host}"
+    outside = f"the kernel's OOM killer, for want of memory ({look} tells)"
+    return [f"{who} comes from outside: mostly {outside}, else a person"]
+
+
+def cause(summary: Data, job_dir: str) -> list[str]:
+    """Say in a line or two why a job ended as it did; nothing where it succeeded or nobody knows."""
+    failure: Data = summary.get("failure") or {}
+    kind, host = failure.get("kind"), failure.get("host", "")
+    ranks = [rank for node in summary["nodes"] if node["host"] == host for rank in node["ranks"]]
+    on_node = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}" if ranks else "its ranks"
+    if kind == "exit":
+        rank = failure.get("rank")
+        who = f"the agent of {on_node}" if failure["process"] == "agent" else failure["process"]
+        if rank is not None:
+            who, host = f"rank {rank}", _where(summary)
+        return [
+            f"{who} on {host} failed first: {exit_text(failure)}"
+            + (f" ({failure['result']})" if failure.get("result") in ("oom-kill", "timeout", "watchdog") else ""),
+            *([failure["reason"]] if failure.get("reason") else []),
+            *_killed(summary, failure, host),
+        ]
+    if kind == "not_joined":
+        return [
+            f"{failure['who']} never joined the cluster: the scheduler waited for job_join_timeout",
+            "a worker that waits before it calls init(), is slow (a longer job_join_timeout), or does not reach the "
+            f"scheduler on {host}",
+        ]
+    if kind == "silent":
+        return [
+            f"node {host} with {on_node} went silent: no word for {failure['after_s']} s, so it is frozen, cut off "
+            "or down",
+            f"its own monitor ends {on_node} as soon as it runs again; check the node, then start the job again",
+        ]
+    if kind == "head_silent":
+        return [
+            f"head node {host} went silent: {failure['seen_by']} had no word from it for {failure['after_s']} s",
+            "every other node has ended its ranks; check the head node, then start the job again",
+        ]
+    if kind == "frozen":
+        return [
+            f"head node {host} stood still for {failure['after_s']} s, and the other nodes gave it up",
+            "check the machine (suspended, paused, out of memory), then start the job again",
+        ]
+    if kind == "rebooted":
+        return [f"head node {host} went down and started again"]
+    if kind == "cannot_write":
+        return [
+            f"{host} could not start its part again: {failure['folder']} cannot be written: {failure['reason']}",
+            "make room there, or choose another folder with trainyard_state; then start the job again",
+        ]
+    if kind == "not_back":
+        return [
+            f"{host_list(failure['hosts'])} did not take part in the restart within {failure['after_s']} s "
+            "(job_rejoin_timeout)",
+            "check the machine, then start the job again; what it still runs ends as soon as it runs again",
+        ]
+    if kind == "absent":
+        return [
+            f"node {host} never reported to the head within {failure['after_s']} s of the start",
+            f"look at {job_dir}/logs/monitor_*.log on {host}, and at the firewall between the nodes",
+        ]
+    if kind == "engine":
+        where = f"{host}: " if host else ""
+        return [f"{summary['engine']['kind']} says: {where}{failure['reason']}"]
+    if kind == "not_started":
+        return [f"{host} could not start its part: {failure['text']}"]
+    return []
+
+
+def explain(
+    summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], picture: bool, notes: Sequence[str] = ()
+) -> str:
+    """Write what the user reads at the end.
+
+    `job_dir` is "" where the job has no folder on its nodes (any more). `tail` are the last lines of the log that
+    matters, `picture` says whether the loss curve was drawn, `notes` are what else is known of the run.
+    """
+    state, took = summary["state"], clock(summary["elapsed_s"] or 0)
+    hosts = [node["host"] for node in summary["nodes"]]
+    headline = {
+        "succeeded": f"Job {summary['job_id']} succeeded in {took}: "
+        f"{counted(summary['world_size'], 'rank')} on {counted(len(hosts), 'node')}.",
+        "pending": f"Job {summary['job_id']} is pending: {summary.get('engine', {}).get('reason') or 'in the queue'}.",
+        "running": f"Job {summary['job_id']} is running.",
+        "failed": f"Job {summary['job_id']} failed after {took}.",
+        "timed_out": f"Job {summary['job_id']} was ended after {took}: its time (job_timeout) was up.",
+        "stopped": f"Job {summary['job_id']} was stopped after {took}.",
+        "lost": f"Job {summary['job_id']} is lost: no node knows of it any more.",
+    }[state]
+    lines = [headline]
+    if summary["loss_not_a_number"]:
+        lines.append(f"  {not_a_number_text(summary['loss_not_a_number'])}")
+    lines += [f"  {line}" for line in cause(summary, job_dir or run_dir)]
+    if summary["max_restarts"]:
+        lines += [f"  started again {len(summary['restarts'])} of at most {counted(summary['max_restarts'], 'time')}"]
+        lines += [f"    {restart_text(restart)}" for restart in summary["restarts"]]
+    if state == "running":
+        lines.append(
+            "  "
+            + progress_line(
+                summary["ranks_running"], summary["world_size"], summary["elapsed_s"] or 0, summary["metrics"]
+            )
+        )
+    elif summary["metrics"]:
+        lines.append(f"  last progress: {metrics_text(summary['metrics'])}")
+    if tail:
+        # A pod's log is no file.
+        folder = f"{job_dir}/logs/" if job_dir else ""
+        lines.append(f"  last lines of {folder}{telling_log(summary)} on {_where(summary)}:")
+        lines += [f"    | {line}" for line in tail]
+        lines += [f"  {text}" for text in [tls.meaning(tail)] if text]
+    running = [node["host"] for node in summary["nodes"] if node["state"] == "running"]
+    unreachable = [node for node in summary["nodes"] if node["state"] == "unreachable"]
+    if state not in ("running", "pending"):
+        ended = [host for host in hosts if host not in running and host not in [node["host"] for node in unreachable]]
+        # Of a scheduler's nodes nobody has looked whether that is so.
+        if state != "succeeded" and ended and "engine" not in summary:
+            lines.append(f"  nothing of the job is left on {host_list(ended)}")
+        if running:
+            lines.append(
+                f"  STILL RUNNING on {host_list(running)}: ansible-playbook playbooks/stop.yml "
+                f"-e job_id={summary['job_id']}"
+            )
+    lines += [f"  {node['host']} could not be asked: {connection_reason(node['why'])}" for node in unreachable[:6]]
+    lines += [f"  {note}" for note in notes]
+    lines += [f"  logs        {run_dir}/logs", f"  summary     {run_dir}/summary.json"]
+    lines.append(f"  report      {run_dir}/report.html")
+    if picture:
+        lines.append(f"  loss curve  {run_dir}/loss.png")
+    return "\n".join(lines)

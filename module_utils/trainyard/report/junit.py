@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""report.xml: the checks of a proof in the JUnit format that CI systems read.
+
+A phase is a suite, a check a test case. What is unknown is an error there, not a failure and never a success: CI
+systems know no better word for a test that could not be made.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from ..record.findings import host_list
+
+Data = Mapping[str, Any]
+_ELEMENT = {"fail": "failure", "unknown": "error", "skipped": "skipped"}
+
+
+def junit(report: Data) -> str:
+    """Write report.xml from report.json."""
+    root = ET.Element("testsuites", name=f"trainyard verify {report['cluster']}", time=str(report["elapsed_s"]))
+    totals = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
+    for phase in report["phases"]:
+        # A phase without checks is still seen: as skipped, or with the state that it has.
+        checks = phase["checks"] or [{"name": phase["name"], "state": phase["state"], "reason": phase["reason"]}]
+        states = [check["state"] for check in checks]
+        numbers = {
+            "tests": len(checks),
+            "failures": states.count("fail"),
+            "errors": states.count("unknown"),
+            "skipped": states.count("skipped"),
+        }
+        suite = ET.SubElement(
+            root,
+            "testsuite",
+            {
+                "name": f"verify.{phase['name']}",
+                **{name: str(number) for name, number in numbers.items()},
+                "time": str(phase["elapsed_s"] or 0),
+                "timestamp": _iso(phase["started"] or report["started"]),
+            },
+        )
+        for check in checks:
+            _case(suite, phase["name"], check)
+        totals = {name: number + numbers[name] for name, number in totals.items()}
+    for name, number in totals.items():
+        root.set(name, str(number))
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _case(suite: ET.Element, phase: str, check: Data) -> None:
+    hosts = check.get("hosts") or []
+    name = f"{check['name']} on {host_list(hosts)}" if hosts else check["name"]
+    case = ET.SubElement(suite, "testcase", classname=f"verify.{phase}", name=name)
+    if check["state"] not in _ELEMENT:
+        return
+    words = ("found", "expected", "source", "reason", "action", "command")
+    message = check.get("reason") or check.get("found") or check["state"]
+    element = ET.SubElement(case, _ELEMENT[check["state"]], message=message)
+    details = [f"{word}: {check[word]}" for word in words if check.get(word)]
+    element.text = "\n".join([*([f"hosts: {', '.join(hosts)}"] if hosts else []), *details])
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")

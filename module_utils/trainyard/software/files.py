@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which wanted files and folders a node lacks, or has otherwise; trainyard_node/machine/files.py reads what it has."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def unlike(wanted: Iterable[Mapping[str, Any]], found: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return the paths of what is missing or differs, in the order in which they are wanted.
+
+    Entries of `wanted` are those of the module node_files, with the same defaults: a path and perhaps content, owner,
+    group and mode. In place of the content its sha256 may be given; without both it is a folder.
+    """
+    return [str(entry["path"]) for entry in wanted if not _as_wanted(entry, found.get(str(entry["path"]), {}))]
+
+
+def _as_wanted(entry: Mapping[str, Any], there: Mapping[str, str]) -> bool:
+    digest = entry.get("sha256") or ""
+    if entry.get("content") is not None:
+        digest = hashlib.sha256(str(entry["content"]).encode("utf-8", "surrogateescape")).hexdigest()
+    kind, mode = ("file", "0644") if digest else ("folder", "0755")
+    return (
+        there.get("kind") == kind
+        and there["sha256"] == digest
+        and there["mode"] == str(entry.get("mode") or mode).zfill(4)
+        and str(entry.get("owner", "root")) in (there["owner"], there["uid"])
+        and str(entry.get("group", "root")) in (there["group"], there["gid"])
+    )

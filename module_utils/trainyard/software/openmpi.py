@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open MPI on the nodes: what `mpirun --version` says, what is to be built where, and the judgement of a proof.
+
+A state is what library/openmpi_state returns of a node. A record lies in the prefix of an Open MPI that was built from
+source and says what it was built from; an equal record means that there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..record.findings import Finding, counted, host_list
+from .builds import place_findings, share_out
+
+State = Mapping[str, Any]
+
+# MPICH and Intel MPI have an `mpirun` of their own, which says neither name.
+_VERSION = re.compile(r"\((?:Open MPI|OpenRTE)\)\s+v?(?P<version>[0-9]\S*)")
+# What each process of the proof prints.
+_ANSWER = re.compile(r"^trainyard-mpi rank (?P<rank>\d+) of (?P<size>\d+) on (?P<host>\S+) sum (?P<sum>\d+)\s*$", re.M)
+_LAST_LINES = 6
+
+
+def open_mpi_version(text: str) -> str | None:
+    """Return the version in the output of `mpirun --version`; None when it is not Open MPI's."""
+    match = _VERSION.search(text)
+    return match["version"] if match else None
+
+
+def _support(name: str, wanted: str, found: str) -> tuple[list[str], str]:
+    """Return the configure option for CUDA or UCX and what is wrong; `wanted` is auto, none or a path."""
+    if wanted == "none":
+        return [f"--without-{name}"], ""
+    if wanted != "auto" and not found:
+        return [], f"no {name.upper()} headers in {wanted}"
+    if not found:
+        return [f"--without-{name}"], ""
+    return [f"--with-{name}" if found == "/usr" else f"--with-{name}={found}"], ""
+
+
+def record(state: State, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the record that a node is to have, and what stops it."""
+    options, findings = [f"--prefix={wanted['prefix']}"], []
+    for name in ("cuda", "ucx"):
+        option, wrong = _support(name, wanted[name], state[name])
+        options += option
+        if wrong:
+            findings.append(
+                Finding(
+                    state["host"],
+                    f"openmpi_{name}",
+                    wrong,
+                    f"{name.upper()} with its headers",
+                    f"install it, or set openmpi_{name} to auto or none",
+                )
+            )
+    return {
+        "version": wanted["version"],
+        "sha256": wanted["sha256"],
+        "platform": state["platform"],
+        "configure": [*options, *wanted["options"]],
+    }, findings
+
+
+def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
+    """Plan for each node: `none` (it is there), `build`, or `copy` from the node that has or builds it.
+
+    One node of each operating system and architecture builds.
+    """
+    findings: list[Finding] = []
+    groups: dict[str, list[tuple[State, dict[str, Any]]]] = {}
+    for state in states:
+        mine, wrong = record(state, wanted)
+        findings += wrong
+        findings += place_findings(state, mine, wanted["prefix"], wanted["min_free_mb"], "openmpi")
+        if state["link_kind"] == "foreign":
+            findings.append(
+                Finding(
+                    state["host"],
+                    "link",
+                    f"{state['link']}, which is no link",
+                    "room for the link to the Open MPI in use",
+                    "give that folder another name",
+                )
+            )
+        groups.setdefault(state["platform"], []).append((state, mine))
+    plan: dict[str, dict[str, Any]] = {}
+    for platform, members in groups.items():
+        first = members[0][1]
+        findings += [
+            Finding(
+                state["host"],
+                "CUDA and UCX",
+                f"CUDA in {state['cuda'] or 'no folder'}, UCX in {state['ucx'] or 'no folder'}",
+                f"the same on all nodes with {platform}, as one of them builds for all",
+                f"make it as on {members[0][0]['host']}, or set openmpi_cuda and openmpi_ucx",
+            )
+            for state, mine in members
+            if mine["configure"] != first["configure"]
+        ]
+        plan.update(share_out(members))
+    return plan, findings
+
+
+def compare_versions(states: Sequence[State], wanted: str) -> list[Finding]:
+    """Find nodes without Open MPI, or with another one than the others or than is wanted ("": any)."""
+    versions = {state["host"]: (state["mpi"] or {}).get("version", "") for state in states}
+    counted = Counter(version for version in versions.values() if version)
+    usual = wanted or (counted.most_common(1)[0][0] if counted else "")
+    same = [host for host, version in versions.items() if version == usual]
+    expected = f"Open MPI {usual}" if usual else "Open MPI"
+    if same and not wanted:
+        expected += f", as on {host_list(same)}"
+    findings = []
+    for state in states:
+        if usual and versions[state["host"]] == usual:
+            continue
+        mpi = state["mpi"]
+        findings.append(
+            Finding(
+                state["host"],
+                "Open MPI",
+                f"Open MPI {mpi['version']} ({mpi['path']})" if mpi else "no mpirun that answers as Open MPI",
+                expected,
+                "make the nodes equal: the same release of the operating system, or openmpi_provider: source",
+            )
+        )
+    return findings
+
+
+def _processes(number: int) -> str:
+    return counted(number, "process", "processes")
+
+
+def judge_proof(slots: Mapping[str, int], hosts: Mapping[str, str], status: int, output: str) -> list[Finding]:
+    """Judge what the processes printed: one for each slot, on the right hosts, with the right sum over all ranks.
+
+    `slots` is by inventory name, `hosts` the host name that each of these has.
+    """
+    action = "see whether ssh between the nodes works (role ssh_mesh) and firewalls let their ports through"
+    answers = list(_ANSWER.finditer(output))
+    total = sum(slots.values())
+    if status != 0 or not answers:
+        lines = [line.strip() for line in output.splitlines() if line.strip(" -\t") and not _ANSWER.match(line)]
+        said = " / ".join(lines[:_LAST_LINES]) or "nothing"
+        ended = "did not end in time" if status == 124 else f"ended with status {status}"
+        return [Finding("", "mpirun", f"it {ended} and said: {said}", _processes(total), action)]
+    counts = Counter(answer["host"] for answer in answers)
+    findings = [
+        Finding(name, "mpirun", _processes(counts[hosts[name]]), f"{number}, one for each slot", action)
+        for name, number in slots.items()
+        if counts[hosts[name]] != number
+    ]
+    findings += [
+        Finding("", "mpirun", f"{_processes(count)} on {host}", "processes on the nodes only", action)
+        for host, count in counts.items()
+        if host not in hosts.values()
+    ]
+    ranks = sorted(int(answer["rank"]) for answer in answers)
+    sums = {int(answer["sum"]) for answer in answers}
+    if not findings and (ranks != list(range(total)) or sums != {total * (total - 1) // 2}):
+        findings.append(
+            Finding(
+                "",
+                "MPI_Allreduce",
+                f"sum {', '.join(map(str, sorted(sums)))} of the ranks {', '.join(map(str, ranks))}",
+                f"{total * (total - 1) // 2} on each of {counted(total, 'rank')}",
+                action,
+            )
+        )
+    return findings

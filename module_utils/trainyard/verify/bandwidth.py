@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which bus bandwidth a benchmark should reach: from the hardware found, a site's own baseline, or a number given.
+
+Pure. GB/s are 1e9 bytes a second, as nccl-tests print them; rates of NICs are Gb/s. Every expected value names its
+source; where there is none the answer says why, as a value that nobody can explain would judge nothing.
+
+A node is a dict with `host`, `fabric` (what library/fabric_info returns), `gpus` (each with `model` or `name`, and
+`link_gen_max`, `link_width_max` where known) and `interface`, by which the node takes part in jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..hardware.interfaces import RdmaPort
+from ..record.findings import host_list
+
+Node = Mapping[str, Any]
+
+FRACTION = 0.9
+# busbw = algbw x factor, of nccl-tests' doc/PERFORMANCE.md and its sources.
+_RINGS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+_ALL_BUT_ONE = ("all_gather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter")
+_AS_MEASURED = ("broadcast", "reduce", "sendrecv", "hypercube")
+
+# Figures that vendors and operators report for large messages between the 8 GPUs of one machine.
+_NVLINK_8 = (
+    (re.compile(r"\bV100\b.*\bSXM[23]\b"), "V100 SXM", 130.0),
+    (re.compile(r"\bA100\b.*\bSXM4\b"), "A100 SXM4", 235.0),
+    (re.compile(r"\bH100\b.*(?:\bSXM5\b|\bHBM3\b)"), "H100 SXM5", 480.0),
+    (re.compile(r"\bH200\b(?!.*\bNVL\b)"), "H200 SXM", 480.0),
+)
+# Cards whose only way to each other is PCIe, or a bridge between two of them. Of others nothing is assumed.
+_CARDS = re.compile(r"\b(?:PCIe|P4|P40|T4|A2|A10G?|A16|A30|A40|L2|L4|L20|L40[GS]?|RTX|GeForce|Quadro)\b", re.I)
+# 12 of 12.5 GB/s on one 100 Gb/s NIC, 192 of 200 on 8 of 200 Gb/s, 384 of 400 on 8 of 400 Gb/s.
+_OF_RDMA_RATE = 0.96
+# What headers and acknowledgements leave of an Ethernet's rate, and what the kernel's TCP makes of fast NICs.
+_OF_TCP_RATE = 0.9
+_TCP_MOST = 5.0
+# Up to here the NIC is what limits gloo and MPI, beyond it their own copying.
+_SLOW_NIC_GBPS = 10.0
+# Bytes a second of one lane by generation, after line coding: 8, 16, 32 and 64 GT/s.
+_PCIE_LANE = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+# Of packets' headers, for one direction; and for a ring through the processor where there is no NVLink.
+_OF_PCIE = 0.85
+_OF_PCIE_RING = 0.6
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A bus bandwidth in GB/s, the fraction of it that has to be reached, and where it comes from."""
+
+    busbw: float
+    fraction: float
+    source: str
+
+    @property
+    def gate(self) -> float:
+        """Return the least that passes."""
+        return self.busbw * self.fraction
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the record of a benchmark has it."""
+        return {**asdict(self), "gate": round(self.gate, 3)}
+
+
+def factor(collective: str, ranks: int) -> float | None:
+    """Return busbw / algbw; None for a collective that is not known."""
+    if ranks < 1:
+        return None
+    if collective == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    if collective in _ALL_BUT_ONE:
+        return (ranks - 1) / ranks
+    return 1.0 if collective in _AS_MEASURED else None
+
+
+def active_ports(node: Node) -> list[RdmaPort]:
+    """Return the RDMA ports that a job uses: the active ones, of InfiniBand where there is any."""
+    active = [port for port in (node.get("fabric") or {}).get("rdma", []) if port["active"]]
+    return [port for port in active if port["link_layer"] == "InfiniBand"] or active
+
+
+def _model(gpu: Mapping[str, Any]) -> str:
+    return str(gpu.get("model") or gpu.get("name") or "").replace("-", " ")
+
+
+def _pcie(gpu: Mapping[str, Any]) -> float | None:
+    """Return GB/s of a GPU's PCIe link in one direction, None where generation or width are not known."""
+    lane, width = _PCIE_LANE.get(int(gpu.get("link_gen_max") or 0)), int(gpu.get("link_width_max") or 0)
+    return lane * width if lane and width else None
+
+
+def _inside(node: Node, ranks: int) -> tuple[float | None, str]:
+    """Return what the GPUs of one node reach among themselves, and by which rule or why nothing is known."""
+    gpus = list(node.get("gpus") or [])
+    if not gpus:
+        return None, f"{node['host']} has no GPU, and nothing is known of traffic inside a node"
+    models = Counter(_model(gpu) for gpu in gpus)
+    if len(models) > 1:
+        return None, f"{node['host']} has GPUs of {len(models)} models"
+    model = next(iter(models))
+    known = next(((name, value) for pattern, name, value in _NVLINK_8 if pattern.search(model)), None)
+    if known and ranks == len(gpus) == 8:
+        return known[1], f"8 x {known[0]} over NVLink: figure for large messages"
+    if known or not _CARDS.search(model):
+        return None, f"there is no figure for {ranks} of {len(gpus)} x {model or 'an unknown GPU'}"
+    links = [_pcie(gpu) for gpu in gpus]
+    slowest = min((link for link in links if link), default=None)
+    if slowest is None or None in links:
+        return None, f"PCIe generation and width of {node['host']}'s {model} are not known"
+    first = min(gpus, key=lambda gpu: _pcie(gpu) or 0.0)
+    return (
+        slowest * _OF_PCIE_RING,
+        f"{model} over PCIe {first['link_gen_max']} x{first['link_width_max']} ({slowest:.1f} GB/s), of which rings "
+        f"through the processor reach about {_OF_PCIE_RING:.0%}",
+    )
+
+
+def _over_rdma(node: Node, ports: Sequence[RdmaPort], ranks: int) -> tuple[float | None, str]:
+    """Return what a node's RDMA ports carry for its ranks: a rank drives one port."""
+    rates = sorted((port["rate_gbps"] or 0.0 for port in ports), reverse=True)[: max(1, ranks)]
+    if not all(rates):
+        return None, f"{node['host']} has an active RDMA port without a rate"
+    links = [link for link in (_pcie(gpu) for gpu in node.get("gpus") or []) if link]
+    limit = min(links, default=0.0) * _OF_PCIE
+    values = [rate / 8 * _OF_RDMA_RATE for rate in rates]
+    used = [min(value, limit) if limit else value for value in values]
+    text = " + ".join(f"{count} x {rate:g} Gb/s" for rate, count in Counter(rates).items())
+    layer = ports[0]["link_layer"] or "RDMA"
+    source = f"{text} {'RoCE' if layer == 'Ethernet' else layer} a node, of which {_OF_RDMA_RATE:.0%} are reached"
+    if used != values:
+        source += f", at most {limit:.1f} GB/s each through the GPUs' PCIe"
+    return sum(used), source
+
+
+def _over_tcp(node: Node, backend: str) -> tuple[float | None, str]:
+    """Return what the kernel's TCP makes of the interface by which the node takes part."""
+    name = str(node.get("interface") or "")
+    interfaces = {item["name"]: item for item in (node.get("fabric") or {}).get("interfaces", [])}
+    interface = interfaces.get(name)
+    if interface is None:
+        return (
+            None,
+            f"{node['host']} has no interface {name}" if name else f"the interface of {node['host']} is not known",
+        )
+    if interface["kind"] not in ("physical", "bond"):
+        return None, f"{name} of {node['host']} is {interface['kind']}: it has no speed of its own"
+    if not interface["speed_mbps"]:
+        return None, f"{name} of {node['host']} does not say its speed, as in virtual machines"
+    gbps = interface["speed_mbps"] / 1000
+    if backend != "nccl" and gbps > _SLOW_NIC_GBPS:
+        return (
+            None,
+            f"{name} of {node['host']} has {gbps:g} Gb/s, more than {backend or 'this backend'} is known to fill",
+        )
+    value = gbps / 8 * _OF_TCP_RATE
+    source = f"{name} with {gbps:g} Gb/s, of which TCP makes {_OF_TCP_RATE:.0%}"
+    if value > _TCP_MOST:
+        return _TCP_MOST, f"{name} with {gbps:g} Gb/s, of which the kernel's TCP makes about {_TCP_MOST:g} GB/s"
+    return value, source
+
+
+def from_hardware(
+    nodes: Sequence[Node], collective: str, backend: str, ranks: int, *, groups: int = 1, fraction: float = FRACTION
+) -> tuple[Expected | None, str]:
+    """Return what the slowest node allows, or None and why nothing can be said.
+
+    `ranks` are those of all nodes; with several groups (NCCL_TESTS_SPLIT) nothing is known.
+    """
+    if not nodes:
+        return None, "the nodes' hardware was not read"
+    if groups > 1:
+        return None, f"{groups} groups of ranks share the hardware"
+    if collective not in _RINGS or (backend != "nccl" and collective not in ("all_reduce", "all_gather")):
+        name = f"{collective or 'a collective without a name'} over {backend or 'an unknown backend'}"
+        return None, f"how {name} uses the links depends on its algorithm"
+    if backend not in ("nccl", "gloo", "mpi"):
+        return None, f"there are no figures for {backend or 'an unknown backend'}"
+    each = max(1, ranks // len(nodes))
+    if len(nodes) == 1:
+        if backend != "nccl":
+            return None, f"inside one node {backend} uses memory or loopback, which have no rate"
+        found = [_inside(nodes[0], ranks)]
+    else:
+        found = [_between(node, backend, each) for node in nodes]
+    values = [value for value, _ in found if value is not None]
+    if len(values) < len(found):
+        return None, next(source for value, source in found if value is None)
+    slowest = min(range(len(found)), key=lambda index: values[index])
+    source = found[slowest][1]
+    if max(values) > values[slowest]:
+        others = [str(node["host"]) for node, value in zip(nodes, values) if value == values[slowest]]
+        source += f" ({host_list(others)}; other nodes have more)"
+    return Expected(round(values[slowest], 3), fraction, source), ""
+
+
+def _between(node: Node, backend: str, ranks: int) -> tuple[float | None, str]:
+    """Return what a node can exchange with others, and not more than its GPUs among themselves."""
+    ports = active_ports(node)
+    if backend == "mpi" and ports:
+        return None, "there are no figures for MPI over RDMA"
+    value, source = _over_rdma(node, ports, ranks) if backend == "nccl" and ports else _over_tcp(node, backend)
+    inside, why = _inside(node, ranks) if backend == "nccl" and ranks > 1 else (None, "")
+    if value is not None and inside is not None and inside < value:
+        return inside, why
+    return value, source
+
+
+# -- baselines
+
+BASELINE_SCHEMA = "trainyard-baseline-1"
+
+
+def _node_hardware(node: Node) -> str:
+    models = Counter(_model(gpu) for gpu in node.get("gpus") or [])
+    gpus = " + ".join(f"{count} x {model or 'GPU'}" for model, count in sorted(models.items())) or "no GPU"
+    rates = Counter((port["link_layer"] or "RDMA", port["rate_gbps"] or 0.0) for port in active_ports(node))
+    network = " + ".join(f"{count} x {layer} {rate:g} Gb/s" for (layer, rate), count in sorted(rates.items()))
+    if not network:
+        name = str(node.get("interface") or "")
+        mine = next((one for one in (node.get("fabric") or {}).get("interfaces", []) if one["name"] == name), None)
+        if mine is None:
+            network = "unknown network"
+        elif mine["kind"] in ("physical", "bond"):
+            network = f"{mine['kind']} NIC {mine['speed_mbps'] or 'of unknown speed'}" + (
+                " Mb/s" if mine["speed_mbps"] else ""
+            )
+        else:
+            network = f"{mine['kind']} NIC"
+    return f"{gpus}, {network}"
+
+
+def hardware(nodes: Sequence[Node]) -> str:
+    """Name the hardware that a baseline holds for; nodes that differ are all named."""
+    return " / ".join(sorted({_node_hardware(node) for node in nodes})) or "unknown hardware"
+
+
+def baseline_key(nodes: Sequence[Node], collective: str, backend: str, hosts: int, ranks: int) -> str:
+    """Return under which name a baseline is kept: a bandwidth holds for the same hardware and the same spread only."""
+    each = f"{ranks // hosts}" if hosts and ranks % hosts == 0 else f"{ranks / max(1, hosts):.2f}"
+    spread = f"{hosts} host{'' if hosts == 1 else 's'} x {each} rank{'' if each == '1' else 's'}"
+    return f"{collective} over {backend}, {spread}, {hardware(nodes)}"
+
+
+class BaselineError(ValueError):
+    """A file of baselines that cannot be used: what was found in it, and what was expected."""
+
+
+def read_baselines(text: str) -> dict[str, dict[str, Any]]:
+    """Read a file of baselines, empty text as none. Raises BaselineError."""
+    if not text.strip():
+        return {}
+    try:
+        data: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BaselineError(f"it is no JSON ({error})") from None
+    if not isinstance(data, dict) or data.get("schema") != BASELINE_SCHEMA or not isinstance(data.get("entries"), dict):
+        raise BaselineError(f"it is no JSON object with schema {BASELINE_SCHEMA} and entries")
+    for key, entry in data["entries"].items():
+        number = entry.get("busbw") if isinstance(entry, dict) else None
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < float("inf"):
+            raise BaselineError(f"entry {key!r} has busbw {number!r}, expected GB/s above 0")
+        if isinstance(entry.get("bytes"), bool) or not isinstance(entry.get("bytes"), int):
+            raise BaselineError(f"entry {key!r} has bytes {entry.get('bytes')!r}, expected the size of the messages")
+    return dict(data["entries"])
+
+
+def add_baseline(text: str, key: str, entry: Mapping[str, Any]) -> str:
+    """Return the file with an entry put in the place of an older one of that name. Raises BaselineError.
+
+    Where one run measured the same several times, as inside each of many equal nodes, the best of them is kept: a node
+    that is slow must not become what the others are measured by.
+    """
+    entries = read_baselines(text)
+    old = entries.get(key, {})
+    if not (entry.get("run") and old.get("run") == entry["run"] and old["busbw"] >= entry["busbw"]):
+        entries[key] = dict(entry)
+    return json.dumps({"schema": BASELINE_SCHEMA, "entries": dict(sorted(entries.items()))}, indent=2) + "\n"

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judging one benchmark of collectives: right results, the ranks and hosts that were meant, bandwidth, path. Pure.
+
+The bandwidth is judged at the largest message size: the average that nccl-tests print is over all sizes, and sinks with
+each small one. A benchmark that could not be measured is `unknown`, one whose output stops in the middle has failed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..nvidia.nccl_tests_output import Measured, Output, Rank, Row
+from ..record.findings import counted, host_list
+from . import bandwidth, transport
+
+# Collectives whose busbw is not algbw times a factor of the number of ranks alone.
+_UNEVEN = ("alltoallv", "hypercube")
+_SAME_GBPS = 0.03
+
+
+@dataclass
+class Asked:
+    """What is known beside the output; everything has a value that stands for: not known.
+
+    `hosts` are inventory names, `exact_hosts` whether the output must name them (it may know them by other names);
+    `nodes` as in bandwidth.py, each with `hostname` where it is known; `busbw` the expected value given by the user;
+    `baselines` the entries of a file of baselines; `traffic` the RDMA counters of each host before and after the run;
+    `job_failure` why the job of the benchmark did not succeed.
+    """
+
+    collective: str = ""
+    backend: str = ""
+    ranks: int | None = None
+    hosts: Sequence[str] = ()
+    exact_hosts: bool = False
+    nodes: Sequence[bandwidth.Node] = ()
+    busbw: float | None = None
+    fraction: float = bandwidth.FRACTION
+    baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    traffic: Mapping[str, tuple[transport.Traffic, transport.Traffic]] = field(default_factory=dict)
+    job_id: str = ""
+    job_failure: str = ""
+
+
+def merge(outputs: Sequence[Output]) -> Output:
+    """Join what the ranks' own logs hold: the first one with a table, and what the others add to it."""
+    first = next((output for output in outputs if output.tables), outputs[0] if outputs else Output(problem="no log"))
+    for output in outputs:
+        if output is not first:
+            first.tables += output.tables
+            first.ranks += output.ranks
+            first.wrong_ranks += output.wrong_ranks
+            first.errors += [error for error in output.errors if error not in first.errors]
+            first.nccl_lines += output.nccl_lines
+    return first
+
+
+def largest(rows: Sequence[Row], size: int | None = None) -> float | None:
+    """Return the bus bandwidth at the largest size, or at a given one: the lowest, where a size was measured often.
+
+    That of the out-of-place half, which every collective has, else of the other one.
+    """
+    wanted = max((row.bytes for row in rows), default=None) if size is None else size
+    values = [_busbw(row) for row in rows if row.bytes == wanted]
+    known = [value for value in values if value is not None]
+    return min(known) if known and len(known) == len(values) else None
+
+
+def _busbw(row: Row) -> float | None:
+    for half in (row.out_of_place, row.in_place):
+        if half is not None and half.busbw is not None:
+            return half.busbw
+    return None
+
+
+def _short(name: str) -> str:
+    """Return a host name as nccl-tests print it: up to the first dot. An address is no name."""
+    return name if re.fullmatch(r"[0-9.]+|.*:.*", name) else name.split(".", 1)[0].lower()
+
+
+def _hosts(ranks: Sequence[Rank], asked: Asked) -> tuple[list[str], str, str]:
+    """Return the hosts that took part, by their inventory names where these are known, a fault and a note."""
+    found = list(dict.fromkeys(rank.host for rank in ranks))
+    names = {str(node["host"]): str(node.get("hostname") or "") for node in asked.nodes}
+    inventory: dict[str, list[str]] = {}
+    for host in asked.hosts or list(names):
+        inventory.setdefault(_short(names.get(host) or host), []).append(host)
+    named = [inventory[_short(host)][0] if _short(host) in inventory else host for host in found]
+    if not asked.hosts or not found:
+        return named, "", ""
+    missing = [host for short, hosts in inventory.items() for host in hosts if short not in map(_short, found)]
+    strange = [host for host in found if _short(host) not in inventory]
+    twins = [hosts for hosts in inventory.values() if len(hosts) > 1]
+    if twins:
+        return named, f"{host_list(twins[0])} have one host name: nobody can tell them apart", ""
+    if not missing and not strange:
+        return named, "", ""
+    unnamed = not asked.exact_hosts and not any(names.values()) and len(strange) == len(found) == len(asked.hosts)
+    if unnamed:
+        return list(asked.hosts), "", f"the output knows the hosts by other names: {host_list(found)}"
+    parts = [f"no rank ran on {host_list(missing)}"] if missing else []
+    parts += [f"ranks ran on {host_list(strange)}, which were not asked"] if strange else []
+    return named, "; ".join(parts), ""
+
+
+def _worlds(output: Output) -> str:
+    """Explain more than one table."""
+    zeros = sum(rank.rank == 0 for rank in output.ranks)
+    if zeros > 1 or len({rank.rank for rank in output.ranks}) < len(output.ranks):
+        return (
+            f"{output.tables} tables of results, and rank 0 is listed {zeros} times: processes that each were a world "
+            "of their own, as with programs that were built without MPI, or several runs in one file"
+        )
+    return f"{output.tables} tables of results, expected one: give each run a file of its own"
+
+
+def _rank_fault(output: Output, asked: Asked) -> str:
+    if output.tables > 1:
+        return _worlds(output)
+    listed = Counter(rank.rank for rank in output.ranks)
+    twice = sorted(rank for rank, count in listed.items() if count > 1)
+    if twice:
+        times = f"rank {twice[0]} is listed {listed[twice[0]]} times"
+        return f"{times}: processes that each were a world of their own, as with programs that were built without MPI"
+    if asked.ranks is not None and output.tables and len(output.ranks) != asked.ranks:
+        return f"{counted(len(output.ranks), 'rank')} took part, expected {asked.ranks}"
+    return ""
+
+
+def _wrong(output: Output) -> str:
+    bad = [
+        (row, half)
+        for row in output.rows
+        for half in (row.out_of_place, row.in_place)
+        if half is not None and half.wrong
+    ]
+    if not bad:
+        return ""
+    row, half = bad[0]
+    sizes = len({row.bytes for row, _ in bad})
+    more = f", and at {counted(sizes - 1, 'more size')}" if sizes > 1 else ""
+    ranks = list(dict.fromkeys(output.wrong_ranks))
+    where = f" ({host_list(ranks)})" if ranks else ""
+    return f"wrong results: {counted(half.wrong or 0, 'element')} at {row.bytes} bytes{more}{where}"
+
+
+def _contradiction(output: Output, collective: str, ranks: int) -> str:
+    """Compare busbw / algbw with what the collective and the number of ranks make of it."""
+    expected = bandwidth.factor(collective, ranks)
+    row = max(output.rows, key=lambda row: row.bytes, default=None)
+    half: Measured | None = (row.out_of_place or row.in_place) if row else None
+    if expected is None or collective in _UNEVEN or half is None or half.algbw is None or half.busbw is None:
+        return ""
+    # Two decimals are printed.
+    if half.algbw < 1 or abs(half.busbw - half.algbw * expected) <= _SAME_GBPS * half.algbw + 0.01:
+        return ""
+    return (
+        f"busbw is {half.busbw / half.algbw:.2f} times algbw, where {collective} over the {ranks} ranks listed makes "
+        f"it {expected:.2f} times"
+    )
+
+
+def _nodes(asked: Asked, hosts: Sequence[str]) -> list[bandwidth.Node]:
+    """Return what is known of the nodes that took part."""
+    return [node for node in asked.nodes if node["host"] in hosts]
+
+
+def _expectation(
+    asked: Asked, output: Output, collective: str, backend: str, ranks: int, hosts: Sequence[str]
+) -> tuple[bandwidth.Expected | None, int | None, str]:
+    """Return what is expected, at which size (None: the largest), or why nothing is."""
+    if asked.busbw is not None:
+        return bandwidth.Expected(asked.busbw, asked.fraction, "given"), None, ""
+    nodes = _nodes(asked, hosts)
+    key = bandwidth.baseline_key(nodes, collective, backend, len(hosts), ranks)
+    entry = asked.baselines.get(key)
+    if entry is not None:
+        source = f"baseline of {entry.get('saved') or 'an unknown day'} ({entry.get('run') or 'run unknown'})"
+        size = int(entry["bytes"])
+        if any(row.bytes == size for row in output.rows):
+            return bandwidth.Expected(float(entry["busbw"]), asked.fraction, source), size, ""
+        return None, None, f"the baseline is for messages of {size} bytes, which were not measured"
+    groups = len({rank.group for rank in output.ranks}) or 1
+    if asked.nodes and len(nodes) < len(hosts):
+        known = {node["host"] for node in nodes}
+        return None, None, f"the hardware of {host_list([host for host in hosts if host not in known])} was not read"
+    found, why = bandwidth.from_hardware(nodes, collective, backend, ranks, groups=groups, fraction=asked.fraction)
+    return found, None, why
+
+
+def judge(output: Output, asked: Asked) -> dict[str, Any]:
+    """Return the record of a benchmark (docs/bandwidth.md)."""
+    collective, backend = output.collective or asked.collective, output.backend or asked.backend
+    hosts, host_fault, host_note = _hosts(output.ranks, asked)
+    ranks, groups = len(output.ranks), Counter(rank.group for rank in output.ranks)
+    in_group = groups[min(groups)] if groups else 0
+    busbw = largest(output.rows)
+    faults = [
+        _wrong(output),
+        f"{counted(output.out_of_bounds, 'value')} out of bounds" if output.out_of_bounds else "",
+        output.errors[0] if output.errors else "",
+        asked.job_failure,
+        output.problem,
+        _rank_fault(output, asked),
+        host_fault,
+        _ending(output),
+        "busbw is below NCCL_TESTS_MIN_BW" if output.too_slow else "",
+    ]
+    if asked.collective and output.collective not in ("", asked.collective):
+        faults.append(f"{output.collective} was measured, expected {asked.collective}")
+    unknowns = []
+    if not any(faults):
+        unknowns += _unmeasured(output, collective, in_group, busbw)
+    measured = not any(faults) and not unknowns and busbw is not None
+    expected, size, why = _expectation(asked, output, collective, backend, ranks, hosts)
+    gated = busbw if size is None else largest(output.rows, size)
+    path = _path(output, asked, backend, hosts)
+    notes = [host_note, *output.notes]
+    if path and asked.nodes:
+        faults += [path["reason"]] if path["state"] == "fail" else []
+        unknowns += [path["reason"]] if path["state"] == "unknown" else []
+    if measured and busbw is not None:
+        if expected is None:
+            unknowns.append(f"{_NOTHING}: {why}; {_ADVICE}")
+        elif gated is not None and gated < expected.gate:
+            at = max(row.bytes for row in output.rows) if size is None else size
+            faults.append(
+                f"busbw {gated:.2f} GB/s at {at} bytes, expected at least {expected.gate:.2f} ({expected.fraction:.0%} "
+                f"of {expected.busbw:.2f}: {expected.source})"
+            )
+    if len(groups) > 1:
+        notes.append(f"the ranks form {len(groups)} groups: the bandwidths are those of one group of {in_group}")
+    if expected and gated is not None and gated > expected.busbw * 1.05 and expected.source != "given":
+        notes.append(
+            f"{gated:.2f} GB/s is more than the {expected.busbw:.2f} expected: between two nodes NCCL's trees can, "
+            "NCCL_ALGO=RING measures the network"
+        )
+    reasons = [text for text in faults if text] or unknowns
+    state = "fail" if any(faults) else "unknown" if unknowns else "pass"
+    average = output.average
+    return {
+        "state": state,
+        "reason": reasons[0] if reasons else "",
+        "collective": collective,
+        "backend": backend,
+        "ranks": ranks,
+        "hosts": hosts,
+        "sizes": [_size(row) for row in output.rows],
+        "busbw_largest": busbw,
+        "busbw_average": None if average is None or math.isnan(average) else average,
+        "footer_seen": output.footer_seen,
+        "job_id": asked.job_id,
+        "format": f"{output.format}{f', {output.version}' if output.version else ''}",
+        "expected": expected.as_dict() if expected else None,
+        "path": path,
+        "findings": [
+            text for text in dict.fromkeys([*reasons[1:], *(unknowns if any(faults) else []), *notes]) if text
+        ],
+    }
+
+
+_NOTHING = "nothing to compare it with"
+_ADVICE = "give the expected value, or save a baseline when the cluster is known to be well"
+
+
+def _ending(output: Output) -> str:
+    if not output.tables:
+        return ""
+    if output.broken_rows:
+        return f"the table has {counted(output.broken_rows, 'row')} without all values: the output was cut off"
+    if not output.rows:
+        return "the table has no rows: the benchmark ended before it measured anything"
+    return "" if output.footer_seen else "the output ends without its footer: the benchmark did not end well"
+
+
+def _unmeasured(output: Output, collective: str, ranks: int, busbw: float | None) -> list[str]:
+    if not ranks:
+        return ["the output does not list its ranks: nobody can tell how many took part, and where"]
+    if ranks == 1:
+        return ["one rank alone sends nothing: there is no bus bandwidth to measure"]
+    found = []
+    if output.unchecked_rows:
+        found.append("the results were not checked (-c 0)")
+    if busbw is None:
+        found.append("no bus bandwidth was printed at the largest size")
+    found.append(_contradiction(output, collective, ranks))
+    return [text for text in found if text]
+
+
+def _path(output: Output, asked: Asked, backend: str, hosts: Sequence[str]) -> dict[str, Any] | None:
+    active = (
+        {
+            str(node["host"]): [f"{port['device']}:{port['port']}" for port in bandwidth.active_ports(node)]
+            for node in _nodes(asked, hosts)
+        }
+        if asked.nodes
+        else None
+    )
+    if active is None and not asked.traffic and not output.nccl_lines:
+        return None
+    # Each node sends a message of the largest size at least once; warm-up and repetitions make it many times that.
+    least = max((row.bytes for row in output.rows), default=0)
+    return transport.judge(hosts, backend, least, active, asked.traffic, output.nccl_lines) if least else None
+
+
+def _size(row: Row) -> dict[str, Any]:
+    return {
+        "bytes": row.bytes,
+        "out_of_place": row.out_of_place.as_dict() if row.out_of_place else None,
+        "in_place": row.in_place.as_dict() if row.in_place else None,
+    }
+
+
+def baseline_name(record: Mapping[str, Any], asked: Asked) -> str:
+    """Return under which name a benchmark is kept as a baseline, and looked up."""
+    nodes = _nodes(asked, record["hosts"])
+    return bandwidth.baseline_key(nodes, record["collective"], record["backend"], len(record["hosts"]), record["ranks"])
+
+
+def baseline_entry(record: Mapping[str, Any], saved: str) -> tuple[dict[str, Any] | None, str]:
+    """Return what is kept of a benchmark as a baseline, or why it is none; `saved` is the day."""
+    faulty = record["state"] == "fail"
+    if faulty or record["busbw_largest"] is None or record["ranks"] < 2:
+        return None, record["reason"] or "nothing was measured"
+    # Unknown for want of an expected value is what a baseline is for; for any other reason it is not.
+    if record["state"] == "unknown" and _NOTHING not in record["reason"]:
+        return None, record["reason"]
+    size = max(row["bytes"] for row in record["sizes"])
+    return {"busbw": record["busbw_largest"], "bytes": size, "saved": saved, "run": record["job_id"]}, ""

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check of collectives: every rank's line `all-gather rank 1 of 4 on n2: 0 1 2 3 right`, judged over all ranks.
+
+What the ranks gathered is compared here once more: a script may be wrong about itself, for instance when every rank
+took itself for the only one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ..record.checks import Check
+from ..record.findings import Finding, host_list
+
+_LINE = re.compile(r"all-gather rank (?P<rank>\d+) of (?P<ranks>\d+) on (?P<host>\S+): (?P<values>-?\d+(?: -?\d+)*) ")
+_ACTION = "read the log of the rank; the nodes' network (job_network) and its driver are what collectives stand on"
+
+
+def judge(hosts: Mapping[int, str], logs: Mapping[int, str], state: str) -> list[Finding]:
+    """Judge all ranks: `hosts` is the planned host of each, `logs` what each wrote, `state` how the job ended."""
+    expected = list(range(len(hosts)))
+    findings = []
+    for rank in sorted(hosts):
+        found = list(_LINE.finditer(logs.get(rank, "")))
+        values = [int(value) for value in found[-1]["values"].split()] if found else []
+        if found and int(found[-1]["rank"]) == rank and values == expected:
+            continue
+        said = f"rank {rank} has {found[-1]['values']}" if found else f"rank {rank} printed no result"
+        if found and int(found[-1]["rank"]) != rank:
+            said += f" and takes itself for rank {found[-1]['rank']}"
+        findings.append(Finding(hosts[rank], "all-gather", said, _short(expected), _ACTION))
+    if not findings and state != "succeeded":
+        findings.append(
+            Finding("", "job", f"it {state} after every rank had gathered rightly", "a job that succeeds", _ACTION)
+        )
+    return findings
+
+
+def check(
+    name: str, findings: Sequence[Finding], ranks: int, again: str, failure: str = "", failed_on: str = ""
+) -> Check:
+    """Return the check of one framework's collectives; `failure` is why the job failed, `failed_on` the host of that.
+
+    Where the job failed and no rank that speaks is wrong, it is the job's failure that matters: ranks that it ended say
+    nothing.
+    """
+    expected = f"0 to {ranks - 1} on every rank" if ranks else "a job that runs"
+    if not findings and not failure:
+        return Check(
+            "collectives", name, "pass", found=f"0 to {ranks - 1} on every rank", expected=expected, command=again
+        )
+    wrong = [finding for finding in findings if "printed no result" not in finding.found] or list(findings)
+    hosts = tuple(dict.fromkeys(finding.host for finding in wrong if finding.host))
+    found = "; ".join(dict.fromkeys(finding.found for finding in wrong[:4]))
+    found += f"; ... ({len(wrong) - 4} more)" if len(wrong) > 4 else ""
+    reason, action = f"{found} on {host_list(hosts)}" if hosts else found, wrong[0].action if wrong else _ACTION
+    if failure and wrong == list(findings):
+        hosts, reason = (failed_on,) if failed_on else hosts, failure
+    return Check("collectives", name, "fail", hosts, found, expected, reason, action, again)
+
+
+def refused(name: str, findings: Sequence[Finding], again: str) -> Check:
+    """Return the check of collectives that could not be tried, as the job was refused."""
+    first = findings[0]
+    hosts = tuple(dict.fromkeys(finding.host for finding in findings if finding.host))
+    reason = f"the job could not run: {first.found}, expected {first.expected}"
+    return Check("collectives", name, "fail", hosts, first.found, first.expected, reason, first.action, again)
+
+
+def _short(values: Sequence[int]) -> str:
+    return " ".join(map(str, values)) if len(values) <= 8 else f"0 1 2 ... {values[-1]}"

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two reports of a proof (report.json, docs/report.schema.json) side by side: what got slower, is new, has changed.
+
+What one of the two did not look at is no change: a finding is gone only where the later report made the same check and
+it did better. Bandwidths are GB/s of 1e9 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..record.checks import MADE
+from ..record.findings import counted, host_list
+from ..record.redaction import safe
+from .measured import size_text
+from .report import SCHEMA
+
+Report = Mapping[str, Any]
+Change = dict[str, Any]
+
+# Two runs of one benchmark on one healthy cluster differ by less.
+TOLERANCE = 0.05
+_BAD = ("fail", "unknown")
+# So many lines of one kind are written; the data has all.
+_MOST_LINES = 20
+_VERDICTS = {"pass": "nothing got worse", "fail": "something got worse", "unknown": "not all could be compared"}
+
+
+def compare(before: Report, after: Report, tolerance: float = TOLERANCE) -> dict[str, Any]:
+    """Return what differs between two reports of a cluster.
+
+    `state` is fail where something got slower by more than `tolerance` or a new failure was found, unknown where
+    nothing did but something that the first report had could not be compared, else pass. `slower` and `faster` are
+    bandwidths, `new`, `gone` and `unseen` findings of nodes (unseen: not looked at any more), `stayed` the number of
+    findings of both, `changed` versions and settings, `not_compared` what could not be. Raises ValueError for what is
+    no report of this schema.
+    """
+    for report in (before, after):
+        if report.get("schema") != SCHEMA:
+            raise ValueError(f"schema {report.get('schema')!r}, expected {SCHEMA!r}")
+    bandwidths, not_compared = _bandwidths(before, after)
+    findings = _findings(before, after)
+    slower = [change for change in bandwidths if change["ratio"] < 1 - max(tolerance, change["spread"])]
+    faster = [change for change in bandwidths if change["ratio"] > 1 + max(tolerance, change["spread"])]
+    worse = slower or any(finding["state"] == "fail" for finding in findings["new"])
+    open_ends = not_compared or findings["unseen"] or findings["new"]
+    result: dict[str, Any] = {
+        "state": "fail" if worse else "unknown" if open_ends else "pass",
+        "before": _which(before),
+        "after": _which(after),
+        "hosts": {
+            "new": [host for host in after["hosts"] if host not in set(before["hosts"])],
+            "gone": [host for host in before["hosts"] if host not in set(after["hosts"])],
+        },
+        "slower": slower,
+        "faster": faster,
+        **findings,
+        "changed": _facts(before, after) + _versions(before, after),
+        "not_compared": not_compared,
+    }
+    result = dict(safe(result))
+    result["text"] = _text(result)
+    return result
+
+
+def _which(report: Report) -> dict[str, Any]:
+    return {key: report[key] for key in ("id", "cluster", "started", "state")}
+
+
+def _change(what: str, hosts: Sequence[str], before: float, after: float, unit: str, spread: float = 0.0) -> Change:
+    return {
+        "what": what,
+        "hosts": list(hosts),
+        "before": before,
+        "after": after,
+        "ratio": round(after / before, 4),
+        "unit": unit,
+        "spread": spread,
+    }
+
+
+def _bandwidths(before: Report, after: Report) -> tuple[list[Change], list[str]]:
+    """Return the bandwidths that both reports have, and what only the first one has or is not the same thing."""
+    changes, missing = [], []
+    later = _benchmarks(after)
+    for key, first in _benchmarks(before).items():
+        name = " ".join(part for part in key[:3] if part)
+        second = later.get(key)
+        if second is None:
+            missing.append(f"{name}: not measured any more")
+            continue
+        if (first["ranks"], sorted(first["hosts"])) != (second["ranks"], sorted(second["hosts"])):
+            both = (first, second)
+            then, now = (f"{counted(each['ranks'], 'rank')} on {host_list(each['hosts'])}" for each in both)
+            missing.append(f"{name}: {then} before, {now} now")
+            continue
+        sizes, sizes_now = _busbw(first), _busbw(second)
+        common = sorted(set(sizes) & set(sizes_now))
+        if not common:
+            if sizes:
+                missing.append(f"{name}: no message size that both have")
+            continue
+        largest = common[-1]
+        if sizes[largest] > 0:
+            what = f"{name} at {size_text(largest)}"
+            changes.append(_change(what, first["hosts"], sizes[largest], sizes_now[largest], "GB/s"))
+    first_blame, second_blame = before.get("blame") or {}, after.get("blame") or {}
+    # Three standard deviations of a single measurement: what a node's few measurements may differ by.
+    spread = 3 * max(first_blame.get("spread") or 0.0, second_blame.get("spread") or 0.0)
+    if first_blame.get("median") and second_blame.get("median"):
+        medians = (first_blame["median"], second_blame["median"])
+        changes.append(_change("pairs of nodes, median", [], *medians, "GB/s", spread))
+    elif first_blame.get("median"):
+        missing.append("pairs of nodes: not measured any more")
+    scores = {node["host"]: node["score"] for node in second_blame.get("nodes", ())}
+    for node in first_blame.get("nodes", ()):
+        score = scores.get(node["host"])
+        # 0 is a node that did not answer: a finding, not a speed.
+        if node["score"] and score:
+            what = "with other nodes, relative to the healthy"
+            changes.append(_change(what, [node["host"]], node["score"], score, "", spread))
+    return changes, missing
+
+
+def _benchmarks(report: Report) -> dict[tuple[str, str, str, int], Report]:
+    """Name the benchmarks: collective, backend, host inside which it ran ("" over several), number of the repeat."""
+    found: dict[tuple[str, str, str, int], Report] = {}
+    for record in report["benchmarks"]:
+        inside = f"inside {record['hosts'][0]}" if len(record["hosts"]) == 1 else ""
+        over = f"over {record['backend']}" if record["backend"] else ""
+        number = 0
+        while (record["collective"], over, inside, number) in found:
+            number += 1
+        found[record["collective"], over, inside, number] = record
+    return found
+
+
+def _busbw(record: Report) -> dict[int, float]:
+    """Return the bus bandwidth (GB/s) for each message size (bytes), out of place, or in place where only that is."""
+    found = {}
+    for size in record["sizes"]:
+        timing = size["out_of_place"] or size["in_place"]
+        if timing and timing["busbw"] is not None:
+            found[int(size["bytes"])] = float(timing["busbw"])
+    return found
+
+
+def _findings(before: Report, after: Report) -> dict[str, Any]:
+    """Return findings that are new, gone (with their node, too), unseen (not looked at any more); how many stayed."""
+    first, second = _bad(before), _bad(after)
+    looked_at_before, looked_at_now = _looked_at(before), _looked_at(after)
+    new, gone, unseen = [], [], []
+    stayed = 0
+    for key, (state, found) in second.items():
+        phase, check, host = key
+        then = first.get(key)
+        if then is not None and not (then[0] == "unknown" and state == "fail"):
+            stayed += 1
+            continue
+        was = then[0] if then else _earlier(phase, check, looked_at_before)
+        new.append({"phase": phase, "check": check, "host": host, "state": state, "found": found, "before": was})
+    hosts_now = set(after["hosts"])
+    for key, (state, found) in first.items():
+        if key in second:
+            continue
+        phase, check, host = key
+        entry = {"phase": phase, "check": check, "host": host, "state": state, "found": found}
+        if (phase, check) in looked_at_now or (host and host not in hosts_now):
+            gone.append(entry)
+        else:
+            unseen.append(entry)
+    return {"new": _grouped(new), "gone": _grouped(gone), "unseen": _grouped(unseen), "stayed": stayed}
+
+
+def _earlier(phase: str, check: str, looked_at: set[tuple[str, str]]) -> str:
+    """Say how the first report had it that has no such finding."""
+    if (phase, check) in looked_at:
+        return "pass"
+    return "not found" if any(phase == name for name, _ in looked_at) else "not looked at"
+
+
+def _bad(report: Report) -> dict[tuple[str, str, str], tuple[str, str]]:
+    """Return state and what was found by phase, check and host ("": the whole cluster), for what did not pass."""
+    found: dict[tuple[str, str, str], tuple[str, str]] = {}
+    for phase in report["phases"]:
+        for check in phase["checks"]:
+            if check["state"] not in _BAD:
+                continue
+            for host in check["hosts"] or [""]:
+                key = (phase["name"], check["name"], host)
+                if key not in found or check["state"] == "fail":
+                    found[key] = (check["state"], check["found"] or check["reason"])
+    return found
+
+
+def _looked_at(report: Report) -> set[tuple[str, str]]:
+    """Return phase and name of the checks that were made, whatever came of them."""
+    return {
+        (phase["name"], check["name"])
+        for phase in report["phases"]
+        for check in phase["checks"]
+        if check["state"] in MADE
+    }
+
+
+def _grouped(entries: Iterable[Change]) -> list[Change]:
+    """Put the hosts of equal entries together: `host` becomes `hosts`, [] for the whole cluster."""
+    groups: dict[str, Change] = {}
+    for entry in entries:
+        rest = {name: value for name, value in entry.items() if name != "host"}
+        group = groups.setdefault(json.dumps(rest, sort_keys=True), {**rest, "hosts": []})
+        group["hosts"] += [entry["host"]] if entry["host"] else []
+    return list(groups.values())
+
+
+def _facts(before: Report, after: Report) -> list[Change]:
+    """Return versions and settings of nodes that changed, hosts with the same change together."""
+    now = {node["host"]: node["facts"] for node in after["nodes"]}
+    changes = []
+    for node in before["nodes"]:
+        if node["host"] not in now or not node["facts"] or not now[node["host"]]:
+            continue
+        facts = now[node["host"]]
+        for name in sorted(set(node["facts"]) | set(facts)):
+            then, value = _plain(node["facts"].get(name)), _plain(facts.get(name))
+            if then != value:
+                changes.append({"what": name, "before": then, "after": value, "host": node["host"]})
+    return _grouped(changes)
+
+
+def _versions(before: Report, after: Report) -> list[Change]:
+    """Return what the two reports were made with, where it differs."""
+    return [
+        {"what": f"{name} of the controller", "before": value, "after": after["versions"].get(name), "hosts": []}
+        for name, value in before["versions"].items()
+        if after["versions"].get(name) != value
+    ]
+
+
+def _plain(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def _text(result: Mapping[str, Any]) -> str:
+    """Return the comparison for reading."""
+    before, after = result["before"], result["after"]
+    lines = [
+        f"{before['id']} ({before['state']}) and {after['id']} ({after['state']}): {_VERDICTS[result['state']]}",
+    ]
+    if before["cluster"] != after["cluster"]:
+        lines.append(f"  of two clusters: {before['cluster']} and {after['cluster']}")
+    for title, hosts in (("new nodes", result["hosts"]["new"]), ("nodes that are gone", result["hosts"]["gone"])):
+        if hosts:
+            lines.append(f"  {title}: {host_list(hosts)}")
+    sections = (
+        ("slower", [_speed(change) for change in result["slower"]]),
+        ("new", [_finding(finding) for finding in result["new"]]),
+        ("not compared", [*result["not_compared"], *(_finding(finding) for finding in result["unseen"])]),
+        ("faster", [_speed(change) for change in result["faster"]]),
+        ("gone", [_finding(finding) for finding in result["gone"]]),
+        ("changed", [_changed(change) for change in result["changed"]]),
+    )
+    for title, entries in sections:
+        if entries:
+            lines.append(f"  {title}")
+            lines += [f"    {entry}" for entry in entries[:_MOST_LINES]]
+            if len(entries) > _MOST_LINES:
+                lines.append(f"    ... {len(entries) - _MOST_LINES} more")
+    stayed = result["stayed"]
+    if stayed:
+        lines.append(f"  as before: {stayed} finding{'s' if stayed != 1 else ''}")
+    return "\n".join(lines)
+
+
+def _on(hosts: Sequence[str]) -> str:
+    return f" on {host_list(hosts)}" if hosts else ""
+
+
+def _speed(change: Change) -> str:
+    share = f"{change['ratio'] - 1:+.0%}"
+    if not change["unit"]:
+        return f"{host_list(change['hosts'])} {change['what']}: {change['before']:.0%}, now {change['after']:.0%}"
+    return f"{change['what']}: {change['before']:.4g}, now {change['after']:.4g} {change['unit']} ({share})"
+
+
+def _finding(finding: Change) -> str:
+    found = f", {finding['found']}" if finding["found"] else ""
+    was = f"; before: {finding['before']}" if "before" in finding else ""
+    return f"{finding['phase']}: {finding['check']}{_on(finding['hosts'])}: {finding['state']}{found}{was}"
+
+
+def _changed(change: Change) -> str:
+    before, after = (change[key] or "nothing" for key in ("before", "after"))
+    return f"{change['what']}: {before}, now {after}{_on(change['hosts'])}"

@@ -1,0 +1,522 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drift: what nodes that should be alike have unlike, by majority vote.
+
+A vote is among hosts that can be compared: all of them for what a job needs to be equal (frameworks, MPI, MTU), those
+with the same kinds of hardware for what belongs to the hardware (driver, firmware, kernel). A value that more than half
+of the known ones have is the usual one, and hosts with another one are odd; without such a value there is drift and no
+odd host. One host alone has nothing to be compared with. Clock offsets are seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median, median_low
+from typing import Any, NamedTuple
+
+from ..record.adhoc import ansible, shell
+from ..record.checks import Check
+from ..record.findings import counted, host_list
+from .reach import answers
+
+# What a node answers (proof_facts.read_proof): host, hostname, facts, environments, hardware, network; `group` where
+# it is declared.
+Node = Mapping[str, Any]
+
+
+class Fact(NamedTuple):
+    """How one fact is compared: its name in the report, among whom, what to do, the command that shows it."""
+
+    name: str
+    scope: str
+    action: str
+    command: str
+    # Relative difference that is none: the firmware of equal machines keeps unlike amounts of memory for itself.
+    tolerance: float = 0.0
+
+
+_SAME_SYSTEM = "bring the odd ones to the others' version and restart them (site.yml does it where it manages packages)"
+_FIRMWARE = "bring the firmware to the others' version, with the vendor's tool"
+_ROLE = "run site.yml for all nodes, which installs one version everywhere"
+_LSPCI = "lspci -nn"
+FACTS: Mapping[str, Fact] = {
+    "kernel": Fact("kernel", "hardware", _SAME_SYSTEM, "uname -r"),
+    "os": Fact("operating system", "hardware", _SAME_SYSTEM, "cat /etc/os-release"),
+    "machine": Fact("architecture", "cluster", "put nodes of one architecture into one cluster", "uname -m"),
+    "container": Fact("container engine", "hardware", "run all nodes the same way", "systemd-detect-virt"),
+    "product": Fact(
+        "machine model",
+        "hardware",
+        "declare them as groups of their own: proof_group",
+        "cat /sys/class/dmi/id/product_name",
+    ),
+    "cpu": Fact("CPU", "hardware", "declare them as groups of their own: proof_group", "lscpu"),
+    "cpus": Fact(
+        "number of CPUs", "hardware", "look for CPUs that are offline, or SMT switched off in the BIOS", "lscpu"
+    ),
+    "memory_mib": Fact(
+        "memory", "hardware", "look for a memory module that is gone (BIOS log, dmidecode)", "free -m", 0.03
+    ),
+    "governor": Fact(
+        "CPU governor",
+        "hardware",
+        "set the same one on all (cpupower frequency-set -g performance)",
+        "cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    ),
+    "bios": Fact("BIOS", "hardware", _FIRMWARE, "cat /sys/class/dmi/id/bios_version"),
+    "driver": Fact(
+        "driver",
+        "hardware",
+        "run site.yml for the group nvidia (or ascend), then restart the odd ones",
+        "nvidia-smi --query-gpu=driver_version --format=csv",
+    ),
+    "gpus": Fact(
+        "accelerators", "hardware", "look for one that fell off the bus (lspci, Xid in the kernel log)", "nvidia-smi -L"
+    ),
+    "vbios": Fact("GPU VBIOS", "hardware", _FIRMWARE, "nvidia-smi --query-gpu=vbios_version --format=csv"),
+    "npu_firmware": Fact("NPU firmware", "hardware", _FIRMWARE, "npu-smi info -t board -i 0"),
+    "cann": Fact("CANN", "hardware", "run site.yml for the group ascend", "ls /usr/local/Ascend"),
+    "cuda": Fact("CUDA", "hardware", "run site.yml for the group nvidia", "ls -d /usr/local/cuda-*"),
+    "nccl": Fact("NCCL", "hardware", "run site.yml for the group nvidia", "ldconfig -p"),
+    "nccl_settings": Fact(
+        "NCCL settings in files",
+        "cluster",
+        "remove /etc/nccl.conf and ~/.nccl.conf, or make them equal: they override what a job sets",
+        "cat /etc/nccl.conf",
+    ),
+    "openmpi": Fact("Open MPI", "cluster", _ROLE, "mpirun --version"),
+    "python": Fact("Python of the system", "hardware", _SAME_SYSTEM, "python3 --version"),
+    "torch": Fact("PyTorch", "cluster", _ROLE, ""),
+    "torch_npu": Fact("torch_npu", "cluster", _ROLE, ""),
+    "mindspore": Fact("MindSpore", "cluster", _ROLE, ""),
+    "oneflow": Fact("OneFlow", "cluster", _ROLE, ""),
+    "nic_speed": Fact(
+        "speed of the job's interface",
+        "hardware",
+        "look at cable, optical module and the switch port's speed",
+        "ip -brief link",
+    ),
+    "mtu": Fact(
+        "MTU of the job's interface",
+        "cluster",
+        "set one MTU on all nodes and switch ports: large packets vanish between unlike ones",
+        "ip link",
+    ),
+    "nic_firmware": Fact("NIC driver and firmware", "hardware", _FIRMWARE, "lspci -nn"),
+    "hca_firmware": Fact("RDMA firmware", "hardware", _FIRMWARE, "grep -r . /sys/class/infiniband/*/fw_ver"),
+    "memlock": Fact("memlock limit", "cluster", "run site.yml (role node_baseline)", "ulimit -H -l"),
+    "nofile": Fact("limit of open files", "cluster", "run site.yml (role node_baseline)", "ulimit -H -n"),
+}
+# Nobody misses these where no node has them.
+_OPTIONAL = frozenset(
+    {
+        "container",
+        "governor",
+        "product",
+        "bios",
+        "vbios",
+        "npu_firmware",
+        "cann",
+        "nccl_settings",
+        "torch_npu",
+        "nic_firmware",
+        "hca_firmware",
+        "machine",
+        "cpu",
+    }
+)
+_ALONE = "there is one node, and nothing to compare it with"
+_UNITS = {"memory_mib": " MiB", "nic_speed": " Mb/s"}
+
+
+def groups_of(nodes: Sequence[Node]) -> dict[str, list[str]]:
+    """Return hosts by group: the declared one, else the kinds of hardware that were found."""
+    groups: dict[str, list[str]] = {}
+    for node in nodes:
+        groups.setdefault(node.get("group") or ", ".join(node["hardware"]) or "no adapter of its own", []).append(
+            node["host"]
+        )
+    return groups
+
+
+def _text(key: str, value: Any) -> str:
+    if value is None:
+        return "not readable"
+    return "none" if value == "" else f"{value}{_UNITS.get(key, '')}"
+
+
+def _majority(values: Iterable[Any]) -> tuple[bool, Any]:
+    """Return whether one value is that of more than half, and which."""
+    counts = Counter(values)
+    value, number = counts.most_common(1)[0]
+    return number * 2 > sum(counts.values()), value
+
+
+def _same(value: Any, usual: Any, tolerance: float) -> bool:
+    if tolerance and isinstance(value, (int, float)) and isinstance(usual, (int, float)):
+        return abs(value - usual) <= tolerance * abs(usual)
+    return bool(value == usual)
+
+
+def _by_value(key: str, values: Mapping[str, Any]) -> str:
+    """Say who has what, the most frequent value first."""
+    hosts: dict[str, list[str]] = {}
+    for host, value in values.items():
+        hosts.setdefault(_text(key, value), []).append(host)
+    return "; ".join(
+        f"{text} on {host_list(names)}" for text, names in sorted(hosts.items(), key=lambda item: -len(item[1]))
+    )
+
+
+def _voters(nodes: Sequence[Node], scope: str) -> list[tuple[str, list[Node]]]:
+    if scope == "cluster":
+        return [("", list(nodes))]
+    by_host = {node["host"]: node for node in nodes}
+    return [(name, [by_host[host] for host in hosts]) for name, hosts in groups_of(nodes).items()]
+
+
+def _command(shown: str, hosts: Sequence[str], inventory: str) -> str:
+    return shell(hosts, inventory, shown) if shown else ansible(hosts, inventory, "proof_facts", become=True)
+
+
+def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> list[Check]:
+    """Compare one fact in each group of hosts that can be compared."""
+    everything = {node["host"]: node["facts"].get(key, "") for node in nodes}
+    if all(value == "" for value in everything.values()):
+        if key in _OPTIONAL:
+            return []
+        return [Check("drift", fact.name, "skipped", reason=_ALONE if len(nodes) == 1 else "no node has it")]
+    checks, agreed = [], []
+    for group, members in _voters(nodes, fact.scope):
+        values = {node["host"]: everything[node["host"]] for node in members}
+        unread = [host for host, value in values.items() if value is None]
+        known = {host: value for host, value in values.items() if value is not None}
+        if unread:
+            checks.append(
+                Check(
+                    "drift",
+                    fact.name,
+                    "unknown",
+                    tuple(unread),
+                    "not readable",
+                    "a value that can be compared",
+                    f"{host_list(unread)} did not say",
+                    f"see on the node why: {fact.command or 'proof_facts'}",
+                    _command(fact.command, unread, inventory),
+                )
+            )
+        if len(known) < 2 or all(value == "" for value in known.values()):
+            continue
+        decided, usual = _majority(known.values())
+        numbers = [value for value in known.values() if isinstance(value, (int, float))]
+        if fact.tolerance and len(numbers) == len(known):
+            # Any that lie close together agree, though no two may be the same.
+            decided, usual = True, median_low(numbers)
+        odd = [host for host, value in known.items() if not _same(value, usual, fact.tolerance)]
+        if not odd:
+            agreed.append((group, _text(key, usual), len(known)))
+        elif decided and len(odd) * 2 < len(known):
+            usual_hosts = [host for host in known if host not in odd]
+            found = _by_value(key, {host: known[host] for host in odd})
+            checks.append(
+                Check(
+                    "drift",
+                    fact.name,
+                    "fail",
+                    tuple(odd),
+                    found,
+                    f"{_text(key, usual)}, as on {host_list(usual_hosts)}",
+                    f"{host_list(odd)} {'differs' if len(odd) == 1 else 'differ'} from the other {len(usual_hosts)}",
+                    fact.action,
+                    _command(fact.command, odd, inventory),
+                    f"majority of {counted(len(known), 'node')}{_of(group)}",
+                    {"values": {host: known[host] for host in odd}},
+                )
+            )
+        else:
+            checks.append(
+                Check(
+                    "drift",
+                    fact.name,
+                    "fail",
+                    tuple(known),
+                    _by_value(key, known),
+                    "one value on all of them",
+                    f"they differ, and no value has a majority of {counted(len(known), 'node')}{_of(group)}",
+                    fact.action,
+                    _command(fact.command, list(known), inventory),
+                    "",
+                )
+            )
+    if agreed:
+        found = "; ".join(dict.fromkeys(text for _, text, _ in agreed))
+        checks.append(
+            Check(
+                "drift",
+                fact.name,
+                "pass",
+                found=found,
+                command=_command(fact.command, (), inventory),
+                source=counted(sum(count for *_, count in agreed), "node"),
+            )
+        )
+    elif not checks:
+        checks.append(
+            Check(
+                "drift",
+                fact.name,
+                "skipped",
+                found=_by_value(key, everything),
+                reason=_ALONE if len(nodes) == 1 else "there is one node of a kind, and nothing to compare it with",
+            )
+        )
+    return checks
+
+
+def _of(group: str) -> str:
+    return f" with {group}" if group else ""
+
+
+def _package_difference(found: Mapping[str, str], usual: Mapping[str, str]) -> str:
+    parts = [
+        f"{name} {found.get(name, 'missing')} instead of {usual[name]}"
+        if name in usual
+        else f"{name} {found[name]} besides"
+        for name in sorted({*found, *usual})
+        if found.get(name) != usual.get(name)
+    ]
+    return ", ".join(parts[:8]) + (f", ... ({len(parts) - 8} more)" if len(parts) > 8 else "")
+
+
+def _judge_environments(nodes: Sequence[Node], inventory: str) -> list[Check]:
+    """Compare all packages of every environment; a missing environment is a difference, too."""
+    names = sorted({name for node in nodes for name in node["environments"]})
+    checks = []
+    for name in names:
+        has = {node["host"]: node["environments"].get(name, {}) for node in nodes}
+        frozen = {host: tuple(sorted(packages.items())) for host, packages in has.items()}
+        check = f"environment {name}"
+        if len(frozen) < 2:
+            checks.append(Check("drift", check, "skipped", reason=_ALONE))
+            continue
+        decided, most = _majority(frozen.values())
+        usual = dict(most)
+        odd = [host for host in frozen if frozen[host] != most]
+        action, command = (
+            "install it anew on the odd ones: run site.yml, or the role that makes it",
+            _command("", odd, inventory),
+        )
+        if not odd:
+            found, source = counted(len(usual), "equal package"), counted(len(nodes), "node")
+            checks.append(Check("drift", check, "pass", found=found, source=source))
+        elif decided:
+            texts = {host: _package_difference(has[host], usual) if has[host] else "not there" for host in odd}
+            found = "; ".join(f"{text} on {host_list(hosts)}" for text, hosts in _turned(texts).items())
+            checks.append(
+                Check(
+                    "drift",
+                    check,
+                    "fail",
+                    tuple(odd),
+                    found,
+                    f"as on the other {len(nodes) - len(odd)}",
+                    f"{host_list(odd)} {'has' if len(odd) == 1 else 'have'} other packages",
+                    action,
+                    command,
+                    f"majority of {counted(len(nodes), 'node')}",
+                )
+            )
+        else:
+            first = nodes[0]["host"]
+            texts = {
+                host: _package_difference(has[host], has[first]) for host in frozen if frozen[host] != frozen[first]
+            }
+            found = "; ".join(f"{text} on {host_list(hosts)}" for text, hosts in _turned(texts).items())
+            checks.append(
+                Check(
+                    "drift",
+                    check,
+                    "fail",
+                    tuple(frozen),
+                    f"against {first}: {found}",
+                    "equal packages on all",
+                    "they differ, and none has a majority",
+                    action,
+                    _command("", list(frozen), inventory),
+                )
+            )
+    return checks
+
+
+def _turned(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    turned: dict[str, list[str]] = {}
+    for host, text in texts.items():
+        turned.setdefault(text, []).append(host)
+    return turned
+
+
+def _judge_hardware(nodes: Sequence[Node]) -> list[Check]:
+    """Name the groups; a host alone that only lacks what a larger group has may have lost it."""
+    groups = groups_of(nodes)
+    kinds = {node["host"]: set(node["hardware"]) for node in nodes}
+    declared = {node["host"] for node in nodes if node.get("group")}
+    checks = []
+    for hosts in groups.values():
+        host = hosts[0]
+        if len(hosts) > 1 or host in declared:
+            continue
+        larger = [names for names in groups.values() if len(names) > 2 and kinds[host] < kinds[names[0]]]
+        if larger:
+            gone = ", ".join(sorted(kinds[larger[0][0]] - kinds[host]))
+            checks.append(
+                Check(
+                    "drift",
+                    "hardware",
+                    "unknown",
+                    (host,),
+                    f"no {gone} (PCI)",
+                    f"as on {host_list(larger[0])}",
+                    f"{host} is another kind of node, or has lost a device",
+                    "look for the device (lspci -nn), or declare the kind of node: proof_group",
+                    "",
+                    f"PCI of {host_list(larger[0])}",
+                )
+            )
+    if not checks:
+        found = "; ".join(f"{len(hosts)} with {name}" for name, hosts in groups.items())
+        state, reason = ("skipped", _ALONE) if len(nodes) == 1 else ("pass", "")
+        checks.append(Check("drift", "hardware", state, found=found, reason=reason, data={"groups": groups}))
+    return checks
+
+
+def _judge_names(nodes: Sequence[Node]) -> list[Check]:
+    """Find host names that several nodes have: frameworks tell nodes apart by them."""
+    if len(nodes) == 1:
+        return [Check("drift", "host names", "skipped", reason=_ALONE)]
+    holders: dict[str, list[str]] = {}
+    for node in nodes:
+        holders.setdefault(node["hostname"].split(".")[0].lower(), []).append(node["host"])
+    twice = {name: hosts for name, hosts in holders.items() if len(hosts) > 1}
+    if not twice:
+        return [Check("drift", "host names", "pass", found=counted(len(nodes), "different name"))]
+    return [
+        Check(
+            "drift",
+            "host names",
+            "fail",
+            tuple(hosts),
+            f"{name} on {host_list(hosts)}",
+            "a host name of its own on every node",
+            "frameworks take nodes with one name for one node",
+            "rename all but one (hostnamectl set-hostname)",
+        )
+        for name, hosts in twice.items()
+    ]
+
+
+def judge_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float, inventory: str = "") -> list[Check]:
+    """Judge offsets against the controller: {host: {offset_s, margin_s}}, None where the clock could not be read.
+
+    An offset is known up to its margin (half of the round trip), so only what is beyond both is a fault.
+    """
+    name, command = "time offset", ansible((), inventory, "clock_reading")
+    checks = []
+    unread = [host for host, clock in clocks.items() if clock is None]
+    if unread:
+        checks.append(
+            Check(
+                "drift",
+                name,
+                "unknown",
+                tuple(unread),
+                "no reading",
+                f"within {limit:g} s of the others",
+                "the clock could not be read",
+                "run `date +%s.%N` on the node",
+                command,
+            )
+        )
+    known = {host: clock for host, clock in clocks.items() if clock is not None}
+    if not known:
+        return checks
+    if len(known) == 1:
+        return [*checks, Check("drift", name, "skipped", reason=_ALONE)]
+    middle = median(clock["offset_s"] for clock in known.values())
+    apart = {host: clock["offset_s"] - middle for host, clock in known.items()}
+    odd = [host for host, clock in known.items() if abs(apart[host]) - clock["margin_s"] > limit]
+    vague = [host for host, clock in known.items() if host not in odd and clock["margin_s"] > limit]
+    if odd:
+        found = ", ".join(f"{host} {apart[host]:+.3f} s" for host in odd[:6]) + (
+            f", ... ({len(odd) - 6} more)" if len(odd) > 6 else ""
+        )
+        checks.append(
+            Check(
+                "drift",
+                name,
+                "fail",
+                tuple(odd),
+                found,
+                f"within {limit:g} s of the median",
+                f"{host_list(odd)} {'is' if len(odd) == 1 else 'are'} off",
+                "see what keeps the time there (timedatectl, chronyc sources)",
+                command,
+                "proof_max_clock_offset_s",
+                {"offsets": {host: round(apart[host], 4) for host in odd}},
+            )
+        )
+    if vague:
+        checks.append(
+            Check(
+                "drift",
+                name,
+                "unknown",
+                tuple(vague),
+                f"known only to {max(known[host]['margin_s'] for host in vague):.2f} s",
+                f"within {limit:g} s of the median",
+                "the answer took too long to tell",
+                "run it again when the node is less busy",
+                command,
+            )
+        )
+    if not checks:
+        spread = max(apart.values()) - min(apart.values())
+        checks.append(
+            Check("drift", name, "pass", found=f"{spread:.3f} s between the furthest", expected=f"within {limit:g} s")
+        )
+    return checks
+
+
+def judge(nodes: Sequence[Node], *, ignore: Sequence[str] = (), inventory: str = "") -> list[Check]:
+    """Compare the nodes in all facts but those to `ignore` (names of facts or of environments)."""
+    if not nodes:
+        return [Check("drift", "facts", "unknown", reason="no node said anything", action="see the phase reach")]
+    checks = _judge_hardware(nodes) + _judge_names(nodes)
+    for key, fact in FACTS.items():
+        if key not in ignore:
+            checks += _judge_fact(key, fact, nodes, inventory)
+    return checks + [
+        check for check in _judge_environments(nodes, inventory) if check.name.partition(" ")[2] not in ignore
+    ]
+
+
+def verdict(
+    results: Mapping[str, Mapping[str, Any]],
+    *,
+    groups: Mapping[str, str],
+    ignore: Sequence[str] = (),
+    max_clock_offset: float = 1.0,
+    inventory: str = "",
+) -> tuple[list[Check], dict[str, list[str]]]:
+    """Compare what all nodes said, by host, also what they said in place of an answer; `groups` are the declared ones.
+
+    Returns the checks and the hosts by the kinds of hardware that they were compared in.
+    """
+    good, _ = answers(results, "facts")
+    nodes = [{**node, "host": host, "group": groups.get(host, "")} for host, node in good.items()]
+    checks = judge(nodes, ignore=ignore, inventory=inventory)
+    # Who did not answer at all is a check of the phase reach.
+    read, _ = answers({host: node.get("clock", {}) for host, node in good.items()}, "offset_s")
+    clocks = {host: read.get(host) for host in good}
+    if clocks:
+        checks += judge_clocks(clocks, max_clock_offset, inventory)
+    return checks, groups_of(nodes)

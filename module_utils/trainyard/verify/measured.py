@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the phases bandwidth and blame, from what was measured. Bandwidths in GB/s (1e9 bytes a second).
+
+A benchmark is the record that library/collective_benchmark returns, a blame what blame.judge() returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..record.checks import Check
+from ..record.findings import counted
+
+Record = Mapping[str, Any]
+
+
+def size_text(size: int) -> str:
+    """Return 8 MiB for 8388608, with the largest unit that divides it."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor and size % factor == 0:
+            return f"{size // factor} {unit}"
+    return f"{size} bytes"
+
+
+def benchmark_checks(record: Record, again: str) -> list[Check]:
+    """Judge one benchmark: its bandwidth, and the path that the bytes took where that could be seen."""
+    where = "" if len(record["hosts"]) != 1 else f" inside {record['hosts'][0]}"
+    name = f"{record['collective'] or 'benchmark'}{' over ' + record['backend'] if record['backend'] else ''}{where}"
+    found = "nothing was measured"
+    if record["busbw_largest"] is not None:
+        largest = max(size["bytes"] for size in record["sizes"])
+        speed = f"busbw {record['busbw_largest']:.2f} GB/s at {size_text(largest)}"
+        found = f"{speed} over {counted(record['ranks'], 'rank')}"
+    wanted = record.get("expected")
+    action = {
+        "pass": "",
+        "fail": "see the phase blame for the node, and the log of the run",
+        "unknown": "give the expected value (verify_busbw), or keep this as the baseline (verify_save_baseline=true)",
+    }.get(record["state"], "")
+    checks = [
+        Check(
+            "bandwidth",
+            name,
+            record["state"],
+            tuple(record["hosts"]) if where else (),
+            found=found,
+            expected=f"at least {wanted['gate']:.2f} GB/s, {wanted['fraction']:.0%} of {wanted['busbw']:.2f}"
+            if wanted
+            else "",
+            reason=record["reason"],
+            action=action,
+            command=again,
+            source=wanted["source"] if wanted else "",
+            data={"job_id": record.get("job_id", ""), "busbw_largest": record["busbw_largest"]},
+        )
+    ]
+    path = record.get("path")
+    if path:
+        checks.append(
+            Check(
+                "bandwidth",
+                f"path of {name}",
+                path["state"],
+                tuple(record["hosts"]) if where else (),
+                found=", ".join(path["devices"]) or "no device that is known to have carried the bytes",
+                expected="the network that is meant for it",
+                reason=path["reason"],
+                action="" if path["state"] == "pass" else "read NCCL's lines in the log (NCCL_DEBUG=INFO)",
+                command=again,
+            )
+        )
+    return checks
+
+
+def blame_checks(blame: Record, again: str) -> list[Check]:
+    """Turn a blame into checks: one for each node that is to blame or could not be judged, or one that passes.
+
+    The slowest comes first, as the report says first what is most worth doing.
+    """
+    checks = [
+        Check(
+            "blame",
+            "pairs of nodes",
+            node["state"],
+            (node["host"],),
+            found=_relative(node),
+            expected=f"at least {blame['gate']:.2f} GB/s with every partner" if blame["gate"] is not None else "",
+            reason=node["reason"],
+            action=node["action"],
+            command=again,
+            data={"confidence": node["confidence"], "measurements": node["measurements"]},
+        )
+        for node in sorted(blame["nodes"], key=lambda node: node["score"] or 0.0)
+        if node["state"] in ("fail", "unknown")
+    ]
+    # Bad pairs of which no single node can be blamed are a fault all the same.
+    if not checks or blame["state"] not in {check.state for check in checks}:
+        checks.insert(
+            0,
+            Check(
+                "blame",
+                "pairs of nodes",
+                blame["state"],
+                found=f"median {blame['median']:.2f} GB/s over {counted(len(blame['pairs']), 'pair')}"
+                if blame["median"] is not None
+                else "",
+                reason="" if blame["state"] == "pass" else blame["reason"],
+                action="" if blame["state"] == "pass" else f"measure all pairs: {again} -e verify_rounds=full",
+                command=again,
+            ),
+        )
+    return checks
+
+
+def _relative(node: Record) -> str:
+    if node["score"] is None:
+        return "no bandwidth with any partner"
+    return f"{node['score']:.0%} of the bandwidth of the others, confidence {node['confidence']:.0%}"

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What training/benchmark/pairs.py printed: measurements of pairs for blame.judge(), and what is missing.
+
+A node with several devices has a process for each: a pair of nodes is then measured on several rails at once, and each
+rail is judged by itself, as one slow device of eight hardly shows in their sum. Bandwidths in GB/s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..record.checks import worst
+from ..record.findings import Finding, counted
+from . import stragglers
+
+Measurement = dict[str, Any]
+
+_MARK = "pair {"
+
+
+def read(logs: Iterable[str]) -> list[Measurement]:
+    """Return the measurements that the ranks printed; a line that was cut off is none.
+
+    Of two lines about one pair (both nodes had no measurement) both are kept.
+    """
+    found = []
+    for log in logs:
+        for line in log.splitlines():
+            start = line.find(_MARK)
+            if start < 0:
+                continue
+            try:
+                record = json.loads(line[start + len(_MARK) - 1 :])
+            except ValueError:
+                continue
+            if isinstance(record, dict) and _sound(record):
+                found.append(record)
+    return found
+
+
+def _sound(record: Mapping[str, Any]) -> bool:
+    hosts = record.get("hosts")
+    return (
+        isinstance(hosts, list)
+        and len(hosts) == 2
+        and all(isinstance(host, str) for host in hosts)
+        and isinstance(record.get("round"), int)
+        and isinstance(record.get("rail", 0), int)
+    )
+
+
+def complete(
+    schedule: Sequence[Sequence[Sequence[str]]], found: Sequence[Measurement], failed: Mapping[str, str], first: int = 0
+) -> list[Measurement]:
+    """Return the measurements with rounds counted from `first`, and an error for each pair that a failed host ruined.
+
+    `failed` says why a host ended the job before its pairs were measured. A pair of two other hosts that is missing was
+    ended with the job: that says nothing about it, so it stays missing.
+    """
+    known = {(record["round"], *sorted(record["hosts"])) for record in found}
+    lost = [
+        {"hosts": list(pair), "round": number, "rail": 0, "busbw": None, "wrong": None, "error": failed[host]}
+        for number, pairs in enumerate(schedule)
+        for pair in pairs
+        if (number, *sorted(pair)) not in known
+        for host in pair
+        if host in failed
+    ]
+    return [{**record, "round": record["round"] + first} for record in [*found, *lost]]
+
+
+def judge(
+    hosts: Sequence[str],
+    measurements: Sequence[Measurement],
+    *,
+    expected: float | None = None,
+    limits: stragglers.Limits | None = None,
+) -> dict[str, Any]:
+    """Return the blame over all rails: for each node that of the rail where it does worst.
+
+    As blame.judge(), with `rails` in addition: the blame of each rail by its number, where there are several.
+    """
+    rails = sorted({int(record.get("rail") or 0) for record in measurements})
+    each = {
+        rail: stragglers.judge(
+            hosts,
+            [record for record in measurements if int(record.get("rail") or 0) == rail],
+            expected=expected,
+            limits=limits,
+        )
+        for rail in rails or [0]
+    }
+    if len(each) == 1:
+        return next(iter(each.values()))
+    state = worst(judged["state"] for judged in each.values())
+    decisive = next(rail for rail in rails if each[rail]["state"] == state)
+    nodes = []
+    for place in range(len(hosts)):
+        of_rails = {rail: each[rail]["nodes"][place] for rail in rails}
+        node_state = worst(node["state"] for node in of_rails.values())
+        rail = min(
+            (rail for rail in rails if of_rails[rail]["state"] == node_state),
+            key=lambda rail: -1.0 if of_rails[rail]["score"] is None else of_rails[rail]["score"],
+        )
+        node = of_rails[rail]
+        bad = [str(rail) for rail in rails if of_rails[rail]["state"] == node_state]
+        where = f"on device {', '.join(bad)} of {len(rails)}: " if node_state != "pass" else ""
+        nodes.append({**node, "reason": f"{where}{node['reason']}" if node["reason"] else "", "rail": rail})
+    reason = each[decisive]["reason"]
+    return {
+        **each[decisive],
+        "state": state,
+        "reason": f"on device {decisive}: {reason}" if reason and state != "pass" else reason,
+        "nodes": nodes,
+        "suspects": [host for host in hosts if any(host in judged["suspects"] for judged in each.values())],
+        "retest": next((judged["retest"] for judged in each.values() if judged["retest"]), []),
+        "pairs": [pair for judged in each.values() for pair in judged["pairs"]],
+        "rails": {str(rail): {key: each[rail][key] for key in ("state", "reason", "median", "gate")} for rail in rails},
+    }
+
+
+def refusal(judged: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the blame of pairs that could not be measured, because the job was refused."""
+    first = findings[0]
+    where = f" on {first.host}" if first.host else ""
+    more = f", and {counted(len(findings) - 1, 'more finding')}" if len(findings) > 1 else ""
+    reason = f"the job could not run: {first.check}{where}: found {first.found}, expected {first.expected}{more}"
+    return {**judged, "state": "fail", "reason": reason, "retest": []}
+
+
+def describe(judged: Mapping[str, Any]) -> str:
+    """Return the blame for reading: a line, and another one for each node that is not well."""
+    median, gate = judged["median"], judged["gate"]
+    speed = f", median {median:.2f} GB/s, gate {gate:.2f}" if median and gate else ""
+    measured = counted(len(judged["pairs"]), "measurement")
+    lines = [f"  pairs: {judged['state']}, {measured}{speed}; {judged['reason']}".rstrip("; ")]
+    lines += [
+        f"    {node['host']}  {node['state']}, confidence {node['confidence']:.0%}: {node['reason']}"
+        for node in judged["nodes"]
+        if node["state"] in ("fail", "unknown") and node["reason"]
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a proof: report.json, what the terminal shows, the exit code, and what to do first.
+
+The format is docs/report.schema.json. Times are seconds since the epoch, durations seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..job.progress import clock
+from ..record.checks import MADE, Check, outcomes, worst
+from ..record.findings import counted, host_list
+from ..record.redaction import safe
+from .measured import benchmark_checks, blame_checks
+
+Data = Mapping[str, Any]
+
+SCHEMA = "trainyard-verify-1"
+# That of pyproject.toml, which modules cannot read.
+VERSION = "0.1.0"
+EXIT_CODES = {"pass": 0, "fail": 2, "unknown": 3}
+# Where to begin when several phases failed: a node that cannot be reached explains all that follows, a fault that a
+# device itself counts explains its bandwidth, and the bandwidth of all explains nothing.
+FIRST_PHASES = ("reach", "devices", "blame", "software", "drift", "collectives", "bandwidth")
+# So many checks that did not pass are written on the terminal; the page has all of them.
+MOST_CHECKS = 20
+# So many reasons are told for what does not apply in a phase.
+MOST_REASONS = 4
+
+
+def build(
+    *,
+    report_id: str,
+    cluster: str,
+    inventory: str,
+    started: float,
+    finished: float,
+    hosts: Sequence[str],
+    nodes: Iterable[Data],
+    phases: Iterable[Data],
+    not_asked: Iterable[str] = (),
+    benchmarks: Iterable[Data],
+    blame: Data | None,
+    versions: Data,
+) -> dict[str, Any]:
+    """Build report.json from what the phases found.
+
+    `not_asked` are the phases that nobody wanted. A phase's state is the worst of its checks, and of the state that it
+    gives itself. Benchmarks and a blame that no
+    check of their phases speaks of become checks, so that they count. Raises TypeError or ValueError for a check that
+    is none.
+    """
+    benchmarks = [safe(record) for record in benchmarks]
+    blame = safe(blame) if blame else None
+    again = f"ansible-playbook playbooks/verify.yml {inventory}".rstrip()
+    checked = _with_records([_phase(phase) for phase in phases], benchmarks, blame, again)
+    checks = [check for phase in checked for check in phase["checks"]]
+    # A proof in which nothing was looked at proves nothing.
+    states = [phase["state"] for phase in checked if phase["state"] in MADE]
+    state = worst(states) if states else "unknown"
+    return {
+        "schema": SCHEMA,
+        "id": safe(report_id),
+        "cluster": safe(cluster),
+        "inventory": safe(inventory),
+        "started": started,
+        "finished": finished,
+        "elapsed_s": round(max(0.0, finished - started), 1),
+        "state": state,
+        "exit_code": EXIT_CODES[state],
+        "text": "",
+        "first": first_step(checks),
+        "hosts": [safe(host) for host in hosts],
+        "nodes": _nodes(hosts, {node["host"]: node for node in nodes}, checks, blame, bool(states)),
+        "phases": checked,
+        "coverage": _coverage(checked, not_asked),
+        "benchmarks": benchmarks,
+        "blame": blame,
+        "versions": safe(versions),
+        "commands": _commands(checks),
+    }
+
+
+def _coverage(phases: Sequence[Data], not_asked: Iterable[str]) -> dict[str, Any]:
+    """Return what the verdict is about: phases in which something was checked, those that do not apply, the others."""
+    named = {"checked": MADE, "not_applicable": ("skipped",), "not_asked": ("not_asked",)}
+    found = {word: [phase["name"] for phase in phases if phase["state"] in states] for word, states in named.items()}
+    return {**found, "not_asked": [*found["not_asked"], *map(safe, not_asked)]}
+
+
+def why_not(phase: Data) -> str:
+    """Say why checks of a phase do not apply or were not asked for; nothing where all were made."""
+    reasons = [check["reason"] for check in phase["checks"] if check["state"] not in MADE]
+    said = [str(reason) for reason in dict.fromkeys([phase["reason"], *reasons]) if reason]
+    # A phase that was skipped as a whole says so with the reasons of its checks.
+    said = [text for text in said if not any(text in other for other in said if other != text)]
+    more = [f"... ({len(said) - MOST_REASONS} more)"] if len(said) > MOST_REASONS else []
+    return "; ".join([*said[:MOST_REASONS], *more])
+
+
+def _phase(phase: Data) -> dict[str, Any]:
+    checks = [safe(Check.from_dict(check).as_dict()) for check in phase.get("checks") or ()]
+    return {
+        "name": str(phase["name"]),
+        "state": worst([*(check["state"] for check in checks), phase.get("state") or "skipped"]),
+        "reason": safe(phase.get("reason") or ""),
+        "started": phase.get("started"),
+        "elapsed_s": phase.get("elapsed_s"),
+        "checks": checks,
+    }
+
+
+def _with_records(
+    phases: list[dict[str, Any]], benchmarks: Sequence[Data], blame: Data | None, again: str
+) -> list[dict[str, Any]]:
+    """Add checks for records that the phases are silent about."""
+    spoken = {phase["name"] for phase in phases if phase["checks"]}
+    missing: list[Check] = []
+    if "bandwidth" not in spoken:
+        missing += [check for record in benchmarks for check in benchmark_checks(record, again)]
+    if blame and "blame" not in spoken:
+        missing += blame_checks(blame, again)
+    by_name = {phase["name"]: phase for phase in phases}
+    for check in missing:
+        phase = by_name.get(check.phase)
+        if phase is None:
+            phase = by_name[check.phase] = _phase({"name": check.phase})
+            phases.append(phase)
+        phase["checks"].append(safe(check.as_dict()))
+        phase["state"] = worst([phase["state"], check.state])
+    return phases
+
+
+def first_step(checks: Sequence[Data]) -> dict[str, Any] | None:
+    """Return what to do first: {hosts, phase, check, reason, action}, or None where everything passed.
+
+    Failures come before what is unknown. Hosts that cannot be reached come first; then the host that most phases name,
+    as each of them looks from another side; its phase that says most (FIRST_PHASES) says what to do.
+    """
+    for state in ("fail", "unknown"):
+        bad = [check for check in checks if check["state"] == state]
+        if not bad:
+            continue
+        named: dict[str, set[str]] = {}
+        for check in bad:
+            for host in check["hosts"]:
+                named.setdefault(host, set()).add(check["phase"])
+
+        def rank(check: Data, named: Data = named) -> tuple[bool, int, int, bool]:
+            phases = max((len(named[host]) for host in check["hosts"]), default=0)
+            return check["phase"] != "reach", -phases, FIRST_PHASES.index(check["phase"]), not check["hosts"]
+
+        # Of equal ones the first: a phase says first what weighs most.
+        chosen = min(bad, key=rank)
+        return {
+            "hosts": list(chosen["hosts"]),
+            "phase": chosen["phase"],
+            "check": chosen["name"],
+            "reason": chosen["reason"] or _comparison(chosen),
+            "action": chosen["action"] or chosen["command"],
+        }
+    return None
+
+
+def _comparison(check: Data) -> str:
+    parts = [("found", check["found"]), ("expected", check["expected"])]
+    return ", ".join(f"{word} {text}" for word, text in parts if text)
+
+
+def _nodes(
+    hosts: Sequence[str], given: Mapping[str, Data], checks: Sequence[Data], blame: Data | None, proved: bool
+) -> list[dict[str, Any]]:
+    states: dict[str, list[str]] = {}
+    for check in checks:
+        for host in check["hosts"] if check["state"] in ("fail", "unknown") else ():
+            states.setdefault(host, []).append(check["state"])
+    for node in (blame or {}).get("nodes", ()):
+        states.setdefault(node["host"], []).append(node["state"])
+    return [
+        {
+            "host": safe(host),
+            "address": safe((given.get(host) or {}).get("address") or ""),
+            "state": worst([*states.get(safe(host), ()), "pass" if proved else "skipped"]),
+            "facts": safe((given.get(host) or {}).get("facts") or {}),
+        }
+        for host in hosts
+    ]
+
+
+def _commands(checks: Iterable[Data]) -> list[dict[str, str]]:
+    seen: dict[tuple[str, str], dict[str, str]] = {}
+    for check in checks:
+        if check["command"]:
+            row = {"phase": check["phase"], "check": check["name"], "command": check["command"]}
+            seen.setdefault((check["phase"], check["command"]), row)
+    return list(seen.values())
+
+
+VERDICTS = {
+    "pass": "is proved in {checked}",
+    "fail": "is NOT fit to train",
+    "unknown": "is not proved: something could not be measured",
+}
+NOTHING = "is not proved: nothing was checked"
+
+
+def first_text(first: Data) -> str:
+    """Say on which hosts something is to be done first, and why; a reason that names the first of them says it all."""
+    # What is checked says enough where nothing else is said.
+    reason = str(first["reason"] or first["check"])
+    hosts = first["hosts"]
+    named = bool(hosts) and re.search(rf"(?<![\w.-]){re.escape(hosts[0])}(?![\w-])", reason)
+    return f"{host_list(hosts)}: {reason}" if hosts and not named else reason
+
+
+def verdict(report: Data) -> str:
+    """Say the verdict in a sentence: what is proved is what was checked, and no more."""
+    checked = report["coverage"]["checked"]
+    words = VERDICTS[report["state"]].format(checked=", ".join(checked)) if checked else NOTHING
+    return f"The cluster {report['cluster']} {words}."
+
+
+def headline(report: Data) -> str:
+    """Say the verdict in a line: what, how long, how many nodes and checks."""
+    nodes = counted(len(report["hosts"]), "node")
+    return f"{verdict(report)} {counts(report)} on {nodes} in {clock(report['elapsed_s'])}."
+
+
+def counts(report: Data) -> str:
+    """Say how many checks were made, and with which outcome: `41 checks: 38 passed, 2 failed, 1 unknown`."""
+    states = [check["state"] for phase in report["phases"] for check in phase["checks"] if check["state"] in MADE]
+    total = counted(len(states), "check")
+    return f"{total} passed" if set(states) == {"pass"} else f"{total}: {outcomes(states)}" if states else total
+
+
+def left_out(report: Data) -> list[tuple[str, str]]:
+    """Return words and phases for what the verdict is not about."""
+    words = (("not applicable", "not_applicable"), ("not asked for", "not_asked"))
+    return [(word, ", ".join(report["coverage"][key])) for word, key in words if report["coverage"][key]]
+
+
+def terminal_text(report: Data, run_dir: str) -> str:
+    """Write what the user reads at the end of the run: verdict, first step, phases, what did not pass."""
+    lines = [headline(report)]
+    first = report["first"]
+    if first:
+        lines += _block("first", first_text(first), indent=2) + _block("", first["action"], indent=2)
+    lines += [f"  {word:<15} {phases}" for word, phases in left_out(report)]
+    lines.append("")
+    came = [outcomes(check["state"] for check in phase["checks"]) for phase in report["phases"]]
+    width = max((len(phase["name"]) for phase in report["phases"]), default=0)
+    wide = max(map(len, came), default=0)
+    for phase, numbers in zip(report["phases"], came):
+        took = "" if phase["elapsed_s"] is None else clock(phase["elapsed_s"])
+        state = {"skipped": "n/a", "not_asked": "not asked"}.get(phase["state"], phase["state"])
+        row = f"  {phase['name']:<{width}}  {state:<9}{numbers:<{wide}}{took:>9}  {why_not(phase)}"
+        lines.append(row.rstrip())
+    wanting = [
+        check
+        for state in ("fail", "unknown")
+        for phase in report["phases"]
+        for check in phase["checks"]
+        if check["state"] == state
+    ]
+    for number, check in enumerate(wanting[:MOST_CHECKS], start=1):
+        on_hosts = f" on {host_list(check['hosts'])}" if check["hosts"] else ""
+        source = f" ({check['source']})" if check["source"] else ""
+        lines += ["", f"  {number}. {check['phase']}: {check['name']}{on_hosts}: {check['state']}"]
+        lines += _block("found", check["found"])
+        lines += _block("expected", check["expected"] and check["expected"] + source)
+        lines += _block("why", check["reason"])
+        lines += _block("do", check["action"])
+        lines += _block("repeat", check["command"])
+    if len(wanting) > MOST_CHECKS:
+        lines += ["", f"  ... {len(wanting) - MOST_CHECKS} more in the report"]
+    files = [("report", "html"), ("data", "json"), ("for CI", "xml")]
+    lines += ["", *(f"  {word:<8} {run_dir}/report.{ending}" for word, ending in files)]
+    return "\n".join(lines)
+
+
+def _block(word: str, text: str, indent: int = 5) -> list[str]:
+    """Write a text after a word, further lines of it below its first."""
+    lines = enumerate(text.splitlines())
+    return [f"{' ' * indent}{word if number == 0 else '':<9} {line}" for number, line in lines]

@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blame: which nodes are slow, silent or wrong, judged from what pairs of nodes measured.
+
+A pair is as fast as the slower of its two nodes. So a node with one fast pair is cleared; a slow pair speaks against
+the node whose partner is cleared, and says nothing about either where neither is. Suspects are measured again with
+cleared partners. docs/blame.md has the method, its thresholds and its limits; benchmarks/blame.py measures it.
+
+Bandwidths are GB/s of 1e9 bytes. `relative` is a bandwidth as a part of what healthy pairs of the same round had.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..record.checks import worst
+from ..record.findings import counted, host_list
+from .pairing import Pair, Round, first_rounds, full_rounds, with_partners
+
+__all__ = ["MOST_MEASUREMENTS", "Limits", "Pair", "Round", "first_rounds", "full_rounds", "judge"]
+
+# A node that so many measurements have not decided is at the gate, or comes and goes: more of them decide nothing.
+MOST_MEASUREMENTS = 6
+# Only a first look at what is healthy: nodes whose best pair is this near to the fast ones show how fast healthy is.
+_NEARLY = 0.85
+# The standard deviation of a normal distribution in median absolute deviations.
+_SIGMA = 1.4826
+# So many pairs of healthy nodes make a round its own yardstick; fewer say less than all rounds together.
+_OWN_YARDSTICK = 8
+# No network is quieter: with fewer decimals, or few measurements, the spread that is found may be 0.
+_LEAST_NOISE = 0.01
+# How often a healthy pair may be slow for once (another job, a lost packet): what confidence owes to repetition.
+_DISTURBED = 0.05
+# A slow node is named from this confidence on, and from two measurements on.
+_SURE = 0.95
+# A part of the healthy bandwidth that no other load explains.
+_FAR = 0.25
+# A pass that is less sure than this is measured once more.
+_FAIRLY_SURE = 0.8
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The thresholds of the judgement.
+
+    The gate is `1 - tolerance` of the healthy bandwidth, lower where the measurements scatter: `spread` standard
+    deviations below, but never under `1 - most_tolerance`. `confirm` is how many measurements with cleared partners
+    must agree before nothing is measured again. `fraction` of an expected bandwidth is what the healthy must reach.
+    """
+
+    tolerance: float = 0.07
+    spread: float = 3.0
+    most_tolerance: float = 0.5
+    confirm: int = 3
+    fraction: float = 0.8
+
+
+@dataclass
+class _Sample:
+    """A measurement by the places of its hosts; value in GB/s, 0 where there was an error."""
+
+    first: int
+    second: int
+    round: int
+    value: float
+    wrong: bool
+    error: str
+    record: Mapping[str, Any]
+    relative: float = 0.0
+
+    def other(self, host: int) -> int:
+        return self.second if host == self.first else self.first
+
+
+@dataclass
+class _Node:
+    """What is known of a node; `values` are its relative bandwidths with cleared partners, one for each of these.
+
+    `counted` is the number of measurements behind them: a slow way to one partner, measured often, is one value.
+    """
+
+    samples: list[_Sample] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    counted: int = 0
+    state: str = "unknown"
+    confidence: float = 0.0
+    reason: str = ""
+    action: str = ""
+    again: bool = False
+
+    @property
+    def score(self) -> float | None:
+        return statistics.median(self.values) if self.values else None
+
+
+def judge(
+    hosts: Sequence[str],
+    measurements: Sequence[Mapping[str, Any]],
+    *,
+    expected: float | None = None,
+    limits: Limits | None = None,
+) -> dict[str, Any]:
+    """Return the blame: state, reason, median, gate, spread, nodes, suspects, retest, pairs, paths.
+
+    A measurement is `{hosts: [a, b], round: int, busbw: GB/s or None, wrong: int or None, error: str}`; several of the
+    same pair in the same round (both nodes report an error) count once. `expected` is what a pair of healthy nodes
+    should reach. `retest` is the round to measure next, [] when everything is decided; call again with the
+    measurements of all rounds. Raises ValueError for a host that is not in `hosts`.
+    """
+    limits = limits or Limits()
+    samples = _read(hosts, measurements)
+    nodes = [_Node() for _ in hosts]
+    for sample in samples:
+        nodes[sample.first].samples.append(sample)
+        nodes[sample.second].samples.append(sample)
+    median, noise = _yardstick(nodes, samples, limits)
+    tolerance = min(max(limits.tolerance, limits.spread * noise), limits.most_tolerance)
+    gate = 1 - tolerance
+    good = _collect_values(nodes, samples, gate)
+    for host, node in enumerate(nodes):
+        _judge_speed(node, hosts[host], gate, max(noise, _LEAST_NOISE), limits)
+    unexplained = _judge_results(hosts, nodes, samples, limits)
+    alone = len(hosts) == 2 and median > 0 and not any(sample.wrong for sample in samples)
+    short = median > 0 and expected is not None and median < limits.fraction * expected
+    if alone:
+        _judge_two(nodes, short, expected)
+    paths, doubted = _slow_paths(hosts, nodes, samples, gate, limits)
+    # Without a single pair that works, nobody can be measured against anybody.
+    works = any(sample.value > 0 and not sample.wrong for sample in samples)
+    retest = [] if alone or not works else _retest(hosts, nodes, good, samples, doubted)
+
+    failed = [hosts[at] for at, node in enumerate(nodes) if node.state == "fail"]
+    # Where no pair works at all, none of many is more suspect than another.
+    open_ones = {"unknown", "fail"} if works or len(hosts) == 2 or not samples else {"fail"}
+    suspects = [hosts[at] for at, node in enumerate(nodes) if node.state in open_ones and (node.samples or node.again)]
+    states = [node.state for node in nodes]
+    if failed or unexplained or paths or short or (samples and not median):
+        states.append("fail")
+    if doubted:
+        states.append("unknown")
+    blame: dict[str, Any] = {
+        "state": worst(states) if samples else "unknown",
+        "reason": "",
+        "median": round(median, 6) if median else None,
+        "gate": round(median * gate, 6) if median else None,
+        "spread": round(noise, 4),
+        "expected": expected,
+        "nodes": [
+            {
+                "host": host,
+                "state": node.state,
+                "score": None if node.score is None else round(node.score, 4),
+                "confidence": round(node.confidence, 3),
+                "measurements": len(node.samples),
+                "reason": node.reason,
+                "action": node.action,
+            }
+            for host, node in zip(hosts, nodes)
+        ],
+        "suspects": suspects,
+        "retest": retest,
+        "pairs": [_pair(hosts, sample, gate) for sample in samples],
+        "paths": paths,
+    }
+    blame["reason"] = _reason(hosts, blame, failed, unexplained, doubted, limits)
+    return blame
+
+
+def _read(hosts: Sequence[str], measurements: Sequence[Mapping[str, Any]]) -> list[_Sample]:
+    """Read the measurements in the order of rounds and pairs, each pair of a round once."""
+    place = {host: at for at, host in enumerate(hosts)}
+    if len(place) != len(hosts):
+        raise ValueError("a host is named twice; expected: each host once")
+    found: dict[tuple[int, int, int], _Sample] = {}
+    for record in measurements:
+        names = list(record["hosts"])
+        unknown = [name for name in names if name not in place]
+        if unknown or len(set(names)) != 2:
+            raise ValueError(f"a measurement of {names}; expected: two of the {len(hosts)} hosts that are judged")
+        first, second = sorted(place[name] for name in names)
+        value, error = record.get("busbw"), str(record.get("error") or "")
+        if not error and (value is None or not math.isfinite(value) or value < 0):
+            error = f"no bandwidth, found {value!r}"
+        wrong = not error and bool(record.get("wrong"))
+        key = (int(record.get("round", 0)), first, second)
+        sample = _Sample(first, second, key[0], 0.0 if error else float(value or 0), wrong, error, record)
+        # Of two reports on the same measurement the one with the fault stands.
+        if key not in found or (error and not found[key].error):
+            found[key] = sample
+    return [found[key] for key in sorted(found)]
+
+
+def _yardstick(nodes: Sequence[_Node], samples: Sequence[_Sample], limits: Limits) -> tuple[float, float]:
+    """Set every sample's `relative`; return the median of healthy pairs (GB/s, 0: none) and their relative spread.
+
+    Nothing is faster than healthy, so the fast nodes show what healthy is, though most may be slow: the upper quartile
+    of the nodes' best pairs, and what is near to it.
+    """
+    # What computes wrongly may be fast at it; where all do, there is nothing else to go by.
+    right = any(sample.value > 0 and not sample.wrong for sample in samples)
+    best = [
+        max((sample.value for sample in node.samples if not (right and sample.wrong)), default=0.0) for node in nodes
+    ]
+    ranked = sorted(value for value in best if value > 0)
+    if not ranked:
+        return 0.0, 0.0
+    rough = ranked[math.ceil(0.75 * len(ranked)) - 1]
+    level, scatter = _centre([value for value in ranked if value >= _NEARLY * rough])
+    near = [value >= level * (1 - max(limits.tolerance, limits.spread * scatter)) for value in best]
+    healthy = [sample for sample in samples if near[sample.first] and near[sample.second] and not sample.error]
+    median = statistics.median([sample.value for sample in healthy if sample.value >= _NEARLY * rough])
+    by_round: dict[int, list[float]] = {}
+    for sample in healthy:
+        by_round.setdefault(sample.round, []).append(sample.value)
+    own = {at: statistics.median(values) for at, values in by_round.items() if len(values) >= _OWN_YARDSTICK}
+    for sample in samples:
+        sample.relative = sample.value / own.get(sample.round, median)
+    # A few pairs of healthy nodes may agree by chance. A slow node's pairs scatter alike, around their own middle.
+    off, fitted = [abs(sample.relative - 1) for sample in healthy], 1
+    for host, node in enumerate(nodes):
+        values = [sample.relative for sample in node.samples if near[sample.other(host)] and not sample.error]
+        if not near[host] and len(values) > 1:
+            middle = statistics.median(values)
+            off += [abs(value - middle) for value in values]
+            fitted += 1
+    # A middle that was taken from the values is nearer to one of them than what is true; and what few values say of
+    # their spread is uncertain, as with Student's t.
+    off = sorted(off)[fitted:]
+    if not off:
+        return median, 0.0
+    # Slow ways between healthy nodes are few: the median does not see them.
+    return median, _SIGMA * statistics.median(off) * (1 + 4 / len(off))
+
+
+def _centre(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median, and the standard deviation by the median distance from it, as a part of it."""
+    middle = statistics.median(values)
+    return middle, _SIGMA * statistics.median([abs(value - middle) for value in values]) / middle
+
+
+def _collect_values(nodes: Sequence[_Node], samples: Sequence[_Sample], gate: float) -> set[int]:
+    """Give each node its values with cleared partners; return the nodes that are cleared.
+
+    A node is cleared by one fast pair. Among the cleared the one with the lowest score is given up first, as long as
+    that is below the gate: luck may have cleared it, and then its slow pairs speak against their other nodes no longer.
+    """
+    good = {host for sample in samples if sample.relative >= gate for host in (sample.first, sample.second)}
+    low: dict[int, float] = {}
+
+    def collect(host: int) -> None:
+        by_partner: dict[int, list[float]] = {}
+        for sample in nodes[host].samples:
+            if sample.relative >= gate or sample.other(host) in good:
+                by_partner.setdefault(sample.other(host), []).append(sample.relative)
+        # Of two measurements of a pair the better one: what is slow once and not again was a disturbance.
+        nodes[host].values = [statistics.median_high(values) for values in by_partner.values()]
+        nodes[host].counted = sum(map(len, by_partner.values()))
+        score = nodes[host].score
+        low.pop(host, None)
+        if host in good and score is not None and score < gate:
+            low[host] = score
+
+    for host in range(len(nodes)):
+        collect(host)
+    while low:
+        lowest = min(low, key=lambda host: (low[host], host))
+        good.discard(lowest)
+        del low[lowest]
+        # Without a slow pair nobody's score falls, so that only those in question need another look.
+        for partner in {sample.other(lowest) for sample in nodes[lowest].samples} & set(low):
+            collect(partner)
+    for host in range(len(nodes)):
+        collect(host)
+    return good
+
+
+def _below(distance: float) -> float:
+    """Return the normal probability of a value below so many standard errors."""
+    return 0.5 * (1 + math.erf(distance / math.sqrt(2)))
+
+
+def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limits) -> None:
+    """Set a node's state by its values, and whether it is to be measured again."""
+    tried = len(node.samples)
+    more = tried < MOST_MEASUREMENTS
+    node.again = more
+    count, score = node.counted, node.score
+    errors = [sample.error for sample in node.samples if sample.error]
+    if score is None:
+        node.reason = "it was only measured with suspects" if tried else "it was not measured"
+        if errors and len(errors) == tried:
+            node.reason = f"no pair with it could be measured: {errors[-1]}"
+        node.action = _measure_again(host)
+        return
+    # The standard error of a median; of one or two values it is the mean's.
+    error = noise * (1.2533 if count > 2 else 1.0) / math.sqrt(count)
+    # Noise is a part of what is measured: what has a tenth of the bandwidth scatters by a tenth as much. Nearer to the
+    # gate that is not relied on: other load may take half of a bandwidth.
+    if score < _FAR:
+        error *= max(score, _LEAST_NOISE)
+    slow = sum(value < gate for value in node.values)
+    fast = len(node.values) - slow
+    if score < gate:
+        node.confidence = _below((gate - score) / error) * (1 - _DISTURBED**slow)
+        # A node that is slow with one partner and fast with another is not slow: two partners more must say so.
+        clear = slow >= fast + 2 and node.confidence >= _SURE
+        node.state = "fail" if clear else "unknown"
+        node.again = more and not (clear and count >= limits.confirm)
+        if errors and score == 0:
+            node.reason = f"{len(errors)} of {counted(tried, 'measurement')} failed: {errors[-1]}"
+            node.action = f"see whether it runs and answers on the job's network: ansible {host} -m ping"
+        else:
+            node.reason = f"{score:.0%} of the healthy bandwidth with {_partners(len(node.values))}"
+            node.action = _look_at(host)
+    else:
+        node.confidence = _below((score - gate) / error) * (1 - _DISTURBED ** max(fast, 1))
+        settled = (not slow or count >= limits.confirm) and node.confidence >= _FAIRLY_SURE
+        node.state = "pass" if settled or not (more or slow) else "unknown"
+        node.again = more and not settled
+        if slow:
+            node.reason = f"slow with {slow} of {_partners(len(node.values))}"
+    if node.state == "unknown":
+        node.reason = f"{score:.0%} of the healthy bandwidth, slow with {slow} of {_partners(len(node.values))}"
+        if errors:
+            # A pair that did not meet counts as 0: a share of the bandwidth that nobody measured says nothing.
+            node.reason = f"{len(errors)} of {counted(tried, 'measurement')} failed: {errors[-1]}"
+        node.action = _measure_again(host)
+
+
+def _judge_results(
+    hosts: Sequence[str], nodes: Sequence[_Node], samples: Sequence[_Sample], limits: Limits
+) -> list[Pair]:
+    """Blame wrong results on nodes; return the pairs of which it cannot be said which node it was.
+
+    Bandwidth cannot clear a node of these. The node with most wrong pairs explains them, if two of its partners at
+    least were right with others: where all is wrong, no single node is.
+    """
+    wrong = [sample for sample in samples if sample.wrong]
+    trusted = {at for sample in samples if not (sample.wrong or sample.error) for at in (sample.first, sample.second)}
+    while wrong:
+        met: dict[int, list[int]] = {}
+        for sample in wrong:
+            met.setdefault(sample.first, []).append(sample.second)
+            met.setdefault(sample.second, []).append(sample.first)
+        witnesses = {host: len(trusted.intersection(partners)) for host, partners in met.items()}
+        # Of two with as many, the one with fewer right results.
+        culprit = max(met, key=lambda host: (witnesses[host], len(met[host]), -len(nodes[host].samples), -host))
+        if witnesses[culprit] < 2:
+            break
+        node, count = nodes[culprit], len(met[culprit])
+        node.state, node.confidence = "fail", 1 - 0.5**count
+        node.reason = f"wrong results in {count} of {counted(len(node.samples), 'measurement')}"
+        node.action = (
+            f"leave it out (job_hosts), test its memory, devices and network card: ansible {hosts[culprit]} -b -m "
+            "accelerator_info"
+        )
+        node.again = count < limits.confirm and len(node.samples) < MOST_MEASUREMENTS
+        wrong = [sample for sample in wrong if culprit not in (sample.first, sample.second)]
+    for sample in wrong:
+        for at in (sample.first, sample.second):
+            node = nodes[at]
+            if node.state != "fail":
+                node.state, node.confidence = "unknown", 0.5
+                node.reason = f"a wrong result with {hosts[sample.other(at)]}: one of the two"
+                node.action = _measure_again(hosts[at])
+            node.again = len(node.samples) < MOST_MEASUREMENTS
+    return sorted({(hosts[sample.first], hosts[sample.second]) for sample in wrong})
+
+
+def _judge_two(nodes: Sequence[_Node], short: bool, expected: float | None) -> None:
+    """Judge the only pair of a cluster of two by what is expected, as there is nothing to compare it with."""
+    for node in nodes:
+        node.again = False
+        if node.state == "pass" and (short or expected is None):
+            node.state, node.confidence = "unknown", 0.5
+            one = "one of the two is slow, or the way between them"
+            node.reason = one if short else "one pair has nothing to compare it with"
+            node.action = "give an expected bandwidth, or save a baseline, and repeat" if expected is None else ""
+
+
+def _slow_paths(
+    hosts: Sequence[str], nodes: Sequence[_Node], samples: Sequence[_Sample], gate: float, limits: Limits
+) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
+    """Return pairs that stay slow though both nodes are healthy, and pairs to be repeated.
+
+    Of these each node was fast elsewhere: most often something that passes, so that it is repeated first of all.
+    """
+    met: dict[tuple[int, int], list[float]] = {}
+    for sample in samples:
+        met.setdefault((sample.first, sample.second), []).append(sample.relative)
+    paths, doubted = [], []
+    for (first, second), values in sorted(met.items()):
+        ends = (nodes[first], nodes[second])
+        if max(values) >= gate or any(node.state == "fail" or max(node.values, default=0.0) < gate for node in ends):
+            continue
+        healthy = all(node.state == "pass" for node in ends)
+        if len(values) == 1 or (healthy and len(values) < limits.confirm):
+            doubted.append((first, second))
+        elif healthy:
+            share = round(statistics.median(values), 4)
+            paths.append({"hosts": [hosts[first], hosts[second]], "relative": share, "measurements": len(values)})
+    return paths, doubted
+
+
+def _retest(
+    hosts: Sequence[str],
+    nodes: Sequence[_Node],
+    good: set[int],
+    samples: Sequence[_Sample],
+    doubted: Sequence[tuple[int, int]],
+) -> Round:
+    """Return the next round: who is undecided, with healthy partners, and some pairs of these as a yardstick."""
+    # Worst first: where partners are few, who is merely doubted waits.
+    again = sorted(
+        (host for host, node in enumerate(nodes) if node.again),
+        key=lambda host: (host in good, nodes[host].score or 0.0),
+    )
+    partners = [host for host, node in enumerate(nodes) if node.state == "pass" and not node.again]
+    # Where nobody is beyond doubt, the best of those that are cleared must do.
+    partners += [host for host in reversed(again) if host in good and nodes[host].state != "fail"]
+    met = {(sample.first, sample.second) for sample in samples}
+    return with_partners(hosts, again, partners, met, doubted, controls=max(_OWN_YARDSTICK, len(again)))
+
+
+def _pair(hosts: Sequence[str], sample: _Sample, gate: float) -> dict[str, Any]:
+    """Return a measurement as it was given, with `state` and `relative`."""
+    fine = sample.relative >= gate and not sample.wrong and not sample.error
+    return {
+        "hosts": [hosts[sample.first], hosts[sample.second]],
+        "round": sample.round,
+        "busbw": None if sample.error else sample.value,
+        "wrong": sample.record.get("wrong"),
+        "error": sample.error,
+        "relative": None if sample.error else round(sample.relative, 4),
+        "state": "pass" if fine else "fail",
+    }
+
+
+def _partners(count: int) -> str:
+    return f"{count} healthy partner{'s' if count != 1 else ''}"
+
+
+def _look_at(host: str) -> str:
+    return (
+        f"compare its network cards with a healthy node's (link rate, errors, PCIe width): ansible {host} -b -m "
+        "fabric_info; until then leave it out (job_hosts)"
+    )
+
+
+def _measure_again(host: str) -> str:
+    return f"measure it again with healthy partners: playbooks/pair_check.yml; does it answer: ansible {host} -m ping"
+
+
+def _reason(
+    hosts: Sequence[str],
+    blame: Mapping[str, Any],
+    failed: Sequence[str],
+    unexplained: Sequence[Pair],
+    doubted: Sequence[tuple[int, int]],
+    limits: Limits,
+) -> str:
+    """Say in a sentence or two what came of it; "" where all passed."""
+    if not blame["pairs"]:
+        return "no pair was measured" if len(hosts) > 1 else "one node has nobody to be paired with"
+    if blame["median"] is None:
+        errors = [pair["error"] for pair in blame["pairs"] if pair["error"]]
+        return f"no pair of nodes could be measured: {errors[-1]}" if errors else "no pair of nodes moved anything"
+    said = []
+    if failed:
+        verb = "is" if len(failed) == 1 else "are"
+        by_host = {node["host"]: node for node in blame["nodes"]}
+        why = f": {by_host[failed[0]]['reason']}" if len(failed) == 1 else ""
+        said.append(f"{host_list(failed)} {verb} not healthy{why}")
+        if len(failed) >= 3 and len(failed) * 4 >= len(hosts):
+            said.append("so many may have another kind of card, or another way between them, rather than faults")
+    if len(unexplained) > 1 and all(pair["wrong"] or pair["error"] for pair in blame["pairs"]):
+        said.append("every pair computed wrong results: no single node, but what all have in common")
+    else:
+        said += [f"{a} or {b} computed a wrong result" for a, b in unexplained[:3]]
+    for path in blame["paths"][:3]:
+        a, b = path["hosts"]
+        said.append(f"between {a} and {b} only {path['relative']:.0%}, though both are healthy: the way between them")
+    least = None if blame["expected"] is None else limits.fraction * blame["expected"]
+    if least is not None and blame["median"] < least:
+        said.append(f"even the fast pairs have only {blame['median']:.4g} GB/s, expected at least {least:.4g}")
+    undecided = [node["host"] for node in blame["nodes"] if node["state"] == "unknown"]
+    if undecided and not said:
+        only = {node["reason"] for node in blame["nodes"] if node["state"] == "unknown"}
+        said.append(f"undecided: {host_list(undecided)}" + (f", {only.pop()}" if len(only) == 1 else ""))
+    if doubted and not said:
+        pairs = [f"{hosts[first]}-{hosts[second]}" for first, second in doubted]
+        said.append(f"to be measured again, slow though both nodes were fast elsewhere: {host_list(pairs)}")
+    gate = blame["gate"] / blame["median"]
+    if gate < 1 - 2 * limits.tolerance:
+        said.append(f"the measurements scatter so much that only nodes below {gate:.0%} can be told from healthy ones")
+    return "; ".join(said)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job in a cluster: how it is, with a line for whoever watches, and its logs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..trainyard.job.failure import root_cause
+from ..trainyard.job.kubernetes import state
+from ..trainyard.job.progress import DEFAULT_PATTERN, Metrics, compile_pattern, parse_line, progress_line, strict
+from ..trainyard.job.restarts import restart_text
+from ..trainyard_node.machine.patience import TooLongError, cpu_at_most
+from .kubernetes_cluster import Cluster
+
+# Lines of the log of rank 0 in which its progress is looked for each time.
+_TAIL = 200
+# And of a log that says which rank failed, after all that the others have said of it.
+_TAIL_OF_FAILURE = 2000
+
+
+def job_state(cluster: Cluster, settings: Mapping[str, Any], pattern: str, waits: bool) -> dict[str, Any]:
+    """Return the job's state, `line` and `metrics`.
+
+    Where somebody `waits`, a job that can never start has failed: its pods would ask for the image for ever.
+    """
+    resource, pods = cluster.resource(settings), cluster.pods(settings["name"])
+    warnings = cluster.warnings() if resource is not None and not _all_run(pods, settings) else []
+    found = state.read(settings, resource, pods, warnings, cluster.now)
+    if found["state"] == "pending" and found["hopeless"] and waits:
+        found["failure"] = {"kind": "engine", "host": "", "reason": found["hopeless"]}
+        found.update(state="failed", reason=found["hopeless"])
+    if found["state"] in ("running", "succeeded", "failed", "timed_out") and not found.get("metrics"):
+        found["metrics"] = _metrics(cluster, settings, pods, pattern)
+    failure = found["failure"]
+    if failure and failure["kind"] == "exit" and failure["rank"] is None and len(failure["ranks"]) > 1:
+        found["failure"] = {**failure, **_first_rank(cluster, settings, failure["host"])}
+    return {**found, "line": _line(found, settings), "told": [restart_text(each) for each in found["restarts"] or ()]}
+
+
+def _all_run(pods: list[dict[str, Any]], settings: Mapping[str, Any]) -> bool:
+    running = sum(1 for pod in pods if (pod.get("status") or {}).get("phase") == "Running")
+    return running >= int(settings["pods"])
+
+
+def _first_log(cluster: Cluster, settings: Mapping[str, Any], pods: list[dict[str, Any]], **options: Any) -> str:
+    for pod in state.latest(pods):
+        _, ranks, _ = state.place(pod, settings["resource"], int(settings["processes"]), int(settings["pods"]))
+        if ranks and ranks[0] == 0:
+            return cluster.log(pod["metadata"]["name"], settings["container"], **options)
+    return ""
+
+
+def _first_rank(cluster: Cluster, settings: Mapping[str, Any], pod: str) -> dict[str, Any]:
+    """Read which of a pod's ranks failed first out of the log of what started them; nothing where it does not say."""
+    cause = root_cause(cluster.log(pod, settings["container"], tail_lines=_TAIL_OF_FAILURE)) or {}
+    kept = ("rank", "exit_code", "signal", "reason")
+    return {key: cause[key] for key in kept if key in cause} if cause.get("rank") is not None else {}
+
+
+def _metrics(
+    cluster: Cluster, settings: Mapping[str, Any], pods: list[dict[str, Any]], pattern: str
+) -> dict[str, float | None]:
+    compiled = compile_pattern(pattern or DEFAULT_PATTERN)
+    found: Metrics = {}
+    log = _first_log(cluster, settings, pods, tail_lines=_TAIL)
+    with contextlib.suppress(TooLongError), cpu_at_most(2.0):
+        for line in log.splitlines():
+            found.update(parse_line(line, compiled) or {})
+    return strict(found)
+
+
+def _line(found: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    if found["state"] == "pending":
+        return f"pending: {found['reason']}"
+    if found["state"] == "running":
+        world = int(settings["pods"]) * int(settings["processes"])
+        line = progress_line(found["ranks_running"], world, found["elapsed_s"] or 0, found["metrics"])
+        return f"{line}   {found['reason']}" if found["reason"] else line
+    return ""
+
+
+def after_deletion(cluster: Cluster, settings: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of a job that was deleted: stopped where it had not ended. A pod that is left is said."""
+    left = {pod["metadata"]["name"] for pod in cluster.pods(settings["name"])}
+    nodes = [{**node, "state": "running" if node["host"] in left else "ended"} for node in before["nodes"]]
+    stopped = before["state"] in ("pending", "running")
+    finished = before.get("finished") or (cluster.now if stopped else None)
+    told = ("engine_id", "started", "elapsed_s", "metrics", "restarts", "hopeless")
+    return {
+        **{key: before[key] for key in told if key in before},
+        "ranks_running": 0,
+        "state": "stopped" if stopped else before["state"],
+        "finished": finished,
+        "failure": None if stopped else before.get("failure"),
+        "reason": "" if stopped else before.get("reason", ""),
+        "nodes": nodes,
+        "line": "",
+    }
+
+
+def job_logs(cluster: Cluster, settings: Mapping[str, Any], limit: int, pattern: str) -> dict[str, bytes]:
+    """Return the logs by name, of a longer one the end, and metrics.jsonl of rank 0's progress."""
+    logs: dict[str, bytes] = {}
+    for pod in state.latest(cluster.pods(settings["name"])):
+        _, ranks, name = state.place(pod, settings["resource"], int(settings["processes"]), int(settings["pods"]))
+        text = cluster.log(pod["metadata"]["name"], settings["container"], timestamps=True)
+        if not text:
+            # The container before it may say why there is none.
+            text = cluster.log(pod["metadata"]["name"], "unpack", timestamps=True)
+        stamped = [line.partition(" ") for line in text.splitlines()]
+        content = "".join(f"{line}\n" for _, _, line in stamped).encode()
+        if content:
+            logs[name] = content[-limit:]
+        if ranks and ranks[0] == 0:
+            lines = _progress([(stamp, line) for stamp, _, line in stamped], pattern)
+            if lines:
+                logs["metrics.jsonl"] = lines
+    return logs
+
+
+def _progress(stamped: list[tuple[str, str]], pattern: str) -> bytes:
+    compiled = compile_pattern(pattern or DEFAULT_PATTERN)
+    begun, lines = None, []
+    with contextlib.suppress(TooLongError), cpu_at_most(10.0):
+        for stamp, line in stamped:
+            # Nanoseconds, which Python does not read before 3.11.
+            at = state.seconds(stamp[:19] + "Z" if "." in stamp else stamp)
+            begun = begun or at
+            metrics = parse_line(line, compiled)
+            if metrics and at is not None and begun is not None:
+                lines.append(json.dumps({"elapsed_s": round(at - begun, 3), **strict(metrics)}))
+    return "".join(f"{line}\n" for line in lines).encode()

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a run on the controller, and the source that is sent from there."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import re
+import shutil
+import tarfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.job import run_record
+from ..trainyard.job.runs import Kept
+from ..trainyard.record.findings import Finding, render
+from ..trainyard_node.job.exits import read_json, write_json
+from ..trainyard_node.machine.tree import size_of
+
+_LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+LEFT_OUT = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache"}
+
+
+def source_files(folder: Path) -> list[str] | None:
+    """List the files of the source folder, relative to it; None when there is no such folder."""
+    if not folder.is_dir():
+        return None
+    return sorted(
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and not LEFT_OUT & set(path.relative_to(folder).parts)
+    )
+
+
+def pack(folder: Path, files: list[str]) -> bytes:
+    """Pack the source as tar.gz, without the controller's users."""
+    content = io.BytesIO()
+
+    def anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
+        info.uid = info.gid = 0
+        info.uname = info.gname = "root"
+        return info
+
+    # A link may lead out of the folder, where the node has nothing: its target is sent.
+    with tarfile.open(fileobj=content, mode="w:gz", compresslevel=3, dereference=True) as archive:
+        for name in files:
+            archive.add(folder / name, arcname=name, filter=anonymous)
+    return content.getvalue()
+
+
+def write_logs(run_dir: Path, logs: Mapping[str, str], keep: bool) -> None:
+    """Write logs that a node sent, in base64 by name; with `keep` none over a longer one that was brought before.
+
+    The node chose names and contents: what is no plain name stays where it is, and so does what is no base64.
+    """
+    (run_dir / "logs").mkdir(parents=True, exist_ok=True)
+    for name, content in logs.items():
+        if not _LOG.fullmatch(name):
+            continue
+        file = (run_dir if name == "metrics.jsonl" else run_dir / "logs") / name
+        try:
+            brought = base64.b64decode(content)
+        except ValueError:
+            continue
+        if not (keep and file.exists() and file.stat().st_size > len(brought)):
+            write_whole(file, brought)
+
+
+def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:
+    """Make the folder of a new run; a second run within the same second gets a number."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    runs_dir.mkdir(parents=True, exist_ok=True)
+    for number in range(1, 1000):
+        job_id = f"{name}-{stamp}" + (f"-{number}" if number > 1 else "")
+        try:
+            (runs_dir / job_id).mkdir()
+        except FileExistsError:
+            continue
+        return job_id, runs_dir / job_id
+    raise OSError(f"a thousand runs of {name} within one second in {runs_dir}")
+
+
+def forget_checked(runs_dir: Path, name: str, keep: str) -> None:
+    """Remove what earlier --check of this job have planned: the newest is enough, and each holds the source."""
+    for plan_file in runs_dir.glob(f"{name}-*/plan.json"):
+        run_dir = plan_file.parent
+        # A plan of a thousand nodes takes a while to read: most have been started, as what they left tells.
+        if run_dir.name == keep or (run_dir / "logs").exists() or (run_dir / "summary.json").exists():
+            continue
+        plan = read_json(plan_file)
+        if isinstance(plan, dict) and plan.get("check") and plan.get("job_name") == name:
+            shutil.rmtree(run_dir, ignore_errors=True)
+
+
+class NotWrittenError(OSError):
+    """A file of a run's folder cannot be written; what was there before is there still."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        """Take the file and what the system says."""
+        super().__init__(error.errno, error.strerror or str(error), str(path))
+
+    def text(self, run_dir: Path) -> str:
+        """Say what to do about it: the job and its nodes are as they were."""
+        found = Finding(
+            "localhost",
+            "run folder",
+            f"cannot write {self.filename}: {self.strerror}",
+            "room for the logs and the report of the job",
+            f"make room, then: ansible-playbook playbooks/logs.yml -e job_id={run_dir.name}",
+        )
+        return render([found], "{count} {findings}: the report is not complete; the job itself is not touched by this.")
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file so that whoever reads it finds the one before or this one, never a half. Raises NotWrittenError."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.write_bytes(content.encode() if isinstance(content, str) else content)
+        aside.replace(path)
+    except OSError as error:
+        # Half a file would only take up the room that was lacking.
+        aside.unlink(missing_ok=True)
+        raise NotWrittenError(path, error) from error
+
+
+def read_removed(run_dir: Path) -> dict[str, float]:
+    """Read from where clean.yml has removed what the job had left: times by host."""
+    found = read_json(run_dir / "removed.json")
+    return dict(found["hosts"]) if isinstance(found, dict) and isinstance(found.get("hosts"), dict) else {}
+
+
+def note_removed(run_dir: Path, times: Mapping[str, float]) -> None:
+    """Note that what the job had left was removed; of a run that another controller started there is nothing here."""
+    if (run_dir / "plan.json").is_file():
+        write_json(run_dir / "removed.json", {"hosts": {**read_removed(run_dir), **times}})
+
+
+def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
+    """Read the plans of all jobs that were started, oldest first.
+
+    A plan that --check made, or that stands beside findings, was never started: it is no run.
+    """
+    plans = []
+    for path in runs_dir.glob("*/plan.json"):
+        try:
+            plan = json.loads(path.read_text())
+            is_plan = isinstance(plan, dict) and "job_id" in plan
+            if is_plan and not plan.get("check") and not path.with_name("findings.json").exists():
+                plans.append((path.stat().st_mtime, plan))
+        except (OSError, ValueError):
+            continue
+    return [plan for _, plan in sorted(plans, key=lambda item: (item[0], item[1]["job_id"]))]
+
+
+def kept_runs(runs_dir: Path, now: float) -> list[Kept]:
+    """List the folders of jobs and proofs in runs/: only those that are known for what they are, by what they hold."""
+    found = []
+    for run_dir in sorted(runs_dir.iterdir()) if runs_dir.is_dir() else ():
+        if run_dir.is_symlink() or not run_dir.is_dir():
+            continue
+        plan, report = read_json(run_dir / "plan.json"), read_json(run_dir / "report.json")
+        files = [run_dir / name for name in ("plan.json", "summary.json", "report.json")]
+        age_s = now - max((file.stat().st_mtime for file in files if file.exists()), default=now)
+        size_mib = size_of(run_dir) >> 20
+        if isinstance(plan, dict) and plan.get("job_id") == run_dir.name:
+            summary = run_record.read(read_json(run_dir / "summary.json"))
+            refused = (run_dir / "findings.json").exists()
+            found.append(Kept.of_job(run_dir.name, age_s, size_mib, plan, refused, summary))
+        elif run_dir.name.startswith("verify-") and isinstance(report, dict) and "phases" in report:
+            found.append(Kept(run_dir.name, age_s, size_mib, proof_of=str(report.get("cluster", ""))))
+    return found
+
+
+def read_submitted(runs_dir: Path, job_id: str) -> dict[str, Any]:
+    """Read what was noted when a scheduler had taken the job; {} where none has. `removed`: nothing of it is left."""
+    try:
+        found = json.loads((runs_dir / job_id / "submitted.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def note_submitted(run_dir: Path, engine_id: str, *, removed: bool = False) -> None:
+    """Note what its scheduler calls the job; `removed` when nothing is left of it there."""
+    noted = {"engine_id": engine_id, **({"removed": True} if removed else {})}
+    write_whole(run_dir / "submitted.json", json.dumps(noted) + "\n")
+
+
+def scheduler_of(plan: dict[str, Any], runs_dir: Path) -> dict[str, Any]:
+    """Return which scheduler runs the job, what it calls it, and what its module needs to know of it."""
+    known = {name: plan[name] for name in ("world_size", "rank_log", "progress_pattern")}
+    engine_id = read_submitted(runs_dir, plan["job_id"]).get("engine_id", "")
+    return {**plan["engine"], **known, "engine_id": engine_id}
+
+
+def scheduler_runs(runs_dir: Path) -> list[dict[str, Any]]:
+    """Return the runs that a scheduler has taken and of which something may be left; `planned` is their plan's time."""
+    return [
+        {
+            **scheduler_of(plan, runs_dir),
+            "job_id": plan["job_id"],
+            "job_dir": plan["job_dir"],
+            "planned": (runs_dir / plan["job_id"] / "plan.json").stat().st_mtime,
+        }
+        for plan in read_plans(runs_dir)
+        if "engine" in plan
+        for submitted in [read_submitted(runs_dir, plan["job_id"])]
+        if submitted and not submitted.get("removed")
+    ]

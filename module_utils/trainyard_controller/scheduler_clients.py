@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schedulers that are handed a job, as the controller talks to them: probe, submit, state, logs, end.
+
+Slurm is asked on its login host, by the fan-out; Kubernetes from here, through its client. What is applied in a
+cluster, and removed from it, kubernetes.core does (roles/job/tasks/kubernetes).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..trainyard.job.kubernetes import settings
+from ..trainyard.job.preflight import join
+from ..trainyard.job.schedulers import kubernetes
+from ..trainyard.job.schedulers.sbatch import SCRIPT
+from ..trainyard.record.findings import Finding
+from .run_folder import scheduler_of
+
+Answer = dict[str, Any]
+# sbatch may wait for a busy controller; a job that is ended has 90 s for it, and the commands that ask have theirs.
+_SUBMIT_S, _END_S = 90.0, 300.0
+_LOGS_S = 300.0
+
+
+class Ask(Protocol):
+    """Asks hosts a question of the agent, each with arguments of its own; returns the answers by host."""
+
+    def __call__(
+        self, question: str, own: Mapping[str, Mapping[str, Any]], *, limit_s: float = 120.0
+    ) -> Mapping[str, Answer]:
+        """Ask, and wait for each answer `limit_s` seconds."""
+
+
+def probe_slurm(host: str, about: Mapping[str, Any], ask: Ask, limit: str = "") -> tuple[Answer, list[Finding]]:
+    """Ask the host that submits, where there is one, what the cluster is. `limit` is what --limit was."""
+    if not host:
+        return {}, []
+    answer = ask("slurm_probe", {host: about})[host]
+    return answer.get("facts") or {}, join([], {host: answer}, limit)
+
+
+def probe_kubernetes(job: Mapping[str, Any]) -> tuple[Answer, list[Finding]]:
+    """Ask the cluster; `refused` in the facts says that it cannot run the job, and so needs no plan."""
+    # Late: the client is there only where somebody has installed it.
+    from .kubernetes_cluster import Cluster, ClusterError, preflight
+
+    facts: Answer = {}
+    findings = []
+    try:
+        cluster = Cluster(*(str(job.get(f"job_{name}") or "") for name in ("kubeconfig", "kube_context", "namespace")))
+        facts = {"version": cluster.version(), "server": cluster.server, "namespace": cluster.namespace}
+        # What is wrong with the job file is the plan's to say.
+        chosen, _ = settings.parse(job, str(job.get("job_launcher") or ""))
+        if chosen is not None:
+            needs = kubernetes.needs(chosen, recovery=bool(job.get("job_recovery")))
+            made = kubernetes.made_beside(chosen, secrets=bool(job.get("job_secret_env") or job.get("job_tls")))
+            findings = preflight(cluster, chosen.resource, needs, made)
+    except ClusterError as error:
+        findings = [error.finding]
+    return {**facts, "refused": bool(findings)}, findings
+
+
+class Handed(Protocol):
+    """A job that a scheduler was handed. What it does not answer has no `state` (`logs`, `engine_id`), but `msg`."""
+
+    def submit(self, run_dir: Path) -> Answer:
+        """Hand it over; returns `engine_id`, the scheduler's name of it."""
+
+    def state(self, *, waits: bool) -> Answer:
+        """Return the JobState, with `line` and `told` for a watcher; `waits` for its end."""
+
+    def logs(self, state: Mapping[str, Any], limit: int) -> list[Answer]:
+        """Return what has `logs` of it, by name in base64, and how its tasks ended (`exits`)."""
+
+    def end(self, *, check: bool) -> Answer:
+        """End it; returns `changed`."""
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """A job of Slurm; `plan` and `engine` are those of the run (run_folder.scheduler_of)."""
+
+    plan: Mapping[str, Any]
+    engine: Mapping[str, Any]
+    ask: Ask
+
+    def _asked(self, question: str, limit_s: float = 120.0, **arguments: Any) -> Answer:
+        host = self.engine["submit_host"]
+        return self.ask(question, {host: {"user": self.engine["settings"]["user"], **arguments}}, limit_s=limit_s)[host]
+
+    def submit(self, run_dir: Path) -> Answer:
+        """Hand the script to sbatch."""
+        return self._asked("slurm_submit", _SUBMIT_S, script=(run_dir / SCRIPT).read_text())
+
+    def state(self, *, waits: bool) -> Answer:
+        """Ask slurmctld, else the accounting, else what the job left itself."""
+        del waits
+        named = {name: self.engine[name] for name in ("engine_id", "world_size", "rank_log", "progress_pattern")}
+        host, shared = self.engine["submit_host"], self.engine["settings"]["shared"]
+        return self._asked("slurm_state", job_dir=self.plan["job_dir"], login_host=host, shared=shared, **named)
+
+    def logs(self, state: Mapping[str, Any], limit: int) -> list[Answer]:
+        """Bring them from the nodes that have some; a node that is lost is what the report tells of."""
+        about = {"job_dir": self.plan["job_dir"], "log_limit": limit}
+        return list(self.ask("slurm_logs", dict.fromkeys(state["log_hosts"], about), limit_s=_LOGS_S).values())
+
+    def end(self, *, check: bool) -> Answer:
+        """Cancel it, and wait until it is over."""
+        return self._asked("slurm_end", _END_S, engine_id=self.engine["engine_id"], check=check)
+
+
+@dataclass(frozen=True)
+class Kubernetes:
+    """A job in a cluster; `engine` is that of the run (run_folder.scheduler_of)."""
+
+    engine: Mapping[str, Any]
+
+    def submit(self, run_dir: Path) -> Answer:
+        """Tell what it is called; it is applied by now."""
+        del run_dir
+        made = self.engine["settings"]
+        return {"engine_id": f"{made['resource']} {made['namespace']}/{made['name']}"}
+
+    def state(self, *, waits: bool) -> Answer:
+        """Read the job's pods."""
+        from .kubernetes_run import job_state
+
+        made, pattern = self.engine["settings"], self.engine["progress_pattern"]
+        return self._asked("how the job is", lambda cluster: job_state(cluster, made, pattern, waits))
+
+    def after_removal(self, before: Mapping[str, Any]) -> Answer:
+        """Return the state of a job whose objects were removed, with what it was `before`, and pods that are left."""
+        from .kubernetes_run import after_deletion
+
+        return self._asked(
+            "what is left of the job", lambda cluster: after_deletion(cluster, self.engine["settings"], before)
+        )
+
+    def logs(self, state: Mapping[str, Any], limit: int) -> list[Answer]:
+        """Read those of its pods."""
+        del state
+        from .kubernetes_run import job_logs
+
+        made, pattern = self.engine["settings"], self.engine["progress_pattern"]
+
+        def read(cluster: Any) -> Answer:
+            logs = job_logs(cluster, made, limit, pattern)
+            return {"logs": {name: base64.b64encode(content).decode() for name, content in logs.items()}}
+
+        return [self._asked("what the job's logs hold", read)]
+
+    def _asked(self, what: str, read: Callable[[Any], Answer]) -> Answer:
+        from .kubernetes_cluster import Cluster, ClusterError
+
+        made = self.engine["settings"]
+        try:
+            return read(Cluster(*(made[name] for name in ("kubeconfig", "context", "namespace"))))
+        except ClusterError as error:
+            return {"failed": True, "msg": f"The cluster does not say {what}: {error}"}
+
+    def end(self, *, check: bool) -> Answer:
+        """Leave it: what it is in the cluster is removed by tasks."""
+        del check
+        return {"changed": False}
+
+
+def handed(plan: Mapping[str, Any], runs_dir: Path, ask: Ask) -> Slurm | Kubernetes:
+    """Return the job of a plan that names its scheduler as `engine`."""
+    engine = scheduler_of(dict(plan), runs_dir)
+    return Slurm(plan, engine, ask) if engine["kind"] == "slurm" else Kubernetes(engine)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who a node says it is: kernel host name, addresses, training user, limits that it can grant. Read-only.
+
+Limits are in the units of getrlimit(2), None for unlimited. Sources: /proc/1/limits and /proc/1/status (what sshd and
+the services inherit), getent(1) (local files as well as a directory service), ip(8) with its JSON output.
+"""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import pwd
+import resource
+from typing import Any
+
+from ..machine.tree import Tree
+
+_CAP_SYS_RESOURCE = 1 << 24
+_TIMEOUT_S = 20.0
+
+
+def parse_hard_limits(text: str) -> dict[str, int | None]:
+    """Read the hard limits of memlock (bytes) and nofile from /proc/PID/limits. Raises ValueError for anything else."""
+    found: dict[str, int | None] = {}
+    for title, name in (("Max locked memory", "memlock"), ("Max open files", "nofile")):
+        for line in text.splitlines():
+            words = line[len(title) :].split()
+            if line.startswith(title) and len(words) > 1 and (words[1] == "unlimited" or words[1].isdecimal()):
+                found[name] = None if words[1] == "unlimited" else int(words[1])
+        if name not in found:
+            raise ValueError(f"/proc/1/limits has no line '{title}'")
+    return found
+
+
+def parse_addresses(text: str) -> list[str]:
+    """Read the global addresses from `ip -j addr show`, IPv4 before IPv6, without loopback and link-local ones.
+
+    Raises ValueError for anything else.
+    """
+    try:
+        found = [
+            (entry["family"], entry["local"])
+            for link in json.loads(text or "[]")
+            for entry in link.get("addr_info", [])
+            if entry.get("scope") == "global" and "local" in entry and not entry.get("temporary")
+        ]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"no answer of `ip -j addr show`: {text[:200]}") from error
+    return [address for family in ("inet", "inet6") for kind, address in found if kind == family]
+
+
+def default_address(tree: Tree, addresses: list[str]) -> str:
+    """Return the address of the interface that holds the default route, "" where there is none."""
+    routes = tree.command("ip-route", ["ip", "-j", "route", "show", "default"], _TIMEOUT_S)
+    if routes is None or routes.status != 0:
+        return ""
+    for route in json.loads(routes.output or "[]"):
+        if route.get("prefsrc") in addresses:
+            return str(route["prefsrc"])
+        outcome = tree.command("ip-addr-dev", ["ip", "-j", "addr", "show", "dev", str(route.get("dev"))], _TIMEOUT_S)
+        if outcome is not None and outcome.status == 0:
+            found = parse_addresses(outcome.output)
+            if found:
+                return found[0]
+    return ""
+
+
+def read_addresses(tree: Tree) -> tuple[list[str], str]:
+    """Return the global addresses and the default route's one. Raises OSError when ip(8) does not answer."""
+    shown = tree.command("ip-addr", ["ip", "-j", "addr", "show"], _TIMEOUT_S)
+    if shown is None or shown.status != 0:
+        raise OSError(f"`ip -j addr show` failed: {shown.output if shown else 'ip is not installed'}")
+    addresses = parse_addresses(shown.output)
+    return addresses, default_address(tree, addresses)
+
+
+def own_limits() -> dict[str, dict[str, int | None]]:
+    """Return the limits under which this very process runs."""
+    found: dict[str, dict[str, int | None]] = {}
+    for name, number in (("memlock", resource.RLIMIT_MEMLOCK), ("nofile", resource.RLIMIT_NOFILE)):
+        pair = [None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(number)]
+        found[name] = {"soft": pair[0], "hard": pair[1]}
+    return found
+
+
+def _user(name: str) -> dict[str, Any] | None:
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return {"name": name, "uid": entry.pw_uid, "gid": entry.pw_gid, "home": entry.pw_dir, "shell": entry.pw_shell}
+
+
+def _uid_owner(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return ""
+
+
+def _gid_owner(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return ""
+
+
+def _group_gid(name: str) -> int | None:
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        return None
+
+
+def read_identity(tree: Tree, user: str, uid: int, group: str, gid: int) -> dict[str, Any]:
+    """Return the node's record. Raises OSError or ValueError where the machine does not say what is needed."""
+    addresses, default = read_addresses(tree)
+    status = tree.text("/proc/1/status") or ""
+    effective = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
+    return {
+        "hostname": os.uname().nodename,
+        "addresses": addresses,
+        "default_address": default,
+        "user": _user(user),
+        "uid_owner": _uid_owner(uid),
+        "gid_owner": _gid_owner(gid),
+        "group_gid": _group_gid(group),
+        "hard_limits": parse_hard_limits(tree.text("/proc/1/limits") or ""),
+        "own_limits": own_limits(),
+        "can_raise_limits": bool(int(effective, 16) & _CAP_SYS_RESOURCE),
+        "nr_open": tree.number("/proc/sys/fs/nr_open"),
+    }

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that the job plan needs to know of this machine, in one read. Memory in MiB.
+
+At most one process is started where there is neither accelerator nor MPI (`ip`), no framework is imported, nothing is
+changed, and nothing here needs root but, with some drivers, Ascend's hccn_tool.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import platform
+import pwd
+import re
+import socket
+import sys
+from typing import Any
+
+from ..hardware.accelerators import read_accelerators
+from ..hardware.interfaces import read_fabric
+from ..hardware.npu import read_npu
+from ..machine.tree import Tree
+from ..software.openmpi import read_mpi
+
+# Below lie the ports of well-known services.
+_FIRST_PORT, _LAST_PORT = 10000, 65535
+_DISTRIBUTION = re.compile(r"^(?P<name>.+)-(?P<version>[^-]+)\.dist-info$")
+_EGG = re.compile(r"^(?P<name>[^-]+)-(?P<version>[^-]+?)(-py[0-9.]+)?\.egg-info$")
+
+
+def _service_manager(tree: Tree) -> str:
+    """Return systemd only where transient system units can be made: PID 1 is systemd and we are root."""
+    booted = tree.text("/proc/1/comm") == "systemd" and tree.exists("/run/systemd/system")
+    return "systemd" if booted and os.geteuid() == 0 else "none"
+
+
+def container(tree: Tree) -> str:
+    """Return which engine's container this is, "" on a machine of its own. Files that engines and systemd leave."""
+    manager = tree.text("/run/systemd/container")
+    if manager:
+        return manager
+    return "podman" if tree.exists("/run/.containerenv") else "docker" if tree.exists("/.dockerenv") else ""
+
+
+def _memory_mib(tree: Tree) -> int | None:
+    for line in (tree.text("/proc/meminfo") or "").splitlines():
+        words = line.split()
+        if len(words) >= 2 and words[0] == "MemTotal:" and words[1].isdecimal():
+            return int(words[1]) // 1024
+    return None
+
+
+def _cpus(tree: Tree) -> int:
+    """Return the CPUs that a process may use here, which a container or cpuset can narrow."""
+    if not tree.captured:
+        return len(os.sched_getaffinity(0))
+    lines = (tree.text("/proc/cpuinfo") or "").splitlines()
+    return sum(1 for line in lines if line.startswith("processor"))
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container with an arbitrary uid
+        return str(uid)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _venv_settings(tree: Tree, venv: str) -> dict[str, str]:
+    lines = (tree.text(f"{venv}/pyvenv.cfg") or "").splitlines()
+    return {key.strip().lower(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
+
+
+def _package_folders(tree: Tree, venv: str | None) -> list[str]:
+    """Return the folders that hold distributions, in the order in which Python would search them."""
+    if venv is None:
+        return [folder for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))]
+    folders = [
+        f"{venv}/{library}/{python}/site-packages"
+        for library in ("lib", "lib64")
+        for python in tree.names(f"{venv}/{library}")
+        if python.startswith("python")
+    ]
+    settings = _venv_settings(tree, venv)
+    if settings.get("include-system-site-packages", "").lower() == "true":
+        short = ".".join(settings.get("version", settings.get("version_info", "")).split(".")[:2])
+        folders += [f"/usr/local/lib/python{short}/dist-packages", "/usr/lib/python3/dist-packages"]
+        folders += [f"{prefix}/python{short}/site-packages" for prefix in ("/usr/local/lib", "/usr/lib", "/usr/lib64")]
+    return folders
+
+
+def installed_packages(tree: Tree, venv: str | None) -> dict[str, str]:
+    """Return the version of each distribution by its normal name (torch-npu).
+
+    Reads the names of the metadata folders only: starting the venv's Python would cost a process, and importing a
+    framework seconds.
+    """
+    versions: dict[str, str] = {}
+    for folder in _package_folders(tree, venv):
+        for entry in tree.names(folder):
+            match = _DISTRIBUTION.match(entry) or _EGG.match(entry)
+            if match:
+                versions.setdefault(_normal(match["name"]), match["version"])
+    return versions
+
+
+def package_versions(tree: Tree, venv: str | None, wanted: list[str]) -> dict[str, str | None]:
+    """Return the installed version of each wanted distribution, None where it is missing."""
+    versions = installed_packages(tree, venv) if wanted else {}
+    return {name: versions.get(_normal(name)) for name in wanted}
+
+
+def _read_venv(tree: Tree, venv: str) -> dict[str, Any]:
+    settings = _venv_settings(tree, venv)
+    return {
+        "path": venv,
+        "exists": tree.exists(f"{venv}/bin/python"),
+        "python": settings.get("version", settings.get("version_info")),
+    }
+
+
+def _port_ranges(text: str) -> set[int]:
+    """Return the ports of `32768 60999` (a range) or `8080,9000-9010` (the kernel's lists)."""
+    ports: set[int] = set()
+    for part in text.replace("\t", " ").split(","):
+        bounds = [int(number) for number in re.findall(r"\d+", part)]
+        if bounds:
+            ports.update(range(bounds[0], min(bounds[-1], _LAST_PORT) + 1))
+    return ports
+
+
+def _used_ports(tree: Tree) -> set[int]:
+    used = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in (tree.text(table) or "").splitlines():
+            match = re.match(r"\s*\d+:\s+[0-9A-F]+:([0-9A-F]{4})\s", line)
+            if match:
+                used.add(int(match[1], 16))
+    return used
+
+
+def _can_bind(port: int) -> bool:
+    """Tell whether nobody holds the port on any address, of either family."""
+    for family, every in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 (a probe, closed at once)
+        try:
+            probe = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            continue  # a kernel without IPv6
+        with probe:
+            try:
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind((every, port))
+            except OSError as error:
+                if family == socket.AF_INET6 and error.errno == errno.EADDRNOTAVAIL:
+                    continue  # IPv6 is switched off
+                return False
+    return True
+
+
+def free_ports(tree: Tree, count: int, seed: str) -> list[int]:
+    """Return up to count TCP ports that are free on all addresses, beginning at a place that the seed decides.
+
+    The ephemeral range is left out: an outgoing connection may take any of its ports between this look and the
+    start of the job. Reserved ports belong to some service that merely does not run now.
+    """
+    if count <= 0:
+        return []
+    taken = _used_ports(tree)
+    taken |= _port_ranges(tree.text("/proc/sys/net/ipv4/ip_local_port_range") or "32768 60999")
+    taken |= _port_ranges(tree.text("/proc/sys/net/ipv4/ip_local_reserved_ports") or "")
+    candidates = [port for port in range(_FIRST_PORT, _LAST_PORT + 1) if port not in taken]
+    if not candidates:
+        return []
+    start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") % len(candidates)
+    ports: list[int] = []
+    for port in candidates[start:] + candidates[:start]:
+        if tree.captured or _can_bind(port):
+            ports.append(port)
+            if len(ports) == count:
+                break
+    return ports
+
+
+def fingerprint(node: dict[str, Any]) -> str:
+    """Return a digest of what changes rarely: two equal ones mean that kept facts still hold.
+
+    Free ports are left out, and interfaces without an address that containers come and go with.
+    """
+    lasting = {key: value for key, value in node.items() if key not in ("free_ports", "fingerprint")}
+    interfaces = [item for item in node["fabric"]["interfaces"] if item["addresses"] or item["kind"] != "virtual"]
+    lasting["fabric"] = {**node["fabric"], "interfaces": interfaces}
+    return hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()
+
+
+def read_node(
+    tree: Tree,
+    *,
+    packages: list[str],
+    venv: str | None,
+    ports: int,
+    port_seed: str,
+    user: str | None,
+    mpi_prefix: str | None = None,
+) -> dict[str, Any]:
+    """Return all facts of the machine."""
+    uid = os.geteuid()
+    accelerators = read_accelerators(tree)
+    node: dict[str, Any] = {
+        "hostname": tree.text("/proc/sys/kernel/hostname") or socket.gethostname(),
+        "boot_id": tree.text("/proc/sys/kernel/random/boot_id"),
+        "kernel": tree.text("/proc/sys/kernel/osrelease") or platform.release(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "cpus": _cpus(tree),
+        "memory_mib": _memory_mib(tree),
+        "service_manager": _service_manager(tree),
+        "container": container(tree),
+        "uid": uid,
+        "user": _user_name(uid),
+        "venv": _read_venv(tree, venv) if venv is not None else None,
+        "packages": package_versions(tree, venv, packages),
+        "accelerators": accelerators,
+        "npu": read_npu(tree, accelerators, alone=False) or {},
+        "fabric": read_fabric(tree, user),
+        "mpi": read_mpi(tree, mpi_prefix),
+    }
+    node["fingerprint"] = fingerprint(node)
+    node["free_ports"] = free_ports(tree, ports, port_seed)
+    return node

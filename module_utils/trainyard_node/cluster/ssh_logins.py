@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Try ssh from this node to its peers, as the training user, many at a time.
+
+Every try is a real login with what the node is set up with: its own configuration, strict host-key checking, no
+question asked, no connection shared. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from ...trainyard.cluster.ssh_logins import pair_lines, ssh_reason
+
+# On top of ssh's own time-out for the connection: a peer that accepts it and then never speaks.
+_GRACE_S = 15
+
+
+class LoginsError(Exception):
+    """No login can be tried; the text says why."""
+
+
+class Attempt(NamedTuple):
+    """One login: the peer's name, the name or address that was used, and ssh's reason, "" for success."""
+
+    peer: str
+    target: str
+    reason: str
+
+
+def targets(peer: str) -> list[str]:
+    """Return the peer's name and the address it resolves to; launchers use either."""
+    try:
+        address = str(socket.getaddrinfo(peer, 22, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        return [peer]
+    return list(dict.fromkeys([peer, address]))
+
+
+def ssh_command(user: str, target: str, connect_timeout: int) -> list[str]:
+    """Return the command of one try."""
+    options = {
+        "BatchMode": "yes",
+        "ConnectTimeout": str(connect_timeout),
+        "StrictHostKeyChecking": "yes",
+        "LogLevel": "ERROR",
+        "ControlMaster": "no",
+        "ControlPath": "none",
+        "ForwardAgent": "no",
+        "ForwardX11": "no",
+    }
+    flags = [flag for name, value in options.items() for flag in ("-o", f"{name}={value}")]
+    return ["ssh", *flags, "-l", user, "--", target, "true"]
+
+
+def as_user(user: str) -> dict[str, Any]:
+    """Return what subprocess needs to run as the training user. Raises PermissionError when that cannot be done."""
+    entry = pwd.getpwnam(user)
+    # An agent of whoever connected must not open doors that the mesh does not.
+    environment = {
+        "HOME": entry.pw_dir,
+        "USER": user,
+        "LOGNAME": user,
+        "LC_ALL": "C",
+        "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+    }
+    if os.geteuid() == entry.pw_uid:
+        return {"env": environment, "cwd": "/"}
+    if os.geteuid() != 0:
+        raise PermissionError(f"uid {os.geteuid()} cannot act as {user}; connect as {user}, or as root")
+    return {
+        "env": environment,
+        "cwd": "/",
+        "user": entry.pw_uid,
+        "group": entry.pw_gid,
+        "extra_groups": os.getgrouplist(user, entry.pw_gid),
+    }
+
+
+def try_login(user: str, peer: str, target: str, connect_timeout: int) -> Attempt:
+    """Log in once. A server too busy to greet (sshd's MaxStartups) is asked a second time."""
+    settings = as_user(user)
+    reason = ""
+    for _ in range(2):
+        try:
+            done = subprocess.run(
+                ssh_command(user, target, connect_timeout),
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=connect_timeout + _GRACE_S,
+                **settings,
+            )
+        except subprocess.TimeoutExpired:
+            return Attempt(peer, target, f"no answer within {connect_timeout + _GRACE_S} s")
+        if done.returncode == 0:
+            return Attempt(peer, target, "")
+        reason = ssh_reason(done.stdout.decode("utf-8", "replace"), done.returncode)
+        if not reason.startswith("kex_exchange_identification"):
+            break
+    return Attempt(peer, target, reason)
+
+
+def reach(
+    user: str,
+    peers: Sequence[str],
+    connect_timeout: int,
+    parallel: int,
+    login: Callable[[str, str, str, int], Attempt] = try_login,
+) -> list[Attempt]:
+    """Try all peers by name and by address, `parallel` at a time, results in the order of the peers."""
+    with ThreadPoolExecutor(max_workers=parallel) as pool:
+        tries = [pool.submit(login, user, peer, target, connect_timeout) for peer in peers for target in targets(peer)]
+        return [one.result() for one in tries]
+
+
+def logins(host: str, nodes: Sequence[str], user: str, connect_timeout: int, parallel: int) -> dict[str, Any]:
+    """Return `row` (by peer whether it was reached), the number of `logins`, and `failures`, a line for each.
+
+    `host` is this node's inventory name. Raises LoginsError where none can be tried.
+    """
+    try:
+        as_user(user)
+        attempts = reach(user, nodes, max(1, connect_timeout), max(1, parallel))
+    except KeyError as error:
+        raise LoginsError(f"{host}: there is no user {user}; run the role node_baseline first.") from error
+    except (OSError, ValueError) as error:
+        raise LoginsError(f"{host}: ssh could not be tested: {error}") from error
+    failed = [attempt for attempt in attempts if attempt.reason]
+    return {
+        "row": {peer: not any(attempt.peer == peer for attempt in failed) for peer in nodes},
+        "logins": len(attempts),
+        "failures": pair_lines(host, failed),
+    }

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start one process of a job: its environment, its log, its folder, then exec.
+
+Used as ExecStart of a systemd unit, as a child of the monitor, and by torchrun for each rank. The environment comes
+from a file (mode 0600), not from argv or unit properties, because those can be read by everybody on the node. It is
+exactly the planned one: nothing is inherited, so that a job runs the same from a shell, from cron and from Ansible.
+
+Every rank waits for this before its first line: what not all of it needs is imported late, typing and pathlib never.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_SIGKILL = 9  # the module signal takes as long to import as this one
+
+# How Open MPI calls what training programs know a rank by.
+_MPI_PLACE = {
+    "RANK": "OMPI_COMM_WORLD_RANK",
+    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+    "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
+}
+_MPI_OWN = ("OMPI_", "OPAL_", "ORTE_", "PMIX_", "PRTE_")
+
+
+def end_with_parent() -> None:
+    """Have the kernel end this process when the monitor or agent that started it is killed, see prctl(2).
+
+    Not as a unit: then systemd has started it, and ends it with its monitor.
+    """
+    if os.getppid() != 1:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+
+
+def redirect(log: str) -> None:
+    """Append standard output and error to a log; read nothing."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+
+def _exec(argv: list[str], env: dict[str, str]) -> int:
+    try:
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is the point
+    except OSError as error:
+        # The shell's own convention: 127 not found, 126 not executable.
+        print(f"trainyard: cannot start {argv[0]!r}: {error.strerror} (PATH={env.get('PATH')})", file=sys.stderr)
+        sys.stderr.flush()
+        return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+def run_process(job_dir: str, name: str) -> int:
+    """Become the process `name` of the job in `job_dir`. Returns only when it cannot be started."""
+    from . import processes
+    from .exits import write_json
+
+    end_with_parent()
+    spec = _read_spec(job_dir)
+    process = next(process for process in spec["processes"] if process["name"] == name)
+    env = {**spec["base_env"], **process["env"], **spec["secret_env"]}
+    # For the monitor, which must not wait until systemd has cleaned up after the process.
+    mine: dict[str, Any] = {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
+    if spec.get("max_restarts"):
+        mine["attempt"] = wait_for_turn(job_dir, name)
+        env["TRAINYARD_ATTEMPT"] = str(mine["attempt"])
+    write_json(f"{job_dir}/{name}.pid.json", mine)
+    redirect(process["log"])
+    if mine.get("attempt"):
+        print(f"--- started again, attempt {mine['attempt'] + 1} ---", flush=True)
+    os.chdir(f"{job_dir}/source")
+    return _exec(process["argv"], env)
+
+
+def _read_spec(job_dir: str) -> dict[str, Any]:
+    import json
+
+    with open(f"{job_dir}/job.json", encoding="utf-8") as file:
+        spec: dict[str, Any] = json.load(file)
+    return spec
+
+
+def wait_for_turn(job_dir: str, name: str) -> int:
+    """Wait until this process may run (again); return how often it ran before.
+
+    systemd starts a unit again as soon as it has ended; whether and when it runs again, the monitors decide.
+    """
+    import time
+
+    from .exits import read_json, turn
+
+    last: int = (read_json(f"{job_dir}/{name}.pid.json") or {}).get("attempt", -1)
+    while True:
+        attempt = turn(read_json(f"{job_dir}/attempts.json") or {}, name)
+        if attempt > last:
+            return attempt
+        time.sleep(0.1)
+
+
+def run_rank(argv: list[str]) -> int:
+    """Become one rank under an agent that has set RANK; its output goes to the log of that global rank."""
+    end_with_parent()
+    return _become_rank(argv, dict(os.environ))
+
+
+def _become_rank(argv: list[str], env: dict[str, str]) -> int:
+    redirect(f"{env['TRAINYARD_JOB_DIR']}/logs/rank_{env['RANK']}.log")
+    # Not TORCHELASTIC_RESTART_COUNT: an agent that starts its ranks again because another node's failed does not count.
+    if os.fstat(1).st_size:
+        print("--- started again ---", flush=True)
+    return _exec(argv, env)
+
+
+def run_agent(argv: list[str]) -> None:
+    """Run a module as `python -m` does, and leave as soon as it has ended, with its status.
+
+    The interpreter's own end takes half a second of processor once torch is loaded, on each node and after all is said;
+    looking for garbage while it loads takes a sixth of one.
+    """
+    import gc
+    import importlib
+    import runpy
+
+    sys.path[0], sys.argv = os.getcwd(), argv
+    status = 1
+    gc.disable()
+    try:
+        importlib.import_module(argv[0].rpartition(".")[0])
+        gc.freeze()
+        gc.enable()
+        runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
+        status = 0
+    except SystemExit as ended:
+        if isinstance(ended.code, int) or ended.code is None:
+            status = ended.code or 0
+        else:
+            print(ended.code, file=sys.stderr)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def run_mpi_rank(names: list[str], argv: list[str]) -> int:
+    """Become one rank under mpirun, with the planned variables `names`, those of MPI itself, and the secret ones.
+
+    What a login on this node adds is left out. mpirun has brought the planned ones; secrets come from this node's own
+    job.json, as mpirun would send them unencrypted. The rank does not end with its parent: mpirun and its daemons may
+    start ranks from threads that end, which the kernel takes for the parent's end. The monitor ends it.
+    """
+    given = dict(os.environ)
+    job_dir = given["TRAINYARD_JOB_DIR"]
+    spec = _read_spec(job_dir)
+    planned = {name: value for name, value in given.items() if name in names or name.startswith(_MPI_OWN)}
+    place = {name: given[theirs] for name, theirs in _MPI_PLACE.items()}
+    os.chdir(f"{job_dir}/source")
+    return _become_rank(argv, {**spec["base_env"], **planned, **spec["secret_env"], **place})

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a job on this node: made, read, removed. All of it by functions that run as the job's user.
+
+The folder holds everything: job.json (0600: environment and token), source/, logs/, exits/, monitor.json, and on the
+head cluster.json. What stands there is the user's own: a function here trusts nothing of it, follows no link and waits
+for no pipe, and as_user.py sees to it that it has no rights but the user's.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip  # noqa: F401 (tarfile imports it late, when these rights may not be enough)
+import hashlib
+import io
+import json
+import os
+import pwd
+import re
+import select
+import shutil
+import signal
+import stat
+import tarfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..machine import as_user
+from ..machine.as_user import JobError, Owner
+from ..machine.tree import size_of
+from . import processes
+from .exits import forget_secrets, open_regular, read_exits, read_json
+
+Spec = dict[str, Any]
+# For the user and root alone.
+MODE = 0o750
+# Everybody's jobs: only root renames or removes what is not one's own.
+JOBS_MODE = 0o1775
+_JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?")
+# Logs of one node, and bytes of them all, that are brought at most.
+MOST_LOGS, MOST_LOG_BYTES = 4096, 256 << 20
+
+
+def is_job_id(name: str) -> bool:
+    """Tell whether this can be the id of a job: nothing else may become part of a unit's name."""
+    return bool(_JOB_ID.fullmatch(name))
+
+
+# ---- made
+
+
+def make(job_dir: Path, owner: Owner) -> None:
+    """Make the empty folder of a job. Raises JobError when it is there already."""
+    jobs = job_dir.parent
+    if not jobs.is_dir():
+        try:
+            as_user.run(owner, _make_folders, jobs)
+        except (JobError, OSError):
+            if os.geteuid():
+                raise
+            _make_jobs(jobs, owner)
+    try:
+        as_user.run(owner, _make_empty, job_dir)
+    except JobError:
+        # Root's alone: then root makes the one folder in which the user does the rest.
+        if job_dir.exists() or os.geteuid() or not as_user.only_root_changes(jobs):
+            raise
+        job_dir.mkdir(mode=MODE)
+        os.chown(job_dir, owner.uid, owner.gid, follow_symlinks=False)
+
+
+def _make_folders(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _make_jobs(jobs: Path, owner: Owner) -> None:
+    """Make the folder of all jobs where the training user may not: as root, where only root could move it meanwhile."""
+    above = next(folder for folder in jobs.parents if folder.exists())
+    if not as_user.only_root_changes(above):
+        raise JobError(f"{jobs} cannot be made by the training user, and {above} is not root's alone: run site.yml")
+    jobs.mkdir(parents=True)
+    os.chown(jobs, 0, owner.gid, follow_symlinks=False)
+    jobs.chmod(JOBS_MODE)
+
+
+def _make_empty(job_dir: Path) -> None:
+    try:
+        job_dir.mkdir()
+    except FileExistsError:
+        raise JobError(f"{job_dir} is there already: expected a new job id; stop and remove that job first") from None
+    # Whatever the umask is.
+    job_dir.chmod(MODE)
+
+
+def fill(
+    job_dir: Path, spec: Spec, archive: bytes, runtime: bytes, secret_files: Mapping[str, bytes], told: Spec
+) -> None:
+    """Write all that the job needs here, `told` into job.json, too. Raises JobError where that is not what stands."""
+    for name in ("source", "logs", "exits"):
+        (job_dir / name).mkdir()
+    _unpack(archive, job_dir / "source")
+    for item in spec.get("files", ()):
+        path = Path(item["path"])
+        path.write_text(item["content"], encoding="utf-8")
+        path.chmod(int(item["mode"], 8))
+    for name, content in secret_files.items():
+        (job_dir / name).parent.mkdir(mode=0o700, exist_ok=True)
+        _write_private(job_dir / name, content)
+    (job_dir / "trainyard.pyz").write_bytes(runtime)
+    # Each process reads job.json, and a file may be as large as the cluster is.
+    files = [{key: item[key] for key in item if key != "content"} for item in spec.get("files", ())]
+    told = {"secret_files": list(secret_files), "files": files, **told}
+    _write_private(job_dir / "job.json", json.dumps({**spec, **told}).encode())
+    complaint = changed_files(spec)
+    if complaint:
+        raise JobError(complaint)
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as private:
+        private.write(content)
+
+
+def _unpack(archive: bytes, folder: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:*") as source:
+        if hasattr(tarfile, "data_filter"):
+            source.extractall(folder, filter="data")
+        else:
+            # Python before 3.9.17 knows no filters; the archive is our own and was made on the controller just now.
+            source.extractall(folder)  # noqa: S202
+
+
+def changed_files(spec: Spec) -> str:
+    """Say which of the job's files is not what the plan sent, as this node reads it; "" when all are.
+
+    Ranks that read different hostfiles or rank tables wait for each other, and nobody says why.
+    """
+    wrong = []
+    for item in spec.get("files", ()):
+        try:
+            found = hashlib.sha256(Path(item["path"]).read_bytes()).hexdigest()
+        except OSError as error:
+            found = f"none ({error.strerror})"
+        if found != item["sha256"]:
+            wrong.append(
+                f"{item['path']} has sha256 {found}, expected {item['sha256']}, as the plan and all other nodes "
+                "have it: see whether its file system is full, or shared by nodes that need one of their own "
+                "(trainyard_state)"
+            )
+    return "; ".join(wrong)
+
+
+# ---- read
+
+
+def reported(job_dir: Path, seconds: float) -> bool:
+    """Wait until the monitor has reported for the first time, for some seconds; return whether it has."""
+    deadline = time.monotonic() + seconds
+    while not (job_dir / "monitor.json").exists():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def monitor_said(job_dir: Path) -> str:
+    """Return the end of what the monitor printed."""
+    said = ""
+    for path in (job_dir / "logs").glob("monitor_*.log"):
+        with open_regular(path) as log:
+            said += log.read(1 << 20)[-500:].decode(errors="replace")
+    return said.strip()
+
+
+def status(job_dir: Path) -> Spec | None:
+    """Tell how this node's part of the job is, and on the head how the whole job is; None where there is no job."""
+    spec = read_json(job_dir / "job.json")
+    if spec is None:
+        return None
+    exits = read_exits(job_dir)
+    return {
+        "known": True,
+        "monitor_alive": processes.monitor_alive(job_dir),
+        "processes": [
+            {"name": process["name"], "ranks": process["ranks"], "exit": exits.get(process["name"])}
+            for process in spec["processes"]
+        ],
+        "monitor": read_json(job_dir / "monitor.json"),
+        "cluster": read_json(job_dir / "cluster.json"),
+    }
+
+
+def all_ended(job_dir: Path) -> bool:
+    """Tell whether all processes of the job on this node have written how they ended."""
+    spec = read_json(job_dir / "job.json") or {}
+    return {process["name"] for process in spec.get("processes", ())} <= read_exits(job_dir).keys()
+
+
+def wait(job_dir: Path, seconds: float) -> None:
+    """Return when the job's monitor on this node has ended, or after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0 and processes.monitor_alive(job_dir):
+        monitor = read_json(job_dir / "monitor.json")
+        end = processes.open_end(monitor["pid"], monitor["start_time"])
+        if end is None:
+            time.sleep(min(0.1, left))
+            continue
+        with os.fdopen(end, "rb"):
+            poll = select.poll()
+            poll.register(end, select.POLLIN)
+            poll.poll(left * 1000)
+
+
+def end_monitor(job_dir: Path, grace_s: float) -> None:
+    """Ask the job's monitor to end, and wait for it: with the rights of the user, whose file says who that is."""
+    if not processes.monitor_alive(job_dir):
+        return
+    try:
+        os.kill(read_json(job_dir / "monitor.json")["pid"], signal.SIGTERM)
+    except (PermissionError, ProcessLookupError):
+        # Not the monitor then: nothing to wait for.
+        return
+    deadline = time.monotonic() + grace_s
+    while processes.monitor_alive(job_dir) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def forget_what_is_over(job_dir: Path) -> None:
+    """Remove the secrets of a job whose monitor has been here and is no more."""
+    if (job_dir / "monitor.json").exists() and not processes.monitor_alive(job_dir):
+        forget_secrets(job_dir)
+
+
+def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
+    """Return the logs of this node and the metrics, base64, each cut to its last `limit` bytes.
+
+    What is no regular file is left out, and of very many or very large ones what is more than a visit can carry.
+    """
+    logs, left = {}, MOST_LOG_BYTES
+    paths = sorted((job_dir / "logs").glob("*.log"))[:MOST_LOGS]
+    for path in [*paths, job_dir / "metrics.jsonl"]:
+        try:
+            with open_regular(path) as log:
+                content = _end_of(log, min(limit, left), path)
+        except OSError:
+            continue
+        if content:
+            left = max(0, left - len(content))
+            logs[path.name] = base64.b64encode(content).decode()
+    return logs
+
+
+def _end_of(log: Any, limit: int, path: Path) -> bytes:
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(0, size - limit))
+    content: bytes = log.read(limit)
+    if size > limit:
+        content = f"[the first {size - limit} bytes are in {path} on the node]\n".encode() + content
+    return content
+
+
+def of_jobs(jobs: Path) -> Iterator[Path]:
+    """Return the folders below `jobs` that may be those of jobs, by their names."""
+    names = as_user.in_folder(jobs, [], os.listdir) if jobs.is_dir() else []
+    return (jobs / name for name in sorted(names) if is_job_id(name))
+
+
+def record(folder: Path) -> Spec | None:
+    """Return when something was reported here last, the size in bytes, whether a monitor runs; None without a job."""
+    if not isinstance(read_json(folder / "job.json"), dict):
+        return None
+    reports = [folder / name for name in ("job.json", "monitor.json", "cluster.json")]
+    written = max(path.lstat().st_mtime for path in reports if path.exists())
+    return {"written": written, "size": size_of(folder), "alive": processes.monitor_alive(folder)}
+
+
+def record_of_scheduler(folder: Path) -> Spec:
+    """Return the same of the folder of a scheduler's job, where our monitor writes nothing."""
+    written = max(path.lstat().st_mtime for path in [folder, *folder.glob("logs/*"), *folder.glob("exits/*")])
+    return {"written": written, "size": size_of(folder), "alive": False}
+
+
+def held_devices(folder: Path) -> list[int] | None:
+    """Return the devices of a job that runs; None where it does not."""
+    spec = read_json(folder / "job.json")
+    return [int(device) for device in spec["devices"]] if spec and processes.monitor_alive(folder) else None
+
+
+# ---- removed
+
+
+def remove(job_dir: Path) -> bool:
+    """Remove a job's folder; return whether there was one. Raises JobError when something of it stays."""
+    owner = as_user.owner_of(job_dir)
+    if owner is None:
+        return False
+    if owner.uid or os.geteuid():
+        try:
+            as_user.run(owner, _remove_tree, job_dir)
+        except (JobError, OSError):
+            if os.geteuid():
+                raise
+    # What a container's root wrote there, for instance; and jobs that run as root.
+    if os.path.lexists(job_dir):
+        _remove_as_root(job_dir)
+    return True
+
+
+def _remove_tree(job_dir: Path) -> None:
+    if job_dir.is_symlink():
+        job_dir.unlink()
+    else:
+        shutil.rmtree(job_dir)
+
+
+def _remove_as_root(job_dir: Path) -> None:
+    """Remove a folder that cannot be anything but that of this job, by its descriptor."""
+    folder = os.open(job_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        inside = Path(f"/proc/self/fd/{folder}")
+        if not as_user.only_root_changes(job_dir.parent) and not _is_roots(inside, job_dir.name):
+            raise JobError(
+                f"{job_dir} has files that are not its user's, and {job_dir.parent} is not root's: remove it by hand, "
+                "and run site.yml"
+            )
+        for name in os.listdir(folder):  # noqa: PTH208 (of a descriptor)
+            if stat.S_ISDIR(os.lstat(inside / name).st_mode):
+                shutil.rmtree(inside / name)
+            else:
+                os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(folder)
+    job_dir.rmdir()
+
+
+def _is_roots(folder: Path, job_id: str) -> bool:
+    """Tell whether a job that ran as root has this folder."""
+    spec = read_json(folder / "job.json")
+    return isinstance(spec, dict) and spec.get("job_id") == job_id and not os.lstat(folder / "job.json").st_uid
+
+
+def base_environment(user: str) -> dict[str, str]:
+    """Return what a login would set."""
+    owner = pwd.getpwnam(user)
+    return {"HOME": owner.pw_dir, "USER": user, "LOGNAME": user, "SHELL": owner.pw_shell}

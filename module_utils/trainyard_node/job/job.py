@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job on this node: start it, end it, tell how it is. One interface over systemd units and the fallback.
+
+What stands in the job's folder is read and written as the job's user (job_folder.py). What ends whom is decided from
+the machine: units, cgroups and processes.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..machine import as_user
+from ..machine.as_user import JobError, Owner
+from . import folder as job_folder
+from . import processes, units
+from .exits import forget_secrets
+from .runtime import pack
+
+Spec = dict[str, Any]
+# How long a monitor may take to start on a node that is busy.
+COME_UP_S = 60.0
+_LOOK_S = 0.5
+
+
+def supervision() -> str:
+    """Tell who supervises: `systemd` where it is PID 1 and we may make system units, else `children`."""
+    return "systemd" if units.SYSTEMD_RUNNING.is_dir() and os.geteuid() == 0 else "children"
+
+
+def _whose(job_dir: Path, job_id: str) -> tuple[str, str, int | None]:
+    """Return by what a job's processes are known: its id, slice and user. Raises JobError for what is no job's id."""
+    if not job_folder.is_job_id(job_id):
+        raise JobError(f"job_id {job_id!r}: expected small letters, digits and hyphens")
+    owner = as_user.owner_of(job_dir)
+    slice_name = units.slice_name(job_id) if supervision() == "systemd" else ""
+    return job_id, slice_name, owner.uid if owner else None
+
+
+def running(job_dir: Path, job_id: str) -> list[int]:
+    """Return the processes of a job on this node."""
+    return processes.of_job(*_whose(job_dir, job_id))
+
+
+def alive(job_dir: Path) -> bool:
+    """Tell whether the job's monitor runs on this node."""
+    return bool(as_user.in_folder(job_dir, False, processes.monitor_alive))
+
+
+def _owner(user: str) -> Owner:
+    """Return whom the job runs as."""
+    owner = as_user.named(user)
+    if os.geteuid() not in (0, owner.uid):
+        me = pwd.getpwuid(os.geteuid()).pw_name
+        raise JobError(f"{me} cannot run a job as {user}: expected trainyard_become: true, or trainyard_user: {me}")
+    return owner
+
+
+def start(job_dir: Path, spec: Spec, archive: bytes, user: str, secret_files: Mapping[str, bytes]) -> None:
+    """Start this node's part of a job. Raises JobError, and leaves nothing behind, when that is not possible."""
+    owner = _owner(user)
+    told = {"supervision": supervision(), "base_env": job_folder.base_environment(user)}
+    job_folder.make(job_dir, owner)
+    why = ""
+    try:
+        as_user.run(owner, job_folder.fill, job_dir, spec, archive, pack(), secret_files, told)
+        launch = _start_units if supervision() == "systemd" else _start_monitor
+        complaint = launch(job_dir, spec, user, owner)
+        if complaint and supervision() == "systemd":
+            why = units.journal(spec["job_id"], "monitor")
+    except (JobError, OSError, tarfile.TarError, subprocess.SubprocessError) as error:
+        complaint = as_user.said(error)
+    if complaint:
+        remove(job_dir, spec["job_id"])
+        raise JobError(f"{complaint}{': ' + why if why else ''}")
+
+
+def _start_units(job_dir: Path, spec: Spec, user: str, owner: Owner) -> str:
+    launch = units.start_lasting if spec.get("max_restarts") else units.start
+    names = [process["name"] for process in spec["processes"]]
+    complaint = launch(spec["job_id"], job_dir, user, sys.executable, names, spec["timeout_s"])
+    return complaint or _await_monitor(job_dir, owner, lambda: not units.active(spec["job_id"], "monitor"))
+
+
+def _start_monitor(job_dir: Path, spec: Spec, user: str, owner: Owner) -> str:
+    identity: dict[str, Any] = {}
+    if os.geteuid() == 0 and user != "root":
+        identity = {"user": owner.uid, "group": owner.gid, "extra_groups": owner.groups}
+    monitor = subprocess.Popen(
+        [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), "monitor", str(job_dir)],
+        env={"TRAINYARD_JOB_ID": spec["job_id"]},
+        cwd="/",
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        **identity,
+    )
+    return _await_monitor(job_dir, owner, lambda: monitor.poll() is not None)
+
+
+def _await_monitor(job_dir: Path, owner: Owner, gone: Callable[[], bool]) -> str:
+    """Wait until the monitor has reported for the first time: before that nobody could tell it from one that died."""
+    deadline = time.monotonic() + COME_UP_S
+    while time.monotonic() < deadline:
+        if as_user.run(owner, job_folder.reported, job_dir, _LOOK_S):
+            return ""
+        # To ask systemd costs more than to look for a file.
+        if gone() and not as_user.run(owner, job_folder.reported, job_dir, 0.0):
+            said = as_user.run(owner, job_folder.monitor_said, job_dir)
+            return f"the monitor ended before it reported: {said or 'it said nothing'}"
+    return f"the monitor did not come up within {COME_UP_S:.0f} s"
+
+
+def stop(job_dir: Path, job_id: str, to_remove: bool = False) -> bool:
+    """End this node's part of a job; return whether anything ran. Raises JobError when a process stays.
+
+    Where the folder is `to_remove`, systemd must have done all that it has to do in it.
+    """
+    found = running(job_dir, job_id)
+    complaint = ""
+    if supervision() == "systemd":
+
+        def over() -> bool:
+            ended = not to_remove and as_user.in_folder(job_dir, True, job_folder.all_ended)
+            return ended and not running(job_dir, job_id)
+
+        complaint = units.stop(job_id, over)
+    as_user.in_folder(job_dir, None, job_folder.end_monitor, units.STOP_TIMEOUT_S + 3)
+    left = processes.end(*_whose(job_dir, job_id)) if running(job_dir, job_id) else []
+    if left:
+        named = "; ".join(f"{pid} {processes.command_line(pid)}" for pid in left)
+        raise JobError(f"processes of {job_id} do not end: {named}. {complaint}".strip())
+    if not to_remove:
+        as_user.in_folder(job_dir, None, forget_secrets)
+    return bool(found)
+
+
+def forget_what_is_over(job_dir: Path, job_id: str) -> None:
+    """Remove the secrets of a job whose monitor has gone without doing so: killed, lost with its node, out of disk.
+
+    Not of one whose monitor is yet to come, or to come back: then its units stand in systemd's folder.
+    """
+    if not (supervision() == "systemd" and units.come_back(job_id)):
+        as_user.in_folder(job_dir, None, job_folder.forget_what_is_over)
+
+
+def remove(job_dir: Path, job_id: str) -> bool:
+    """End this node's part of a job and remove its folder. Returns whether there was anything."""
+    changed = stop(job_dir, job_id, to_remove=True)
+    return job_folder.remove(job_dir) or changed
+
+
+def status(job_dir: Path, job_id: str) -> dict[str, Any]:
+    """Tell how this node's part of the job is, and on the head how the whole job is."""
+    found = as_user.in_folder(job_dir, None, job_folder.status)
+    if found is None:
+        return {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
+    return {**found, "left": len(running(job_dir, job_id))}
+
+
+def wait(job_dir: Path, seconds: float) -> None:
+    """Return when the job's monitor on this node has ended, or after `seconds`."""
+    as_user.in_folder(job_dir, None, job_folder.wait, seconds, limit_s=seconds + as_user.LIMIT_S)
+
+
+def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
+    """Return the logs of this node and the metrics, base64, each cut to its last `limit` bytes."""
+    logs: dict[str, str] = as_user.in_folder(job_dir, {}, job_folder.read_logs, limit)
+    return logs
+
+
+def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[str, Any]]:
+    """Return the folders of all jobs of this node that we may read: id, age in s since the last report, size in MiB.
+
+    A job's id is its folder's name. `of_schedulers` are folders that jobs of a scheduler may have here, without our
+    monitor's files.
+    """
+    theirs = [folder for folder in of_schedulers if job_folder.is_job_id(folder.name)]
+    found = {
+        **as_user.in_each(theirs, job_folder.record_of_scheduler),
+        **as_user.in_each(job_folder.of_jobs(jobs), job_folder.record),
+    }
+    return [
+        {
+            "job_id": folder.name,
+            "job_dir": str(folder),
+            "age_s": max(0.0, time.time() - known["written"]),
+            "running": known["alive"] or bool(running(folder, folder.name)),
+            "size_mib": known["size"] >> 20,
+        }
+        for folder, known in found.items()
+    ]

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Preflight: what would stop a job on this node. Reads only; every fault becomes a finding."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import pwd
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+from ...trainyard.record.findings import Finding
+from ..cluster.ssh_logins import reach
+from ..machine import as_user
+from . import folder as job_folder
+from . import processes
+
+Spec = dict[str, Any]
+# A first packet that is lost is sent again after 1 s, a second one after 2 s more.
+CONNECT_TIMEOUT_S = 10
+# Each login goes to another node, so no server's limit on new connections is met.
+SSH_PARALLEL = 32
+# What lies here is the distribution's: updates differ from node to node and change no result.
+_OF_THE_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/lib/")
+_PROC = Path(processes.PROC)
+
+
+def owner_of_port(port: int, proc: Path = _PROC) -> str:
+    """Name the process that listens on a TCP port: ` by sshd (pid 12)`, or "" when it is hidden from us."""
+    sockets = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = (proc / "net" / table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        fields = (line.split() for line in lines)
+        sockets |= {f[9] for f in fields if f[1].endswith(f":{port:04X}") and f[3] == "0A"}
+    targets = {f"socket:[{inode}]" for inode in sockets}
+    for entry in proc.iterdir():
+        if entry.name.isdigit() and not targets.isdisjoint(_descriptors(entry)):
+            return f" by {processes.command_line(int(entry.name), proc).split(' ')[0]} (pid {entry.name})"
+    return ""
+
+
+def _descriptors(process: Path) -> list[str]:
+    """What a process has open; empty when it is gone or hidden from us. Single descriptors come and go."""
+    links = []
+    with contextlib.suppress(OSError):
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                links.append(str(descriptor.readlink()))
+    return links
+
+
+def port_findings(spec: Spec) -> list[Finding]:
+    """On the head: the rendezvous and the monitor port are free on the job's address."""
+    findings = []
+    for port, what, action in (
+        (spec["port"], "rendezvous port", "set job_port: auto, or another port, or end that process"),
+        (spec["monitor_port"], "monitor port", "start the job again: it takes another port"),
+    ):
+        with socket.socket(socket.AF_INET6 if ":" in spec["head_address"] else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((spec["head_address"], port))
+            except OSError as error:
+                found = (
+                    f"{port} is in use{owner_of_port(port)}"
+                    if error.errno == errno.EADDRINUSE
+                    else f"{spec['head_address']}:{port} cannot be bound: {error.strerror}"
+                )
+                findings.append(Finding(spec["host"], what, found, "a free TCP port on the head node", action))
+    return findings
+
+
+def reach_findings(spec: Spec) -> list[Finding]:
+    """On the other nodes: the head's address answers on the rendezvous port.
+
+    Nothing listens there yet, so the answer of a reachable head is `connection refused`; silence is the fault.
+    """
+    where = f"{spec['head_address']}:{spec['port']}"
+    try:
+        socket.create_connection((spec["head_address"], spec["port"]), CONNECT_TIMEOUT_S).close()
+    except ConnectionRefusedError:
+        return []
+    except OSError as error:
+        # socket.timeout is a TimeoutError from Python 3.10 on only.
+        why = (
+            f"no answer within {CONNECT_TIMEOUT_S} s"
+            if isinstance(error, (TimeoutError, socket.timeout))
+            else (error.strerror or str(error))
+        )
+        return [
+            Finding(
+                spec["host"],
+                "head",
+                f"{where}: {why}",
+                f"the head {spec['head_host']} answers on the job's network",
+                f"check routes and firewall between {spec['host']} and {spec['head_host']}, or set job_network",
+            )
+        ]
+    return []
+
+
+def ssh_findings(spec: Spec, user: str) -> list[Finding]:
+    """On the head of a launcher that starts the others by ssh: the training user gets in there, unasked."""
+    peers = {peer["address"]: peer["host"] for peer in spec["ssh_peers"]}
+    if os.geteuid() != 0:
+        # Then the job runs as who we are, too.
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    where = "the other nodes"
+    try:
+        attempts = reach(user, list(peers), CONNECT_TIMEOUT_S, SSH_PARALLEL) if peers else []
+        failed = [f"{peers[attempt.peer]}: {attempt.reason}" for attempt in attempts if attempt.reason]
+    except KeyError:
+        return []  # no such user, which is a finding of its own
+    except OSError as error:
+        failed, where = [f"ssh cannot be started: {error.strerror}"], "the head"
+    return [
+        Finding(
+            spec["host"],
+            "ssh",
+            text,
+            f"{user} logs in from {spec['host']} to every node by its address on the job's network, without a password "
+            "and with a known host key",
+            f"run site.yml (role ssh_mesh) on {where}; for a job_network of its own, with ssh_mesh_networks",
+        )
+        for text in failed
+    ]
+
+
+def disk_findings(spec: Spec, folder: Path) -> list[Finding]:
+    """The job's folder can be made, and has room."""
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        return [
+            Finding(
+                spec["host"],
+                "disk",
+                f"{folder} cannot be written",
+                "a folder for the files of the job",
+                "mount it read-write, or set trainyard_state to another folder",
+            )
+        ]
+    free_mib = shutil.disk_usage(folder).free >> 20
+    if free_mib >= spec["min_disk_mib"]:
+        return []
+    return [
+        Finding(
+            spec["host"],
+            "disk",
+            f"{free_mib} MiB free in {folder}",
+            f"at least {spec['min_disk_mib']} MiB (job_min_disk_mib)",
+            "make room, or lower job_min_disk_mib",
+        )
+    ]
+
+
+def path_findings(spec: Spec, user: str) -> list[Finding]:
+    """The training user, the Python environment, the data and the program of the job exist."""
+    host, findings = spec["host"], []
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        findings.append(Finding(host, "user", f"no user {user}", "the training user", "run site.yml"))
+    if spec["venv"] and not Path(spec["venv"], "bin", "python").exists():
+        findings.append(
+            Finding(
+                host,
+                "python",
+                f"no {spec['venv']}/bin/python",
+                "the job's virtual environment",
+                "run site.yml, or set job_venv",
+            )
+        )
+    findings += [
+        Finding(
+            host,
+            "data",
+            f"no {path}",
+            "the job's data on every node (job_data)",
+            "run site.yml with that data set in `dataset_sets`, or correct job_data",
+        )
+        for path in spec["data"]
+        if not Path(path).exists()
+    ]
+    findings += [
+        Finding(
+            host,
+            "program",
+            f"no {path}",
+            "the script that job_command names by its path, on every node",
+            "copy it there, or give the script to job_source, which is sent to all nodes",
+        )
+        for path in spec["scripts"]
+        if not Path(path).is_file()
+    ]
+    program, path = spec["program"], spec["program_path"]
+    source = spec["source_files"]
+    if not shutil.which(program, path=path) and program.replace("./", "", 1) not in source:
+        findings.append(
+            Finding(
+                host,
+                "program",
+                f"no {program} in {path.split(':')[0]} or the system's folders",
+                "the program of job_command",
+                "install it, or correct job_command or job_venv",
+            )
+        )
+    return findings
+
+
+def device_findings(spec: Spec, jobs: Path) -> list[Finding]:
+    """No other job of ours runs on the same devices of this node."""
+    wanted, findings = set(spec["devices"]), []
+    others = [folder for folder in job_folder.of_jobs(jobs) if folder.name != spec["job_id"]] if wanted else []
+    for folder, held in as_user.in_each(others, job_folder.held_devices).items():
+        shared = sorted(wanted.intersection(held))
+        if shared:
+            findings.append(
+                Finding(
+                    spec["host"],
+                    "devices",
+                    f"device {', '.join(map(str, shared))} in use by job {folder.name}",
+                    "devices that no other job has",
+                    "choose others with job_devices, wait, or stop that job: "
+                    f"ansible-playbook playbooks/stop.yml -e job_id={folder.name}",
+                )
+            )
+    return findings
+
+
+def _digest(path: Path) -> dict[str, str]:
+    """Return the SHA-256 of a file, and for which processor it is: `elf-62`, or `script`."""
+    content = hashlib.sha256()
+    with path.open("rb") as file:
+        head = file.read(20)
+        # Two bytes in the byte order that the sixth byte names; see elf(5), e_machine.
+        machine = int.from_bytes(head[18:20], "big" if head[5:6] == b"\2" else "little")
+        form = f"elf-{machine}" if head[:4] == b"\x7fELF" else "script"
+        content.update(head)
+        for block in iter(lambda: file.read(1 << 20), b""):
+            content.update(block)
+    return {"sha256": content.hexdigest(), "form": form}
+
+
+def programs(spec: Spec) -> dict[str, dict[str, str]]:
+    """Return what this node would run that did not come with the job, by the name that job_command gives it.
+
+    What is in the venv is known by the versions of its packages, and job_source is the same everywhere. A file that
+    root may not read lies on a network's file system, so it is one file for all.
+    """
+    found = {}
+    for name in (spec["program"], *spec["scripts"]):
+        path = Path(shutil.which(name, path=spec["program_path"]) or name)
+        real = str(path.resolve())
+        of_venv = bool(spec["venv"]) and str(path).startswith(f"{spec['venv']}/")
+        if path.is_absolute() and not of_venv and not real.startswith(_OF_THE_SYSTEM):
+            with contextlib.suppress(OSError):
+                found[name] = {"path": str(path), **_digest(path)}
+    return found
+
+
+def preflight(spec: Spec, user: str) -> list[Finding]:
+    """Check this node for the job."""
+    findings = port_findings(spec) if spec["node_rank"] == 0 else reach_findings(spec)
+    findings += ssh_findings(spec, user)
+    job_dir = Path(spec["job_dir"])
+    return [
+        *findings,
+        *path_findings(spec, user),
+        *disk_findings(spec, job_dir),
+        *device_findings(spec, job_dir.parent),
+    ]

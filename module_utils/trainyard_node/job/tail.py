@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The progress of a job, read from the log of rank 0 by the monitor of its node."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...trainyard.job import progress
+from ...trainyard.job.messages import Message
+from ..machine.patience import TooLongError, cpu_at_most
+
+MAX_METRICS = 5000
+READ_AT_ONCE = 1 << 20
+# What it may take to find progress in that, in seconds of CPU; with the built-in expression a tenth, on usual lines.
+PARSE_S = 1.0
+
+
+class Tail:
+    """Follows the log of rank 0 and keeps its metrics."""
+
+    def __init__(self, job_dir: Path, log: str, pattern: str) -> None:
+        """Follow job_dir/logs/`log`, which may not exist on this node."""
+        self._log, self._series = job_dir / "logs" / log, job_dir / "metrics.jsonl"
+        self._pattern: re.Pattern[str] | None = progress.compile_pattern(pattern)
+        self._offset, self._rest, self._kept = 0, b"", 0
+        self.last: progress.Metrics = {}
+        # Where the loss was not a number.
+        self.lost: Message | None = None
+
+    def read(self, elapsed_s: float) -> None:
+        """Read what was written since the last time."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(self._offset)
+                new = log.read(READ_AT_ONCE)
+        except OSError:
+            return
+        self._offset += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        # One byte more than a line may have, so that the end of a longer one is not taken for a line.
+        self._rest = self._rest[-progress.MAX_LINE - 1 :]
+        found = self._parse(lines)
+        if not found:
+            return
+        when = {"elapsed_s": round(elapsed_s, 2)}
+        for metrics in found:
+            self.lost = progress.follow(self.lost, {**when, **metrics})
+        if self._kept >= MAX_METRICS:
+            found = found[-1:]
+        for metrics in found:
+            self.last.update(metrics)
+        self._kept += len(found)
+        # A curve with a gap is better than no monitor.
+        with contextlib.suppress(OSError), self._series.open("a") as series:
+            series.writelines(json.dumps({**when, **progress.strict(metrics)}) + "\n" for metrics in found)
+
+    def _parse(self, lines: Sequence[bytes]) -> list[progress.Metrics]:
+        """Read the metrics of lines; with an expression that takes too long for that, of none from now on."""
+        found: list[progress.Metrics] = []
+        pattern = self._pattern
+        if pattern is None:
+            return found
+        try:
+            with cpu_at_most(PARSE_S):
+                for line in lines:
+                    found += filter(None, [progress.parse_line(line.decode("utf-8", "replace"), pattern)])
+        except TooLongError:
+            self._pattern = None
+            with contextlib.suppress(OSError):
+                print(
+                    f"job_progress_pattern took {PARSE_S:g} s for {READ_AT_ONCE >> 20} MiB of {self._log} or less: "
+                    "progress is read no more. Expected: an expression without nested repetitions such as (a+)+",
+                    flush=True,
+                )
+        return found

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A driver's packages on this machine: which belong to one version, and the way back from half of one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ...trainyard.nvidia.driver import is_driver_package
+from ...trainyard.nvidia.driver_plan import choose_version
+from ...trainyard.record.findings import Finding
+from ...trainyard.software import apt
+from ..machine.tree import Tree
+from ..software import apt as machine
+from .driver import installed_packages
+
+# What a version's packages are called in NVIDIA's, Debian's and Ubuntu's archives.
+_NAMES = "*nvidia* cuda-drivers* libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1"
+
+
+class Wanted(NamedTuple):
+    """A driver: `roots` are lists of names of which the first that is offered is meant, the kernel module's first."""
+
+    roots: Sequence[Sequence[str]]
+    pinning: Sequence[str]
+    version: str
+    branch: str
+
+
+@contextmanager
+def _preferring(upstream: str) -> Iterator[None]:
+    """Have apt take one version of whatever belongs to the driver, despite pins and holds, for a simulation."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-apt-") as name:
+        preferences = Path(name, "preferences")
+        preferences.write_text(f"Package: {_NAMES}\nPin: version {upstream}-*\nPin-Priority: 1100\n")
+        settings = Path(name, "apt.conf")
+        settings.write_text(
+            f'Dir::Etc::preferences "{preferences}";\n'
+            # Pins and holds of the version that is there now.
+            'Dir::Etc::preferencesparts "/dev/null";\nAPT::Ignore-Hold "true";\n'
+        )
+        before = os.environ.get("APT_CONFIG")
+        os.environ["APT_CONFIG"] = str(settings)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["APT_CONFIG"]
+            else:
+                os.environ["APT_CONFIG"] = before
+
+
+def resolve(host: str, wanted: Wanted, source: apt.Source) -> tuple[str, list[dict[str, str]], list[Finding]]:
+    """Find the driver's version and all packages that belong to it: those asked for, and what they depend on.
+
+    NVIDIA's packages ask for their like with >=, so that apt would take the newest of all branches.
+    Returns the version, the packages with name and version, and findings.
+    """
+    asked = {name for names in wanted.roots for name in names} | set(wanted.pinning)
+    offers, _ = machine.read_offers(sorted(asked))
+    here = {name: [one.version for one in offers.get(name, ()) if source.offers(one)] for name in asked}
+    findings, chosen = [], {}
+    upstream, branch = wanted.version, wanted.branch
+    for number, names in enumerate(wanted.roots):
+        # The first decides; of packages with versions of their own, such as Debian's nvidia-modprobe, any will do.
+        name = next((name for name in names if choose_version(here[name], upstream, branch)), "")
+        if name:
+            chosen[name] = choose_version(here[name], upstream, branch)
+            upstream = upstream or apt.upstream(chosen[name])
+        elif number and any(here[name] for name in names) and not _coupled(names):
+            chosen[next(name for name in names if here[name])] = ""
+        else:
+            there = [f"{name} {', '.join(here[name][:8])}" for name in names if here[name]]
+            expected = upstream or (f"branch {branch}" if branch else "any version")
+            findings.append(
+                Finding(
+                    host,
+                    f"package {' or '.join(names)}",
+                    f"{source} offers {'; '.join(there) or 'none'}",
+                    expected,
+                    "correct nvidia_driver_version or nvidia_driver_branch, or bring the repository to where it has it",
+                )
+            )
+            if not number:
+                break
+    if findings:
+        return upstream, [], findings
+    chosen.update({name: here[name][0] for name in wanted.pinning[:1] if here[name]})
+    made = apt.Plan(install=[f"{name}={version}" if version else name for name, version in chosen.items()])
+    with _preferring(upstream):
+        status, simulation = machine.simulate(made, recommends=False)
+    if status:
+        asked_for = " ".join(made.install)
+        return (
+            upstream,
+            [],
+            [
+                Finding(
+                    host,
+                    "apt",
+                    f"apt-get install {asked_for} is not possible: {apt.reasons(simulation)}",
+                    f"packages of {upstream} that fit together",
+                    "see `apt-get check`; remove what another driver has left",
+                )
+            ],
+        )
+    changes = apt.read_transaction(simulation)
+    gone = {change.name for change in changes if not change.new}
+    # What is installed already is no change, and belongs to it all the same.
+    after = {name: version for name, version in machine.read_installed().versions.items() if name not in gone}
+    after.update({change.name: change.new for change in changes if change.new})
+    parts = {name: version for name, version in after.items() if is_driver_package(name)}
+    chosen.update({name: version for name, version in parts.items() if apt.upstream(version) == upstream})
+    # What nothing asks for at a version would stay behind.
+    behind, _ = machine.read_offers(sorted(parts.keys() - chosen.keys()))
+    for name, offered in behind.items():
+        version = choose_version([one.version for one in offered if source.offers(one)], upstream, "")
+        chosen.update({name: version} if version else {})
+    return upstream, [{"name": name, "version": version} for name, version in sorted(chosen.items())], []
+
+
+def _coupled(names: Sequence[str]) -> bool:
+    """Tell whether a package must be of exactly the driver's version; Debian's two small tools need not."""
+    return names[0] not in ("nvidia-modprobe", "nvidia-persistenced")
+
+
+def undo(tree: Tree, before: Mapping[str, str]) -> list[str]:
+    """Bring the driver's packages back to `before`, also from the middle of an installation.
+
+    What was not there goes, what was there gets its version again. Returns what was changed; raises AptError with apt's
+    words.
+    """
+    now = installed_packages(tree)
+    fitting = {one["name"] for one in now if one["status"][1:2] == "i" and before.get(one["name"]) == one["version"]}
+    changes = [f"{name}={version}" for name, version in sorted(before.items()) if name not in fitting]
+    changes += [f"{one['name']}-" for one in now if one["name"] not in before]
+    if not changes:
+        return []
+    options = ["--yes", "--purge", "--allow-downgrades", "--allow-change-held-packages", "--no-install-recommends"]
+    lock = ["-o", f"DPkg::Lock::Timeout={machine.LOCK_TIMEOUT}"]
+    argv = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *options, *lock, "install", *changes]
+    done = tree.command("apt-get", argv, machine.INSTALL_TIMEOUT)
+    if done is None or done.status:
+        said = apt.reasons(done.output) if done else "apt-get is not installed"
+        raise machine.AptError(f"apt-get install {' '.join(changes)}: {said}")
+    return changes

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nccl-tests are built with on this machine, and what the built programs say of themselves."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...trainyard.nvidia import nccl_tests as parse
+from ...trainyard.nvidia.nccl_tests_proof import missing_libraries, needs_mpi, parse_flags
+from ..machine.tree import Outcome, Tree
+
+# Where each is looked for after what the roles of this project leave. Debian's Open MPI keeps headers and libraries
+# below one folder, which is what MPI_HOME has to be; RHEL's libraries lie in the second.
+_PLACES = {
+    "cuda": ("/usr/local/cuda", "/usr"),
+    "nccl": ("/usr",),
+    "mpi": ("/usr/lib/{machine}-linux-gnu/openmpi", "/usr/lib64/openmpi"),
+}
+_MARKERS = {"cuda": "bin/nvcc", "nccl": "include/nccl.h", "mpi": "include/mpi.h"}
+_LIBRARIES = {"cuda": "libcudart.so", "nccl": "libnccl.so", "mpi": "libmpi.so"}
+_DEFINES = {
+    "nccl": ("NCCL_MAJOR", "NCCL_MINOR", "NCCL_PATCH"),
+    "mpi": ("OMPI_MAJOR_VERSION", "OMPI_MINOR_VERSION", "OMPI_RELEASE_VERSION"),
+}
+# Without a persistence daemon each start initialises every GPU: many seconds on eight of them.
+_RUN_SECONDS = 120
+_ANSWER_SECONDS = 30
+
+
+def _of_system(tree: Tree, library: str) -> bool:
+    """Tell whether the linker finds a library in the system's own folders."""
+    folders = ["/usr/lib64", "/usr/lib", *(f"/usr/lib/{name}" for name in tree.names("/usr/lib") if "-linux-" in name)]
+    return any(tree.exists(f"{folder}/{library}") for folder in folders)
+
+
+def read_part(tree: Tree, name: str, root: str, given: str, machine: str) -> dict[str, Any]:
+    """Return home, version and libraries of cuda, nccl or mpi; home is "" where there is none.
+
+    given is the only place to look, unless it is empty.
+    """
+    links = {"cuda": "cuda", "nccl": "nccl", "mpi": "openmpi"}
+    places = [f"{root}/{links[name]}", *(place.format(machine=machine) for place in _PLACES[name])]
+    searched = [given.rstrip("/")] if given else places
+    marker, library = _MARKERS[name], _LIBRARIES[name]
+    home = next((place for place in searched if tree.path(f"{place}/{marker}").exists()), "")
+    version = ""
+    if home and name == "cuda":
+        outcome = tree.command("nvcc.version", [f"{home}/{marker}", "--version"], _ANSWER_SECONDS)
+        version = parse.cuda_version(outcome.output) if outcome and outcome.status == 0 else ""
+    elif home:
+        version = parse.header_version(tree.text(f"{home}/{marker}") or "", _DEFINES[name])
+    own = home not in ("", "/usr")
+    folders = [f"{home}/{lib}" for lib in ("lib64", "lib") if own and tree.path(f"{home}/{lib}").is_dir()]
+    with_library = [folder for folder in folders if tree.exists(f"{folder}/{library}")]
+    return {
+        "home": home,
+        "version": version,
+        "library": bool(with_library) or (home == "/usr" and _of_system(tree, library)),
+        # Where a program finds it when it runs.
+        "folders": with_library[:1],
+        "marker": marker,
+        "library_name": library,
+        "searched": searched,
+    }
+
+
+def _answer(argv: Sequence[str], timeout: float, settings: Mapping[str, Any]) -> Outcome:
+    try:
+        done = subprocess.run(
+            list(argv),
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            **settings,
+        )
+    except subprocess.TimeoutExpired:
+        return Outcome(124, f"no answer within {timeout:.0f} s")
+    except OSError as error:
+        return Outcome(126, str(error))
+    return Outcome(done.returncode, done.stdout.decode("utf-8", "replace"))
+
+
+def _last(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip(" -\t")]
+    return " / ".join(lines[-4:])[-400:] or "nothing"
+
+
+def probe_program(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what one program lacks and which flags it has: exists, missing (libraries), mpi, status, said, flags.
+
+    settings are those of subprocess, such as the user.
+    """
+    if not os.access(program, os.X_OK):
+        return {"exists": False, "missing": [], "mpi": False, "status": 127, "said": "", "flags": {}}
+    linked = _answer(["ldd", program], _ANSWER_SECONDS, settings).output
+    answer = _answer([program, "--help"], _ANSWER_SECONDS, settings)
+    return {
+        "exists": True,
+        "missing": missing_libraries(linked),
+        "mpi": needs_mpi(linked),
+        "status": answer.status,
+        "said": _last(answer.output),
+        "flags": parse_flags(answer.output),
+    }
+
+
+def run_program(program: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one rank over as few bytes as there can be, and return name, command, status, output and said."""
+    argv = [program, "-b", "8", "-e", "8", "-n", "1", "-w", "0"]
+    done = _answer(argv, _RUN_SECONDS, settings)
+    return {
+        "name": Path(program).name,
+        "command": " ".join(argv),
+        "status": done.status,
+        "output": done.output,
+        "said": _last(done.output),
+    }
+
+
+def gpu_nodes(tree: Tree) -> int:
+    """Return how many GPUs the driver offers to programs here, by their device files."""
+    return sum(1 for name in tree.names("/dev") if re.fullmatch(r"nvidia\d+", name))

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Place a data set in a folder as a whole, and tell whether it is still what was placed.
+
+It is made in a folder beside its own and takes its name only when it is complete, with `manifest.json`: where it came
+from, and size and sha256 of every file. Sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pwd
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ...trainyard.software import datasets
+from ..machine.as_user import JobError, Owner, named, only_root_changes
+
+MANIFEST = "manifest.json"
+_BLOCK = 1 << 20
+
+
+class DatasetFailure(JobError):
+    """The data set cannot be placed; the text says what was found and what to do."""
+
+
+def sha256_of(file: Path) -> str:
+    """Return the sha256 of a file."""
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def examine(folder: Path, kind: str, source: dict[str, Any], owner: str) -> list[str]:
+    """Return in words why the data set must be placed (again); nothing when it is as it should be."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return ["it is not there yet"]
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        files, was = manifest["files"], (manifest["dataset"], manifest["source"])
+    except (OSError, ValueError, KeyError, TypeError):
+        if (folder / MANIFEST).exists():
+            return [f"{MANIFEST} is damaged"]
+        raise DatasetFailure(
+            f"{folder} is there and was not placed by trainyard (it has no {MANIFEST}); move it away, or give the data "
+            "set another name"
+        ) from None
+    if was != (kind, source):
+        return ["it comes from another source"]
+    wrong = [problem for name, entry in files.items() if (problem := _damage(folder / name, entry))]
+    if owner and not wrong and (folder / MANIFEST).stat().st_uid != account(owner).pw_uid:
+        wrong.append(f"it does not belong to {owner}")
+    return wrong
+
+
+def _damage(file: Path, entry: dict[str, Any]) -> str:
+    if not file.is_file():
+        return f"{file.name} is gone"
+    size = file.stat().st_size
+    if size != entry["size"]:
+        return f"{file.name} has {size} bytes instead of {entry['size']}"
+    return "" if sha256_of(file) == entry["sha256"] else f"{file.name} was altered"
+
+
+def account(owner: str) -> pwd.struct_passwd:
+    """Return the account of the owner."""
+    try:
+        return pwd.getpwnam(owner)
+    except KeyError:
+        raise DatasetFailure(
+            f"the data set is to belong to user {owner!r}, whom this host does not have; make the user first (role "
+            "node_baseline) or name another owner"
+        ) from None
+
+
+def free_space(folder: Path) -> int:
+    """Return the free bytes where `folder` is or would be."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def whose_rights(folder: Path, owner: str) -> Owner:
+    """Return with whose rights root places a data set: the owner's where others could exchange what root makes."""
+    there = next(parent for parent in folder.parents if parent.exists())
+    return named(owner) if owner and not only_root_changes(there) else Owner(0, 0, [])
+
+
+def place(folder: Path, kind: str, source: dict[str, Any], owner: str, fill: Callable[[Path], None]) -> None:
+    """Have `fill` write the files into a new folder, and give it the name and the place of `folder`."""
+    made_parents = [parent for parent in folder.parents if not parent.exists()]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for left in folder.parent.glob(f".{folder.name}.*"):  # of an interrupted run
+        shutil.rmtree(left)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        fill(fresh)
+        files = {
+            file.name: {"size": file.stat().st_size, "sha256": sha256_of(file)} for file in sorted(fresh.iterdir())
+        }
+        manifest = {"dataset": kind, "source": source, "files": files}
+        (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        for file in fresh.iterdir():
+            file.chmod(0o644)
+        fresh.chmod(0o755)
+        if owner and os.geteuid() == 0:
+            user = account(owner)
+            for path in (fresh, *fresh.iterdir(), *made_parents):
+                os.chown(path, user.pw_uid, user.pw_gid)
+        if folder.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+            folder.rename(old / "old")
+            fresh.rename(folder)
+            shutil.rmtree(old)
+        else:
+            fresh.rename(folder)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+
+
+def check_sha256(file: Path, wanted: str) -> None:
+    """Refuse a file that is not the expected one."""
+    found = sha256_of(file)
+    if found != wanted.lower():
+        raise DatasetFailure(
+            f"{file.name} has sha256 {found}, expected {wanted.lower()}: the download is damaged or another file; "
+            "nothing was unpacked. Fetch it again, or correct the sha256"
+        )
+
+
+def unpack_cifar10(archive: Path, archive_format: str) -> Callable[[Path], None]:
+    """Return what unpacks CIFAR-10's archive: the files that belong to it, and nothing else from it."""
+
+    def fill(folder: Path) -> None:
+        layout = datasets.layout(archive_format)
+        problems = []
+        try:
+            with tarfile.open(archive) as tar:
+                members = {member.name: member for member in tar if member.isfile()}
+                for name in (*layout.needed, *layout.optional):
+                    member = members.get(f"{layout.folder}/{name}")
+                    stream = tar.extractfile(member) if member else None
+                    if stream is not None:
+                        _write(folder / name, stream)
+                        problems.append(datasets.wrong_size(archive_format, name, (folder / name).stat().st_size))
+                    elif name in layout.needed:
+                        problems.append(f"{layout.folder}/{name} is not in it")
+        except (tarfile.TarError, EOFError, OSError) as error:
+            raise DatasetFailure(f"{archive.name} cannot be unpacked: {error}; fetch it again") from error
+        problems = [problem for problem in problems if problem]
+        if problems:
+            raise DatasetFailure(
+                f"{archive.name} is not CIFAR-10 in the {archive_format} format: {'; '.join(problems)}"
+            )
+
+    return fill
+
+
+def take_digits(source: Path) -> Callable[[Path], None]:
+    """Return what takes the digits out of scikit-learn's wheel, or from a copy of the file itself."""
+
+    def fill(folder: Path) -> None:
+        file = folder / datasets.DIGITS_FILE
+        if zipfile.is_zipfile(source):
+            with zipfile.ZipFile(source) as wheel:
+                if datasets.DIGITS_MEMBER not in wheel.namelist():
+                    raise DatasetFailure(f"{source.name} holds no {datasets.DIGITS_MEMBER}: give scikit-learn's wheel")
+                with wheel.open(datasets.DIGITS_MEMBER) as stream:
+                    _write(file, stream)
+        else:
+            shutil.copyfile(source, file)
+        check_sha256(file, datasets.DIGITS_SHA256)
+
+    return fill
+
+
+def generate(seed: int, train_records: int, test_records: int) -> Callable[[Path], None]:
+    """Return what writes made-up records in CIFAR-10's binary format."""
+
+    def fill(folder: Path) -> None:
+        for name, count in datasets.generated_files(train_records, test_records).items():
+            with (folder / name).open("wb") as stream:
+                for record in datasets.generated_records(seed, name, count):
+                    stream.write(record)
+
+    return fill
+
+
+def _write(file: Path, stream: Any) -> None:
+    target: BinaryIO
+    with file.open("wb") as target:
+        shutil.copyfileobj(stream, target, _BLOCK)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Open MPI of this machine."""
+
+from __future__ import annotations
+
+import os
+
+from ...trainyard.software.openmpi import open_mpi_version
+from ..machine.tree import Tree
+
+# RHEL's package keeps its programs out of PATH until an environment module is loaded.
+_FOLDERS = ("/usr/local/bin", "/usr/bin", "/usr/lib64/openmpi/bin")
+# Where another MPI is the system's `mpirun`, Debian's Open MPI has the second name.
+_NAMES = ("mpirun", "mpirun.openmpi")
+_ANSWER_SECONDS = 20
+
+
+def read_mpi(tree: Tree, prefix: str | None) -> dict[str, str] | None:
+    """Return version and path of the `mpirun` of Open MPI, or None: that of the prefix first, then that in PATH.
+
+    A program that does not answer as Open MPI counts as none.
+    """
+    path = [] if tree.captured else os.environ.get("PATH", "").split(os.pathsep)
+    folders = [*([f"{prefix}/bin"] if prefix else []), *filter(os.path.isabs, path), *_FOLDERS]
+    for program in dict.fromkeys(f"{folder}/{name}" for name in _NAMES for folder in folders):
+        if not os.access(tree.path(program), os.X_OK):
+            continue
+        outcome = tree.command("mpirun.version", [program, "--version"], _ANSWER_SECONDS)
+        version = open_mpi_version(outcome.output) if outcome and outcome.status == 0 else None
+        if version:
+            return {"version": version, "path": program}
+    return None

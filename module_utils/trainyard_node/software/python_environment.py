@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make, examine and prove a Python virtual environment.
+
+The record `.trainyard.json` in the environment is written last and says what was installed; `.trainyard-building` is
+there before anything else and goes last. So an environment that an interrupted run left behind is told from a whole
+one, and neither is confused with a folder of somebody else, which is never touched. Sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...trainyard.software.requirements import Pin, normal
+
+RECORD = ".trainyard.json"
+BUILDING = ".trainyard-building"
+# They would lead pip or the interpreter out of the environment.
+_MISLEADING = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX", "PIP_ROOT", "__PYVENV_LAUNCHER__")
+
+_LIST = """
+import importlib.metadata, json, sys
+found = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions() if d.metadata["Name"]}
+print(json.dumps({"python": list(sys.version_info[:3]), "packages": found}))
+"""
+_DESCRIBE = """
+import importlib.util, json, sys
+print(json.dumps({
+    "executable": getattr(sys, "_base_executable", None) or sys.executable,
+    "version": list(sys.version_info[:3]),
+    "can_make_environments": all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
+}))
+"""
+
+
+class EnvironmentFailure(Exception):
+    """The environment cannot be made; the text says what was found and what to do."""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python from which environments are made, outside any environment itself."""
+
+    executable: str
+    version: tuple[int, int, int]
+    can_make_environments: bool
+
+    @property
+    def minor(self) -> tuple[int, int]:
+        """Return the version as far as it decides about packages."""
+        return self.version[:2]
+
+    @property
+    def text(self) -> str:
+        """Return the version as people write it."""
+        return ".".join(str(part) for part in self.version)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where pip takes packages from; what is empty comes from the machine's own pip configuration."""
+
+    index_url: str = ""
+    extra_index_urls: Sequence[str] = ()
+    find_links: Sequence[str] = ()
+    no_index: bool = False
+    constraints: Sequence[str] = ()
+    pip_args: Sequence[str] = ()
+    # Addresses of wheels by normal name, with their sha256; those packages are taken from there and nowhere else.
+    wheels: Mapping[str, str] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        """Return pip's variables: addresses may hold a password, which argv would show to every user of the node."""
+        values = {
+            "PIP_INDEX_URL": self.index_url,
+            "PIP_EXTRA_INDEX_URL": " ".join(self.extra_index_urls),
+            "PIP_FIND_LINKS": " ".join(self.find_links),
+            "PIP_NO_INDEX": "1" if self.no_index else "",
+        }
+        return {name: value for name, value in values.items() if value}
+
+
+@dataclass(frozen=True)
+class State:
+    """What lies at the path: `kind` is absent, foreign, unfinished, broken or whole."""
+
+    kind: str
+    python: tuple[int, int, int] | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> list[str]:
+        """Return in words what was installed by trainyard and is no longer as it was."""
+        recorded: Mapping[str, str] = self.record.get("packages", {})
+        return [
+            f"{name} {version} was installed and is now {self.packages.get(name, 'gone')}"
+            for name, version in recorded.items()
+            if self.packages.get(name) != version
+        ]
+
+
+def describe(interpreter: str) -> Interpreter:
+    """Return what the given interpreter is; of one inside an environment, the one it was made from."""
+    found = shutil.which(interpreter)
+    if found is None:
+        raise EnvironmentFailure(f"there is no Python interpreter {interpreter!r}; install it or name another one")
+    answer = _run([found, "-I", "-c", _DESCRIBE])
+    if answer.returncode != 0:
+        raise EnvironmentFailure(f"{found} does not run as a Python interpreter: {_last_lines(answer.stdout, 3)}")
+    facts = json.loads(answer.stdout)
+    major, minor, micro = facts["version"]
+    return Interpreter(facts["executable"], (major, minor, micro), bool(facts["can_make_environments"]))
+
+
+def look(path: Path) -> tuple[tuple[int, int, int], dict[str, str]] | None:
+    """Return the Python and the packages of the environment at `path`, None when its interpreter does not run."""
+    answer = _run([str(path / "bin" / "python"), "-I", "-c", _LIST])
+    if answer.returncode != 0:
+        return None
+    found = json.loads(answer.stdout)
+    major, minor, micro = found["python"]
+    return (major, minor, micro), {normal(name): version for name, version in found["packages"].items()}
+
+
+def examine(path: Path) -> State:
+    """Return the state of what lies at `path`."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return State("absent")
+    if (path / BUILDING).exists():
+        return State("unfinished")
+    try:
+        record = json.loads((path / RECORD).read_text())
+    except (OSError, ValueError):
+        return State("foreign")
+    found = look(path)
+    return State("broken", record=record) if found is None else State("whole", *found, record)
+
+
+def lacking_libraries(names: Sequence[str]) -> list[str]:
+    """Return those of `names`, such as libgomp.so.1, that the dynamic linker would not find."""
+    known = _run(["/sbin/ldconfig", "--print-cache"]).stdout.splitlines() if names else []
+    return [name for name in names if not any(line.strip().startswith(f"{name} ") for line in known)]
+
+
+def free_space(path: Path) -> int:
+    """Return the free bytes where `path` is or would be."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def make(path: Path, interpreter: Interpreter) -> None:
+    """Make an empty environment at `path`, in place of what an earlier run left there."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / BUILDING).touch()  # before anything is removed: half a removal must be known as ours, too
+    for old in path.iterdir():
+        if old.is_dir() and not old.is_symlink():
+            shutil.rmtree(old)
+        elif old.name != BUILDING:
+            old.unlink()
+    answer = _run([interpreter.executable, "-m", "venv", str(path)])
+    if answer.returncode != 0:
+        raise EnvironmentFailure(f"making the environment {path} failed: {_last_lines(answer.stdout, 8)}")
+
+
+def install(path: Path, pins: Sequence[Pin], sources: Sources, renew: Sequence[str] = ()) -> None:
+    """Bring the pins into the environment, and prove that what is installed fits together.
+
+    The packages of `renew` are replaced also where the version is the wanted one: pip goes by versions, of which two
+    builds may have the same.
+    """
+    (path / BUILDING).touch()
+    python = str(path / "bin" / "python")
+    # Large wheels are unpacked on the disk whose space was checked: /tmp is often small, or memory.
+    with tempfile.TemporaryDirectory(prefix=".pip-", dir=path) as scratch:
+        constraints = Path(scratch, "constraints.txt")
+        constraints.write_text("".join(f"{line}\n" for line in sources.constraints))
+        argv = [python, "-m", "pip", "install", "--no-input", "--progress-bar=off", f"--constraint={constraints}"]
+        argv += sources.pip_args
+        environ = {**sources.environment(), "TMPDIR": scratch}
+        renewed = _requirements(Path(scratch, "renewed.txt"), [pin for pin in pins if pin.name in renew], sources)
+        wanted = _requirements(Path(scratch, "requirements.txt"), pins, sources)
+        answer = _run([*argv, "--force-reinstall", "--no-deps", renewed], environ) if renew else None
+        if answer is None or answer.returncode == 0:
+            answer = _run([*argv, wanted], environ)
+    if answer.returncode != 0:
+        raise EnvironmentFailure(
+            f"pip could not install {', '.join(pin.requirement for pin in pins)} into {path}: "
+            f"{_last_lines(answer.stdout, 8)}"
+        )
+    answer = _run([python, "-m", "pip", "check"])
+    if answer.returncode != 0:
+        raise EnvironmentFailure(
+            f"the packages in {path} do not fit together: {_last_lines(answer.stdout, 8)}; "
+            "pin versions that do, in the list of packages or in the constraints"
+        )
+    # Users of the environment cannot write there: uncompiled modules would be compiled again at every start. The exit
+    # status says nothing: packages ship templates and tests that are no valid Python.
+    _run([python, "-m", "compileall", "-q", "-j", "0", str(path / "lib")])
+
+
+def _requirements(file: Path, pins: Sequence[Pin], sources: Sources) -> str:
+    """Write what pip is to install and return the argument that names it."""
+    file.touch(mode=0o600)  # an address may hold a password
+    lines = [
+        f"{pin.name} @ {sources.wheels[pin.name]}" if pin.name in sources.wheels else pin.requirement for pin in pins
+    ]
+    file.write_text("".join(f"{line}\n" for line in lines))
+    return f"--requirement={file}"
+
+
+def wheel_sums(wheels: Mapping[str, str]) -> dict[str, str]:
+    """Return the sha256 of each wheel: what is recorded of it, as its address may hold a password."""
+    return {name: address.rpartition("#sha256=")[2] for name, address in sorted(wheels.items())}
+
+
+def write_record(
+    path: Path, state: State, wanted: Sequence[str], wheels: Mapping[str, str], proof: Mapping[str, Any] | None
+) -> None:
+    """Declare the environment whole."""
+    record = {
+        "python": ".".join(str(part) for part in state.python or ()),
+        "wanted": list(wanted),
+        "wheels": wheel_sums(wheels),
+        "packages": dict(state.packages),
+        "proof": proof,
+    }
+    partial = path / f"{RECORD}.partial"
+    partial.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+    partial.replace(path / RECORD)
+    (path / BUILDING).unlink(missing_ok=True)
+
+
+def withdraw(path: Path) -> None:
+    """Take back `install`'s announcement: nothing was changed."""
+    (path / BUILDING).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A Python program that must succeed in the environment, run by an ordinary user where root makes it."""
+
+    script: str
+    user: str
+    timeout: int
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def identity(self, state: State) -> str:
+        """Return what a recorded success stands for: this program on these packages, in this environment."""
+        subject: list[Any] = [self.script, list(state.python or ()), sorted(state.packages.items())]
+        if self.environment:
+            subject.append(sorted(self.environment.items()))
+        return hashlib.sha256(json.dumps(subject).encode()).hexdigest()
+
+    def account(self) -> pwd.struct_passwd | None:
+        """Return the account to step down to, None for staying who we are."""
+        if not self.user or os.geteuid() != 0:
+            return None
+        try:
+            return pwd.getpwnam(self.user)
+        except KeyError:
+            raise EnvironmentFailure(
+                f"the proof is to run as user {self.user!r}, whom this host does not have; make the user first "
+                "(role node_baseline) or name another one"
+            ) from None
+
+    def run(self, path: Path, state: State) -> dict[str, Any]:
+        """Run the program and return its last line, a JSON object, with the proof's identity."""
+        account = self.account()
+        step_down: dict[str, Any] = {}
+        if account is not None and account.pw_uid != 0:
+            groups = os.getgrouplist(account.pw_name, account.pw_gid)
+            step_down = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": groups}
+        home = account.pw_dir if account else os.environ.get("HOME", "/")
+        process = subprocess.Popen(
+            [str(path / "bin" / "python"), "-"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd="/",
+            env={
+                "PATH": f"{path}/bin:/usr/bin:/bin",
+                "HOME": home,
+                "LC_ALL": "C.UTF-8",
+                "OMP_NUM_THREADS": "1",
+                **self.environment,
+            },
+            start_new_session=True,
+            **step_down,
+        )
+        try:
+            output, _ = process.communicate(self.script, timeout=self.timeout)
+        except subprocess.TimeoutExpired as error:
+            os.killpg(process.pid, signal.SIGKILL)  # with the processes that the program has started
+            process.communicate()
+            raise EnvironmentFailure(f"the proof of {path} did not end within {self.timeout} s") from error
+        try:
+            result = json.loads(output.strip().splitlines()[-1])
+        except (IndexError, ValueError):
+            result = None
+        if process.returncode != 0 or not isinstance(result, dict):
+            raise EnvironmentFailure(
+                f"the proof of {path} failed with status {process.returncode}: {_last_lines(output, 8)}"
+            )
+        return {"identity": self.identity(state), "result": result}
+
+
+def _run(argv: Sequence[str], extra: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
+    environment.update({"PIP_DISABLE_PIP_VERSION_CHECK": "1", "LC_ALL": "C.UTF-8", **(extra or {})})
+    try:
+        return subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            cwd="/",
+            check=False,
+        )
+    except OSError as error:
+        return subprocess.CompletedProcess(list(argv), 127, stdout=f"{argv[0]}: {error.strerror}")
+
+
+def _last_lines(output: str, count: int) -> str:
+    lines = [line.strip() for line in output.splitlines()]
+    told = [line for line in lines if line and not line.startswith(("WARNING:", "[notice]"))]
+    return " | ".join(told[-count:]) or "no output"

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What two nodes of one kind should have in common, in one read: software, firmware, limits, networks. Read-only.
+
+A fact that is not there is "" (no CUDA, no GPU); one that could not be read is None. No framework is imported and no
+compiler is started: versions are read from metadata, headers and file names. Memory in MiB, speeds in Mb/s.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import platform
+import pwd
+import re
+import resource
+import socket
+import struct
+from collections import Counter
+from typing import Any
+
+from ...trainyard.hardware import accelerators as pci
+from ...trainyard.hardware.accelerators import Accelerators
+from ...trainyard.hardware.interfaces import Fabric, Interface, SelectionError, natural_order, select_interface
+from ...trainyard.nvidia.hardware import read_os
+from ..ascend.software import read_ascend
+from ..cluster.hosts import parse_ulimit
+from ..cluster.node import container, installed_packages
+from ..hardware.accelerators import read_accelerators
+from ..hardware.device_health import read_devices
+from ..hardware.interfaces import read_fabric
+from ..hardware.npu import read_npu
+from ..machine.tree import Tree
+from ..software.openmpi import read_mpi
+
+_TOOL_SECONDS = 20
+_SIOCETHTOOL, _ETHTOOL_GDRVINFO = 0x8946, 0x3
+_NCCL_HEADER = re.compile(r"^\s*#define\s+NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", re.MULTILINE)
+_NCCL_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib")
+# What frameworks are called among distributions, and what they are known by.
+_FRAMEWORKS = {
+    "torch": "torch",
+    "torch-npu": "torch_npu",
+    "mindspore": "mindspore",
+    "oneflow": "oneflow",
+    "numpy": "numpy",
+}
+
+
+def _os(tree: Tree) -> str:
+    found = read_os(tree.text("/etc/os-release") or tree.text("/usr/lib/os-release"))
+    # os-release of Debian does not know the point release.
+    point = tree.text("/etc/debian_version") or "" if found["id"] == "debian" else ""
+    return f"{found['id']} {point or found['version']}".strip()
+
+
+def _cpu(tree: Tree) -> tuple[str, int]:
+    """Return the model and the number of CPUs that are online."""
+    lines = (tree.text("/proc/cpuinfo") or "").splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "CPU part"))]
+    return (models[0] if models else "", sum(line.startswith("processor") for line in lines))
+
+
+def _memory_mib(tree: Tree) -> int | None:
+    match = re.search(r"^MemTotal:\s+(\d+) kB", tree.text("/proc/meminfo") or "", re.MULTILINE)
+    return int(match[1]) // 1024 if match else None
+
+
+def _exists(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
+
+
+def _limits(tree: Tree, user: str) -> dict[str, str | None]:
+    """Return the hard limits of a session of the training user; ours where we cannot become that user."""
+    if tree.captured:
+        outcome = tree.command("ulimit", [], _TOOL_SECONDS)
+    elif os.geteuid() == 0 and user and _exists(user):
+        argv = ["su", "-s", "/bin/sh", user, "-c", "ulimit -H -l && ulimit -H -n"]
+        outcome = tree.command("ulimit", argv, _TOOL_SECONDS)
+    else:
+        locked, files = (resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_NOFILE))
+        memlock = "unlimited" if locked == resource.RLIM_INFINITY else str(locked // 1024)
+        return {"memlock": memlock, "nofile": str(files)}
+    try:
+        return {**parse_ulimit(outcome.output if outcome else "")}
+    except ValueError:
+        return {"memlock": None, "nofile": None}
+
+
+def _toolkits(tree: Tree, root: str) -> str:
+    found = {
+        name.partition("-")[2]
+        for folder in ("/usr/local", root)
+        for name in tree.names(folder)
+        if name.startswith("cuda-") and tree.exists(f"{folder}/{name}/bin/nvcc")
+    }
+    if tree.exists("/usr/lib/nvidia-cuda-toolkit/bin/nvcc"):
+        found.add("distro")
+    return ", ".join(sorted(found, key=natural_order))
+
+
+def _nccl(tree: Tree, root: str) -> str | None:
+    """Return the version of the NCCL that programs of this node are linked with: its header's, or the library's."""
+    places = [f"{root}/nccl", "/usr", "/usr/local"]
+    for place in places:
+        numbers = dict(_NCCL_HEADER.findall(tree.text(f"{place}/include/nccl.h") or ""))
+        if len(numbers) == 3:
+            return ".".join(numbers[part] for part in ("MAJOR", "MINOR", "PATCH"))
+    for folder in (f"{root}/nccl/lib", *_NCCL_LIBRARIES):
+        if tree.exists(f"{folder}/libnccl.so.2"):
+            name = tree.path(f"{folder}/libnccl.so.2").resolve().name
+            return name.partition(".so.")[2] if name.count(".") > 2 else None
+    return ""
+
+
+def _venvs(tree: Tree, root: str) -> dict[str, dict[str, str]]:
+    """Return the packages of every environment below root, with its `python`."""
+    found = {}
+    for name in tree.names(root):
+        path = f"{root}/{name}"
+        if tree.exists(f"{path}/pyvenv.cfg"):
+            settings = tree.text(f"{path}/pyvenv.cfg") or ""
+            match = re.search(r"^version(?:_info)?\s*=\s*(\S+)", settings, re.MULTILINE)
+            found[name] = {"python": match[1] if match else "", **installed_packages(tree, path)}
+    return found
+
+
+def _framework_facts(venvs: dict[str, dict[str, str]]) -> dict[str, str]:
+    facts: dict[str, str] = {}
+    for packages in venvs.values():
+        for package, fact in _FRAMEWORKS.items():
+            if package in packages:
+                known = facts.get(fact)
+                facts[fact] = (
+                    packages[package] if known in (None, packages[package]) else f"{known}, {packages[package]}"
+                )
+    return facts
+
+
+def _driver_info(tree: Tree, interface: str) -> str:
+    """Return driver and firmware of an interface, as `ethtool -i` shows them, by the same request to the kernel."""
+    if tree.captured:
+        outcome = tree.command(f"ethtool.i.{interface}", [], _TOOL_SECONDS)
+        fields = dict(line.partition(": ")[::2] for line in (outcome.output if outcome else "").splitlines())
+        return f"{fields.get('driver', '')} {fields.get('firmware-version', '')}".strip()
+    # struct ethtool_drvinfo of linux/ethtool.h: u32 cmd, then driver, version, fw_version, 32 bytes each, and more.
+    data = array.array("B", struct.pack("I", _ETHTOOL_GDRVINFO) + bytes(192))
+    request = struct.pack("16sP", interface.encode()[:15], data.buffer_info()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            fcntl.ioctl(probe.fileno(), _SIOCETHTOOL, request)
+        except OSError:
+            return ""
+    parts = (bytes(data[start : start + 32]).partition(b"\0")[0].decode("ascii", "replace") for start in (4, 68))
+    return " ".join(part for part in parts if part and part != "N/A").strip()
+
+
+def _nic_facts(tree: Tree, fabric: Fabric, interface: str) -> dict[str, Any]:
+    """Return speed and MTU of the job's interface, and driver and firmware of the adapters."""
+    chosen: Interface | None = next((item for item in fabric["interfaces"] if item["name"] == interface), None)
+    physical = [item for item in fabric["interfaces"] if item["kind"] == "physical"]
+    firmware = {item["name"]: _driver_info(tree, item["name"]) for item in physical}
+    # A virtual interface has the speed that its driver invents (veth: 10000).
+    virtual = chosen is not None and chosen["kind"] not in ("physical", "bond")
+    return {
+        "nic_speed": "" if chosen is None or virtual else chosen["speed_mbps"],
+        "mtu": "" if chosen is None else chosen["mtu"],
+        "nic_firmware": "; ".join(f"{name} {text}" for name, text in firmware.items() if text),
+    }
+
+
+def _hca_facts(tree: Tree, fabric: Fabric) -> dict[str, Any]:
+    devices = list(dict.fromkeys(port["device"] for port in fabric["rdma"]))
+    parts = [
+        " ".join(
+            filter(
+                None,
+                (
+                    device,
+                    tree.text(f"/sys/class/infiniband/{device}/fw_ver"),
+                    tree.text(f"/sys/class/infiniband/{device}/board_id"),
+                ),
+            )
+        )
+        for device in devices
+    ]
+    return {"hca_firmware": "; ".join(parts)}
+
+
+def _gpu_facts(accelerators: Accelerators, devices: dict[str, Any]) -> dict[str, Any]:
+    models = Counter(device["model"] for device in accelerators["devices"])
+    broken = bool(accelerators["problems"]) and not accelerators["devices"]
+    vbios = sorted({str(gpu["vbios"]) for gpu in devices["gpus"] if gpu["vbios"]})
+    unread = bool(accelerators["devices"]) and accelerators["vendor"] == "nvidia" and not vbios
+    return {
+        "driver": accelerators["driver"] or (None if broken else ""),
+        "gpus": None if broken else ", ".join(f"{count} x {model}" for model, count in sorted(models.items())),
+        "vbios": None if unread else ", ".join(vbios),
+    }
+
+
+def _ascend_facts(tree: Tree, accelerators: Accelerators, root: str) -> dict[str, Any]:
+    if accelerators["vendor"] != "ascend":
+        return {"npu_firmware": "", "cann": ""}
+    state = read_ascend(tree, "", root)
+    return {"npu_firmware": state["firmware"], "cann": state["cann"]}
+
+
+def hardware(tree: Tree) -> list[str]:
+    """Return the kinds of accelerators and network adapters on the PCI bus, each once: what group the node is of.
+
+    Not their number: a node that has lost one of eight GPUs is still compared with those that have eight. Nor the
+    virtual functions, of which there may be any number.
+    """
+    kinds = set()
+    for address in tree.names("/sys/bus/pci/devices"):
+        folder = f"/sys/bus/pci/devices/{address}"
+        vendor, pci_class = tree.text(f"{folder}/vendor") or "", tree.text(f"{folder}/class") or ""
+        # 0x02: network controllers.
+        wanted = pci_class.startswith("0x02") or pci.pci_accelerator_vendor(vendor, pci_class) is not None
+        if wanted and not tree.exists(f"{folder}/physfn"):
+            kinds.add(f"{vendor[2:]}:{(tree.text(f'{folder}/device') or '')[2:]}")
+    return sorted(kinds)
+
+
+def read_facts(
+    tree: Tree,
+    *,
+    root: str,
+    venvs: str,
+    user: str,
+    ascend_root: str,
+    fabric: Fabric,
+    accelerators: Accelerators,
+    devices: dict[str, Any],
+    interface: str,
+) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
+    """Return the flat facts and the packages of each environment."""
+    environments = _venvs(tree, venvs)
+    mpi = read_mpi(tree, f"{root}/openmpi")
+    model, cpus = _cpu(tree)
+    bios = [tree.text(f"/sys/class/dmi/id/{name}") or "" for name in ("bios_vendor", "bios_version", "bios_date")]
+    settings = sorted(fabric["nccl_settings"].items())
+    facts = {
+        "kernel": tree.text("/proc/sys/kernel/osrelease"),
+        "os": _os(tree),
+        "machine": platform.machine() if not tree.captured else "",
+        "container": container(tree),
+        "cpu": model,
+        "cpus": cpus,
+        "memory_mib": _memory_mib(tree),
+        "governor": tree.text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "",
+        "product": tree.text("/sys/class/dmi/id/product_name") or "",
+        "bios": " ".join(part for part in bios if part),
+        **_gpu_facts(accelerators, devices),
+        **_ascend_facts(tree, accelerators, ascend_root),
+        "cuda": _toolkits(tree, root),
+        "nccl": _nccl(tree, root),
+        "nccl_settings": "; ".join(f"{name}={value}" for name, value in settings),
+        "openmpi": mpi["version"] if mpi else "",
+        "python": platform.python_version() if not tree.captured else "",
+        **_framework_facts(environments),
+        **_nic_facts(tree, fabric, interface),
+        **_hca_facts(tree, fabric),
+        **_limits(tree, user),
+    }
+    return facts, environments
+
+
+def read_network(fabric: Fabric, network: str, host_address: str, alone: bool) -> dict[str, Any]:
+    """Return interface and address of the job network, and why there is none; for one node alone loopback will do."""
+    found: dict[str, Any] = {"interface": "", "address": "", "problem": "", "action": ""}
+    try:
+        found["interface"], found["address"] = select_interface(
+            fabric["interfaces"], network, host_address, alone=alone
+        )
+    except SelectionError as error:
+        found["problem"], found["action"] = f"{error.found}; expected {error.expected}", error.action
+    found["addresses"] = [
+        address.partition("/")[0]
+        for item in fabric["interfaces"]
+        if item["kind"] != "loopback"
+        for address in item["addresses"]
+        if not address.lower().startswith("fe80")
+    ]
+    return found
+
+
+def read_proof(
+    tree: Tree,
+    *,
+    host: str,
+    root: str,
+    venvs: str,
+    user: str,
+    ascend_root: str,
+    network: str,
+    host_address: str,
+    alone: bool = False,
+    devices_only: bool = False,
+) -> dict[str, Any]:
+    """Return everything that the proof of the cluster compares or judges; with devices_only nothing but the devices."""
+    accelerators = read_accelerators(tree)
+    npu = read_npu(tree, accelerators)
+    fabric = read_fabric(tree, user or None)
+    way = read_network(fabric, network, host_address, alone)
+    devices = read_devices(tree, accelerators, npu, fabric, way["interface"])
+    if devices_only:
+        return {"host": host, "devices": devices}
+    facts, environments = read_facts(
+        tree,
+        root=root,
+        venvs=venvs,
+        user=user,
+        ascend_root=ascend_root,
+        fabric=fabric,
+        accelerators=accelerators,
+        devices=devices,
+        interface=way["interface"],
+    )
+    return {
+        "host": host,
+        "hostname": tree.text("/proc/sys/kernel/hostname") or "",
+        "facts": facts,
+        "environments": environments,
+        "hardware": hardware(tree),
+        "network": way,
+        "devices": devices,
+    }

@@ -1,0 +1,301 @@
+"""Judging the nodes of a cluster together, and their names in a hosts file."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from ansible.module_utils.trainyard.cluster.hosts import (
+    Entry,
+    Node,
+    Wanted,
+    inventory_findings,
+    judge,
+    node_address,
+    parse_memlock,
+    reachable_limit,
+    rewrite_hosts,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+WANTED = Wanted("train", 2000, "train", 2000, "", None, 1048576)
+
+
+def node(name: str = "n1", **changes: object) -> Node:
+    record: dict[str, object] = {
+        "name": name,
+        "hostname": name,
+        "connect": "10.0.0.1",
+        "addresses": ["10.0.0.1"],
+        "default_address": "10.0.0.1",
+        "user": None,
+        "uid_owner": "",
+        "gid_owner": "",
+        "group_gid": None,
+        "hard_limits": {"memlock": None, "nofile": 1048576},
+        "can_raise_limits": True,
+        "nr_open": 1048576,
+        "container": "",
+    }
+    return Node.from_dict({**record, **changes})
+
+
+def texts(*nodes: Node, wanted: Wanted = WANTED) -> list[str]:
+    return [f"{f.host}|{f.check}|{f.found}|{f.expected}" for f in judge(nodes, wanted).findings]
+
+
+def test_two_healthy_nodes_become_entries_in_inventory_order() -> None:
+    nodes = [node("n2", hostname="gpu-17"), node("n1", connect="10.0.0.2", addresses=["10.0.0.2"])]
+    verdict = judge(nodes, WANTED)
+    assert verdict.entries == (Entry("10.0.0.1", ("n2", "gpu-17")), Entry("10.0.0.2", ("n1",)))
+    assert verdict.findings == ()
+    assert verdict.exceptions == ()
+    assert verdict.limits["n2"] == {"memlock": None, "nofile": 1048576}
+
+
+def test_all_duplicate_host_names_are_in_one_finding() -> None:
+    nodes = [
+        node(f"n{i}", hostname=name, connect=f"10.0.0.{i}", addresses=[f"10.0.0.{i}"])
+        for i, name in enumerate(["a", "A", "b", "b", "c"])
+    ]
+    findings = [f for f in judge(nodes, WANTED).findings if f.check == "kernel host names"]
+    assert [f.found for f in findings] == ["'a' on n0, n1; 'b' on n2, n3"]
+
+
+def test_a_host_name_that_is_another_nodes_inventory_name() -> None:
+    nodes = [node("n1", hostname="n2"), node("n2", hostname="x", connect="10.0.0.2", addresses=["10.0.0.2"])]
+    assert any(
+        text.startswith("n1|kernel host name|'n2', which the inventory calls another node") for text in texts(*nodes)
+    )
+
+
+@pytest.mark.parametrize("hostname", ["localhost", "a b", ""])
+def test_a_host_name_that_names_nothing(hostname: str) -> None:
+    assert any("|kernel host name|" in text for text in texts(node(hostname=hostname)))
+
+
+def test_uid_of_another_user_and_user_with_another_uid() -> None:
+    found = texts(
+        node("n1", user={"uid": 1001, "gid": 2000}, uid_owner="alice"),
+        node("n2", connect="10.0.0.2", addresses=["10.0.0.2"], gid_owner="staff2", group_gid=7),
+    )
+    assert found == [
+        "n1|uid of the training user|train has uid 1001|uid 2000, the same on all nodes",
+        "n1|uid of the training user|uid 2000 belongs to alice|uid 2000 free for train",
+        "n2|group of the training user|group train has gid 7|gid 2000",
+        "n2|group of the training user|gid 2000 belongs to group staff2|gid 2000 free for group train",
+    ]
+
+
+@pytest.mark.parametrize(("user", "uid"), [("root", 2000), ("train", 0)])
+def test_root_is_no_training_user(user: str, uid: int) -> None:
+    found = texts(node(), wanted=Wanted(user, uid, "train", 2000, "", None, 1024))
+    assert found == [f"|training user|{user} with uid {uid}|an ordinary user"]
+
+
+def test_a_user_who_is_already_right_is_no_finding() -> None:
+    assert texts(node(user={"uid": 2000, "gid": 2000}, uid_owner="train", gid_owner="train", group_gid=2000)) == []
+
+
+@pytest.mark.parametrize(
+    ("connect", "network", "address"),
+    [
+        ("10.0.0.1", "", "10.0.0.1"),
+        ("n1.example.org", "", "192.168.1.5"),
+        ("127.0.0.1", "", "192.168.1.5"),
+        ("n1", "10.0.0.0/24", "10.0.0.1"),
+        ("10.0.0.7", "10.0.0.0/24", "10.0.0.7"),
+        ("10.0.0.1", "fd00::/64", "fd00::1"),
+    ],
+)
+def test_address_of_a_node(connect: str, network: str, address: str) -> None:
+    one = node(
+        connect=connect, addresses=["10.0.0.1", "10.0.0.7", "192.168.1.5", "fd00::1"], default_address="192.168.1.5"
+    )
+    assert node_address(one, network) == (address, None)
+
+
+@pytest.mark.parametrize(
+    ("connect", "network", "default"),
+    [
+        ("203.0.113.9", "", "10.0.0.1"),
+        ("n1", "172.16.0.0/12", "10.0.0.1"),
+        ("n1", "", ""),
+    ],
+)
+def test_a_node_without_usable_address(connect: str, network: str, default: str) -> None:
+    address, finding = node_address(node(connect=connect, default_address=default), network)
+    assert address == ""
+    assert finding is not None
+    assert "node_baseline_network" in finding.action
+
+
+def test_two_nodes_at_one_address() -> None:
+    assert "|address of the node|10.0.0.1 is the address of n1, n2|one node per address" in texts(node(), node("n2"))
+
+
+def test_limits_that_cannot_be_raised_are_an_exception_with_words() -> None:
+    verdict = judge(
+        [node(hard_limits={"memlock": 8388608, "nofile": 20000}, can_raise_limits=False, container="podman")], WANTED
+    )
+    assert verdict.limits["n1"] == {"memlock": 8388608, "nofile": 20000}
+    assert [text.split(":")[0] for text in verdict.exceptions] == ["n1", "n1"]
+    assert "memlock stays at 8192 KiB instead of unlimited" in verdict.exceptions[0]
+    assert "container (podman)" in verdict.exceptions[0]
+
+
+def test_the_clock_of_a_container_is_an_exception_only_where_a_service_was_to_set_it() -> None:
+    asked = Wanted("train", 2000, "train", 2000, "", None, 1024, sets_clock=True)
+    assert judge([node(container="lxc")], WANTED).exceptions == ()
+    assert judge([node()], asked).exceptions == ()
+    assert (
+        judge([node(container="lxc")], asked)
+        .exceptions[0]
+        .startswith("n1: inside a container (lxc) the clock belongs to the machine that runs it")
+    )
+
+
+def test_more_files_than_the_kernel_allows() -> None:
+    assert texts(node(nr_open=1000)) == [
+        "n1|open files|fs.nr_open of the kernel is 1000|at least node_baseline_nofile, 1048576"
+    ]
+
+
+LIMITS = st.none() | st.integers(0, 2**40)
+
+
+@given(LIMITS, LIMITS)
+def test_a_limit_never_exceeds_a_hard_limit_that_cannot_be_raised(wanted: int | None, hard: int | None) -> None:
+    got = reachable_limit(wanted, hard, can_raise=False)
+    as_number = {None: float("inf")}
+    assert as_number.get(got, got) == min(as_number.get(wanted, wanted), as_number.get(hard, hard))
+    assert reachable_limit(wanted, hard, can_raise=True) == wanted
+
+
+def test_memlock() -> None:
+    assert parse_memlock("unlimited") is None
+    assert parse_memlock("64") == 65536
+
+
+@given(st.text())
+def test_memlock_refuses_what_is_no_number(text: str) -> None:
+    try:
+        assert parse_memlock(text) is None or text.isdigit()
+    except ValueError as error:
+        assert "expected 'unlimited' or a number of KiB" in str(error)
+
+
+# --- the hosts file
+
+ENTRIES = [Entry("10.0.0.1", ("n1",)), Entry("10.0.0.2", ("n2", "gpu-17"))]
+
+
+def resolve(text: str, name: str) -> str | None:
+    """Resolve as hosts(5) says: the first line that holds the name."""
+    for line in text.split("\n"):
+        fields = line.partition("#")[0].split()
+        if name.lower() in [field.lower() for field in fields[1:]]:
+            return fields[0]
+    return None
+
+
+def test_the_loopback_line_of_an_installer_loses_the_names_only() -> None:
+    text, conflicts = rewrite_hosts("127.0.0.1 localhost\n127.0.1.1\tn1.example.org n1 # installer\n", ENTRIES, "c")
+    assert conflicts == []
+    assert text == (
+        "127.0.0.1 localhost\n127.0.1.1 n1.example.org # installer\n"
+        "# BEGIN trainyard c\n10.0.0.1 n1\n10.0.0.2 n2 gpu-17\n# END trainyard c\n"
+    )
+
+
+def test_a_contradicting_line_is_a_conflict_and_an_equal_one_is_not() -> None:
+    _, conflicts = rewrite_hosts("10.0.0.1 N1\n10.9.9.9 gpu-17 other\n", ENTRIES, "c")
+    assert conflicts == ["line 2 gives gpu-17 the address 10.9.9.9; this cluster gives it 10.0.0.2"]
+
+
+def test_the_block_stays_where_it_is_and_other_blocks_stay_as_they_are() -> None:
+    before = "# BEGIN trainyard c\nold\n# END trainyard c\n# BEGIN trainyard d\n10.1.1.1 x\n# END trainyard d\n"
+    text, _ = rewrite_hosts(before, ENTRIES, "c")
+    assert text.startswith("# BEGIN trainyard c\n10.0.0.1 n1\n")
+    assert text.endswith("# BEGIN trainyard d\n10.1.1.1 x\n# END trainyard d\n")
+
+
+def test_nodes_that_a_run_leaves_out_keep_their_lines() -> None:
+    old = ["10.0.0.1 n1", "10.0.0.2 n2 gpu-2", "10.0.0.3 n3", "10.0.0.9 gone"]
+    block = ["# BEGIN trainyard c", *old, "# END trainyard c", ""]
+    some = [Entry("10.0.0.3", ("n3",)), Entry("10.0.0.1", ("n1", "gpu-1")), Entry("10.0.0.4", ("n4",))]
+    after, conflicts = rewrite_hosts("\n".join(block), some, "c", ["n2"])
+    assert conflicts == []
+    assert after.splitlines()[1:-1] == ["10.0.0.1 n1 gpu-1", "10.0.0.2 n2 gpu-2", "10.0.0.3 n3", "10.0.0.4 n4"]
+    assert rewrite_hosts(after, some, "c", ["n2"]) == (after, [])
+
+
+def test_a_node_that_took_the_address_of_one_left_out_replaces_it() -> None:
+    text = "# BEGIN trainyard c\n10.0.0.2 n2\n# END trainyard c\n"
+    after, _ = rewrite_hosts(text, [Entry("10.0.0.2", ("n5",))], "c", ["n2"])
+    assert after.splitlines()[1:-1] == ["10.0.0.2 n5"]
+
+
+def test_a_block_without_its_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no '# END trainyard c' after it"):
+        rewrite_hosts("# BEGIN trainyard c\n10.0.0.1 n1\n", ENTRIES, "c")
+
+
+WORDS = st.sampled_from(["n1", "N2", "gpu-17", "localhost", "other", "#", "127.0.1.1", "::1", "10.0.0.1", "10.9.9.9"])
+FILES = st.lists(st.lists(WORDS, max_size=5).map(" ".join) | st.text(), max_size=8).map("\n".join)
+
+
+@given(FILES)
+def test_any_hosts_file_ends_up_right_or_in_conflict(before: str) -> None:
+    text, conflicts = rewrite_hosts(before, ENTRIES, "c")
+    assert rewrite_hosts(text, ENTRIES, "c") == (text, rewrite_hosts(text, ENTRIES, "c")[1])
+    if not conflicts:
+        for entry in ENTRIES:
+            for name in entry.names:
+                found = resolve(text, name)
+                assert found is not None
+                assert ipaddress.ip_address(found) == ipaddress.ip_address(entry.address)
+    ours = {"n1", "n2", "gpu-17"}
+    for line in before.split("\n"):
+        if line and not ours & {word.lower() for word in line.partition("#")[0].split()}:
+            assert line in text.split("\n")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "localhost",
+        "LocalHost",
+        "localhost4",
+        "localhost.localdomain",
+        "n1.localhost",
+        "ip6-loopback",
+        "a b",
+        "a\tb",
+        "a\n",
+        "a\n10.0.0.9 github.com",
+        "a#b",
+        "#",
+        "",
+        "a\x00",
+        "n\u00e4",
+        "-n1",
+        "n1.",
+        "n1:22",
+    ],
+)
+def test_a_name_in_the_inventory_that_cannot_stand_in_a_hosts_file(name: str) -> None:
+    assert [finding.found for finding in inventory_findings([name])] == [repr(name)]
+    assert any(text.startswith(f"|name in the inventory|{name!r}|") for text in texts(node(name, hostname="n1")))
+    with pytest.raises(ValueError, match="correct the names in the inventory"):
+        rewrite_hosts("127.0.0.1 localhost\n", [Entry("10.0.0.1", (name,))], "lab")
+    with pytest.raises(ValueError, match="correct the names in the inventory"):
+        rewrite_hosts("127.0.0.1 localhost\n", [Entry(f"10.0.0.1 {name}", ("n1",))], "lab")
+    with pytest.raises(ValueError, match="correct the names in the inventory"):
+        rewrite_hosts("127.0.0.1 localhost\n", [], "lab\n10.0.0.9 github.com")
+
+
+@pytest.mark.parametrize("name", ["n1", "GPU-07.example.org", "my_node", "10.0.0.1", "fd00::1", "7", "localhosts"])
+def test_names_that_the_inventory_may_have(name: str) -> None:
+    assert inventory_findings([name]) == []

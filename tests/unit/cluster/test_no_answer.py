@@ -1,0 +1,220 @@
+"""Why a host gives no answer, from real results of Ansible (tests/fixtures/answers), and what a user is told of it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.cluster.no_answer import cause, findings, reason
+from ansible.module_utils.trainyard.record.findings import is_rendered, render
+
+PROJECT = Path(__file__).resolve().parents[3]
+CAPTURED = json.loads((PROJECT / "tests/fixtures/answers/ansible-2.19.json").read_text())["answers"]
+WITHOUT = "install it or set trainyard_become: false"
+ALLOW = "allow sudo for the connecting user, or set trainyard_become: false"
+TOLD = {
+    "no sudo": ("become", "no sudo here", WITHOUT),
+    "local connection, no sudo": ("become", "no sudo here", WITHOUT),
+    "local connection, no sudo by its path": ("become", "no sudo here", WITHOUT),
+    "no doas": ("become", "no doas here", WITHOUT),
+    "sudo wants a password": (
+        "become",
+        "sudo wants a password",
+        "give the password with -K, allow sudo without one (NOPASSWD in sudoers), or set trainyard_become: false",
+    ),
+    "wrong password": ("become", "the password for sudo is wrong", "correct it (-K)"),
+    "wrong su password": ("become", "the password for su is wrong", "correct it (-K)"),
+    "not in sudoers": ("become", "plain is not in the sudoers file.", ALLOW),
+    "no such user": ("become", "sudo: unknown user nosuchuser", ALLOW),
+    "name unknown": ("reach", "ssh: Could not resolve hostname: Name or service not known", None),
+    "port refused": ("reach", "ssh: connect to port 9: Connection refused", None),
+    "no route": ("reach", "ssh: connect to port 22: No route to host", None),
+    "key refused": ("reach", "noaccess: Permission denied (publickey).", None),
+    "host key unknown": (
+        "reach",
+        "No ED25519 host key is known and you have requested strict checking. Host key verification failed.",
+        None,
+    ),
+    "profile that ends": ("answer", "This account is currently not available. (exit status 1)", None),
+    "no login shell": ("answer", "This account is currently not available. (exit status 1)", None),
+}
+ONLY_MODULES = {
+    "no Python": ("Python", "no /usr/bin/python9"),
+    "banner with a brace": ("login", "it prints before the answer: {maintenance: tonight}"),
+}
+ADDRESS = {"name unknown": "gone.invalid", "no route": "10.84.0.99", "host key unknown": "10.84.0.12"}
+
+
+@pytest.mark.parametrize("kind", ["module", "raw"])
+@pytest.mark.parametrize("name", TOLD)
+def test_real_results_become_a_cause(name, kind):
+    check, found, action = TOLD[name]
+    why = cause(CAPTURED[name][kind], ADDRESS.get(name, "10.84.0.11"))
+    assert (why.check, why.found) == (check, found)
+    assert action is None or why.action == action
+
+
+@pytest.mark.parametrize("name", ONLY_MODULES)
+def test_what_keeps_only_modules_from_answering(name):
+    why = cause(CAPTURED[name]["module"])
+    assert (why.check, why.found) == ONLY_MODULES[name]
+    assert cause(CAPTURED[name]["raw"]) is None
+
+
+def test_every_captured_result_is_tried():
+    assert set(CAPTURED) == {*TOLD, *ONLY_MODULES, "fine", "banner without a brace"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        CAPTURED["fine"]["module"],
+        CAPTURED["fine"]["raw"],
+        CAPTURED["banner without a brace"]["module"],
+        {},
+        # A command that a module ran, and a module's own words.
+        {"cmd": "sudo x", "rc": 127, "msg": "non-zero return code", "stderr": "/bin/sh: 1: sudo: not found"},
+        {"msg": "sudo: not found"},
+    ],
+)
+def test_an_answer_and_what_a_module_says_have_no_such_cause(answer):
+    assert cause(answer) is None
+
+
+def test_a_python_too_old_says_so_itself():
+    text = "ansible-core requires a minimum of Python version 3.9. Current version: 3.7.3 (default, x)"
+    assert cause({"msg": text, "rc": 1}).found == "Python 3.7.3"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "check", "found"),
+    [
+        ("pyenv: python3.13: command not found\n\nThe `python3.13' command exists in\n  3.13.0\n", "Python",
+         "pyenv: python3.13: command not found"),
+        ("Traceback (most recent call last):\n  x\nImportError: no module zlib\n", "answer",
+         "ImportError: no module zlib (exit status 1)"),
+    ],
+)  # fmt: skip
+def test_a_python_that_does_not_run(stderr, check, found):
+    text = "Module result deserialization failed: No start of json char found"
+    why = cause({"msg": text, "rc": 1, "module_stderr": stderr, "module_stdout": ""})
+    assert (why.check, why.found) == (check, found)
+
+
+def test_silence_is_told_with_its_status():
+    answer = {"msg": "Module result deserialization failed: No start of json char found", "rc": 137,
+              "module_stdout": "", "module_stderr": ""}  # fmt: skip
+    assert cause(answer).found == "not a word (exit status 137)"
+
+
+def test_one_line_says_cause_and_what_to_do():
+    assert reason(CAPTURED["no sudo"]["module"]) == f"become: no sudo here; {WITHOUT}"
+    assert reason({"msg": "no space\nleft"}) == "no space left"
+    assert reason({}) == ""
+
+
+def test_hosts_with_one_cause_are_one_block_whatever_their_addresses():
+    def refused(host):
+        message = f"Failed to connect to the host via ssh: ssh: connect to host {host} port 22: Connection refused"
+        return {"unreachable": True, "msg": message}
+
+    hosts = {f"gpu{number:04d}": f"192.0.{number // 250}.{number % 250 + 1}" for number in range(1000)}
+    answers = {host: refused(address) for host, address in hosts.items()}
+    answers["gpu0500"] = CAPTURED["no sudo"]["module"]
+    text = render(findings(answers, hosts), "{count} {findings}:")
+    assert is_rendered(text)
+    assert text.splitlines() == [
+        "2 findings:",
+        "",
+        "  1. reach on gpu0000 to gpu0499, gpu0501 to gpu0999",
+        "     found     ssh: connect to port 22: Connection refused",
+        "     expected  a node that answers over ssh, at 192.0.0.1 to 192.0.0.250, 192.0.1.1 to 192.0.1.250, "
+        "192.0.2.2 to 192.0.2.250, 192.0.3.1 to 192.0.3.250",
+        "     do        repair it, or leave it out; to see more: ansible gpu0000 -m ansible.builtin.ping -vvv",
+        "",
+        "  2. become on gpu0500",
+        "     found     no sudo here",
+        "     expected  become root without a question",
+        f"     do        {WITHOUT}",
+    ]
+
+
+def playbook(name, inventory, tmp_path, *options):
+    """Run a playbook of the project on a composed inventory; return its status and what it printed."""
+    path = tmp_path / "hosts.json"
+    path.write_text(json.dumps(inventory))
+    done = subprocess.run(
+        ["ansible-playbook", str(PROJECT / name), "-i", str(path), "-e", f"trainyard_runs={tmp_path}/runs", *options],
+        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_sixteen_hosts_without_a_name_are_one_block_of_validate(tmp_path):
+    hosts = {f"gpu{number:02d}": {"ansible_host": f"gpu{number:02d}.invalid"} for number in range(1, 17)}
+    status, said = playbook("playbooks/validate.yml", {"compute": {"hosts": hosts}}, tmp_path)
+    assert status == 2
+    # 278 lines they were; a slow machine announces the four tasks.
+    assert len(said.strip().splitlines()) <= 20, said
+    assert said.count("reach on gpu01 to gpu16") == said.count("Could not resolve hostname") == 1, said
+    assert "fatal" not in said and "unreachable" not in said and "RECAP" not in said
+
+
+# Python that a login's banner comes before, and no Python at all; there is no /nowhere/sudo anywhere.
+@pytest.fixture
+def silent_hosts(tmp_path):
+    loud = tmp_path / "loud-python"
+    loud.write_text(f"#!/bin/sh\necho '{{maintenance: tonight}}'\nexec {sys.executable} \"$@\"\n")
+    loud.chmod(0o755)
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "trainyard_become": False}
+    escalate = {"trainyard_become": True, "ansible_become_exe": "/nowhere/sudo", "ansible_become_user": "nobody"}
+    hosts = {
+        **{f"gpu{number}": {**here, **escalate} for number in range(1, 5)},
+        "loud": {**here, "ansible_python_interpreter": str(loud)},
+        "bare": {**here, "ansible_python_interpreter": "/nowhere/python3"},
+    }
+    state = {"trainyard_state": f"{tmp_path}/state", "trainyard_root": f"{tmp_path}/root", "trainyard_user": "root"}
+    return {"compute": {"hosts": hosts, "vars": {**state, "trainyard_manage_system": False}}}
+
+
+BLOCKS = ["become on gpu1 to gpu4 found no sudo here", "Python on bare found no /nowhere/python3",
+          "login on loud found it prints before the answer: {maintenance: tonight}"]  # fmt: skip
+
+
+def told(said):
+    """All of it on one line, without the numbers of findings."""
+    return re.sub(r"\s+", " ", said)
+
+
+def test_a_launch_names_all_causes_at_once(silent_hosts, tmp_path):
+    job = tmp_path / "job.yml"
+    job.write_text("{job_name: x, job_launcher: direct, job_command: [python3, x.py], job_processes_per_node: 1}")
+    status, said = playbook("launch.yml", silent_hosts, tmp_path, "-e", f"@{job}")
+    assert status == 2
+    for block in BLOCKS:
+        assert told(said).count(block) == 1, said
+    assert "deserialization" not in said and "Premature" not in said and "fatal" not in said
+
+
+def test_a_playbook_of_modules_alone_names_them_too(silent_hosts, tmp_path):
+    status, said = playbook("playbooks/provision.yml", silent_hosts, tmp_path)
+    assert status == 2
+    for block in BLOCKS:
+        assert told(said).count(block) == 1, said
+    assert "deserialization" not in said and "Premature" not in said and "fatal" not in said and "RECAP" not in said
+
+
+def test_a_proof_names_them_as_its_checks(silent_hosts, tmp_path):
+    status, said = playbook("playbooks/verify.yml", silent_hosts, tmp_path, "-e", '{"verify_phases": ["reach"]}')
+    assert status == 2
+    assert "reach: answer on gpu1 to gpu4: fail found become: no sudo here expected" in told(said), said
+    assert "reach: answer on bare: fail found Python: no /nowhere/python3 expected" in told(said), said
+    assert "reach: answer on loud: fail found login: it prints before the answer" in told(said), said

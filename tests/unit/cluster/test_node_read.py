@@ -1,0 +1,376 @@
+"""Reading captured machines (tests/fixtures/nodes) and this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+
+import pytest
+from ansible.module_utils.trainyard.hardware.interfaces import nccl_ib_hca, select_interface
+from ansible.module_utils.trainyard_node.cluster import node as node_module
+from ansible.module_utils.trainyard_node.cluster.node import fingerprint, free_ports, package_versions, read_node
+from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
+from ansible.module_utils.trainyard_node.hardware.interfaces import read_fabric
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from captured_tree import NODES, unfold
+
+ALL = sorted(path.stem for path in NODES.glob("*.tree"))
+
+
+@pytest.fixture
+def captured(tmp_path):
+    return lambda name: Tree(str(unfold(name, tmp_path / name)))
+
+
+def facts(tree, **changes):
+    given = {"packages": [], "venv": None, "ports": 0, "port_seed": "", "user": None}
+    return read_node(tree, **{**given, **changes})
+
+
+def by_name(fabric):
+    return {item["name"]: item for item in fabric["interfaces"]}
+
+
+def by_port(fabric):
+    return {(item["device"], item["port"]): item for item in fabric["rdma"]}
+
+
+def test_all_captured_machines_are_tested():
+    assert ALL == ["ascend8", "broken_driver", "gpu8_infiniband", "plain", "port_down", "roce_bond"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_captured_machine_reads_as_plain_json(captured, name):
+    node = facts(captured(name), ports=3)
+    assert json.loads(json.dumps(node)) == node
+    assert node["hostname"] and node["boot_id"] and node["kernel"]
+    assert node["cpus"] > 0 and node["memory_mib"] > 1000
+    assert len(node["free_ports"]) == 3
+    assert node["fabric"]["problems"] == []
+
+
+def test_plain(captured):
+    node = facts(captured("plain"))
+    assert node["accelerators"] == {"vendor": "none", "driver": None, "devices": [], "problems": [], "notes": []}
+    assert node["fabric"]["rdma"] == []
+    interfaces = by_name(node["fabric"])
+    assert interfaces["eth0"] == {
+        "name": "eth0",
+        "up": True,
+        "state": "up",
+        "mtu": 1400,
+        "mac": "02:fc:00:00:00:01",
+        "kind": "physical",
+        "speed_mbps": None,
+        "addresses": ["192.0.2.2/24", "fd00::2/64", "fe80::fc:ff:fe00:1/64"],
+    }
+    assert (interfaces["lo"]["kind"], interfaces["lo"]["up"]) == ("loopback", True)
+    assert (interfaces["ifb0"]["kind"], interfaces["ifb0"]["up"]) == ("virtual", False)
+    assert interfaces["podman1"]["kind"] == "bridge"
+    assert node["service_manager"] == "none"
+
+
+def test_without_iproute2_sysfs_tells_the_same_but_for_ipv4(captured):
+    tree = captured("plain")
+    told_by_ip = by_name(read_fabric(tree))
+    tree.path("commands/ip.address.out").unlink()
+    fabric = read_fabric(tree)
+    assert fabric["problems"] == ["the captured tree has no commands/ip.address.out, so IPv4 addresses are unknown"]
+    for name, interface in by_name(fabric).items():
+        expected = dict(told_by_ip[name])
+        expected["addresses"] = [address for address in expected["addresses"] if ":" in address]
+        assert sorted(interface.pop("addresses")) == sorted(expected.pop("addresses"))
+        assert interface == expected
+
+
+def test_eight_gpus_with_infiniband(captured):
+    node = facts(captured("gpu8_infiniband"))
+    accelerators = node["accelerators"]
+    assert (accelerators["vendor"], accelerators["driver"]) == ("nvidia", "550.90.07")
+    assert [device["index"] for device in accelerators["devices"]] == list(range(8))
+    assert {(device["model"], device["memory_mib"]) for device in accelerators["devices"]} == {
+        ("NVIDIA H100 80GB HBM3", 81559)
+    }
+    assert accelerators["devices"][0]["pci"] == "0000:1b:00.0"
+    assert accelerators["problems"] == [] and accelerators["notes"] == []
+    fabric = node["fabric"]
+    assert by_port(fabric)["mlx5_10", 1] == {
+        "device": "mlx5_10",
+        "port": 1,
+        "state": "ACTIVE",
+        "physical_state": "LinkUp",
+        "rate_gbps": 400.0,
+        "link_layer": "InfiniBand",
+        "netdev": "ib6",
+        "active": True,
+    }
+    assert [item["device"] for item in fabric["rdma"]][-3:] == ["mlx5_10", "mlx5_11", "mlx5_bond_0"]
+    assert nccl_ib_hca(fabric["rdma"]) == ("=mlx5_0:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1")
+    kinds = {name: item["kind"] for name, item in by_name(fabric).items()}
+    assert kinds["bond0"] == "bond" and kinds["docker0"] == "bridge" and kinds["veth3f1c2aa"] == "virtual"
+    assert by_name(fabric)["bond0"]["speed_mbps"] == 200000
+    assert fabric["nccl_conf"] == ["/etc/nccl.conf"]
+    assert fabric["nccl_settings"] == {"NCCL_SOCKET_IFNAME": "docker0", "NCCL_DEBUG": "WARN"}
+    assert select_interface(fabric["interfaces"], "", "10.20.0.11") == ("bond0", "10.20.0.11")
+
+
+def test_roce_over_a_bond(captured):
+    node = facts(captured("roce_bond"))
+    ports = by_port(node["fabric"])
+    assert ports["mlx5_bond_0", 1]["netdev"] == "bond0", "the bond, not the adapter's own interface"
+    assert ports["mlx5_bond_0", 1]["link_layer"] == "Ethernet"
+    assert ports["mlx5_2", 1]["netdev"] == "enp99s0f0np0", "the port, not the representor of a virtual function"
+    assert nccl_ib_hca(node["fabric"]["rdma"]) == "=mlx5_2:1,mlx5_bond_0:1"
+    assert by_name(node["fabric"])["ens1f0npf0vf0"]["speed_mbps"] is None
+    devices = node["accelerators"]["devices"]
+    assert [device["mig"] for device in devices] == [False, False, False, True]
+    assert node["accelerators"]["problems"] == []
+    assert node["accelerators"]["notes"][0].startswith("GPU 3: MIG is enabled")
+
+
+def test_one_port_down(captured):
+    node = facts(captured("port_down"))
+    ports = by_port(node["fabric"])
+    down = ports["mlx5_0", 2]
+    assert (down["state"], down["physical_state"], down["active"], down["netdev"]) == ("DOWN", "Disabled", False, "ib1")
+    assert ports["mlx5_0", 1]["netdev"] == "ib0", "the port itself, not its partition ib0.8001"
+    assert nccl_ib_hca(node["fabric"]["rdma"]) == "=mlx5_0:1"
+    assert by_name(node["fabric"])["enp1s0f1"]["up"] is False
+    assert node["accelerators"]["driver"] == "470.103.01"
+    assert [device["mig"] for device in node["accelerators"]["devices"]] == [False] * 8
+
+
+def test_the_links_of_gpus_are_those_that_they_and_their_slots_can_do(captured):
+    """In sysfs a device is a link into its slot's folder; one without the files says nothing."""
+    tree = captured("gpu8_infiniband")
+    pci = [device["pci"] for device in read_accelerators(tree)["devices"]]
+    assert not any("link_gen_max" in device for device in read_accelerators(tree)["devices"])
+    for address, slot in ((pci[0], ("16.0 GT/s PCIe", "8")), (pci[1], ("Unknown", "0"))):
+        folder = tree.path(f"/sys/devices/pci0000:00/above-{address}/{address}")
+        folder.mkdir(parents=True)
+        link = tree.path(f"/sys/bus/pci/devices/{address}")
+        for file in link.iterdir():
+            file.rename(folder / file.name)
+        link.rmdir()
+        link.symlink_to(folder)
+        for path, (speed, width) in ((folder, ("32.0 GT/s PCIe", "16")), (folder.parent, slot)):
+            (path / "max_link_speed").write_text(f"{speed}\n")
+            (path / "max_link_width").write_text(f"{width}\n")
+    found = {device["pci"]: (device.get("link_gen_max"), device.get("link_width_max"))
+             for device in read_accelerators(tree)["devices"]}  # fmt: skip
+    assert [found[address] for address in pci[:3]] == [(4, 8), (5, 16), (None, None)]
+
+
+def test_eight_ascend_npus(captured):
+    accelerators = facts(captured("ascend8"))["accelerators"]
+    assert (accelerators["vendor"], accelerators["driver"], accelerators["problems"]) == ("ascend", "24.1.0", [])
+    assert [(device["index"], device["physical_id"]) for device in accelerators["devices"]] == [
+        (number, number) for number in range(8)
+    ]
+    assert accelerators["devices"][2] == {
+        "index": 2,
+        "uuid": None,
+        "model": "Ascend 910B3",
+        "memory_mib": 65536,
+        "pci": "0000:81:00.0",
+        "mig": False,
+        "physical_id": 2,
+        "health": "OK",
+        "card": 2,
+        "chip": 0,
+    }
+
+
+def test_a_broken_npu_driver_is_a_problem(captured):
+    tree = captured("ascend8")
+    tree.path("commands/npu-smi.info.out").write_text("dcmi model initialized failed. ret is -8020\n")
+    tree.path("commands/npu-smi.info.rc").write_text("255\n")
+    found = read_accelerators(tree)
+    assert (found["vendor"], found["devices"]) == ("ascend", [])
+    assert "npu-smi ended with status 255: dcmi model initialized failed. ret is -8020" in found["problems"][0]
+    assert "the PCI bus shows 8 Ascend NPU(s)" in found["problems"][0]
+
+
+def test_a_broken_driver_is_a_problem_and_not_a_node_without_gpus(captured):
+    found = read_accelerators(captured("broken_driver"))
+    assert (found["vendor"], found["devices"]) == ("nvidia", [])
+    assert len(found["problems"]) == 1
+    assert "nvidia-smi ended with status 9" in found["problems"][0]
+    assert "the PCI bus shows 2 NVIDIA GPU(s)" in found["problems"][0]
+
+
+def test_gpus_without_a_driver_are_a_problem(captured):
+    tree = captured("broken_driver")
+    tree.path("commands/nvidia-smi.query-gpu.out").unlink()
+    found = read_accelerators(tree)
+    assert found["vendor"] == "nvidia"
+    assert found["problems"] == [
+        "the PCI bus shows 2 NVIDIA GPU(s) (0000:3b:00.0, 0000:d8:00.0) but nvidia-smi is not installed: "
+        "install the driver, or nothing can use them"
+    ]
+
+
+def test_an_old_driver_is_asked_again_without_mig(captured):
+    tree = captured("port_down")
+    query = tree.path("commands/nvidia-smi.query-gpu.out")
+    query.with_name("nvidia-smi.query-gpu-before-mig.out").write_text(query.read_text().replace(", [N/A]", ""))
+    query.write_text('Field "mig.mode.current" is not a valid field to query.\n')
+    tree.path("commands/nvidia-smi.query-gpu.rc").write_text("2\n")
+    found = read_accelerators(tree)
+    assert len(found["devices"]) == 8
+    assert found["problems"] == []
+
+
+def test_a_gpu_that_fell_off_the_bus_is_a_problem(captured):
+    tree = captured("gpu8_infiniband")
+    query = tree.path("commands/nvidia-smi.query-gpu.out")
+    query.write_text("".join(query.read_text().splitlines(keepends=True)[:7]))
+    found = read_accelerators(tree)
+    assert len(found["devices"]) == 7
+    assert "nvidia-smi does not list 0000:df:00.0" in found["problems"][0]
+
+
+def test_a_container_with_some_of_the_gpus_is_healthy(captured):
+    tree = captured("gpu8_infiniband")
+    query = tree.path("commands/nvidia-smi.query-gpu.out")
+    query.write_text(query.read_text().splitlines(keepends=True)[0])
+    for gpu in tree.names("/proc/driver/nvidia/gpus")[1:]:
+        tree.path(f"/proc/driver/nvidia/gpus/{gpu}").rmdir()
+    found = read_accelerators(tree)
+    assert len(found["devices"]) == 1
+    assert found["problems"] == []
+    assert "not given to this system's driver: 0000:43:00.0" in found["notes"][0]
+
+
+def test_a_module_older_than_the_user_space_is_a_problem(captured):
+    tree = captured("gpu8_infiniband")
+    tree.path("sys/module/nvidia/version").write_text("535.183.01\n")
+    assert read_accelerators(tree)["problems"] == [
+        "the running kernel module is 535.183.01 but the driver's user space is 550.90.07: restart the node"
+    ]
+
+
+def test_an_unreadable_port_is_a_problem(captured):
+    tree = captured("port_down")
+    tree.path("sys/class/infiniband/mlx5_0/ports/2/state").unlink()
+    fabric = read_fabric(tree)
+    assert by_port(fabric)["mlx5_0", 2]["active"] is False
+    assert "RDMA port mlx5_0:2: its state cannot be read" in fabric["problems"][0]
+
+
+@pytest.mark.parametrize("euid", [0, 2000])
+def test_systemd_is_for_root_only(captured, monkeypatch, euid):
+    monkeypatch.setattr(os, "geteuid", lambda: euid)
+    assert facts(captured("gpu8_infiniband"))["service_manager"] == ("systemd" if euid == 0 else "none")
+
+
+def test_packages_are_read_from_the_folder_names(tmp_path):
+    packages = tmp_path / "opt/venv/lib/python3.11/site-packages"
+    for name in ("torch-2.13.0+cpu.dist-info", "scikit_learn-1.7.2.dist-info", "old-1.0-py3.11.egg-info", "torch"):
+        (packages / name).mkdir(parents=True)
+    wanted = ["Torch", "scikit-learn", "old", "numpy"]
+    assert package_versions(Tree(str(tmp_path)), "/opt/venv", wanted) == {
+        "Torch": "2.13.0+cpu",
+        "scikit-learn": "1.7.2",
+        "old": "1.0",
+        "numpy": None,
+    }
+    assert package_versions(Tree(str(tmp_path)), "/opt/none", ["torch"]) == {"torch": None}
+
+
+def test_a_venv_may_see_the_systems_packages(tmp_path):
+    (tmp_path / "opt/venv").mkdir(parents=True)
+    config = tmp_path / "opt/venv/pyvenv.cfg"
+    (tmp_path / "usr/lib/python3/dist-packages/mpi4py-3.1.4.egg-info").mkdir(parents=True)
+    config.write_text("home = /usr/bin\ninclude-system-site-packages = true\nversion = 3.11.2\n")
+    assert package_versions(Tree(str(tmp_path)), "/opt/venv", ["mpi4py"]) == {"mpi4py": "3.1.4"}
+    config.write_text("home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11.2\n")
+    assert package_versions(Tree(str(tmp_path)), "/opt/venv", ["mpi4py"]) == {"mpi4py": None}
+    assert facts(Tree(str(tmp_path)), venv="/opt/venv")["venv"] == {
+        "path": "/opt/venv",
+        "exists": False,
+        "python": "3.11.2",
+    }
+
+
+def test_the_running_python_tells_the_same_versions_as_importlib():
+    import importlib.metadata
+
+    assert package_versions(Tree(), sys.prefix, ["hypothesis", "no-such-thing"]) == {
+        "hypothesis": importlib.metadata.version("hypothesis"),
+        "no-such-thing": None,
+    }
+
+
+def test_free_ports_avoid_ephemeral_reserved_and_used_ones(tmp_path):
+    for path, text in {
+        "proc/sys/net/ipv4/ip_local_port_range": "10004\t65530",
+        "proc/sys/net/ipv4/ip_local_reserved_ports": "10001,65532-65534",
+        "proc/net/tcp": "  sl  local_address\n   0: 00000000:2710 00000000:0000 0A 0\n",  # 10000
+        "proc/net/tcp6": "  sl\n   0: 00000000000000000000000000000000:2712 0:0 0A 0\n",  # 10002
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert sorted(free_ports(Tree(str(tmp_path)), 99, "job")) == [10003, 65531, 65535]
+    assert free_ports(Tree(str(tmp_path)), 0, "job") == []
+
+
+def test_free_ports_differ_by_seed_and_not_by_time(captured):
+    tree = captured("plain")
+    assert free_ports(tree, 4, "job-a") == free_ports(tree, 4, "job-a")
+    assert not set(free_ports(tree, 4, "job-a")) & set(free_ports(tree, 4, "job-b"))
+
+
+def test_a_port_in_use_here_is_not_free():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        assert node_module._can_bind(server.getsockname()[1]) is False
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "engine"),
+    [
+        ("run/systemd/container", "podman\n", "podman"),
+        ("run/.containerenv", "", "podman"),
+        (".dockerenv", "", "docker"),
+        ("run/systemd/system/x", "", ""),
+    ],
+)
+def test_a_container_is_known_by_what_its_engine_leaves(tmp_path, path, content, engine):
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_text(content)
+    assert facts(Tree(str(tmp_path)))["container"] == engine
+
+
+def test_fingerprint_lasts_until_something_changes(captured):
+    tree = captured("gpu8_infiniband")
+    first = facts(tree, ports=2, port_seed="a")
+    assert first["fingerprint"] == facts(tree, ports=3, port_seed="b")["fingerprint"]
+    without_veth = json.loads(json.dumps(first))
+    without_veth["fabric"]["interfaces"] = [
+        {**item, "addresses": []} if item["name"].startswith("veth") else item for item in first["fabric"]["interfaces"]
+    ]
+    gone = json.loads(json.dumps(without_veth))
+    gone["fabric"]["interfaces"] = [
+        item for item in gone["fabric"]["interfaces"] if not item["name"].startswith("veth")
+    ]
+    assert fingerprint(without_veth) == fingerprint(gone), "containers come and go"
+    tree.path("sys/class/infiniband/mlx5_0/ports/1/state").write_text("1: DOWN\n")
+    assert facts(tree)["fingerprint"] != first["fingerprint"]
+
+
+def test_this_machine_starts_one_process_at_most(monkeypatch):
+    started = []
+    command = Tree.command
+    monkeypatch.setattr(Tree, "tool", lambda self, name: "/bin/true" if name == "ip" else None)
+    monkeypatch.setattr(
+        Tree, "command", lambda self, name, argv, timeout: started.append(name) or command(self, name, argv, timeout)
+    )
+    node = facts(Tree(), ports=1)
+    assert [name for name in started if Tree().tool(name.split(".")[0])] == ["ip.address"]
+    # `true` prints no JSON, so the kernel was asked directly.
+    assert "127.0.0.1/8" in by_name(node["fabric"])["lo"]["addresses"]
+    assert len(node["free_ports"]) == 1

@@ -1,0 +1,178 @@
+"""What a node has beside what it shall have: files, packages, its clock."""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import pwd
+
+import node_identity
+import openmpi_state
+import pytest
+import ssh_node_keys
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.software.files import unlike
+from ansible.module_utils.trainyard_node.cluster.hosts import baseline
+from ansible.module_utils.trainyard_node.machine.clock import clock_fault
+from ansible.module_utils.trainyard_node.machine.files import read_files
+from ansible.module_utils.trainyard_node.machine.packages import missing_packages
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+
+MINE = {"owner": pwd.getpwuid(os.getuid()).pw_name, "group": str(os.getgid())}
+
+
+@pytest.fixture
+def etc(tmp_path):
+    """A folder with a file, and the entries that want just these."""
+    folder, file = tmp_path / "etc", tmp_path / "etc/one.conf"
+    folder.mkdir(mode=0o755)
+    file.write_text("a = ä\n")
+    file.chmod(0o644)
+    wanted = [{"path": str(folder), **MINE}, {"path": str(file), "content": "a = ä\n", **MINE}]
+    return folder, file, wanted
+
+
+def differing(wanted):
+    return unlike(wanted, read_files([entry["path"] for entry in wanted]))
+
+
+def test_nothing_differs_by_content_by_digest_by_name_and_by_number(etc):
+    _, file, wanted = etc
+    assert differing(wanted) == []
+    digest = read_files([str(file)])[str(file)]["sha256"]
+    numbers = {"owner": os.getuid(), "group": grp.getgrgid(os.getgid()).gr_name}
+    assert differing([wanted[0], {"path": str(file), "sha256": digest, "mode": "644", **numbers}]) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder, file: file.write_text("a = b\n"),
+        lambda folder, file: file.chmod(0o600),
+        lambda folder, file: file.unlink(),
+        lambda folder, file: (file.unlink(), file.mkdir()),
+    ],
+    ids=["content", "mode", "gone", "folder"],
+)
+def test_what_differs_is_named(etc, change):
+    folder, file, wanted = etc
+    change(folder, file)
+    assert differing(wanted) == [str(file)]
+
+
+def test_an_owner_and_a_file_in_place_of_a_folder(etc):
+    folder, file, wanted = etc
+    other = [{**entry, "owner": 54321} for entry in wanted]
+    assert differing(other) == [str(folder), str(file)]
+    assert differing([{"path": str(file), **MINE}]) == [str(file)]
+    assert differing([{"path": str(folder), "content": "", **MINE}]) == [str(folder)]
+
+
+def test_an_empty_file_is_not_a_folder(tmp_path):
+    (tmp_path / "empty").touch(mode=0o644)
+    assert differing([{"path": str(tmp_path / "empty"), "content": "", **MINE}]) == []
+
+
+def said(tmp_path, **outputs):
+    """A captured machine whose commands print these."""
+    folder = tmp_path / "commands"
+    folder.mkdir(exist_ok=True)
+    for name, output in outputs.items():
+        (folder / f"{name}.out").write_text(output)
+    return Tree(str(tmp_path))
+
+
+def test_packages(tmp_path):
+    names = ["rsync", "chrony", "gone", "libc6:amd64"]
+    tree = said(
+        tmp_path,
+        **{
+            "dpkg-query": "dpkg-query: no packages found matching gone\nrsync installed\nchrony config-files\n"
+            "libc6 installed\n",
+            "rpm": "rsync installed\npackage chrony is not installed\n",
+        },
+    )
+    assert missing_packages(tree, "apt", names) == ["chrony", "gone", "libc6:amd64"]
+    assert missing_packages(tree, "dnf", names[:2]) == ["chrony"]
+    assert missing_packages(tree, "apt", []) == []
+
+
+def test_packages_that_cannot_be_listed_are_missing(tmp_path):
+    assert missing_packages(Tree(str(tmp_path)), "zypper", ["rsync"]) == ["rsync"]
+
+
+RUNS = "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\n"
+ABSENT = "LoadState=not-found\nActiveState=inactive\nUnitFileState=\n"
+UNITS = ["chrony.service", "systemd-timesyncd.service"]
+
+
+@pytest.mark.parametrize(
+    ("chrony", "timesyncd", "synchronised", "fault"),
+    [
+        (RUNS, ABSENT, "yes\n", ""),
+        (ABSENT, RUNS, "yes\n", ""),
+        (RUNS, ABSENT, "no\n", "the clock is not synchronised"),
+        (ABSENT, ABSENT, "yes\n", "there is no chrony.service or systemd-timesyncd.service"),
+        # The site's own choice is not passed over because it stands still.
+        (RUNS.replace("=active", "=failed"), RUNS, "yes\n", "chrony.service has ActiveState=failed"),
+        (RUNS.replace("enabled", "disabled"), RUNS, "yes\n", "chrony.service has UnitFileState=disabled"),
+    ],
+)
+def test_the_clock(tmp_path, chrony, timesyncd, synchronised, fault):
+    tree = said(tmp_path, **dict(zip(UNITS, [chrony, timesyncd])), timedatectl=synchronised)
+    assert clock_fault(tree, UNITS) == fault
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a module on this machine and return its result."""
+
+    def run_with(module, **given):
+        with patch_module_args(given), pytest.raises(SystemExit) as ended:
+            module.main()
+        assert ended.value.code == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run_with
+
+
+def test_node_identity_brings_the_facts_that_roles_ask_for(run, tmp_path):
+    wanted = {"user": "nobody", "uid": 65534, "group": "nogroup", "gid": 65534}
+    found = run(node_identity, name="n1", connect="10.0.0.1", files=[str(tmp_path), "/nowhere"], **wanted)
+    assert (found["name"], found["connect"], list(found["files"])) == ("n1", "10.0.0.1", [str(tmp_path)])
+    assert {f"ansible_{name}" for name in ("os_family", "pkg_mgr", "service_mgr", "virtualization_type")} <= set(
+        found["ansible_facts"]
+    )
+    inside = "container" in found["ansible_facts"]["ansible_virtualization_tech_guest"]
+    assert bool(found["container"]) is inside
+
+
+def test_the_proof_comes_only_where_nothing_is_missing():
+    given = {
+        "host": "n1", "entries": [{"address": "192.0.2.1", "names": ["nowhere.invalid"]}], "user": "nobody",
+        "memlock": "1", "nofile": "1", "systemd": False,
+    }  # fmt: skip
+    missing = baseline(**given, block="no-such-block", packages=["no-such-package"], package_manager="apt")
+    assert missing["lacking"] == ["package no-such-package", "lines in /etc/hosts"]
+    assert (missing["packages"], missing["findings"]) == (["no-such-package"], [])
+    proved = baseline(**given)
+    assert (proved["lacking"], proved["packages"]) == ([], [])
+    assert "name nowhere.invalid" in [finding["check"] for finding in proved["findings"]]
+
+
+def test_openmpi_state_says_whether_sessions_are_told(run, tmp_path):
+    session = {"file": str(tmp_path / "sessions"), "user": "train", "name": "openmpi", "path": [], "libraries": []}
+    (tmp_path / "openmpi").symlink_to("/opt/openmpi-4.1.8")
+    given = {"host": "n1", "link": str(tmp_path / "openmpi"), "prefix": str(tmp_path / "none"), "session": session}
+    found = run(openmpi_state, **given)
+    assert (found["session_differs"], found["state"]["link_target"]) == (False, "/opt/openmpi-4.1.8")
+    session["path"] = ["/opt/openmpi/bin"]
+    assert run(openmpi_state, **given)["session_differs"] is True
+
+
+def test_lines_of_known_hosts_are_ours_by_their_last_word(tmp_path):
+    (tmp_path / "etc/ssh").mkdir(parents=True)
+    (tmp_path / "etc/ssh/ssh_known_hosts").write_text("n9 rsa A\n@cert-authority * B trainyard:a\n# trainyard:ab\n")
+    assert ssh_node_keys.marked_lines(Tree(str(tmp_path)), "trainyard:a") == ["@cert-authority * B trainyard:a"]
+    assert ssh_node_keys.marked_lines(Tree(str(tmp_path / "etc")), "trainyard:a") == []

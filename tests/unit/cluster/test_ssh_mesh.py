@@ -1,0 +1,446 @@
+"""Rules of the ssh mesh: certificates, renewal, revocation, sshd's settings, who tests whom."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import pytest
+from ansible.module_utils.trainyard.cluster.ssh_logins import (
+    distances,
+    pair_lines,
+    parse_peers,
+    partners,
+    peers,
+    ssh_reason,
+)
+from ansible.module_utils.trainyard.cluster.ssh_mesh import (
+    Certificate,
+    MeshNode,
+    Policy,
+    Request,
+    fingerprint,
+    mesh_findings,
+    newest,
+    parse_certificates,
+    parse_duration,
+    parse_sshd_settings,
+    policy_fault,
+    reason_to_sign,
+    revocation_list,
+    sshd_findings,
+    to_be_revoked,
+)
+from ansible.module_utils.trainyard.cluster.ssh_names import given_names, host_patterns, principals
+from ansible.module_utils.trainyard.record.findings import Finding
+from hypothesis import given
+from hypothesis import strategies as st
+
+# Printed by OpenSSH 9.2 (TZ=UTC ssh-keygen -L -f FILE) for a file of two certificates.
+TWO = """all:
+        Type: ssh-ed25519-cert-v01@openssh.com host certificate
+        Public key: ED25519-CERT SHA256:jWJqzOT7ao+l81wacd6Hn+jLn40FFxASU9/76p+a+DA
+        Signing CA: ED25519 SHA256:5JlPOndBXHth9e6JxYdAoPQGtqdEFYdc2YPCredsAX0 (using ssh-ed25519)
+        Key ID: "c:n1:host"
+        Serial: 5
+        Valid: from 2026-01-01T00:00:00 to 2027-01-01T00:00:00
+        Principals: 
+                n1
+                10.0.0.1
+        Critical Options: (none)
+        Extensions: (none)
+all:2:
+        Type: ssh-ed25519-cert-v01@openssh.com user certificate
+        Public key: ED25519-CERT SHA256:p2XMmNvpCTWxpji6wHmbFAyDger8NDcWsk4mBfWVJaw
+        Signing CA: ED25519 SHA256:5JlPOndBXHth9e6JxYdAoPQGtqdEFYdc2YPCredsAX0 (using ssh-ed25519)
+        Key ID: "a "quoted" id"
+        Serial: 6
+        Valid: forever
+        Principals: (none)
+        Critical Options: (none)
+        Extensions: 
+                permit-pty
+"""  # noqa: W291 (as printed)
+
+NOW = 1_767_225_600.0  # 2026-01-01
+DAY = 86400
+POLICY = Policy("c", 52 * 7 * DAY, 8 * 7 * DAY, {"host": "SHA256:H", "user": "SHA256:U"})
+KEY = "ssh-ed25519 " + base64.b64encode(b"one").decode()
+
+
+def certificate(**changes: object) -> Certificate:
+    values = {
+        "kind": "host",
+        "key": fingerprint(KEY),
+        "authority": "SHA256:H",
+        "identity": "c:n1:host",
+        "serial": 1,
+        "valid_from": NOW - 3600,
+        "valid_to": NOW + 300 * DAY,
+        "principals": ("n1",),
+    }
+    return Certificate(**{**values, **changes})
+
+
+REQUEST = Request("n1", "host", KEY, ("n1",))
+
+
+def test_certificates_are_read_as_printed() -> None:
+    host, user = parse_certificates(TWO)
+    assert host == Certificate(
+        "host",
+        "SHA256:jWJqzOT7ao+l81wacd6Hn+jLn40FFxASU9/76p+a+DA",
+        "SHA256:5JlPOndBXHth9e6JxYdAoPQGtqdEFYdc2YPCredsAX0",
+        "c:n1:host",
+        5,
+        NOW,
+        NOW + 365 * DAY,
+        ("n1", "10.0.0.1"),
+    )
+    assert (user.kind, user.identity, user.valid_to, user.principals) == ("user", 'a "quoted" id', float("inf"), ())
+
+
+@given(st.text())
+def test_any_other_text_gives_no_certificate_or_says_what_is_missing(text: str) -> None:
+    try:
+        assert parse_certificates(text) == []
+    except ValueError as error:
+        assert "ssh-keygen -L" in str(error)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("52w", 31449600), ("1d12h", 129600), ("1w1d1h1m1s", 694861)])
+def test_durations(text: str, seconds: int) -> None:
+    assert parse_duration(text) == seconds
+
+
+@given(st.text(alphabet="0123456789smhdw +-.:", max_size=12))
+def test_a_duration_is_understood_completely_or_refused(text: str) -> None:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        assert "is no duration" in str(error)
+    else:
+        assert text[-1] in "smhdw"
+        assert seconds >= 0
+
+
+@given(st.binary())
+def test_fingerprint_is_the_hash_of_the_blob(blob: bytes) -> None:
+    digest = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+    line = f"ssh-ed25519 {base64.b64encode(blob).decode()} comment"
+    if blob:
+        assert fingerprint(line) == f"SHA256:{digest}"
+
+
+@pytest.mark.parametrize("line", ["", "ssh-ed25519", "ssh-ed25519 not*base64"])
+def test_what_is_no_public_key(line: str) -> None:
+    with pytest.raises(ValueError, match="is no public key"):
+        fingerprint(line)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, ""),
+        ({"valid_to": NOW + 8 * 7 * DAY + 1}, ""),
+        ({"valid_to": NOW + 8 * 7 * DAY}, "expires 2026-02-26"),
+        ({"valid_to": NOW - DAY}, "expires 2025-12-31"),
+        ({"valid_from": NOW + DAY}, "is not valid yet"),
+        ({"valid_to": NOW + 400 * DAY}, "is valid until 2027-02-05, longer than ssh_mesh_validity"),
+        ({"principals": ("n1", "10.0.0.9")}, "is valid for n1, 10.0.0.9; expected n1"),
+        ({"identity": "c:old:host"}, "is known as c:old:host; expected c:n1:host"),
+    ],
+)
+def test_when_a_certificate_is_made_anew(changes: dict[str, object], reason: str) -> None:
+    assert reason_to_sign(REQUEST, certificate(**changes), POLICY, NOW) == reason
+
+
+def test_the_order_of_principals_is_no_reason() -> None:
+    request = Request("n1", "host", KEY, ("a", "n1", "a"))
+    assert reason_to_sign(request, certificate(principals=("n1", "a")), POLICY, NOW) == ""
+
+
+def test_the_newest_certificate_of_this_key_kind_and_authority() -> None:
+    given_out = [
+        certificate(),
+        certificate(serial=3),
+        certificate(serial=9, kind="user"),
+        certificate(serial=8, authority="SHA256:X"),
+        certificate(serial=7, key="SHA256:other"),
+    ]
+    assert newest(REQUEST, given_out, POLICY) == 1
+    assert newest(REQUEST, given_out[2:], POLICY) is None
+    assert newest(Request("n1", "host", "", ("n1",)), given_out, POLICY) is None
+
+
+def test_durations_that_renew_for_ever() -> None:
+    assert policy_fault(10, 9) == ""
+    assert "not shorter than ssh_mesh_validity" in policy_fault(10, 10)
+    assert "ssh_mesh_validity is 0" in policy_fault(0, 0)
+
+
+def mesh_node(name: str, **changes: object) -> MeshNode:
+    record = {
+        "hostname": name,
+        "addresses": ["10.0.0.1", "172.17.0.1"],
+        "default_address": "10.0.0.1",
+        "host_key": KEY,
+        "user_key": "",
+        "findings": [],
+    }
+    return MeshNode.from_dict(name, {**record, **changes})
+
+
+def names(
+    *nodes: MeshNode,
+    networks: tuple[str, ...] = (),
+    certified: dict[str, str] | None = None,
+    **inventory: tuple[str, ...],
+) -> tuple[dict[str, tuple[str, ...]], list[tuple[str, str]]]:
+    wanted, findings = principals(nodes, networks, inventory, certified or {})
+    return wanted, [(finding.host, finding.found) for finding in findings]
+
+
+def test_host_principals_leave_out_bridges_and_loopback() -> None:
+    assert names(mesh_node("n1"), n1=("n1",)) == ({"n1": ("n1", "10.0.0.1")}, [])
+    other = mesh_node("n1", hostname="n1-ib")
+    given = given_names("n1", "127.0.0.1", ["n1-ib"])
+    assert names(other, networks=("172.16.0.0/12",), n1=given) == (
+        {"n1": ("n1", "n1-ib", "10.0.0.1", "172.17.0.1")},
+        [],
+    )
+
+
+def test_a_node_gets_no_certificate_for_the_names_of_others() -> None:
+    """The name of another site and the address of n1, as root on n2 may have its node say."""
+    liar = mesh_node("n2", hostname="git.example.org", addresses=["10.0.0.1", "10.0.0.2"], default_address="10.0.0.1")
+    wanted, found = names(liar, networks=("10.0.0.0/24",), n1=("n1", "10.0.0.1"), n2=("n2", "10.0.0.2"))
+    assert wanted == {"n2": ("n2", "10.0.0.2")}
+    assert found == [
+        ("n2", "10.0.0.1, which belongs to n1"),
+        ("n2", "git.example.org, as which only the node itself knows it"),
+    ]
+
+
+def test_an_address_in_the_certificate_of_a_node_that_is_not_in_this_run() -> None:
+    node = mesh_node("n2", default_address="10.0.0.9")
+    assert names(node, certified={"10.0.0.9": "n9"}, n2=("n2",)) == (
+        {"n2": ("n2",)},
+        [("n2", "10.0.0.9, which belongs to n9")],
+    )
+
+
+def test_an_address_that_several_nodes_claim_vouches_for_none() -> None:
+    """Needed by the others it is a finding; behind NAT all nodes may have one like it that nobody uses."""
+    nodes = [mesh_node("n1"), mesh_node("n2")]
+    assert names(*nodes, n1=("n1",), n2=("n2",)) == (
+        {"n1": ("n1",), "n2": ("n2",)},
+        [(name, "10.0.0.1, which other nodes claim as well") for name in ("n1", "n2")],
+    )
+    assert names(*nodes, n1=("n1", "192.0.2.1"), n2=("n2", "192.0.2.2")) == (
+        {"n1": ("n1", "192.0.2.1"), "n2": ("n2", "192.0.2.2")},
+        [],
+    )
+
+
+def test_the_short_form_of_a_name_of_the_inventory() -> None:
+    short = mesh_node("gpu1.example.org", hostname="GPU1", default_address="")
+    assert names(short, **{"gpu1.example.org": ("gpu1.example.org",)}) == (
+        {"gpu1.example.org": ("gpu1.example.org", "GPU1")},
+        [],
+    )
+    assert names(short, gpu1=("gpu1",), **{"gpu1.example.org": ("gpu1.example.org",)})[1] == [
+        ("gpu1.example.org", "GPU1, which belongs to gpu1")
+    ]
+
+
+def test_a_domain_that_only_the_node_knows_is_left_out() -> None:
+    """A kernel's host name is often a whole one, which the inventory need not repeat; it is not signed then."""
+    whole = mesh_node("gpu1", hostname="gpu1.cluster.example.org", default_address="")
+    assert names(whole, gpu1=("gpu1", "192.0.2.1")) == ({"gpu1": ("gpu1", "192.0.2.1")}, [])
+    other = mesh_node("gpu2", hostname="gpu1.cluster.example.org", default_address="")
+    assert names(other, gpu1=("gpu1",), gpu2=("gpu2",))[1] == [
+        ("gpu2", "gpu1.cluster.example.org, as which only the node itself knows it")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "patterns"),
+    [
+        ("n9", ["n?", "n??"]),
+        ("gpu-07", ["gpu-??"]),
+        ("r1c09.example.org", ["r?c??", "r?c??.example.org"]),
+        ("head", ["head"]),
+        ("404", ["404"]),
+        ("10.0.0.7", ["10.0.0.*"]),
+        ("fd00:1::7", ["fd00:1::*"]),
+    ],
+)
+def test_clients_trust_the_authority_for_the_likes_of_the_nodes(name: str, patterns: list[str]) -> None:
+    assert host_patterns([name]) == patterns
+    assert "*" not in patterns
+
+
+def test_findings_over_all_nodes() -> None:
+    own = Finding("n2", "sshd", "a", "b", "c")
+    nodes = [mesh_node("n1"), mesh_node("n2", findings=[own.as_dict()])]
+    requests = [Request("n1", "host", KEY, ("n1",)), Request("n2", "host", KEY, ("n2,root",))]
+    found = mesh_findings(nodes, requests, {fingerprint(KEY): "n7"}, ["n1", "n7", "n9"], {"SHA256:1": "n1"})
+    assert [(finding.host, finding.check) for finding in found] == [
+        ("n2", "sshd"),
+        ("n2", "name for the certificate"),
+        ("", "host keys"),
+        ("n1", "host key"),
+        ("n1", "ssh_mesh_revoked"),
+        ("", "ssh_mesh_revoked"),
+    ]
+    assert found[2].found.startswith("n1, n2 have the same one, SHA256:")
+    assert "a revoked key of n7" in found[3].found
+    assert found[5].found == "n9, which never got a certificate here"
+    assert found[5].expected.startswith("one of n1, n7, or a fingerprint")
+
+
+def test_a_lost_key_is_revoked_while_its_node_stays() -> None:
+    lost, issued = "SHA256:lost", [certificate(key="SHA256:lost"), certificate(), certificate(kind="user")]
+    assert to_be_revoked(issued, {}, [lost], "c") == {lost: "n1"}
+    assert to_be_revoked(issued, {lost: "n1"}, [lost], "c") == {}
+    assert to_be_revoked(issued, {}, ["n1"], "c") == {lost: "n1", fingerprint(KEY): "n1"}
+    assert to_be_revoked(issued, {}, ["n1"], "other") == {}
+    known = {lost: "n1", fingerprint(KEY): "n1"}
+    assert mesh_findings([mesh_node("n1")], [REQUEST], {}, [lost], known) == []
+    assert [each.found for each in mesh_findings([], [], {}, ["SHA256:typo"], known)] == [
+        "SHA256:typo, which never got a certificate here"
+    ]
+
+
+def test_a_node_that_still_has_the_key_that_is_to_be_revoked() -> None:
+    found = mesh_findings([mesh_node("n1")], [REQUEST], {}, [fingerprint(KEY)], {fingerprint(KEY): "n1"})
+    assert [each.found for each in found] == [f"{fingerprint(KEY)}, a revoked key of n1"]
+
+
+def test_the_specification_of_revoked_keys_is_sorted() -> None:
+    assert revocation_list(["SHA256:b", "SHA256:a", "SHA256:b"]) == "hash: SHA256:a\nhash: SHA256:b\n"
+
+
+HEALTHY = """hostkey /etc/ssh/ssh_host_rsa_key
+hostkey /etc/ssh/ssh_host_ed25519_key
+pubkeyauthentication yes
+trustedusercakeys none
+revokedkeys none
+casignaturealgorithms ssh-ed25519,rsa-sha2-512
+"""
+
+
+def checks(text: str) -> list[str]:
+    settings = parse_sshd_settings(text)
+    return [
+        finding.found
+        for finding in sshd_findings("n1", settings, "train", "/etc/ssh/ssh_host_ed25519_key", "/etc/trainyard/ssh")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("", []),
+        ("allowusers train\nallowusers ops\n", []),
+        ("allowusers t*@10.0.0.1\n", []),
+        ("allowusers ops\n", ["AllowUsers ops"]),
+        ("denyusers tr*\n", ["DenyUsers tr*"]),
+        ("hostcertificate /etc/trainyard/ssh/host-cert.pub\n", []),
+        ("hostcertificate /etc/ssh/site-cert.pub\n", ["the site's own /etc/ssh/site-cert.pub"]),
+    ],
+)
+def test_settings_of_sshd(change: str, found: list[str]) -> None:
+    assert checks(HEALTHY + change) == found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("trustedusercakeys none", "trustedusercakeys /etc/ssh/site_ca", "the site's own file /etc/ssh/site_ca"),
+        ("revokedkeys none", "revokedkeys /etc/ssh/krl", "the site's own file /etc/ssh/krl"),
+        ("revokedkeys none", "revokedkeys /etc/trainyard/ssh/revoked.krl", None),
+        ("pubkeyauthentication yes", "pubkeyauthentication no", "PubkeyAuthentication no"),
+        ("hostkey /etc/ssh/ssh_host_ed25519_key\n", "", "/etc/ssh/ssh_host_rsa_key"),
+        ("ssh-ed25519,rsa", "rsa", "CASignatureAlgorithms rsa-sha2-512"),
+    ],
+)
+def test_settings_of_the_site_that_stand_in_the_way(old: str, new: str, found: str | None) -> None:
+    assert checks(HEALTHY.replace(old, new)) == ([found] if found else [])
+
+
+@given(st.integers(1, 40), st.integers(1, 50), st.data())
+def test_every_node_tests_and_is_tested_equally_often(count: int, most: int, data: st.DataObject) -> None:
+    names = [f"n{i}" for i in range(count)]
+    expected = min(most, count - 1)
+    chosen = {name: peers(names, name, most) for name in names}
+    one = data.draw(st.sampled_from(names))
+    assert one not in chosen[one]
+    assert len(set(chosen[one])) == len(chosen[one]) == expected
+    assert sum(one in others for others in chosen.values()) == expected
+    assert sorted(peers(names, one, None)) == sorted(set(names) - {one})
+    tested_with = {name: {other for other in names if other in chosen[name] or name in chosen[other]} for name in names}
+    assert {len(others) for others in tested_with.values()} == {partners(count, most)}
+
+
+def test_few_peers_are_near_and_far() -> None:
+    assert distances(1000, 8) == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert distances(1000, 12) == [1, 2, 3, 4, 5, 6, 8, 16, 32, 64, 128, 256]
+    assert distances(5, 3) == [1, 2, 3]
+    assert distances(4, 9) == distances(4, None) == [1, 2, 3]
+    assert distances(1, None) == distances(0, None) == []
+    # Each with 16 others of 1,000 is linear: 32,000 connections, not two million.
+    assert partners(1000, 16) == 32
+    assert partners(1000, None) == 999
+
+
+def test_number_of_peers() -> None:
+    assert parse_peers("all") is None
+    assert parse_peers("3") == 3
+    for text in ("0", "-1", "most", "", "1.5"):
+        with pytest.raises(ValueError, match="expected 'all' or a number of peers from 1 on"):
+            parse_peers(text)
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("train@n4: Permission denied (publickey).\n", "train@n4: Permission denied (publickey)."),
+        ("", "ssh ended with exit status 255 and said nothing"),
+        (
+            "@@@@@@@\n@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @\n@@@@@@@\nHost key verification failed.\n",
+            "@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @; Host key verification failed.",
+        ),
+        (
+            "No ED25519 host key is known for n4 and you have requested strict checking.\n"
+            "Host key verification failed.\n",
+            "No ED25519 host key is known for n4 and you have requested strict checking.; "
+            "Host key verification failed.",
+        ),
+    ],
+)
+def test_the_reason_that_ssh_gives(output: str, reason: str) -> None:
+    assert ssh_reason(output, 255) == reason
+
+
+@given(st.text(), st.integers(1, 255))
+def test_a_failure_always_has_a_reason_on_one_line(output: str, status: int) -> None:
+    reason = ssh_reason(output, status)
+    assert reason
+    assert len(reason.splitlines()) == 1
+
+
+def test_one_line_for_a_pair_with_one_reason() -> None:
+    lines = pair_lines(
+        "n1",
+        [
+            ("n4", "n4", "train@n4: Permission denied (publickey)."),
+            ("n4", "10.0.0.4", "train@10.0.0.4: Permission denied (publickey)."),
+            ("n3", "n3", "ssh: Could not resolve hostname n3: Name or service not known"),
+        ],
+    )
+    assert lines == [
+        "n1 -> n4 (n4, 10.0.0.4): train@n4: Permission denied (publickey).",
+        "n1 -> n3 (n3): ssh: Could not resolve hostname n3: Name or service not known",
+    ]

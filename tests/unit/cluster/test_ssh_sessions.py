@@ -1,0 +1,102 @@
+"""The environment that sshd gives the training user: pieces of several roles in one SetEnv."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import session_environment
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.cluster.ssh_sessions import assignments, effective, read_pieces, render
+from hypothesis import given
+from hypothesis import strategies as st
+
+CUDA = {"path": ["/opt/trainyard/cuda/bin"], "variables": {"CUDA_HOME": "/opt/trainyard/cuda"}}
+OPENMPI = {"path": ["/opt/trainyard/openmpi/bin"], "libraries": ["/opt/trainyard/openmpi/lib"]}
+
+
+def test_all_pieces_are_in_one_line_as_sshd_takes_the_first_only():
+    text = render({"openmpi": OPENMPI, "cuda": CUDA}, "train")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert lines == [
+        "Match User train",
+        "    SetEnv PATH=/opt/trainyard/cuda/bin:/opt/trainyard/openmpi/bin:/usr/local/bin:/usr/bin:/bin "
+        "LD_LIBRARY_PATH=/opt/trainyard/openmpi/lib CUDA_HOME=/opt/trainyard/cuda",
+    ]
+    assert render({}, "train") == ""
+
+
+def test_values_with_blanks_are_quoted():
+    piece = {"variables": {"NVCC_PREPEND_FLAGS": "-ccbin g++-11"}}
+    assert render({"cuda": piece}, "train").endswith('SetEnv "NVCC_PREPEND_FLAGS=-ccbin g++-11"\n')
+
+
+def test_a_piece_of_variables_alone_leaves_path_to_the_system():
+    assert assignments({"nccl": {"variables": {"NCCL_HOME": "/opt/nccl"}}}) == ["NCCL_HOME=/opt/nccl"]
+
+
+NAMES = st.text("abcdefgh_", min_size=1, max_size=8)
+FOLDERS = st.lists(st.text("abc/", min_size=1, max_size=8), max_size=3)
+
+
+@given(st.dictionaries(NAMES, st.fixed_dictionaries({"path": FOLDERS, "libraries": FOLDERS}), max_size=4))
+def test_what_is_written_is_read_again(pieces):
+    text = render(pieces, "train")
+    assert read_pieces(text) == pieces
+    assert render(read_pieces(text), "train") == text
+
+
+def test_what_sshd_says_it_sets():
+    said = 'port 22\nsetenv PATH=/a:/b CUDA_HOME=/c "NVCC_PREPEND_FLAGS=-ccbin g++-11"\nsetenv LANG=C\n'
+    assert effective(said) == {
+        "PATH": "/a:/b",
+        "CUDA_HOME": "/c",
+        "NVCC_PREPEND_FLAGS": "-ccbin g++-11",
+        "LANG": "C",
+    }
+
+
+@pytest.fixture
+def sshd(tmp_path, monkeypatch):
+    """A stand-in of sshd that refuses what has the word broken in it."""
+    program = tmp_path / "bin/sshd"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nif grep -q broken "$3"; then echo "line 3: broken" >&2; exit 255; fi\n')
+    program.chmod(0o755)
+    # A real one, where this machine has it, would be found first.
+    monkeypatch.setattr(session_environment.AnsibleModule, "get_bin_path", lambda *_, **__: str(program))
+
+
+def run(capsys, file, **params):
+    with patch_module_args({"file": str(file), "user": "train", **params}), pytest.raises(SystemExit):
+        session_environment.main()
+    return json.loads(capsys.readouterr().out)
+
+
+def test_roles_put_their_pieces_beside_each_other_and_take_them_away(sshd, capsys, tmp_path):
+    file = tmp_path / "sessions.conf"
+    assert run(capsys, file, name="openmpi", **OPENMPI)["changed"]
+    assert run(capsys, file, name="cuda", **CUDA)["pieces"] == ["cuda", "openmpi"]
+    assert not run(capsys, file, name="cuda", **CUDA)["changed"]
+    assert file.read_text() == render({"openmpi": OPENMPI, "cuda": CUDA}, "train")
+    assert run(capsys, file, name="cuda")["pieces"] == ["openmpi"]
+    assert run(capsys, file, name="openmpi")["changed"]
+    assert not file.exists()
+    assert not run(capsys, file, name="openmpi")["changed"]
+
+
+def test_a_preview_says_what_would_change(capsys, tmp_path):
+    file = tmp_path / "sessions.conf"
+    shown = run(capsys, file, name="cuda", _ansible_check_mode=True, **CUDA)
+    assert shown["changed"] and "CUDA_HOME" in shown["diff"]["after"]
+    assert not file.exists()
+
+
+def test_what_sshd_cannot_read_is_not_put_in_place(sshd, capsys, tmp_path):
+    file = tmp_path / "sessions.conf"
+    run(capsys, file, name="cuda", **CUDA)
+    failed = run(capsys, file, name="odd", path=["/broken"])
+    assert failed["failed"] and failed["msg"] == f"sshd cannot read what was to become {file}: line 3: broken"
+    assert read_pieces(file.read_text()) == {"cuda": CUDA}
+    file.write_text("# piece cuda {\n")
+    assert "has a piece that cannot be read" in run(capsys, file, name="cuda", **CUDA)["msg"]

@@ -1,0 +1,186 @@
+"""Parsing of nvidia-smi and npu-smi."""
+
+from __future__ import annotations
+
+from ansible.module_utils.trainyard.hardware import accelerators as acc
+from hypothesis import given
+from hypothesis import strategies as st
+
+GPU = "0, GPU-11111111-2222-3333-4444-555555555555, 81559, 00000000:1B:00.0, 550.90.07, Disabled, NVIDIA H100 80GB HBM3"
+
+
+def test_one_gpu_is_read_whole():
+    found = acc.parse_nvidia_query(GPU + "\n")
+    assert found == {
+        "vendor": "nvidia",
+        "driver": "550.90.07",
+        "devices": [
+            {
+                "index": 0,
+                "uuid": "GPU-11111111-2222-3333-4444-555555555555",
+                "model": "NVIDIA H100 80GB HBM3",
+                "memory_mib": 81559,
+                "pci": "0000:1b:00.0",
+                "mig": False,
+                "physical_id": 0,
+                "health": None,
+                "card": None,
+                "chip": None,
+            }
+        ],
+        "problems": [],
+        "notes": [],
+    }
+
+
+def test_memory_shared_with_the_cpu_is_unknown_and_no_problem():
+    found = acc.parse_nvidia_query("0, GPU-1, [N/A], 0000000F:01:00.0, 580.95.05, [N/A], NVIDIA GB10")
+    assert found["devices"][0]["memory_mib"] is None
+    assert found["devices"][0]["pci"] == "000f:01:00.0"
+    assert found["problems"] == []
+
+
+def test_mig_is_noted_and_is_no_problem():
+    found = acc.parse_nvidia_query(GPU.replace("Disabled", "Enabled"))
+    assert found["devices"][0]["mig"] is True
+    assert found["problems"] == []
+    assert found["notes"] == [
+        "GPU 0: MIG is enabled, programs see its slices and not the whole GPU "
+        "(switch it off with `nvidia-smi -i 0 -mig 0`)"
+    ]
+
+
+def test_driver_without_mig_has_one_field_less():
+    line = "0, GPU-1, 32510, 00000000:06:00.0, 418.226.00, Tesla V100-SXM2-32GB"
+    found = acc.parse_nvidia_query(line, acc.NVIDIA_FIELDS_BEFORE_MIG)
+    assert (found["devices"][0]["model"], found["driver"]) == ("Tesla V100-SXM2-32GB", "418.226.00")
+    assert found["problems"] == []
+
+
+def test_a_gpu_that_does_not_answer_is_a_problem_and_keeps_its_index():
+    found = acc.parse_nvidia_query("3, [Unknown Error], [Unknown Error], [Unknown Error], 550.90.07, [N/A], [N/A]")
+    assert [device["index"] for device in found["devices"]] == [3]
+    assert "GPU 3: nvidia-smi reports `[Unknown Error]` instead of a UUID" in found["problems"][0]
+
+
+def test_a_lost_gpu_among_good_ones_is_a_problem():
+    found = acc.parse_nvidia_query(
+        f"{GPU}\nUnable to determine the device handle for GPU1: 0000:65:00.0: Unknown Error"
+    )
+    assert len(found["devices"]) == 1
+    assert "Unable to determine the device handle" in found["problems"][0]
+
+
+def test_a_driver_without_gpus_is_a_problem():
+    found = acc.parse_nvidia_query("No devices were found\n")
+    assert found["devices"] == []
+    assert "nvidia-smi found no GPU although the driver runs" in found["problems"][0]
+
+
+def test_the_same_gpu_twice_is_a_problem():
+    assert "lists GPU 0 2 times" in acc.parse_nvidia_query(f"{GPU}\n{GPU}")["problems"][0]
+
+
+def test_failures_say_what_to_do():
+    assert "restart the node" in acc.nvidia_failure(18, "Failed to initialize NVML: Driver/library version mismatch", 8)
+    message = acc.nvidia_failure(9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 2)
+    assert message.startswith("nvidia-smi ended with status 9: NVIDIA-SMI has failed")
+    assert "the PCI bus shows 2 NVIDIA GPU(s)" in message
+    assert "dkms status" in message
+    assert "(it printed nothing)" in acc.nvidia_failure(127, "", 0)
+
+
+def test_pci_functions_of_accelerators():
+    assert acc.pci_accelerator_vendor("0x10de", "0x030200") == "nvidia"
+    assert acc.pci_accelerator_vendor("0x10de", "0x030000") == "nvidia"
+    assert acc.pci_accelerator_vendor("0x10de", "0x068000") is None, "an NVSwitch is no GPU"
+    assert acc.pci_accelerator_vendor("0x10de", "0x040300") is None, "nor is the sound function of one"
+    assert acc.pci_accelerator_vendor("0x19e5", "0x120000") == "ascend"
+    assert acc.pci_accelerator_vendor("0x19e5", "0x020000") is None, "a Huawei network adapter"
+
+
+TABLE = """\
++------------------------------------------------------------------------------------------------+
+| npu-smi 25.0.rc1                 Version: 25.0.rc1                                             |
++---------------------------+---------------+----------------------------------------------------+
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip  Phy-ID              | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
++===========================+===============+====================================================+
+| 0     Ascend910           | OK            | 164.3       36                0    / 0             |
+| 0     0                   | 0000:9D:00.0  | 0           0    / 0          3124 / 65536         |
++------------------------------------------------------------------------------------------------+
+| 0     Ascend910           | {health}            | -           37                0    / 0             |
+| 1     1                   | 0000:9F:00.0  | 0           0    / 0          59356/ 65536         |
++===========================+===============+====================================================+
+"""
+MAP = """\
+\tNPU ID               Chip ID              Chip Logic ID        Chip Phy-ID          Chip Name
+\t0                    0                    0                    8                    Ascend910
+\t0                    1                    1                    9                    Ascend910
+\t0                    2                    -                    -                    Mcu
+"""
+
+
+def test_two_chips_of_one_npu_are_two_devices():
+    found = acc.parse_npu_info(TABLE.format(health="OK"), MAP)
+    assert found["problems"] == []
+    assert found["driver"] == "25.0.rc1"
+    assert [(d["index"], d["physical_id"], d["pci"], d["memory_mib"], d["model"]) for d in found["devices"]] == [
+        (0, 8, "0000:9d:00.0", 65536, "Ascend910"),
+        (1, 9, "0000:9f:00.0", 65536, "Ascend910"),
+    ]
+
+
+def test_without_a_map_devices_are_counted_and_this_is_noted():
+    found = acc.parse_npu_info(TABLE.format(health="OK"), None)
+    assert [device["index"] for device in found["devices"]] == [0, 1]
+    assert "numbered by their order" in found["notes"][0]
+
+
+def test_a_sick_npu_is_a_problem():
+    found = acc.parse_npu_info(TABLE.format(health="Alarm"), MAP)
+    assert "NPU 0 (Ascend910): health is `Alarm`, expected `OK`" in found["problems"][0]
+    assert [device["health"] for device in found["devices"]] == ["OK", "Alarm"]
+    assert [(device["card"], device["chip"]) for device in found["devices"]] == [(0, 0), (0, 1)]
+
+
+def test_an_npu_missing_from_either_table_is_a_problem():
+    extra = MAP + "\t1                    0                    2                    10                   Ascend910\n"
+    assert "NPU 1 chip 0 has a logic id" in acc.parse_npu_info(TABLE.format(health="OK"), extra)["problems"][0]
+    fewer = "\n".join(MAP.splitlines()[:2])
+    assert (
+        "NPU 0 chip 1 is in `npu-smi info` but has no logic id"
+        in (acc.parse_npu_info(TABLE.format(health="OK"), fewer)["problems"][0])
+    )
+
+
+def test_an_error_of_the_driver_is_no_empty_node():
+    found = acc.parse_npu_info("dcmi module initialize failed. ret is -8005", "")
+    assert found["vendor"] == "ascend"
+    assert "npu-smi info listed no NPU: dcmi module initialize failed" in found["problems"][0]
+
+
+WORDS = st.lists(
+    st.sampled_from(["0", "1", "-", "|", ",", "/", ":", "OK", "0000:C1:00.0", "65536", "GPU-1", "Chip", "NPU ID", "\n"])
+    | st.text(max_size=8),
+    max_size=60,
+).map(" ".join)
+
+
+@given(WORDS)
+def test_nvidia_garbage_is_reported_and_never_dropped(text):
+    found = acc.parse_nvidia_query(text)
+    lines = [line for line in text.splitlines() if line.strip()]
+    assert len(found["devices"]) + len(found["problems"]) >= len(lines)
+
+
+@given(WORDS, WORDS | st.none())
+def test_npu_garbage_is_reported(table, mapping):
+    found = acc.parse_npu_info(table, mapping)
+    assert found["devices"] or found["problems"]
+
+
+@given(st.text())
+def test_pci_addresses_are_read_or_refused(text):
+    address = acc.pci_address(text)
+    assert address is None or acc.pci_address(address) == address

@@ -1,0 +1,343 @@
+"""Devices at one time, and counters that grow, jump, are reset or cannot be read between two."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from ansible.module_utils.trainyard.hardware.device_health import growth, judge, judge_counters, verdict
+from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.verify.facts import read_proof
+from captured_tree import NODES, unfold
+from hypothesis import given
+from hypothesis import strategies as st
+
+PROOF = NODES.parent / "proof"
+
+
+@pytest.fixture(scope="module")
+def reading(tmp_path_factory):
+    """Return a copy of what is read of gpu2 with the given trees over it."""
+    known = {}
+
+    def read(*over):
+        if over not in known:
+            folder = tmp_path_factory.mktemp("machine")
+            for name in ("gpu2", *over):
+                unfold(name, folder, PROOF)
+            found = read_proof(
+                Tree(str(folder)), host="n1", root="/opt/trainyard", venvs="/opt/trainyard/venvs", user="",
+                ascend_root="/usr/local/Ascend", network="", host_address="10.20.0.1", devices_only=True,
+            )  # fmt: skip
+            known[over] = found["devices"]
+        return copy.deepcopy(known[over])
+
+    return read
+
+
+def by_name(checks):
+    found = {}
+    for check in checks:
+        found.setdefault(check.name, []).append(check)
+    return found
+
+
+def only(checks, name):
+    (check,) = by_name(checks)[name]
+    return check
+
+
+def test_sound_devices_pass(reading):
+    checks = judge({"n1": reading(), "n2": reading()})
+    assert {check.name: check.state for check in checks} == {
+        "GPUs": "pass",
+        "GPU ECC errors": "pass",
+        "GPU remapped rows": "pass",
+        "GPU throttling": "pass",
+        "GPU PCIe width": "pass",
+        "GPU PCIe generation": "pass",
+        "GPU recovery action": "pass",
+        "NVSwitch fabric": "pass",
+        "GPU Xid": "pass",
+        "NPUs": "skipped",
+        "RDMA ports": "pass",
+        "RDMA rate": "pass",
+    }
+    assert only(checks, "GPU Xid").found == "Xid 31 of programs"
+    assert only(checks, "RDMA ports").found == "4 are ACTIVE"
+
+
+def test_every_fault_of_a_gpu_is_said_with_its_number(reading):
+    checks = judge({"n1": reading(), "n2": reading("gpu2_errors")}, inventory="-i hosts")
+    failed = {check.name: check for check in checks if check.state == "fail"}
+    assert {name: check.found for name, check in failed.items()} == {
+        "GPU ECC errors": "n2: GPU 1: 2 uncorrected",
+        "GPU remapped rows": "n2: GPU 1: remapping pending",
+        "GPU throttling": "n2: GPU 1: hw_slowdown, hw_thermal_slowdown",
+        "GPU PCIe width": "n2: GPU 1: x8 of x16",
+        "GPU PCIe generation": "n2: GPU 1: generation 4 of 5",
+        "GPU recovery action": "n2: GPU 1: recovery action: Reset",
+        "GPU Xid": "n2: Xid 48 of 0000:43:00.0 2 times",
+    }
+    assert all(check.hosts == ("n2",) for check in failed.values())
+    ecc = failed["GPU ECC errors"]
+    assert ecc.command == "ansible n2 -i hosts -b -m ansible.builtin.shell -a 'nvidia-smi -q -d ECC'"
+    assert ecc.reason == "memory of the GPU has lost data on n2"
+    assert not [check for check in checks if check.state == "pass" and check.name in failed]
+
+
+def test_an_idle_gpu_lowers_its_link_and_is_not_at_fault(reading):
+    machine = reading()
+    assert [(gpu["link_gen"], gpu["link_gen_max"], gpu["pstate"]) for gpu in machine["gpus"]] == [(1, 5, "P8")] * 2
+    assert only(judge({"n1": machine}), "GPU PCIe generation").state == "pass"
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("uncorrected", "GPU ECC errors"),
+        ("ecc", "GPU ECC errors"),
+        ("remap_pending", "GPU remapped rows"),
+        ("throttle", "GPU throttling"),
+        ("link_width", "GPU PCIe width"),
+        ("link_gen", "GPU PCIe generation"),
+    ],
+)
+def test_what_a_gpu_does_not_say_is_unknown(reading, key, name):
+    machine = reading()
+    machine["gpus"][1][key] = None
+    check = only(judge({"n1": reading(), "n2": machine}), name)
+    assert (check.state, check.hosts, check.found) == ("unknown", ("n2",), "n2: GPU 1: no answer")
+
+
+def test_ecc_that_is_switched_off_is_no_pass(reading):
+    machine = reading()
+    machine["gpus"][0]["ecc"] = "Disabled"
+    assert only(judge({"n1": machine}), "GPU ECC errors").state == "unknown"
+
+
+def test_one_fault_and_one_silent_gpu_are_two_records(reading):
+    machine, silent = reading("gpu2_errors"), reading()
+    silent["gpus"][0]["uncorrected"] = None
+    found = by_name(judge({"n1": machine, "n2": silent}))["GPU ECC errors"]
+    assert [(check.state, check.hosts) for check in found] == [("fail", ("n1",)), ("unknown", ("n2",))]
+
+
+def test_the_same_fault_on_many_nodes_is_said_once(reading):
+    checks = judge({f"n{number}": reading("gpu2_errors") for number in range(1, 101)})
+    check = only(checks, "GPU ECC errors")
+    assert len(check.hosts) == 100
+    assert check.found == "n1 to n100: GPU 1: 2 uncorrected"
+
+
+def test_an_older_gpu_is_judged_by_the_same_rules(reading):
+    machine = reading()
+    machine["gpus"] = parse_query((PROOF / "volta.xml").read_text())[0]
+    failed = {check.name: check.found for check in judge({"n1": machine}) if check.state == "fail"}
+    assert failed == {
+        "GPU ECC errors": "n1: GPU 0: 1 uncorrected",
+        "GPU remapped rows": "n1: GPU 0: remapping pending",
+        "GPU throttling": "n1: GPU 0: hw_slowdown, hw_power_brake_slowdown",
+    }
+
+
+def test_a_driver_that_does_not_answer_fails_and_nothing_about_gpus_passes(reading):
+    machine = reading()
+    machine.update(gpus=[], problems=["nvidia-smi ended with status 9"], xids=None)
+    checks = judge({"n1": machine})
+    assert only(checks, "GPUs").state == "fail"
+    assert only(checks, "GPU Xid").state == "unknown"
+    assert not [check for check in checks if check.name.startswith("GPU ") and check.state == "pass"]
+
+
+def test_a_port_that_others_use_has_to_carry_traffic(reading):
+    down = reading()
+    down["rdma"][1].update(state="DOWN", physical_state="Polling", active=False)
+    check = only(judge({"n1": reading(), "n2": down, "n3": reading()}), "RDMA ports")
+    assert (check.state, check.hosts, check.found) == ("fail", ("n2",), "n2: mlx5_3:1 DOWN (Polling)")
+
+
+def test_a_port_that_is_missing_where_others_have_it_fails(reading):
+    bare, lost = reading(), reading()
+    bare["rdma"] = []
+    del lost["rdma"][1]
+    machines = {"n1": reading(), "n2": reading(), "n3": reading(), "n4": bare, "n5": lost}
+    check = only(judge(machines), "RDMA ports")
+    assert (check.state, check.hosts) == ("fail", ("n4", "n5"))
+    assert check.found == "n4: mlx5_0:1 is not there, mlx5_3:1 is not there; n5: mlx5_3:1 is not there"
+    # Another kind of node has no such ports and need not.
+    groups = {"n1": "gpu", "n2": "gpu", "n3": "gpu", "n4": "cpu", "n5": "gpu"}
+    assert only(judge(machines, groups=groups), "RDMA ports").hosts == ("n5",)
+
+
+def test_a_port_that_nobody_uses_is_not_cabled(reading):
+    machines = {}
+    for host in ("n1", "n2"):
+        machines[host] = reading()
+        machines[host]["rdma"][1].update(state="DOWN", physical_state="Disabled", active=False)
+    assert only(judge(machines), "RDMA ports").state == "pass"
+
+
+def test_a_node_without_any_port_that_carries_traffic_fails(reading):
+    machine = reading()
+    for port in machine["rdma"]:
+        port.update(state="INIT", physical_state="LinkUp", active=False)
+    assert only(judge({"n1": machine}), "RDMA ports").found == "n1: no port that carries traffic"
+
+
+def test_a_link_at_a_lower_rate_than_elsewhere_fails(reading):
+    slow = reading()
+    slow["rdma"][0]["rate_gbps"] = 200.0
+    check = only(judge({"n1": reading(), "n2": reading(), "n3": slow}), "RDMA rate")
+    assert (check.state, check.hosts, check.found) == ("fail", ("n3",), "n3: mlx5_0:1 200 Gb/s of 400")
+
+
+def test_ports_are_compared_within_groups_of_hardware(reading):
+    slow = reading()
+    slow["rdma"][0]["rate_gbps"] = 200.0
+    groups = {"n1": "new", "n2": "new", "n3": "old"}
+    assert only(judge({"n1": reading(), "n2": reading(), "n3": slow}, groups=groups), "RDMA rate").state == "pass"
+
+
+def test_a_port_without_a_readable_state_is_unknown(reading):
+    machine = reading()
+    machine["rdma"][0].update(state=None, active=False)
+    check = only(judge({"n1": reading(), "n2": machine}), "RDMA ports")
+    assert (check.state, check.hosts) == ("unknown", ("n2",))
+
+
+NPU = {"index": 0, "physical_id": 4, "health": "OK", "link": "up"}
+
+
+@pytest.mark.parametrize(
+    ("npu", "name", "state", "found"),
+    [
+        (NPU, "NPU health", "pass", "1 are OK"),
+        ({**NPU, "health": "Alarm"}, "NPU health", "fail", "n1: NPU 4: Alarm"),
+        ({**NPU, "health": ""}, "NPU health", "unknown", "n1: NPU 4: no answer"),
+        ({**NPU, "link": "down"}, "NPU links", "fail", "n1: NPU 4: down"),
+        ({**NPU, "link": "unknown"}, "NPU links", "unknown", "n1: NPU 4: no answer"),
+    ],
+)
+def test_npus(reading, npu, name, state, found):
+    machine = reading()
+    machine.update(vendor="ascend", gpus=[], npus=[npu], npu_problems=[], rdma=[])
+    check = only(judge({"n1": machine}), name)
+    assert (check.state, check.found) == (state, found)
+
+
+def test_nodes_without_devices_are_skipped_and_no_node_is_unknown(reading):
+    machine = reading()
+    machine.update(vendor="none", gpus=[], rdma=[])
+    assert {check.name: check.state for check in judge({"n1": machine})} == {
+        "GPUs": "skipped",
+        "NPUs": "skipped",
+        "RDMA ports": "skipped",
+    }
+    assert [check.state for check in judge({})] == ["unknown"]
+
+
+# between two readings
+
+
+def test_nothing_that_grew_passes(reading):
+    checks = judge_counters({"n1": reading()}, {"n1": reading()})
+    assert {check.name: check.state for check in checks} == {
+        "RDMA error counters": "pass",
+        "NIC error counters": "pass",
+        "GPU errors under load": "pass",
+    }
+
+
+def test_what_grew_is_said_counter_by_counter(reading):
+    checks = judge_counters({"n1": reading(), "n2": reading()}, {"n1": reading(), "n2": reading("gpu2_errors")})
+    assert {check.name: (check.state, check.hosts, check.found) for check in checks} == {
+        "RDMA error counters": (
+            "fail",
+            ("n2",),
+            "n2: mlx5_0:1 link_downed +1, mlx5_0:1 out_of_sequence +88, mlx5_0:1 symbol_error +4708",
+        ),
+        "NIC error counters": ("fail", ("n2",), "n2: ens6f0np0 carrier_down_count +1, ens6f0np0 rx_crc_errors +19"),
+        "GPU errors under load": (
+            "fail",
+            ("n2",),
+            "n2: GPU 1 uncorrected ECC errors +2, GPU 1 PCIe replays +40, Xid 48 of 0000:43:00.0",
+        ),
+    }
+
+
+def test_errors_of_an_earlier_time_are_no_growth(reading):
+    checks = judge_counters({"n1": reading("gpu2_errors")}, {"n1": reading("gpu2_errors")})
+    assert {check.state for check in checks} == {"pass"}
+
+
+def test_reset_and_unreadable_counters_are_unknown(reading):
+    check = only(judge_counters({"n1": reading()}, {"n1": reading("gpu2_reset")}), "RDMA error counters")
+    assert (check.state, check.hosts) == ("unknown", ("n1",))
+    assert check.found == (
+        "n1: mlx5_0:1 link_downed was reset, mlx5_0:1 port_rcv_errors was reset, mlx5_0:1 symbol_error was reset, "
+        "mlx5_3:1 link_downed not readable, mlx5_3:1 symbol_error not readable"
+    )
+
+
+def test_allowed_growth_is_no_fault(reading):
+    allowed = {"symbol_error": 5000, "link_downed": 1, "out_of_sequence": 88}
+    checks = judge_counters({"n1": reading()}, {"n1": reading("gpu2_errors")}, allowed=allowed)
+    assert only(checks, "RDMA error counters").state == "pass"
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "expected"),
+    [
+        ("link_downed", 1, 1, (0, "")),
+        ("link_downed", 1, 3, (2, "")),
+        ("link_downed", 5, 2, (2, "was reset")),
+        ("link_downed", 5, 0, (None, "was reset")),
+        ("link_downed", 255, 255, (None, "stands at its end, 255")),
+        ("link_downed", 254, 255, (1, "")),
+        ("rx_errors", 255, 255, (0, "")),
+        ("symbol_error", None, 4, (None, "not readable")),
+        ("symbol_error", 4, None, (None, "not readable")),
+    ],
+)
+def test_growth(name, before, after, expected):
+    assert growth(name, before, after) == expected
+
+
+@given(st.integers(0, 2**64), st.integers(0, 2**64))
+def test_growth_is_never_negative_and_never_silent_about_a_reset(before, after):
+    more, why = growth("port_rcv_errors", before, after)
+    assert more is None or more >= 0
+    assert bool(why) == (after < before or after == before == 65535)
+
+
+def test_a_node_that_restarted_is_said_and_its_counters_are_not_judged(reading):
+    later = reading("gpu2_reset")
+    later["boot_id"] = "another"
+    checks = judge_counters({"n1": reading()}, {"n1": later})
+    assert only(checks, "restart").hosts == ("n1",)
+    assert only(checks, "RDMA error counters").state == "skipped"
+
+
+def test_a_node_that_does_not_answer_any_more_is_unknown(reading):
+    checks = judge_counters({"n1": reading(), "n2": reading()}, {"n1": reading()})
+    assert only(checks, "error counters").hosts == ("n2",)
+    assert only(checks, "error counters").state == "unknown"
+
+
+def test_a_device_that_is_gone_afterwards_fails(reading):
+    later = reading()
+    del later["gpus"][1], later["rdma"][0]
+    checks = judge_counters({"n1": reading()}, {"n1": later})
+    assert only(checks, "GPU errors under load").found == "n1: GPU 1 is gone"
+    assert only(checks, "RDMA error counters").found == "n1: mlx5_0:1 is gone"
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_what_all_nodes_said(reading, between):
+    results = {"n1": {"devices": reading("gpu2_errors")}, "n2": {"unreachable": True, "msg": "lost"}}
+    before = {"n1": {"devices": reading()}, "n2": {"devices": reading()}} if between else None
+    checks = verdict(results, before, groups={"all": ["n1"]}, allowed={"symbol_error": 10})
+    assert ("error counters" in [check.name for check in checks]) is between
+    assert "fail" in {check.state for check in checks}

@@ -1,0 +1,331 @@
+"""Parsing of addresses, rates and states; the choice of a job's interface; NCCL's and Gloo's variables."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible.module_utils.trainyard.hardware import interfaces as fabric
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def interface(name, *addresses, up=True, kind="physical"):
+    return {
+        "name": name,
+        "up": up,
+        "state": "up" if up else "down",
+        "mtu": 1500,
+        "mac": None,
+        "kind": kind,
+        "speed_mbps": None,
+        "addresses": list(addresses),
+    }
+
+
+LO = interface("lo", "127.0.0.1/8", "::1/128", kind="loopback")
+ETH = interface("eth0", "10.77.0.2/24", "fe80::1/64")
+IB = interface("ib0", "10.10.0.2/16")
+DOCKER = interface("docker0", "172.17.0.1/16", kind="bridge")
+
+
+def port(device, number=1, link_layer="InfiniBand", active=True):
+    return {
+        "device": device,
+        "port": number,
+        "state": "ACTIVE" if active else "DOWN",
+        "physical_state": "LinkUp" if active else "Polling",
+        "rate_gbps": 400.0,
+        "link_layer": link_layer,
+        "netdev": None,
+        "active": active,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("400 Gb/sec (4X NDR)", 400.0),
+        ("2.5 Gb/sec (1X SDR)", 2.5),
+        ("10 Gb/sec (4X SDR)\n", 10.0),
+        ("", None),
+        ("unknown", None),
+        ("-1 Gb/sec", None),
+    ],
+)
+def test_rate(text, rate):
+    assert fabric.parse_rate(text) == rate
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [("4: ACTIVE\n", "ACTIVE"), ("5: LinkUp", "LinkUp"), ("1: DOWN", "DOWN"), ("ACTIVE", None), ("", None)],
+)
+def test_state(text, state):
+    assert fabric.parse_state(text) == state
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [("pf0vf3", True), ("c1pf0vf12", True), ("pf0sf88", True), ("p0", False), ("pf0", False), ("", False)],
+)
+def test_representors(name, is_one):
+    assert fabric.is_representor(name) is is_one
+
+
+def test_the_network_of_the_hosts_address_is_the_default():
+    assert fabric.select_interface([LO, ETH, IB, DOCKER], "", "10.77.0.2") == ("eth0", "10.77.0.2")
+    assert fabric.select_interface([LO, ETH, IB, DOCKER], "", "10.10.0.2") == ("ib0", "10.10.0.2")
+
+
+def test_a_host_known_by_name_takes_its_only_network_and_never_a_bridge():
+    assert fabric.select_interface([LO, ETH, DOCKER], "", "n1.example.org") == ("eth0", "10.77.0.2")
+    with pytest.raises(fabric.SelectionError) as caught:
+        fabric.select_interface([LO, ETH, IB], "", "n1.example.org")
+    assert "eth0 10.77.0.2/24" in caught.value.found
+    assert "(n1.example.org)" in caught.value.found
+    assert "set job_network" in caught.value.action
+
+
+def test_a_cidr_and_an_interface_name_choose():
+    assert fabric.select_interface([LO, ETH, IB], "10.10.0.0/16", "10.77.0.2") == ("ib0", "10.10.0.2")
+    assert fabric.select_interface([LO, ETH, IB], "ib0", "10.77.0.2") == ("ib0", "10.10.0.2")
+
+
+def test_a_host_known_by_ipv6_is_found_however_it_is_written():
+    assert fabric.select_interface([interface("e", "fd00::9/64")], "", "fd00:0:0::0009") == ("e", "fd00::9")
+
+
+def test_loopback_serves_one_node_only():
+    assert fabric.select_interface([LO, ETH], "", "127.0.0.1", alone=True) == ("lo", "127.0.0.1")
+    assert fabric.select_interface([LO, ETH], "", "localhost", alone=True) == ("lo", "127.0.0.1")
+    with pytest.raises(fabric.SelectionError, match="no other node can reach") as caught:
+        fabric.select_interface([LO, ETH], "", "127.0.0.1")
+    assert caught.value.check == "interface"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("docker0", "bridge"),
+        ("virbr0", "bridge"),
+        ("br-0123456789ab", "bridge"),
+        ("docker_gwbridge", "bridge"),
+        ("cni-podman0", "bridge"),
+        ("veth3ab01c", "virtual"),
+        ("vnet7", "virtual"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("network", "host", "by"),
+    [
+        ("{name}", "10.77.0.2", "job_network {name}"),
+        ("172.18.0.0/16", "10.77.0.2", "job_network 172.18.0.0/16"),
+        ("", "172.18.0.1", "the node's address in the inventory (172.18.0.1)"),
+    ],
+)
+def test_an_interface_to_the_nodes_own_guests_is_named(name, kind, network, host, by):
+    interfaces = [LO, ETH, interface(name, "172.18.0.1/16", kind=kind)]
+    with pytest.raises(fabric.SelectionError) as caught:
+        fabric.select_interface(interfaces, network.format(name=name), host)
+    assert (caught.value.check, caught.value.found) == (
+        "interface",
+        f"{name} 172.18.0.1/16 (for containers or virtual machines of this node), which no other node can reach, "
+        f"chosen by {by.format(name=name)}",
+    )
+    assert fabric.select_interface(interfaces, name, host, alone=True) == (name, "172.18.0.1")
+
+
+@pytest.mark.parametrize(
+    "name", ["br0", "vmbr0", "br-mgmt", "bond0", "bond0.100", "eth0", "dockers", "ib0.8001", "lo0"]
+)
+def test_interfaces_that_may_lead_to_other_machines(name):
+    assert fabric.leads_nowhere(name) == ""
+    assert fabric.select_interface([interface(name, "10.9.0.1/24", kind="bridge")], name, "x") == (name, "10.9.0.1")
+
+
+def test_a_way_to_guests_within_job_network_does_not_make_the_choice_ambiguous():
+    interfaces = [interface("docker0", "172.17.0.1/16", kind="bridge"), interface("eth0", "172.20.0.9/24")]
+    assert fabric.select_interface(interfaces, "172.16.0.0/12", "x") == ("eth0", "172.20.0.9")
+    cable = interface("vethb2", "10.1.0.1/24", kind="virtual")
+    assert fabric.select_interface([LO, ETH, cable], "", "n1.example.org") == ("eth0", "10.77.0.2")
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [("=eth0,docker0", ["eth0", "docker0"]), ("eth, ib", ["eth", "ib"]), ("^docker,lo", []), ("", []), ("=", [])],
+)
+def test_names_in_variables_that_choose_interfaces(value, names):
+    assert fabric.named_interfaces(value) == names
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "host", "sign"),
+    [
+        # Published ports: Ansible reaches the machine, not the container.
+        ("10.5.0.3/24", "virtual", "192.0.2.7", "it is reached as 192.0.2.7, which it does not have"),
+        ("172.17.0.2/16", "virtual", "gpu1", "172.17.0.0/16 is what engines give to containers on every machine"),
+        ("10.88.0.4/16", "virtual", "10.88.0.4", "10.88.0.0/16 is what engines give to containers on every machine"),
+        # A network of its own, as in the lab; a name that may lead to it; the machine's own interface.
+        ("10.77.0.2/24", "virtual", "10.77.0.2", ""),
+        ("10.77.0.2/24", "virtual", "n1", ""),
+        ("10.77.0.2/24", "physical", "192.0.2.7", ""),
+        ("fd00::2/64", "virtual", "fd00:0::2", ""),
+    ],
+)
+def test_signs_of_a_container_behind_its_machines_address(address, kind, host, sign):
+    interfaces = [LO, interface("eth0", address, kind=kind)]
+    assert fabric.behind_nat(interfaces, "eth0", address.split("/")[0], host) == sign
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "network", "found", "expected"),
+    [
+        ([LO, ETH], "10.99.0.0/24", "eth0 10.77.0.2/24", "an address in 10.99.0.0/24"),
+        ([LO], "10.99.0.0/24", "no interface with an address", "an address in 10.99.0.0/24"),
+        ([LO, ETH], "10.77.0.0/240", "job_network '10.77.0.0/240'", "a CIDR such as"),
+        ([LO, ETH], "10.77.0.2/24", "has host bits set", "a CIDR such as"),
+        ([LO, ETH], "eth1", "no interface eth1 (the node has lo, eth0)", "one address on interface eth1"),
+        ([LO, interface("eth1")], "eth1", "no address on eth1", "one address on interface eth1"),
+        ([interface("e", "10.1.0.1/24", "10.1.0.9/24")], "e", "2 addresses (e 10.1.0.1/24, e 10.1.0.9/24)", "on e"),
+        ([interface("e", "10.1.0.1/24"), interface("f", "10.1.0.2/24")], "10.1.0.0/24", "2 addresses", "one address"),
+        ([interface("e", "10.1.0.1/24", up=False)], "10.1.0.0/24", "e 10.1.0.1/24 is down (state down)", "is up"),
+    ],
+)
+def test_what_does_not_fit_is_explained(interfaces, network, found, expected):
+    with pytest.raises(fabric.SelectionError) as caught:
+        fabric.select_interface(interfaces, network, "10.77.0.2")
+    assert found in caught.value.found
+    assert expected in caught.value.expected
+    assert caught.value.action
+    assert caught.value.found in str(caught.value)
+
+
+def test_a_link_that_is_down_does_not_make_the_choice_ambiguous():
+    interfaces = [interface("e", "10.1.0.1/24", up=False), interface("f", "10.1.0.2/24")]
+    assert fabric.select_interface(interfaces, "10.1.0.0/24", "x") == ("f", "10.1.0.2")
+
+
+def test_ipv6_is_used_where_there_is_no_ipv4():
+    assert fabric.select_interface([interface("e", "fe80::9/64", "fd00::9/64")], "e", "x") == ("e", "fd00::9")
+
+
+def test_hca_list_is_exact_sorted_and_active_only():
+    ports = [port("mlx5_10"), port("mlx5_2"), port("mlx5_1", active=False), port("mlx5_0", 2), port("mlx5_0", 1)]
+    assert fabric.nccl_ib_hca(ports) == "=mlx5_0:1,mlx5_0:2,mlx5_2:1,mlx5_10:1"
+    assert fabric.nccl_ib_hca([port("mlx5_1", active=False)]) == ""
+    assert fabric.nccl_ib_hca([]) == ""
+
+
+def test_names_with_numbers_sort_by_number():
+    assert sorted(["mlx5_10", "mlx5_2", "eth0"], key=fabric.natural_order) == ["eth0", "mlx5_2", "mlx5_10"]
+
+
+def test_infiniband_and_roce_are_never_mixed():
+    roce = port("mlx5_bond_0", link_layer="Ethernet")
+    assert fabric.nccl_ib_hca([roce, port("mlx5_0")]) == "=mlx5_0:1"
+    assert fabric.nccl_ib_hca([roce, port("mlx5_0", active=False)]) == "=mlx5_bond_0:1"
+
+
+def test_nccl_matches_exactly_and_gloo_takes_the_plain_name():
+    assert fabric.nccl_socket_ifname("eth1") == "=eth1"
+    assert fabric.gloo_socket_ifname("eth1") == "eth1"
+
+
+def test_nccl_conf():
+    text = "# comment\nNCCL_DEBUG=WARN # why\n\n NCCL_SOCKET_IFNAME = =eth0 \nnonsense\n"
+    assert fabric.parse_nccl_conf(text) == {"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "=eth0"}
+
+
+def test_ip_address_keeps_prefixes_and_flags():
+    records = [
+        {
+            "ifname": "eth0",
+            "flags": ["BROADCAST", "UP", "LOWER_UP"],
+            "mtu": 1400,
+            "operstate": "UP",
+            "address": "02:00:00:00:00:01",
+            "addr_info": [{"local": "10.0.0.1", "prefixlen": 24}, {"local": "fd00::1", "prefixlen": 64}, {}],
+        },
+        {},
+    ]
+    links, problems = fabric.parse_ip_address(json.dumps(records))
+    assert problems == []
+    assert links == [
+        {
+            "name": "eth0",
+            "up": True,
+            "state": "up",
+            "mtu": 1400,
+            "mac": "02:00:00:00:00:01",
+            "loopback": False,
+            "addresses": ["10.0.0.1/24", "fd00::1/64"],
+        }
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "Object not found", '[{"ifname": 3}]', "[7]", "[" * 100_000])
+def test_bad_ip_output_is_a_problem(text):
+    links, problems = fabric.parse_ip_address(text)
+    assert links == []
+    assert len(problems) == 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["ifname", "flags", "mtu", "address", "addr_info", "local", "prefixlen", "operstate"]),
+            inner,
+            max_size=6,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(JSON.map(lambda value: json.dumps([value])) | st.text())
+def test_no_ip_output_crashes(text):
+    links, problems = fabric.parse_ip_address(text)
+    assert links or problems or text.strip() in ("[{}]", "[]")
+
+
+@given(st.text())
+def test_no_sysfs_text_crashes(text):
+    rate = fabric.parse_rate(text)
+    assert rate is None or rate >= 0
+    state = fabric.parse_state(text)
+    assert state is None or state in text
+    assert isinstance(fabric.parse_nccl_conf(text), dict)
+
+
+ADDRESSES = st.ip_addresses(v=4).map(lambda ip: f"{ip}/24") | st.ip_addresses(v=6).map(lambda ip: f"{ip}/64")
+
+
+@given(
+    st.lists(
+        st.builds(
+            interface,
+            st.sampled_from(["eth0", "eth1", "ib0", "docker0", "lo"]),
+            ADDRESSES,
+            up=st.booleans(),
+            kind=st.sampled_from(["physical", "bridge", "bond", "virtual", "loopback"]),
+        ),
+        max_size=4,
+        unique_by=lambda item: item["name"],
+    ),
+    st.sampled_from(["", "eth0", "ib0", "0.0.0.0/0", "::/0", "10.0.0.0/8"]) | st.text(max_size=12),
+    st.text(max_size=12),
+    st.booleans(),
+)
+def test_a_choice_is_an_address_of_the_node_or_an_explanation(interfaces, network, host, alone):
+    try:
+        name, address = fabric.select_interface(interfaces, network, host, alone=alone)
+    except fabric.SelectionError as error:
+        assert error.found and error.expected and error.action
+    else:
+        chosen = next(item for item in interfaces if item["name"] == name)
+        assert chosen["up"]
+        assert address in [text.split("/")[0] for text in chosen["addresses"]]
+        assert alone or chosen["kind"] != "loopback"

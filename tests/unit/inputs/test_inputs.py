@@ -1,0 +1,397 @@
+"""Every documented variable, as it may be given: as a text that becomes what it is, or a finding that says how."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.trainyard.inputs import job_file
+from ansible.module_utils.trainyard.inputs import variables as inputs
+from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, Place
+from ansible.module_utils.trainyard.job import specification as jobs
+from documented import KNOWN, ROLES, SPECS
+from hypothesis import given
+from hypothesis import strategies as st
+
+PROJECT = Path(__file__).resolve().parents[3]
+FILE = Place("in jobs/x.yml, line 3", "jobs/x.yml")
+
+
+def of_kind(*kinds):
+    return sorted(name for name, variable in KNOWN.items() if variable.kind in kinds)
+
+
+def convert(name, value):
+    return inputs.convert(KNOWN[name], value, yaml.safe_load)
+
+
+def refused(name, value, place=COMMAND_LINE):
+    """The one finding about a value, and nothing converted."""
+    changes, findings = inputs.converted({name: value}, lambda _: place, KNOWN, yaml.safe_load)
+    assert changes == {}
+    (finding,) = findings
+    assert (finding.host, finding.check) == ("", name)
+    return finding
+
+
+def test_the_table_has_variables_of_every_kind_from_roles_and_playbooks():
+    for name, kind in {
+        "trainyard_state": "path", "trainyard_become": "bool", "job_wait": "bool", "job_recovery": "bool",
+        "nvidia_driver_reboot": "bool", "job_timeout": "int", "verify_fraction": "float", "verify_phases": "list",
+        "benchmark_env": "dict", "clean_days": "float", "job_port": "raw", "job": "path",
+    }.items():  # fmt: skip
+        assert KNOWN[name].kind == kind, name
+    assert len(of_kind("bool")) >= 40 and len(of_kind("int", "float")) >= 60 and len(of_kind("list", "dict")) >= 60
+
+
+@pytest.mark.parametrize("name", of_kind("bool"))
+def test_every_truth_value_is_one_from_the_command_line(name):
+    for text in ("true", "yes", "on", "1", "True", "YES"):
+        assert convert(name, text) is True
+    for text in ("false", "no", "off", "0", "False", "NO"):
+        assert convert(name, text) is False
+    assert convert(name, 1) is True and convert(name, False) is False
+    for text in ("two", "", "2"):
+        assert refused(name, text).expected == "true or false (or yes, no, on, off, 1, 0)"
+    assert refused(name, "nope").action == f"write -e {name}=true or -e {name}=false"
+
+
+@pytest.mark.parametrize("name", of_kind("int"))
+def test_every_whole_number_is_one_from_the_command_line(name):
+    for text, number in {"3": 3, "0": 0, "-1": -1, " 7 ": 7}.items():
+        assert convert(name, text) == number and type(convert(name, text)) is int
+    assert convert(name, 3.0) == 3
+    for value in ("two", "2h", "2.5", "1e3", "", True, 2.5, "1_0"):
+        finding = refused(name, value)
+        assert finding.expected.startswith("a whole number")
+        assert repr(value) in finding.found
+        assert finding.action.startswith(f"write a number without a unit, such as -e {name}=")
+
+
+def test_a_number_of_a_job_says_its_range():
+    finding = refused("job_timeout", "2h", FILE)
+    assert finding.as_dict() == {
+        "host": "",
+        "check": "job_timeout",
+        "found": "'2h' in jobs/x.yml, line 3",
+        "expected": "a whole number from 1 to 31536000",
+        "action": "write a number without a unit, such as job_timeout: 86400",
+    }
+    whole = [name for name in of_kind("int") if name.startswith("job_")]
+    assert set(whole) <= set(jobs.NUMBERS)
+
+
+@pytest.mark.parametrize("name", of_kind("float"))
+def test_every_number_is_one_from_the_command_line(name):
+    for text, number in {"0.5": 0.5, "3": 3, "1e-3": 0.001}.items():
+        assert convert(name, text) == number
+    for value in ("two", "2h", "nan", "inf", "", True, math.nan):
+        assert refused(name, value).expected == "a number"
+
+
+@pytest.mark.parametrize("name", of_kind("list"))
+def test_every_list_is_one_as_yaml_and_a_bare_text_says_how_to_write_it(name):
+    assert convert(name, "[]") == []
+    numbers = KNOWN[name].elements in ("int", "float")
+    words = ["1", "2"] if numbers else ["a", "b"]
+    assert convert(name, f"[{words[0]}, '{words[1]}']") == ([1, 2] if numbers else words)
+    for text in (", ".join(words), " ".join(words), f"{words[0]},{words[1]}"):
+        finding = refused(name, text)
+        assert finding.expected == "a list"
+        if not inputs._SECRET.search(name):
+            assert finding.action == f"write -e '{name}=[{words[0]}, {words[1]}]'"
+            assert finding.found == f"{text!r} on the command line"
+    if not inputs._SECRET.search(name):
+        assert refused(name, "reach", FILE).action == f"write {name}: [reach]"
+        assert refused(name, "[reach").action == f"write -e '{name}=[reach]'"
+    assert refused(name, {"a": 1}).expected == "a list"
+    if numbers:
+        assert refused(name, "[1, two]").expected == "a list, each item of it a whole number"
+
+
+@pytest.mark.parametrize("name", of_kind("dict"))
+def test_every_dictionary_is_one_as_yaml(name):
+    assert convert(name, "{A: 1, B: x}") == {"A": 1, "B": "x"}
+    finding = refused(name, "A=1")
+    assert finding.expected == "a dictionary of NAME: value pairs"
+    assert finding.action == f"write -e '{name}={{NAME: value}}'"
+    assert refused(name, ["A=1"]).expected == finding.expected
+
+
+def test_what_is_secret_is_not_shown():
+    for name in ("job_secret_env", "nccl_tests_key" if "nccl_tests_key" in KNOWN else "job_secret_env"):
+        assert "hush" not in str(refused(name, "hush"))
+
+
+@pytest.mark.parametrize("name", of_kind("str", "path", "raw"))
+def test_texts_stay_texts(name):
+    for text in ("two", "2h", "no", "1", "", "[4,8)", "a, b"):
+        assert convert(name, text) == text and type(convert(name, text)) is str
+
+
+def test_devices_may_be_given_as_a_list():
+    assert convert("job_devices", "[0, 1]") == [0, 1]
+    assert convert("job_devices", "[4,8)") == "[4,8)"
+
+
+@given(st.sampled_from(sorted(KNOWN)), st.sampled_from(["{{ lr }}", "[{{ lr }}]", "{% if a %}1{% endif %}"]))
+def test_templates_are_left_to_jinja(name, text):
+    assert convert(name, text) == text
+
+
+@given(
+    st.sampled_from(sorted(KNOWN)),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text()),
+              st.dictionaries(st.text(), st.integers())),
+)  # fmt: skip
+def test_any_value_is_converted_for_good_or_refused_in_words(name, value):
+    changes, findings = inputs.converted({name: value}, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load)
+    assert not (changes and findings)
+    for finding in findings:
+        assert all((finding.check, finding.found, finding.expected, finding.action))
+    # What was converted is right the second time.
+    assert inputs.converted(changes, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("jobname", "job_name"),
+        ("job_nmae", "job_name"),
+        ("job_proceses_per_node", "job_processes_per_node"),
+        ("jobs", "job"),
+        ("job_xyzzy", ""),
+        ("trainyard_sate", "trainyard_state"),
+        ("trainyard_manage_sytem", "trainyard_manage_system"),
+        ("trainyard_xyzzy", ""),
+        ("verify_phase", "verify_phases"),
+        ("benchmark_colective", "benchmark_collective"),
+        ("nvidia_driver_rebot", "nvidia_driver_reboot"),
+        ("pair_round", "pair_rounds"),
+        ("clean_day", "clean_days"),
+        ("tranyard_state", "trainyard_state"),
+        ("pytorch_versoin", "pytorch_version"),
+    ],
+)
+def test_a_misspelt_name_is_refused_with_the_likely_one(name, meant):
+    (finding,) = inputs.unknown({name: COMMAND_LINE}, KNOWN)
+    assert finding.found == f"unknown variable {name} on the command line"
+    assert finding.action == (f"did you mean {meant}?" if meant else finding.action)
+    assert meant or finding.action.startswith("remove ")
+
+
+def test_known_names_and_those_of_users_are_let_through():
+    own = [
+        "lr",
+        "epochs",
+        "data_root",
+        "check_interval",
+        "verify_ssl",
+        "dataset_dir",
+        "ansible_user",
+        "__job_x",
+        "step",
+    ]
+    assert inputs.unknown(dict.fromkeys([*KNOWN, *own], COMMAND_LINE), KNOWN) == []
+
+
+def test_each_variable_of_a_job_is_known_in_one_place_as_in_the_other():
+    documented = {name for name in KNOWN if name.startswith("job")}
+    assert documented == set(jobs.KEYS)
+
+
+def test_a_list_in_an_option_is_taken_whole():
+    whole = inputs.whole_options(
+        ["job_devices=[0, 1]", "job_env={A: 1, B: 2}", "lr=[1, 2]", "job_name=[a b]", "job_devices=[1 job_x=2]", "a=1"],
+        KNOWN,
+        yaml.safe_load,
+    )
+    assert whole == {
+        "job_devices=[0, 1]": "[0, 1]",
+        "job_env={A: 1, B: 2}": "{A: 1, B: 2}",
+        "job_devices=[1 job_x=2]": "[1 job_x=2]",
+    }
+
+
+def test_an_option_that_begins_like_yaml_must_be_a_dictionary():
+    def found(option):
+        finding = inputs.no_dictionary(option, lambda: yaml.safe_load(option))
+        return finding and finding.found
+
+    assert found("{a: 1}") is None
+    assert found("[1]") == "'[1]': it is a list"
+    assert found("{a: 1").startswith("'{a: 1': ")
+
+
+@pytest.mark.parametrize(
+    ("option", "rest", "found", "action"),
+    [
+        ("jobs/x.yml", "jobs/x.yml", "-e jobs/x.yml", "write -e @jobs/x.yml, or -e job=jobs/x.yml"),
+        ("x.yaml", "x.yaml", "-e x.yaml", "write -e @x.yaml, or -e job=x.yaml"),
+        ("job_wait", "job_wait", "'job_wait' without = in -e 'job_wait'", "write -e job_wait=VALUE"),
+        (
+            "a=1 b",
+            "b",
+            "'b' without = in -e 'a=1 b'",
+            "put the whole value into quotes within quotes: -e 'NAME=\"a b\"'",
+        ),
+    ],
+)
+def test_an_option_that_sets_nothing_is_a_finding(option, rest, found, action):
+    finding = inputs.no_variable(option, rest)
+    assert (finding.found, finding.action) == (found, action)
+
+
+@pytest.mark.parametrize(
+    ("path", "action"),
+    [
+        ("jobs/digit.yml", "did you mean jobs/digits.yml?"),
+        ("digits", "did you mean jobs/digits.yml?"),
+        ("/srv/resnet18-cifar.yml", "did you mean jobs/resnet18-cifar10.yml?"),
+        ("xyzzy.yml", "correct the path; it counts from here, or from the project"),
+    ],
+)
+def test_a_job_file_that_is_not_there_is_named_with_the_likely_one(path, action):
+    finding = job_file.missing(path, ["jobs/digits.yml", "jobs/resnet18-cifar10.yml"])
+    assert (finding.found, finding.action) == (f"no file {path}", action)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [(None, "nothing"), ({}, "nothing"), ("", "nothing"), (["a"], "a list"), ("a", "a text"), (3, "a int")],
+)
+def test_a_file_that_holds_no_variables_is_no_job(data, found):
+    finding = job_file.not_a_job("x.yml", data)
+    assert finding.found == f"{found} in x.yml"
+    assert job_file.not_a_job("x.yml", {"job_name": "x"}) is None
+
+
+def test_paths_are_shown_as_their_user_knows_them():
+    assert job_file.from_here("/a/b/jobs/x.yml", "/a/b") == "jobs/x.yml"
+    assert job_file.from_here("/a/bc/x.yml", "/a/b") == "/a/bc/x.yml"
+    assert job_file.from_here("/x.yml", "/") == "x.yml"
+
+
+def test_a_tab_is_named_with_its_line():
+    finding = job_file.not_yaml("x.yml", "job_env:\n\tA: 1\n", 2, "whatever")
+    assert finding.found == "a tab at the beginning of x.yml, line 2"
+    other = job_file.not_yaml("x.yml", "a: 1\nb: c: d\n", 2, "no colon here")
+    assert (other.found, other.expected) == ("x.yml, line 2: b: c: d", "YAML: no colon here")
+    unread = job_file.not_yaml("x.yml", "", None, "no vault secrets")
+    assert (unread.found, unread.expected) == ("x.yml", "a job file that can be read: no vault secrets")
+
+
+def test_what_nobody_has_set_is_named_with_its_users():
+    users = {"job_command": FILE, "job_nodes": COMMAND_LINE}
+    finding = job_file.undefined("lr", users, ["trainyard_state"])
+    assert finding.found == (
+        "no variable lr, which stands in job_command in jobs/x.yml, line 3, job_nodes on the command line"
+    )
+    assert finding.action == "write lr: VALUE in the job file, or -e lr=VALUE"
+    assert job_file.undefined("trainyard_stat", users, ["trainyard_state"]).action.startswith(
+        "did you mean trainyard_state? Else write"
+    )
+
+
+def test_a_variable_of_the_cluster_is_one_for_all():
+    finding = inputs.differs("trainyard_state", "/var/lib/trainyard", [("/a", ["n1", "n2"]), ("/b", ["n3"])])
+    assert finding.found == (
+        "/a on n1, n2, /b on n3; /var/lib/trainyard on localhost, where jobs are planned and proofs judged"
+    )
+
+
+# What is documented and what holds.
+
+
+def role_defaults():
+    for role in ROLES:
+        path = PROJECT / f"roles/{role}/defaults/main.yml"
+        for name, value in (yaml.safe_load(path.read_text()) if path.is_file() else {}).items():
+            yield role, name, value
+
+
+def test_defaults_of_roles_are_those_of_their_argument_specs():
+    compared = 0
+    for role, name, value in role_defaults():
+        for entry in SPECS[role].values():
+            option = (entry.get("options") or {}).get(name)
+            # A default that Jinja chooses is described by the one that is usual.
+            if option and "default" in option and "{{" not in str(value):
+                assert option["default"] == value, (role, name)
+                compared += 1
+    assert compared > 400
+
+
+def test_defaults_of_playbooks_are_those_of_their_argument_specs():
+    said = {}
+    for path in [*PROJECT.glob("playbooks/*.yml"), *PROJECT.glob("roles/verify/tasks/*.yml"), PROJECT / "launch.yml"]:
+        for name, value in re.findall(r"\b([a-z]+_\w+) \| default\(([^()]+?)(?:, true)?\)", path.read_text()):
+            if name in KNOWN and " if " not in value and not value.startswith("__"):
+                said.setdefault(name, []).append(value if value.startswith("omit") else yaml.safe_load(value))
+    assert len(said) > 25
+    for name, values in said.items():
+        # Empty and omitted leave it to whoever knows better.
+        assert all(value in ("omit", "omit, true", "", 0, [], {}, KNOWN[name].default) for value in values), (
+            name,
+            values,
+        )
+
+
+def test_defaults_of_the_cluster_stand_nowhere_else():
+    cluster = "|".join(SPECS[""]["all"]["options"])
+    for path in [*PROJECT.glob("playbooks/**/*.yml"), *PROJECT.glob("roles/**/*.yml"), PROJECT / "launch.yml"]:
+        again = re.findall(rf"(?:{cluster})['\])]* \| d(?:efault)?\(.*", path.read_text())
+        assert again == [], path
+
+
+def tables():
+    """Rows of tables of variables in documents: names, and the cell of their defaults."""
+    for path in [PROJECT / "README.md", *PROJECT.glob("docs/*.md"), *PROJECT.glob("roles/*/README.md")]:
+        wanted = False
+        for line in path.read_text().splitlines():
+            cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+            if not line.startswith("|"):
+                wanted = False
+            elif cells[0] == "variable":
+                wanted = len(cells) > 2 and "default" in cells[1]
+            elif wanted and not line.startswith("|---"):
+                yield path, re.findall(r"`([a-z]+(?:_\w+)+)`", cells[0]), cells[1] if len(cells) > 1 else ""
+
+
+def test_documents_name_the_defaults_that_hold():
+    compared, wrong = 0, []
+    for path, names, cell in tables():
+        texts = [text for text in re.split(r", (?![^\[{]*[\]}])", cell) if text]
+        assert all(name in KNOWN for name in names), (path.name, names)
+        for name, text in zip(names, texts if len(texts) == len(names) else []):
+            literal = re.fullmatch(r"`([^`]*)`|(-?[\d.]+)", text)
+            # Without a default of its own the scheduler, the stack or the hardware chooses.
+            if literal and KNOWN[name].default not in ("", None):
+                value = literal[1] if literal[1] is not None else literal[2]
+                default = KNOWN[name].default
+                value = re.sub(r"<(\w+)>", r"{{ \1 }}", value)
+                if default not in (yaml.safe_load(value), value) and value != str(default):
+                    wrong.append((path.name, name, text, default))
+                compared += 1
+    assert wrong == []
+    assert compared > 50
+
+
+def test_options_that_documents_show_are_taken():
+    shown = set()
+    for path in [*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md"), *PROJECT.glob("roles/*/README.md"),
+                 *PROJECT.glob("playbooks/*.yml"), PROJECT / "launch.yml"]:  # fmt: skip
+        for quote, option in re.findall(r" -e ('?)([a-z]\w+=(?:(?<=')[^']*|[^'`\s]*))", path.read_text()):
+            shown.add((path.name, quote, option.rstrip(".,;:)")))
+    assert len(shown) > 30
+    for name, _, option in sorted(shown):
+        variable, _, value = option.partition("=")
+        if variable == "lr":
+            continue
+        assert variable in KNOWN, (name, option)
+        if not value.startswith("{{") and not re.fullmatch(r"[A-Z]+|\.\.\.|", value):
+            _, findings = inputs.converted({variable: value}, lambda _: COMMAND_LINE, KNOWN, yaml.safe_load)
+            assert findings == [], (name, option)

@@ -1,0 +1,166 @@
+"""Launcher oneflow: what each style starts where, what processes find there, what is refused, how a rank ends."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+from ansible.module_utils.trainyard.job import failure
+from ansible.module_utils.trainyard.job.plan import describe
+from ansible.module_utils.trainyard_node.job import runtime
+from hypothesis import given
+from hypothesis import strategies as st
+from job_samples import VENV, make_job, make_plan, member, node_facts, planned, texts, wrong
+
+JOB_DIR = "/var/lib/trainyard/jobs/digits-20261120-101500"
+# OneFlow dies of finding some of these without the others.
+ITS_OWN = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK"}
+counts = st.integers(1, 8)
+
+
+def oneflow_job(style="launch", **changes):
+    return make_job(launcher="oneflow", oneflow_style=style, **changes)
+
+
+@given(st.integers(1, 12), counts)
+def test_its_launch_module_is_started_once_on_each_node(nodes, slots):
+    plan = make_plan(oneflow_job(), [member(number, devices=slots) for number in range(nodes)]).as_dict()
+    assert plan["rank_log"] == "rank_{rank}.log"
+    for node in plan["nodes"]:
+        (agent,) = node["processes"]
+        assert (agent["name"], agent["ranks"]) == ("agent", node["ranks"])
+        assert agent["log"] == f"{JOB_DIR}/logs/agent_{node['node_rank']}.log"
+        assert agent["argv"] == [
+            f"{VENV}/bin/python",
+            "-m",
+            "oneflow.distributed.launch",
+            "--nnodes",
+            str(nodes),
+            "--node_rank",
+            str(node["node_rank"]),
+            "--nproc_per_node",
+            str(slots),
+            "--master_addr",
+            "10.77.0.1",
+            "--master_port",
+            str(plan["head"]["port"]),
+            "--no_python",
+            f"{JOB_DIR}/oneflow_rank",
+            "python",
+            "train.py",
+        ]
+        assert not ITS_OWN & agent["env"].keys()
+
+
+@given(st.integers(1, 12), counts)
+def test_a_script_that_configures_itself_is_started_once_on_each_node(nodes, slots):
+    members = [member(number, devices=slots) for number in range(nodes)]
+    plan = make_plan(oneflow_job("address_list"), members).as_dict()
+    assert plan["files"] == []
+    for number, node in enumerate(plan["nodes"]):
+        (process,) = node["processes"]
+        assert (process["ranks"], process["argv"]) == (node["ranks"], ["python", "train.py"])
+        assert process["log"] == f"{JOB_DIR}/logs/rank_{node['ranks'][0]}.log"
+        env = process["env"]
+        assert {name: env[name] for name in env if name.startswith("ONEFLOW_")} == {
+            # The first is the master.
+            "ONEFLOW_MACHINES": ",".join(f"10.77.0.{each + 1}" for each in range(nodes)),
+            "ONEFLOW_MACHINE_ID": str(number),
+            "ONEFLOW_CTRL_PORT": str(plan["head"]["port"]),
+            "ONEFLOW_DEVICE_NUM": str(slots),
+        }
+        assert not ITS_OWN & env.keys()
+
+
+def test_the_plan_for_reading_shows_by_what_a_rank_starts():
+    shown = describe(make_plan(oneflow_job(), [member(0), member(1)]).as_dict())
+    assert f"file {JOB_DIR}/oneflow_rank (0755) on every node" in shown
+    assert f'| {VENV}/bin/python -IS {JOB_DIR}/trainyard.pyz rank "$@"' in shown
+
+
+@pytest.mark.parametrize("style", ["launch", "address_list"])
+def test_all_machines_have_as_many_devices(style):
+    _, findings = planned(oneflow_job(style), [member(0, devices=4), member(1, devices=2)])
+    assert texts(findings) == [
+        (
+            "n1",
+            "devices",
+            "4 devices",
+            "2, as many as on every other node",
+            "set job_processes_per_node: 2, or use job_launcher: direct",
+        )
+    ]
+
+
+@pytest.mark.parametrize("style", ["launch", "address_list"])
+def test_it_lives_in_an_environment(style):
+    _, findings = planned(oneflow_job(style, venv=""), [member(0)])
+    assert [(each.check, each.action) for each in findings] == [
+        ("job_venv", "set job_venv: oneflow, or to where it is")
+    ]
+
+
+def test_it_speaks_ipv4_only():
+    facts = node_facts(0)
+    facts["fabric"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
+    members = [type(member())("n1", "fd00::1", facts, "", {})]
+    _, findings = planned(oneflow_job(), members)
+    assert [(each.host, each.check, each.found) for each in findings] == [("n1", "network", "address fd00::1")]
+
+
+def test_there_are_two_styles():
+    (finding,) = wrong(launcher="oneflow", oneflow_style="ssh")
+    assert (finding.check, finding.found, finding.expected) == (
+        "job_oneflow_style",
+        "'ssh'",
+        "one of launch, address_list",
+    )
+
+
+@pytest.mark.parametrize("name", ["ONEFLOW_MACHINES", "ONEFLOW_MACHINE_ID", "ONEFLOW_CTRL_PORT", "ONEFLOW_DEVICE_NUM"])
+def test_a_job_file_sets_no_place_in_the_cluster(name):
+    (finding,) = wrong(launcher="oneflow", env={name: "1"})
+    assert (finding.check, finding.action) == ("job_env", f"remove {name} from job_env")
+
+
+# ---- how a rank starts, and tells how it ended
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a rank as the launch module does, with the plan's own script, and return its status and what it said."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
+    (file,) = make_plan(oneflow_job(), [member(0)]).as_dict()["files"]
+    script = tmp_path / "oneflow_rank"
+    script.write_text(
+        file["content"].replace(JOB_DIR, str(tmp_path)).replace(f"{VENV}/bin/python", shlex.quote(sys.executable))
+    )
+    script.chmod(int(file["mode"], 8))
+
+    def run(*command, rank=3):
+        env = {"PATH": os.defpath, "RANK": str(rank), "TRAINYARD_JOB_DIR": str(tmp_path)}
+        done = subprocess.run([script, *command], env=env, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stderr
+
+    return run
+
+
+def test_a_rank_writes_its_own_log(start, tmp_path):
+    status, said = start("sh", "-c", "echo $RANK trains; echo and warns >&2")
+    assert (status, said) == (0, "")
+    assert (tmp_path / "logs/rank_3.log").read_text() == "3 trains\nand warns\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "by_signal"), [("exit 7", 7, None), ("kill -KILL $$", None, 9), ("kill -ABRT $$", None, 6)]
+)
+def test_a_rank_that_fails_is_named_in_the_log_of_the_launch_module(start, command, exit_code, by_signal):
+    status, said = start("sh", "-c", f"ulimit -c 0; {command}")
+    assert status == (exit_code or 128 + by_signal)
+    # What the launch module prints itself names no rank.
+    cause = failure.root_cause(f"{said}Killing subprocess 4711\nKilling subprocess 4712\n")
+    assert (cause["rank"], cause["exit_code"], cause["signal"]) == (3, exit_code, by_signal)

@@ -1,0 +1,309 @@
+"""Preflight on this very machine: real ports, real processes, real folders."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import pwd
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard_node.job import preflight as checks
+from ansible.module_utils.trainyard_node.job import processes
+from ansible.module_utils.trainyard_node.job.exits import write_json
+from job_cluster import free_port
+from job_samples import texts
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.fixture
+def spec(tmp_path):
+    """A slice of which nothing is wrong."""
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "data").mkdir()
+    return {
+        "job_id": "digits-1",
+        "job_dir": str(tmp_path / "jobs" / "digits-1"),
+        "host": "n1",
+        "node_rank": 0,
+        "head_host": "n1",
+        "head_address": "127.0.0.1",
+        "port": free_port(),
+        "monitor_port": free_port(),
+        "venv": str(tmp_path / "venv"),
+        "data": [str(tmp_path / "data")],
+        "min_disk_mib": 1,
+        "program": "python",
+        "source_files": [],
+        "scripts": [],
+        "ssh_peers": [],
+        "devices": [0, 1],
+        "program_path": f"{tmp_path}/venv/bin:/usr/bin:/bin",
+    }
+
+
+def test_a_node_without_a_fault(spec):
+    assert checks.preflight(spec, ME) == []
+    with socket.create_server(("127.0.0.1", spec["port"])):
+        # On the other nodes it does not matter who answers on the head's port, and refused is an answer.
+        assert checks.preflight({**spec, "node_rank": 1}, ME) == []
+    assert checks.preflight({**spec, "node_rank": 1}, ME) == []
+
+
+def test_busy_ports_are_named_with_the_process_that_has_them(spec):
+    with socket.create_server(("127.0.0.1", spec["port"])), socket.create_server(("0.0.0.0", spec["monitor_port"])):  # noqa: S104
+        findings = checks.preflight(spec, ME)
+    holder = f"by {processes.command_line(os.getpid()).split(' ')[0]} (pid {os.getpid()})"
+    free = "a free TCP port on the head node"
+    assert texts(findings) == [
+        (
+            "n1",
+            "rendezvous port",
+            f"{spec['port']} is in use {holder}",
+            free,
+            "set job_port: auto, or another port, or end that process",
+        ),
+        (
+            "n1",
+            "monitor port",
+            f"{spec['monitor_port']} is in use {holder}",
+            free,
+            "start the job again: it takes another port",
+        ),
+    ]
+
+
+def test_a_port_on_an_address_that_the_node_has_not(spec):
+    findings = checks.port_findings({**spec, "head_address": "192.0.2.7"})
+    assert findings[0].found == f"192.0.2.7:{spec['port']} cannot be bound: {os.strerror(errno.EADDRNOTAVAIL)}"
+
+
+def test_an_owner_that_is_hidden_from_us_is_left_out(tmp_path):
+    (tmp_path / "net").mkdir()
+    heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    line = "   0: 0100007F:752C 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4242 1\n"
+    (tmp_path / "net" / "tcp").write_text(heading + line)
+    assert checks.owner_of_port(0x752C, tmp_path) == ""
+    (tmp_path / "77" / "fd").mkdir(parents=True)
+    (tmp_path / "77" / "fd" / "3").symlink_to("socket:[4242]")
+    (tmp_path / "77" / "cmdline").write_bytes(b"sshd\0-D\0")
+    assert checks.owner_of_port(0x752C, tmp_path) == " by sshd (pid 77)"
+    assert checks.owner_of_port(0x752D, tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (TimeoutError("timed out"), f"no answer within {checks.CONNECT_TIMEOUT_S} s"),
+        (socket.timeout("timed out"), f"no answer within {checks.CONNECT_TIMEOUT_S} s"),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), "No route to host"),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+    ],
+)
+def test_a_head_that_cannot_be_reached(spec, monkeypatch, error, why):
+    # Unreachable addresses differ from network to network, so the answer of the kernel is given here.
+    def connect(address, timeout):
+        assert (address, timeout) == (("127.0.0.1", spec["port"]), checks.CONNECT_TIMEOUT_S)
+        raise error
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    findings = checks.preflight({**spec, "host": "n2", "node_rank": 1}, ME)
+    assert texts(findings) == [
+        (
+            "n2",
+            "head",
+            f"127.0.0.1:{spec['port']}: {why}",
+            "the head n1 answers on the job's network",
+            "check routes and firewall between n2 and n1, or set job_network",
+        )
+    ]
+
+
+def test_what_is_missing_is_found_all_at_once(spec, tmp_path):
+    (tmp_path / "venv" / "bin" / "python").unlink()
+    (tmp_path / "data").rmdir()
+    spec.update(program="./train.sh", source_files=["other.sh"], scripts=[f"{tmp_path}/eval.py"])
+    assert texts(checks.preflight(spec, "no-such-user")) == [
+        ("n1", "user", "no user no-such-user", "the training user", "run site.yml"),
+        (
+            "n1",
+            "python",
+            f"no {spec['venv']}/bin/python",
+            "the job's virtual environment",
+            "run site.yml, or set job_venv",
+        ),
+        (
+            "n1",
+            "data",
+            f"no {tmp_path}/data",
+            "the job's data on every node (job_data)",
+            "run site.yml with that data set in `dataset_sets`, or correct job_data",
+        ),
+        (
+            "n1",
+            "program",
+            f"no {tmp_path}/eval.py",
+            "the script that job_command names by its path, on every node",
+            "copy it there, or give the script to job_source, which is sent to all nodes",
+        ),
+        (
+            "n1",
+            "program",
+            f"no ./train.sh in {tmp_path}/venv/bin or the system's folders",
+            "the program of job_command",
+            "install it, or correct job_command or job_venv",
+        ),
+    ]
+
+
+@pytest.mark.parametrize("program", ["./train.sh", "train.sh", "sh", "/bin/sh"])
+def test_programs_of_the_source_the_path_or_by_their_own_path(spec, program):
+    assert checks.preflight({**spec, "program": program, "source_files": ["train.sh"]}, ME) == []
+
+
+def test_too_little_room(spec, tmp_path, monkeypatch):
+    spec["min_disk_mib"] = 1 << 40
+    findings = checks.preflight(spec, ME)
+    assert [(item.check, item.expected, item.action) for item in findings] == [
+        ("disk", f"at least {1 << 40} MiB (job_min_disk_mib)", "make room, or lower job_min_disk_mib")
+    ]
+    assert findings[0].found.endswith(f" MiB free in {tmp_path}")
+
+
+def test_a_folder_that_cannot_be_written(spec, tmp_path, monkeypatch):
+    # Root may write everywhere but on a file system that is mounted read-only.
+    monkeypatch.setattr(os, "access", lambda path, mode: not (Path(path) == tmp_path and mode == os.W_OK))
+    assert texts(checks.disk_findings(spec, Path(spec["job_dir"]))) == [
+        (
+            "n1",
+            "disk",
+            f"{tmp_path} cannot be written",
+            "a folder for the files of the job",
+            "mount it read-write, or set trainyard_state to another folder",
+        )
+    ]
+
+
+@pytest.fixture
+def other_job(tmp_path):
+    """Another job on this node whose monitor runs: a real process."""
+    folder = tmp_path / "jobs" / "resnet-2"
+    folder.mkdir(parents=True)
+    (tmp_path / "jobs" / "a-file").touch()
+    (tmp_path / "jobs" / "half").mkdir()
+    with subprocess.Popen(["sleep", "600"]) as monitor:
+        write_json(folder / "job.json", {"job_id": "resnet-2", "devices": [1, 2]})
+        write_json(folder / "monitor.json", {"pid": monitor.pid, "start_time": processes.start_time(monitor.pid)})
+        yield monitor
+        monitor.kill()
+
+
+def test_another_job_on_the_same_devices(spec, other_job):
+    expected = [
+        (
+            "n1",
+            "devices",
+            "device 1 in use by job resnet-2",
+            "devices that no other job has",
+            "choose others with job_devices, wait, or stop that job: "
+            "ansible-playbook playbooks/stop.yml -e job_id=resnet-2",
+        )
+    ]
+    assert texts(checks.preflight(spec, ME)) == expected
+    assert checks.preflight({**spec, "devices": [0, 3]}, ME) == []
+    assert checks.preflight({**spec, "devices": []}, ME) == []
+    other_job.kill()
+    other_job.wait()
+    assert checks.preflight(spec, ME) == []
+
+
+@pytest.fixture
+def ssh(tmp_path, monkeypatch):
+    """An ssh that lets into 10.0.0.2 only and writes down with what it was called."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "ssh"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n'
+        'case "$*" in *"-- 10.0.0.2 true") exit 0;; esac\n'
+        'echo "train@10.0.0.3: Permission denied (publickey)." >&2\nexit 255\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    return tmp_path / "called"
+
+
+PEERS = [{"host": "n2", "address": "10.0.0.2"}, {"host": "n3", "address": "10.0.0.3"}]
+
+
+def test_nodes_that_ssh_does_not_let_in_are_named(spec, ssh):
+    assert texts(checks.preflight({**spec, "ssh_peers": PEERS}, ME)) == [
+        (
+            "n1",
+            "ssh",
+            "n3: train@10.0.0.3: Permission denied (publickey).",
+            f"{ME} logs in from n1 to every node by its address on the job's network, without a password and with a "
+            "known host key",
+            "run site.yml (role ssh_mesh) on the other nodes; for a job_network of its own, with ssh_mesh_networks",
+        )
+    ]
+    calls = ssh.read_text().splitlines()
+    assert len(calls) == 2
+    for asked in ("BatchMode=yes", "StrictHostKeyChecking=yes", f"ConnectTimeout={checks.CONNECT_TIMEOUT_S}"):
+        assert all(asked in call for call in calls)
+
+
+def test_launchers_without_ssh_need_none(spec, ssh):
+    assert checks.preflight(spec, ME) == []
+    assert not ssh.exists()
+
+
+def test_a_head_without_an_ssh_client(spec, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (finding,) = checks.ssh_findings({**spec, "ssh_peers": PEERS}, ME)
+    assert finding.found == "ssh cannot be started: No such file or directory"
+    assert finding.action.startswith("run site.yml (role ssh_mesh) on the head")
+
+
+def test_a_user_that_is_missing_is_said_once(spec, ssh, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    found = checks.preflight({**spec, "ssh_peers": PEERS}, "no-such-user")
+    assert [item.check for item in found] == ["user"]
+
+
+def digest(text):
+    return hashlib.sha256(text).hexdigest()
+
+
+def test_programs_that_every_node_has_for_itself_have_a_digest(spec, tmp_path):
+    script, tool, link = tmp_path / "train.py", tmp_path / "bench", tmp_path / "link.py"
+    script.write_bytes(b"print(1)\n")
+    elf = b"\x7fELF\2\1\1" + bytes(9) + b"\2\0" + b"\x3e\0" + bytes(3 << 20)
+    tool.write_bytes(elf)
+    tool.chmod(0o755)
+    link.symlink_to(script)
+    spec.update(program=str(tool), scripts=[str(script), str(link)])
+    assert checks.programs(spec) == {
+        str(tool): {"path": str(tool), "form": "elf-62", "sha256": digest(elf)},
+        str(script): {"path": str(script), "form": "script", "sha256": digest(b"print(1)\n")},
+        str(link): {"path": str(link), "form": "script", "sha256": digest(b"print(1)\n")},
+    }
+    # By its bare name, through PATH; a big-endian program; a short file.
+    tool.write_bytes(b"\x7fELF\2\2\1" + bytes(9) + b"\0\2" + b"\0\x15")
+    script.write_bytes(b"")
+    spec.update(program="bench", program_path=f"{tmp_path}:/usr/bin", scripts=[str(script)])
+    found = checks.programs(spec)
+    assert (found["bench"]["path"], found["bench"]["form"]) == (str(tool), "elf-21")
+    assert found[str(script)] == {"path": str(script), "form": "script", "sha256": digest(b"")}
+
+
+def test_programs_that_are_compared_elsewhere_have_none(spec, tmp_path):
+    (tmp_path / "venv" / "bin" / "torchrun").write_text("#!/bin/sh\n")
+    (tmp_path / "venv" / "bin" / "torchrun").chmod(0o755)
+    for program in ("python", "torchrun", "sh", "/bin/sh", "./train.sh", "no-such-program", "/no/such"):
+        assert checks.programs({**spec, "program": program, "scripts": ["/no/such.py", "/usr/bin/env"]}) == {}

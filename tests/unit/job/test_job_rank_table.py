@@ -1,0 +1,516 @@
+"""Launcher rank_table: who finds what, in which order, one table for all, given tables that fit and that do not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.trainyard.ascend import given_rank_table, rank_table
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.placement import Member
+from ansible.module_utils.trainyard.job.plan import describe
+from ansible.module_utils.trainyard_controller import planning
+from hypothesis import given
+from hypothesis import strategies as st
+from job_samples import captured_member, make_job, make_plan, make_wanted, node_facts, planned, texts, wrong
+
+PROJECT = Path(__file__).resolve().parents[3]
+# Reviewed by eye. After a change that is meant, write the plan that the test shows there, and review it again.
+PLANS = PROJECT / "tests/fixtures/plans"
+JOB_DIR = "/var/lib/trainyard/jobs/digits-20261120-101500"
+TABLE = f"{JOB_DIR}/rank_table.json"
+MPI = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
+
+
+def server(number, *, devices=8, chip="910b", physical=None, env=None, **changes):
+    """The member `number` with NPUs, at 10.77.0.(number + 1); `changes` are those of single devices, by index."""
+    physical = physical or list(range(devices))
+    npus = [
+        {
+            "index": index,
+            "physical_id": physical[index],
+            "device_ip": f"192.{physical[index] + 1}.0.{number + 1}",
+            "health": "OK",
+            "link": "up",
+            "net_health": "Success",
+            "super_device_id": f"{number * 100 + index}" if chip == "a3" else "",
+            "visible": True,
+            **changes.get(f"device{index}", {}),
+        }
+        for index in range(devices)
+    ]
+    facts = node_facts(number, mpi=MPI)
+    facts["accelerators"] = {"vendor": "ascend", "devices": [{"index": each["index"]} for each in npus], "problems": []}
+    facts["npu"] = {"chip": chip, "super_pod_id": "7" if chip == "a3" else "", "devices": npus, "problems": []}
+    facts["packages"] = changes.get("packages", {})
+    return Member(f"n{number + 1}", f"10.77.0.{number + 1}", facts, "", env or {})
+
+
+def table_job(**changes):
+    return make_job(launcher="rank_table", **changes)
+
+
+def table_of(plan):
+    (file,) = plan["files"]
+    assert file["path"] == TABLE
+    return json.loads(file["content"])
+
+
+def ranks_of(table):
+    """(server, device) of each rank in a table, in the order of ranks."""
+    found = {
+        int(device["rank_id"]): (server["server_id"], device["device_id"])
+        for server in table["server_list"]
+        for device in server["device"]
+    }
+    return [found[rank] for rank in range(len(found))]
+
+
+def environments(plan):
+    return [process["env"] for node in plan["nodes"] for process in node["processes"]]
+
+
+# ---- what ranks find
+
+
+@given(st.permutations([0, 1, 8, 9, 10, 98, 99]), st.integers(1, 8))
+def test_every_rank_finds_itself_in_the_table_whatever_the_order_of_the_inventory(order, devices):
+    plan = make_plan(table_job(), [server(number, devices=devices) for number in order]).as_dict()
+    table = table_of(plan)
+    assert rank_table.validate(table, "910b") == []
+    # 10.77.0.10 stands before 10.77.0.2.
+    addresses = sorted(f"10.77.0.{number + 1}" for number in order)
+    assert [node["address"] for node in plan["nodes"]] == addresses
+    assert plan["head"]["address"] == addresses[0] and plan["nodes"][0]["node_rank"] == 0
+    assert ranks_of(table) == [(address, str(device)) for address in addresses for device in range(devices)]
+    found = environments(plan)
+    assert [(env["HCCL_IF_IP"], env["DEVICE_ID"]) for env in found] == ranks_of(table)
+    for rank, env in enumerate(found):
+        expected = {
+            "RANK_TABLE_FILE": TABLE,
+            "RANK_SIZE": str(7 * devices),
+            "RANK_ID": str(rank),
+            "DEVICE_NUM": str(devices),
+            "HCCL_WHITELIST_DISABLE": "1",
+            "RANK": str(rank),
+            "WORLD_SIZE": str(7 * devices),
+            "LOCAL_RANK": str(rank % devices),
+            "LOCAL_WORLD_SIZE": str(devices),
+            "GROUP_RANK": str(rank // devices),
+            "MASTER_ADDR": addresses[0],
+        }
+        assert {name: env[name] for name in expected} == expected
+        assert "ASCEND_RT_VISIBLE_DEVICES" not in env
+    processes = [process for node in plan["nodes"] for process in node["processes"]]
+    assert [process["ranks"] for process in processes] == [[rank] for rank in range(len(found))]
+    assert len({process["log"] for process in processes}) == len(found)
+    assert processes[-1]["log"] == f"{JOB_DIR}/logs/rank_{len(found) - 1}.log"
+
+
+def test_one_file_for_all_nodes_with_its_digest():
+    plan = make_plan(table_job(), [server(0), server(1)])
+    written = plan.as_dict()
+    assert [node["files"] for node in written["nodes"]] == [[], []]
+    assert len(written["files"][0]["sha256"]) == 64
+    # A node's own slice does not hold it: it is sent as it is, not once for each node in one message.
+    assert "files" in plan.slices([])["n1"] and "rank_id" not in json.dumps(plan.slices([]))
+    lines = describe(written).splitlines()
+    at = lines.index(f"  file {TABLE} (0644) on every node")
+    assert lines[at + 1 : at + 3] == ["    | {", '    |   "version": "1.0",']
+    assert lines[at + 21].startswith("    | ... (")
+
+
+@pytest.mark.parametrize("devices", [[4, 5, 6, 7], "[4,8)", "4,5,6,7"])
+def test_devices_4_to_7_keep_their_numbers(devices):
+    plan = make_plan(table_job(devices=devices), [server(0)]).as_dict()
+    assert plan["nodes"][0]["devices"] == [4, 5, 6, 7]
+    assert ranks_of(table_of(plan)) == [("10.77.0.1", device) for device in "4567"]
+    assert [(env["RANK_ID"], env["DEVICE_ID"], env["DEVICE_NUM"]) for env in environments(plan)] == [
+        ("0", "4", "4"),
+        ("1", "5", "4"),
+        ("2", "6", "4"),
+        ("3", "7", "4"),
+    ]
+
+
+def test_tables_have_physical_ids_where_a_container_counts_its_devices_from_0():
+    plan = make_plan(table_job(devices=[0, 2]), [server(0, devices=4, physical=[4, 5, 6, 7])]).as_dict()
+    assert ranks_of(table_of(plan)) == [("10.77.0.1", "4"), ("10.77.0.1", "6")]
+    addresses = [device["device_ip"] for device in table_of(plan)["server_list"][0]["device"]]
+    assert addresses == ["192.5.0.1", "192.7.0.1"]
+    assert [env["DEVICE_ID"] for env in environments(plan)] == ["4", "6"]
+
+
+def test_a_table_for_super_pods():
+    plan = make_plan(table_job(), [server(number, chip="a3", devices=16) for number in (0, 1)]).as_dict()
+    table = table_of(plan)
+    assert rank_table.validate(table, "a3") == []
+    assert (table["version"], table["server_list"][1]["host_ip"]) == ("1.2", "10.77.0.2")
+    assert table["server_list"][1]["device"][3]["super_device_id"] == "103"
+    assert [pod["super_pod_id"] for pod in table["super_pod_list"]] == ["7"]
+
+
+def test_a_thousand_servers():
+    def far(number):
+        member = server(number % 250)
+        address = f"10.77.{number // 250}.{number % 250 + 1}"
+        facts = {**member.facts, "hostname": f"n{number + 1}", "fabric": node_facts(number)["fabric"]}
+        npus = [
+            {**npu, "device_ip": f"10.{index + 1}.{number // 250}.{number % 250}"}
+            for index, npu in enumerate(facts["npu"]["devices"])
+        ]
+        facts["npu"] = {**facts["npu"], "devices": npus}
+        return replace(member, host=f"n{number + 1}", address=address, facts=facts)
+
+    plan = make_plan(table_job(), [far(number) for number in range(1000)]).as_dict()
+    assert len(ranks_of(table_of(plan))) == plan["world_size"] == 8000
+    assert (plan["nodes"][1]["address"], plan["nodes"][1]["ranks"][0]) == ("10.77.0.10", 8)
+
+
+def test_the_network_between_servers_may_be_said_for_a_host():
+    plan = make_plan(table_job(), [server(0), server(1, env={"HCCL_IF_IP": "10.99.0.2"})]).as_dict()
+    assert {env["HCCL_IF_IP"] for env in environments(plan)} == {"10.77.0.1", "10.99.0.2"}
+
+
+def test_the_plan_of_the_example_on_captured_npu_machines_is_the_reviewed_one(tmp_path):
+    text = (PROJECT / "jobs/mindspore-resnet50-ascend.yml").read_text()
+    job_file = yaml.safe_load(text.replace("{{ trainyard_state }}", "/var/lib/trainyard"))
+    short = {"job_venv": "/opt/trainyard/venvs/mindspore", "job_progress_pattern": "step: (?P<step>[0-9]+)"}
+    job, findings = schedulers.parse({**job_file, **short})
+    assert findings == []
+
+    def captured(host, address, device_net):
+        member = captured_member(tmp_path, "ascend8", host, address, packages={"mindspore": "2.4.0"})
+        facts = json.dumps(member.facts).replace('"10.0.0.12/', f'"{address}/').replace('"192.', f'"{device_net}.')
+        return replace(member, facts=json.loads(facts))
+
+    # The second one comes first: its address stands first in a dictionary.
+    plan = make_plan(job, [captured("npu2", "10.0.0.2", 192), captured("npu12", "10.0.0.12", 193)]).as_dict()
+    assert plan == json.loads((PLANS / "rank-table-mindspore-two-npu8-nodes.json").read_text())
+
+
+# ---- a table that is given
+
+
+def given_job(members, change=None, text=None, **changes):
+    """A job with a table that fits `members`, but for what `change` does to it."""
+    plan = make_plan(table_job(**changes), members).as_dict()
+    table = table_of(plan)
+    if change:
+        change(table)
+    read, fault = given_rank_table.read("/home/ops/table.json", text or json.dumps(table))
+    assert fault == ""
+    return replace(table_job(rank_table="/home/ops/table.json", **changes), given_table=read)
+
+
+def test_a_given_table_is_sent_as_it_is_and_decides_the_order_of_devices():
+    def turn_round(table):
+        for entry in table["server_list"]:
+            devices = entry["device"]
+            ids = [device["rank_id"] for device in devices]
+            for device, rank in zip(devices, reversed(ids)):
+                device["rank_id"] = rank
+
+    members = [server(9), server(1)]
+    job = given_job(members, turn_round, devices=[0, 1])
+    plan = make_plan(job, members).as_dict()
+    assert plan["files"][0]["content"] == job.given_table.text
+    assert [(env["HCCL_IF_IP"], env["DEVICE_ID"]) for env in environments(plan)] == [
+        ("10.77.0.10", "1"),
+        ("10.77.0.10", "0"),
+        ("10.77.0.2", "1"),
+        ("10.77.0.2", "0"),
+    ]
+
+
+def test_servers_of_a_given_table_may_be_known_by_their_host_ip():
+    def by_name(table):
+        for number, entry in enumerate(table["server_list"]):
+            entry["server_id"] = table["super_pod_list"][0]["server_list"][number]["server_id"] = f"node_{number}"
+
+    members = [server(1, chip="a3"), server(0, chip="a3")]
+    plan = make_plan(given_job(members, by_name), members).as_dict()
+    assert [node["host"] for node in plan["nodes"]] == ["n1", "n2"]
+
+
+def test_a_table_for_another_network_of_the_same_servers_is_refused():
+    def elsewhere(table):
+        for entry in table["server_list"]:
+            entry["host_ip"] = "10.99.0.1"
+
+    _, findings = planned(given_job([server(0)], elsewhere), [server(0)])
+    assert texts(findings) == [
+        (
+            "n1",
+            "rank table",
+            "host_ip 10.99.0.1 of server 10.77.0.1 in /home/ops/table.json",
+            "10.77.0.1, the node's address on the job's network",
+            "set job_network to the network of host_ip, or correct the table",
+        )
+    ]
+
+
+def test_a_table_for_other_servers_is_refused_with_all_that_differs():
+    job = given_job([server(0), server(1), server(2)])
+    _, findings = planned(job, [server(0), server(4)])
+    assert texts(findings) == [
+        (
+            "n5",
+            "rank table",
+            "no server 10.77.0.5 in /home/ops/table.json",
+            "a server for every node of the job, with the node's address on the job's network as server_id",
+            "choose the table's nodes with job_hosts, job_nodes and job_network, or correct the table",
+        ),
+        (
+            "",
+            "rank table",
+            "server 10.77.0.2, 10.77.0.3 in /home/ops/table.json",
+            "only nodes of the job: 10.77.0.1, 10.77.0.5",
+            "run the job on these servers, too (job_hosts, job_nodes), or take them out of the table",
+        ),
+        (
+            "",
+            "rank table",
+            "24 ranks on 3 servers in /home/ops/table.json",
+            "16 ranks on 2 nodes, as the job has",
+            "correct the table, or leave job_rank_table out: the launcher then builds it",
+        ),
+    ]
+
+
+def test_a_table_for_other_devices_is_refused():
+    job = replace(given_job([server(0)], devices=[4, 5, 6, 7]), devices=(0, 1, 2, 3))
+    _, findings = planned(job, [server(0)])
+    assert texts(findings) == [
+        (
+            "n1",
+            "rank table",
+            "devices 4, 5, 6, 7 in /home/ops/table.json",
+            "devices 0, 1, 2, 3, as the job has on this node",
+            "set job_devices: [4, 5, 6, 7], or correct the table",
+        )
+    ]
+
+
+def test_a_table_with_addresses_that_devices_had_once_is_refused():
+    def old(table):
+        table["server_list"][1]["device"][3]["device_ip"] = "192.4.0.77"
+        table["server_list"][0]["device"][0]["device_ip"] = "192.1.0.1,fd00::1"
+
+    _, findings = planned(given_job([server(0), server(1)], old), [server(0), server(1)])
+    # Several addresses of one device are of several families, which is a fault of its own.
+    assert [item for item in texts(findings) if "with device_ip" in item[2]] == [
+        (
+            "n2",
+            "rank table",
+            "device 3 with device_ip 192.4.0.77 in /home/ops/table.json",
+            "192.4.0.2, which the device has",
+            "make the table anew, or leave job_rank_table out: the launcher then builds it",
+        )
+    ]
+
+
+def test_a_table_that_breaks_the_rules_is_refused_for_the_host_that_has_the_fault():
+    def spoil(table):
+        table["status"] = "initializing"
+        table["server_list"][1]["device"][0]["rank_id"] = 8
+
+    _, findings = planned(given_job([server(0), server(1)], spoil), [server(0), server(1)])
+    assert [(item.host, item.found) for item in findings] == [
+        ("n2", "server 10.77.0.2, device 0, rank 8 of /home/ops/table.json: rank_id is 8, a number"),
+        ("", 'table of /home/ops/table.json: status "initializing"'),
+    ]
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)
+                    | st.dictionaries(st.sampled_from(["server_list", "device", "server_id", "rank_id", "device_id",
+                                                       "device_ip", "super_pod_list"]), inner, max_size=4),
+                    max_leaves=12))  # fmt: skip
+def test_whatever_is_given_there_are_findings_and_no_crash(table):
+    job = given_job([server(0)], text=json.dumps(table))
+    plan, findings = planned(job, [server(0), server(1)])
+    assert findings and plan is not None and plan.as_dict()
+
+
+def prepared(tmp_path, table):
+    path = tmp_path / "table.json"
+    if table is not None:
+        path.write_bytes(table)
+    job = {"job_name": "digits", "job_launcher": "rank_table", "job_command": ["true"], "job_rank_table": str(path)}
+    node = server(0)
+    wanted = make_wanted(tmp_path, job, [planning.Host(node.host, node.address)])
+    good = {"findings": [], "programs": {}, "stale": False}
+    return planning.prepare(
+        wanted, lambda question, own: {host: {"node": node.facts} if question == "probe" else good for host in own}
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (None, "No such file or directory"),
+        (b"\xff\xfe", "no text in UTF-8"),
+        (b'{"version": "1.0",\n}', "no JSON in line 2, column 1"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(tmp_path, table, reason):
+    (finding,) = prepared(tmp_path, table).findings
+    assert finding.check == "job_rank_table"
+    assert finding.found.startswith(f"{tmp_path}/table.json: {reason}")
+
+
+def test_the_plan_has_the_table_of_the_controller(tmp_path):
+    content = rank_table.dumps(table_of(make_plan(table_job(), [server(0)]).as_dict())).replace("  ", "\t")
+    done = prepared(tmp_path, content.encode())
+    assert (done.findings, done.plan["files"][0]["content"]) == ([], content)
+
+
+def test_a_table_is_for_the_launcher_that_reads_it():
+    (finding,) = wrong(launcher="mpirun", rank_table="table.json")
+    assert (finding.check, finding.found) == ("job_rank_table", "table.json with job_launcher: mpirun")
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("servers", "devices", "expected"),
+    [
+        (1, [0, 1, 2], "1, 2, 4 or 8 devices"),
+        (1, [3, 4], "2 devices that are both in {0,1,2,3} or both in {4,5,6,7}"),
+        (1, [2, 3, 4, 5], "{0,1,2,3} or {4,5,6,7} for 4 devices"),
+        (2, [4, 5, 6, 7], "8 devices {0-7} on each server, since there are several servers"),
+    ],
+)
+@pytest.mark.parametrize("launcher", ["rank_table", "mpirun", "mindspore", "direct"])
+def test_sets_that_a_910_does_not_join_are_refused_with_those_that_it_does(launcher, servers, devices, expected):
+    job = make_job(launcher=launcher, devices=devices)
+    _, findings = planned(job, [server(number, chip="910") for number in range(servers)])
+    found = f"{len(devices)} devices: {', '.join(map(str, devices))} (chip 910)"
+    action = "use a set of devices that the 910's links join: set job_devices, or job_processes_per_node"
+    assert texts(findings) == [(f"n{number + 1}", "devices", found, expected, action) for number in range(servers)]
+    make_plan(job, [server(number, chip="910b") for number in range(servers)])
+
+
+def test_nodes_without_npus_and_a_job_without_devices():
+    gpus = Member("n2", "10.77.0.2", node_facts(1, devices=8), {}, {})
+    _, findings = planned(table_job(), [server(0), gpus])
+    assert texts(findings) == [
+        (
+            "n2",
+            "devices",
+            "no Ascend device",
+            "Ascend devices on every node of the job",
+            "correct job_devices or job_hosts, or choose another job_launcher",
+        )
+    ]
+    _, findings = planned(table_job(devices="none"), [server(0)])
+    assert [(item.host, item.found) for item in findings] == [("n1", "no device for the job")]
+
+
+@pytest.mark.parametrize(
+    ("chips", "found"),
+    [
+        (("910b", "a3", "910b"), [("n2", "chip a3", "910b, as on the other nodes")]),
+        (("", ""), [(f"n{at}", "chip of no known kind", "one of 910, 910b, a3") for at in (1, 2)]),
+    ],
+)
+def test_nodes_of_several_kinds(chips, found):
+    plan, findings = planned(table_job(), [server(number, chip=chip) for number, chip in enumerate(chips)])
+    assert [(item.host, item.found, item.expected) for item in findings] == found
+    assert plan.as_dict()
+
+
+def test_devices_that_hccl_cannot_use():
+    ill = server(0, device3={"health": "Alarm"}, device4={"link": "down"}, device5={"link": "unknown"})
+    silent = server(1, device7={"device_ip": ""})
+    _, findings = planned(table_job(), [ill, silent])
+    assert [(item.host, item.check, item.found) for item in findings] == [
+        ("n1", "devices", "device 3 with health Alarm"),
+        ("n1", "devices", "device 4 with its link down"),
+        ("n2", "rank table", "server 10.77.0.2, device 7, rank 15: no device_ip"),
+    ]
+    # Alone, a node needs no network between its devices.
+    make_plan(table_job(), [server(0, device4={"link": "down"}, device7={"device_ip": ""})])
+
+
+def test_nodes_with_fewer_devices_than_others():
+    _, findings = planned(table_job(), [server(0), server(1), server(2, devices=4)])
+    assert texts(findings) == [
+        (
+            "n3",
+            "rank table",
+            "server 10.77.0.3: 4 devices",
+            "8, as on the other servers",
+            "use the same number of devices on every server",
+        )
+    ]
+    make_plan(table_job(processes_per_node=4), [server(0), server(1, devices=4)])
+
+
+def test_variables_that_place_a_process_are_the_launchers():
+    job = table_job(env={"DEVICE_ID": 3, "HCCL_IF_IP": "10.77.0.1"})
+    hidden = server(1, env={"ASCEND_RT_VISIBLE_DEVICES": "0", "HCCL_IF_IP": "10.77.0.2"})
+    _, findings = planned(job, [server(0), hidden])
+    assert texts(findings) == [
+        (
+            "",
+            "job_env",
+            "DEVICE_ID=3",
+            "DEVICE_ID as the rank table has it",
+            "remove DEVICE_ID from job_env; job_devices says which devices to use",
+        ),
+        (
+            "n2",
+            "job_node_env",
+            "ASCEND_RT_VISIBLE_DEVICES=0",
+            "no ASCEND_RT_VISIBLE_DEVICES: it numbers devices anew",
+            "remove ASCEND_RT_VISIBLE_DEVICES from job_node_env; job_devices says which devices to use",
+        ),
+        (
+            "",
+            "job_env",
+            "HCCL_IF_IP=10.77.0.1 for 2 nodes",
+            "each node's own address, which is set for it",
+            "set job_network to another network, or HCCL_IF_IP in job_node_env of each host",
+        ),
+    ]
+
+
+# ---- the other ways to start ranks on Ascend
+
+
+def test_under_mpirun_ranks_take_the_visible_devices_from_0_upwards():
+    members = [server(0, env={"HCCL_WHITELIST_DISABLE": "0"}), server(1)]
+    plan = make_plan(make_job(launcher="mpirun", devices="[4,8)"), members).as_dict()
+    (process,) = [process for node in plan["nodes"] for process in node["processes"]]
+    assert process["ranks"] == list(range(8))
+    for node, whitelist in zip(plan["nodes"], "01"):
+        (script,) = [file["content"].splitlines() for file in node["files"] if file["path"].endswith("mpi_rank")]
+        assert "export ASCEND_RT_VISIBLE_DEVICES=4,5,6,7" in script
+        # One value for all nodes, which -x would give them, would be wrong for all but one.
+        assert f"export HCCL_IF_IP={node['address']}" in script
+        assert f"export HCCL_WHITELIST_DISABLE={whitelist}" in script
+    assert "HCCL_IF_IP" not in process["env"] and "RANK_TABLE_FILE" not in json.dumps(plan)
+
+
+def test_under_mpirun_what_is_equal_everywhere_goes_with_mpirun():
+    plan = make_plan(make_job(launcher="mpirun"), [server(0), server(1)]).as_dict()
+    argv = plan["nodes"][0]["processes"][0]["argv"]
+    assert "HCCL_WHITELIST_DISABLE" in [argv[at + 1] for at, word in enumerate(argv) if word == "-x"]
+    assert plan["nodes"][0]["processes"][0]["env"]["HCCL_WHITELIST_DISABLE"] == "1"
+
+
+def test_mindspore_under_mpirun_is_for_ascend_too():
+    members = [server(0, packages={"mindspore": "2.4.0"})]
+    make_plan(make_job(launcher="mpirun", packages=["mindspore"]), members)
+
+
+def test_with_other_vendors_and_on_the_cpu_nothing_of_hccl_is_set():
+    gpus = Member("n1", "10.77.0.1", node_facts(0, devices=2), {}, {})
+    for job, node in ((make_job(), gpus), (make_job(devices="none"), server(0))):
+        (env,) = environments(make_plan(job, [node]).as_dict())
+        assert not [name for name in env if name.startswith("HCCL_")]

@@ -1,0 +1,452 @@
+"""The role nccl_tests: who builds from what, for which GPUs, what stops it, and what the built programs say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import git_commit
+import nccl_tests_plan
+import nccl_tests_probe
+import nccl_tests_state
+import nccl_tests_verdict
+import pytest
+import yaml
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.nvidia import gencode
+from ansible.module_utils.trainyard.nvidia import hardware as nvidia
+from ansible.module_utils.trainyard.nvidia.nccl_tests import cuda_version, header_version, plan_builds
+from ansible.module_utils.trainyard.nvidia.nccl_tests_proof import judge, missing_libraries, needs_mpi, parse_flags
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.nvidia.nccl_tests import read_part
+from ansible.module_utils.trainyard_node.software.git_commit import CommitError, fetch_commit
+from hypothesis import given
+from hypothesis import strategies as st
+
+PREFIX = "/opt/trainyard/nccl-tests"
+DEBIAN, UBUNTU = "debian 12 x86_64", "ubuntu 22.04 aarch64"
+COMMIT = "ab" * 20
+H100 = {"pci": "0000:1b:00.0", "device_id": "0x2330", "name": "H100 SXM5 80GB", "generation": "hopper"}
+A100 = {**H100, "device_id": "0x20b2", "name": "A100 SXM4 80GB", "generation": "ampere"}
+V100 = {**H100, "device_id": "0x1db5", "name": "V100 SXM2 32GB", "generation": "volta"}
+B200 = {**H100, "device_id": "0x2901", "name": "B200", "generation": "blackwell"}
+NEW = {**H100, "device_id": "0x9999", "name": "", "generation": "unknown"}
+WANTED = {
+    "source": f"commit {COMMIT}",
+    "prefix": PREFIX,
+    "suffix": "_mpi",
+    "options": [],
+    "gencode": "auto",
+    "min_free_mb": 1000,
+    "installs": True,
+}
+# As nvcc 12.4 and 13.0 answer.
+NVCC_12 = (
+    "nvcc: NVIDIA (R) Cuda compiler driver\nCopyright (c) 2005-2024 NVIDIA Corporation\n"
+    "Built on Thu_Mar_28_02:18:24_PDT_2024\nCuda compilation tools, release 12.4, V12.4.131\n"
+    "Build cuda_12.4.r12.4/compiler.34097967_0\n"
+)
+# The lines of the headers that tell the versions.
+NCCL_H = '#define NCCL_MAJOR 2\n#define NCCL_MINOR 28\n#define NCCL_PATCH 9\n#define NCCL_SUFFIX ""\n'
+MPI_H = "#define OMPI_MAJOR_VERSION 4\n#define OMPI_MINOR_VERSION 1\n#define OMPI_RELEASE_VERSION 4\n"
+LDD = """\tlinux-vdso.so.1 (0x00007ffd1a5d2000)
+\tlibcudart.so.13 => /opt/trainyard/cuda/lib64/libcudart.so.13 (0x00007f52c2a00000)
+\tlibnccl.so.2 => not found
+\tlibmpi.so.40 => /lib/x86_64-linux-gnu/libmpi.so.40 (0x00007f52c28d0000)
+\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f52c26ee000)
+"""
+# In the format of the programs.
+HELP = "USAGE: a_perf_mpi \n\t[-t,--nthreads <number>] \n\t[-b,--minbytes <size>] \n\t[-h,--help]\n"
+
+
+def part(home, version, **changes):
+    return {
+        "home": home, "version": version, "library": True, "folders": [f"{home}/lib"], "marker": "bin/x",
+        "library_name": "libx.so", "searched": [home], **changes,
+    }  # fmt: skip
+
+
+def state(host, *gpus, cuda="12.4.131", nccl="2.21.5", mpi="4.1.4", **changes):
+    return {
+        "host": host,
+        "platform": DEBIAN,
+        "cpus": 8,
+        "free_mb": 9000,
+        "record": None,
+        "prefix_kind": "none",
+        "cuda": part("/opt/trainyard/cuda", cuda),
+        "nccl": part("/opt/trainyard/nccl", nccl),
+        "mpi": part("/opt/trainyard/openmpi", mpi),
+        "missing": [],
+        "gpus": list(gpus),
+        **changes,
+    }
+
+
+def built(node, **changes):
+    """The node with what a plan says that it is to have."""
+    plan, _ = plan_builds([node], {**WANTED, **changes})
+    return {**node, "record": plan[node["host"]]["record"], "prefix_kind": "built"}
+
+
+def actions(plan):
+    return {host: (node["action"], node["source"]) for host, node in plan.items()}
+
+
+def texts(findings):
+    return [(finding.host, finding.check, finding.found) for finding in findings]
+
+
+def test_one_node_of_each_system_and_cuda_builds():
+    nodes = [
+        state("n1", H100),
+        state("n2", H100),
+        state("u1", H100, platform=UBUNTU),
+        state("n3", H100, cuda="13.0.88"),
+        state("u2", platform=UBUNTU),
+        state("n4", H100, cuda="13.0.88"),
+    ]
+    plan, findings = plan_builds(nodes, WANTED)
+    assert findings == []
+    assert actions(plan) == {
+        "n1": ("build", "n1"),
+        "n2": ("copy", "n1"),
+        "u1": ("build", "u1"),
+        "u2": ("copy", "u1"),
+        "n3": ("build", "n3"),
+        "n4": ("copy", "n3"),
+    }
+    assert plan["n1"]["library_path"] == "/opt/trainyard/cuda/lib:/opt/trainyard/nccl/lib:/opt/trainyard/openmpi/lib"
+    assert plan["n1"]["record"] == {
+        "source": f"commit {COMMIT}",
+        "platform": DEBIAN,
+        "CUDA": "12.4.131",
+        "NCCL": "2.21.5",
+        "Open MPI": "4.1.4",
+        "make": [
+            "MPI=1",
+            "MPI_HOME=/opt/trainyard/openmpi",
+            "CUDA_HOME=/opt/trainyard/cuda",
+            "NCCL_HOME=/opt/trainyard/nccl",
+            "NAME_SUFFIX=_mpi",
+            "NVCC_GENCODE=-gencode=arch=compute_90,code=sm_90",
+        ],
+    }
+
+
+def test_what_a_node_has_is_copied_and_not_built_again():
+    old = built(state("n2", H100))
+    plan, _ = plan_builds([state("new", H100), old], WANTED)
+    assert actions(plan) == {"new": ("copy", "n2"), "n2": ("none", "n2")}
+
+
+@pytest.mark.parametrize(
+    ("node", "wanted", "reason"),
+    [
+        ({}, {"source": "commit " + "cd" * 20}, f"source commit {'cd' * 20} instead of commit {COMMIT}"),
+        ({"cuda": "12.6.20"}, {}, "CUDA 12.6.20 instead of 12.4.131"),
+        ({"nccl": "2.22.3"}, {}, "NCCL 2.22.3 instead of 2.21.5"),
+        ({"mpi": "5.0.8"}, {}, "Open MPI 5.0.8 instead of 4.1.4"),
+        (
+            {"gpus": [A100, H100]},
+            {},
+            "NVCC_GENCODE=-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90",
+        ),
+        ({}, {"options": ["DEBUG=1"]}, "DEBUG=1"),
+        ({}, {"suffix": ""}, "without options that it was built with"),
+    ],
+)
+def test_each_thing_that_goes_into_a_build_is_a_reason_to_build(node, wanted, reason):
+    old = built(state("n1", H100))
+    assert actions(plan_builds([old], WANTED)[0]) == {"n1": ("none", "n1")}
+    gpus = node.pop("gpus", [H100])
+    plan, findings = plan_builds([{**state("n1", *gpus, **node), "record": old["record"]}], {**WANTED, **wanted})
+    assert findings == []
+    assert (plan["n1"]["action"], plan["n1"]["reason"]) == ("build", reason)
+
+
+def test_a_build_is_for_the_gpus_of_all_nodes_that_it_serves():
+    plan, findings = plan_builds([state("n1", A100), state("n2", V100, V100), state("n3")], WANTED)
+    assert findings == []
+    for node in plan.values():
+        assert node["record"]["make"][-1] == (
+            "NVCC_GENCODE=-gencode=arch=compute_70,code=sm_70 -gencode=arch=compute_80,code=sm_80"
+        )
+
+
+def test_a_run_on_some_nodes_keeps_what_was_built_for_all():
+    mixed = [state("n1", A100), state("n2", H100)]
+    plan, _ = plan_builds(mixed, WANTED)
+    n2 = {**mixed[1], "record": plan["n2"]["record"], "prefix_kind": "built"}
+    assert actions(plan_builds([n2], WANTED)[0]) == {"n2": ("none", "n2")}
+    assert actions(plan_builds([{**n2, "gpus": [V100]}], WANTED)[0]) == {"n2": ("build", "n2")}
+    assert actions(plan_builds([n2], {**WANTED, "source": "commit x"})[0]) == {"n2": ("build", "n2")}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cuda", "expected"),
+    [
+        (V100, "13.0.88", "CUDA 13 compiles for sm_75 and newer"),
+        (H100, "11.4.152", "sm_90 needs CUDA 11.8 or newer"),
+        (B200, "12.6.20", "sm_100 needs CUDA 12.8 or newer; sm_120 needs CUDA 12.8 or newer"),
+    ],
+)
+def test_a_cuda_that_does_not_compile_for_the_gpus_is_found_first(gpu, cuda, expected):
+    _, findings = plan_builds([state("n1", A100, cuda=cuda), state("n2", gpu, cuda=cuda)], WANTED)
+    assert [(finding.host, finding.check, finding.expected) for finding in findings] == [("n2", "GPUs", expected)]
+
+
+def test_given_flags_are_held_to_the_same_rules():
+    flags = "-gencode=arch=compute_60,code=sm_60 -gencode=arch=compute_90,code=sm_90"
+    plan, findings = plan_builds([state("n1")], {**WANTED, "gencode": flags})
+    assert findings == [] and plan["n1"]["record"]["make"][-1] == f"NVCC_GENCODE={flags}"
+    _, findings = plan_builds([state("n1", cuda="13.0.88")], {**WANTED, "gencode": flags})
+    assert texts(findings) == [("n1", "NVCC_GENCODE", f"{flags} with CUDA 13.0.88")]
+
+
+def test_gpus_that_nobody_knows_or_has_need_flags():
+    _, findings = plan_builds([state("n1", NEW, NEW), state("n2", H100)], WANTED)
+    assert texts(findings) == [("n1", "GPUs", "2x unknown GPU 0x9999")]
+    _, findings = plan_builds([state("n1"), state("n2")], WANTED)
+    assert texts(findings) == [(host, "GPUs", "none on any node that this build is for") for host in ("n1", "n2")]
+
+
+def test_every_generation_has_flags_that_some_cuda_takes():
+    assert set(gencode.ARCHITECTURES) == set(nvidia.GENERATIONS)
+    releases = ["11.4.152", "11.8.89", "12.4.131", "12.8.61", "13.0.88"]
+    for numbers in gencode.ARCHITECTURES.values():
+        assert any(not gencode.refusal(number, cuda) for number in numbers for cuda in releases)
+
+
+@given(st.sets(st.sampled_from(sorted(gencode.ARCHITECTURES))))
+def test_flags_name_each_architecture_once_and_in_order(generations):
+    numbers = [number for generation in generations for number in gencode.ARCHITECTURES[generation]]
+    assert gencode.architectures(gencode.flags(generations)) == sorted(numbers)
+
+
+def test_everything_that_stops_a_build_is_found_at_once():
+    nodes = [
+        state("n1", H100, missing=["make", "g++"]),
+        state("n2", H100, nccl="2.18.3", missing=["make"]),
+        state("n3", H100, mpi="5.0.8"),
+        state("n4", H100, prefix_kind="foreign"),
+        state("n5", H100, free_mb=20),
+    ]
+    plan, findings = plan_builds(nodes, {**WANTED, "installs": False})
+    assert texts(findings) == [
+        ("n2", "NCCL", "2.18.3 in /opt/trainyard/nccl"),
+        ("n3", "Open MPI", "5.0.8 in /opt/trainyard/openmpi"),
+        ("n4", "nccl_tests_prefix", f"{PREFIX}, which this role did not make"),
+        ("n5", "disk", f"20 MB free for {PREFIX}"),
+        ("n1", "tools of the build", "no make, g++"),
+    ]
+    assert findings[0].expected.startswith("2.21.5 in /opt/trainyard/nccl, as on n1: one node builds for all with deb")
+    assert plan["n1"]["action"] == "build"
+
+
+def test_nodes_without_what_it_is_built_with_are_named():
+    nodes = [state("n1", nccl=""), state("n2"), state("n3")]
+    nodes[0]["cuda"] = part("", "", marker="bin/nvcc", searched=["/opt/trainyard/cuda", "/usr"])
+    nodes[1]["mpi"] = part("/usr/lib/openmpi", "4.1.4", library=False, folders=[], library_name="libmpi.so")
+    nodes[2]["nccl"] = part("/opt/nccl", "", marker="include/nccl.h")
+    plan, findings = plan_builds(nodes, WANTED)
+    assert plan == {}
+    assert texts(findings) == [
+        ("n1", "CUDA", "no bin/nvcc in /opt/trainyard/cuda, /usr"),
+        ("n1", "NCCL", "/opt/trainyard/nccl/bin/x, which does not tell its version"),
+        ("n2", "Open MPI", "no libmpi.so in /usr/lib/openmpi"),
+        ("n3", "NCCL", "/opt/nccl/include/nccl.h, which does not tell its version"),
+    ]
+    assert findings[0].action == "run the role cuda_toolkit, or set nccl_tests_cuda_home"
+
+
+def test_versions_are_read():
+    assert cuda_version(NVCC_12) == "12.4.131"
+    assert cuda_version("release 9.0") == "9.0" and cuda_version("gcc 12.2.0") == ""
+    assert header_version(NCCL_H, ("NCCL_MAJOR", "NCCL_MINOR", "NCCL_PATCH")) == "2.28.9"
+    assert header_version(NCCL_H, ("NCCL_MAJOR", "NCCL_NEWEST")) == ""
+
+
+def lay_out(root, files):
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return Tree(str(root))
+
+
+def test_what_is_there_is_found_where_the_roles_leave_it_or_the_system_has_it(tmp_path):
+    tree = lay_out(
+        tmp_path,
+        {
+            "opt/trainyard/cuda/bin/nvcc": "",
+            "opt/trainyard/cuda/lib64/libcudart.so": "",
+            "usr/include/nccl.h": NCCL_H,
+            "usr/lib/x86_64-linux-gnu/libnccl.so": "",
+            "usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h": MPI_H,
+            "usr/lib/x86_64-linux-gnu/openmpi/lib/libmpi.so": "",
+            "commands/nvcc.version.out": NVCC_12,
+        },
+    )
+
+    def read(name, given=""):
+        found = read_part(tree, name, "/opt/trainyard", given, "x86_64")
+        return found["home"], found["version"], found["library"], found["folders"]
+
+    assert read("cuda") == ("/opt/trainyard/cuda", "12.4.131", True, ["/opt/trainyard/cuda/lib64"])
+    assert read("nccl") == ("/usr", "2.28.9", True, [])
+    openmpi = "/usr/lib/x86_64-linux-gnu/openmpi"
+    assert read("mpi") == (openmpi, "4.1.4", True, [f"{openmpi}/lib"])
+    assert read("nccl", "/opt/nccl") == ("", "", False, [])
+    (tmp_path / "commands/nvcc.version.rc").write_text("1\n")
+    assert read("cuda")[1] == ""
+
+
+def program(**changes):
+    return {"exists": True, "missing": [], "mpi": True, "status": 0, "said": "x", "flags": {"minbytes": "b"}, **changes}
+
+
+RUN = {"name": "a_perf", "command": "/p/bin/a_perf -b 8", "status": 2, "said": "x", "output": "x"}
+NO_DEVICE = {**RUN, "output": "n1: Test CUDA failure common.cu:1000 'no CUDA-capable device is detected'"}
+RECORD = {"source": f"commit {COMMIT}", "platform": DEBIAN, "CUDA": "12.4.131", "NCCL": "2.21.5", "Open MPI": "4.1.4"}
+
+
+def probe(host, **changes):
+    return {
+        "host": host, "prefix": "/p", "bin": "/p/bin", "record": RECORD, "prefix_kind": "built", "gpus": 0,
+        "programs": {"a_perf": program(), "b_perf": program()}, "run": NO_DEVICE, **changes,
+    }  # fmt: skip
+
+
+def test_what_the_programs_say_is_read():
+    assert parse_flags(HELP) == {"nthreads": "t", "minbytes": "b", "help": "h"}
+    assert missing_libraries(LDD) == ["libnccl.so.2"]
+    assert needs_mpi(LDD) and not needs_mpi("\tlibnccl.so.2 => /x/libmpi.so/libnccl.so.2\n")
+
+
+def test_sound_programs_without_and_with_a_device():
+    assert judge([probe("n1"), probe("n2", gpus=8, run={**RUN, "status": 0})]) == []
+    other = {**RECORD, "platform": UBUNTU, "NCCL": "2.22.3"}
+    assert judge([probe("n1"), probe("u1", record=other)]) == [], "another system has a build of its own"
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "found"),
+    [
+        ({"record": None, "prefix_kind": "none", "programs": {}, "run": None}, "nccl-tests", "none in /p"),
+        ({"record": {**RECORD, "source": "sha256 1"}}, "source of nccl-tests", "sha256 1"),
+        (
+            {"record": {**RECORD, "NCCL": "2.22.3"}},
+            "build of nccl-tests",
+            f"commit {COMMIT}, CUDA 12.4.131, NCCL 2.22.3, Open MPI 4.1.4",
+        ),
+        ({"programs": {"a_perf": program(), "b_perf": program(exists=False)}}, "nccl-tests", "no b_perf in /p/bin"),
+        (
+            {"programs": {"a_perf": program(missing=["libnccl.so.2"], status=127, mpi=False)}, "run": None},
+            "libraries",
+            "no libnccl.so.2, which a_perf need",
+        ),
+        ({"programs": {"a_perf": program(mpi=False)}}, "MPI", "a_perf without libmpi.so"),
+        (
+            {"programs": {"a_perf": program(status=127, said="Illegal instruction")}},
+            "nccl-tests",
+            "a_perf --help ended with status 127 and said: Illegal instruction",
+        ),
+        ({"run": RUN}, "nccl-tests", "a_perf ended with status 2 and said: x"),
+        ({"run": NO_DEVICE, "gpus": 1}, "nccl-tests", "a_perf ended with status 2 and said: x"),
+        ({"run": {**RUN, "status": 124}}, "nccl-tests", "a_perf did not end in time and said: x"),
+    ],
+)
+def test_what_is_wrong_with_a_node_is_said(changes, check, found):
+    assert texts(judge([probe("n1"), probe("n2", **changes), probe("n3")])) == [("n2", check, found)]
+
+
+def run(module, capsys, **params):
+    with patch_module_args(params), pytest.raises(SystemExit):
+        module.main()
+    return json.loads(capsys.readouterr().out)
+
+
+def git(folder, *arguments, **environment):
+    names = {f"GIT_{who}_{what}": "lab@lab" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True, env={**os.environ, **names}
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A repository with two commits on its branch and one that nothing leads to; returns its address and them."""
+    folder = tmp_path_factory.mktemp("repository")
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    commits = []
+    for name in ("one", "two", "lost"):
+        (folder / "file").write_text(name)
+        git(folder, "add", ".")
+        git(folder, "commit", "--quiet", "--message", name)
+        commits.append(git(folder, "rev-parse", "HEAD"))
+    git(folder, "reset", "--quiet", "--hard", commits[1])
+    git(folder, "reflog", "expire", "--expire=now", "--all")
+    git(folder, "gc", "--quiet", "--prune=now")
+    return f"file://{folder}", commits
+
+
+@pytest.mark.parametrize("protocol", ["0", "2"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_exactly_one_commit_is_fetched(repository, tmp_path, monkeypatch, protocol, number):
+    """Servers of the old protocol do not give a commit that is not the end of a branch or tag."""
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "protocol.version")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", protocol)
+    url, commits = repository
+    fetch_commit(url, commits[number], str(tmp_path), 60)
+    assert (tmp_path / "file").read_text() == ("one", "two")[number]
+    assert git(tmp_path, "rev-parse", "HEAD") == commits[number]
+
+
+def test_a_commit_that_cannot_be_had_says_why(repository, tmp_path):
+    url, commits = repository
+    with pytest.raises(CommitError, match=f"^{url} has no commit {commits[2]}; expected one that a branch or tag"):
+        fetch_commit(url, commits[2], str(tmp_path), 60)
+    with pytest.raises(CommitError, match=r"^file:///no/such cannot be read: fatal: .*; expected a git repository"):
+        fetch_commit("file:///no/such", commits[0], str(tmp_path), 60)
+
+
+def test_the_commit_as_a_module(repository, tmp_path, capsys):
+    url, commits = repository
+    given = {"url": url, "folder": str(tmp_path)}
+    assert "expected 40 hexadecimal digits" in run(git_commit, capsys, **given, commit="main")["msg"]
+    assert run(git_commit, capsys, **given, commit=commits[0], _ansible_check_mode=True)["changed"]
+    assert list(tmp_path.iterdir()) == []
+    assert run(git_commit, capsys, **given, commit=commits[0])["changed"]
+    assert "is not an empty folder" in run(git_commit, capsys, **given, commit=commits[0])["msg"]
+
+
+def test_this_machine_has_a_state(capsys, tmp_path):
+    given = {"host": "n1", "prefix": str(tmp_path / "none"), "tools": ["sh", "no-such-tool"]}
+    found = run(nccl_tests_state, capsys, **given)["state"]
+    assert set(found) == set(yaml.safe_load(nccl_tests_state.RETURN)["state"]["contains"])
+    assert (found["missing"], found["prefix_kind"]) == (["no-such-tool"], "none")
+
+
+def test_programs_of_this_machine_are_asked(capsys, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / ".trainyard.json").write_text(json.dumps(RECORD))
+    program = tmp_path / "bin/a_perf"
+    program.write_text("#!/bin/sh\necho '[-b,--minbytes <size>]'\ntest -z \"$LD_LIBRARY_PATH\"\n")
+    program.chmod(0o755)
+    me = {"prefix": str(tmp_path), "user": subprocess.check_output(["id", "-un"], text=True).strip()}
+    found = run(nccl_tests_probe, capsys, host="n1", programs=["a_perf", "b_perf"], **me)["probe"]
+    assert set(found) == set(yaml.safe_load(nccl_tests_probe.RETURN)["probe"]["contains"])
+    assert found["programs"]["a_perf"]["flags"] == {"minbytes": "b"} and not found["programs"]["b_perf"]["exists"]
+    assert found["run"]["status"] == 0
+    refused = run(nccl_tests_probe, capsys, host="n1", programs=["a_perf"], prefix=str(tmp_path), user="no-such-user")
+    assert refused["msg"].startswith("n1: the programs cannot be run as no-such-user:")
+
+
+def test_plan_and_verdict_as_modules(capsys):
+    result = run(nccl_tests_plan, capsys, states=[state("n1", H100)], wanted={"source": "commit x", "prefix": PREFIX})
+    assert result["findings"] == [] and result["nodes"]["n1"]["action"] == "build"
+    assert run(nccl_tests_verdict, capsys, probes=[probe("n1", run=RUN)])["findings"][0]["host"] == "n1"

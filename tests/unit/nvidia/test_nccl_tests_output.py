@@ -1,0 +1,251 @@
+"""Reading what nccl-tests print: old and new text, JSON, marks of mpirun and srun, interruptions, sudden ends."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.nvidia.nccl_tests_output import Measured, parse, parse_json, parse_text, streams
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+OUTPUTS = Path(__file__).parents[2] / "fixtures/nccl_tests_output"
+NCCL = "gpu-01:81234:81300 [0] NCCL INFO "
+
+
+def read(name):
+    return (OUTPUTS / name).read_text()
+
+
+def found(name):
+    return parse(read(name))
+
+
+def size(output, size):
+    return next(row for row in output.rows if row.bytes == size)
+
+
+@pytest.mark.parametrize(
+    ("name", "collective", "ranks", "hosts", "rows", "form"),
+    [
+        ("2.10-all_reduce-8-v100.txt", "", 8, ["v100-1"], 28, "nccl-tests text (before 2.13)"),
+        ("2.10-all_gather-8-v100.txt", "", 8, ["v100-1"], 9, "nccl-tests text (before 2.13)"),
+        ("2.10-alltoall-8-v100.txt", "", 8, ["v100-1"], 9, "nccl-tests text (before 2.13)"),
+        ("2.10-broadcast-8-v100-unchecked.txt", "", 8, ["v100-1"], 9, "nccl-tests text (before 2.13)"),
+        ("2.13-all_gather-16-a100.txt", "", 16, ["dgx1", "dgx2"], 11, "nccl-tests text"),
+        ("2.17-all_reduce-16-h100-tagged.txt", "all_reduce", 16, ["gpu-1", "gpu-2"], 14, "nccl-tests text"),
+        ("2.19-all_reduce-16-h100.txt", "all_reduce", 16, ["gpu-01", "gpu-02"], 31, "nccl-tests text"),
+        ("2.19-all_reduce-16-h100-srun.txt", "all_reduce", 16, ["gpu-01", "gpu-02"], 11, "nccl-tests text"),
+        ("2.19-all_reduce-16-h100-openmpi5.txt", "all_reduce", 16, ["gpu-01", "gpu-02"], 11, "nccl-tests text"),
+        ("2.19-all_reduce-16-h100.json", "all_reduce", 16, ["gpu-01", "gpu-02"], 11, "nccl-tests json"),
+        ("2.19-all_reduce-2-processes-of-8.json", "all_reduce", 16, ["gpu-01", "gpu-02"], 5, "nccl-tests json"),
+        ("2.19-alltoall-16-h100.txt", "alltoall", 16, ["gpu-01", "gpu-02"], 8, "nccl-tests text"),
+        ("2.19-all_reduce-per-iteration.txt", "all_reduce", 16, ["gpu-01", "gpu-02"], 8, "nccl-tests text"),
+        ("2.19-all_reduce-timestamps.txt", "all_reduce", 16, ["gpu-01", "gpu-02"], 8, "nccl-tests text"),
+        ("2.19-all_reduce-tcp.txt", "all_reduce", 16, ["gpu-01", "gpu-02"], 14, "nccl-tests text"),
+        ("trainyard-all_reduce-gloo.txt", "all_reduce", 4, ["n1", "n2"], 8, "trainyard text"),
+    ],
+)
+def test_sound_outputs_of_all_versions_are_read_whole(name, collective, ranks, hosts, rows, form):
+    output = found(name)
+    assert (output.collective, output.format, output.problem) == (collective, form, "")
+    assert [rank.rank for rank in output.ranks] == list(range(ranks))
+    assert list(dict.fromkeys(rank.host for rank in output.ranks)) == hosts
+    assert (output.tables, len(output.rows), output.broken_rows) == (1, rows, 0)
+    assert output.footer_seen and output.out_of_bounds == 0 and not output.errors
+    assert all(row.out_of_place.busbw is not None and row.in_place.busbw is not None for row in output.rows)
+    # The average that the footer tells is that of all halves: no number was taken from another column.
+    halves = [half.busbw for row in output.rows for half in (row.out_of_place, row.in_place)]
+    assert sum(halves) / len(halves) == pytest.approx(output.average, abs=0.01, rel=0.01)
+
+
+def test_one_row_of_each_layout():
+    new = size(found("2.19-all_reduce-16-h100-srun.txt"), 1 << 30)
+    assert new.out_of_place == Measured(5305.5, 202.38, 379.47, 0)
+    assert new.in_place == Measured(5277.7, 203.45, 381.47, 0)
+    # The same numbers among further columns, and before a date.
+    assert size(found("2.19-all_reduce-per-iteration.txt"), 1 << 30) == new
+    assert size(found("2.19-all_reduce-timestamps.txt"), 1 << 30) == new
+    # Older versions print the largest deviation, which is no number of wrong elements.
+    assert size(found("2.10-alltoall-8-v100.txt"), 1 << 20).out_of_place == Measured(42.65, 24.59, 21.51, None)
+    assert size(found("2.13-all_gather-16-a100.txt"), 1 << 20).in_place == Measured(45.76, 22.91, 21.48, 0)
+    assert size(found("2.19-all_reduce-tcp.txt"), 1 << 36).out_of_place == Measured(2.8e7, 2.46, 4.6, 0)
+
+
+def test_tags_and_nccl_lines_inside_rows_take_nothing_away():
+    text = read("2.17-all_reduce-16-h100-tagged.txt")
+    output = parse_text(text)
+    assert size(output, 1 << 20).out_of_place == Measured(45.13, 23.23, 43.56, 0)
+    assert size(output, 1 << 23).in_place.busbw == pytest.approx(size(output, 1 << 23).out_of_place.busbw, rel=0.02)
+    assert len([line for line in output.nccl_lines if "via NET/IB" in line]) == 17
+    assert any("NCCL WARN NET/IB : Got async event" in line for line in output.nccl_lines)
+    assert "[1," not in "".join(streams(text).values())
+
+
+def test_json_and_text_of_one_run_say_the_same():
+    text, data = found("2.19-all_reduce-16-h100-srun.txt"), found("2.19-all_reduce-16-h100.json")
+    assert [row.bytes for row in text.rows] == [row.bytes for row in data.rows]
+    for mine, other in zip(text.rows, data.rows):
+        assert mine.out_of_place.busbw == pytest.approx(other.out_of_place.busbw, abs=0.006)
+        assert mine.in_place.wrong == other.in_place.wrong == 0
+    assert [(rank.rank, rank.host) for rank in text.ranks] == [(rank.rank, rank.host) for rank in data.ranks]
+    assert data.average == pytest.approx(text.average, abs=0.001)
+    assert (text.version, data.version) == ("2.19.6", "NCCL 2.28.9")
+
+
+def test_the_environment_in_json_is_not_kept():
+    assert "stands-for-a-secret" in read("2.19-all_reduce-16-h100.json")
+    assert "stands-for-a-secret" not in repr(found("2.19-all_reduce-16-h100.json"))
+
+
+@pytest.mark.parametrize(
+    ("name", "unchecked"),
+    [
+        ("2.10-broadcast-8-v100-unchecked.txt", 9),
+        ("2.13-all_reduce-16-a100-unchecked.txt", 11),
+        ("2.19-all_reduce-unchecked.json", 5),
+        ("2.10-all_reduce-8-v100.txt", 0),
+        # One half of each row is enough: the other one is never checked.
+        ("2.19-alltoall-16-h100.txt", 0),
+    ],
+)
+def test_results_that_nobody_checked(name, unchecked):
+    output = found(name)
+    assert output.unchecked_rows == unchecked
+    assert output.out_of_bounds == 0, "the footer says OK in either case"
+
+
+def test_wrong_results_are_counted_also_as_a_float():
+    output = found("2.19-all_reduce-wrong.txt")
+    assert [row.out_of_place.wrong for row in output.rows] == [
+        0,
+        0,
+        0,
+        131072,
+        262144,
+        524288,
+        1250000,
+        1250000,
+        1250000,
+    ]
+    assert output.out_of_bounds == 12
+
+
+def test_json_of_numbers_that_are_none():
+    nan = found("2.19-all_reduce-nan.json")
+    assert nan.rows[-1].out_of_place.busbw is None and math.isnan(nan.average)
+    inf = found("2.19-all_reduce-inf.json")
+    assert inf.rows[0].in_place.algbw is None and len(inf.rows) == 5 and not inf.problem
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "broken", "footer"),
+    [
+        ("2.19-all_reduce-killed.txt", 8, 1, False),
+        ("2.19-all_reduce-nccl-failure.txt", 3, 1, False),
+        ("2.19-all_reduce-ended-early.json", 4, 0, False),
+        ("2.19-all_reduce-killed.json", 0, 0, False),
+    ],
+)
+def test_ends_in_the_middle(name, rows, broken, footer):
+    output = found(name)
+    assert (len(output.rows), output.broken_rows, output.footer_seen) == (rows, broken, footer)
+
+
+def test_a_row_without_its_end_before_the_next_one_is_missed():
+    lines = PLAIN.splitlines()
+    lines[ROWS[3]] = "  ".join(lines[ROWS[3]].split()[:8])
+    output = parse_text("\n".join(lines))
+    assert output.broken_rows == 1 and len(output.rows) == len(ROWS) - 1 and output.footer_seen
+
+
+def test_what_the_program_said_of_its_failure():
+    errors = found("2.19-all_reduce-nccl-failure.txt").errors
+    assert errors[0].startswith("gpu-01: Test NCCL failure common.cu:312 'remote process exited")
+    assert errors[1] == "gpu-01 pid 81234: Test failure common.cu:611"
+    assert "before it closed the file" in found("2.19-all_reduce-killed.json").problem
+
+
+def test_worlds_of_their_own_are_all_seen():
+    output = found("2.19-all_reduce-without-mpi.txt")
+    assert output.tables == 2
+    assert [rank.rank for rank in output.ranks].count(0) == 2
+
+
+def test_a_collective_is_taken_from_a_command_line_only_when_there_is_one():
+    text = read("2.10-all_reduce-8-v100.txt")
+    assert parse_text(f"$ ./build/all_reduce_perf -b 8 -e 1G -f 2 -g 8\n{text}").collective == "all_reduce"
+    assert parse_text(f"$ ./build/reduce_perf\n{text}").collective == "reduce"
+    assert parse_text(f"ls build: all_reduce_perf all_gather_perf\n{text}").collective == ""
+
+
+def test_groups_and_reduced_sizes():
+    text = read("2.19-all_reduce-16-h100.txt").replace("Rank  1 Group  0", "Rank  1 Group  1")
+    text = text.replace("# Using", "# Reducing maxBytes to 28991029248 due to memory limitation\n# Using")
+    output = parse_text(text)
+    assert {rank.rank: rank.group for rank in output.ranks if rank.group} == {1: 1}
+    assert output.notes == ["Reducing maxBytes to 28991029248 due to memory limitation"]
+
+
+def test_an_out_of_place_half_that_is_blank_is_not_the_in_place_one():
+    text = read("2.19-all_reduce-16-h100.txt")
+    row = next(line for line in text.splitlines() if line.startswith("     1048576 "))
+    start = row.index("-1") + 2
+    half = (len(row) - start) // 2
+    blank = row[:start] + " " * 32 + row[start + half :]
+    read_back = size(parse_text(text.replace(row, blank)), 1 << 20)
+    assert read_back.out_of_place is None
+    assert read_back.in_place == size(parse_text(text), 1 << 20).in_place
+
+
+PLAIN = read("2.19-all_reduce-16-h100-srun.txt").replace(" 0: ", "").replace(" 1: slurmstepd", "slurmstepd")
+ROWS = [index for index, line in enumerate(PLAIN.splitlines()) if line.lstrip()[:1].isdigit()]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(ROWS), st.integers(5, 12), st.sampled_from(["info", "warn", "tag", "other"])),
+        max_size=12,
+        unique_by=lambda cut: cut[0],
+    ),
+    st.booleans(),
+)
+def test_any_interruption_between_the_columns_changes_nothing(cuts, spaced):
+    """A row may be cut after any column that is printed by itself; what cuts it is NCCL, a tag, or another rank."""
+    lines, where = PLAIN.splitlines(), {row: (column, kind) for row, column, kind in cuts}
+    written = []
+    for index, line in enumerate(lines):
+        if index not in where:
+            written.append(f"[1,0]<stdout>:{line}")
+            continue
+        column, kind = where[index]
+        words = line.split()
+        head, rest = "  ".join(words[:column]), "  ".join(words[column:])
+        gap = "  " if spaced else ""
+        written += {
+            "info": [f"[1,0]<stdout>:{head}{gap}{NCCL}Channel 00/0", f"[1,0]<stdout>:  {rest}"],
+            "warn": [
+                f"[1,0]<stdout>:{head}",
+                f"[1,0]<stdout>:[2026-11-21 20:00:00] {NCCL}x",
+                f"[1,0]<stdout>:  {rest}",
+            ],
+            "tag": [f"[1,0]<stdout>:{head}[1,0]<stdout>:  {rest}"],
+            "other": [f"[1,0]<stdout>:{head}[1,7]<stdout>:{NCCL}Connected all rings", f"[1,0]<stdout>:  {rest}"],
+        }[kind]
+    output = parse_text("\n".join(written) + "\n")
+    assert output.rows == parse_text(PLAIN).rows
+    assert output.footer_seen and not output.broken_rows
+
+
+@settings(max_examples=300)
+@given(st.text(alphabet='#: \n0123456789.-+efloatsumN/A[],<>stdoutRankonGroupPid"{}', max_size=300), st.booleans())
+def test_no_text_stops_the_parser(text, append):
+    parse(f"{PLAIN}\n{text}" if append else text)
+    parse_json(text)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"results": 3}', '{"config": [], "results": [1, {"size": "x"}]}'])
+def test_what_is_no_output_has_no_rows(text):
+    output = parse(text)
+    assert not output.rows and not output.footer_seen

@@ -1,0 +1,264 @@
+"""Which packages or which installer bring a driver to a host, and what forbids it, in tables of cases."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.module_utils.trainyard.nvidia import driver_plan as plan
+
+KERNEL = "6.1.0-56-amd64"
+STATE = {
+    "host": "n1",
+    "kernel": KERNEL,
+    "provider": "none",
+    "version": "",
+    "loaded": "",
+    "packages": {},
+    "broken": [],
+    "runfile": "",
+    "nouveau": False,
+    "dkms": [],
+    "modules": {KERNEL: {"version": ""}},
+}
+FACTS = {
+    "os": {"id": "debian", "version": "12", "family": "debian"},
+    "arch": "x86_64",
+    "gpus": [{"generation": "ampere"}] * 8,
+    "nvswitches": 0,
+    "secure_boot": "disabled",
+    "apt": {"held": [], "broken": []},
+}
+WANTED = {
+    "provider": "network_repo",
+    "state": "present",
+    "version": "550.127.08",
+    "branch": "",
+    "flavour": "proprietary",
+    "kernels": [KERNEL],
+    "packages": [],
+    "replace": False,
+    "gpus": "auto",
+    "without_gpu": False,
+    "fabric_manager": "auto",
+    "url": "",
+    "file": "",
+    "sha256": "",
+    "arguments": [],
+    "mok": False,
+}
+RUNFILE = {
+    "provider": "runfile",
+    "version": "470.103.01",
+    "url": "https://mirror.example.org/NVIDIA-Linux-x86_64-470.103.01.run",
+    "sha256": "a" * 64,
+}
+INSTALLED = {"provider": "network_repo", "version": "550.54.15", "packages": {"nvidia-kernel-dkms": "550.54.15-1"}}
+
+
+def planned(wanted=(), state=(), facts=()):
+    host = {"driver": {**STATE, **dict(state)}, "facts": {**FACTS, **dict(facts)}, "wanted": {**WANTED, **dict(wanted)}}
+    return plan.plan_host(host)
+
+
+def roots(**given):
+    found, findings = planned(given)
+    assert findings == []
+    return found["roots"]
+
+
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [
+        ({}, ["cuda-drivers-550", "cuda-drivers"]),
+        ({"flavour": "open"}, ["nvidia-open-550", "nvidia-open"]),
+        ({"version": "", "branch": "580", "flavour": "open"}, ["nvidia-open-580", "nvidia-open"]),
+        ({"version": "590.48.01", "flavour": "open"}, ["nvidia-open"]),
+        ({"version": "590.48.01"}, ["cuda-drivers"]),
+        ({"provider": "distro", "version": "", "branch": "535"}, ["nvidia-kernel-dkms"]),
+        ({"provider": "distro", "version": "", "branch": "550", "flavour": "open"}, ["nvidia-open-kernel-dkms"]),
+        ({"provider": "distro", "version": "", "branch": "470"}, ["nvidia-tesla-470-kernel-dkms"]),
+        ({"packages": ["nvidia-dkms-550-server", "libnvidia-compute-550"]}, ["nvidia-dkms-550-server"]),
+    ],
+)
+def test_the_package_of_the_module_has_the_name_of_its_branch(given, first):
+    assert roots(**given)[0] == first
+
+
+def test_a_distributions_driver_comes_without_an_x_server():
+    names = {name for names in roots(provider="distro", version="", branch="470") for name in names}
+    assert names >= {
+        "nvidia-tesla-470-smi",
+        "libnvidia-tesla-470-cuda1",
+        "libnvidia-tesla-470-ml1",
+        "nvidia-persistenced",
+    }
+    assert not [name for name in names if "xserver" in name or name.endswith("-driver")]
+    ubuntu = plan.roots({"id": "ubuntu"}, {**WANTED, "provider": "distro", "flavour": "open"}, True)
+    assert ubuntu == [
+        ["nvidia-headless-550-server-open"],
+        ["nvidia-utils-550-server"],
+        ["nvidia-fabricmanager-550"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "names"),
+    [
+        ("550.127.08", ["nvidia-fabricmanager-550", "nvidia-fabricmanager"]),
+        ("580.95.05", ["nvidia-fabricmanager", "nvidia-fabricmanager-580"]),
+    ],
+)
+def test_fabric_manager_comes_where_nvswitches_are(version, names):
+    assert planned({"version": version}, facts={"nvswitches": 4})[0]["roots"][1:] == [names]
+    assert planned({"version": version})[0]["roots"][1:] == []
+    assert planned({"version": version, "fabric_manager": "true"})[0]["roots"][1:] == [names]
+    assert planned({"version": version, "fabric_manager": "false"}, facts={"nvswitches": 4})[0]["roots"][1:] == []
+
+
+def test_the_vendors_own_pin_is_the_exact_one_if_there_is():
+    assert planned()[0]["pinning"] == ["nvidia-driver-pinning-550.127.08", "nvidia-driver-pinning-550"]
+    assert planned({"provider": "distro"})[0]["pinning"] == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "state", "gpus", "arguments"),
+    [
+        ({"version": "470.103.01"}, {}, True, ["--dkms"]),
+        # Neither option is known to 470, whatever else would ask for it.
+        ({"version": "470.103.01"}, {"nouveau": True}, False, ["--dkms", "--no-nouveau-check"]),
+        ({"version": "535.309.01"}, {}, True, ["--dkms"]),
+        (
+            {"version": "535.309.01", "flavour": "open"},
+            {},
+            True,
+            ["--dkms", "--kernel-module-build-directory=kernel-open"],
+        ),
+        ({"version": "580.95.05", "flavour": "open"}, {}, True, ["--dkms", "--kernel-module-type=open"]),
+        (
+            {"version": "580.95.05"},
+            {},
+            False,
+            ["--dkms", "--kernel-module-type=proprietary", "--skip-module-load"],
+        ),
+        (
+            {"version": "470.103.01", "kernels": ["5.10.0-28-amd64", KERNEL]},
+            {},
+            True,
+            ["--dkms", "--kernel-name=5.10.0-28-amd64"],
+        ),
+        ({"version": "470.103.01", "kernels": []}, {}, True, ["--no-kernel-module"]),
+        ({"version": "470.103.01", "arguments": ["--no-drm"]}, {}, True, ["--dkms", "--no-drm"]),
+    ],
+)
+def test_the_installer_gets_only_options_that_its_branch_knows(wanted, state, gpus, arguments):
+    found = plan.installer_arguments({**WANTED, **wanted}, {**STATE, **state}, gpus)
+    assert found == ["--silent", "--no-questions", "--no-x-check", *arguments]
+
+
+@pytest.mark.parametrize(
+    ("version", "branch", "chosen"),
+    [
+        ("550.54.15", "", "550.54.15-1"),
+        ("", "550", "550.127.08-1"),
+        ("", "", "560.35.03-1"),
+        ("550.54.1", "", ""),
+        ("", "55", ""),
+        ("550.54.15", "560", ""),
+    ],
+)
+def test_a_version_or_branch_is_never_taken_for_a_longer_one(version, branch, chosen):
+    assert plan.choose_version(["560.35.03-1", "550.127.08-1", "550.54.15-1"], version, branch) == chosen
+
+
+@pytest.mark.parametrize(
+    ("wanted", "state", "facts", "said"),
+    [
+        ({"version": "550.*"}, {}, {}, [("nvidia_driver_version", "'550.*'")]),
+        ({"branch": "535"}, {}, {}, [("nvidia_driver_branch", "'535'")]),
+        (
+            {"provider": "distro", "version": "", "branch": "470", "flavour": "open"},
+            {},
+            {},
+            [("nvidia_driver_flavour", "open of branch 470")],
+        ),
+        ({**RUNFILE, "sha256": "abc"}, {}, {}, [("nvidia_driver_sha256", "'abc'")]),
+        ({**RUNFILE, "version": "470.141.03"}, {}, {}, [("nvidia_driver_url", "NVIDIA-Linux-x86_64-470.103.01.run")]),
+        (RUNFILE, {}, {"arch": "aarch64"}, [("nvidia_driver_url", "NVIDIA-Linux-x86_64-470.103.01.run")]),
+        ({**RUNFILE, "url": ""}, {}, {}, [("nvidia_driver_url", "none, and no nvidia_driver_file")]),
+        ({**RUNFILE, "url": "", "sha256": ""}, {"provider": "runfile", "runfile": "470.103.01"}, {}, []),
+        ({}, {}, {"gpus": []}, [("GPUs", "none on the PCI bus")]),
+        ({"gpus": "4"}, {}, {}, [("GPUs", "8 on the PCI bus")]),
+        (RUNFILE, INSTALLED, {}, [("driver from elsewhere", "driver 550.54.15 from network_repo")]),
+        ({**RUNFILE, "replace": True}, INSTALLED, {}, []),
+        (
+            {"replace": True},
+            {**INSTALLED, "provider": "unknown", "runfile": "470.103.01"},
+            {},
+            [
+                (
+                    "driver from elsewhere",
+                    "driver 550.54.15: packages nvidia-kernel-dkms, and the vendor's installer (470.103.01)",
+                )
+            ],
+        ),
+        ({}, {}, {"apt": {"held": [], "broken": ["dkms"]}}, [("packages", "not wholly installed: dkms")]),
+        (
+            {},
+            {},
+            {"secure_boot": "enabled"},
+            [("Secure Boot", "enabled, and no key to sign the module with, which the kernel would refuse to load")],
+        ),
+        ({"mok": True}, {}, {"secure_boot": "enabled"}, []),
+        ({"kernels": []}, {}, {"secure_boot": "enabled"}, []),
+        (
+            {"provider": "distro", "version": "", "branch": "535"},
+            {},
+            {"nvswitches": 4},
+            [("Fabric Manager", "4 NVSwitches, and distro has no Fabric Manager")],
+        ),
+        # Whoever only verifies does not care how it was installed.
+        ({"provider": "none"}, {**INSTALLED, "provider": "unknown"}, {"secure_boot": "enabled"}, []),
+    ],
+)
+def test_what_stands_in_the_way(wanted, state, facts, said):
+    _, findings = planned(wanted, state, facts)
+    assert [(finding.check, finding.found) for finding in findings] == said
+    assert all(finding.host == "n1" and finding.action for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "state", "action", "remove", "step"),
+    [
+        ({}, {}, "install", "", "install driver 550.127.08 (network_repo)"),
+        ({}, INSTALLED, "install", "", "driver 550.127.08 instead of 550.54.15 (network_repo)"),
+        ({"version": "550.54.15"}, INSTALLED, "install", "", f"build the module 550.54.15 for {KERNEL}"),
+        (
+            {"version": "550.54.15"},
+            {**INSTALLED, "modules": {KERNEL: {"version": "550.54.15"}}},
+            "install",
+            "",
+            "",
+        ),
+        (
+            {"version": "", "branch": "560"},
+            INSTALLED,
+            "install",
+            "",
+            "driver branch 560 instead of 550.54.15 (network_repo)",
+        ),
+        (
+            {**RUNFILE, "replace": True},
+            INSTALLED,
+            "install",
+            "network_repo",
+            "remove driver 550.54.15 (network_repo), install 470.103.01 (runfile)",
+        ),
+        ({"state": "absent"}, INSTALLED, "remove", "network_repo", "remove driver 550.54.15 (network_repo)"),
+        ({"state": "absent"}, {}, "remove", "none", ""),
+        ({"gpus": "0"}, {}, "skip", "", ""),
+        ({"gpus": "0", "without_gpu": True}, {}, "install", "", "install driver 550.127.08 (network_repo)"),
+        ({"provider": "none"}, INSTALLED, "verify", "", ""),
+    ],
+)
+def test_what_is_done(wanted, state, action, remove, step):
+    found, findings = planned(wanted, state, {"gpus": [] if wanted.get("gpus") == "0" else FACTS["gpus"]})
+    assert (findings, found["action"], found["remove"], found["step"]) == ([], action, remove, step)

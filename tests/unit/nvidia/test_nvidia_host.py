@@ -1,0 +1,274 @@
+"""What a host is for NVIDIA's software: captured trees, and every tool's answer by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nvidia_host
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.nvidia import hardware as nvidia
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.nvidia.host import read_host
+from captured_tree import unfold
+from hypothesis import given
+from hypothesis import strategies as st
+
+TREES = Path(__file__).resolve().parents[2] / "fixtures" / "nvidia_hosts"
+EFI_VARIABLE = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that reads a captured host, after `change` has altered its folder."""
+
+    def read_one(name, change=lambda root: None):
+        root = unfold(name, tmp_path / name, TREES)
+        change(root)
+        return read_host(Tree(str(root)), name)
+
+    return read_one
+
+
+def test_every_tree_is_documented_as_composed():
+    for tree in TREES.glob("*.tree"):
+        assert tree.read_text().startswith("# Composed: "), tree.name
+    assert len(list(TREES.glob("*.tree"))) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "generation", "switches", "ports", "system", "arch"),
+    [
+        ("v100", "8x V100 SXM2 32GB", "volta", 0, 4, "ubuntu 20.04", "x86_64"),
+        ("a100", "8x A100 SXM4 80GB", "ampere", 6, 8, "ubuntu 22.04", "x86_64"),
+        ("h100_nvswitch", "8x H100 SXM5 80GB", "hopper", 4, 8, "ubuntu 24.04", "x86_64"),
+        ("b200", "8x B200", "blackwell", 4, 8, "ubuntu 24.04", "x86_64"),
+        ("gh200", "1x GH200 120GB / 480GB", "hopper", 0, 1, "ubuntu 22.04", "aarch64"),
+        ("none", "none", "", 0, 0, "debian 12", "x86_64"),
+    ],
+)
+def test_hosts_are_read(read, name, gpus, generation, switches, ports, system, arch):
+    host = read(name)
+    assert nvidia.describe_gpus(host["gpus"]) == gpus
+    assert {gpu["generation"] for gpu in host["gpus"]} == ({generation} if generation else set())
+    assert (host["nvswitches"], host["rdma_ports"], nvidia.described_os(host), host["arch"]) == (
+        switches,
+        ports,
+        system,
+        arch,
+    )
+
+
+def test_a_host_with_two_models_and_a_virtual_function(read):
+    host = read("mixed")
+    assert [(gpu["pci"], gpu["name"], gpu["generation"]) for gpu in host["gpus"]] == [
+        ("0000:3b:00.0", "V100 PCIe 32GB", "volta"),
+        ("0000:af:00.0", "A40", "ampere"),
+    ]
+    assert host["apt"] == {
+        "held": ["linux-headers-amd64"],
+        "broken": ["linux-image-6.1.0-41-amd64 (half-configured)"],
+        "kept": [],
+    }
+    assert host["kernel"] == {"running": "6.1.0-41-amd64", "headers": [], "headers_available": True}
+    assert host["free_mib"] == {"/": 900, "/usr": 900, "/boot": 200, "/var": 900}
+
+
+def test_the_rest_of_a_host(read):
+    host = read("v100")
+    assert (host["nouveau"], host["secure_boot"], host["gcc"], host["virtual"], host["cuda"]) == (
+        True,
+        "none",
+        "9.4.0",
+        "",
+        [],
+    )
+    assert host["kernel"]["headers"] == ["5.4.0-216-generic"]
+    assert host["apt"] == {"held": [], "broken": [], "kept": []}
+    host = read("a100")
+    assert (host["nouveau"], host["secure_boot"], host["cuda"]) == (False, "disabled", ["12.4"])
+    assert "nvidia-open-550" in host["apt"]["held"] and "nvidia-open-550" in host["apt"]["kept"]
+    assert read("h100_nvswitch")["secure_boot"] == "enabled"
+
+
+def test_toolkits_and_records_of_other_folders(tmp_path):
+    for path, text in (
+        ("srv/sw/cuda-11.4.4/bin/nvcc", ""),
+        ("srv/sw/cuda-12.4/README", ""),
+        ("usr/lib/nvidia-cuda-toolkit/bin/nvcc", ""),
+        ("srv/state/driver.json", '{"nvidia-open-580": {"version": "580.95.05-0ubuntu1"}}'),
+        ("srv/state/torn.json", '{"nvidia'),
+        ("srv/state/number.json", "3"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    host = read_host(Tree(str(tmp_path)), "h", ["/usr/local", "/srv/sw"], "/srv/state")
+    assert (host["cuda"], host["apt"]["kept"]) == (["11.4.4", "distro"], ["nvidia-open-580"])
+
+
+def test_a_link_to_headers_that_are_gone_is_none(read):
+    release = "5.4.0-216-generic"
+    assert read("v100", lambda root: (root / f"usr/src/linux-headers-{release}/Makefile").unlink())["kernel"] == {
+        "running": release,
+        "headers": [],
+        "headers_available": True,
+    }
+
+
+def test_headers_as_a_folder_and_by_a_relative_link(read):
+    def change(root):
+        build = root / "lib/modules/6.12.1/build"
+        build.mkdir(parents=True)
+        (build / "Makefile").touch()
+        (root / "lib/modules/6.12.2").mkdir()
+        (root / "lib/modules/6.12.2/build").symlink_to("../6.12.1/build")
+
+    assert read("none", change)["kernel"]["headers"] == ["6.12.1", "6.12.2"]
+
+
+def test_headers_are_not_known_to_be_offered_without_package_lists(read):
+    def change(root):
+        for path in (root / "var/lib/apt/lists").iterdir():
+            path.unlink()
+
+    assert read("none", change)["kernel"]["headers_available"] is None
+    assert (
+        read("h100_nvswitch", lambda root: (root / "commands/apt-cache.headers.out").write_text(""))["kernel"][
+            "headers_available"
+        ]
+        is False
+    )
+
+
+@pytest.mark.parametrize(("value", "state"), [(1, "enabled"), (0, "disabled"), (7, "unknown")])
+def test_secure_boot_by_the_variable_which_needs_no_tool(read, value, state):
+    def change(root):
+        variable = root / EFI_VARIABLE
+        variable.parent.mkdir(parents=True)
+        variable.write_bytes(bytes([6, 0, 0, 0, value]))
+
+    assert read("h100_nvswitch", change)["secure_boot"] == state
+
+
+def test_secure_boot_that_cannot_be_read(read):
+    assert read("h100_nvswitch", lambda root: (root / "commands/mokutil.sb-state.out").unlink())["secure_boot"] == (
+        "unknown"
+    )
+
+
+def test_a_host_without_tools_is_read_all_the_same(tmp_path):
+    host = read_host(Tree(str(tmp_path)), "bare")
+    assert host["os"] == {"id": "", "version": "", "family": ""}
+    assert (host["arch"], host["gcc"], host["gpus"], host["free_mib"], host["secure_boot"]) == ("", "", [], {}, "none")
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "generation"),
+    [
+        ("0x102d", "K80", "kepler"),
+        ("0x17fd", "M40", "maxwell"),
+        ("0x15f9", "P100 SXM2 16GB", "pascal"),
+        ("0x1b06", "GeForce GTX 1080 Ti", "pascal"),
+        ("0x1db6", "V100 PCIe 32GB", "volta"),
+        ("0x1eb8", "T4", "turing"),
+        ("0x2182", "", "turing"),
+        ("0x20b7", "A30", "ampere"),
+        ("0x2236", "A10", "ampere"),
+        ("0x2531", "RTX A2000", "ampere"),
+        ("0x27b8", "L4", "ada"),
+        ("0x26b9", "L40S", "ada"),
+        ("0x2335", "H200 SXM 141GB", "hopper"),
+        ("0x2342", "GH200 120GB / 480GB", "hopper"),
+        ("0x2901", "B200", "blackwell"),
+        ("0x2941", "GB200", "blackwell"),
+        ("0x0020", "", "unknown"),
+        ("0xffff", "", "unknown"),
+        ("", "", "unknown"),
+    ],
+)
+def test_generations_by_device_id(device, name, generation):
+    assert nvidia.gpu_of(device) == (name, generation)
+
+
+def test_every_gpu_with_a_name_has_a_generation_and_ranges_do_not_overlap():
+    for number in nvidia._NAMES:
+        assert nvidia.gpu_of(hex(number))[1] in nvidia.GENERATIONS
+    last = 0
+    for first, end, generation in nvidia._RANGES:
+        assert last < first <= end and generation in nvidia.GENERATIONS
+        last = end
+
+
+def test_broken_packages_of_every_kind():
+    output = "\n".join(
+        [
+            "ii \tgood\t1",
+            "rc \tgone\t1",
+            "iU \tunpacked\t1",
+            "iH \thalf\t1",
+            "iF \tconfigured\t1",
+            "iiR\treinstall\t1",
+            "hi \tkept\t1",
+            "hF \tboth\t1",
+            "nonsense",
+        ]
+    )
+    assert nvidia.read_packages(output) == {
+        "held": ["both", "kept"],
+        "broken": [
+            "both (half-configured)",
+            "configured (half-configured)",
+            "half (half-installed)",
+            "reinstall (to be reinstalled)",
+            "unpacked (unpacked)",
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('ID=rocky\nVERSION_ID="9.4"\nID_LIKE="rhel fedora"', {"id": "rocky", "version": "9.4", "family": "redhat"}),
+        ('ID="sles"\nVERSION_ID="15.6"', {"id": "sles", "version": "15.6", "family": "suse"}),
+        ('ID=pop\nID_LIKE="ubuntu debian"\nVERSION_ID="22.04"', {"id": "pop", "version": "22.04", "family": "debian"}),
+        ("ID=void", {"id": "void", "version": "", "family": "void"}),
+        (None, {"id": "", "version": "", "family": ""}),
+    ],
+)
+def test_operating_systems(text, expected):
+    assert nvidia.read_os(text) == expected
+
+
+def test_a_line_of_df_that_is_missing_leaves_nothing_to_be_mixed_up():
+    output = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/sda1 100 50 51200 50% /\n"
+    assert nvidia.read_free(["/"], output) == {"/": 50}
+    assert nvidia.read_free(["/", "/usr"], output) == {}
+
+
+@given(st.text(max_size=200))
+def test_whatever_tools_print_is_read_without_an_error(text):
+    nvidia.read_packages(text)
+    nvidia.read_free(["/"], text)
+    nvidia.read_os(text)
+    nvidia.gpu_of(text)
+    nvidia.number(text)
+    nvidia.secure_boot(True, text, text)
+    assert nvidia.first_version(text) == "" or nvidia.number(text.strip())
+
+
+def test_versions_compare_as_numbers():
+    assert nvidia.number("470.103.01") == (470, 103, 1)
+    assert nvidia.number("6.1.0-41-amd64") == (6, 1, 0, 41)
+    assert nvidia.number("6.8.0-1014-nvidia-64k") == (6, 8, 0, 1014)
+    assert nvidia.branch_of("550.127.08") == "550"
+    assert nvidia.branch_of("5500") == ""
+
+
+def test_the_module_returns_the_facts(tmp_path, capsys):
+    root = unfold("gh200", tmp_path / "gh200", TREES)
+    with patch_module_args({"host": "g1", "root": str(root)}), pytest.raises(SystemExit):
+        nvidia_host.main()
+    result = json.loads(capsys.readouterr().out)
+    assert result["changed"] is False
+    assert (result["nvidia_host"]["host"], result["nvidia_host"]["gpus"][0]["pci"]) == ("g1", "0009:01:00.0")

@@ -1,0 +1,490 @@
+"""Stacks of NVIDIA's software judged on captured hosts: each rule finds its fault, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+
+import nvidia_stack_judge
+import pytest
+import yaml
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.nvidia import hardware as nvidia
+from ansible.module_utils.trainyard.nvidia import stack as nvidia_stack
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
+from ansible.module_utils.trainyard_node.nvidia.host import read_host
+from captured_tree import unfold
+from hypothesis import given
+from hypothesis import strategies as st
+
+PROJECT = Path(__file__).resolve().parents[3]
+TREES = PROJECT / "tests/fixtures/nvidia_hosts"
+VARS = PROJECT / "roles/nvidia_stack/vars/main"
+RULES = yaml.safe_load((VARS / "rules.yml").read_text())["__nvidia_stack_rules"]
+CATALOG = yaml.safe_load((VARS / "stacks.yml").read_text())["__nvidia_stack_catalog"]
+HOSTS = ("v100", "a100", "h100_nvswitch", "b200", "gh200", "mixed", "none")
+
+
+@pytest.fixture(scope="session")
+def hosts(tmp_path_factory):
+    """Facts and driver of every captured host."""
+    found = {}
+    for name in HOSTS:
+        tree = Tree(str(unfold(name, tmp_path_factory.mktemp(name), TREES)))
+        found[name] = {"facts": read_host(tree, name), "driver": read_driver(tree, name, [])}
+    return found
+
+
+@pytest.fixture
+def node(hosts):
+    """Return a function that makes a node; keywords alter its facts (`apt`, `kernel`) or what is `wanted`."""
+
+    def make(name, stack, overrides=None, wanted=None, driver=None, **facts):
+        one = copy.deepcopy(hosts[name])
+        for key, value in facts.items():
+            one["facts"][key] = {**one["facts"][key], **value} if isinstance(value, dict) else value
+        one["driver"].update(driver or {})
+        gpus = "0" if name == "none" else "auto"
+        return {**one, "stack": stack, "overrides": overrides or {}, "wanted": {"gpus": gpus, **(wanted or {})}}
+
+    return make
+
+
+def judge(*nodes, accept=(), rules=RULES, catalog=CATALOG):
+    return nvidia_stack.judge_all(nodes, catalog, rules, accept)
+
+
+def checks(findings):
+    return sorted({finding.check for finding in findings})
+
+
+def fitting(node):
+    """The stacks of the catalog that a host is told to take."""
+    return [
+        name
+        for name in CATALOG
+        if not [one for one in judge({**node, "stack": name}).findings if one.check == "nvidia_stack"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "stacks"),
+    [
+        ("v100", ["v100-runfile", "mindspore-cuda11.1", "mindspore-cuda11.6", "pytorch-cuda12"]),
+        ("a100", ["mindspore-cuda11.1", "mindspore-cuda11.6", "pytorch-cuda12", "pytorch-cuda13"]),
+        ("h100_nvswitch", ["pytorch-cuda12", "pytorch-cuda13"]),
+        ("b200", ["pytorch-cuda13"]),
+        ("gh200", ["pytorch-cuda12", "pytorch-cuda13"]),
+        ("mixed", ["mindspore-cuda11.1", "mindspore-cuda11.6", "pytorch-cuda12", "debian12", "debian12-tesla470"]),
+    ],
+)
+def test_which_stacks_fit_which_host(node, name, stacks):
+    assert fitting(node(name, "")) == stacks
+    wrong = next(stack for stack in CATALOG if stack not in stacks and stack != "wheels-cuda13")
+    said = [one.expected for one in judge(node(name, wrong)).findings if one.check == "nvidia_stack"]
+    assert said == [f"a stack that fits this host: {', '.join(stacks)}"]
+
+
+def test_a_k80_takes_what_has_driver_470(node):
+    k80 = {"pci": "0000:05:00.0", "device_id": "0x102d", "name": "K80", "generation": "kepler"}
+    host = node("v100", "pytorch-cuda12", gpus=[k80], os={"id": "debian", "version": "12", "family": "debian"})
+    assert fitting(host) == ["v100-runfile", "debian12-tesla470"]
+    assert {"GPU and driver", "GPU and CUDA", "framework"} <= set(checks(judge(host).findings))
+
+
+def test_debian_13_on_its_own(node):
+    trixie = {"os": {"id": "debian", "version": "13", "family": "debian"}, "kernel": {"running": "6.12.57+deb13-amd64"}}
+    host = node("a100", "debian13", wanted={"replace": True}, nvswitches=0, **trixie)
+    assert judge(host).findings == []
+    opened = judge({**host, "overrides": {"driver": {"flavour": "open"}}})
+    assert [one.found for one in opened.findings if one.check == "kernel"] == [
+        "driver 550.x on kernel 6.12.57+deb13-amd64"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "stack", "changes", "check", "found"),
+    [
+        # generation x flavour
+        ("v100", "pytorch-cuda12", {"overrides": {"driver": {"flavour": "open"}}}, "GPU and module flavour",
+         "open modules for V100 SXM2 32GB (volta)"),
+        ("gh200", "pytorch-cuda12", {"overrides": {"driver": {"flavour": "proprietary"}}}, "GPU and module flavour",
+         "proprietary modules for GH200 120GB / 480GB (hopper)"),
+        ("b200", "pytorch-cuda13", {"overrides": {"driver": {"flavour": "proprietary"}}}, "GPU and module flavour",
+         "proprietary modules for B200 (blackwell)"),
+        # generation x driver
+        ("v100", "pytorch-cuda12", {"overrides": {"driver": {"version": "590.48.01"}}}, "GPU and driver",
+         "driver 590.48.01 for V100 SXM2 32GB (volta)"),
+        ("h100_nvswitch", "pytorch-cuda12", {"overrides": {"driver": {"branch": 470}}}, "GPU and driver",
+         "driver 470.x for H100 SXM5 80GB (hopper)"),
+        ("b200", "pytorch-cuda13", {"overrides": {"driver": {"branch": "550"}}}, "GPU and driver",
+         "driver 550.x for B200 (blackwell)"),
+        # generation x CUDA
+        ("v100", "pytorch-cuda13", {"overrides": {"driver": {"flavour": "proprietary"}}}, "GPU and CUDA",
+         "CUDA 13.0 for V100 SXM2 32GB (volta)"),
+        ("h100_nvswitch", "mindspore-cuda11.6", {}, "GPU and CUDA", "CUDA 11.6.2 for H100 SXM5 80GB (hopper)"),
+        # CUDA x driver
+        ("a100", "pytorch-cuda13", {"overrides": {"driver": {"version": "575.57.08"}}}, "CUDA and driver",
+         "driver 575.57.08 for CUDA 13.0"),
+        ("v100", "v100-runfile", {"overrides": {"cuda": {"provider": "network_repo", "version": "12.4"}}},
+         "CUDA and driver", "driver 470.103.01 for CUDA 12.4"),
+        # NCCL x CUDA, NCCL x driver
+        ("a100", "pytorch-cuda12", {"overrides": {"nccl": {"cuda": "13.0"}}}, "NCCL and CUDA",
+         "NCCL 2.24.3 built for CUDA 13.0 beside CUDA 12.6"),
+        ("v100", "v100-runfile", {"overrides": {"nccl": {"cuda": "12.4"}}}, "NCCL and driver",
+         "driver 470.103.01 for NCCL built for CUDA 12.4"),
+        # frameworks
+        ("b200", "pytorch-cuda13", {"overrides": {"framework": {"build": "cu126"}}}, "framework",
+         "pytorch 2.13.0+cu126 for blackwell on x86_64"),
+        ("a100", "pytorch-cuda12", {"overrides": {"framework": {"build": "cu127"}}}, "framework",
+         "pytorch 2.13.0+cu127"),
+        ("gh200", "mindspore-cuda11.6", {}, "framework", "mindspore 2.2.14 for GPUs on aarch64"),
+        ("v100", "mindspore-cuda11.6", {"overrides": {"driver": {"branch": "470"}}}, "framework",
+         "driver 470.x for mindspore 2.2.14 for CUDA 11.6"),
+        ("a100", "mindspore-cuda11.1", {"overrides": {"framework": {"cuda": "11.6"}}}, "framework",
+         "mindspore 1.10.1 for CUDA 11.6"),
+        ("a100", "pytorch-cuda12", {"overrides": {"framework": {"build": "cu128"}}}, "framework",
+         "pytorch 2.13.0+cu128"),
+        ("gh200", "v100-runfile", {"overrides": {"framework": {"version": "2.5.1", "build": "cu126"}}}, "framework",
+         "pytorch 2.5.1+cu126"),
+        # operating system
+        ("v100", "debian12", {}, "operating system", "driver by distro on ubuntu 20.04"),
+        ("mixed", "debian13", {}, "operating system", "driver 550 from debian 12 itself"),
+        ("mixed", "debian13", {}, "operating system", "CUDA 12.4 from debian 12 itself"),
+        ("mixed", "debian13", {}, "operating system", "NCCL 2.22.3 from debian 12 itself"),
+        ("v100", "pytorch-cuda12", {"os": {"id": "rocky", "version": "9.4", "family": "redhat"}}, "operating system",
+         "driver by network_repo on rocky 9"),
+        # kernel and headers
+        ("v100", "v100-runfile", {"kernel": {"running": "5.17.0-1-generic"}}, "kernel",
+         "driver 470.103.01 on kernel 5.17.0-1-generic"),
+        ("a100", "pytorch-cuda12", {"overrides": {"driver": {"version": "580.119.02"}},
+                                    "kernel": {"running": "7.0.9-1-generic"}}, "kernel",
+         "driver 580.119.02 on kernel 7.0.9-1-generic"),
+        ("v100", "v100-runfile", {"kernel": {"headers": [], "headers_available": False}}, "kernel headers",
+         "none for kernel 5.4.0-216-generic, and apt offers none"),
+        # the machine
+        ("h100_nvswitch", "pytorch-cuda12", {}, "Secure Boot",
+         "enabled, and no key to sign the module with, which the kernel would refuse to load"),
+        ("a100", "pytorch-cuda12", {"driver": {"provider": "runfile"}}, "driver from elsewhere",
+         "driver 550.54.15 from runfile"),
+        ("mixed", "pytorch-cuda12", {}, "packages",
+         "not wholly installed: linux-image-6.1.0-41-amd64 (half-configured)"),
+        ("mixed", "pytorch-cuda12", {}, "space", "900 MiB free in /usr, /var"),
+        ("a100", "pytorch-cuda12", {"apt": {"kept": ["nvidia-utils-550"]}}, "packages",
+         "libnvidia-compute-550, nvidia-dkms-550-open, nvidia-fabricmanager-550, nvidia-kernel-source-550-open, "
+         "nvidia-open-550 on hold, which this project has not put there"),
+        ("a100", "v100-runfile", {}, "Fabric Manager", "6 NVSwitches, and runfile has no Fabric Manager"),
+        ("a100", "pytorch-cuda12", {"wanted": {"gpus": "16"}}, "GPUs", "8 on the PCI bus"),
+        ("none", "debian12", {"wanted": {"gpus": "auto"}}, "GPUs", "none on the PCI bus"),
+        ("none", "debian12", {"wanted": {"gpus": "two"}}, "nvidia_gpus", "'two'"),
+        ("v100", "pytorch-cuda12", {"virtual": "podman"}, "container", "the host is a podman container"),
+        ("v100", "wheels-cuda13", {}, "driver", "none, for 8x V100 SXM2 32GB"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_found(node, name, stack, changes, check, found):
+    judged = judge(node(name, stack, **changes))
+    assert [one.check for one in judged.findings if one.found == found] == [check]
+    assert all(one.expected and one.action for one in judged.findings)
+
+
+@pytest.mark.parametrize(
+    ("name", "stack", "changes", "check", "found"),
+    [
+        ("v100", "pytorch-cuda12", {}, "nouveau", "nouveau is loaded"),
+        ("v100", "v100-runfile", {}, "driver's faults", "driver 470.103.01, which may corrupt the infoROM of a GPU"),
+        ("v100", "v100-runfile", {"gcc": "13.3.0"}, "gcc", "gcc 13.3.0 is the host's default"),
+        ("a100", "pytorch-cuda12", {"overrides": {"driver": {"version": "550.127.08"}}}, "CUDA and driver",
+         "driver 550.127.08 for CUDA 12.6: minor version compatibility, without PTX and new features"),
+        ("a100", "pytorch-cuda12", {"overrides": {"nccl": {"cuda": "12.4"}}}, "NCCL and CUDA",
+         "NCCL built for CUDA 12.4 beside CUDA 12.6"),
+        ("a100", "pytorch-cuda13", {"overrides": {"nccl": {"cuda": "13.1"}}}, "NCCL and CUDA",
+         "NCCL 2.28.9+cuda13.1, a build that was not seen"),
+        ("mixed", "pytorch-cuda12", {}, "GPUs", "1x V100 PCIe 32GB + 1x A40"),
+        ("mixed", "pytorch-cuda12", {}, "NCCL", "NCCL 2.24.3+cuda12.6 from NVIDIA's repository for debian 12"),
+        ("h100_nvswitch", "pytorch-cuda12", {"secure_boot": "unknown"}, "Secure Boot",
+         "neither mokutil nor the EFI variable says whether it is on"),
+        ("mixed", "pytorch-cuda12", {}, "packages", "linux-headers-amd64 on hold"),
+        ("v100", "v100-runfile", {"kernel": {"headers": [], "headers_available": None}}, "kernel headers",
+         "none for kernel 5.4.0-216-generic"),
+        ("a100", "pytorch-cuda12", {"wanted": {"gpus": "0"}}, "GPUs", "8x A100 SXM4 80GB, declared as 0"),
+        ("a100", "pytorch-cuda12", {"overrides": {"cuda": {"version": "12.7"}}}, "CUDA and driver",
+         "CUDA 12.7, which is not in the table"),
+    ],
+)  # fmt: skip
+def test_what_is_only_said(node, name, stack, changes, check, found):
+    judged = judge(node(name, stack, **changes))
+    assert [one.check for one in judged.warnings if one.found == found] == [check]
+    assert found not in [one.found for one in judged.findings]
+
+
+@pytest.mark.parametrize(
+    ("name", "stack", "changes", "check"),
+    [
+        # Right at the limit, each beside a case above that is past it.
+        ("v100", "pytorch-cuda12", {"overrides": {"driver": {"version": "580.159.04"}}}, "GPU and driver"),
+        ("b200", "pytorch-cuda13", {"overrides": {"driver": {"version": "580.65.06"}}}, "CUDA and driver"),
+        ("v100", "v100-runfile", {"kernel": {"running": "5.16.20-1-generic"}}, "kernel"),
+        ("v100", "v100-runfile", {"kernel": {"headers": [], "headers_available": True}}, "kernel headers"),
+        ("v100", "v100-runfile", {"gcc": "11.1.0"}, "gcc"),
+        ("v100", "v100-runfile", {"gcc": ""}, "gcc"),
+        ("a100", "pytorch-cuda12", {"overrides": {"driver": {"version": "580.159.04"}},
+                                    "kernel": {"running": "7.1.0-1-generic"}}, "kernel"),
+        ("v100", "v100-runfile", {"kernel": {"running": "5.14.0-611.el9"},
+                                  "os": {"id": "rhel", "version": "9.7", "family": "redhat"}}, "kernel"),
+        ("h100_nvswitch", "pytorch-cuda12", {"wanted": {"mok": True}}, "Secure Boot"),
+        ("h100_nvswitch", "pytorch-cuda12", {"secure_boot": "disabled"}, "Secure Boot"),
+        ("a100", "pytorch-cuda12", {"driver": {"provider": "runfile"}, "wanted": {"replace": True}},
+         "driver from elsewhere"),
+        ("a100", "pytorch-cuda12", {"wanted": {"gpus": "8"}}, "GPUs"),
+        ("v100", "pytorch-cuda12", {"free_mib": {"/usr": 9800, "/var": 9800, "/": 9800}}, "space"),
+    ],
+)  # fmt: skip
+def test_what_is_no_fault(node, name, stack, changes, check):
+    judged = judge(node(name, stack, **changes))
+    assert check not in checks(judged.findings) + checks(judged.warnings)
+
+
+def test_space_of_one_file_system_is_needed_together(node):
+    host = node("v100", "pytorch-cuda12", free_mib={"/usr": 9799, "/var": 9799, "/": 9799})
+    assert [one.expected.partition(" MiB")[0] for one in judge(host).findings] == ["9800"]
+    apart = node("v100", "pytorch-cuda12", free_mib={"/usr": 9200, "/var": 600, "/": 0})
+    assert judge(apart).findings == []
+
+
+def test_what_is_installed_already_needs_neither_space_nor_headers_nor_a_key(node):
+    installed = {"driver": {"version": "550.54.15"}, "cuda": {"version": "12.4"}, "nccl": {"cuda": "12.4"}}
+    full = node(
+        "a100",
+        "pytorch-cuda12",
+        overrides=installed,
+        free_mib={"/usr": 10, "/var": 10, "/": 10, "/boot": 10},
+        kernel={"headers": []},
+        secure_boot="enabled",
+    )
+    assert judge(full).findings == []
+    full["overrides"]["driver"] = {"version": "550.127.08"}
+    assert checks(judge(full).findings) == ["Secure Boot", "space"]
+
+
+def test_a_host_that_is_declared_without_gpus_is_no_fault(node):
+    for stack in ("pytorch-cuda13", "v100-runfile", "debian12"):
+        assert judge(node("none", stack)).findings == []
+    # Asked for nevertheless, the driver is judged.
+    judged = judge(node("none", "debian12", wanted={"without_gpu": True}, kernel={"headers_available": False}))
+    assert checks(judged.findings) == ["kernel headers"]
+
+
+def test_a_driver_that_somebody_else_installed_is_judged_by_its_own_version(node):
+    judged = judge(node("a100", "wheels-cuda13"))
+    assert [one.found for one in judged.findings if one.check == "CUDA and driver"] == [
+        "driver 550.54.15 for CUDA 13.0",
+        "driver 550.54.15 for pytorch 2.13.0+cu130",
+    ]
+    newer = node("a100", "wheels-cuda13", driver={"version": "580.95.05", "loaded": "580.95.05"})
+    assert judge(newer).findings == []
+
+
+def test_a_runfile_of_another_version_needs_its_own_file_and_sum(node):
+    host = node("v100", "v100-runfile", overrides={"driver": {"version": "470.256.02"}})
+    assert {"nvidia_driver_url", "nvidia_driver_sha256"} <= set(checks(judge(host).findings))
+    host["wanted"].update(file="/srv/NVIDIA-Linux-x86_64-470.256.02.run", sha256="ab" * 32)
+    assert judge(host).findings == []
+
+
+def test_a_check_that_is_accepted_does_not_stop(node):
+    host = node("v100", "v100-runfile", kernel={"running": "5.17.0-1-generic"})
+    assert checks(judge(host).findings) == ["kernel", "nvidia_stack"]
+    accepted = judge(host, accept=["kernel"])
+    assert accepted.findings == [] and "kernel" in checks(accepted.warnings)
+
+
+def test_a_rule_that_nobody_has_verified_only_warns(node):
+    rules = copy.deepcopy(RULES)
+    row = next(row for row in rules["generations"] if row["name"] == "volta")
+    host = node("v100", "pytorch-cuda12", overrides={"driver": {"version": "590.48.01"}})
+    assert "GPU and driver" in checks(judge(host, rules=rules).findings)
+    row["verified"] = False
+    judged = judge(host, rules=rules)
+    assert "GPU and driver" not in checks(judged.findings)
+    said = next(one for one in judged.warnings if one.check == "GPU and driver")
+    assert said.expected.endswith("not verified here)")
+
+
+@pytest.mark.parametrize(
+    ("stack", "overrides", "found", "expected"),
+    [
+        ("v100", {}, "'v100'", f"one of {', '.join(CATALOG)}"),
+        ("", {}, "''", f"one of {', '.join(CATALOG)}"),
+        ("debian12", {"drivers": {}}, "drivers: {}", "parts of a stack, each with its fields: driver, cuda, nccl"),
+        ("debian12", {"driver": "535"}, "driver: 535", "parts of a stack"),
+        ("debian12", {"driver": {"flavor": "open"}}, "driver.flavor", "a field of driver: provider, version, branch"),
+        ("debian12", {"cuda": {"provider": "conda"}}, "'conda'", "one of distro, network_repo, runfile, wheel, none"),
+        ("debian12", {"cuda": {"version": "latest"}}, "'latest'", "an exact version such as"),
+        ("debian12", {"nccl": {"version": "2.21"}}, "'2.21'", "an exact version such as"),
+        ("debian12", {"driver": {"flavour": "closed"}}, "'closed'", "open, proprietary, or nothing"),
+        ("debian12", {"framework": {"name": "jax"}}, "'jax'", "one of pytorch, mindspore, none"),
+    ],
+)
+def test_a_wrong_choice_is_named_and_nothing_is_chosen_by_guess(node, stack, overrides, found, expected):
+    judged = judge(node("mixed", stack, overrides=overrides), node("none", stack, overrides=overrides))
+    assert [(one.host, one.found) for one in judged.findings] == [("mixed", found), ("none", found)]
+    assert judged.findings[0].expected.startswith(expected)
+    assert judged.warnings == []
+
+
+def test_address_and_sum_go_with_the_version_that_they_belong_to():
+    parts, wrong = nvidia_stack.choose("h", CATALOG, "v100-runfile", {"driver": {"version": "470.256.02"}})
+    assert wrong == []
+    assert parts["driver"] == {
+        "provider": "runfile",
+        "version": "470.256.02",
+        "branch": "470",
+        "flavour": "proprietary",
+    }
+    kept, _ = nvidia_stack.choose("h", CATALOG, "v100-runfile", {"driver": {"url": "https://mirror/x.run"}})
+    assert (kept["driver"]["url"], len(kept["driver"]["sha256"])) == ("https://mirror/x.run", 64)
+
+
+def test_a_choice_without_a_name_is_judged_like_a_stack(node):
+    own = {"driver": {"provider": "network_repo", "version": "590.48.01"}, "cuda": {"provider": "none"}}
+    judged = judge(node("v100", "", overrides=own))
+    assert judged.sets["v100"] == {
+        "driver": {"provider": "network_repo", "version": "590.48.01", "branch": "590", "flavour": "proprietary"},
+        "cuda": {"provider": "none"},
+    }
+    assert judged.table.splitlines()[0] == "nvidia_stack_overrides: driver 590.48.01 proprietary (network_repo)"
+    assert [one.found for one in judged.findings] == [
+        "driver 590.48.01 for V100 SXM2 32GB (volta)",
+        "what nvidia_stack_overrides says does not fit, as said above",
+    ]
+
+
+def test_versions_that_yaml_reads_as_numbers_are_versions():
+    parts, wrong = nvidia_stack.choose(
+        "h", CATALOG, "pytorch-cuda12", {"driver": {"branch": 570}, "cuda": {"version": 12.8}, "nccl": {"cuda": 12.8}}
+    )
+    assert wrong == []
+    assert (parts["driver"]["branch"], parts["driver"]["version"]) == ("570", "")
+    assert (parts["cuda"]["version"], parts["nccl"]["cuda"]) == ("12.8", "12.8")
+
+
+@pytest.mark.parametrize(
+    ("name", "stack", "flavour"),
+    [
+        ("v100", "pytorch-cuda12", "proprietary"),
+        ("mixed", "pytorch-cuda12", "proprietary"),
+        ("a100", "pytorch-cuda12", "open"),
+        ("none", "pytorch-cuda12", "open"),
+        ("none", "debian12", "proprietary"),
+    ],
+)
+def test_the_gpus_decide_on_the_flavour(node, name, stack, flavour):
+    assert judge(node(name, stack)).sets[name]["driver"]["flavour"] == flavour
+
+
+def test_the_table_has_a_line_for_each_kind_of_host(node):
+    nodes = []
+    for number in range(1000):
+        one = node("a100" if number % 2 else "v100", "pytorch-cuda12")
+        one["facts"]["host"] = one["driver"]["host"] = f"n{number}"
+        nodes.append(one)
+    lines = judge(*nodes).table.splitlines()
+    assert len(lines) == 5
+    assert lines[0].startswith("pytorch-cuda12: driver 580.95.05 proprietary (network_repo), CUDA 12.6 (network_repo)")
+    assert lines[0].endswith("pytorch 2.13.0+cu126, on n0, n2, n4, n6, n8, n10, ... (494 more)")
+    assert re.split(r"  +", lines[3]) == [
+        "n0, n2, n4, ... (497 more) (500)",
+        "8x V100 SXM2 32GB",
+        "ubuntu 20.04 x86_64",
+        "5.4.0-216-generic",
+        "none -> 580.95.05 proprietary",
+        "12.6",
+        "2.24.3+cuda12.6",
+        "fits, 1 warning",
+    ]
+    assert "550.54.15 -> 580.95.05 open" in lines[4]
+
+
+def test_hosts_with_other_stacks_are_judged_by_their_own(node):
+    judged = judge(node("v100", "v100-runfile"), node("b200", "pytorch-cuda13"))
+    assert judged.findings == []
+    assert (judged.sets["v100"]["cuda"]["version"], judged.sets["b200"]["cuda"]["version"]) == ("11.4.4", "13.0")
+
+
+def test_every_row_of_the_rules_has_a_source_that_is_named():
+    for kind, rows in RULES.items():
+        if kind == "sources":
+            continue
+        for row in rows if isinstance(rows, list) else [rows]:
+            assert row["source"] in RULES["sources"], (kind, row)
+    used = {row["source"] for rows in RULES.values() if isinstance(rows, list) for row in rows}
+    assert set(RULES["sources"]) - used == {"gcc", "estimate", "mindspore"}
+
+
+def test_rows_are_known_and_ordered():
+    assert [row["name"] for row in RULES["generations"]] == list(nvidia.GENERATIONS)
+    releases = [nvidia.number(row["version"]) for row in RULES["cuda"]]
+    assert releases == sorted(releases)
+    for row in RULES["cuda"]:
+        assert nvidia.number(row["least"]) <= nvidia.number(row["driver"])
+    names = set(nvidia._NAMES.values())
+    assert all(any(name.startswith(row["name"]) for name in names) for row in RULES["models"])
+    builds = {row["version"]: row["cuda"] for row in RULES["nccl"]}
+    for stack in CATALOG.values():
+        nccl = stack["set"]["nccl"]
+        assert nccl["provider"] != "network_repo" or nccl["cuda"] in builds[nccl["version"]]
+    for row in RULES["pytorch"]:
+        assert set(row["generations"]) | set(row.get("aarch64", ())) <= set(nvidia.GENERATIONS)
+
+
+def test_every_stack_of_the_catalog_is_whole():
+    for name, stack in CATALOG.items():
+        parts, wrong = nvidia_stack.choose("h", CATALOG, name, {})
+        assert wrong == [] and set(parts) == set(nvidia_stack.FIELDS), name
+        assert stack["for"] and "\n" not in stack["for"].strip()
+        for part in parts.values():
+            if part.get("provider") == "runfile":
+                assert re.fullmatch(r"[0-9a-f]{64}", part["sha256"]) and part["version"] in part["url"]
+
+
+def test_the_readme_lists_every_stack():
+    readme = (PROJECT / "roles/nvidia_stack/README.md").read_text()
+    assert [name for name in CATALOG if f"`{name}`" not in readme] == []
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(("driver", "cuda", "nccl", "openmpi", "framework", "other")),
+        st.one_of(
+            st.none(),
+            st.text(max_size=5),
+            st.dictionaries(
+                st.sampled_from(("provider", "version", "branch", "cuda", "name", "build", "x")),
+                st.one_of(st.text(max_size=8), st.integers(), st.none(), st.sampled_from(("none", "runfile", "12.4"))),
+            ),
+        ),
+    )
+)
+def test_whatever_is_overridden_is_judged_or_named(hosts, overrides):
+    one = {**hosts["a100"], "stack": "pytorch-cuda12", "overrides": overrides, "wanted": {"gpus": "auto"}}
+    judged = judge(one)
+    assert set(judged.sets) == {"a100"}
+    assert all(isinstance(value, str) for part in judged.sets["a100"].values() for value in part.values())
+
+
+def test_the_module_judges_and_shows(node, capsys):
+    arguments = {
+        "nodes": [node("v100", "pytorch-cuda12"), node("b200", "pytorch-cuda12")],
+        "catalog": CATALOG,
+        "rules": RULES,
+    }
+    with patch_module_args(arguments), pytest.raises(SystemExit):
+        nvidia_stack_judge.main()
+    result = json.loads(capsys.readouterr().out)
+    assert result["changed"] is False
+    assert {one["host"] for one in result["findings"]} == {"b200"}
+    assert result["sets"]["v100"]["driver"]["flavour"] == "proprietary"
+    assert "Nothing of this stops (1 finding):\n\n  1. nouveau on v100" in result["summary"]

@@ -1,0 +1,285 @@
+"""Exact versions with apt: offers, resolution, transactions, pins, sources, and why an update failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.software import apt
+from hypothesis import given
+from hypothesis import strategies as st
+
+CAPTURED = Path(__file__).resolve().parents[2] / "fixtures/apt"
+URI = "http://192.0.2.11:8099/debian12/x86_64"
+NVIDIA = apt.Source(URI + "/")
+DISTRO = apt.Source("", ("Debian", "Ubuntu"))
+MADISON = """\
+  libnccl2 | 2.28.9-1+cuda13.0 | http://192.0.2.11:8099/debian12/x86_64  Packages
+  libnccl2 |   2.22.3-1 | http://mirror.example.org/debian bookworm/main amd64 Packages
+  libnccl2 | 2.21.5-1+cuda12.4 | http://192.0.2.11:8099/debian12/x86_64  Packages
+  libnccl2 | 2.21.5-1+cuda12.2 | http://192.0.2.11:8099/debian12/x86_64  Packages
+  libnccl2 |   2.22.3-1 | http://mirror.example.org/debian bookworm/main Sources
+libnccl-dev | 2.21.5-1+cuda12.4 | http://192.0.2.11:8099/debian12/x86_64  Packages
+"""
+
+
+def captured(name):
+    return (CAPTURED / f"{name}.txt").read_text()
+
+
+@pytest.fixture(scope="module")
+def offers():
+    return apt.read_offers(MADISON, apt.read_lists(captured("policy")))
+
+
+def have(*held, **versions):
+    return apt.Installed({name.replace("_", "-"): version for name, version in versions.items()}, frozenset(held))
+
+
+def plan(wanted, offers, installed=None, record=None, source=NVIDIA, remove=False):
+    return apt.plan("n1", wanted, offers, installed or have(), record or {}, source, remove)
+
+
+def test_offers_know_where_they_come_from(offers):
+    assert [(offer.version, offer.origin, offer.label) for offer in offers["libnccl2"]] == [
+        ("2.28.9-1+cuda13.0", "NVIDIA", "NVIDIA CUDA"),
+        ("2.22.3-1", "Debian", "Debian"),
+        ("2.21.5-1+cuda12.4", "NVIDIA", "NVIDIA CUDA"),
+        ("2.21.5-1+cuda12.2", "NVIDIA", "NVIDIA CUDA"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("550.127.08-1", "550.127.08"),
+        ("1:550.127.08-1~deb12u1", "550.127.08"),
+        ("2.21.5-1+cuda12.4", "2.21.5"),
+        ("12.4.1", "12.4.1"),
+        ("1:12.4.1", "12.4.1"),
+        ("1.2-rc1-3", "1.2-rc1"),
+    ],
+)
+def test_upstream_version(version, expected):
+    assert apt.upstream(version) == expected
+    assert apt.means(expected, version) and apt.means(version, version)
+
+
+@given(st.from_regex(r"([0-9]:)?[0-9][0-9.]{0,8}(-[0-9a-z+.~]{1,8})?", fullmatch=True))
+def test_a_version_means_itself_and_never_a_longer_one(version):
+    assert apt.means(version, version)
+    assert not apt.means(version, version + "0")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "source", "version"),
+    [
+        ("2.21.5-1+cuda12.4", NVIDIA, "2.21.5-1+cuda12.4"),
+        ("2.28.9", NVIDIA, "2.28.9-1+cuda13.0"),
+        ("", NVIDIA, "2.28.9-1+cuda13.0"),
+        ("", DISTRO, "2.22.3-1"),
+        ("2.22.3", DISTRO, "2.22.3-1"),
+    ],
+)
+def test_the_one_version_that_is_meant(offers, wanted, source, version):
+    made = plan([{"name": "libnccl2", "version": wanted}], offers, source=source)
+    assert (made.versions, made.install, made.hold, made.findings) == (
+        {"libnccl2": version},
+        [f"libnccl2={version}"],
+        ["libnccl2"],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "source", "found"),
+    [
+        ("2.21.5", NVIDIA, "2.21.5-1+cuda12.4, 2.21.5-1+cuda12.2 all are 2.21.5"),
+        (
+            "2.22.3-1",
+            NVIDIA,
+            f"{URI}/ offers 2.28.9-1+cuda13.0, 2.21.5-1+cuda12.4, 2.21.5-1+cuda12.2; "
+            "http://mirror.example.org/debian with 2.22.3-1 does not count",
+        ),
+        (
+            "2.21.5",
+            DISTRO,
+            "the distribution (Debian or Ubuntu) offers 2.22.3-1; "
+            f"{URI} with 2.28.9-1+cuda13.0, 2.21.5-1+cuda12.4, 2.21.5-1+cuda12.2 does not count",
+        ),
+        ("2.21.*", NVIDIA, f"{URI}/ offers 2.28.9-1+cuda13.0"),
+    ],
+)
+def test_no_version_or_several_is_a_finding_that_lists_what_there_is(offers, wanted, source, found):
+    made = plan([{"name": "libnccl2", "version": wanted}], offers, source=source)
+    assert made.install == []
+    assert [(finding.host, finding.check) for finding in made.findings] == [("n1", "package libnccl2")]
+    assert made.findings[0].found.startswith(found)
+
+
+def test_what_is_installed_and_meant_stays_though_it_is_offered_no_more():
+    made = plan([{"name": "libnccl2", "version": "2.19.3"}], {}, have("libnccl2", libnccl2="2.19.3-1+cuda12.3"))
+    assert (made.versions, made.install, made.hold) == ({"libnccl2": "2.19.3-1+cuda12.3"}, [], [])
+
+
+@pytest.mark.parametrize(
+    ("installed", "record", "version"),
+    [
+        # An older one from the right source: nothing moves that nobody asked to move.
+        ("2.21.5-1+cuda12.4", {}, "2.21.5-1+cuda12.4"),
+        # From elsewhere: replaced.
+        ("2.22.3-1", {}, "2.28.9-1+cuda13.0"),
+        # Installed for the same purpose earlier, and offered no more.
+        ("2.19.3-1+cuda12.3", {"libnccl2": {"version": "2.19.3-1+cuda12.3"}}, "2.19.3-1+cuda12.3"),
+    ],
+)
+def test_without_a_version_what_is_there_stays_if_it_is_from_the_right_source(offers, installed, record, version):
+    made = plan([{"name": "libnccl2"}], offers, have(libnccl2=installed), record)
+    assert made.versions == {"libnccl2": version}
+
+
+def test_what_is_no_longer_wanted_is_released_and_removed_only_if_it_was_brought():
+    record = {"gone": {"added": True}, "brought": {"added": True}, "found": {"added": False}, "free": {"added": False}}
+    installed = have("brought", "found", "other", brought="1", found="1", free="1", other="1")
+    kept = plan([], {}, installed, record)
+    assert (kept.remove, kept.release) == ([], ["brought", "found"])
+    removed = plan([], {}, installed, record, remove=True)
+    assert (removed.remove, removed.release, removed.arguments) == (["brought"], ["found"], ["brought-"])
+
+
+SIMULATION = """\
+Reading package lists...
+Remv nvidia-kernel-dkms [550.54.15-1]
+Inst libnccl2 [2.21.5-1+cuda12.4] (2.20.5-1+cuda12.4 NVIDIA CUDA:192.0.2.11 [amd64]) []
+Inst libcuda1:i386 (550.54.15-1 NVIDIA CUDA:192.0.2.11 [i386])
+Conf libnccl2 (2.20.5-1+cuda12.4 NVIDIA CUDA:192.0.2.11 [amd64])
+"""
+
+
+def test_a_simulation_is_read():
+    assert apt.read_transaction(SIMULATION) == [
+        ("nvidia-kernel-dkms", "550.54.15-1", ""),
+        ("libnccl2", "2.21.5-1+cuda12.4", "2.20.5-1+cuda12.4"),
+        ("libcuda1", "", "550.54.15-1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("made", "held", "record", "may_remove", "checks"),
+    [
+        ({"libnccl2": "2.20.5-1+cuda12.4"}, [], {}, [], ["packages that would be removed"]),
+        ({"libnccl2": "2.20.5-1+cuda12.4"}, [], {"nvidia-kernel-dkms": {}}, [], []),
+        ({"libnccl2": "2.20.5-1+cuda12.4"}, [], {}, ["nvidia-kernel-*"], []),
+        ({"libcuda1": "550.54.15-1"}, ["libnccl2"], {}, ["*"], ["packages on hold"]),
+        ({"libcuda1": "550.54.15-1"}, ["libnccl2"], {"libnccl2": {}}, ["*"], []),
+        ({"libnccl2": "2.20.5-1+cuda12.4"}, ["libnccl2"], {}, ["*"], []),
+        ({"libnccl2": "2.21.5-1+cuda12.4"}, [], {}, ["*"], ["apt"]),
+    ],
+)
+def test_a_transaction_does_nothing_beyond_what_was_asked_for(made, held, record, may_remove, checks):
+    findings = apt.judge_transaction("n1", apt.Plan(versions=made), 0, SIMULATION, have(*held), record, may_remove)
+    assert [finding.check for finding in findings] == checks
+
+
+def test_an_impossible_transaction_says_why():
+    output = """\
+The following packages have unmet dependencies:
+ nvidia-driver : Depends: nvidia-smi (= 550.54.15-1) but 560.35.03-1 is to be installed
+E: Unable to correct problems, you have held broken packages.
+"""
+    made = apt.Plan(install=["nvidia-driver=550.54.15-1"], remove=["nvidia-open"])
+    (finding,) = apt.judge_transaction("n1", made, 100, output, have(), {}, [])
+    assert finding.found == (
+        "apt-get install nvidia-driver=550.54.15-1 nvidia-open- is not possible: nvidia-driver : Depends: nvidia-smi "
+        "(= 550.54.15-1) but 560.35.03-1 is to be installed / E: Unable to correct problems, you have held broken "
+        "packages."
+    )
+
+
+def test_installed_packages_and_holds_are_read():
+    listing = (
+        "a\t1-1\tinstalled\tinstall\nb\t2\tinstalled\thold\nc\t3\tconfig-files\tdeinstall\nd\t\tnot-installed\thold\n"
+    )
+    assert apt.read_installed(listing) == apt.Installed({"a": "1-1", "b": "2"}, frozenset({"b", "d"}))
+
+
+def test_each_package_is_pinned_to_its_own_version():
+    text = apt.preferences({"libnccl2": "2.21.5-1+cuda12.4", "cuda-nvcc-12-4": "12.4.131-1"}, "For a test.")
+    assert [
+        (stanza["package"], stanza["pin"], stanza["pin-priority"])
+        for stanza in apt.read_stanzas(text.partition("\n")[2])
+    ] == [
+        ("cuda-nvcc-12-4", "version 12.4.131-1", "1001"),
+        ("libnccl2", "version 2.21.5-1+cuda12.4", "1001"),
+    ]
+
+
+def components(targets, wanted, codename="bookworm", own="/etc/apt/sources.list.d/own.sources"):
+    text = apt.component_sources(targets, codename, wanted, ("Debian",), own, "For a test.")
+    return apt.read_stanzas(text.partition("\n")[2])
+
+
+def test_components_are_added_at_the_mirrors_that_are_configured():
+    found = components(apt.read_stanzas(captured("indextargets")), ["contrib", "main"])
+    assert [(stanza["uris"], stanza["suites"], stanza["components"]) for stanza in found] == [
+        ("http://mirror.example.org/debian-security/", "bookworm-security", "contrib"),
+        ("http://mirror.example.org/debian/", "bookworm", "contrib"),
+    ]
+    # What apt has verified it calls trusted; a source that says so is not checked at all.
+    assert not any("trusted" in stanza for stanza in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "number"),
+    [
+        ({}, 1),
+        ({"component": "contrib"}, 0),
+        ({"origin": ""}, 1),
+        ({"origin": "Somebody"}, 0),
+        ({"release": "bookworm-backports"}, 0),
+        ({"release": "trixie"}, 0),
+        ({"sourcesentry": "/etc/apt/sources.list.d/own.sources:1"}, 0),
+    ],
+)
+def test_which_sources_are_extended(change, number):
+    target = {
+        "repo-uri": "http://mirror.example.org/debian/",
+        "release": "bookworm",
+        "component": "main",
+        "origin": "Debian",
+        "sourcesentry": "/etc/apt/sources.list:1",
+        "signed-by": "/usr/share/keyrings/debian.gpg",
+    }
+    found = components([target | change], ["contrib"])
+    assert len(found) == number
+    assert all(stanza["signed-by"] == "/usr/share/keyrings/debian.gpg" for stanza in found)
+
+
+def test_nothing_is_written_where_all_components_are_there():
+    targets = apt.read_stanzas(captured("indextargets"))
+    assert apt.component_sources(targets, "bookworm", ["main"], ("Debian",), "", "For a test.") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [
+        ("wrong-key", "it is signed by another key than the one given"),
+        ("tampered-release", "its signature does not fit its content"),
+        ("tampered-list", "its package list does not fit the signed sums"),
+        ("unsigned", "it is not signed"),
+        ("no-repository", "there is no repository at this address"),
+        ("down", "it does not answer"),
+        ("unresolvable", "it does not answer"),
+        ("component", "it has no component nonsense"),
+        ("sha1", "this system refuses the repository's key, which is signed with SHA-1 only"),
+    ],
+)
+def test_why_an_update_failed(name, meaning):
+    finding = apt.explain_update("n1", captured(f"update-{name}"), URI)
+    assert finding.found.startswith(f"{URI}: {meaning}. apt says: ")
+    assert "Some index files failed" not in finding.found
+    assert finding.action
+
+
+def test_an_unknown_fault_is_told_in_apts_words():
+    assert apt.explain_update("", "E: Something new", URI).found == f"{URI}: apt says: E: Something new"

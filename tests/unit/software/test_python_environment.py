@@ -1,0 +1,132 @@
+"""Virtual environments: what lies at a path, what pip is told, and how a proof ends. No package is installed here."""
+
+import json
+import sys
+
+import pytest
+from ansible.module_utils.trainyard_node.software import python_environment
+
+
+@pytest.fixture
+def venv(tmp_path):
+    """Something that looks like an environment to its reader: its interpreter is the one that runs the tests."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / python_environment.RECORD).write_text(json.dumps({"packages": {}}))
+    return tmp_path
+
+
+def proof(script, timeout=60):
+    return python_environment.Proof(script, "", timeout)
+
+
+def test_an_empty_or_missing_folder_is_absent(tmp_path):
+    assert python_environment.examine(tmp_path).kind == "absent"
+    assert python_environment.examine(tmp_path / "none").kind == "absent"
+
+
+def test_a_folder_without_our_record_is_foreign(tmp_path):
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    assert python_environment.examine(tmp_path).kind == "foreign"
+
+
+def test_an_environment_in_the_making_is_unfinished_whatever_else_it_holds(venv):
+    (venv / python_environment.BUILDING).touch()
+    assert python_environment.examine(venv).kind == "unfinished"
+
+
+def test_an_environment_whose_interpreter_is_gone_is_broken(venv):
+    (venv / "bin" / "python").unlink()
+    assert python_environment.examine(venv).kind == "broken"
+
+
+def test_a_whole_one_tells_its_python_and_packages(venv):
+    state = python_environment.examine(venv)
+    assert state.kind == "whole"
+    assert state.python == sys.version_info[:3]
+    assert "pytest" in state.packages
+
+
+def test_what_was_installed_and_is_no_longer_is_lost():
+    record = {"packages": {"a": "1", "b": "2", "c": "3"}}
+    state = python_environment.State("whole", (3, 11, 2), {"a": "1", "b": "9", "d": "4"}, record)
+    assert state.lost == ["b 2 was installed and is now 9", "c 3 was installed and is now gone"]
+
+
+def test_a_new_environment_replaces_what_was_left_but_is_unfinished(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "old")
+    # `true` stands in for a Python that makes an environment, as only what happens around it is looked at.
+    python_environment.make(tmp_path, python_environment.Interpreter("true", (3, 11, 2), True))
+    assert [file.name for file in tmp_path.iterdir()] == [python_environment.BUILDING]
+
+
+def test_addresses_reach_pip_by_its_environment_only():
+    sources = python_environment.Sources("http://u:secret@x/", ["http://a", "http://b"], ["/w"], True, [], [])
+    assert sources.environment() == {
+        "PIP_INDEX_URL": "http://u:secret@x/",
+        "PIP_EXTRA_INDEX_URL": "http://a http://b",
+        "PIP_FIND_LINKS": "/w",
+        "PIP_NO_INDEX": "1",
+    }
+    assert python_environment.Sources().environment() == {}
+
+
+def test_an_interpreter_inside_an_environment_leads_to_the_one_it_was_made_from():
+    assert python_environment.describe(sys.executable).executable == sys._base_executable
+
+
+def test_what_is_no_interpreter_is_named():
+    with pytest.raises(python_environment.EnvironmentFailure, match="there is no Python interpreter 'python9'"):
+        python_environment.describe("python9")
+    with pytest.raises(python_environment.EnvironmentFailure, match="does not run as a Python interpreter"):
+        python_environment.describe("false")
+
+
+def test_a_proof_returns_its_last_line(venv):
+    result = proof("print('chatter'); print('{\"sum\": 3}')").run(venv, python_environment.examine(venv))
+    assert result["result"] == {"sum": 3}
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("import sys; print('{}'); sys.exit(4)", "failed with status 4"),
+        ("print('no json')", "failed with status 0: no json"),
+        ("print('3')", "failed with status 0: 3"),
+        ("import no_such_module", "No module named 'no_such_module'"),
+    ],
+)
+def test_a_failed_proof_tells_its_end(venv, script, said):
+    with pytest.raises(python_environment.EnvironmentFailure, match=said):
+        proof(script).run(venv, python_environment.examine(venv))
+
+
+def test_a_proof_that_hangs_is_ended(venv):
+    with pytest.raises(python_environment.EnvironmentFailure, match="did not end within 1 s"):
+        proof("import threading; threading.Event().wait()", timeout=1).run(venv, python_environment.examine(venv))
+
+
+def test_a_proof_counts_only_for_the_packages_and_the_program_it_was_made_with():
+    state = python_environment.State("whole", (3, 11, 2), {"a": "1"})
+    assert proof("x").identity(state) == proof("x").identity(state)
+    assert proof("x").identity(state) != proof("y").identity(state)
+    assert proof("x").identity(state) != proof("x").identity(python_environment.State("whole", (3, 11, 2), {"a": "2"}))
+    assert proof("x").identity(state) != proof("x").identity(python_environment.State("whole", (3, 12, 0), {"a": "1"}))
+    assert proof("x").identity(state) != python_environment.Proof("x", "", 60, {"DEVICE": "GPU"}).identity(state)
+
+
+def test_a_proof_gets_the_environment_that_it_is_given(venv):
+    script = "import json, os; print(json.dumps({'path': os.environ['LD_LIBRARY_PATH']}))"
+    given = python_environment.Proof(script, "", 60, {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64"})
+    assert given.run(venv, python_environment.examine(venv))["result"] == {"path": "/usr/local/cuda/lib64"}
+
+
+def test_of_a_wheel_only_its_sum_is_recorded():
+    assert python_environment.wheel_sums(
+        {"b": "https://me:secret@x/b.whl#sha256=2", "a": "file:///a.whl#sha256=1"}
+    ) == {
+        "a": "1",
+        "b": "2",
+    }

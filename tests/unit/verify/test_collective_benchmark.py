@@ -1,0 +1,690 @@
+"""Judging a benchmark: results, ranks and hosts, expected bandwidth with its source, baselines, path, the module."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import collective_benchmark
+import pytest
+import rdma_traffic
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.nvidia.nccl_tests_output import parse
+from ansible.module_utils.trainyard.verify import transport
+from ansible.module_utils.trainyard.verify.bandwidth import (
+    BaselineError,
+    add_baseline,
+    baseline_key,
+    factor,
+    from_hardware,
+    hardware,
+    read_baselines,
+)
+from ansible.module_utils.trainyard.verify.benchmark import Asked, baseline_entry, judge, merge
+from hypothesis import given
+from hypothesis import strategies as st
+
+OUTPUTS = Path(__file__).parents[2] / "fixtures/nccl_tests_output"
+KEYS = [
+    "state", "reason", "collective", "backend", "ranks", "hosts", "sizes", "busbw_largest", "busbw_average",
+    "footer_seen", "job_id", "format", "expected", "path", "findings",
+]  # fmt: skip
+GIB = 1 << 30
+A100, L40S = "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
+PCIE_4 = {"link_gen_max": 4, "link_width_max": 16}
+
+
+def read(name):
+    return (OUTPUTS / name).read_text()
+
+
+def judged(name, **asked):
+    return judge(parse(read(name)), Asked(**asked))
+
+
+def port(device="mlx5_0", rate=400.0, layer="InfiniBand", active=True):
+    return {"device": device, "port": 1, "rate_gbps": rate, "link_layer": layer, "active": active, "netdev": None}
+
+
+def nic(name="eth0", kind="physical", speed=10000):
+    return {"name": name, "kind": kind, "speed_mbps": speed, "up": True, "addresses": []}
+
+
+def node(host, ports=(), gpus=(), interface="eth0", interfaces=None, **more):
+    given = [nic()] if interfaces is None else interfaces
+    return {"host": host, "fabric": {"rdma": list(ports), "interfaces": given}, "gpus": list(gpus),
+            "interface": interface, **more}  # fmt: skip
+
+
+def gpus(model="NVIDIA H100 80GB HBM3", number=8, **link):
+    return [{"model": model, **link} for _ in range(number)]
+
+
+PORTS = [port(f"mlx5_{index}") for index in range(8)]
+H100 = [node(host, PORTS, gpus(), hostname=host) for host in ("gpu-01", "gpu-02")]
+
+
+# -- what a sound run is
+
+
+def test_a_sound_run_passes_by_its_largest_size_and_not_by_its_average():
+    record = judged("2.19-all_reduce-16-h100.txt", ranks=16, nodes=H100, hosts=["gpu-01", "gpu-02"], exact_hosts=True,
+                    traffic={host: (traffic(0), traffic(100 * GIB)) for host in ("gpu-01", "gpu-02")})  # fmt: skip
+    assert list(record) == KEYS
+    assert (record["state"], record["reason"], record["findings"]) == ("pass", "", [])
+    assert record["busbw_largest"] == 385.14 and record["busbw_average"] == pytest.approx(129.555)
+    assert record["expected"] == {
+        "busbw": 384.0,
+        "fraction": 0.9,
+        "gate": 345.6,
+        "source": "8 x 400 Gb/s InfiniBand a node, of which 96% are reached",
+    }
+    assert record["path"]["devices"] == [f"mlx5_{index}:1" for index in range(8)]
+    assert record["sizes"][-1]["out_of_place"]["busbw"] == record["busbw_largest"]
+    json.dumps(record, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "reason"),
+    [
+        ("2.19-all_reduce-wrong.txt", "fail", "wrong results: 131072 elements at 1048576 bytes, and at 5 more sizes"),
+        ("2.19-all_reduce-killed.txt", "fail", "the table has 1 row without all values: the output was cut off"),
+        ("2.19-all_reduce-killed.json", "fail", "its JSON cannot be read"),
+        ("2.19-all_reduce-ended-early.json", "fail", "the output ends without its footer"),
+        ("2.19-all_reduce-nccl-failure.txt", "fail", "gpu-01: Test NCCL failure common.cu:312"),
+        ("2.19-all_reduce-min-bw.txt", "fail", "busbw is below NCCL_TESTS_MIN_BW"),
+        ("2.19-all_reduce-without-mpi.txt", "fail", "2 tables of results, and rank 0 is listed 2 times: processes"),
+        ("2.19-all_reduce-one-gpu.txt", "unknown", "one rank alone sends nothing"),
+        ("2.13-all_reduce-16-a100-unchecked.txt", "unknown", "the results were not checked (-c 0)"),
+        ("2.10-broadcast-8-v100-unchecked.txt", "unknown", "the results were not checked (-c 0)"),
+        ("2.19-all_reduce-unchecked.json", "unknown", "the results were not checked (-c 0)"),
+        ("2.19-all_reduce-nan.json", "unknown", "no bus bandwidth was printed at the largest size"),
+        ("2.10-all_reduce-8-v100.txt", "pass", ""),
+        ("2.13-all_gather-16-a100.txt", "pass", ""),
+        ("2.17-all_reduce-16-h100-tagged.txt", "pass", ""),
+        ("2.19-alltoall-16-h100.txt", "pass", ""),
+        ("2.19-all_reduce-2-processes-of-8.json", "pass", ""),
+    ],
+)
+def test_the_verdict_over_outputs_against_a_number_that_all_of_them_reach(name, state, reason):
+    record = judged(name, busbw=1.0)
+    assert (record["state"], record["reason"][: len(reason)]) == (state, reason)
+    assert (record["reason"] == "") == (state == "pass")
+
+
+def test_no_end_in_the_middle_ever_passes():
+    text = read("trainyard-all_reduce-gloo.txt")
+    footer = text.index("# Avg bus")
+    whole = judge(parse(text), Asked(busbw=1.0, ranks=4))
+    assert whole["state"] == "pass"
+    for end in range(footer):
+        assert judge(parse(text[:end]), Asked(busbw=1.0, ranks=4))["state"] == "fail", f"cut at {end}"
+
+
+def test_no_word_in_the_middle_of_the_output_raises_the_state():
+    """Text without any table is a failure, whatever it is."""
+    for text in ("", "mpirun: command not found\n", "{}", "[]", "# size count type\n"):
+        record = judge(parse(text), Asked(busbw=1.0))
+        assert record["state"] == "fail" and record["reason"] and record["sizes"] == []
+
+
+def test_a_failed_job_says_why_unless_the_output_says_it_better():
+    gone = "the job failed: rank 1 on n2 failed first: signal 9 (SIGKILL)"
+    assert judged("2.19-all_reduce-killed.txt", job_failure=gone)["reason"] == gone
+    record = judged("2.19-all_reduce-wrong.txt", job_failure="the job failed: rank 3 on n2 failed first: exit status 7")
+    assert record["reason"].startswith("wrong results")
+    assert "exit status 7" in " ".join(record["findings"])
+    # A job that failed after a table that is whole: MPI_Finalize, a time-out.
+    assert judged("2.19-all_reduce-16-h100.txt", busbw=1.0, job_failure=gone)["state"] == "fail"
+
+
+# -- who took part
+
+
+@pytest.mark.parametrize(
+    ("asked", "state", "reason"),
+    [
+        ({"ranks": 16, "hosts": ["gpu-01", "gpu-02"]}, "pass", ""),
+        ({"ranks": 16, "hosts": ["gpu-01.example.org", "GPU-02"]}, "pass", ""),
+        ({"ranks": 24}, "fail", "16 ranks took part, expected 24"),
+        ({"hosts": ["gpu-01", "gpu-03"]}, "fail", "no rank ran on gpu-03; ranks ran on gpu-02, which were not asked"),
+        ({"hosts": ["gpu-01"]}, "fail", "ranks ran on gpu-02, which were not asked"),
+        ({"hosts": ["gpu-01", "gpu-02", "gpu-03"]}, "fail", "no rank ran on gpu-03"),
+        ({"hosts": ["a", "b"], "exact_hosts": True}, "fail", "no rank ran on a, b; ranks ran on gpu-01, gpu-02"),
+        ({"collective": "all_gather"}, "fail", "all_reduce was measured, expected all_gather"),
+    ],
+)
+def test_ranks_and_hosts_are_those_that_were_asked(asked, state, reason):
+    record = judged("2.19-all_reduce-16-h100.txt", busbw=1.0, **asked)
+    assert (record["state"], record["reason"][: len(reason)]) == (state, reason)
+
+
+def test_wrong_ranks_are_named_where_the_output_does():
+    text = read("trainyard-all_reduce-gloo.txt")
+    row = next(line for line in text.splitlines() if line.startswith("        4096 "))
+    said = "# Wrong on rank 3 on n2: 2 elements\n"
+    zero = parse(text.replace(row, f"{row[:-1]}2").replace("# Out", f"{said}# Out").replace(": 0 OK", ": 2 FAILED"))
+    record = judge(merge([zero, parse(said)]), Asked(busbw=0.1))
+    assert record["reason"] == "wrong results: 2 elements at 4096 bytes (rank 3 on n2)"
+
+
+def test_hosts_are_told_by_their_inventory_names():
+    nodes = [node("n1", hostname="gpu-01"), node("n2", hostname="gpu-02.cluster")]
+    record = judged("2.19-all_reduce-16-h100.txt", busbw=1.0, nodes=nodes, hosts=["n1", "n2"])
+    assert record["hosts"] == ["n1", "n2"] and record["state"] == "pass"
+    twins = [node("n1", hostname="gpu-01"), node("n2", hostname="gpu-01")]
+    record = judged("2.19-all_reduce-16-h100.txt", busbw=1.0, nodes=twins, hosts=["n1", "n2"])
+    assert record["reason"] == "n1, n2 have one host name: nobody can tell them apart"
+
+
+def test_names_that_cannot_be_compared_are_noted():
+    """As many hosts as the plan has, under names that the inventory does not know: such as localhost."""
+    record = judged("2.19-all_reduce-16-h100.txt", busbw=1.0, hosts=["10.0.0.1", "10.0.0.2"])
+    assert record["state"] == "pass" and record["hosts"] == ["10.0.0.1", "10.0.0.2"]
+    assert record["findings"] == ["the output knows the hosts by other names: gpu-01, gpu-02"]
+
+
+def test_ranks_that_are_not_listed_or_do_not_fit_the_numbers():
+    bare = "\n".join(line for line in read("2.19-all_reduce-16-h100.txt").splitlines() if "Rank" not in line)
+    assert judge(parse(bare), Asked(busbw=1.0))["reason"].startswith("the output does not list its ranks")
+    half = "\n".join(line for line in read("2.19-all_reduce-16-h100.txt").splitlines() if "gpu-02" not in line)
+    record = judge(parse(half), Asked(busbw=1.0))
+    assert record["state"] == "unknown"
+    assert record["reason"] == (
+        "busbw is 1.87 times algbw, where all_reduce over the 8 ranks listed makes it 1.75 times"
+    )
+
+
+def test_groups_are_judged_as_one_of_them():
+    text = read("2.19-all_reduce-16-h100.txt")
+    for rank in range(1, 16, 2):
+        text = text.replace(f"Rank {rank:2d} Group  0", f"Rank {rank:2d} Group  1")
+    record = judge(parse(text), Asked(busbw=1.0, ranks=16))
+    assert "the ranks form 2 groups: the bandwidths are those of one group of 8" in record["findings"]
+    # 1.88 is the factor of 16 ranks, not of the 8 of a group.
+    assert record["state"] == "unknown"
+
+
+def test_logs_of_ranks_are_read_together():
+    alone = parse(read("2.19-all_reduce-one-gpu.txt"))
+    other = parse(read("2.19-all_reduce-one-gpu.txt"))
+    record = judge(merge([alone, other]), Asked(ranks=2))
+    assert record["state"] == "fail" and "each were a world of their own" in record["reason"]
+    table = parse(read("trainyard-all_reduce-gloo.txt"))
+    silent = parse("n2:1:2 [0] NCCL INFO Using network Socket\n")
+    record = judge(merge([silent, table]), Asked(busbw=1.0, ranks=4))
+    assert record["state"] == "pass"
+    assert judge(merge([]), Asked())["reason"] == "no log"
+
+
+# -- what is expected
+
+
+@pytest.mark.parametrize(
+    ("collective", "ranks", "value"),
+    [
+        ("all_reduce", 2, 1.0),
+        ("all_reduce", 16, 1.875),
+        ("all_reduce", 1, 0.0),
+        ("all_gather", 4, 0.75),
+        ("reduce_scatter", 4, 0.75),
+        ("alltoall", 8, 0.875),
+        ("broadcast", 8, 1.0),
+        ("sendrecv", 2, 1.0),
+        ("anything", 2, None),
+        ("all_reduce", 0, None),
+    ],
+)
+def test_factors(collective, ranks, value):
+    assert factor(collective, ranks) == value
+
+
+def two(**options):
+    return [node("n1", **options), node("n2", **options)]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "backend", "ranks", "value", "source"),
+    [
+        # The reference values of operators: 12 on one NIC of 100, 24 on 200, 192 on 8 of 200, 384 on 8 of 400 Gb/s.
+        (two(ports=[port(rate=100.0)], gpus=gpus("Tesla V100-PCIE-16GB", 1)), "nccl", 2, 12.0, "100 Gb/s Infini"),
+        (two(ports=[port(rate=200.0, layer="Ethernet")]), "nccl", 2, 24.0, "1 x 200 Gb/s RoCE a node"),
+        (two(ports=[port(f"m{n}", 200.0) for n in range(8)], gpus=gpus(A100)), "nccl", 16, 192.0, "8 x 200"),
+        (two(ports=PORTS, gpus=gpus()), "nccl", 16, 384.0, "8 x 400 Gb/s InfiniBand"),
+        # The nodes' own GPUs are slower than their NICs.
+        (two(ports=PORTS, gpus=gpus(A100)), "nccl", 16, 235.0, "8 x A100 SXM4 over NVLink"),
+        # A rank drives one NIC; RoCE ports are left out where there is InfiniBand, and so are those that are down.
+        (two(ports=PORTS, gpus=gpus()), "nccl", 2, 48.0, "1 x 400 Gb/s"),
+        (two(ports=[port(rate=100.0), port("m1", 25.0, "Ethernet"), port("m2", active=False)]), "nccl", 8, 12.0, "1 x"),
+        # 400 Gb/s behind PCIe 4 x16.
+        (two(ports=[port()], gpus=gpus(L40S, 1, **PCIE_4)), "nccl", 2, 26.778, "at most 26.8 GB/s each"),
+        (two(), "nccl", 16, 1.125, "eth0 with 10 Gb/s, of which TCP makes 90%"),
+        (two(interfaces=[nic(speed=100000)]), "nccl", 16, 5.0, "about 5 GB/s"),
+        (two(interfaces=[nic("bond0", "bond", 20000)], interface="bond0"), "nccl", 16, 2.25, "bond0 with 20 Gb/s"),
+        (two(interfaces=[nic(speed=1000)]), "gloo", 4, 0.1125, "eth0 with 1 Gb/s"),
+        (two(), "mpi", 2, 1.125, "eth0 with 10 Gb/s"),
+        ([node("n1", gpus=gpus())], "nccl", 8, 480.0, "8 x H100 SXM5 over NVLink"),
+        ([node("n1", gpus=gpus("NVIDIA H200"))], "nccl", 8, 480.0, "8 x H200"),
+        ([node("n1", gpus=gpus("Tesla V100-SXM2-32GB"))], "nccl", 8, 130.0, "8 x V100"),
+        ([node("n1", gpus=[{"name": "A100 SXM4 80GB"}] * 8)], "nccl", 8, 235.0, "8 x A100"),
+        ([node("n1", gpus=gpus(L40S, 4, **PCIE_4))], "nccl", 4, 18.902, "PCIe 4 x16"),
+    ],
+)  # fmt: skip
+def test_the_hardware_says_what_to_expect(nodes, backend, ranks, value, source):
+    expected, why = from_hardware(nodes, "all_reduce", backend, ranks)
+    assert why == ""
+    assert expected.busbw == pytest.approx(value, abs=0.001) and source in expected.source
+
+
+@pytest.mark.parametrize(
+    ("nodes", "collective", "backend", "ranks", "why"),
+    [
+        ([], "all_reduce", "nccl", 8, "the nodes' hardware was not read"),
+        # The speed of a veth is 10000 whatever carries it.
+        (two(interfaces=[nic(kind="virtual")]), "all_reduce", "gloo", 4, "eth0 of n1 is virtual: it has no"),
+        (two(interfaces=[nic(kind="bridge")]), "all_reduce", "nccl", 4, "eth0 of n1 is bridge"),
+        (two(interfaces=[nic(speed=None)]), "all_reduce", "gloo", 4, "eth0 of n1 does not say its speed"),
+        (two(interfaces=[]), "all_reduce", "gloo", 4, "n1 has no interface eth0"),
+        (two(interface=""), "all_reduce", "gloo", 4, "the interface of n1 is not known"),
+        (two(interfaces=[nic(speed=100000)]), "all_reduce", "gloo", 4, "more than gloo is known to fill"),
+        (two(), "broadcast", "gloo", 4, "how broadcast over gloo uses the links depends on its algorithm"),
+        (two(), "alltoall", "nccl", 4, "how alltoall over nccl uses the links"),
+        (two(ports=[port()]), "all_reduce", "mpi", 4, "there are no figures for MPI over RDMA"),
+        (two(ports=[port(rate=None)]), "all_reduce", "nccl", 4, "n1 has an active RDMA port without a rate"),
+        (two(), "all_reduce", "hccl", 16, "there are no figures for hccl"),
+        ([node("n1")], "all_reduce", "gloo", 4, "inside one node gloo uses memory or loopback"),
+        ([node("n1")], "all_reduce", "nccl", 4, "n1 has no GPU"),
+        ([node("n1", gpus=gpus(number=4))], "all_reduce", "nccl", 4, "there is no figure for 4 of 4 x NVIDIA H100"),
+        ([node("n1", gpus=gpus("NVIDIA B200"))], "all_reduce", "nccl", 8, "there is no figure for 8 of 8 x NVIDIA B"),
+        ([node("n1", gpus=gpus(L40S))], "all_reduce", "nccl", 8, "PCIe generation and width of n1's NVIDIA L40S"),
+        # With NVLink, as nobody can tell from the name.
+        ([node("n1", gpus=gpus("NVIDIA H20", **PCIE_4))], "all_reduce", "nccl", 8, "there is no figure for 8 of 8 x"),
+        ([node("n1", gpus=[*gpus(number=1), *gpus(L40S, 1)])], "all_reduce", "nccl", 2, "n1 has GPUs of 2 models"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_expected_says_why(nodes, collective, backend, ranks, why):
+    expected, text = from_hardware(nodes, collective, backend, ranks)
+    assert expected is None and why in text
+
+
+def test_the_slowest_node_sets_the_expectation():
+    nodes = [node("n1", PORTS[:2]), node("n2", PORTS[:1]), node("n3", PORTS[:2])]
+    expected, _ = from_hardware(nodes, "all_reduce", "nccl", 12)
+    assert expected.busbw == 48.0 and expected.source.endswith("(n2; other nodes have more)")
+
+
+@given(
+    st.lists(st.sampled_from([25.0, 100.0, 200.0, 400.0]), min_size=1, max_size=8),
+    st.integers(1, 8),
+    st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"]),
+)
+def test_no_more_is_expected_than_the_ports_have(rates, each, collective):
+    nodes = two(ports=[port(f"m{index}", rate) for index, rate in enumerate(rates)])
+    expected, _ = from_hardware(nodes, collective, "nccl", 2 * each)
+    assert 0 < expected.gate < expected.busbw < sum(rates) / 8
+
+
+def test_below_the_gate_is_a_failure_at_the_largest_size():
+    record = judged("2.19-all_reduce-16-h100.txt", busbw=480.0)
+    assert record["state"] == "fail"
+    assert record["reason"] == (
+        "busbw 385.14 GB/s at 8589934592 bytes, expected at least 432.00 (90% of 480.00: given)"
+    )
+    assert judged("2.19-all_reduce-16-h100.txt", busbw=480.0, fraction=0.8)["state"] == "pass"
+    # The lowest of several measurements of the largest size (-N, -o all).
+    text = read("2.19-all_reduce-16-h100.txt")
+    last = next(line for line in text.splitlines() if line.startswith("  8589934592"))
+    slow = last.replace("385.14", " 85.14").replace("205.41", " 45.41")
+    again = judge(parse(text.replace(last, f"{slow}\n{last}")), Asked(busbw=384.0))
+    assert (again["state"], again["busbw_largest"]) == ("fail", 85.14)
+
+
+def test_more_than_expected_passes_and_is_noted():
+    nodes = [node(host, PORTS[:2], gpus(), hostname=f"gpu-{index}") for index, host in enumerate(("n1", "n2"), 1)]
+    record = judged("2.17-all_reduce-16-h100-tagged.txt", nodes=nodes)
+    assert record["state"] == "pass" and "NCCL_ALGO=RING" in record["findings"][0]
+
+
+def test_without_anything_to_compare_with_the_state_is_unknown_and_says_what_to_do():
+    strange = judged("trainyard-all_reduce-gloo.txt", nodes=two()[:1])
+    assert strange["state"] == "unknown" and "the hardware of n2 was not read" in strange["reason"]
+    record = judged("trainyard-all_reduce-gloo.txt", nodes=two(interfaces=[nic(kind="virtual")]))
+    assert record["state"] == "unknown" and record["expected"] is None
+    assert record["reason"] == (
+        "nothing to compare it with: eth0 of n1 is virtual: it has no speed of its own; give the expected value, or "
+        "save a baseline when the cluster is known to be well"
+    )
+
+
+# -- baselines
+
+
+def test_a_baseline_is_kept_for_the_same_hardware_and_spread_only():
+    nodes = two(interfaces=[nic(kind="virtual")])
+    # Nodes that take no part do not count.
+    nodes.append(node("n3", PORTS))
+    key = baseline_key(nodes[:2], "all_reduce", "gloo", 2, 4)
+    assert key == "all_reduce over gloo, 2 hosts x 2 ranks, no GPU, virtual NIC"
+    assert hardware(H100) == "8 x NVIDIA H100 80GB HBM3, 8 x InfiniBand 400 Gb/s"
+    assert baseline_key([], "all_reduce", "nccl", 1, 1).endswith("1 host x 1 rank, unknown hardware")
+    mixed = [node("n1", PORTS[:1]), node("n2")]
+    assert hardware(mixed) == "no GPU, 1 x InfiniBand 400 Gb/s / no GPU, physical NIC 10000 Mb/s"
+    entry, reason = baseline_entry(judged("trainyard-all_reduce-gloo.txt", nodes=nodes), "2026-11-21")
+    assert (entry, reason) == ({"busbw": 1.1, "bytes": 1 << 24, "saved": "2026-11-21", "run": ""}, "")
+    kept = read_baselines(add_baseline(add_baseline("", "other", {"busbw": 2, "bytes": 8}), key, entry))
+    assert set(kept) == {key, "other"}
+    record = judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines=kept)
+    assert record["state"] == "pass" and record["expected"]["source"] == "baseline of 2026-11-21 (run unknown)"
+    faster = judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines={key: {**entry, "busbw": 2.0}})
+    assert faster["state"] == "fail"
+    # At the baseline's own size, where that is not the largest one.
+    smaller = judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines={key: {**entry, "bytes": 1 << 12}})
+    assert smaller["state"] == "fail" and "busbw 0.17 GB/s at 4096 bytes" in smaller["reason"]
+    other = judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines={key: {**entry, "bytes": 12}})
+    assert other["state"] == "unknown" and "messages of 12 bytes, which were not measured" in other["reason"]
+    # A number that the user gives wins over the baseline, and the baseline over the hardware.
+    assert (
+        judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines=kept, busbw=1.2)["expected"]["source"] == "given"
+    )
+
+
+def test_the_best_of_one_run_is_its_baseline():
+    """Inside each of many equal nodes the same is measured; the last one may be the slow one."""
+    file = ""
+    for busbw in (470.0, 478.0, 210.0):
+        file = add_baseline(file, "key", {"busbw": busbw, "bytes": 8, "run": "inside-20261121"})
+    assert read_baselines(file)["key"]["busbw"] == 478.0
+    again = add_baseline(file, "key", {"busbw": 460.0, "bytes": 8, "run": "inside-20261122"})
+    assert read_baselines(again)["key"]["busbw"] == 460.0
+    assert read_baselines(add_baseline(again, "key", {"busbw": 1.0, "bytes": 8, "run": ""}))["key"]["busbw"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "2.19-all_reduce-wrong.txt",
+        "2.19-all_reduce-killed.txt",
+        "2.19-all_reduce-one-gpu.txt",
+        "2.19-all_reduce-unchecked.json",
+        "2.19-all_reduce-nan.json",
+        "2.19-all_reduce-without-mpi.txt",
+    ],
+)
+def test_nothing_that_is_not_wholly_measured_becomes_a_baseline(name):
+    entry, reason = baseline_entry(judged(name), "2026-11-21")
+    assert entry is None and reason
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("{", "it is no JSON"),
+        ("[]", "it is no JSON object with schema"),
+        ('{"schema": "trainyard-baseline-2", "entries": {}}', "it is no JSON object with schema"),
+        ('{"schema": "trainyard-baseline-1", "entries": {"a": {"busbw": -1, "bytes": 8}}}', "entry 'a' has busbw -1"),
+        ('{"schema": "trainyard-baseline-1", "entries": {"a": {"busbw": true, "bytes": 8}}}', "has busbw True"),
+        ('{"schema": "trainyard-baseline-1", "entries": {"a": {"busbw": 1, "bytes": "8"}}}', "has bytes '8'"),
+        ('{"schema": "trainyard-baseline-1", "entries": {"a": 3}}', "entry 'a' has busbw None"),
+    ],
+)
+def test_a_file_of_baselines_that_is_none(text, found):
+    with pytest.raises(BaselineError, match=found):
+        read_baselines(text)
+
+
+# -- the path
+
+
+def traffic(count, ports=8):
+    return {f"mlx5_{index}:1": {"sent": count, "received": count} for index in range(ports)}
+
+
+HOSTS = ["gpu-01", "gpu-02"]
+ALL = [f"mlx5_{index}:1" for index in range(8)]
+ACTIVE, NONE = dict.fromkeys(HOSTS, ALL), {"gpu-01": [], "gpu-02": []}
+IB_LINES = [
+    "gpu-01:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.1<0>",
+    "gpu-01:1:2 [0] NCCL INFO Using network IB",
+    "gpu-01:1:2 [0] NCCL INFO Channel 01/0 : 1[1] -> 9[1] [send] via NET/IB/1/GDRDMA",
+]
+SOCKET_LINES = [
+    "gpu-01:1:2 [0] NCCL INFO NET/IB : No device found.",
+    "gpu-01:1:2 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>",
+    "gpu-01:1:2 [0] NCCL INFO Channel 00/0 : 15[7] -> 0[0] [receive] via NET/Socket/0",
+]
+
+
+def path(active=ACTIVE, moved=None, lines=(), backend="nccl"):
+    pairs = {host: (traffic(5), traffic(5 + count)) for host, count in (moved or {}).items()}
+    return transport.judge(HOSTS, backend, GIB, active, pairs, lines)
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "devices", "reason"),
+    [
+        ({"moved": {"gpu-01": 9 * GIB, "gpu-02": 9 * GIB}}, "pass", ALL, "RDMA counters grew by the bytes"),
+        ({"moved": {"gpu-01": 9000, "gpu-02": 9000}}, "fail", ["TCP"], "active RDMA ports on gpu-01, gpu-02"),
+        ({"moved": {"gpu-01": 9 * GIB, "gpu-02": 9000}}, "fail", ALL, "RDMA ports on gpu-02 (mlx5_0:1"),
+        ({"lines": IB_LINES}, "pass", ["mlx5_1:1"], "NCCL says so (NET/IB, by GPUDirect RDMA)"),
+        ({"lines": SOCKET_LINES}, "fail", ["eth0"], "NCCL sent over TCP (eth0) although RDMA ports were active"),
+        ({"lines": [*IB_LINES, *SOCKET_LINES]}, "fail", ["eth0"], "NCCL sent over TCP (eth0) although"),
+        ({"lines": SOCKET_LINES, "active": NONE}, "pass", ["eth0"], "no node has an active RDMA port"),
+        ({"lines": SOCKET_LINES, "active": None}, "unknown", ["eth0"], "nobody looked whether there are RDMA ports"),
+        ({"active": NONE}, "pass", ["TCP"], "no node has an active RDMA port"),
+        ({}, "unknown", [], "neither RDMA counters nor NCCL's lines were there"),
+        ({"backend": "gloo"}, "pass", ["TCP"], "gloo speaks TCP"),
+    ],
+)  # fmt: skip
+def test_the_path_is_proved_by_counters_or_nccls_own_lines(given, state, devices, reason):
+    verdict = path(**given)
+    assert (verdict["state"], verdict["devices"]) == (state, devices)
+    assert reason in verdict["reason"]
+
+
+def test_ports_that_stay_idle_and_counters_that_tell_nothing():
+    pairs = {host: (traffic(0), {**traffic(20 * GIB, 2), "mlx5_2:1": {"sent": 9, "received": 9}}) for host in HOSTS}
+    verdict = transport.judge(
+        HOSTS, "nccl", GIB, {host: ["mlx5_0:1", "mlx5_1:1", "mlx5_2:1"] for host in HOSTS}, pairs, []
+    )
+    assert verdict["devices"] == ["mlx5_0:1", "mlx5_1:1"]
+    assert "idle although active: mlx5_2:1 (gpu-01, gpu-02)" in verdict["reason"]
+    # A reset, a counter of 32 bits that is full, one that cannot be read: no proof that nothing was sent.
+    stuck = {"sent": (2**32 - 1) * 4, "received": (2**32 - 1) * 4}
+    for before, after in (
+        ({"sent": 9 * GIB, "received": 9 * GIB}, {"sent": 7, "received": 7}),
+        (stuck, stuck),
+        ({"sent": None, "received": None}, {"sent": None, "received": None}),
+    ):
+        pairs = {host: ({"mlx5_0:1": before}, {"mlx5_0:1": after}) for host in HOSTS}
+        assert transport.moved(*pairs["gpu-01"]) == {"mlx5_0:1": None}
+        verdict = transport.judge(HOSTS, "nccl", GIB, {host: ["mlx5_0:1"] for host in HOSTS}, pairs, [])
+        assert (verdict["state"], verdict["devices"]) == ("unknown", [])
+        assert "could not be read" in verdict["reason"]
+        assert transport.judge(HOSTS, "nccl", GIB, ACTIVE, pairs, IB_LINES)["state"] == "pass"
+    assert transport.judge(["gpu-01"], "nccl", GIB, ACTIVE, {}, []) is None
+    assert transport.judge(HOSTS, "hccl", GIB, NONE, {}, []) is None
+
+
+def test_nccls_lines_of_its_versions():
+    said = transport.read_nccl_lines(
+        [
+            "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_bond_0:1/RoCE [RO]; OOB bond0:10.0.0.1<0>",
+            "n1:1:2 [0] NCCL INFO Using network IBext_v8",
+            "n1:1:2 [0] NCCL INFO Channel 00 : 0[1b000] -> 8[1b000] [receive] via NET/IB/0",
+            "n1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
+            "n2:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [send] via NET/Libfabric/3/GDRDMA/Shared",
+            "n3:1:2 [0] NCCL INFO Using network AWS Libfabric",
+            "n3:1:2 [0] NCCL INFO Channel 00 : 0[101c0] -> 8[101c0] [receive] via NET/AWS Libfabric/0",
+        ]
+    )
+    assert said.networks == {"IBext_v8", "AWS Libfabric"}
+    assert said.channels == {"IB": 1, "Libfabric": 1, "AWS Libfabric": 1} and said.gdrdma == 1 and not said.tcp
+    assert said.devices == {
+        "IB": {"mlx5_bond_0:1"},
+        "Libfabric": {"Libfabric device 3"},
+        "AWS Libfabric": {"AWS Libfabric device 0"},
+    }
+    assert transport.read_nccl_lines(["n1:1:2 [0] NCCL INFO Using network Socket"]).tcp
+
+
+def test_tcp_although_rdma_was_there_fails_the_benchmark_with_that_reason():
+    record = judged("2.19-all_reduce-tcp.txt", nodes=H100, ranks=16, busbw=1.0)
+    assert record["state"] == "fail" and record["path"]["state"] == "fail"
+    assert record["reason"] == (
+        "NCCL sent over TCP (eth0) although RDMA ports were active on gpu-01, gpu-02 (mlx5_0:1, mlx5_1:1, mlx5_2:1, "
+        "mlx5_3:1)"
+    )
+    # Both are said: the path first, then what it costs.
+    assert any(text.startswith("busbw 4.60 GB/s") for text in judged("2.19-all_reduce-tcp.txt", nodes=H100)["findings"])
+    # Without a look at the ports the lines are told, but judge nothing.
+    assert judged("2.19-all_reduce-tcp.txt", busbw=1.0)["state"] == "pass"
+
+
+def test_a_path_that_nothing_proves_is_no_pass():
+    record = judged("2.19-all_reduce-16-h100.txt", nodes=H100)
+    assert record["state"] == "unknown" and "NCCL_DEBUG=INFO" in record["reason"]
+
+
+# -- the modules
+
+
+def run(module, capsys, **params):
+    with patch_module_args(params), pytest.raises(SystemExit):
+        module.main()
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_module_judges_a_file(capsys, tmp_path):
+    log = OUTPUTS / "2.19-all_reduce-16-h100.json"
+    result = run(collective_benchmark, capsys, parse=str(log), expected_ranks=16, expected_busbw=384, job_id="mine")
+    assert result["changed"] is False and result["benchmark"]["state"] == "pass"
+    assert result["benchmark"]["job_id"] == "mine"
+    assert "stands-for-a-secret" not in json.dumps(result)
+    bad = run(collective_benchmark, capsys, parse=str(OUTPUTS / "README.md"))
+    assert bad["benchmark"]["state"] == "fail" and bad["benchmark"]["reason"] == "there is no table of results in it"
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    assert run(collective_benchmark, capsys, parse=str(tmp_path / "binary"))["benchmark"]["state"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"parse": "/nowhere/log"}, "/nowhere/log is not a file that can be read"),
+        ({"run_dir": "/nowhere"}, "/nowhere is not the folder of a run that has ended"),
+        ({"parse": "x", "run_dir": "y"}, "mutually exclusive"),
+        ({}, "one of the following is required"),
+        ({"parse": "x", "save_baseline": True}, "baseline"),
+        ({"parse": "x", "fraction": 90}, "fraction is 90, expected a number above 0, at most 1"),
+        ({"parse": "x", "expected_busbw": -1}, "expected_busbw is -1, expected GB/s above 0"),
+    ],
+)
+def test_only_unusable_input_is_a_failure_of_the_module(params, message, capsys):
+    result = run(collective_benchmark, capsys, **params)
+    assert result["failed"] and message in result["msg"]
+
+
+def run_folder(folder, log, state="succeeded", failure=None, ranks=(0, 1, 2, 3)):
+    each = len(ranks) // 2
+    plan = {
+        "job_id": "benchmark-20261121-200000", "world_size": len(ranks), "rank_log": "rank_{rank}.log",
+        "job_dir": "/jobs/benchmark-20261121-200000",
+        "nodes": [{"host": "n1", "ranks": list(ranks[:each])}, {"host": "n2", "ranks": list(ranks[each:])}],
+    }  # fmt: skip
+    nodes = [{**node, "state": "ended", "why": "", "node_rank": rank} for rank, node in enumerate(plan["nodes"])]
+    summary = {"state": state, "failure": failure, "nodes": nodes, "world_size": len(ranks)}
+    (folder / "logs").mkdir()
+    (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "logs/rank_0.log").write_text(log)
+    return str(folder)
+
+
+def test_the_module_judges_a_run_by_its_plan(capsys, tmp_path):
+    folder = run_folder(tmp_path, read("trainyard-all_reduce-gloo.txt"))
+    result = run(collective_benchmark, capsys, run_dir=folder, expected_busbw=1.0)["benchmark"]
+    assert (result["state"], result["hosts"], result["backend"]) == ("pass", ["n1", "n2"], "gloo")
+    assert result["job_id"] == "benchmark-20261121-200000"
+    # A rank that took itself for the only one has a table of its own in its log.
+    (tmp_path / "logs/rank_2.log").write_text(read("trainyard-all_reduce-gloo.txt"))
+    result = run(collective_benchmark, capsys, run_dir=folder, expected_busbw=1.0)["benchmark"]
+    assert result["state"] == "fail" and "each were a world of their own" in result["reason"]
+
+
+def test_the_nodes_of_a_run_may_work_by_themselves(capsys, tmp_path):
+    """Two ranks of each node have a table in their node's first log; that of n2 stops in the middle."""
+    lines = read("trainyard-all_reduce-gloo.txt").splitlines(keepends=True)
+    footer = [line for line in lines if "bounds" in line or "Avg" in line]
+    header = [line for line in lines if line.startswith("#") and " Rank " not in line and line not in footer]
+    row = f"{4096:12}{1024:14}   float   sum   -1{'  10.00  4.00  4.00  0' * 2}\n"
+
+    def table(host, end):
+        ranks = [f"#  Rank  {rank} Group  0 Pid   200{rank} on {host:>10} device cpu [eth0] gloo\n" for rank in (0, 1)]
+        at = next(number for number, line in enumerate(header) if "Using devices" in line) + 1
+        return "".join([*header[:at], *ranks, *header[at:], row, *(footer if end else [])])
+
+    folder = run_folder(tmp_path, table("n1", True))
+    (tmp_path / "logs/rank_2.log").write_text(table("n2", False))
+    given = {"run_dir": folder, "each_node": True, "expected_busbw": 4.0, "baseline": str(tmp_path / "baselines.json")}
+    result = run(collective_benchmark, capsys, **given, save_baseline=True)
+    first, second = result["benchmarks"]
+    assert (first["state"], first["hosts"], first["ranks"], first["busbw_largest"]) == ("pass", ["n1"], 2, 4.0)
+    assert (second["state"], second["hosts"], second["footer_seen"]) == ("fail", ["n2"], False)
+    assert first["job_id"] == second["job_id"] == "benchmark-20261121-200000"
+    assert "benchmark" not in result and result["changed"]
+    (tmp_path / "logs/rank_2.log").unlink()
+    second = run(collective_benchmark, capsys, **given)["benchmarks"][1]
+    assert (second["state"], second["hosts"]) == ("fail", ["n2"])
+
+
+def test_a_run_that_was_killed_half_way_fails_with_the_jobs_reason(capsys, tmp_path):
+    text = read("trainyard-all_reduce-gloo.txt")
+    failure = {"kind": "exit", "host": "n2", "process": "rank2", "rank": 2, "ranks": [2], "exit_code": None,
+               "signal": 9, "result": "signal", "time": 1.0}  # fmt: skip
+    folder = run_folder(tmp_path, text[: len(text) * 3 // 4], "failed", failure)
+    record = run(collective_benchmark, capsys, run_dir=folder, expected_busbw=1.0)["benchmark"]
+    assert record["state"] == "fail"
+    assert record["reason"].startswith("the job failed: rank 2 on n2 failed first: ")
+    assert record["sizes"] and not record["footer_seen"]
+
+
+def test_the_module_keeps_a_baseline_and_judges_by_it(capsys, tmp_path):
+    file = tmp_path / "baselines.json"
+    given = {
+        "parse": str(OUTPUTS / "trainyard-all_reduce-gloo.txt"),
+        "nodes": two(interfaces=[nic(kind="virtual")]),
+        "baseline": str(file),
+    }
+    assert run(collective_benchmark, capsys, **given)["benchmark"]["state"] == "unknown"
+    checked = run(collective_benchmark, capsys, **given, save_baseline=True, _ansible_check_mode=True)
+    assert checked["changed"] and not file.exists()
+    kept = run(collective_benchmark, capsys, **given, save_baseline=True)
+    assert kept["changed"] and kept["baseline"]["saved"] and kept["baseline"]["key"] in file.read_text()
+    assert run(collective_benchmark, capsys, **given)["benchmark"]["state"] == "pass"
+    assert not run(collective_benchmark, capsys, **given, save_baseline=True)["changed"]
+    wrong = {**given, "parse": str(OUTPUTS / "2.19-all_reduce-wrong.txt")}
+    refused = run(collective_benchmark, capsys, **wrong, save_baseline=True)
+    assert not refused["changed"] and not refused["baseline"]["saved"]
+    assert refused["baseline"]["reason"].startswith("wrong results")
+    file.write_text("nothing")
+    assert "is no file of baselines" in run(collective_benchmark, capsys, **given)["msg"]
+
+
+def test_counters_come_in_bytes_and_through_both_modules(capsys, tmp_path):
+    def tree(units):
+        for device in range(8):
+            folder = tmp_path / f"sys/class/infiniband/mlx5_{device}/ports/1/counters"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "port_xmit_data").write_text(f"{units}\n")
+            (folder / "port_rcv_data").write_text("N/A (not supported)\n" if device == 7 else f"{units}\n")
+        return [run(rdma_traffic, capsys, host=host, root=str(tmp_path))["traffic"] for host in ("gpu-01", "gpu-02")]
+
+    before = tree(1000)
+    assert before[0]["host"] == "gpu-01"
+    assert before[0]["ports"]["mlx5_0:1"] == {"sent": 4000, "received": 4000}
+    assert before[0]["ports"]["mlx5_7:1"] == {"sent": 4000, "received": None}
+    given = {"parse": str(OUTPUTS / "2.19-all_reduce-16-h100.txt"), "nodes": H100, "traffic_before": before}
+    moved = run(collective_benchmark, capsys, **given, traffic_after=tree(1000 + 9 * GIB))["benchmark"]
+    assert (moved["state"], moved["path"]["state"]) == ("pass", "pass")
+    dry = run(collective_benchmark, capsys, **given, traffic_after=tree(2000))["benchmark"]
+    assert dry["state"] == "fail" and "did not move by the bytes of the run" in dry["reason"]
+    assert run(rdma_traffic, capsys, host="n1", root=str(tmp_path / "sys"))["traffic"]["ports"] == {}

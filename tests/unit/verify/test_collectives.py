@@ -1,0 +1,113 @@
+"""The judgement of an all-gather over all ranks."""
+
+from __future__ import annotations
+
+import json
+
+import collective_verdict
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.verify.collectives import check, judge
+
+HOSTS = {0: "n1", 1: "n1", 2: "n2"}
+
+
+def line(rank, values="0 1 2", ranks=3, verdict="right"):
+    return f"something before\nall-gather rank {rank} of {ranks} on host: {values} {verdict}\nsomething after\n"
+
+
+def texts(findings):
+    return [(finding.host, finding.found) for finding in findings]
+
+
+def test_all_ranks_with_all_numbers_are_right():
+    assert judge(HOSTS, {rank: line(rank) for rank in HOSTS}, "succeeded") == []
+
+
+def test_wrong_and_silent_ranks_are_named_with_their_hosts():
+    logs = {0: line(0), 1: line(1, "0 7 2", verdict="wrong, expected 0 1 2")}
+    findings = judge(HOSTS, logs, "failed")
+    assert texts(findings) == [("n1", "rank 1 has 0 7 2"), ("n2", "rank 2 printed no result")]
+    assert {finding.expected for finding in findings} == {"0 1 2"}
+
+
+def test_ranks_that_take_themselves_for_the_only_one_are_wrong():
+    logs = {rank: line(0, "0", ranks=1) for rank in HOSTS}
+    assert texts(judge(HOSTS, logs, "succeeded")) == [
+        ("n1", "rank 0 has 0"),
+        ("n1", "rank 1 has 0 and takes itself for rank 0"),
+        ("n2", "rank 2 has 0 and takes itself for rank 0"),
+    ]
+
+
+def test_a_rank_in_anothers_place_is_wrong():
+    logs = {0: line(1), 1: line(0), 2: line(2)}
+    assert [host for host, _ in texts(judge(HOSTS, logs, "succeeded"))] == ["n1", "n1"]
+
+
+def test_a_job_that_failed_afterwards_is_wrong():
+    logs = {rank: line(rank) for rank in HOSTS}
+    assert texts(judge(HOSTS, logs, "failed")) == [("", "it failed after every rank had gathered rightly")]
+
+
+def test_many_numbers_are_shortened():
+    hosts = dict.fromkeys(range(100), "n1")
+    assert judge(hosts, {}, "failed")[0].expected == "0 1 2 ... 99"
+
+
+def verdict(capsys, **params):
+    with patch_module_args(params), pytest.raises(SystemExit):
+        collective_verdict.main()
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_module_reads_the_logs_under_the_launchers_own_name(tmp_path, capsys):
+    plan = {"rank_log": "worker_{rank}.log", "nodes": [{"host": "n1", "ranks": [0, 1]}, {"host": "n2", "ranks": [2]}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    (tmp_path / "logs").mkdir()
+    for rank in (0, 2):
+        (tmp_path / f"logs/worker_{rank}.log").write_text(line(rank))
+    missing = verdict(capsys, run_dir=str(tmp_path))
+    assert missing["failed"] and "is not the folder of a run that has ended" in missing["msg"]
+    (tmp_path / "summary.json").write_text(json.dumps({"state": "failed"}))
+    result = verdict(capsys, run_dir=str(tmp_path))
+    assert result["ranks"] == 3
+    assert [(item["host"], item["found"]) for item in result["findings"]] == [("n1", "rank 1 printed no result")]
+
+
+KILLED = "the job failed: rank 2 on n2 failed first: killed by SIGKILL"
+
+
+@pytest.mark.parametrize(
+    ("logs", "failure", "failed_on", "state", "hosts", "reason"),
+    [
+        ({0: line(0), 1: line(1), 2: line(2)}, "", "", "pass", (), ""),
+        ({0: line(0), 1: line(1, "0 7 2"), 2: line(2)}, "", "", "fail", ("n1",), "rank 1 has 0 7 2 on n1"),
+        # The rank that is wrong ended the job, and so others before they had said anything.
+        ({1: line(1, "0 7 2")}, "the job failed: rank 1", "n1", "fail", ("n1",), "rank 1 has 0 7 2 on n1"),
+        ({}, KILLED, "n2", "fail", ("n2",), KILLED),
+        ({}, "the job timed_out", "", "fail", ("n1", "n2"), "the job timed_out"),
+        ({0: line(0), 1: line(1), 2: line(2)}, KILLED, "n2", "fail", ("n2",), KILLED),
+        ({0: line(0), 1: line(1)}, "", "", "fail", ("n2",), "rank 2 printed no result on n2"),
+    ],
+)
+def test_the_check_names_those_that_it_is_about(logs, failure, failed_on, state, hosts, reason):
+    findings = judge(HOSTS, logs, "failed" if failure else "succeeded")
+    found = check("all-gather of pytorch", findings, 3, "again", failure, failed_on)
+    assert (found.state, found.hosts, found.reason) == (state, hosts, reason)
+    assert (found.phase, found.command, found.expected) == ("collectives", "again", "0 to 2 on every rank")
+    assert bool(found.action) == (state == "fail")
+
+
+def test_a_job_that_was_refused_is_a_failed_check(capsys):
+    finding = {
+        "host": "n2",
+        "check": "versions",
+        "found": "no torch",
+        "expected": "torch on every node",
+        "action": "run",
+    }
+    result = verdict(capsys, refused=[finding], name="all-gather of pytorch")
+    assert (result["ranks"], result["check"]["state"], result["check"]["hosts"]) == (0, "fail", ["n2"])
+    assert result["check"]["reason"] == "the job could not run: no torch, expected torch on every node"
+    assert "neither run_dir nor refused is given" in verdict(capsys)["msg"]

@@ -1,0 +1,314 @@
+"""Two reports of a proof side by side: bandwidths, findings, versions, and what one of them did not look at."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import report_compare
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.verify import report as verify_report
+from ansible.module_utils.trainyard.verify.compare import compare
+
+PROJECT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(PROJECT / "tests" / "fixtures" / "reports"))
+from composed import STARTED, composed  # noqa: E402
+
+
+@pytest.fixture
+def before():
+    return verify_report.build(**composed(4, bad=False))
+
+
+@pytest.fixture
+def after(before):
+    later = copy.deepcopy(before)
+    later.update(id="verify-20261122-090000", started=STARTED + 86400)
+    return later
+
+
+def phase_of(report, name):
+    return next(phase for phase in report["phases"] if phase["name"] == name)
+
+
+def found(report, phase, name, hosts, state="fail", text="something"):
+    """Let a report have a finding in the place of the check that passed."""
+    checks = phase_of(report, phase)["checks"]
+    checks[:] = [check for check in checks if check["name"] != name]
+    fields = dict.fromkeys(("expected", "reason", "action", "command", "source"), "")
+    checks.append({**fields, "phase": phase, "name": name, "state": state, "hosts": hosts, "found": text, "data": {}})
+
+
+def test_the_same_again_is_no_worse(before, after):
+    result = compare(before, after)
+    assert result["state"] == "pass"
+    assert [result[key] for key in ("slower", "faster", "new", "gone", "unseen", "changed", "not_compared")] == [[]] * 7
+    assert result["text"] == "verify-20261121-200000 (pass) and verify-20261122-090000 (pass): nothing got worse"
+
+
+def test_a_benchmark_is_compared_at_the_largest_size_that_both_have(before, after):
+    record = after["benchmarks"][0]
+    record["sizes"] = record["sizes"][:-2]
+    for size in record["sizes"]:
+        size["out_of_place"]["busbw"] *= 0.9
+    result = compare(before, after)
+    assert result["state"] == "fail"
+    (slower,) = result["slower"]
+    assert (slower["what"], slower["ratio"], slower["unit"]) == ("all_reduce over nccl at 256 MiB", 0.9, "GB/s")
+    assert slower["hosts"] == before["hosts"]
+    assert compare(before, after, tolerance=0.11)["state"] == "pass"
+    back = compare(after, before)
+    assert back["state"] == "pass" and len(back["faster"]) == 1
+    assert "  faster\n    all_reduce over nccl at 256 MiB: " in back["text"] and "(+11%)" in back["text"]
+
+
+def test_the_node_inside_which_it_got_slower_is_named(before, after):
+    for size in after["benchmarks"][4]["sizes"]:
+        size["out_of_place"]["busbw"] *= 0.5
+    (slower,) = compare(before, after)["slower"]
+    assert slower["what"] == "all_reduce over nccl inside n3 at 1 GiB"
+    assert slower["hosts"] == ["n3"]
+
+
+def test_what_was_measured_in_place_only_is_compared_too(before, after):
+    for report in (before, after):
+        for size in report["benchmarks"][0]["sizes"]:
+            size["out_of_place"] = None
+    for size in after["benchmarks"][0]["sizes"]:
+        size["in_place"]["busbw"] *= 0.5
+    assert [change["ratio"] for change in compare(before, after)["slower"]] == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda report: report["benchmarks"].pop(0), "all_reduce over nccl: not measured any more"),
+        (
+            lambda report: report["benchmarks"][0].update(ranks=16, hosts=["n1", "n2"]),
+            "all_reduce over nccl: 32 ranks on n1 to n4 before, 16 ranks on n1, n2 now",
+        ),
+        (
+            lambda report: report["benchmarks"][0].update(sizes=[]),
+            "all_reduce over nccl: no message size that both have",
+        ),
+        (lambda report: report.update(blame=None), "pairs of nodes: not measured any more"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_and_proves_nothing(before, after, change, said):
+    change(after)
+    result = compare(before, after)
+    assert (result["state"], result["not_compared"], result["slower"]) == ("unknown", [said], [])
+    assert f"  not compared\n    {said}" in result["text"]
+
+
+def test_a_node_that_got_slower_among_pairs_is_named_beyond_what_scatters(before, after):
+    after["blame"]["nodes"][1]["score"] = 0.9
+    (slower,) = compare(before, after)["slower"]
+    assert slower["hosts"] == ["n2"]
+    assert "n2 with other nodes, relative to the healthy: 98%, now 90%" in compare(before, after)["text"]
+    before["blame"]["spread"] = 0.04
+    assert compare(before, after)["slower"] == []
+
+
+def test_all_pairs_that_got_slower_show_in_their_median(before, after):
+    after["blame"]["median"] *= 0.7
+    assert [change["what"] for change in compare(before, after)["slower"]] == ["pairs of nodes, median"]
+
+
+def test_new_findings_are_grouped_by_what_was_found(before, after):
+    found(after, "drift", "kernel", ["n3", "n4"], text="6.1.0-28-amd64")
+    result = compare(before, after)
+    assert result["state"] == "fail"
+    assert result["new"] == [
+        {
+            "phase": "drift",
+            "check": "kernel",
+            "hosts": ["n3", "n4"],
+            "state": "fail",
+            "found": "6.1.0-28-amd64",
+            "before": "pass",
+        }
+    ]
+    assert "    drift: kernel on n3, n4: fail, 6.1.0-28-amd64; before: pass" in result["text"]
+    assert compare(after, before)["gone"][0]["hosts"] == ["n3", "n4"]
+    assert compare(after, before)["state"] == "pass"
+
+
+def test_a_finding_of_another_node_is_new_and_one_that_stays_is_not(before, after):
+    found(before, "drift", "kernel", ["n3"])
+    found(after, "drift", "kernel", ["n3", "n4"])
+    result = compare(before, after)
+    assert [finding["hosts"] for finding in result["new"]] == [["n4"]]
+    assert result["stayed"] == 1
+    assert result["text"].endswith("as before: 1 finding")
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "state", "new"),
+    [("unknown", "fail", "fail", 1), ("fail", "unknown", "pass", 0), ("pass", "unknown", "unknown", 1)],
+)
+def test_what_was_unknown_and_fails_now_is_new(before, after, then, now, state, new):
+    found(before, "drift", "kernel", ["n1"], then)
+    found(after, "drift", "kernel", ["n1"], now)
+    result = compare(before, after)
+    assert (result["state"], len(result["new"])) == (state, new)
+
+
+def test_a_finding_is_not_gone_when_nobody_looked(before, after):
+    found(before, "devices", "GPU ECC errors", ["n2"])
+    phase_of(after, "devices")["checks"].clear()
+    result = compare(before, after)
+    assert (result["state"], result["gone"]) == ("unknown", [])
+    assert [(finding["check"], finding["hosts"]) for finding in result["unseen"]] == [("GPU ECC errors", ["n2"])]
+    phase_of(before, "devices")["checks"].clear()
+    found(after, "devices", "GPU ECC errors", ["n2"])
+    assert compare(before, after)["new"][0]["before"] == "not looked at"
+
+
+def test_a_finding_goes_with_its_node(before, after):
+    found(before, "devices", "GPU ECC errors", ["n4"])
+    phase_of(after, "devices")["checks"].clear()
+    after["hosts"].remove("n4")
+    after["hosts"].append("n5")
+    result = compare(before, after)
+    assert result["hosts"] == {"new": ["n5"], "gone": ["n4"]}
+    assert (len(result["gone"]), result["unseen"]) == (1, [])
+    assert "  new nodes: n5\n  nodes that are gone: n4" in result["text"]
+
+
+def test_versions_that_changed_stand_with_their_nodes(before, after):
+    for report in (before, after):
+        for node in report["nodes"]:
+            node["facts"] = dict(node["facts"])
+    for node in after["nodes"][:2]:
+        node["facts"]["kernel"] = "6.1.0-31-amd64"
+    after["nodes"][2]["facts"]["mtu"] = {"eth0": 9000}
+    after["nodes"][3]["facts"] = {}
+    after["versions"]["ansible"] = "2.21.5"
+    assert compare(before, after)["changed"] == [
+        {"what": "kernel", "before": "6.1.0-30-amd64", "after": "6.1.0-31-amd64", "hosts": ["n1", "n2"]},
+        {"what": "mtu", "before": None, "after": '{"eth0": 9000}', "hosts": ["n3"]},
+        {"what": "ansible of the controller", "before": "2.19.14", "after": "2.21.5", "hosts": []},
+    ]
+    text = compare(before, after)["text"]
+    assert "    kernel: 6.1.0-30-amd64, now 6.1.0-31-amd64 on n1, n2" in text
+    assert '    mtu: nothing, now {"eth0": 9000} on n3' in text
+
+
+def test_reports_of_two_clusters_are_compared_and_that_is_said(before, after):
+    after["cluster"] = "other"
+    assert "\n  of two clusters: example and other" in compare(before, after)["text"]
+
+
+def test_no_secret_and_no_control_character_of_a_report_comes_back(before, after):
+    found(after, "drift", "kernel", ["n1"], text="\x1b[31mpassword=hunter2\x07")
+    text = json.dumps(compare(before, after), ensure_ascii=False)
+    assert "hunter2" not in text and "\x1b" not in text and "\x07" not in text
+
+
+def test_many_entries_are_shortened_in_the_text_only(before, after):
+    for number in range(30):
+        found(after, "drift", f"setting {number}", ["n1"])
+    result = compare(before, after)
+    assert len(result["new"]) == 30
+    assert "    ... 10 more" in result["text"]
+
+
+def test_other_files_are_refused(before):
+    with pytest.raises(ValueError, match="schema 'trainyard-verify-0', expected 'trainyard-verify-1'"):
+        compare({**before, "schema": "trainyard-verify-0"}, before)
+
+
+# ---- the module
+
+
+def run(capsys, **params):
+    with patch_module_args(params), pytest.raises(SystemExit):
+        report_compare.main()
+    return json.loads(capsys.readouterr().out)
+
+
+def write(runs, report, **changes):
+    report = {**report, **changes}
+    (runs / report["id"]).mkdir()
+    path = runs / report["id"] / "report.json"
+    path.write_text(json.dumps(report))
+    return path
+
+
+def test_the_two_newest_proofs_of_the_cluster_are_chosen(tmp_path, capsys, before):
+    write(tmp_path, before, id="verify-1", started=STARTED)
+    write(tmp_path, before, id="verify-2", started=STARTED + 10)
+    write(tmp_path, before, id="verify-3", started=STARTED + 20, cluster="other")
+    write(tmp_path, before, id="verify-4", started=STARTED + 30)
+    (tmp_path / "verify-5").mkdir()
+    (tmp_path / "verify-5" / "report.json").write_text("{")
+    comparison = run(capsys, runs=str(tmp_path))["comparison"]
+    assert (comparison["before"]["id"], comparison["after"]["id"]) == ("verify-2", "verify-4")
+
+
+def test_files_and_folders_can_be_named(tmp_path, capsys, before, after):
+    first, second = write(tmp_path, before), write(tmp_path, after)
+    comparison = run(capsys, before=str(first), after=str(second.parent))["comparison"]
+    assert (comparison["before"]["id"], comparison["after"]["id"]) == (before["id"], after["id"])
+    # What is older than the one that is named.
+    assert run(capsys, after=str(second), runs=str(tmp_path))["comparison"]["before"]["id"] == before["id"]
+
+
+def test_what_is_missing_is_said(tmp_path, capsys, before):
+    assert (
+        "has no report of a proof, verify-*/report.json; run playbooks/verify.yml"
+        in run(capsys, runs=str(tmp_path))["msg"]
+    )
+    path = write(tmp_path, before)
+    assert run(capsys, runs=str(tmp_path))["msg"].startswith(
+        f"{tmp_path} has no report of the cluster example from before {before['id']}"
+    )
+    assert run(capsys, before=str(path))["msg"] == "runs is not given; expected: it, or both before and after"
+    missing = run(capsys, before=str(tmp_path / "none"), after=str(path))["msg"]
+    assert "is no report of a proof" in missing and missing.endswith("expected: report.json of verify.yml")
+    refused = run(capsys, before="a", after="b", tolerance=5)["msg"]
+    assert refused == "tolerance is 5, expected a number from 0 to below 1: 0.05 is 5 %"
+
+
+@pytest.mark.parametrize("broken", [{"schema": "trainyard-verify-1"}, {"schema": 2}, {}])
+def test_a_file_of_another_form_is_refused(tmp_path, capsys, before, broken):
+    good = write(tmp_path, before)
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps(broken))
+    said = run(capsys, before=str(bad), after=str(good))
+    assert said["failed"] and said["msg"].startswith("A report is not as docs/report.schema.json says: ")
+
+
+# ---- the playbook
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        (lambda report: None, 0, "nothing got worse"),
+        (lambda report: found(report, "drift", "kernel", ["n2"]), 2, "drift: kernel on n2: fail"),
+        (lambda report: report["benchmarks"].pop(0), 3, "all_reduce over nccl: not measured any more"),
+    ],
+    ids=["same", "worse", "unknown"],
+)
+def test_the_playbook_ends_with_what_came_of_it(tmp_path, before, after, change, status, said):
+    change(after)
+    write(tmp_path, before)
+    write(tmp_path, after)
+    done = subprocess.run(
+        ["ansible-playbook", "playbooks/compare.yml", "-e", f"trainyard_runs={tmp_path}"],
+        cwd=PROJECT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    assert said in done.stdout

@@ -1,0 +1,197 @@
+"""What the program that measures pairs prints: read, completed, and judged over the devices of the nodes."""
+
+from __future__ import annotations
+
+import json
+
+import pair_schedule
+import pair_verdict
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.record.findings import Finding
+from ansible.module_utils.trainyard.verify.pair_report import complete, describe, judge, read, refusal
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOSTS = ["n1", "n2", "n3", "n4"]
+ROUNDS = [[["n1", "n2"], ["n3", "n4"]], [["n2", "n3"], ["n1", "n4"]]]
+
+
+def measurement(pair, number, busbw=10.0, rail=0, error="", wrong=0):
+    value = None if error else busbw
+    return {"hosts": pair, "round": number, "rail": rail, "busbw": value, "wrong": wrong, "error": error}
+
+
+def lines(measurements):
+    return "".join(f"pair {json.dumps(each)}\n" for each in measurements)
+
+
+def everything(rails=1, speed=lambda pair, rail: 10.0):
+    return [
+        measurement(pair, number, speed(pair, rail), rail)
+        for number, pairs in enumerate(ROUNDS)
+        for pair in pairs
+        for rail in range(rails)
+    ]
+
+
+def state_of(judged):
+    return {node["host"]: node["state"] for node in judged["nodes"]}
+
+
+def test_lines_are_found_among_others():
+    log = "[W] something of gloo\n" + lines(everything()[:2]) + "a tag: " + lines(everything()[2:3]) + "end"
+    assert read([log, "", lines(everything()[3:])]) == everything()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'pair {"hosts": ["n1", "n2"], "round": 0, "bus',
+        'pair {"hosts": ["n1"], "round": 0}',
+        'pair {"hosts": ["n1", 2], "round": 0}',
+        'pair {"hosts": ["n1", "n2"]}',
+        'pair {"hosts": ["n1", "n2"], "round": 0, "rail": "a"}',
+        "pair {]}",
+    ],
+)
+def test_what_is_cut_off_or_strange_is_no_measurement(line):
+    assert read([line]) == []
+
+
+@given(st.text())
+def test_any_text_can_be_read(text):
+    assert read([text, f"pair {{{text}"]) == []
+
+
+def test_rounds_go_on_where_the_last_run_ended():
+    found = complete(ROUNDS, everything(), {}, first=5)
+    assert [each["round"] for each in found] == [5, 5, 6, 6]
+
+
+def test_a_host_that_ended_the_job_is_blamed_for_its_pairs_and_nobody_for_the_others():
+    found = complete(ROUNDS, [measurement(["n1", "n2"], 0)], {"n4": "node n4 went silent"})
+    errors = [(each["hosts"], each["round"], each["error"]) for each in found[1:]]
+    assert errors == [(["n3", "n4"], 0, "node n4 went silent"), (["n1", "n4"], 1, "node n4 went silent")]
+
+
+def test_one_device_for_each_node_is_judged_as_it_is():
+    judged = judge(HOSTS, everything())
+    assert state_of(judged) == dict.fromkeys(HOSTS, "pass")
+    assert "rails" not in judged
+
+
+def test_one_slow_device_of_eight_is_found_though_the_sum_hardly_shows_it():
+    """n3's device 5 has 60 %: 5 % of the node's bandwidth."""
+    judged = judge(HOSTS, everything(8, lambda pair, rail: 6.0 if rail == 5 and "n3" in pair else 10.0))
+    assert {host for host, state in state_of(judged).items() if state != "pass"} == {"n3"}
+    (n3,) = [node for node in judged["nodes"] if node["host"] == "n3"]
+    assert n3["rail"] == 5
+    assert "on device 5 of 8: " in n3["reason"]
+    assert {rail: each["state"] for rail, each in judged["rails"].items() if each["state"] != "pass"} == {
+        "5": judged["state"]
+    }
+    assert len(judged["pairs"]) == 32
+
+
+def test_a_job_that_was_refused_fails_with_its_first_finding():
+    findings = [
+        Finding("n2", "versions", "no torch", "torch installed", "run site.yml"),
+        Finding("n3", "x", "y", "z", ""),
+    ]
+    judged = refusal(judge(HOSTS, []), findings)
+    assert judged["state"] == "fail"
+    assert judged["reason"] == (
+        "the job could not run: versions on n2: found no torch, expected torch installed, and 1 more finding"
+    )
+    assert describe(judged).startswith("  pairs: fail, 0 measurements; the job could not run")
+
+
+def run(capsys, module, **params):
+    with patch_module_args(params), pytest.raises(SystemExit):
+        module.main()
+    return json.loads(capsys.readouterr().out)
+
+
+def run_folder(folder, state="succeeded", failure=None, measurements=()):
+    nodes = [{"host": host, "ranks": [rank]} for rank, host in enumerate(HOSTS)]
+    plan = {"world_size": 4, "rank_log": "rank_{rank}.log", "job_dir": "/jobs/pairs-1", "nodes": nodes}
+    (folder / "logs").mkdir()
+    (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / "summary.json").write_text(json.dumps({"state": state, "failure": failure, "nodes": nodes}))
+    (folder / "logs/rank_2.log").write_text(lines(measurements))
+    return str(folder)
+
+
+def test_the_verdict_joins_runs(tmp_path, capsys):
+    first = run(capsys, pair_verdict, hosts=HOSTS, schedule=ROUNDS,
+                run_dir=run_folder(tmp_path, measurements=everything()))  # fmt: skip
+    assert first["blame"]["state"] == "pass"
+    again = run(capsys, pair_verdict, hosts=HOSTS, measured=first["measurements"], schedule=ROUNDS,
+                run_dir=str(tmp_path))  # fmt: skip
+    assert [each["round"] for each in again["measurements"]] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_node_that_went_silent_is_blamed(tmp_path, capsys):
+    silent = {"kind": "silent", "host": "n4", "after_s": 15}
+    done = [each for each in everything() if "n4" not in each["hosts"]]
+    judged = run(capsys, pair_verdict, hosts=HOSTS, schedule=ROUNDS,
+                 run_dir=run_folder(tmp_path, "failed", silent, done))  # fmt: skip
+    assert {node["host"]: node["state"] for node in judged["blame"]["nodes"]}["n4"] == "fail"
+    errors = {each["error"] for each in judged["measurements"] if "n4" in each["hosts"]}
+    assert len(errors) == 1
+    assert "n4" in errors.pop()
+
+
+def test_what_is_no_run_and_no_tolerance(tmp_path, capsys):
+    said = run(capsys, pair_verdict, hosts=HOSTS, run_dir=str(tmp_path))
+    assert said["failed"] and "is not the folder of a run that has ended" in said["msg"]
+    said = run(capsys, pair_verdict, hosts=HOSTS, tolerance=1.5)
+    assert said["msg"] == "tolerance is 1.5, expected a number above 0 and below 1"
+
+
+@pytest.fixture
+def program(tmp_path):
+    source = tmp_path / "program"
+    (source / "__pycache__").mkdir(parents=True)
+    (source / "pairs.py").write_text("")
+    return str(source)
+
+
+@pytest.mark.parametrize(
+    ("params", "rounds"),
+    [
+        ({}, 3),
+        ({"rounds": "full"}, 3),
+        ({"schedule": [[["n4", "n1"]]]}, [[["n4", "n1"]]]),
+        ({"hosts": ["n1"]}, []),
+    ],
+)
+def test_schedules(capsys, program, tmp_path, monkeypatch, params, rounds):
+    monkeypatch.setattr(pair_schedule.tempfile, "tempdir", str(tmp_path))
+    chosen = run(capsys, pair_schedule, **{"hosts": HOSTS, "source": program, **params})
+    if rounds == 3:
+        assert len({tuple(pair) for each in chosen["rounds"] for pair in each}) == 6
+    else:
+        assert sorted(map(sorted, chosen["rounds"])) == sorted(map(sorted, rounds))
+    if not chosen["rounds"]:
+        assert chosen["source"] == ""
+        return
+    folder = tmp_path / chosen["source"]
+    assert sorted(path.name for path in folder.iterdir()) == ["pairs.py", "schedule.json"]
+    assert json.loads((folder / "schedule.json").read_text())["rounds"] == chosen["rounds"]
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"rounds": "0"}, "rounds is '0', expected a number from 1 to 1000, or full"),
+        ({"rounds": "all"}, "rounds is 'all', expected a number from 1 to 1000, or full"),
+        ({"schedule": [[["n1", "n9"]]]}, "round 0 has n9, which is not among the 4 hosts"),
+        ({"schedule": [[["n1", "n2"], ["n2", "n3"]]]}, "round 0 has n2 twice: the pairs of a round run side by side"),
+        ({"schedule": [[["n1", "n1"]]]}, "round 0 has ['n1', 'n1'], expected a pair of two hosts"),
+        ({"schedule": [["n1"]]}, "round 0 has 'n1', expected a pair of two hosts"),
+    ],
+)
+def test_schedules_that_cannot_be(capsys, program, params, said):
+    assert run(capsys, pair_schedule, hosts=HOSTS, source=program, **params)["msg"] == said

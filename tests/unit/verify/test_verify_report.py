@@ -1,0 +1,616 @@
+"""The report of a proof: report.json and its schema, the verdict, what to do first, the terminal, JUnit, the page."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+import xml.etree.ElementTree as ET
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import jsonschema
+import plotly.graph_objects as go
+import pytest
+import tomllib
+import verify_report as module
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.record.redaction import HIDDEN, MAX_TEXT, safe, safe_text
+from ansible.module_utils.trainyard.report import figures as verify_figures
+from ansible.module_utils.trainyard.report.junit import junit
+from ansible.module_utils.trainyard.report.markup import Html, embedded, tag
+from ansible.module_utils.trainyard.report.page import page, size, utc
+from ansible.module_utils.trainyard.report.verify_page import verify_page
+from ansible.module_utils.trainyard.verify import report as verify_report
+from ansible.module_utils.trainyard.verify.stragglers import first_rounds, judge
+from ansible.module_utils.trainyard_controller.plotly_js import plotly_js
+from hypothesis import given
+from hypothesis import strategies as st
+
+PROJECT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(PROJECT / "tests" / "fixtures" / "reports"))
+from composed import HOSTILE, STARTED, check, composed  # noqa: E402
+
+SCHEMA = jsonschema.Draft202012Validator(json.loads((PROJECT / "docs" / "report.schema.json").read_text()))
+
+
+def reported(phases, hosts=("n1", "n2", "n3"), **more):
+    arguments = {
+        "report_id": "verify-1",
+        "cluster": "lab",
+        "inventory": "inventories/lab",
+        "started": STARTED,
+        "finished": STARTED + 65,
+        "hosts": list(hosts),
+        "nodes": [],
+        "phases": phases,
+        "benchmarks": [],
+        "blame": None,
+        "versions": {"trainyard": "0.1.0", "ansible": "2.19.14", "python": "3.11.2"},
+    }
+    return verify_report.build(**{**arguments, **more})
+
+
+def phase(name, *checks, **more):
+    return {
+        "name": name,
+        "checks": [check(name, *each) if isinstance(each, tuple) else each for each in checks],
+        **more,
+    }
+
+
+def finished(nodes, **options):
+    report = verify_report.build(**composed(nodes, **options))
+    report["text"] = verify_report.terminal_text(report, "runs/verify-1")
+    return report
+
+
+# ---- verdict
+
+
+@pytest.mark.parametrize(
+    ("states", "state", "code"),
+    [
+        (["pass", "pass"], "pass", 0),
+        (["pass", "skipped"], "pass", 0),
+        (["pass", "unknown"], "unknown", 3),
+        (["unknown", "fail", "pass"], "fail", 2),
+        (["skipped"], "unknown", 3),
+        ([], "unknown", 3),
+    ],
+)
+def test_the_verdict_is_the_worst_that_was_found_and_nothing_proves_nothing(states, state, code):
+    report = reported([phase("drift", *(("kernel", each) for each in states))])
+    assert (report["state"], report["exit_code"]) == (state, code)
+
+
+def test_a_phase_is_as_bad_as_it_says_of_itself():
+    report = reported([phase("drift", ("kernel", "pass"), state="unknown", reason="half of the facts are missing")])
+    assert report["state"] == report["phases"][0]["state"] == "unknown"
+
+
+def test_a_check_of_an_unknown_form_is_refused():
+    with pytest.raises(ValueError, match="state 'good'"):
+        reported([phase("drift", ("kernel", "good"))])
+    with pytest.raises(TypeError, match="colour"):
+        reported([phase("drift", {**check("drift", "kernel"), "colour": "red"})])
+
+
+def test_benchmarks_and_blame_that_no_check_speaks_of_count():
+    given_records = composed(5)
+    for each in given_records["phases"]:
+        each["checks"] = []
+    report = verify_report.build(**given_records)
+    bandwidth = next(each for each in report["phases"] if each["name"] == "bandwidth")
+    assert [each["hosts"] for each in bandwidth["checks"] if each["state"] == "fail"] == [["n3"]]
+    assert next(each for each in report["phases"] if each["name"] == "blame")["checks"][0]["hosts"] == ["n3"]
+    assert report["state"] == "fail"
+
+
+def test_records_that_checks_speak_of_count_once():
+    given_records = composed(5)
+    judged = [phase("bandwidth", ("all_reduce", "skipped")), phase("blame", ("pairs", "pass"))]
+    report = verify_report.build(**{**given_records, "phases": judged})
+    assert [len(each["checks"]) for each in report["phases"]] == [1, 1]
+    assert report["state"] == "pass"
+
+
+def test_a_node_is_as_bad_as_what_names_it():
+    checks = [check("drift", "kernel", "fail", ["n2"]), check("drift", "os", "unknown", ["n2", "n3"])]
+    report = reported([phase("drift", *checks)], nodes=[{"host": "n1", "address": "10.0.0.1", "facts": {"os": "x"}}])
+    assert [node["state"] for node in report["nodes"]] == ["pass", "fail", "unknown"]
+    assert report["nodes"][0]["address"] == "10.0.0.1" and report["nodes"][1]["facts"] == {}
+
+
+# ---- what to do first
+
+
+@pytest.mark.parametrize(
+    ("checks", "hosts", "name"),
+    [
+        ([], None, None),
+        ([("drift", "kernel", "unknown", ["n1"]), ("reach", "ssh", "pass", [])], ["n1"], "kernel"),
+        # What failed comes before what is unknown.
+        ([("reach", "ssh", "unknown", ["n1"]), ("drift", "kernel", "fail", ["n2"])], ["n2"], "kernel"),
+        # A node that does not answer comes before all others.
+        ([("devices", "ECC", "fail", ["n2"]), ("reach", "answer", "fail", ["n3"])], ["n3"], "answer"),
+        # The node that several phases name, and of these the one that knows most.
+        (
+            [
+                ("devices", "Xid", "fail", ["n1"]),
+                ("drift", "kernel", "fail", ["n3"]),
+                ("blame", "pairs", "fail", ["n3"]),
+            ],
+            ["n3"],
+            "pairs",
+        ),
+        # Bandwidth of all comes last.
+        ([("bandwidth", "all_reduce", "fail", []), ("collectives", "gloo", "fail", ["n2"])], ["n2"], "gloo"),
+        # The same phase: what it says first.
+        ([("drift", "os", "fail", ["n3"]), ("drift", "kernel", "fail", ["n2"])], ["n3"], "os"),
+    ],
+)
+def test_what_to_do_first(checks, hosts, name):
+    first = verify_report.first_step([check(*each, found="", expected="", reason="r", action="a", command="")
+                                      for each in checks])  # fmt: skip
+    assert (first and first["hosts"], first and first["check"]) == (hosts, name)
+
+
+def test_the_first_step_without_a_reason_says_what_was_found():
+    kernel = check("drift", "kernel", "fail", ["n3"], found="6.1", expected="6.5", command="make drift")
+    report = reported([phase("drift", kernel)])
+    assert report["first"]["reason"] == "found 6.1, expected 6.5" and report["first"]["action"] == "make drift"
+    assert verify_report.first_text(report["first"]) == "n3: found 6.1, expected 6.5"
+    assert verify_report.first_text({"hosts": ["n3"], "reason": "n3 is slow", "check": ""}) == "n3 is slow"
+    assert verify_report.first_text({"hosts": ["n3"], "reason": "n30 is slow", "check": ""}) == "n3: n30 is slow"
+
+
+# ---- the terminal
+
+
+def test_what_the_terminal_shows():
+    kernel = check("drift", "kernel", "fail", ["n3"], found="6.1", expected="6.5", source="2 of 3 nodes",
+                   reason="n3 runs another kernel", action="install it\nand reboot", command="make drift")  # fmt: skip
+    no_gpu = check("drift", "cuda", "skipped", reason="no GPU")
+    report = reported(
+        [
+            phase("software", ("Open MPI", "pass"), elapsed_s=12),
+            phase("drift", kernel, ("os", "pass"), no_gpu, ("mtu", "unknown"), elapsed_s=2.4),
+            {"name": "bandwidth", "state": "skipped", "reason": "one node only"},
+        ],
+        not_asked=["reach", "blame"],
+    )
+    assert verify_report.terminal_text(report, "runs/verify-1").splitlines() == [
+        "The cluster lab is NOT fit to train. 4 checks: 2 passed, 1 failed, 1 unknown on 3 nodes in 0:01:05.",
+        "  first     n3 runs another kernel",
+        "            install it",
+        "            and reboot",
+        "  not applicable  bandwidth",
+        "  not asked for   reach, blame",
+        "",
+        "  software   pass     1 passed                                         0:00:12",
+        "  drift      fail     1 passed, 1 failed, 1 unknown, 1 not applicable  0:00:02  no GPU",
+        "  bandwidth  n/a                                                                one node only",
+        "",
+        "  1. drift: kernel on n3: fail",
+        "     found     6.1",
+        "     expected  6.5 (2 of 3 nodes)",
+        "     why       n3 runs another kernel",
+        "     do        install it",
+        "               and reboot",
+        "     repeat    make drift",
+        "",
+        "  2. drift: mtu: unknown",
+        "",
+        "  report   runs/verify-1/report.html",
+        "  data     runs/verify-1/report.json",
+        "  for CI   runs/verify-1/report.xml",
+    ]
+
+
+def test_a_proved_cluster_needs_few_lines():
+    text = verify_report.terminal_text(reported([phase("drift", ("kernel", "pass"))], ["n1"]), "runs/verify-1")
+    assert text.startswith("The cluster lab is proved in drift. 1 check passed on 1 node in 0:01:05.\n\n  drift  pass")
+    assert "first" not in text and len(text.splitlines()) == 7
+
+
+def test_what_is_proved_is_what_was_checked():
+    alone = "there is one node, and nothing to compare it with"
+    report = reported(
+        [
+            phase("drift", *(check("drift", f"fact {n}", "skipped", reason=alone) for n in range(25))),
+            phase("reach", ("answer", "pass"), check("reach", "ssh", "not_asked", reason="proof_ssh is false"),
+                  *(check("reach", name, "skipped", reason="there is one node") for name in ("names", "network"))),
+            {"name": "blame", "state": "skipped", "reason": "there are no two nodes"},
+        ],
+        ["n1"],
+        not_asked=["software", "bandwidth"],
+    )  # fmt: skip
+    assert (report["state"], report["exit_code"]) == ("pass", 0)
+    assert report["coverage"] == {
+        "checked": ["reach"], "not_applicable": ["drift", "blame"], "not_asked": ["software", "bandwidth"],
+    }  # fmt: skip
+    text = verify_report.terminal_text(report, "runs/verify-1")
+    row = "  reach  pass     1 passed, 2 not applicable, 1 not asked for"
+    assert text.splitlines()[:7] == [
+        "The cluster lab is proved in reach. 1 check passed on 1 node in 0:01:05.",
+        "  not applicable  drift, blame",
+        "  not asked for   software, bandwidth",
+        "",
+        f"  drift  n/a      25 not applicable                                     {alone}",
+        f"{row}           proof_ssh is false; there is one node",
+        f"  blame  n/a      {'':53} there are no two nodes",
+    ]
+    shown = re.sub("<style>.*?</style>|<script.*?</script>|<[^>]*>", "", verify_page(report, b""), flags=re.DOTALL)
+    told = ("proved in reach", "Not applicable: drift, blame.", "Not asked for: software, bandwidth.", alone)
+    assert [said for said in told if said not in shown] == []
+    assert "skipped" not in shown + text
+
+
+def test_a_proof_that_checked_nothing_says_so():
+    report = reported([{"name": "blame", "state": "skipped", "reason": "one node"}], not_asked=["drift"])
+    assert report["exit_code"] == 3
+    assert verify_report.headline(report).startswith("The cluster lab is not proved: nothing was checked. 0 checks on")
+
+
+def test_reasons_of_what_does_not_apply_are_told_once_and_not_without_end():
+    many = phase("devices", *(check("devices", f"c{n}", "skipped", reason=f"no device {n}") for n in range(9)))
+    assert verify_report.why_not(reported([many])["phases"][0]) == (
+        "no device 0; no device 1; no device 2; no device 3; ... (5 more)"
+    )
+    whole = {**phase("drift", check("drift", "a", "skipped", reason="one node")), "reason": "one node; no GPU"}
+    assert verify_report.why_not(reported([whole])["phases"][0]) == "one node; no GPU"
+
+
+def test_many_faults_stay_readable_on_the_terminal():
+    report = reported([phase("drift", *((f"fact {number}", "fail", [f"n{number}"]) for number in range(200)))])
+    text = verify_report.terminal_text(report, "runs/verify-1")
+    assert "  ... 180 more in the report" in text and len(text.splitlines()) < 60
+
+
+# ---- report.json
+
+
+@pytest.mark.parametrize("options", [{}, {"bad": False}, {"hostile": True}, {"rounds": 4}])
+def test_reports_follow_the_published_schema(options):
+    report = finished(5, **options)
+    assert list(SCHEMA.iter_errors(json.loads(json.dumps(report, allow_nan=False)))) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["state"], "skipped"),
+        (["exit_code"], 1),
+        (["phases", 0, "checks", 0, "state"], "ok"),
+        (["benchmarks", 0, "sizes", 0, "bytes"], None),
+        (["blame", "pairs", 0, "hosts"], ["n1"]),
+        (["extra"], 1),
+    ],
+)
+def test_the_schema_finds_what_is_wrong(path, value):
+    report = finished(5)
+    part = report
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    assert list(SCHEMA.iter_errors(report))
+
+
+def test_what_blame_judges_goes_through_report_and_page():
+    hosts = [f"n{number}" for number in range(1, 6)]
+    measurements = [
+        {"hosts": pair, "round": number, "busbw": 2.0 if "n4" in pair else 5.0, "wrong": 0, "error": ""}
+        for number, each in enumerate(first_rounds(hosts, 3))
+        for pair in each
+    ]
+    blame = judge(hosts, measurements)
+    report = reported([phase("drift", ("kernel", "pass"))], hosts, blame=blame)
+    report["text"] = ""
+    assert list(SCHEMA.iter_errors(json.loads(json.dumps(report)))) == []
+    assert report["first"]["hosts"] == ["n4"] and report["exit_code"] == 2
+    assert 'id="pairs"' in verify_page(report, b"")
+
+
+def test_the_version_is_that_of_the_project():
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == verify_report.VERSION
+
+
+# ---- what may not be in a report
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("password=hunter2 user=x", f"password={HIDDEN} user=x"),
+        ("--api-key: 'a b'", f"--api-key: {HIDDEN}"),
+        ('{"HF_TOKEN": "hf_abc", "n": 1}', '{"HF_TOKEN": ' + HIDDEN + ', "n": 1}'),
+        ("https://user:pw@mirror.example/simple", f"https://{HIDDEN}@mirror.example/simple"),
+        ("Authorization: Bearer abcdefgh1234", f"Authorization: Bearer {HIDDEN}"),
+        ("x -----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY----- y", f"x {HIDDEN} y"),
+        ("\x1b[31mred\x1b[0m\r\nnext\tline\x00", "red\nnext\tline\N{REPLACEMENT CHARACTER}"),
+        # What looks a little like a secret and is none.
+        ("tokens: 4096, step 10", "tokens: 4096, step 10"),
+        ("found 6.1.0-28, expected 6.1.0-30", "found 6.1.0-28, expected 6.1.0-30"),
+        ("mail to ops@site.example", "mail to ops@site.example"),
+    ],
+)
+def test_secrets_and_control_characters_are_left_out(text, shown):
+    assert safe_text(text) == shown
+
+
+def test_data_loses_environments_secrets_by_name_and_what_json_does_not_have():
+    data = {
+        "env": {"PATH": "/bin", "X": "y"},
+        "password": "hunter2",
+        "token": None,
+        "busbw": float("nan"),
+        "sizes": ({"bytes": 8, "environ": {"A": "b"}, "time": float("inf")},),
+        "long": "x" * (MAX_TEXT + 5),
+    }
+    found = safe(data)
+    assert found == {
+        "password": HIDDEN,
+        "token": None,
+        "busbw": None,
+        "sizes": [{"bytes": 8, "time": None}],
+        "long": "x" * MAX_TEXT + "... (5 more characters)",
+    }
+
+
+def test_a_secret_in_a_check_reaches_no_file():
+    kernel = check("drift", "kernel", "fail", ["n3"], found="password=hunter2", data={"env": {"A": "hunter2"}})
+    report = reported([phase("drift", kernel)])
+    report["text"] = verify_report.terminal_text(report, "runs/x")
+    for written in (json.dumps(report), junit(report), verify_page(report, b"")):
+        assert "hunter2" not in written
+
+
+# ---- JUnit
+
+
+def test_checks_become_test_cases():
+    kernel = check("drift", "kernel", "fail", ["n3"], found="6.1", expected="6.5", reason="another kernel")
+    report = reported(
+        [
+            phase("drift", kernel, ("os", "unknown"), ("cuda", "skipped"), ("nccl", "pass"), elapsed_s=2.5),
+            {"name": "blame", "state": "skipped", "reason": "one node only"},
+        ]
+    )
+    root = ET.fromstring(junit(report).encode())  # noqa: S314
+    assert {key: root.get(key) for key in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "5",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "2",
+    }
+    cases = {case.get("name"): [child.tag for child in case] for case in root.iter("testcase")}
+    assert cases == {
+        "kernel on n3": ["failure"],
+        "os": ["error"],
+        "cuda": ["skipped"],
+        "nccl": [],
+        "blame": ["skipped"],
+    }
+    failure = next(root.iter("failure"))
+    assert failure.get("message") == "another kernel"
+    assert failure.text == "hosts: n3\nfound: 6.1\nexpected: 6.5\nreason: another kernel"
+    suite = next(root.iter("testsuite"))
+    assert (suite.get("timestamp"), suite.get("time")) == ("2026-11-21T20:00:00", "2.5")
+
+
+@given(st.text())
+def test_junit_is_xml_whatever_a_machine_says(said):
+    report = reported([phase("drift", check("drift", said, "fail", [said], found=said, reason=said))], hosts=[said])
+    root = ET.fromstring(junit(report).encode())  # noqa: S314
+    assert len(list(root.iter("failure"))) == 1
+
+
+# ---- the page
+
+
+class Elements(HTMLParser):
+    """All elements of a page with their attributes, and the text of its scripts."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.found, self.scripts, self._script = [], {}, None
+        self.feed(content)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        self._script = dict(attrs).get("id", "program") if tag == "script" else None
+
+    def handle_data(self, data):
+        if self._script:
+            self.scripts[self._script] = self.scripts.get(self._script, "") + data
+
+    def handle_endtag(self, tag):
+        self._script = None
+
+
+@given(st.text())
+def test_no_text_of_a_machine_becomes_an_element(said):
+    kernel = check("drift", said, "fail", [said], found=said, expected=said, reason=said, action=said, command=said)
+    report = reported([phase("drift", kernel)], hosts=[said], cluster=said, inventory=said)
+    plain = reported([phase("drift", check("drift", "x", "fail", ["x"], found="x", expected="x", reason="x",
+                                           action="x", command="x"))], hosts=["x"])  # fmt: skip
+    names = [name for name, _ in Elements(verify_page(report, b"")).found]
+    wanted = [name for name, _ in Elements(verify_page(plain, b"")).found]
+    # A text that is empty leaves out its line, and that of the first step its element.
+    assert set(names) <= set(wanted) and len(names) <= len(wanted)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.text(), lambda inner: st.lists(inner, max_size=3)))
+def test_embedded_data_ends_no_script_and_stays_what_it_is(data):
+    held = embedded(data)
+    assert not set("<>&\u2028\u2029") & set(held) and json.loads(held) == data
+
+
+def test_what_is_put_together_outside_is_escaped_again():
+    bold = tag("b", "x")
+    assert tag("p", "a " + bold) == "<p>a &lt;b&gt;x&lt;/b&gt;</p>"
+    assert (
+        tag("p", "a ", bold, data_host='"', class_="k", hidden=None) == '<p data-host="&quot;" class="k">a <b>x</b></p>'
+    )
+
+
+def test_a_page_loads_nothing_and_runs_only_its_own_scripts():
+    content = verify_page(finished(5, hostile=True), plotly_js())
+    elements = Elements(content)
+    assert not [attrs for _, attrs in elements.found if str(attrs.get("src", "")) or "onclick" in attrs]
+    assert {attrs["href"][0] for _, attrs in elements.found if "href" in attrs} == {"#", "d"}
+    policy = next(attrs["content"] for _, attrs in elements.found if attrs.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; script-src 'sha256-") and policy.count("sha256-") == 2
+    assert zlib.decompress(base64.b64decode(elements.scripts["library"])) == plotly_js()
+    assert HOSTILE not in content and content.count("<script") == 3
+
+
+def test_a_page_without_figures_does_not_hold_the_library():
+    content = verify_page(reported([phase("drift", ("kernel", "pass"))]), plotly_js())
+    assert len(content) < 30_000 and "No pair was measured." in content and "No benchmark was run." in content
+
+
+def test_a_page_without_the_library_has_its_tables():
+    content = verify_page(finished(5), b"")
+    assert 'id="figures"' not in content and 'data-figures="missing"' in content and len(content) < 100_000
+    assert "n3 slow with every partner" in content
+
+
+@pytest.mark.parametrize(("nodes", "limit"), [(64, 2.5e6), (1024, 4e6)])
+def test_pages_of_large_clusters_stay_small(nodes, limit):
+    assert len(verify_page(finished(nodes), plotly_js()).encode()) < limit
+
+
+def test_the_full_matrix_of_a_thousand_nodes_is_not_drawn_whole():
+    hosts = [f"n{number}" for number in range(400)]
+    pairs = [
+        {"hosts": [a, b], "round": 0, "busbw": 1.0 if a == "n7" else 5.0, "wrong": 0, "error": "", "state": "pass"}
+        for at, a in enumerate(hosts)
+        for b in hosts[at + 1 :]
+    ]
+    figure, left_out = verify_figures.pairs_figure(hosts, {"pairs": pairs, "median": 5.0, "gate": 4.0})
+    assert left_out == "Of 79800 pairs the 10000 slowest are drawn; report.json has all of them."
+    drawn = [held for held in figure["data"][0]["customdata"] if held]
+    assert len(drawn) == 20_000 and sum(7 in held[:2] for held in drawn) >= 392 * 2
+
+
+@pytest.mark.parametrize("nodes", [4, 64, 100])
+def test_figures_are_what_plotly_understands(nodes):
+    report = finished(nodes)
+    figures = [verify_figures.pairs_figure(report["hosts"], report["blame"])[0]]
+    figures += verify_figures.bandwidth_figures(report["benchmarks"])
+    assert len(figures) == 4
+    for figure in figures:
+        # Raises for a property that there is not, or a value that is none.
+        go.Figure(data=figure["data"], layout=figure["layout"])
+
+
+def test_a_cell_is_the_last_measurement_of_a_pair_with_what_was_before():
+    pair = {"hosts": ["n1", "n2"], "wrong": 0, "error": "", "state": "pass"}
+    pairs = [{**pair, "round": 0, "busbw": 2.0, "state": "fail"}, {**pair, "round": 2, "busbw": 5.0}]
+    pairs.append({**pair, "hosts": ["n3", "n1"], "round": 1, "busbw": None, "state": "unknown", "error": "never came"})
+    figure, _ = verify_figures.pairs_figure(["n1", "n2", "n3"], {"pairs": pairs, "median": None, "gate": None})
+    trace, crosses = figure["data"]
+    cells = {tuple(held[:2]): (value, *held[2:4]) for held, value in zip(trace["customdata"], trace["z"]) if held}
+    assert cells == {
+        (0, 1): (5.0, "pass", "round 3, before 2 GB/s"),
+        (1, 0): (5.0, "pass", "round 3, before 2 GB/s"),
+        (0, 2): (None, "unknown", "round 2, never came"),
+        (2, 0): (None, "unknown", "round 2, never came"),
+    }
+    assert list(zip(crosses["y"], crosses["x"])) == [("n1", "n3"), ("n3", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "names"),
+    [
+        (["n1.site.example", "n2.site.example"], ["n1", "n2"]),
+        (["n1.a", "n1.b"], ["n1.a", "n1.b"]),
+        (["10.0.0.1", "10.0.0.2"], ["10.0.0.1", "10.0.0.2"]),
+        (["10.0.0.1", "11.0.0.2"], ["10.0.0.1", "11.0.0.2"]),
+        (["a" * 30], ["a" * 11 + ".." + "a" * 11]),
+        (
+            ["a" * 30 + "1" + "a" * 11, "a" * 30 + "2" + "a" * 11],
+            ["a" * 30 + "1" + "a" * 11, "a" * 30 + "2" + "a" * 11],
+        ),
+    ],
+)
+def test_names_on_axes_are_short_and_differ(hosts, names):
+    assert verify_figures.short_names(hosts) == names
+
+
+def test_versions_that_differ_stand_with_their_nodes():
+    content = verify_page(finished(64), b"")
+    rows = re.findall(
+        r'<th scope="row">(kernel|os|time offset)</th><td[^>]*>([^<]*)</td><td[^>]*>([^<]*)</td>', content
+    )
+    assert rows == [
+        ("kernel", "6.1.0-30-amd64", "63 nodes"),
+        ("os", "Debian GNU/Linux 12 (bookworm)", "all nodes"),
+        ("time offset", "not known", "all nodes"),
+    ]
+    assert '>6.1.0-28-amd64</td><td data-label="nodes">n2</td>' in content
+
+
+def test_words_of_a_page():
+    assert [size(number) for number in (8, 1024, 1536, 2**20, 2**30, 2**41)] == [
+        "8 B",
+        "1 KiB",
+        "1.5 KiB",
+        "1 MiB",
+        "1 GiB",
+        "2048 GiB",
+    ]
+    assert utc(STARTED) == "2026-11-21 20:00:00 UTC" and utc(None) == ""
+    assert 'data-state="fail"' in page("x", "timed_out", [Html("")], [], b"")
+
+
+# ---- the module
+
+
+@pytest.fixture
+def call(capsys):
+    def run(**params):
+        with patch_module_args(params), pytest.raises(SystemExit):
+            module.main()
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_the_module_writes_three_files_and_says_the_verdict(call, tmp_path):
+    given_records = composed(4)
+    given_records["run_dir"] = str(tmp_path / "runs" / given_records.pop("report_id"))
+    del given_records["versions"]
+    result = call(**given_records)
+    folder = tmp_path / "runs" / "verify-20261121-200000"
+    assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.json", "report.xml"]
+    report = json.loads((folder / "report.json").read_text())
+    assert list(SCHEMA.iter_errors(report)) == [] and report["id"] == folder.name
+    assert result["text"] == report["text"] and f"  report   {folder}/report.html" in report["text"]
+    assert (result["state"], result["exit_code"], result["changed"]) == ("fail", 2, True)
+    assert result["first"] == report["first"] and len(result["files"]) == 3
+
+
+def test_check_mode_writes_nothing(call, tmp_path):
+    result = call(
+        run_dir=str(tmp_path / "x"), cluster="c", hosts=["n1"], phases=[], started=1.0, _ansible_check_mode=True
+    )
+    assert (result["changed"], result["exit_code"]) == (False, 3) and not (tmp_path / "x").exists()
+
+
+def test_a_record_that_is_none_is_the_playbooks_fault(call, tmp_path):
+    bad = [phase("drift", ("kernel", "good"))]
+    result = call(run_dir=str(tmp_path / "x"), cluster="c", hosts=["n1"], phases=bad, started=1.0)
+    assert result["failed"] and "state 'good' of kernel" in result["msg"] and not (tmp_path / "x").exists()
+
+
+def test_without_plotly_the_report_has_no_figures_and_says_why(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "plotly_js", lambda: b"")
+    given_records = {"cluster": "c", "hosts": ["n1"], "phases": [phase("drift", ("kernel", "pass"))], "started": 1.0}
+    result = call(run_dir=str(tmp_path / "x"), **given_records)
+    assert "has no package plotly" in str(result["warnings"][0]) and (tmp_path / "x" / "report.html").exists()
