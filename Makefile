@@ -81,13 +81,13 @@ lab: lab-packages .venv/.controller .collections/.complete ## make NODES real ho
 lab-destroy: .venv/.controller .collections/.complete ## remove the lab LAB, all of it
 	@ansible-playbook -i localhost, molecule/default/destroy.yml
 
-# A lab of its own, removed at the end unless KEEP is set; PART=rank_table, blame, scale and ssh need none. Without PART: all of them.
+# A lab of its own, removed at the end unless KEEP is set; PART=rank_table, stragglers, scale and ssh need none. Without PART: all of them.
 .PHONY: benchmark
 benchmark: LAB := bench
 benchmark: SUBNET := 10.81.0.0/24
 benchmark: NODES := 8
-benchmark: $(if $(filter rank_table blame scale ssh,$(PART)),.venv/.controller .collections/.complete,lab) ## measure launch.yml and site.yml, PART=launch one part only; see benchmarks/README.md
-	@trap '$(if $(KEEP)$(filter rank_table blame scale ssh,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
+benchmark: $(if $(filter rank_table stragglers scale ssh,$(PART)),.venv/.controller .collections/.complete,lab) ## measure launch.yml and site.yml, PART=launch one part only; see benchmarks/README.md
+	@trap '$(if $(KEEP)$(filter rank_table stragglers scale ssh,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
 
 # What is missing for the lab, installed as root, or said.
 .PHONY: lab-packages

@@ -462,11 +462,11 @@ def share(part: int, whole: int) -> str:
 
 
 def simulated(*arguments: str) -> Any:
-    """Run the simulator of the blame; return what it printed."""
-    return json.loads(run([sys.executable, "benchmarks/blame.py", *arguments], limit_s=1800))
+    """Run the simulator of the judgement of stragglers; return what it printed."""
+    return json.loads(run([sys.executable, "benchmarks/stragglers.py", *arguments], limit_s=1800))
 
 
-def measure_blame(_: int) -> tuple[dict[str, Any], list[str]]:
+def measure_stragglers(_: int) -> tuple[dict[str, Any], list[str]]:
     """What the judgement of pairs makes of simulated clusters with planted faults, and its seconds and memory."""
     result: dict[str, Any] = {name: simulated(name) for name in ("faults", "noise", "confidence")}
     lines = []
@@ -551,7 +551,7 @@ def measure_verify(rounds: int) -> tuple[dict[str, Any], list[str]]:
     """verify.yml on 4, 8 and 16 nodes, as far as the lab has them: seconds of each phase, memory of the controller."""
     there = len(json.loads(run(["ansible-inventory", "-i", str(INVENTORY), "--list"]))["compute"]["hosts"])
     counts = [count for count in (4, 8, 16) if count <= there]
-    phases = ["drift", "reach", "devices", "collectives", "bandwidth", "blame", "counters"]
+    phases = ["drift", "reach", "devices", "collectives", "bandwidth", "stragglers", "counters"]
     result: dict[str, Any] = {"nodes": {}}
     for count in counts:
         made = []
@@ -568,7 +568,9 @@ def measure_verify(rounds: int) -> tuple[dict[str, Any], list[str]]:
             "total": statistics.median(report["elapsed_s"] for report in made),
             **{name: statistics.median(_phase(report, name)["elapsed_s"] for report in made) for name in phases},
             "rounds": statistics.median(
-                len({pair["round"] for pair in report["blame"]["pairs"]}) for report in made if report["blame"]
+                len({pair["round"] for pair in report["stragglers"]["pairs"]})
+                for report in made
+                if report["stragglers"]
             ),
             "states": [report["state"] for report in made],
             "peak MiB": max(report["peak"] for report in made),
@@ -629,12 +631,12 @@ PARTS = {
     "throughput": (measure_throughput, 5),
     "failure": (measure_failure, 3),
     "rank_table": (measure_rank_table, 5),
-    "blame": (measure_blame, 1),
+    "stragglers": (measure_stragglers, 1),
     "verify": (measure_verify, 3),
     "scale": (measure_scale, 1),
     "ssh": (measure_ssh, 5),
 }
-WITHOUT_LAB = {"rank_table", "blame", "scale", "ssh"}
+WITHOUT_LAB = {"rank_table", "stragglers", "scale", "ssh"}
 
 
 def machine() -> dict[str, Any]:

@@ -61,7 +61,7 @@ def node_facts() -> dict[str, Any]:
     facts["service_manager"] = "systemd"
     eth0 = {"name": "eth0", "up": True, "state": "up", "mtu": 9000, "mac": "02:00:00:00:00:01", "kind": "physical",
             "speed_mbps": 100000, "addresses": []}  # fmt: skip
-    facts["fabric"]["interfaces"] = [one for one in facts["fabric"]["interfaces"] if one["name"] == "lo"] + [eth0]
+    facts["networks"]["interfaces"] = [one for one in facts["networks"]["interfaces"] if one["name"] == "lo"] + [eth0]
     return facts
 
 
@@ -81,7 +81,7 @@ def plan(count: int) -> dict[str, Any]:
     for number in range(count):
         own = json.loads(facts)
         own["hostname"] = f"node{number}"
-        own["fabric"]["interfaces"][-1]["addresses"] = [f"{address(number)}/8"]
+        own["networks"]["interfaces"][-1]["addresses"] = [f"{address(number)}/8"]
         own["mpi"] = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
         members.append(Member(f"node{number}", address(number), own, "", {}, ""))
     before, found = peak_mib(), {}

@@ -18,7 +18,7 @@ extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 seealso:
-  - module: fabric_info
+  - module: network_info
   - module: node_info
 """
 

@@ -56,7 +56,7 @@ options:
     elements: str
   nodes:
     description:
-      - What the nodes are, for the expected bandwidth and the path. Each has C(host), C(fabric) (of M(fabric_info)),
+      - What the nodes are, for the expected bandwidth and the path. Each has C(host), C(networks) (of M(network_info)),
         and where known C(hostname), C(interface) (by which it takes part in jobs), C(gpus) (each with C(model) or
         C(name), C(link_gen_max) and C(link_width_max)).
     type: list
@@ -100,7 +100,7 @@ author:
   - trainyard
 seealso:
   - module: rdma_traffic
-  - module: fabric_info
+  - module: network_info
 """
 
 EXAMPLES = r"""

@@ -9,8 +9,8 @@ DOCUMENTATION = r"""
 module: measured_checks
 short_description: Turn what benchmarks and pairs measured into checks of a proof
 description:
-  - Returns checks of the phase C(bandwidth) for the records of benchmarks, and of the phase C(blame) for the judgement
-    on pairs of nodes.
+  - Returns checks of the phase C(bandwidth) for the records of benchmarks, and of the phase C(stragglers) for the
+    judgement on pairs of nodes.
   - Runs on the controller, reads nothing and changes nothing.
 version_added: "0.2.0"
 options:
@@ -19,7 +19,7 @@ options:
     type: list
     elements: dict
     default: []
-  blame:
+  stragglers:
     description: The judgement on pairs, as C(playbooks/pair_check.yml) leaves it.
     type: dict
     default: {}
@@ -49,7 +49,7 @@ checks:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.verify.measured import benchmark_checks, blame_checks
+from ansible.module_utils.trainyard.verify.measured import benchmark_checks, straggler_checks
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "benchmarks": {"type": "list", "elements": "dict", "default": []},
-            "blame": {"type": "dict", "default": {}},
+            "stragglers": {"type": "dict", "default": {}},
             "again": {"type": "str", "required": True},
         },
         supports_check_mode=True,
@@ -65,8 +65,8 @@ def main() -> None:
     checks = []
     for record in module.params["benchmarks"]:
         checks += benchmark_checks(record, module.params["again"])
-    if module.params["blame"]:
-        checks += blame_checks(module.params["blame"], module.params["again"])
+    if module.params["stragglers"]:
+        checks += straggler_checks(module.params["stragglers"], module.params["again"])
     module.exit_json(changed=False, checks=[check.as_dict() for check in checks])
 
 

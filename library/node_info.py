@@ -59,7 +59,7 @@ author:
   - trainyard
 seealso:
   - module: accelerator_info
-  - module: fabric_info
+  - module: network_info
   - module: npu_info
 """
 
@@ -130,8 +130,8 @@ node:
     accelerators:
       description: As M(accelerator_info) returns it, without C(count).
       type: dict
-    fabric:
-      description: As M(fabric_info) returns it.
+    networks:
+      description: As M(network_info) returns it.
       type: dict
     mpi:
       description: C(version) and C(path) of the C(mpirun) of Open MPI; null where there is none that answers.

@@ -59,8 +59,8 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-blame:
-  description: The blame, as docs/blame.md describes it.
+stragglers:
+  description: The judgement of stragglers, as docs/stragglers.md describes it.
   returned: success
   type: dict
 measurements:
@@ -69,7 +69,7 @@ measurements:
   type: list
   elements: dict
 text:
-  description: The blame for reading, in a line, and another one for each node that is not well.
+  description: The judgement of stragglers for reading, in a line, and another one for each node that is not well.
   returned: success
   type: str
 """
@@ -125,10 +125,10 @@ def main() -> None:
             measurements = measurements + measurements_of(Path(given["run_dir"]), given["schedule"], first)
         except (OSError, ValueError, KeyError) as error:
             module.fail_json(msg=f"{given['run_dir']} is not the folder of a run that has ended: {error}")
-    blame = judge(given["hosts"], measurements, expected=given["expected"], limits=limits)
+    stragglers = judge(given["hosts"], measurements, expected=given["expected"], limits=limits)
     if given["refused"]:
-        blame = refusal(blame, [Finding.from_dict(finding) for finding in given["refused"]])
-    module.exit_json(changed=False, blame=blame, measurements=measurements, text=describe(blame))
+        stragglers = refusal(stragglers, [Finding.from_dict(finding) for finding in given["refused"]])
+    module.exit_json(changed=False, stragglers=stragglers, measurements=measurements, text=describe(stragglers))
 
 
 if __name__ == "__main__":

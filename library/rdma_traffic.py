@@ -23,7 +23,7 @@ author:
   - trainyard
 seealso:
   - module: collective_benchmark
-  - module: fabric_info
+  - module: network_info
 """
 
 EXAMPLES = r"""

@@ -24,8 +24,8 @@ options:
         description: The node's name in the inventory.
         type: str
         required: true
-      fabric:
-        description: What M(fabric_info) returned.
+      networks:
+        description: What M(network_info) returned.
         type: dict
         required: true
       virtual:
@@ -58,7 +58,7 @@ extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:
-  - module: fabric_info
+  - module: network_info
 """
 
 EXAMPLES = r"""
@@ -92,7 +92,7 @@ def main() -> None:
                 "required": True,
                 "options": {
                     "host": {"type": "str", "required": True},
-                    "fabric": {"type": "dict", "required": True},
+                    "networks": {"type": "dict", "required": True},
                     "virtual": {"type": "str", "default": ""},
                     "verbs": {"type": "str"},
                     "expected": {"type": "str", "default": "auto"},

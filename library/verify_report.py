@@ -56,7 +56,7 @@ options:
     type: list
     elements: dict
     default: []
-  blame:
+  stragglers:
     description: The judgement on the measurements of pairs; empty where none were made.
     type: dict
     default: {}
@@ -146,7 +146,7 @@ def main() -> None:
             "not_asked": {"type": "list", "elements": "str", "default": []},
             "nodes": {"type": "list", "elements": "dict", "default": []},
             "benchmarks": {"type": "list", "elements": "dict", "default": []},
-            "blame": {"type": "dict", "default": {}},
+            "stragglers": {"type": "dict", "default": {}},
             "started": {"type": "float", "required": True},
             "finished": {"type": "float"},
         },
@@ -166,7 +166,7 @@ def main() -> None:
             phases=params["phases"],
             not_asked=params["not_asked"],
             benchmarks=params["benchmarks"],
-            blame=params["blame"] or None,
+            stragglers=params["stragglers"] or None,
             versions={
                 "trainyard": VERSION,
                 "ansible": str(module.ansible_version),

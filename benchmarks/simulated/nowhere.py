@@ -66,7 +66,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         node: dict[str, Any] = json.loads(_text(self.get_option("facts")))
         node["hostname"] = self.get_option("host")
         address = f"{self.get_option('address')}/8"
-        for interface in node["fabric"]["interfaces"]:
+        for interface in node["networks"]["interfaces"]:
             if interface["name"] == "eth0":
                 interface["addresses"] = [address]
         return node

@@ -44,7 +44,7 @@ def node_facts(number=0, *, devices=0, cpus=8, **changes):
             "devices": [{"index": index} for index in range(devices)],
             "problems": [],
         },
-        "fabric": {
+        "networks": {
             "interfaces": [
                 {
                     "name": f"eth{number % 3}",

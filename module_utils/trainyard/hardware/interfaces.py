@@ -40,7 +40,7 @@ class RdmaPort(TypedDict):
     active: bool
 
 
-class Fabric(TypedDict):
+class Networks(TypedDict):
     """The networks of one node; nccl_conf lists files that override a job's environment silently."""
 
     interfaces: list[Interface]

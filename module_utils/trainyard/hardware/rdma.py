@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """RDMA ports: what each one of the nodes is, and what it should be. Rates in Gb/s.
 
-A state is a dict with `host`, the inventory name; `fabric`, what library/fabric_info returns; `virtual`, the container
-or hypervisor that the node is in, "" on a machine of its own; `expected`, `auto`, "0" or a number of ports; `ports`,
-those that are declared one by one; `rate_gbps` (0: any) and `link_layer` ("": any), which hold for all of them;
-`verbs`, what `ibv_devices` prints, None where nobody asked it. A declared port is a dict with `device`, `port` (1), and
+A state is a dict with `host`, the inventory name; `networks`, what library/network_info returns; `virtual`, the
+container or hypervisor that the node is in, "" on a machine of its own; `expected`, `auto`, "0" or a number of ports;
+`ports`, those that are declared one by one; `rate_gbps` (0: any) and `link_layer` ("": any), which hold for all of
+them; `verbs`, what `ibv_devices` prints, None where nobody asked it. A declared port is a dict with `device`, `port` (1), and
 as far as they are declared rate_gbps, link_layer, state, netdev.
 """
 
@@ -53,7 +53,7 @@ def _verbs_findings(state: State) -> list[Finding]:
     if state["verbs"] is None:
         return []
     seen = parse_ibv_devices(state["verbs"])
-    devices = dict.fromkeys(port["device"] for port in state["fabric"]["rdma"])
+    devices = dict.fromkeys(port["device"] for port in state["networks"]["rdma"])
     hidden = [device for device in devices if device not in seen]
     if not hidden:
         return []
@@ -90,7 +90,7 @@ def _no_device(state: State) -> tuple[str, str]:
 
 def _declared_findings(state: State) -> list[Finding]:
     """Compare the ports that are declared one by one."""
-    found = {port_name(port): port for port in state["fabric"]["rdma"]}
+    found = {port_name(port): port for port in state["networks"]["rdma"]}
     findings = []
     for declared in state["ports"]:
         name = f"{declared['device']}:{declared.get('port') or 1}"
@@ -133,7 +133,7 @@ def _action(wrong: Sequence[str]) -> str:
 
 def _number_findings(state: State) -> list[Finding]:
     """Compare the number of ports that carry traffic, of the declared link layer and rate, with the declared number."""
-    ports, wanted = state["fabric"]["rdma"], int(state["expected"])
+    ports, wanted = state["networks"]["rdma"], int(state["expected"])
     layer, rate = state["link_layer"], state["rate_gbps"]
     kind = [port for port in ports if not layer or port["link_layer"] == layer]
     good = [port for port in kind if port["active"] and (not rate or port["rate_gbps"] == rate)]
@@ -148,7 +148,7 @@ def _number_findings(state: State) -> list[Finding]:
 
 
 def _signature(state: State) -> str:
-    return _listed(state["fabric"]["rdma"])
+    return _listed(state["networks"]["rdma"])
 
 
 def _odd_nodes(states: Sequence[State]) -> list[Finding]:
@@ -182,7 +182,7 @@ def judge(states: Sequence[State]) -> list[Finding]:
     findings: list[Finding] = []
     undeclared = []
     for state in states:
-        ports = state["fabric"]["rdma"]
+        ports = state["networks"]["rdma"]
         expected = str(state["expected"])
         if expected == "0" and not state["ports"]:
             if ports:
@@ -192,7 +192,7 @@ def judge(states: Sequence[State]) -> list[Finding]:
             continue
         findings += [
             Finding(state["host"], "RDMA ports", problem, "ports that can be read", "see dmesg for the driver's reason")
-            for problem in state["fabric"]["problems"]
+            for problem in state["networks"]["problems"]
             if problem.startswith("RDMA port")
         ]
         if not ports:
@@ -213,7 +213,7 @@ def judge(states: Sequence[State]) -> list[Finding]:
 
 def _undeclared_findings(state: State) -> list[Finding]:
     """Without a declaration one port has to carry traffic, and those that do are of the declared rate and layer."""
-    ports, layer, rate = state["fabric"]["rdma"], state["link_layer"], state["rate_gbps"]
+    ports, layer, rate = state["networks"]["rdma"], state["link_layer"], state["rate_gbps"]
     kind = [port for port in ports if port["active"] and (not layer or port["link_layer"] == layer)]
     if not kind:
         expected = f"at least one port that is {layer + ' ' if layer else ''}ACTIVE"

@@ -182,7 +182,7 @@ NODE = {
         "problems": [str],
     },
     "npu": ({"?devices": [{"index": int, "physical_id": int, "device_ip": MAYBE_TEXT}], "?chip": MAYBE_TEXT}, NOTHING),
-    "fabric": {"interfaces": [INTERFACE], "rdma": [{"device": str, "port": int, "active": bool}], "problems": [str]},
+    "networks": {"interfaces": [INTERFACE], "rdma": [{"device": str, "port": int, "active": bool}], "problems": [str]},
     "mpi": (Each(MAYBE_TEXT), NOTHING),
     "fingerprint": str,
     "free_ports": [int],

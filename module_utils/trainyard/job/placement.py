@@ -248,7 +248,7 @@ def reachable_containers(job: Job, members: Sequence[Member], nodes: Sequence[No
     findings = []
     for node in nodes:
         fact = facts[node.host]
-        interfaces = (fact.get("fabric") or {}).get("interfaces") or ()
+        interfaces = (fact.get("networks") or {}).get("interfaces") or ()
         sign = behind_nat(interfaces, node.interface, node.address, inventory[node.host])
         if fact.get("container") and sign:
             findings.append(
@@ -350,10 +350,10 @@ def place(
             continue
         devices, processes, device_findings = choose_devices(job, member.host, member.facts)
         findings += device_findings
-        fabric = member.facts.get("fabric") or {}
+        networks = member.facts.get("networks") or {}
         try:
             interface, address = select_interface(
-                fabric.get("interfaces") or (), job.network, member.address, alone=len(members) == 1
+                networks.get("interfaces") or (), job.network, member.address, alone=len(members) == 1
             )
         except SelectionError as error:
             findings.append(Finding(member.host, error.check, error.found, error.expected, error.action))
@@ -364,7 +364,7 @@ def place(
                 node_rank=0,
                 address=address,
                 interface=interface,
-                ib_hca=nccl_ib_hca(fabric.get("rdma") or ()),
+                ib_hca=nccl_ib_hca(networks.get("rdma") or ()),
                 vendor=str((member.facts.get("accelerators") or {}).get("vendor") or "none"),
                 devices=devices,
                 first_rank=0,
@@ -375,7 +375,7 @@ def place(
                 packages={
                     name: str(version) for name, version in (member.facts.get("packages") or {}).items() if version
                 },
-                network=network_of(fabric.get("interfaces") or (), interface, address),
+                network=network_of(networks.get("interfaces") or (), interface, address),
                 mpi=member.facts.get("mpi") or {},
                 npu=member.facts.get("npu") or {},
             )

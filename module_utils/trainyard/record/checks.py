@@ -15,7 +15,7 @@ from typing import Any
 
 # From the one that matters least to the one that decides.
 STATES = ("not_asked", "skipped", "pass", "unknown", "fail")
-PHASES = ("software", "drift", "reach", "devices", "collectives", "bandwidth", "blame")
+PHASES = ("software", "drift", "reach", "devices", "collectives", "bandwidth", "stragglers")
 
 
 @dataclass(frozen=True)

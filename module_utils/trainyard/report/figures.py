@@ -49,14 +49,14 @@ def figure_layout(**more: Any) -> dict[str, Any]:
     }
 
 
-def pairs_figure(hosts: Sequence[str], blame: Data) -> tuple[dict[str, Any] | None, str]:
+def pairs_figure(hosts: Sequence[str], stragglers: Data) -> tuple[dict[str, Any] | None, str]:
     """Return the figure of the node x node matrix, and a sentence on what it leaves out. None without a measurement.
 
     A cell is the last measurement of that pair, the row above the diagonal being the same as the column below it.
     """
     place = {host: number for number, host in enumerate(hosts)}
     by_pair: dict[tuple[int, int], list[Data]] = {}
-    for pair in blame.get("pairs") or ():
+    for pair in stragglers.get("pairs") or ():
         if all(host in place for host in pair["hosts"]):
             first, second = sorted(place[host] for host in pair["hosts"])
             by_pair.setdefault((first, second), []).append(pair)
@@ -75,7 +75,7 @@ def pairs_figure(hosts: Sequence[str], blame: Data) -> tuple[dict[str, Any] | No
         note = _note(measured)
         value = measured[-1]["busbw"]
         cells += [(first, second, value, state, note), (second, first, value, state, note)]
-    return _matrix(names, hosts, cells, blame), left_out
+    return _matrix(names, hosts, cells, stragglers), left_out
 
 
 def _note(measured: Sequence[Data]) -> str:
@@ -96,11 +96,11 @@ def _matrix(
     names: Sequence[str],
     hosts: Sequence[str],
     cells: Sequence[tuple[int, int, float | None, str, str]],
-    blame: Data,
+    stragglers: Data,
 ) -> dict[str, Any]:
     number = len(names)
     top = max([value for _, _, value, _, _ in cells if value is not None] + [0.0]) * 1.02 or 1.0
-    gate = blame.get("gate")
+    gate = stragglers.get("gate")
     mark = min(max(float(gate) / top, 0.001), 0.999) if gate else None
     scale: list[list[Any]] = [[0, _LOW], [1, _HIGH]]
     if mark:
@@ -164,7 +164,7 @@ def _matrix(
         "data": [trace, crosses],
         "layout": layout,
         "hosts": list(hosts),
-        "median": blame.get("median"),
+        "median": stragglers.get("median"),
     }
 
 

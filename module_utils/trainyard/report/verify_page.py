@@ -21,7 +21,7 @@ MOST_SIZES = 12
 
 def verify_page(report: Data, library: bytes) -> str:
     """Return the page. `library` is plotly.js."""
-    pairs, left_out = pairs_figure(report["hosts"], report["blame"] or {})
+    pairs, left_out = pairs_figure(report["hosts"], report["stragglers"] or {})
     curves = bandwidth_figures(report["benchmarks"])
     sections = [
         _head(report),
@@ -106,18 +106,20 @@ def _checks(report: Data) -> Html:
 def _pairs(report: Data, pairs: Data | None, left_out: str) -> Html:
     if not pairs:
         return section("pairs-section", "Pairs of nodes", tag("p", "No pair was measured."))
-    blame = report["blame"]
+    stragglers = report["stragglers"]
     keys = (
         "With the figure in focus, ", tag("kbd", "arrows"), " go to the next measured pair, ", tag("kbd", "Page Down"),
         " and ", tag("kbd", "Page Up"), " through those not as expected, slowest first, ", tag("kbd", "Enter"),
         " to the node of that row in the table.",
     )  # fmt: skip
-    about = [f"Median {blame['median']:.4g} GB/s"] if blame.get("median") is not None else []
-    about += [f"a pair below {blame['gate']:.4g} GB/s is drawn in red and crossed"] if blame.get("gate") else []
+    about = [f"Median {stragglers['median']:.4g} GB/s"] if stragglers.get("median") is not None else []
+    about += (
+        [f"a pair below {stragglers['gate']:.4g} GB/s is drawn in red and crossed"] if stragglers.get("gate") else []
+    )
     return section(
         "pairs-section",
         "Pairs of nodes",
-        tag("p", badge(blame["state"]), " ", blame.get("reason")),
+        tag("p", badge(stragglers["state"]), " ", stragglers.get("reason")),
         tag("p", "; ".join([*about, "empty cells were not measured"]), ". ", left_out, class_="soft"),
         tag("p", *keys, class_="soft", id="pairs-keys"),
         figure(
@@ -207,14 +209,14 @@ def _nodes(report: Data) -> Html:
             )
             for host in check["hosts"]:
                 said.setdefault(host, []).append(line)
-    judged = {node["host"]: node for node in (report["blame"] or {}).get("nodes", ())}
+    judged = {node["host"]: node for node in (report["stragglers"] or {}).get("nodes", ())}
     rows = []
     for number, node in enumerate(report["nodes"]):
-        blame = judged.get(node["host"]) or {}
+        stragglers = judged.get(node["host"]) or {}
         lines = said.get(node["host"], [])
-        score, sure = blame.get("score"), blame.get("confidence")
+        score, sure = stragglers.get("score"), stragglers.get("confidence")
         share = "" if score is None else f"{100 * score:.0f} %"
-        if share and sure is not None and blame["state"] != "pass":
+        if share and sure is not None and stragglers["state"] != "pass":
             share += f" (confidence {sure:.2f})"
         rows.append(
             Row(

@@ -4,7 +4,7 @@
 Pure. GB/s are 1e9 bytes a second, as nccl-tests print them; rates of NICs are Gb/s. Every expected value names its
 source; where there is none the answer says why, as a value that nobody can explain would judge nothing.
 
-A node is a dict with `host`, `fabric` (what library/fabric_info returns), `gpus` (each with `model` or `name`, and
+A node is a dict with `host`, `networks` (what library/network_info returns), `gpus` (each with `model` or `name`, and
 `link_gen_max`, `link_width_max` where known) and `interface`, by which the node takes part in jobs.
 """
 
@@ -82,7 +82,7 @@ def factor(collective: str, ranks: int) -> float | None:
 
 def active_ports(node: Node) -> list[RdmaPort]:
     """Return the RDMA ports that a job uses: the active ones, of InfiniBand where there is any."""
-    active = [port for port in (node.get("fabric") or {}).get("rdma", []) if port["active"]]
+    active = [port for port in (node.get("networks") or {}).get("rdma", []) if port["active"]]
     return [port for port in active if port["link_layer"] == "InfiniBand"] or active
 
 
@@ -142,7 +142,7 @@ def _over_rdma(node: Node, ports: Sequence[RdmaPort], ranks: int) -> tuple[float
 def _over_tcp(node: Node, backend: str) -> tuple[float | None, str]:
     """Return what the kernel's TCP makes of the interface by which the node takes part."""
     name = str(node.get("interface") or "")
-    interfaces = {item["name"]: item for item in (node.get("fabric") or {}).get("interfaces", [])}
+    interfaces = {item["name"]: item for item in (node.get("networks") or {}).get("interfaces", [])}
     interface = interfaces.get(name)
     if interface is None:
         return (
@@ -224,7 +224,7 @@ def _node_hardware(node: Node) -> str:
     network = " + ".join(f"{count} x {layer} {rate:g} Gb/s" for (layer, rate), count in sorted(rates.items()))
     if not network:
         name = str(node.get("interface") or "")
-        mine = next((one for one in (node.get("fabric") or {}).get("interfaces", []) if one["name"] == name), None)
+        mine = next((one for one in (node.get("networks") or {}).get("interfaces", []) if one["name"] == name), None)
         if mine is None:
             network = "unknown network"
         elif mine["kind"] in ("physical", "bond"):

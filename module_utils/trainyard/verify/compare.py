@@ -106,16 +106,16 @@ def _bandwidths(before: Report, after: Report) -> tuple[list[Change], list[str]]
         if sizes[largest] > 0:
             what = f"{name} at {size_text(largest)}"
             changes.append(_change(what, first["hosts"], sizes[largest], sizes_now[largest], "GB/s"))
-    first_blame, second_blame = before.get("blame") or {}, after.get("blame") or {}
+    first_stragglers, second_stragglers = before.get("stragglers") or {}, after.get("stragglers") or {}
     # Three standard deviations of a single measurement: what a node's few measurements may differ by.
-    spread = 3 * max(first_blame.get("spread") or 0.0, second_blame.get("spread") or 0.0)
-    if first_blame.get("median") and second_blame.get("median"):
-        medians = (first_blame["median"], second_blame["median"])
+    spread = 3 * max(first_stragglers.get("spread") or 0.0, second_stragglers.get("spread") or 0.0)
+    if first_stragglers.get("median") and second_stragglers.get("median"):
+        medians = (first_stragglers["median"], second_stragglers["median"])
         changes.append(_change("pairs of nodes, median", [], *medians, "GB/s", spread))
-    elif first_blame.get("median"):
+    elif first_stragglers.get("median"):
         missing.append("pairs of nodes: not measured any more")
-    scores = {node["host"]: node["score"] for node in second_blame.get("nodes", ())}
-    for node in first_blame.get("nodes", ()):
+    scores = {node["host"]: node["score"] for node in second_stragglers.get("nodes", ())}
+    for node in first_stragglers.get("nodes", ()):
         score = scores.get(node["host"])
         # 0 is a node that did not answer: a finding, not a speed.
         if node["score"] and score:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the phases bandwidth and blame, from what was measured. Bandwidths in GB/s (1e9 bytes a second).
+"""Checks of the phases bandwidth and stragglers, from what was measured. Bandwidths in GB/s (1e9 bytes a second).
 
-A benchmark is the record that library/collective_benchmark returns, a blame what blame.judge() returns.
+A benchmark is the record that library/collective_benchmark returns; stragglers are what stragglers.judge() returns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def benchmark_checks(record: Record, again: str) -> list[Check]:
     wanted = record.get("expected")
     action = {
         "pass": "",
-        "fail": "see the phase blame for the node, and the log of the run",
+        "fail": "see the phase stragglers for the node, and the log of the run",
         "unknown": "give the expected value (verify_busbw), or keep this as the baseline (verify_save_baseline=true)",
     }.get(record["state"], "")
     checks = [
@@ -73,40 +73,42 @@ def benchmark_checks(record: Record, again: str) -> list[Check]:
     return checks
 
 
-def blame_checks(blame: Record, again: str) -> list[Check]:
-    """Turn a blame into checks: one for each node that is to blame or could not be judged, or one that passes.
+def straggler_checks(stragglers: Record, again: str) -> list[Check]:
+    """Turn stragglers into checks: one for each node that is slow or could not be judged, or one that passes.
 
     The slowest comes first, as the report says first what is most worth doing.
     """
     checks = [
         Check(
-            "blame",
+            "stragglers",
             "pairs of nodes",
             node["state"],
             (node["host"],),
             found=_relative(node),
-            expected=f"at least {blame['gate']:.2f} GB/s with every partner" if blame["gate"] is not None else "",
+            expected=f"at least {stragglers['gate']:.2f} GB/s with every partner"
+            if stragglers["gate"] is not None
+            else "",
             reason=node["reason"],
             action=node["action"],
             command=again,
             data={"confidence": node["confidence"], "measurements": node["measurements"]},
         )
-        for node in sorted(blame["nodes"], key=lambda node: node["score"] or 0.0)
+        for node in sorted(stragglers["nodes"], key=lambda node: node["score"] or 0.0)
         if node["state"] in ("fail", "unknown")
     ]
     # Bad pairs of which no single node can be blamed are a fault all the same.
-    if not checks or blame["state"] not in {check.state for check in checks}:
+    if not checks or stragglers["state"] not in {check.state for check in checks}:
         checks.insert(
             0,
             Check(
-                "blame",
+                "stragglers",
                 "pairs of nodes",
-                blame["state"],
-                found=f"median {blame['median']:.2f} GB/s over {counted(len(blame['pairs']), 'pair')}"
-                if blame["median"] is not None
+                stragglers["state"],
+                found=f"median {stragglers['median']:.2f} GB/s over {counted(len(stragglers['pairs']), 'pair')}"
+                if stragglers["median"] is not None
                 else "",
-                reason="" if blame["state"] == "pass" else blame["reason"],
-                action="" if blame["state"] == "pass" else f"measure all pairs: {again} -e verify_rounds=full",
+                reason="" if stragglers["state"] == "pass" else stragglers["reason"],
+                action="" if stragglers["state"] == "pass" else f"measure all pairs: {again} -e verify_rounds=full",
                 command=again,
             ),
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training/benchmark/pairs.py printed: measurements of pairs for blame.judge(), and what is missing.
+"""What training/benchmark/pairs.py printed: measurements of pairs for stragglers.judge(), and what is missing.
 
 A node with several devices has a process for each: a pair of nodes is then measured on several rails at once, and each
 rail is judged by itself, as one slow device of eight hardly shows in their sum. Bandwidths in GB/s.
@@ -78,9 +78,9 @@ def judge(
     expected: float | None = None,
     limits: stragglers.Limits | None = None,
 ) -> dict[str, Any]:
-    """Return the blame over all rails: for each node that of the rail where it does worst.
+    """Return the judgement over all rails: for each node that of the rail where it does worst.
 
-    As blame.judge(), with `rails` in addition: the blame of each rail by its number, where there are several.
+    As stragglers.judge(), with `rails` in addition: the judgement of each rail by its number, where there are several.
     """
     rails = sorted({int(record.get("rail") or 0) for record in measurements})
     each = {
@@ -122,7 +122,7 @@ def judge(
 
 
 def refusal(judged: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the blame of pairs that could not be measured, because the job was refused."""
+    """Return the judgement of pairs that could not be measured, because the job was refused."""
     first = findings[0]
     where = f" on {first.host}" if first.host else ""
     more = f", and {counted(len(findings) - 1, 'more finding')}" if len(findings) > 1 else ""
@@ -131,7 +131,7 @@ def refusal(judged: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str,
 
 
 def describe(judged: Mapping[str, Any]) -> str:
-    """Return the blame for reading: a line, and another one for each node that is not well."""
+    """Return the judgement for reading: a line, and another one for each node that is not well."""
     median, gate = judged["median"], judged["gate"]
     speed = f", median {median:.2f} GB/s, gate {gate:.2f}" if median and gate else ""
     measured = counted(len(judged["pairs"]), "measurement")

@@ -14,7 +14,7 @@ from ..job.progress import clock
 from ..record.checks import MADE, Check, outcomes, worst
 from ..record.findings import counted, host_list
 from ..record.redaction import safe
-from .measured import benchmark_checks, blame_checks
+from .measured import benchmark_checks, straggler_checks
 
 Data = Mapping[str, Any]
 
@@ -24,7 +24,7 @@ VERSION = "0.1.0"
 EXIT_CODES = {"pass": 0, "fail": 2, "unknown": 3}
 # Where to begin when several phases failed: a node that cannot be reached explains all that follows, a fault that a
 # device itself counts explains its bandwidth, and the bandwidth of all explains nothing.
-FIRST_PHASES = ("reach", "devices", "blame", "software", "drift", "collectives", "bandwidth")
+FIRST_PHASES = ("reach", "devices", "stragglers", "software", "drift", "collectives", "bandwidth")
 # So many checks that did not pass are written on the terminal; the page has all of them.
 MOST_CHECKS = 20
 # So many reasons are told for what does not apply in a phase.
@@ -43,20 +43,20 @@ def build(
     phases: Iterable[Data],
     not_asked: Iterable[str] = (),
     benchmarks: Iterable[Data],
-    blame: Data | None,
+    stragglers: Data | None,
     versions: Data,
 ) -> dict[str, Any]:
     """Build report.json from what the phases found.
 
     `not_asked` are the phases that nobody wanted. A phase's state is the worst of its checks, and of the state that it
-    gives itself. Benchmarks and a blame that no
+    gives itself. Benchmarks and a judgement of stragglers that no
     check of their phases speaks of become checks, so that they count. Raises TypeError or ValueError for a check that
     is none.
     """
     benchmarks = [safe(record) for record in benchmarks]
-    blame = safe(blame) if blame else None
+    stragglers = safe(stragglers) if stragglers else None
     again = f"ansible-playbook playbooks/verify.yml {inventory}".rstrip()
-    checked = _with_records([_phase(phase) for phase in phases], benchmarks, blame, again)
+    checked = _with_records([_phase(phase) for phase in phases], benchmarks, stragglers, again)
     checks = [check for phase in checked for check in phase["checks"]]
     # A proof in which nothing was looked at proves nothing.
     states = [phase["state"] for phase in checked if phase["state"] in MADE]
@@ -74,11 +74,11 @@ def build(
         "text": "",
         "first": first_step(checks),
         "hosts": [safe(host) for host in hosts],
-        "nodes": _nodes(hosts, {node["host"]: node for node in nodes}, checks, blame, bool(states)),
+        "nodes": _nodes(hosts, {node["host"]: node for node in nodes}, checks, stragglers, bool(states)),
         "phases": checked,
         "coverage": _coverage(checked, not_asked),
         "benchmarks": benchmarks,
-        "blame": blame,
+        "stragglers": stragglers,
         "versions": safe(versions),
         "commands": _commands(checks),
     }
@@ -114,15 +114,15 @@ def _phase(phase: Data) -> dict[str, Any]:
 
 
 def _with_records(
-    phases: list[dict[str, Any]], benchmarks: Sequence[Data], blame: Data | None, again: str
+    phases: list[dict[str, Any]], benchmarks: Sequence[Data], stragglers: Data | None, again: str
 ) -> list[dict[str, Any]]:
     """Add checks for records that the phases are silent about."""
     spoken = {phase["name"] for phase in phases if phase["checks"]}
     missing: list[Check] = []
     if "bandwidth" not in spoken:
         missing += [check for record in benchmarks for check in benchmark_checks(record, again)]
-    if blame and "blame" not in spoken:
-        missing += blame_checks(blame, again)
+    if stragglers and "stragglers" not in spoken:
+        missing += straggler_checks(stragglers, again)
     by_name = {phase["name"]: phase for phase in phases}
     for check in missing:
         phase = by_name.get(check.phase)
@@ -171,13 +171,13 @@ def _comparison(check: Data) -> str:
 
 
 def _nodes(
-    hosts: Sequence[str], given: Mapping[str, Data], checks: Sequence[Data], blame: Data | None, proved: bool
+    hosts: Sequence[str], given: Mapping[str, Data], checks: Sequence[Data], stragglers: Data | None, proved: bool
 ) -> list[dict[str, Any]]:
     states: dict[str, list[str]] = {}
     for check in checks:
         for host in check["hosts"] if check["state"] in ("fail", "unknown") else ():
             states.setdefault(host, []).append(check["state"])
-    for node in (blame or {}).get("nodes", ()):
+    for node in (stragglers or {}).get("nodes", ()):
         states.setdefault(node["host"], []).append(node["state"])
     return [
         {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blame: which nodes are slow, silent or wrong, judged from what pairs of nodes measured.
+"""Stragglers: which nodes are slow, silent or wrong, judged from what pairs of nodes measured.
 
 A pair is as fast as the slower of its two nodes. So a node with one fast pair is cleared; a slow pair speaks against
 the node whose partner is cleared, and says nothing about either where neither is. Suspects are measured again with
-cleared partners. docs/blame.md has the method, its thresholds and its limits; benchmarks/blame.py measures it.
+cleared partners. docs/stragglers.md has the method, thresholds and limits; benchmarks/stragglers.py measures it.
 
 Bandwidths are GB/s of 1e9 bytes. `relative` is a bandwidth as a part of what healthy pairs of the same round had.
 """
@@ -103,7 +103,7 @@ def judge(
     expected: float | None = None,
     limits: Limits | None = None,
 ) -> dict[str, Any]:
-    """Return the blame: state, reason, median, gate, spread, nodes, suspects, retest, pairs, paths.
+    """Return the judgement: state, reason, median, gate, spread, nodes, suspects, retest, pairs, paths.
 
     A measurement is `{hosts: [a, b], round: int, busbw: GB/s or None, wrong: int or None, error: str}`; several of the
     same pair in the same round (both nodes report an error) count once. `expected` is what a pair of healthy nodes
@@ -141,7 +141,7 @@ def judge(
         states.append("fail")
     if doubted:
         states.append("unknown")
-    blame: dict[str, Any] = {
+    stragglers: dict[str, Any] = {
         "state": worst(states) if samples else "unknown",
         "reason": "",
         "median": round(median, 6) if median else None,
@@ -165,8 +165,8 @@ def judge(
         "pairs": [_pair(hosts, sample, gate) for sample in samples],
         "paths": paths,
     }
-    blame["reason"] = _reason(hosts, blame, failed, unexplained, doubted, limits)
-    return blame
+    stragglers["reason"] = _reason(hosts, stragglers, failed, unexplained, doubted, limits)
+    return stragglers
 
 
 def _read(hosts: Sequence[str], measurements: Sequence[Mapping[str, Any]]) -> list[_Sample]:
@@ -446,7 +446,7 @@ def _partners(count: int) -> str:
 def _look_at(host: str) -> str:
     return (
         f"compare its network cards with a healthy node's (link rate, errors, PCIe width): ansible {host} -b -m "
-        "fabric_info; until then leave it out (job_hosts)"
+        "network_info; until then leave it out (job_hosts)"
     )
 
 
@@ -456,44 +456,44 @@ def _measure_again(host: str) -> str:
 
 def _reason(
     hosts: Sequence[str],
-    blame: Mapping[str, Any],
+    stragglers: Mapping[str, Any],
     failed: Sequence[str],
     unexplained: Sequence[Pair],
     doubted: Sequence[tuple[int, int]],
     limits: Limits,
 ) -> str:
     """Say in a sentence or two what came of it; "" where all passed."""
-    if not blame["pairs"]:
+    if not stragglers["pairs"]:
         return "no pair was measured" if len(hosts) > 1 else "one node has nobody to be paired with"
-    if blame["median"] is None:
-        errors = [pair["error"] for pair in blame["pairs"] if pair["error"]]
+    if stragglers["median"] is None:
+        errors = [pair["error"] for pair in stragglers["pairs"] if pair["error"]]
         return f"no pair of nodes could be measured: {errors[-1]}" if errors else "no pair of nodes moved anything"
     said = []
     if failed:
         verb = "is" if len(failed) == 1 else "are"
-        by_host = {node["host"]: node for node in blame["nodes"]}
+        by_host = {node["host"]: node for node in stragglers["nodes"]}
         why = f": {by_host[failed[0]]['reason']}" if len(failed) == 1 else ""
         said.append(f"{host_list(failed)} {verb} not healthy{why}")
         if len(failed) >= 3 and len(failed) * 4 >= len(hosts):
             said.append("so many may have another kind of card, or another way between them, rather than faults")
-    if len(unexplained) > 1 and all(pair["wrong"] or pair["error"] for pair in blame["pairs"]):
+    if len(unexplained) > 1 and all(pair["wrong"] or pair["error"] for pair in stragglers["pairs"]):
         said.append("every pair computed wrong results: no single node, but what all have in common")
     else:
         said += [f"{a} or {b} computed a wrong result" for a, b in unexplained[:3]]
-    for path in blame["paths"][:3]:
+    for path in stragglers["paths"][:3]:
         a, b = path["hosts"]
         said.append(f"between {a} and {b} only {path['relative']:.0%}, though both are healthy: the way between them")
-    least = None if blame["expected"] is None else limits.fraction * blame["expected"]
-    if least is not None and blame["median"] < least:
-        said.append(f"even the fast pairs have only {blame['median']:.4g} GB/s, expected at least {least:.4g}")
-    undecided = [node["host"] for node in blame["nodes"] if node["state"] == "unknown"]
+    least = None if stragglers["expected"] is None else limits.fraction * stragglers["expected"]
+    if least is not None and stragglers["median"] < least:
+        said.append(f"even the fast pairs have only {stragglers['median']:.4g} GB/s, expected at least {least:.4g}")
+    undecided = [node["host"] for node in stragglers["nodes"] if node["state"] == "unknown"]
     if undecided and not said:
-        only = {node["reason"] for node in blame["nodes"] if node["state"] == "unknown"}
+        only = {node["reason"] for node in stragglers["nodes"] if node["state"] == "unknown"}
         said.append(f"undecided: {host_list(undecided)}" + (f", {only.pop()}" if len(only) == 1 else ""))
     if doubted and not said:
         pairs = [f"{hosts[first]}-{hosts[second]}" for first, second in doubted]
         said.append(f"to be measured again, slow though both nodes were fast elsewhere: {host_list(pairs)}")
-    gate = blame["gate"] / blame["median"]
+    gate = stragglers["gate"] / stragglers["median"]
     if gate < 1 - 2 * limits.tolerance:
         said.append(f"the measurements scatter so much that only nodes below {gate:.0%} can be told from healthy ones")
     return "; ".join(said)

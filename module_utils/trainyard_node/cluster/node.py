@@ -19,7 +19,7 @@ import sys
 from typing import Any
 
 from ..hardware.accelerators import read_accelerators
-from ..hardware.interfaces import read_fabric
+from ..hardware.interfaces import read_networks
 from ..hardware.npu import read_npu
 from ..machine.tree import Tree
 from ..software.openmpi import read_mpi
@@ -193,8 +193,8 @@ def fingerprint(node: dict[str, Any]) -> str:
     Free ports are left out, and interfaces without an address that containers come and go with.
     """
     lasting = {key: value for key, value in node.items() if key not in ("free_ports", "fingerprint")}
-    interfaces = [item for item in node["fabric"]["interfaces"] if item["addresses"] or item["kind"] != "virtual"]
-    lasting["fabric"] = {**node["fabric"], "interfaces": interfaces}
+    interfaces = [item for item in node["networks"]["interfaces"] if item["addresses"] or item["kind"] != "virtual"]
+    lasting["networks"] = {**node["networks"], "interfaces": interfaces}
     return hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()
 
 
@@ -227,7 +227,7 @@ def read_node(
         "packages": package_versions(tree, venv, packages),
         "accelerators": accelerators,
         "npu": read_npu(tree, accelerators, alone=False) or {},
-        "fabric": read_fabric(tree, user),
+        "networks": read_networks(tree, user),
         "mpi": read_mpi(tree, mpi_prefix),
     }
     node["fingerprint"] = fingerprint(node)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...trainyard.hardware.accelerators import Accelerators
 from ...trainyard.hardware.gpu_health import parse_query, parse_xids
-from ...trainyard.hardware.interfaces import Fabric
+from ...trainyard.hardware.interfaces import Networks
 from ...trainyard.hardware.npu import Npu
 from ..machine.tree import Tree
 from .counters import interface_counters, rdma_counters
@@ -51,7 +51,7 @@ def _npus(npu: Npu | None) -> dict[str, Any]:
 
 
 def read_devices(
-    tree: Tree, accelerators: Accelerators, npu: Npu | None, fabric: Fabric, interface: str
+    tree: Tree, accelerators: Accelerators, npu: Npu | None, networks: Networks, interface: str
 ) -> dict[str, Any]:
     """Return the devices' health; `interface` carries the job network and is read also where it is virtual."""
     return {
@@ -59,10 +59,10 @@ def read_devices(
         "vendor": accelerators["vendor"],
         **_gpus(tree, accelerators),
         **_npus(npu),
-        "rdma": [{**port, "counters": rdma_counters(tree, port["device"], port["port"])} for port in fabric["rdma"]],
+        "rdma": [{**port, "counters": rdma_counters(tree, port["device"], port["port"])} for port in networks["rdma"]],
         "interfaces": {
             item["name"]: interface_counters(tree, item["name"])
-            for item in fabric["interfaces"]
+            for item in networks["interfaces"]
             if item["kind"] == "physical" or item["name"] == interface
         },
     }

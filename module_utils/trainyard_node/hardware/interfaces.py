@@ -179,7 +179,7 @@ def _nccl_conf(tree: Tree, user: str | None) -> tuple[list[str], dict[str, str]]
     return files, settings
 
 
-def read_fabric(tree: Tree, user: str | None = None) -> parse.Fabric:
+def read_networks(tree: Tree, user: str | None = None) -> parse.Networks:
     """Return the networks of the machine; user is whose ~/.nccl.conf counts (default: the calling user)."""
     problems: list[str] = []
     interfaces = _interfaces(tree, problems)

@@ -21,7 +21,7 @@ from typing import Any
 from ...trainyard.slurm.health import HUNG, Decision, Found, Node, best_ports, decide, judge_node, read_node, recall
 from ..hardware.accelerators import read_accelerators
 from ..hardware.device_health import read_devices
-from ..hardware.interfaces import read_fabric
+from ..hardware.interfaces import read_networks
 from ..hardware.npu import read_npu
 from ..machine.tree import Outcome, Tree
 
@@ -74,7 +74,7 @@ def _devices(tree: _HurriedTree, node: Node, ports: list[dict[str, Any]], ignore
     """Read and judge the devices; learns which ports work."""
     accelerators = read_accelerators(tree)
     npu = read_npu(tree, accelerators)
-    reading = read_devices(tree, accelerators, npu, read_fabric(tree), "")
+    reading = read_devices(tree, accelerators, npu, read_networks(tree), "")
     hung = sorted(tree.late & {"nvidia-smi", "npu-smi"})
     # A reading that is not whole is not judged. A driver that hangs is a fault of the node; hccn_tool, which is asked
     # three times for each device, may just be slow.

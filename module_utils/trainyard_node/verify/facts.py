@@ -21,14 +21,14 @@ from typing import Any
 
 from ...trainyard.hardware import accelerators as pci
 from ...trainyard.hardware.accelerators import Accelerators
-from ...trainyard.hardware.interfaces import Fabric, Interface, SelectionError, natural_order, select_interface
+from ...trainyard.hardware.interfaces import Interface, Networks, SelectionError, natural_order, select_interface
 from ...trainyard.nvidia.hardware import read_os
 from ..ascend.software import read_ascend
 from ..cluster.hosts import parse_ulimit
 from ..cluster.node import container, installed_packages
 from ..hardware.accelerators import read_accelerators
 from ..hardware.device_health import read_devices
-from ..hardware.interfaces import read_fabric
+from ..hardware.interfaces import read_networks
 from ..hardware.npu import read_npu
 from ..machine.tree import Tree
 from ..software.openmpi import read_mpi
@@ -159,10 +159,10 @@ def _driver_info(tree: Tree, interface: str) -> str:
     return " ".join(part for part in parts if part and part != "N/A").strip()
 
 
-def _nic_facts(tree: Tree, fabric: Fabric, interface: str) -> dict[str, Any]:
+def _nic_facts(tree: Tree, networks: Networks, interface: str) -> dict[str, Any]:
     """Return speed and MTU of the job's interface, and driver and firmware of the adapters."""
-    chosen: Interface | None = next((item for item in fabric["interfaces"] if item["name"] == interface), None)
-    physical = [item for item in fabric["interfaces"] if item["kind"] == "physical"]
+    chosen: Interface | None = next((item for item in networks["interfaces"] if item["name"] == interface), None)
+    physical = [item for item in networks["interfaces"] if item["kind"] == "physical"]
     firmware = {item["name"]: _driver_info(tree, item["name"]) for item in physical}
     # A virtual interface has the speed that its driver invents (veth: 10000).
     virtual = chosen is not None and chosen["kind"] not in ("physical", "bond")
@@ -173,8 +173,8 @@ def _nic_facts(tree: Tree, fabric: Fabric, interface: str) -> dict[str, Any]:
     }
 
 
-def _hca_facts(tree: Tree, fabric: Fabric) -> dict[str, Any]:
-    devices = list(dict.fromkeys(port["device"] for port in fabric["rdma"]))
+def _hca_facts(tree: Tree, networks: Networks) -> dict[str, Any]:
+    devices = list(dict.fromkeys(port["device"] for port in networks["rdma"]))
     parts = [
         " ".join(
             filter(
@@ -234,7 +234,7 @@ def read_facts(
     venvs: str,
     user: str,
     ascend_root: str,
-    fabric: Fabric,
+    networks: Networks,
     accelerators: Accelerators,
     devices: dict[str, Any],
     interface: str,
@@ -244,7 +244,7 @@ def read_facts(
     mpi = read_mpi(tree, f"{root}/openmpi")
     model, cpus = _cpu(tree)
     bios = [tree.text(f"/sys/class/dmi/id/{name}") or "" for name in ("bios_vendor", "bios_version", "bios_date")]
-    settings = sorted(fabric["nccl_settings"].items())
+    settings = sorted(networks["nccl_settings"].items())
     facts = {
         "kernel": tree.text("/proc/sys/kernel/osrelease"),
         "os": _os(tree),
@@ -264,25 +264,25 @@ def read_facts(
         "openmpi": mpi["version"] if mpi else "",
         "python": platform.python_version() if not tree.captured else "",
         **_framework_facts(environments),
-        **_nic_facts(tree, fabric, interface),
-        **_hca_facts(tree, fabric),
+        **_nic_facts(tree, networks, interface),
+        **_hca_facts(tree, networks),
         **_limits(tree, user),
     }
     return facts, environments
 
 
-def read_network(fabric: Fabric, network: str, host_address: str, alone: bool) -> dict[str, Any]:
+def read_network(networks: Networks, network: str, host_address: str, alone: bool) -> dict[str, Any]:
     """Return interface and address of the job network, and why there is none; for one node alone loopback will do."""
     found: dict[str, Any] = {"interface": "", "address": "", "problem": "", "action": ""}
     try:
         found["interface"], found["address"] = select_interface(
-            fabric["interfaces"], network, host_address, alone=alone
+            networks["interfaces"], network, host_address, alone=alone
         )
     except SelectionError as error:
         found["problem"], found["action"] = f"{error.found}; expected {error.expected}", error.action
     found["addresses"] = [
         address.partition("/")[0]
-        for item in fabric["interfaces"]
+        for item in networks["interfaces"]
         if item["kind"] != "loopback"
         for address in item["addresses"]
         if not address.lower().startswith("fe80")
@@ -306,9 +306,9 @@ def read_proof(
     """Return everything that the proof of the cluster compares or judges; with devices_only nothing but the devices."""
     accelerators = read_accelerators(tree)
     npu = read_npu(tree, accelerators)
-    fabric = read_fabric(tree, user or None)
-    way = read_network(fabric, network, host_address, alone)
-    devices = read_devices(tree, accelerators, npu, fabric, way["interface"])
+    networks = read_networks(tree, user or None)
+    way = read_network(networks, network, host_address, alone)
+    devices = read_devices(tree, accelerators, npu, networks, way["interface"])
     if devices_only:
         return {"host": host, "devices": devices}
     facts, environments = read_facts(
@@ -317,7 +317,7 @@ def read_proof(
         venvs=venvs,
         user=user,
         ascend_root=ascend_root,
-        fabric=fabric,
+        networks=networks,
         accelerators=accelerators,
         devices=devices,
         interface=way["interface"],

@@ -151,8 +151,8 @@ def test_pairs_of_an_odd_number_of_nodes(play, left):
     assert pairs == {("n1", "n2"), ("n2", "n3"), ("n1", "n3")}
     assert {(each["wrong"], each["error"]) for each in found["measurements"]} == {(0, "")}
     assert all(each["busbw"] > 0 for each in found["measurements"])
-    assert run.rc == {"pass": 0, "fail": 2, "unknown": 3}[found["blame"]["state"]], run.output
-    assert [node["host"] for node in found["blame"]["nodes"]] == ["n1", "n2", "n3"]
+    assert run.rc == {"pass": 0, "fail": 2, "unknown": 3}[found["stragglers"]["state"]], run.output
+    assert [node["host"] for node in found["stragglers"]["nodes"]] == ["n1", "n2", "n3"]
     assert found["jobs"] == [run.job_id]
     assert left(run.job_id) == {}
 
@@ -176,7 +176,7 @@ def test_a_pair_that_does_not_meet_costs_its_time_and_not_the_run(play, n3_does_
     assert "did not come within 15 s" in errors["n2", "n3"]
     assert {tuple(each["hosts"]) for each in found["measurements"] if each["busbw"]} == {("n1", "n2"), ("n1", "n3")}
     # Whether one of the two is to blame depends on how fast the others happen to be, as the nodes share two cores.
-    assert found["blame"]["state"] in {"fail", "unknown"}
-    assert run.rc == {"fail": 2, "unknown": 3}[found["blame"]["state"]], run.output
+    assert found["stragglers"]["state"] in {"fail", "unknown"}
+    assert run.rc == {"fail": 2, "unknown": 3}[found["stragglers"]["state"]], run.output
     assert found["jobs"] == [run.job_id]
     assert left(run.job_id) == {}

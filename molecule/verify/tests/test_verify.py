@@ -79,7 +79,7 @@ def test_a_sound_cluster_passes_and_leaves_a_report(prove: Any, node_names: list
     assert proof.states == {**dict.fromkeys(phases, "pass"), "devices": "skipped"}
     checked = "software, drift, reach, collectives, bandwidth, counters"
     assert f"The cluster trainyard is proved in {checked}. " in proof.text
-    assert "not applicable devices not asked for blame" in proof.text
+    assert "not applicable devices not asked for stragglers" in proof.text
     assert {check["name"] for check in proof.checks("software")} == {"node_baseline", "openmpi", "pytorch"}
     assert [check["name"] for check in proof.checks("collectives")] == [
         "all-gather of pytorch under torchrun",
@@ -115,18 +115,21 @@ def test_what_was_saved_is_what_the_next_proof_compares_with(prove: Any, tmp_pat
 
 def test_a_slow_node_is_named_by_its_pairs(prove: Any, nodes: Any) -> None:
     with slow(nodes["n2"]):
-        proof = prove(verify_phases=["blame"])
+        proof = prove(verify_phases=["stragglers"])
     assert proof.rc == 2, proof.output
     # The others share the machine's cores with each other and with whatever runs beside: only the slowest is sure.
     assert proof.report["first"]["hosts"] == ["n2"], proof.output
-    (n2,) = [node for node in proof.report["blame"]["nodes"] if node["host"] == "n2"]
+    (n2,) = [node for node in proof.report["stragglers"]["nodes"] if node["host"] == "n2"]
     assert (n2["state"], n2["score"] < 0.25) == ("fail", True)
 
 
 def test_without_pytorch_there_are_no_pairs_and_the_phase_says_what_to_do(prove: Any) -> None:
-    proof = prove(verify_phases=["blame"], trainyard_frameworks=["openmpi"])
-    assert (proof.rc, proof.states) == (3, {"blame": "skipped"}), proof.output
-    assert "blame: does not apply, pairs need PyTorch on every node: add pytorch to trainyard_frameworks" in proof.text
+    proof = prove(verify_phases=["stragglers"], trainyard_frameworks=["openmpi"])
+    assert (proof.rc, proof.states) == (3, {"stragglers": "skipped"}), proof.output
+    assert (
+        "stragglers: does not apply, pairs need PyTorch on every node: add pytorch to trainyard_frameworks"
+        in proof.text
+    )
 
 
 def test_a_frozen_node_is_left_out_and_one_without_its_software_is_named(

@@ -12,7 +12,7 @@ from ansible.module_utils.trainyard.hardware.interfaces import nccl_ib_hca, sele
 from ansible.module_utils.trainyard_node.cluster import node as node_module
 from ansible.module_utils.trainyard_node.cluster.node import fingerprint, free_ports, package_versions, read_node
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
-from ansible.module_utils.trainyard_node.hardware.interfaces import read_fabric
+from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold
 
@@ -29,12 +29,12 @@ def facts(tree, **changes):
     return read_node(tree, **{**given, **changes})
 
 
-def by_name(fabric):
-    return {item["name"]: item for item in fabric["interfaces"]}
+def by_name(networks):
+    return {item["name"]: item for item in networks["interfaces"]}
 
 
-def by_port(fabric):
-    return {(item["device"], item["port"]): item for item in fabric["rdma"]}
+def by_port(networks):
+    return {(item["device"], item["port"]): item for item in networks["rdma"]}
 
 
 def test_all_captured_machines_are_tested():
@@ -48,14 +48,14 @@ def test_every_captured_machine_reads_as_plain_json(captured, name):
     assert node["hostname"] and node["boot_id"] and node["kernel"]
     assert node["cpus"] > 0 and node["memory_mib"] > 1000
     assert len(node["free_ports"]) == 3
-    assert node["fabric"]["problems"] == []
+    assert node["networks"]["problems"] == []
 
 
 def test_plain(captured):
     node = facts(captured("plain"))
     assert node["accelerators"] == {"vendor": "none", "driver": None, "devices": [], "problems": [], "notes": []}
-    assert node["fabric"]["rdma"] == []
-    interfaces = by_name(node["fabric"])
+    assert node["networks"]["rdma"] == []
+    interfaces = by_name(node["networks"])
     assert interfaces["eth0"] == {
         "name": "eth0",
         "up": True,
@@ -74,11 +74,11 @@ def test_plain(captured):
 
 def test_without_iproute2_sysfs_tells_the_same_but_for_ipv4(captured):
     tree = captured("plain")
-    told_by_ip = by_name(read_fabric(tree))
+    told_by_ip = by_name(read_networks(tree))
     tree.path("commands/ip.address.out").unlink()
-    fabric = read_fabric(tree)
-    assert fabric["problems"] == ["the captured tree has no commands/ip.address.out, so IPv4 addresses are unknown"]
-    for name, interface in by_name(fabric).items():
+    networks = read_networks(tree)
+    assert networks["problems"] == ["the captured tree has no commands/ip.address.out, so IPv4 addresses are unknown"]
+    for name, interface in by_name(networks).items():
         expected = dict(told_by_ip[name])
         expected["addresses"] = [address for address in expected["addresses"] if ":" in address]
         assert sorted(interface.pop("addresses")) == sorted(expected.pop("addresses"))
@@ -95,8 +95,8 @@ def test_eight_gpus_with_infiniband(captured):
     }
     assert accelerators["devices"][0]["pci"] == "0000:1b:00.0"
     assert accelerators["problems"] == [] and accelerators["notes"] == []
-    fabric = node["fabric"]
-    assert by_port(fabric)["mlx5_10", 1] == {
+    networks = node["networks"]
+    assert by_port(networks)["mlx5_10", 1] == {
         "device": "mlx5_10",
         "port": 1,
         "state": "ACTIVE",
@@ -106,24 +106,26 @@ def test_eight_gpus_with_infiniband(captured):
         "netdev": "ib6",
         "active": True,
     }
-    assert [item["device"] for item in fabric["rdma"]][-3:] == ["mlx5_10", "mlx5_11", "mlx5_bond_0"]
-    assert nccl_ib_hca(fabric["rdma"]) == ("=mlx5_0:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1")
-    kinds = {name: item["kind"] for name, item in by_name(fabric).items()}
+    assert [item["device"] for item in networks["rdma"]][-3:] == ["mlx5_10", "mlx5_11", "mlx5_bond_0"]
+    assert nccl_ib_hca(networks["rdma"]) == (
+        "=mlx5_0:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_9:1,mlx5_10:1,mlx5_11:1"
+    )
+    kinds = {name: item["kind"] for name, item in by_name(networks).items()}
     assert kinds["bond0"] == "bond" and kinds["docker0"] == "bridge" and kinds["veth3f1c2aa"] == "virtual"
-    assert by_name(fabric)["bond0"]["speed_mbps"] == 200000
-    assert fabric["nccl_conf"] == ["/etc/nccl.conf"]
-    assert fabric["nccl_settings"] == {"NCCL_SOCKET_IFNAME": "docker0", "NCCL_DEBUG": "WARN"}
-    assert select_interface(fabric["interfaces"], "", "10.20.0.11") == ("bond0", "10.20.0.11")
+    assert by_name(networks)["bond0"]["speed_mbps"] == 200000
+    assert networks["nccl_conf"] == ["/etc/nccl.conf"]
+    assert networks["nccl_settings"] == {"NCCL_SOCKET_IFNAME": "docker0", "NCCL_DEBUG": "WARN"}
+    assert select_interface(networks["interfaces"], "", "10.20.0.11") == ("bond0", "10.20.0.11")
 
 
 def test_roce_over_a_bond(captured):
     node = facts(captured("roce_bond"))
-    ports = by_port(node["fabric"])
+    ports = by_port(node["networks"])
     assert ports["mlx5_bond_0", 1]["netdev"] == "bond0", "the bond, not the adapter's own interface"
     assert ports["mlx5_bond_0", 1]["link_layer"] == "Ethernet"
     assert ports["mlx5_2", 1]["netdev"] == "enp99s0f0np0", "the port, not the representor of a virtual function"
-    assert nccl_ib_hca(node["fabric"]["rdma"]) == "=mlx5_2:1,mlx5_bond_0:1"
-    assert by_name(node["fabric"])["ens1f0npf0vf0"]["speed_mbps"] is None
+    assert nccl_ib_hca(node["networks"]["rdma"]) == "=mlx5_2:1,mlx5_bond_0:1"
+    assert by_name(node["networks"])["ens1f0npf0vf0"]["speed_mbps"] is None
     devices = node["accelerators"]["devices"]
     assert [device["mig"] for device in devices] == [False, False, False, True]
     assert node["accelerators"]["problems"] == []
@@ -132,12 +134,12 @@ def test_roce_over_a_bond(captured):
 
 def test_one_port_down(captured):
     node = facts(captured("port_down"))
-    ports = by_port(node["fabric"])
+    ports = by_port(node["networks"])
     down = ports["mlx5_0", 2]
     assert (down["state"], down["physical_state"], down["active"], down["netdev"]) == ("DOWN", "Disabled", False, "ib1")
     assert ports["mlx5_0", 1]["netdev"] == "ib0", "the port itself, not its partition ib0.8001"
-    assert nccl_ib_hca(node["fabric"]["rdma"]) == "=mlx5_0:1"
-    assert by_name(node["fabric"])["enp1s0f1"]["up"] is False
+    assert nccl_ib_hca(node["networks"]["rdma"]) == "=mlx5_0:1"
+    assert by_name(node["networks"])["enp1s0f1"]["up"] is False
     assert node["accelerators"]["driver"] == "470.103.01"
     assert [device["mig"] for device in node["accelerators"]["devices"]] == [False] * 8
 
@@ -255,9 +257,9 @@ def test_a_module_older_than_the_user_space_is_a_problem(captured):
 def test_an_unreadable_port_is_a_problem(captured):
     tree = captured("port_down")
     tree.path("sys/class/infiniband/mlx5_0/ports/2/state").unlink()
-    fabric = read_fabric(tree)
-    assert by_port(fabric)["mlx5_0", 2]["active"] is False
-    assert "RDMA port mlx5_0:2: its state cannot be read" in fabric["problems"][0]
+    networks = read_networks(tree)
+    assert by_port(networks)["mlx5_0", 2]["active"] is False
+    assert "RDMA port mlx5_0:2: its state cannot be read" in networks["problems"][0]
 
 
 @pytest.mark.parametrize("euid", [0, 2000])
@@ -350,12 +352,13 @@ def test_fingerprint_lasts_until_something_changes(captured):
     first = facts(tree, ports=2, port_seed="a")
     assert first["fingerprint"] == facts(tree, ports=3, port_seed="b")["fingerprint"]
     without_veth = json.loads(json.dumps(first))
-    without_veth["fabric"]["interfaces"] = [
-        {**item, "addresses": []} if item["name"].startswith("veth") else item for item in first["fabric"]["interfaces"]
+    without_veth["networks"]["interfaces"] = [
+        {**item, "addresses": []} if item["name"].startswith("veth") else item
+        for item in first["networks"]["interfaces"]
     ]
     gone = json.loads(json.dumps(without_veth))
-    gone["fabric"]["interfaces"] = [
-        item for item in gone["fabric"]["interfaces"] if not item["name"].startswith("veth")
+    gone["networks"]["interfaces"] = [
+        item for item in gone["networks"]["interfaces"] if not item["name"].startswith("veth")
     ]
     assert fingerprint(without_veth) == fingerprint(gone), "containers come and go"
     tree.path("sys/class/infiniband/mlx5_0/ports/1/state").write_text("1: DOWN\n")
@@ -372,5 +375,5 @@ def test_this_machine_starts_one_process_at_most(monkeypatch):
     node = facts(Tree(), ports=1)
     assert [name for name in started if Tree().tool(name.split(".")[0])] == ["ip.address"]
     # `true` prints no JSON, so the kernel was asked directly.
-    assert "127.0.0.1/8" in by_name(node["fabric"])["lo"]["addresses"]
+    assert "127.0.0.1/8" in by_name(node["networks"])["lo"]["addresses"]
     assert len(node["free_ports"]) == 1

@@ -147,7 +147,7 @@ def test_hosts_that_misbehave_are_answers_and_delay_nobody(ask, tmp_path):
 
 
 def test_one_dead_host_among_two_hundred(ask, tmp_path):
-    (tmp_path / "facts.json").write_text('{"fabric": {"interfaces": []}}')
+    (tmp_path / "facts.json").write_text('{"networks": {"interfaces": []}}')
     simulated = {"ansible_connection": "nowhere", "simulated_facts": str(tmp_path / "facts.json")}
     hosts = {f"n{number}": {**simulated, "simulated_address": "10.0.0.1"} for number in range(200)}
     hosts["n57"] = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}

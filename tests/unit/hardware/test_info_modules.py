@@ -1,11 +1,11 @@
-"""The main functions of accelerator_info, fabric_info and node_info."""
+"""The main functions of accelerator_info, network_info and node_info."""
 
 from __future__ import annotations
 
 import json
 
 import accelerator_info
-import fabric_info
+import network_info
 import node_info
 import pytest
 from ansible.module_utils.testing import patch_module_args
@@ -29,11 +29,11 @@ def test_accelerator_info(tmp_path, capsys, check_mode):
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
-def test_fabric_info(tmp_path, capsys, check_mode):
+def test_network_info(tmp_path, capsys, check_mode):
     root = unfold("roce_bond", tmp_path)
-    result = run(fabric_info, capsys, root=str(root), _ansible_check_mode=check_mode)
+    result = run(network_info, capsys, root=str(root), _ansible_check_mode=check_mode)
     assert result["changed"] is False
-    assert {port["netdev"] for port in result["fabric"]["rdma"]} == {"bond0", "enp99s0f0np0"}
+    assert {port["netdev"] for port in result["networks"]["rdma"]} == {"bond0", "enp99s0f0np0"}
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
@@ -64,7 +64,7 @@ def test_node_info_as_one_text(tmp_path, capsys):
     assert json.loads(result["node"]) == run(node_info, capsys, root=root)["node"]
 
 
-@pytest.mark.parametrize("module", [accelerator_info, fabric_info, node_info])
+@pytest.mark.parametrize("module", [accelerator_info, network_info, node_info])
 def test_documentation_names_every_result(module, capsys):
     import yaml
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible.module_utils.trainyard.hardware import interfaces as fabric
+from ansible.module_utils.trainyard.hardware import interfaces as networks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,7 +54,7 @@ def port(device, number=1, link_layer="InfiniBand", active=True):
     ],
 )
 def test_rate(text, rate):
-    assert fabric.parse_rate(text) == rate
+    assert networks.parse_rate(text) == rate
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_rate(text, rate):
     [("4: ACTIVE\n", "ACTIVE"), ("5: LinkUp", "LinkUp"), ("1: DOWN", "DOWN"), ("ACTIVE", None), ("", None)],
 )
 def test_state(text, state):
-    assert fabric.parse_state(text) == state
+    assert networks.parse_state(text) == state
 
 
 @pytest.mark.parametrize(
@@ -70,37 +70,37 @@ def test_state(text, state):
     [("pf0vf3", True), ("c1pf0vf12", True), ("pf0sf88", True), ("p0", False), ("pf0", False), ("", False)],
 )
 def test_representors(name, is_one):
-    assert fabric.is_representor(name) is is_one
+    assert networks.is_representor(name) is is_one
 
 
 def test_the_network_of_the_hosts_address_is_the_default():
-    assert fabric.select_interface([LO, ETH, IB, DOCKER], "", "10.77.0.2") == ("eth0", "10.77.0.2")
-    assert fabric.select_interface([LO, ETH, IB, DOCKER], "", "10.10.0.2") == ("ib0", "10.10.0.2")
+    assert networks.select_interface([LO, ETH, IB, DOCKER], "", "10.77.0.2") == ("eth0", "10.77.0.2")
+    assert networks.select_interface([LO, ETH, IB, DOCKER], "", "10.10.0.2") == ("ib0", "10.10.0.2")
 
 
 def test_a_host_known_by_name_takes_its_only_network_and_never_a_bridge():
-    assert fabric.select_interface([LO, ETH, DOCKER], "", "n1.example.org") == ("eth0", "10.77.0.2")
-    with pytest.raises(fabric.SelectionError) as caught:
-        fabric.select_interface([LO, ETH, IB], "", "n1.example.org")
+    assert networks.select_interface([LO, ETH, DOCKER], "", "n1.example.org") == ("eth0", "10.77.0.2")
+    with pytest.raises(networks.SelectionError) as caught:
+        networks.select_interface([LO, ETH, IB], "", "n1.example.org")
     assert "eth0 10.77.0.2/24" in caught.value.found
     assert "(n1.example.org)" in caught.value.found
     assert "set job_network" in caught.value.action
 
 
 def test_a_cidr_and_an_interface_name_choose():
-    assert fabric.select_interface([LO, ETH, IB], "10.10.0.0/16", "10.77.0.2") == ("ib0", "10.10.0.2")
-    assert fabric.select_interface([LO, ETH, IB], "ib0", "10.77.0.2") == ("ib0", "10.10.0.2")
+    assert networks.select_interface([LO, ETH, IB], "10.10.0.0/16", "10.77.0.2") == ("ib0", "10.10.0.2")
+    assert networks.select_interface([LO, ETH, IB], "ib0", "10.77.0.2") == ("ib0", "10.10.0.2")
 
 
 def test_a_host_known_by_ipv6_is_found_however_it_is_written():
-    assert fabric.select_interface([interface("e", "fd00::9/64")], "", "fd00:0:0::0009") == ("e", "fd00::9")
+    assert networks.select_interface([interface("e", "fd00::9/64")], "", "fd00:0:0::0009") == ("e", "fd00::9")
 
 
 def test_loopback_serves_one_node_only():
-    assert fabric.select_interface([LO, ETH], "", "127.0.0.1", alone=True) == ("lo", "127.0.0.1")
-    assert fabric.select_interface([LO, ETH], "", "localhost", alone=True) == ("lo", "127.0.0.1")
-    with pytest.raises(fabric.SelectionError, match="no other node can reach") as caught:
-        fabric.select_interface([LO, ETH], "", "127.0.0.1")
+    assert networks.select_interface([LO, ETH], "", "127.0.0.1", alone=True) == ("lo", "127.0.0.1")
+    assert networks.select_interface([LO, ETH], "", "localhost", alone=True) == ("lo", "127.0.0.1")
+    with pytest.raises(networks.SelectionError, match="no other node can reach") as caught:
+        networks.select_interface([LO, ETH], "", "127.0.0.1")
     assert caught.value.check == "interface"
 
 
@@ -126,29 +126,29 @@ def test_loopback_serves_one_node_only():
 )
 def test_an_interface_to_the_nodes_own_guests_is_named(name, kind, network, host, by):
     interfaces = [LO, ETH, interface(name, "172.18.0.1/16", kind=kind)]
-    with pytest.raises(fabric.SelectionError) as caught:
-        fabric.select_interface(interfaces, network.format(name=name), host)
+    with pytest.raises(networks.SelectionError) as caught:
+        networks.select_interface(interfaces, network.format(name=name), host)
     assert (caught.value.check, caught.value.found) == (
         "interface",
         f"{name} 172.18.0.1/16 (for containers or virtual machines of this node), which no other node can reach, "
         f"chosen by {by.format(name=name)}",
     )
-    assert fabric.select_interface(interfaces, name, host, alone=True) == (name, "172.18.0.1")
+    assert networks.select_interface(interfaces, name, host, alone=True) == (name, "172.18.0.1")
 
 
 @pytest.mark.parametrize(
     "name", ["br0", "vmbr0", "br-mgmt", "bond0", "bond0.100", "eth0", "dockers", "ib0.8001", "lo0"]
 )
 def test_interfaces_that_may_lead_to_other_machines(name):
-    assert fabric.leads_nowhere(name) == ""
-    assert fabric.select_interface([interface(name, "10.9.0.1/24", kind="bridge")], name, "x") == (name, "10.9.0.1")
+    assert networks.leads_nowhere(name) == ""
+    assert networks.select_interface([interface(name, "10.9.0.1/24", kind="bridge")], name, "x") == (name, "10.9.0.1")
 
 
 def test_a_way_to_guests_within_job_network_does_not_make_the_choice_ambiguous():
     interfaces = [interface("docker0", "172.17.0.1/16", kind="bridge"), interface("eth0", "172.20.0.9/24")]
-    assert fabric.select_interface(interfaces, "172.16.0.0/12", "x") == ("eth0", "172.20.0.9")
+    assert networks.select_interface(interfaces, "172.16.0.0/12", "x") == ("eth0", "172.20.0.9")
     cable = interface("vethb2", "10.1.0.1/24", kind="virtual")
-    assert fabric.select_interface([LO, ETH, cable], "", "n1.example.org") == ("eth0", "10.77.0.2")
+    assert networks.select_interface([LO, ETH, cable], "", "n1.example.org") == ("eth0", "10.77.0.2")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_way_to_guests_within_job_network_does_not_make_the_choice_ambiguous()
     [("=eth0,docker0", ["eth0", "docker0"]), ("eth, ib", ["eth", "ib"]), ("^docker,lo", []), ("", []), ("=", [])],
 )
 def test_names_in_variables_that_choose_interfaces(value, names):
-    assert fabric.named_interfaces(value) == names
+    assert networks.named_interfaces(value) == names
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_names_in_variables_that_choose_interfaces(value, names):
 )
 def test_signs_of_a_container_behind_its_machines_address(address, kind, host, sign):
     interfaces = [LO, interface("eth0", address, kind=kind)]
-    assert fabric.behind_nat(interfaces, "eth0", address.split("/")[0], host) == sign
+    assert networks.behind_nat(interfaces, "eth0", address.split("/")[0], host) == sign
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_signs_of_a_container_behind_its_machines_address(address, kind, host, s
     ],
 )
 def test_what_does_not_fit_is_explained(interfaces, network, found, expected):
-    with pytest.raises(fabric.SelectionError) as caught:
-        fabric.select_interface(interfaces, network, "10.77.0.2")
+    with pytest.raises(networks.SelectionError) as caught:
+        networks.select_interface(interfaces, network, "10.77.0.2")
     assert found in caught.value.found
     assert expected in caught.value.expected
     assert caught.value.action
@@ -203,38 +203,38 @@ def test_what_does_not_fit_is_explained(interfaces, network, found, expected):
 
 def test_a_link_that_is_down_does_not_make_the_choice_ambiguous():
     interfaces = [interface("e", "10.1.0.1/24", up=False), interface("f", "10.1.0.2/24")]
-    assert fabric.select_interface(interfaces, "10.1.0.0/24", "x") == ("f", "10.1.0.2")
+    assert networks.select_interface(interfaces, "10.1.0.0/24", "x") == ("f", "10.1.0.2")
 
 
 def test_ipv6_is_used_where_there_is_no_ipv4():
-    assert fabric.select_interface([interface("e", "fe80::9/64", "fd00::9/64")], "e", "x") == ("e", "fd00::9")
+    assert networks.select_interface([interface("e", "fe80::9/64", "fd00::9/64")], "e", "x") == ("e", "fd00::9")
 
 
 def test_hca_list_is_exact_sorted_and_active_only():
     ports = [port("mlx5_10"), port("mlx5_2"), port("mlx5_1", active=False), port("mlx5_0", 2), port("mlx5_0", 1)]
-    assert fabric.nccl_ib_hca(ports) == "=mlx5_0:1,mlx5_0:2,mlx5_2:1,mlx5_10:1"
-    assert fabric.nccl_ib_hca([port("mlx5_1", active=False)]) == ""
-    assert fabric.nccl_ib_hca([]) == ""
+    assert networks.nccl_ib_hca(ports) == "=mlx5_0:1,mlx5_0:2,mlx5_2:1,mlx5_10:1"
+    assert networks.nccl_ib_hca([port("mlx5_1", active=False)]) == ""
+    assert networks.nccl_ib_hca([]) == ""
 
 
 def test_names_with_numbers_sort_by_number():
-    assert sorted(["mlx5_10", "mlx5_2", "eth0"], key=fabric.natural_order) == ["eth0", "mlx5_2", "mlx5_10"]
+    assert sorted(["mlx5_10", "mlx5_2", "eth0"], key=networks.natural_order) == ["eth0", "mlx5_2", "mlx5_10"]
 
 
 def test_infiniband_and_roce_are_never_mixed():
     roce = port("mlx5_bond_0", link_layer="Ethernet")
-    assert fabric.nccl_ib_hca([roce, port("mlx5_0")]) == "=mlx5_0:1"
-    assert fabric.nccl_ib_hca([roce, port("mlx5_0", active=False)]) == "=mlx5_bond_0:1"
+    assert networks.nccl_ib_hca([roce, port("mlx5_0")]) == "=mlx5_0:1"
+    assert networks.nccl_ib_hca([roce, port("mlx5_0", active=False)]) == "=mlx5_bond_0:1"
 
 
 def test_nccl_matches_exactly_and_gloo_takes_the_plain_name():
-    assert fabric.nccl_socket_ifname("eth1") == "=eth1"
-    assert fabric.gloo_socket_ifname("eth1") == "eth1"
+    assert networks.nccl_socket_ifname("eth1") == "=eth1"
+    assert networks.gloo_socket_ifname("eth1") == "eth1"
 
 
 def test_nccl_conf():
     text = "# comment\nNCCL_DEBUG=WARN # why\n\n NCCL_SOCKET_IFNAME = =eth0 \nnonsense\n"
-    assert fabric.parse_nccl_conf(text) == {"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "=eth0"}
+    assert networks.parse_nccl_conf(text) == {"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "=eth0"}
 
 
 def test_ip_address_keeps_prefixes_and_flags():
@@ -249,7 +249,7 @@ def test_ip_address_keeps_prefixes_and_flags():
         },
         {},
     ]
-    links, problems = fabric.parse_ip_address(json.dumps(records))
+    links, problems = networks.parse_ip_address(json.dumps(records))
     assert problems == []
     assert links == [
         {
@@ -266,7 +266,7 @@ def test_ip_address_keeps_prefixes_and_flags():
 
 @pytest.mark.parametrize("text", ["", "{}", "Object not found", '[{"ifname": 3}]', "[7]", "[" * 100_000])
 def test_bad_ip_output_is_a_problem(text):
-    links, problems = fabric.parse_ip_address(text)
+    links, problems = networks.parse_ip_address(text)
     assert links == []
     assert len(problems) == 1
 
@@ -287,17 +287,17 @@ JSON = st.recursive(
 
 @given(JSON.map(lambda value: json.dumps([value])) | st.text())
 def test_no_ip_output_crashes(text):
-    links, problems = fabric.parse_ip_address(text)
+    links, problems = networks.parse_ip_address(text)
     assert links or problems or text.strip() in ("[{}]", "[]")
 
 
 @given(st.text())
 def test_no_sysfs_text_crashes(text):
-    rate = fabric.parse_rate(text)
+    rate = networks.parse_rate(text)
     assert rate is None or rate >= 0
-    state = fabric.parse_state(text)
+    state = networks.parse_state(text)
     assert state is None or state in text
-    assert isinstance(fabric.parse_nccl_conf(text), dict)
+    assert isinstance(networks.parse_nccl_conf(text), dict)
 
 
 ADDRESSES = st.ip_addresses(v=4).map(lambda ip: f"{ip}/24") | st.ip_addresses(v=6).map(lambda ip: f"{ip}/64")
@@ -321,8 +321,8 @@ ADDRESSES = st.ip_addresses(v=4).map(lambda ip: f"{ip}/24") | st.ip_addresses(v=
 )
 def test_a_choice_is_an_address_of_the_node_or_an_explanation(interfaces, network, host, alone):
     try:
-        name, address = fabric.select_interface(interfaces, network, host, alone=alone)
-    except fabric.SelectionError as error:
+        name, address = networks.select_interface(interfaces, network, host, alone=alone)
+    except networks.SelectionError as error:
         assert error.found and error.expected and error.action
     else:
         chosen = next(item for item in interfaces if item["name"] == name)

@@ -8,7 +8,7 @@ import pytest
 import rdma_verdict
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.hardware.rdma import judge, parse_ibv_devices
-from ansible.module_utils.trainyard_node.hardware.interfaces import read_fabric
+from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
 from hypothesis import given
@@ -25,22 +25,22 @@ COMPUTE = [f"mlx5_{number}" for number in (0, 3, 4, 5, 6, 9, 10, 11)]
 
 
 @pytest.fixture(scope="module")
-def fabric(tmp_path_factory):
+def networks(tmp_path_factory):
     """The networks of captured machines by name."""
     known = {}
 
     def read(name):
         if name not in known:
-            known[name] = read_fabric(Tree(str(unfold(name, tmp_path_factory.mktemp(name)))))
+            known[name] = read_networks(Tree(str(unfold(name, tmp_path_factory.mktemp(name)))))
         return json.loads(json.dumps(known[name]))
 
     return read
 
 
-def state(host, fabric, **changes):
+def state(host, networks, **changes):
     return {
         "host": host,
-        "fabric": fabric,
+        "networks": networks,
         "virtual": "",
         "verbs": None,
         "expected": "auto",
@@ -55,30 +55,30 @@ def texts(findings):
     return [(finding.host, finding.check, finding.found, finding.expected) for finding in findings]
 
 
-def test_equal_nodes_without_a_declaration_are_right(fabric):
-    assert judge([state("g1", fabric("gpu8_infiniband")), state("g2", fabric("gpu8_infiniband"))]) == []
+def test_equal_nodes_without_a_declaration_are_right(networks):
+    assert judge([state("g1", networks("gpu8_infiniband")), state("g2", networks("gpu8_infiniband"))]) == []
 
 
-def test_a_number_of_ports_and_a_rate_are_a_declaration(fabric):
-    node = state("g1", fabric("gpu8_infiniband"), expected="8", rate_gbps=400.0, link_layer="InfiniBand")
+def test_a_number_of_ports_and_a_rate_are_a_declaration(networks):
+    node = state("g1", networks("gpu8_infiniband"), expected="8", rate_gbps=400.0, link_layer="InfiniBand")
     assert judge([node]) == []
     assert texts(judge([{**node, "expected": "9"}])) == [
         ("g1", "RDMA ports", "8", "9 of InfiniBand 400 Gb/s ACTIVE"),
     ]
 
 
-def test_a_slow_and_a_dead_port_of_one_node_are_named(fabric):
-    broken = fabric("gpu8_infiniband")
+def test_a_slow_and_a_dead_port_of_one_node_are_named(networks):
+    broken = networks("gpu8_infiniband")
     by_name = {port["device"]: port for port in broken["rdma"]}
     by_name["mlx5_3"]["rate_gbps"] = 200.0
     by_name["mlx5_9"].update(state="DOWN", physical_state="Polling", active=False)
     declared = {"expected": "8", "rate_gbps": 400.0, "link_layer": "InfiniBand"}
     found = "mlx5_3:1 InfiniBand 200 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s DOWN (Polling)"
-    assert texts(judge([state("g1", fabric("gpu8_infiniband"), **declared), state("g2", broken, **declared)])) == [
+    assert texts(judge([state("g1", networks("gpu8_infiniband"), **declared), state("g2", broken, **declared)])) == [
         ("g2", "RDMA ports", f"6, and {found}", "8 of InfiniBand 400 Gb/s ACTIVE")
     ]
     # Nothing declared: the odd one is named by what the others have.
-    nodes = [state("g1", fabric("gpu8_infiniband")), state("g2", broken), state("g3", fabric("gpu8_infiniband"))]
+    nodes = [state("g1", networks("gpu8_infiniband")), state("g2", broken), state("g3", networks("gpu8_infiniband"))]
     assert texts(judge(nodes)) == [
         (
             "g2",
@@ -89,9 +89,9 @@ def test_a_slow_and_a_dead_port_of_one_node_are_named(fabric):
     ]
 
 
-def test_ports_are_declared_one_by_one(fabric):
+def test_ports_are_declared_one_by_one(networks):
     ports = [{"device": name, "rate_gbps": 400, "link_layer": "InfiniBand"} for name in COMPUTE]
-    assert judge([state("g1", fabric("gpu8_infiniband"), ports=ports)]) == []
+    assert judge([state("g1", networks("gpu8_infiniband"), ports=ports)]) == []
     ports = [
         {"device": "mlx5_0", "rate_gbps": 800},
         {"device": "mlx5_3", "link_layer": "Ethernet"},
@@ -100,7 +100,7 @@ def test_ports_are_declared_one_by_one(fabric):
         {"device": "mlx5_6", "port": 2},
         {"device": "mlx5_7"},
     ]
-    node = state("g1", fabric("gpu8_infiniband"), ports=ports, link_layer="InfiniBand")
+    node = state("g1", networks("gpu8_infiniband"), ports=ports, link_layer="InfiniBand")
     found = {check: (text, expected) for _, check, text, expected in texts(judge([node]))}
     assert found["RDMA port mlx5_0:1"] == ("InfiniBand 400 Gb/s ACTIVE", "InfiniBand 800 Gb/s ACTIVE")
     assert found["RDMA port mlx5_3:1"] == ("InfiniBand 400 Gb/s ACTIVE", "Ethernet ACTIVE")
@@ -114,16 +114,16 @@ def test_ports_are_declared_one_by_one(fabric):
     assert len(found) == 6
 
 
-def test_a_second_port_that_nobody_cabled_is_no_fault_unless_declared(fabric):
-    assert judge([state("d1", fabric("port_down"))]) == []
-    found = judge([state("d1", fabric("port_down"), ports=[{"device": "mlx5_0", "port": 2, "rate_gbps": 100}])])
+def test_a_second_port_that_nobody_cabled_is_no_fault_unless_declared(networks):
+    assert judge([state("d1", networks("port_down"))]) == []
+    found = judge([state("d1", networks("port_down"), ports=[{"device": "mlx5_0", "port": 2, "rate_gbps": 100}])])
     assert texts(found) == [
         ("d1", "RDMA port mlx5_0:2", "InfiniBand 10 Gb/s DOWN (Disabled)", "100 Gb/s ACTIVE"),
     ]
 
 
-def test_a_rate_holds_for_every_active_port_of_the_layer(fabric):
-    roce = fabric("roce_bond")
+def test_a_rate_holds_for_every_active_port_of_the_layer(networks):
+    roce = networks("roce_bond")
     assert judge([state("r1", roce, link_layer="Ethernet")]) == []
     assert texts(judge([state("r1", roce, rate_gbps=100.0)])) == [
         ("r1", "RDMA port mlx5_2:1", "Ethernet 25 Gb/s ACTIVE", "100 Gb/s"),
@@ -141,29 +141,29 @@ def test_a_rate_holds_for_every_active_port_of_the_layer(fabric):
         ({"ports": [{"device": "mlx5_0"}]}, "no RDMA device", "rdma_expected: 0"),
     ],
 )
-def test_a_node_without_devices_is_told_from_one_that_has_none_on_purpose(fabric, changes, found, action):
-    (finding,) = judge([state("p1", fabric("plain"), **changes)])
+def test_a_node_without_devices_is_told_from_one_that_has_none_on_purpose(networks, changes, found, action):
+    (finding,) = judge([state("p1", networks("plain"), **changes)])
     assert (finding.host, finding.found) == ("p1", found)
     assert action in finding.action
-    assert judge([state("p1", fabric("plain"), **{"virtual": changes.get("virtual", ""), "expected": "0"})]) == []
+    assert judge([state("p1", networks("plain"), **{"virtual": changes.get("virtual", ""), "expected": "0"})]) == []
 
 
-def test_devices_of_a_node_that_declares_none_are_found(fabric):
-    assert texts(judge([state("r1", fabric("port_down"), expected="0")]))[0][3] == "none: rdma_expected is 0"
+def test_devices_of_a_node_that_declares_none_are_found(networks):
+    assert texts(judge([state("r1", networks("port_down"), expected="0")]))[0][3] == "none: rdma_expected is 0"
 
 
-def test_devices_that_programs_do_not_see(fabric):
+def test_devices_that_programs_do_not_see(networks):
     assert parse_ibv_devices(IBV_DEVICES) == ["mlx5_0", "mlx5_bond_0"]
-    assert judge([state("d1", fabric("port_down"), verbs=IBV_DEVICES)]) == []
-    (finding,) = judge([state("r1", fabric("roce_bond"), verbs=IBV_DEVICES)])
+    assert judge([state("d1", networks("port_down"), verbs=IBV_DEVICES)]) == []
+    (finding,) = judge([state("r1", networks("roce_bond"), verbs=IBV_DEVICES)])
     assert (finding.check, finding.found) == ("RDMA user space", "ibv_devices does not list mlx5_2")
     # Without ib_uverbs it fails and prints no table.
-    (finding,) = judge([state("r1", fabric("roce_bond"), verbs="")])
+    (finding,) = judge([state("r1", networks("roce_bond"), verbs="")])
     assert finding.found == "ibv_devices does not list mlx5_2, mlx5_bond_0"
 
 
-def test_what_cannot_be_read_is_no_pass(fabric):
-    blind = fabric("port_down")
+def test_what_cannot_be_read_is_no_pass(networks):
+    blind = networks("port_down")
     blind["problems"] = ["RDMA port mlx5_0:1: its state cannot be read", "eth0: something else"]
     (finding,) = judge([state("d1", blind)])
     assert finding.found == "RDMA port mlx5_0:1: its state cannot be read"
@@ -184,14 +184,17 @@ def test_no_declaration_breaks_the_judgement(ports, expected):
         "netdev": None,
         "active": False,
     }
-    fabric = {"interfaces": [], "rdma": [port], "nccl_conf": [], "nccl_settings": {}, "problems": []}
-    findings = judge([state("n1", fabric, ports=ports, expected=expected)])
+    networks = {"interfaces": [], "rdma": [port], "nccl_conf": [], "nccl_settings": {}, "problems": []}
+    findings = judge([state("n1", networks, ports=ports, expected=expected)])
     assert findings and all(finding.found and finding.expected for finding in findings)
 
 
-def test_the_module_returns_all_findings(fabric, capsys):
-    down = {"host": "d1", "fabric": fabric("port_down"), "rate_gbps": 100}
-    with patch_module_args({"states": [{"host": "p1", "fabric": fabric("plain")}, down]}), pytest.raises(SystemExit):
+def test_the_module_returns_all_findings(networks, capsys):
+    down = {"host": "d1", "networks": networks("port_down"), "rate_gbps": 100}
+    with (
+        patch_module_args({"states": [{"host": "p1", "networks": networks("plain")}, down]}),
+        pytest.raises(SystemExit),
+    ):
         rdma_verdict.main()
     result = json.loads(capsys.readouterr().out)
     assert [finding["host"] for finding in result["findings"]] == ["p1"]

@@ -18,7 +18,7 @@ MPI = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
 def container(number, address, *, reached=None, engine="docker", boot_id=None, kind="virtual"):
     """A member in a container on machine `number`, at `address` there; Ansible reaches it as `reached`."""
     facts = node_facts(number, container=engine, boot_id=boot_id or f"boot-{number}")
-    facts["fabric"]["interfaces"][0].update(name="eth0", kind=kind, addresses=[f"{address}/16"])
+    facts["networks"]["interfaces"][0].update(name="eth0", kind=kind, addresses=[f"{address}/16"])
     return Member(f"n{number + 1}", reached or address, facts, {}, {})
 
 
@@ -83,8 +83,8 @@ def test_a_network_that_spans_machines_is_taken_where_ansible_uses_it():
 def test_an_inventory_address_on_a_bridge_to_guests_is_refused():
     members = [member(0), member(1)]
     for number, item in enumerate(members):
-        guests = {**item.facts["fabric"]["interfaces"][0], "name": "virbr0", "kind": "bridge"}
-        item.facts["fabric"]["interfaces"].append({**guests, "addresses": [f"192.168.122.{number + 1}/24"]})
+        guests = {**item.facts["networks"]["interfaces"][0], "name": "virbr0", "kind": "bridge"}
+        item.facts["networks"]["interfaces"].append({**guests, "addresses": [f"192.168.122.{number + 1}/24"]})
     members = [Member(m.host, f"192.168.122.{n + 1}", m.facts, {}, {}) for n, m in enumerate(members)]
     plan, findings = planned(make_job(), members)
     assert plan is None

@@ -133,7 +133,7 @@ def test_the_parameters_of_the_job_win():
 def test_with_infiniband_on_all_nodes_open_mpi_chooses_the_transport():
     def chosen(*rdma):
         members = [
-            member(number, mpi=OPEN_MPI_4, fabric={**node_facts(number)["fabric"], "rdma": ports})
+            member(number, mpi=OPEN_MPI_4, networks={**node_facts(number)["networks"], "rdma": ports})
             for number, ports in enumerate(rdma)
         ]
         return {"pml", "btl"} & options(mpirun_of(make_plan(mpi_job(), members).as_dict())["argv"]).keys()
@@ -145,7 +145,7 @@ def test_with_infiniband_on_all_nodes_open_mpi_chooses_the_transport():
 def test_nodes_in_several_networks():
     def on(number, address):
         facts = node_facts(number, mpi=OPEN_MPI_4)
-        facts["fabric"]["interfaces"][0]["addresses"] = [address]
+        facts["networks"]["interfaces"][0]["addresses"] = [address]
         return facts
 
     members = [member(0), member(1)]
@@ -388,7 +388,7 @@ def test_mindspore_on_cpu_is_refused_and_on_devices_is_not():
 
 def test_ipv6_and_two_nodes_under_one_address():
     facts = node_facts(0, mpi=OPEN_MPI_4)
-    facts["fabric"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
+    facts["networks"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
     first = type(member(0))("n1", "fd00::1", facts, "", {})
     _, findings = planned(mpi_job(), [first])
     assert texts(findings) == [

@@ -105,7 +105,7 @@ def test_it_lives_in_an_environment(style):
 
 def test_it_speaks_ipv4_only():
     facts = node_facts(0)
-    facts["fabric"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
+    facts["networks"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
     members = [type(member())("n1", "fd00::1", facts, "", {})]
     _, findings = planned(oneflow_job(), members)
     assert [(each.host, each.check, each.found) for each in findings] == [("n1", "network", "address fd00::1")]

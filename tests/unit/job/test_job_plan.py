@@ -136,7 +136,7 @@ def test_torchrun_with_restarts_meets_by_c10d():
 
 def test_an_ipv6_head_is_written_in_brackets_where_a_port_follows():
     facts = node_facts(0)
-    facts["fabric"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
+    facts["networks"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
     plan = make_plan(make_job(max_restarts=1), [Member("n1", "fd00::1", facts, {}, {})]).as_dict()
     argv, env = plan["nodes"][0]["processes"][0]["argv"], plan["nodes"][0]["processes"][0]["env"]
     assert "[fd00::1]:20000" in argv and env["MASTER_ADDR"] == "fd00::1"

@@ -157,7 +157,7 @@ def test_a_thousand_servers():
     def far(number):
         member = server(number % 250)
         address = f"10.77.{number // 250}.{number % 250 + 1}"
-        facts = {**member.facts, "hostname": f"n{number + 1}", "fabric": node_facts(number)["fabric"]}
+        facts = {**member.facts, "hostname": f"n{number + 1}", "networks": node_facts(number)["networks"]}
         npus = [
             {**npu, "device_ip": f"10.{index + 1}.{number // 250}.{number % 250}"}
             for index, npu in enumerate(facts["npu"]["devices"])

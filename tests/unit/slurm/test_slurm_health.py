@@ -15,7 +15,7 @@ from ansible.module_utils.trainyard.hardware.device_health import judge
 from ansible.module_utils.trainyard.slurm.health import Found, decide, read_node, recall
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
 from ansible.module_utils.trainyard_node.hardware.device_health import read_devices
-from ansible.module_utils.trainyard_node.hardware.interfaces import read_fabric
+from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
 from ansible.module_utils.trainyard_node.hardware.npu import read_npu
 from ansible.module_utils.trainyard_node.machine.tree import Outcome, Tree
 from ansible.module_utils.trainyard_node.slurm import health as slurm_health
@@ -309,7 +309,7 @@ def test_the_role_knows_every_check_that_can_be_ignored(tmp_path):
         machine = Tree(str(unfold(tree, tmp_path / host, where)))
         accelerators = read_accelerators(machine)
         npu = read_npu(machine, accelerators)
-        readings[host] = read_devices(machine, accelerators, npu, read_fabric(machine), "")
+        readings[host] = read_devices(machine, accelerators, npu, read_networks(machine), "")
     names = {check.name for check in judge(readings)}
     options = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
     assert set(options["slurm_health_ignored"]["choices"]) == {*names, "disk", slurm_health.HUNG}

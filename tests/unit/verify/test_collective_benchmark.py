@@ -52,7 +52,7 @@ def nic(name="eth0", kind="physical", speed=10000):
 
 def node(host, ports=(), gpus=(), interface="eth0", interfaces=None, **more):
     given = [nic()] if interfaces is None else interfaces
-    return {"host": host, "fabric": {"rdma": list(ports), "interfaces": given}, "gpus": list(gpus),
+    return {"host": host, "networks": {"rdma": list(ports), "interfaces": given}, "gpus": list(gpus),
             "interface": interface, **more}  # fmt: skip
 
 

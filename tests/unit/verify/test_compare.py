@@ -96,7 +96,7 @@ def test_what_was_measured_in_place_only_is_compared_too(before, after):
             lambda report: report["benchmarks"][0].update(sizes=[]),
             "all_reduce over nccl: no message size that both have",
         ),
-        (lambda report: report.update(blame=None), "pairs of nodes: not measured any more"),
+        (lambda report: report.update(stragglers=None), "pairs of nodes: not measured any more"),
     ],
 )
 def test_what_cannot_be_compared_is_said_and_proves_nothing(before, after, change, said):
@@ -107,16 +107,16 @@ def test_what_cannot_be_compared_is_said_and_proves_nothing(before, after, chang
 
 
 def test_a_node_that_got_slower_among_pairs_is_named_beyond_what_scatters(before, after):
-    after["blame"]["nodes"][1]["score"] = 0.9
+    after["stragglers"]["nodes"][1]["score"] = 0.9
     (slower,) = compare(before, after)["slower"]
     assert slower["hosts"] == ["n2"]
     assert "n2 with other nodes, relative to the healthy: 98%, now 90%" in compare(before, after)["text"]
-    before["blame"]["spread"] = 0.04
+    before["stragglers"]["spread"] = 0.04
     assert compare(before, after)["slower"] == []
 
 
 def test_all_pairs_that_got_slower_show_in_their_median(before, after):
-    after["blame"]["median"] *= 0.7
+    after["stragglers"]["median"] *= 0.7
     assert [change["what"] for change in compare(before, after)["slower"]] == ["pairs of nodes, median"]
 
 

@@ -1,7 +1,7 @@
-"""Benchmarks and blame as checks of the proof."""
+"""Benchmarks and stragglers as checks of the proof."""
 
 import pytest
-from ansible.module_utils.trainyard.verify.measured import benchmark_checks, blame_checks, size_text
+from ansible.module_utils.trainyard.verify.measured import benchmark_checks, size_text, straggler_checks
 
 AGAIN = "ansible-playbook playbooks/verify.yml -i mine"
 
@@ -23,7 +23,7 @@ def record(**changes):
     return {**base, **changes}
 
 
-def blame(*nodes, **changes):
+def stragglers(*nodes, **changes):
     base = {"state": "pass", "reason": "", "median": 24.0, "gate": 19.2, "nodes": list(nodes), "pairs": [{}, {}]}
     return {**base, **changes}
 
@@ -85,19 +85,19 @@ def test_a_run_without_a_table_says_that_nothing_was_measured():
 
 def test_nodes_to_blame_are_named_one_by_one():
     nodes = [node("n1", "pass"), node("n2", "fail", 0.6), node("n3", "fail", 0.5), node("n4", "fail", 0.7)]
-    checks = blame_checks(blame(*nodes, state="fail"), AGAIN)
+    checks = straggler_checks(stragglers(*nodes, state="fail"), AGAIN)
     assert [(check.state, check.hosts) for check in checks] == [("fail", (host,)) for host in ("n3", "n2", "n4")]
     assert checks[0].found == "50% of the bandwidth of the others, confidence 90%"
     assert checks[0].action == "ibstat"
 
 
 def test_bad_pairs_that_no_node_explains_are_a_fault_all_the_same():
-    checks = blame_checks(blame(node("n1", "unknown", None), state="fail", reason="n1-n2 is slow"), AGAIN)
+    checks = straggler_checks(stragglers(node("n1", "unknown", None), state="fail", reason="n1-n2 is slow"), AGAIN)
     assert [(check.state, check.hosts) for check in checks] == [("fail", ()), ("unknown", ("n1",))]
     assert checks[0].reason == "n1-n2 is slow" and "verify_rounds=full" in checks[0].action
     assert checks[1].found == "no bandwidth with any partner"
 
 
 def test_healthy_pairs_are_one_check():
-    (check,) = blame_checks(blame(node("n1", "pass"), node("n2", "pass")), AGAIN)
+    (check,) = straggler_checks(stragglers(node("n1", "pass"), node("n2", "pass")), AGAIN)
     assert (check.state, check.found, check.action) == ("pass", "median 24.00 GB/s over 2 pairs", "")

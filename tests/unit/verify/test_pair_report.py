@@ -126,7 +126,7 @@ def run_folder(folder, state="succeeded", failure=None, measurements=()):
 def test_the_verdict_joins_runs(tmp_path, capsys):
     first = run(capsys, pair_verdict, hosts=HOSTS, schedule=ROUNDS,
                 run_dir=run_folder(tmp_path, measurements=everything()))  # fmt: skip
-    assert first["blame"]["state"] == "pass"
+    assert first["stragglers"]["state"] == "pass"
     again = run(capsys, pair_verdict, hosts=HOSTS, measured=first["measurements"], schedule=ROUNDS,
                 run_dir=str(tmp_path))  # fmt: skip
     assert [each["round"] for each in again["measurements"]] == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -137,7 +137,7 @@ def test_a_node_that_went_silent_is_blamed(tmp_path, capsys):
     done = [each for each in everything() if "n4" not in each["hosts"]]
     judged = run(capsys, pair_verdict, hosts=HOSTS, schedule=ROUNDS,
                  run_dir=run_folder(tmp_path, "failed", silent, done))  # fmt: skip
-    assert {node["host"]: node["state"] for node in judged["blame"]["nodes"]}["n4"] == "fail"
+    assert {node["host"]: node["state"] for node in judged["stragglers"]["nodes"]}["n4"] == "fail"
     errors = {each["error"] for each in judged["measurements"] if "n4" in each["hosts"]}
     assert len(errors) == 1
     assert "n4" in errors.pop()

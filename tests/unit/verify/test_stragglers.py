@@ -13,7 +13,7 @@ from ansible.module_utils.trainyard.verify.stragglers import MOST_MEASUREMENTS, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-SIMULATOR = runpy.run_path(str(Path(__file__).resolve().parents[3] / "benchmarks/blame.py"))
+SIMULATOR = runpy.run_path(str(Path(__file__).resolve().parents[3] / "benchmarks/stragglers.py"))
 Fleet, blamed = SIMULATOR["Fleet"], SIMULATOR["blamed"]
 
 N4 = ["n1", "n2", "n3", "n4"]
@@ -50,20 +50,20 @@ def rounds_of(hosts, speed, rounds=None):
 
 
 def to_the_end(hosts, measure, **options):
-    """Measure and judge until nothing is to be measured again; return the blame and the number of rounds."""
+    """Measure and judge until nothing is to be measured again; return the judgement and the number of rounds."""
     records, number = [], 0
     for pairs in first_rounds(hosts):
         records += measure(pairs, number)
         number += 1
-    while (blame := judge(hosts, records, **options))["retest"]:
-        assert number < 30, blame
-        records += measure(blame["retest"], number)
+    while (judged := judge(hosts, records, **options))["retest"]:
+        assert number < 30, judged
+        records += measure(judged["retest"], number)
         number += 1
-    return blame, number
+    return judged, number
 
 
-def state_of(blame):
-    return {node["host"]: node["state"] for node in blame["nodes"]}
+def state_of(judged):
+    return {node["host"]: node["state"] for node in judged["nodes"]}
 
 
 # Schedules
@@ -114,12 +114,17 @@ def test_a_host_named_twice_is_refused():
 
 
 def test_a_fleet_that_is_all_the_same_passes():
-    blame = judge(N4, rounds_of(N4, {}))
-    assert (blame["state"], blame["reason"], blame["suspects"], blame["retest"]) == ("pass", "", [], [])
-    assert blame["median"] == 10.0
-    assert blame["gate"] == pytest.approx(9.3)
-    assert {node["score"] for node in blame["nodes"]} == {1.0}
-    assert json.loads(json.dumps(blame))["pairs"] == blame["pairs"]
+    judged = judge(N4, rounds_of(N4, {}))
+    assert (judged["state"], judged["reason"], judged["suspects"], judged["retest"]) == (
+        "pass",
+        "",
+        [],
+        [],
+    )
+    assert judged["median"] == 10.0
+    assert judged["gate"] == pytest.approx(9.3)
+    assert {node["score"] for node in judged["nodes"]} == {1.0}
+    assert json.loads(json.dumps(judged))["pairs"] == judged["pairs"]
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 6, 7, 8, 33])
@@ -127,12 +132,12 @@ def test_a_fleet_that_is_all_the_same_passes():
 def test_one_slow_node_is_named_whatever_its_place(count, speed):
     hosts = names(count)
     for slow in hosts:
-        blame, rounds = to_the_end(hosts, lambda pairs, number, slow=slow: measured(pairs, {slow: speed}, number))
-        assert state_of(blame) == {host: "fail" if host == slow else "pass" for host in hosts}
-        assert blame["suspects"] == [slow]
+        judged, rounds = to_the_end(hosts, lambda pairs, number, slow=slow: measured(pairs, {slow: speed}, number))
+        assert state_of(judged) == {host: "fail" if host == slow else "pass" for host in hosts}
+        assert judged["suspects"] == [slow]
         assert rounds <= 5
-        assert slow in blame["reason"]
-        verdict = next(node for node in blame["nodes"] if node["host"] == slow)
+        assert slow in judged["reason"]
+        verdict = next(node for node in judged["nodes"] if node["host"] == slow)
         assert verdict["confidence"] > 0.99 and slow in verdict["action"]
 
 
@@ -147,9 +152,9 @@ def silent(pairs, frozen, number=0):
 @pytest.mark.parametrize("count", [3, 4, 5, 8, 9])
 def test_a_frozen_node_is_named_with_the_error(count):
     hosts = names(count)
-    blame, _ = to_the_end(hosts, lambda pairs, number: silent(pairs, {"n2"}, number))
-    assert blame["suspects"] == ["n2"] and blame["state"] == "fail"
-    node = blame["nodes"][1]
+    judged, _ = to_the_end(hosts, lambda pairs, number: silent(pairs, {"n2"}, number))
+    assert judged["suspects"] == ["n2"] and judged["state"] == "fail"
+    node = judged["nodes"][1]
     assert node["reason"].endswith("measurements failed: no answer")
     assert node["action"].endswith("ansible n2 -m ping")
 
@@ -161,17 +166,17 @@ def test_a_pair_that_does_not_meet_is_no_share_of_a_bandwidth(slower):
     pairs = [("n1", "n2"), ("n1", "n3")]
     records = [*silent([("n2", "n3")], {"n2"}, 0), *rounds_of(hosts, {"n3": slower}, [[pair] for pair in pairs])]
     records[1]["round"], records[2]["round"] = 1, 2
-    blame = judge(hosts, records)
-    assert blame["state"] == "unknown"
-    assert "1 of 2 measurements failed: no answer" in blame["reason"]
+    judged = judge(hosts, records)
+    assert judged["state"] == "unknown"
+    assert "1 of 2 measurements failed: no answer" in judged["reason"]
 
 
 def test_reports_of_both_nodes_about_one_measurement_count_once():
     fine = rounds_of(N4, {})
     twice = [*fine, {**fine[0], "hosts": fine[0]["hosts"][::-1], "busbw": None, "error": "reset"}]
-    blame = judge(N4, twice)
-    assert len(blame["pairs"]) == len(fine)
-    assert [pair["error"] for pair in blame["pairs"] if pair["error"]] == ["reset"]
+    judged = judge(N4, twice)
+    assert len(judged["pairs"]) == len(fine)
+    assert [pair["error"] for pair in judged["pairs"] if pair["error"]] == ["reset"]
 
 
 @pytest.mark.parametrize("count", [*range(4, 24), 33, 64])
@@ -180,8 +185,8 @@ def test_every_second_node_that_is_slow_is_named(count, first):
     """Another card in each second slot: among neighbours alone there is not one pair without it."""
     hosts = names(count)
     slow = set(hosts[first::2])
-    blame, _ = to_the_end(hosts, lambda pairs, number: measured(pairs, dict.fromkeys(slow, 0.6), number))
-    assert {host for host, state in state_of(blame).items() if state == "fail"} == slow
+    judged, _ = to_the_end(hosts, lambda pairs, number: measured(pairs, dict.fromkeys(slow, 0.6), number))
+    assert {host for host, state in state_of(judged).items() if state == "fail"} == slow
 
 
 def test_neighbours_that_are_slow_are_told_from_those_beside_them():
@@ -226,12 +231,12 @@ def test_a_slow_way_between_healthy_nodes_is_no_nodes_fault():
             for record in measured(pairs, {}, number)
         ]
 
-    blame, _ = to_the_end(hosts, measure)
-    assert set(state_of(blame).values()) == {"pass"}
-    assert blame["state"] == "fail"
-    assert blame["suspects"] == []
-    assert [(path["hosts"], path["relative"]) for path in blame["paths"]] == [(["n1", "n3"], 0.3)]
-    assert "between n1 and n3 only 30%, though both are healthy" in blame["reason"]
+    judged, _ = to_the_end(hosts, measure)
+    assert set(state_of(judged).values()) == {"pass"}
+    assert judged["state"] == "fail"
+    assert judged["suspects"] == []
+    assert [(path["hosts"], path["relative"]) for path in judged["paths"]] == [(["n1", "n3"], 0.3)]
+    assert "between n1 and n3 only 30%, though both are healthy" in judged["reason"]
 
 
 def test_a_way_that_is_slow_twice_is_not_decided_yet():
@@ -240,11 +245,11 @@ def test_a_way_that_is_slow_twice_is_not_decided_yet():
     records = [{**record, "busbw": 3.0} if record["hosts"] == ["n2", "n3"] else record for record in records]
     # Both were fast with another one, and with one more: it is the way, or passes.
     records += measured([("n2", "n5"), ("n3", "n6")], {}, 3)
-    blame = judge(hosts, records)
-    assert set(state_of(blame).values()) == {"pass"}
-    assert (blame["state"], blame["paths"]) == ("unknown", [])
-    assert ("n2", "n3") in blame["retest"]
-    assert blame["reason"] == "to be measured again, slow though both nodes were fast elsewhere: n2-n3"
+    judged = judge(hosts, records)
+    assert set(state_of(judged).values()) == {"pass"}
+    assert (judged["state"], judged["paths"]) == ("unknown", [])
+    assert ("n2", "n3") in judged["retest"]
+    assert judged["reason"] == "to be measured again, slow though both nodes were fast elsewhere: n2-n3"
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 8])
@@ -254,31 +259,31 @@ def test_wrong_results_are_blamed_on_the_node_that_all_of_them_share(count):
     def measure(pairs, number):
         return [{**record, "wrong": 7 * ("n2" in record["hosts"])} for record in measured(pairs, {}, number)]
 
-    blame, _ = to_the_end(hosts, measure)
-    assert blame["state"] == "fail" and blame["suspects"] == ["n2"]
-    assert blame["nodes"][1]["reason"].startswith("wrong results in 3 of ")
+    judged, _ = to_the_end(hosts, measure)
+    assert judged["state"] == "fail" and judged["suspects"] == ["n2"]
+    assert judged["nodes"][1]["reason"].startswith("wrong results in 3 of ")
 
 
 def test_a_wrong_result_that_never_comes_again_stays_a_failure_of_one_of_the_two():
     records = rounds_of(N4, {})
     records[0] = {**records[0], "wrong": 1}
-    blame, rounds = judge(N4, records), 3
-    while blame["retest"]:
-        records += measured(blame["retest"], {}, rounds)
-        blame, rounds = judge(N4, records), rounds + 1
-    assert blame["state"] == "fail"
-    assert blame["suspects"] == ["n1", "n2"]
-    assert blame["reason"] == "n1 or n2 computed a wrong result"
-    assert all(node["measurements"] <= MOST_MEASUREMENTS for node in blame["nodes"])
+    judged, rounds = judge(N4, records), 3
+    while judged["retest"]:
+        records += measured(judged["retest"], {}, rounds)
+        judged, rounds = judge(N4, records), rounds + 1
+    assert judged["state"] == "fail"
+    assert judged["suspects"] == ["n1", "n2"]
+    assert judged["reason"] == "n1 or n2 computed a wrong result"
+    assert all(node["measurements"] <= MOST_MEASUREMENTS for node in judged["nodes"])
 
 
 @pytest.mark.parametrize("count", [3, 4, 8])
 def test_wrong_results_everywhere_are_no_single_nodes(count):
     hosts = names(count)
-    blame = judge(hosts, [{**record, "wrong": 3} for record in rounds_of(hosts, {})])
-    assert (blame["state"], blame["suspects"], blame["retest"]) == ("fail", [], [])
-    assert set(state_of(blame).values()) == {"unknown"}
-    assert blame["reason"] == "every pair computed wrong results: no single node, but what all have in common"
+    judged = judge(hosts, [{**record, "wrong": 3} for record in rounds_of(hosts, {})])
+    assert (judged["state"], judged["suspects"], judged["retest"]) == ("fail", [], [])
+    assert set(state_of(judged).values()) == {"unknown"}
+    assert judged["reason"] == "every pair computed wrong results: no single node, but what all have in common"
 
 
 def test_two_neighbours_that_compute_wrongly_are_both_named():
@@ -288,8 +293,8 @@ def test_two_neighbours_that_compute_wrongly_are_both_named():
         bad = {"n3", "n4"}
         return [{**record, "wrong": len(bad & {*record["hosts"]})} for record in measured(pairs, {}, number)]
 
-    blame, rounds = to_the_end(hosts, measure)
-    assert (blame["state"], blame["suspects"]) == ("fail", ["n3", "n4"])
+    judged, rounds = to_the_end(hosts, measure)
+    assert (judged["state"], judged["suspects"]) == ("fail", ["n3", "n4"])
     assert rounds <= 5
 
 
@@ -301,9 +306,9 @@ def test_results_that_were_not_checked_are_no_fault():
 def test_a_rate_that_is_the_same_everywhere_is_judged_by_what_is_expected():
     records = rounds_of(N4, {})
     assert judge(N4, records, expected=12.0)["state"] == "pass"
-    blame = judge(N4, records, expected=25.0)
-    assert (blame["state"], blame["suspects"]) == ("fail", [])
-    assert blame["reason"] == "even the fast pairs have only 10 GB/s, expected at least 20"
+    judged = judge(N4, records, expected=25.0)
+    assert (judged["state"], judged["suspects"]) == ("fail", [])
+    assert judged["reason"] == "even the fast pairs have only 10 GB/s, expected at least 20"
     assert judge(N4, records, expected=25.0, limits=Limits(fraction=0.3))["state"] == "pass"
 
 
@@ -331,10 +336,10 @@ def test_nothing_measured_is_unknown_and_nothing_that_works_a_failure():
 def test_a_node_that_was_never_measured_is_measured_next():
     hosts = names(8)
     records = [record for record in rounds_of(hosts, {}) if "n4" not in record["hosts"]]
-    blame = judge(hosts, records)
-    assert (blame["state"], blame["suspects"]) == ("unknown", ["n4"])
-    assert [pair for pair in blame["retest"] if "n4" in pair]
-    assert judge(hosts, records + measured(blame["retest"], {}, 2))["state"] == "pass"
+    judged = judge(hosts, records)
+    assert (judged["state"], judged["suspects"]) == ("unknown", ["n4"])
+    assert [pair for pair in judged["retest"] if "n4" in pair]
+    assert judge(hosts, records + measured(judged["retest"], {}, 2))["state"] == "pass"
 
 
 def test_a_round_that_is_slower_for_all_speaks_against_nobody():
@@ -343,25 +348,25 @@ def test_a_round_that_is_slower_for_all_speaks_against_nobody():
         {**record, "busbw": record["busbw"] * (0.7 if record["round"] == 0 else 1.0)}
         for record in rounds_of(hosts, {"n9": 0.6})
     ]
-    blame = judge(hosts, records)
-    assert blame["suspects"] == ["n9"]
+    judged = judge(hosts, records)
+    assert judged["suspects"] == ["n9"]
 
 
 def test_scatter_lowers_the_gate_and_is_said():
     hosts = names(16)
     rng = seeded(1)
     records = [{**record, "busbw": record["busbw"] * rng.gauss(1, 0.08)} for record in rounds_of(hosts, {})]
-    blame = judge(hosts, records)
-    assert 0.04 < blame["spread"] < 0.2
-    assert blame["gate"] == pytest.approx(blame["median"] * (1 - 3 * blame["spread"]), rel=1e-3)
-    assert "the measurements scatter so much that only nodes below" in blame["reason"]
+    judged = judge(hosts, records)
+    assert 0.04 < judged["spread"] < 0.2
+    assert judged["gate"] == pytest.approx(judged["median"] * (1 - 3 * judged["spread"]), rel=1e-3)
+    assert "the measurements scatter so much that only nodes below" in judged["reason"]
 
 
 def test_many_slow_nodes_are_said_to_be_perhaps_another_kind():
     hosts = names(12)
     bad = dict.fromkeys(hosts[:5], 0.5)
-    blame, _ = to_the_end(hosts, lambda pairs, number: measured(pairs, bad, number))
-    assert blame["reason"].startswith("n1 to n5 are not healthy; so many may have another kind of card")
+    judged, _ = to_the_end(hosts, lambda pairs, number: measured(pairs, bad, number))
+    assert judged["reason"].startswith("n1 to n5 are not healthy; so many may have another kind of card")
 
 
 @pytest.mark.parametrize("busbw", [None, float("nan"), float("inf"), -1.0])
@@ -388,9 +393,9 @@ def test_slow_nodes_are_found_in_any_place_as_long_as_most_are_healthy(rng, coun
         rng.shuffle(records)
         return records
 
-    blame, rounds = to_the_end(hosts, measure)
-    assert {host for host, state in state_of(blame).items() if state == "fail"} == set(bad)
-    assert set(state_of(blame).values()) == {"pass", "fail"}
+    judged, rounds = to_the_end(hosts, measure)
+    assert {host for host, state in state_of(judged).items() if state == "fail"} == set(bad)
+    assert set(state_of(judged).values()) == {"pass", "fail"}
     assert rounds <= 7
 
 
@@ -412,10 +417,10 @@ def test_the_judgement_ends_whatever_was_measured(seed, count):
         found = fleet.measure(rng, [(place[a], place[b]) for a, b in pairs], number)
         return [{**record, "hosts": [hosts[int(at)] for at in record["hosts"]]} for record in found]
 
-    blame, _ = to_the_end(hosts, measure)
-    assert json.loads(json.dumps(blame))["retest"] == []
-    assert all(0 <= node["confidence"] <= 1 for node in blame["nodes"])
-    assert all((node["state"] == "pass") or node["reason"] for node in blame["nodes"])
+    judged, _ = to_the_end(hosts, measure)
+    assert json.loads(json.dumps(judged))["retest"] == []
+    assert all(0 <= node["confidence"] <= 1 for node in judged["nodes"])
+    assert all((node["state"] == "pass") or node["reason"] for node in judged["nodes"])
 
 
 def test_the_judgement_is_the_same_for_any_order_of_the_measurements():
@@ -425,7 +430,7 @@ def test_the_judgement_is_the_same_for_any_order_of_the_measurements():
 
 
 def test_in_simulated_clusters_faults_are_found_and_false_alarms_are_rare():
-    """The published figures (docs/blame.md) in small: noise of 1 %, one measurement in a hundred disturbed."""
+    """The published figures (docs/stragglers.md) in small: noise of 1 %, one measurement in a hundred disturbed."""
     rng = seeded(11)
     outcomes = [blamed(Fleet(64, dict.fromkeys(rng.sample(range(64), 3), 0.8)), rng) for _ in range(30)]
     assert sum(outcome.hits for outcome in outcomes) == 90
@@ -440,9 +445,9 @@ def test_a_node_far_below_all_others_is_named_however_much_these_scatter():
         (2, "n2", "n1", 0.0094), (2, "n4", "n3", 0.1377), (3, "n2", "n5", 0.0086), (3, "n4", "n3", 0.5206),
         (4, "n2", "n3", 0.0066), (4, "n4", "n5", 0.5204), (5, "n4", "n3", 0.2093), (5, "n5", "n1", 0.1525),
     ]  # fmt: skip
-    blame = judge(
+    judged = judge(
         names(5),
         [{"hosts": [a, b], "round": number, "busbw": value, "wrong": 0, "error": ""} for number, a, b, value in pairs],
     )
-    assert [node["host"] for node in blame["nodes"] if node["state"] == "fail"] == ["n2"]
-    assert blame["state"] == "fail"
+    assert [node["host"] for node in judged["nodes"] if node["state"] == "fail"] == ["n2"]
+    assert judged["state"] == "fail"

@@ -47,7 +47,7 @@ def reported(phases, hosts=("n1", "n2", "n3"), **more):
         "nodes": [],
         "phases": phases,
         "benchmarks": [],
-        "blame": None,
+        "stragglers": None,
         "versions": {"trainyard": "0.1.0", "ansible": "2.19.14", "python": "3.11.2"},
     }
     return verify_report.build(**{**arguments, **more})
@@ -98,20 +98,20 @@ def test_a_check_of_an_unknown_form_is_refused():
         reported([phase("drift", {**check("drift", "kernel"), "colour": "red"})])
 
 
-def test_benchmarks_and_blame_that_no_check_speaks_of_count():
+def test_benchmarks_and_stragglers_that_no_check_speaks_of_count():
     given_records = composed(5)
     for each in given_records["phases"]:
         each["checks"] = []
     report = verify_report.build(**given_records)
     bandwidth = next(each for each in report["phases"] if each["name"] == "bandwidth")
     assert [each["hosts"] for each in bandwidth["checks"] if each["state"] == "fail"] == [["n3"]]
-    assert next(each for each in report["phases"] if each["name"] == "blame")["checks"][0]["hosts"] == ["n3"]
+    assert next(each for each in report["phases"] if each["name"] == "stragglers")["checks"][0]["hosts"] == ["n3"]
     assert report["state"] == "fail"
 
 
 def test_records_that_checks_speak_of_count_once():
     given_records = composed(5)
-    judged = [phase("bandwidth", ("all_reduce", "skipped")), phase("blame", ("pairs", "pass"))]
+    judged = [phase("bandwidth", ("all_reduce", "skipped")), phase("stragglers", ("pairs", "pass"))]
     report = verify_report.build(**{**given_records, "phases": judged})
     assert [len(each["checks"]) for each in report["phases"]] == [1, 1]
     assert report["state"] == "pass"
@@ -141,7 +141,7 @@ def test_a_node_is_as_bad_as_what_names_it():
             [
                 ("devices", "Xid", "fail", ["n1"]),
                 ("drift", "kernel", "fail", ["n3"]),
-                ("blame", "pairs", "fail", ["n3"]),
+                ("stragglers", "pairs", "fail", ["n3"]),
             ],
             ["n3"],
             "pairs",
@@ -180,7 +180,7 @@ def test_what_the_terminal_shows():
             phase("drift", kernel, ("os", "pass"), no_gpu, ("mtu", "unknown"), elapsed_s=2.4),
             {"name": "bandwidth", "state": "skipped", "reason": "one node only"},
         ],
-        not_asked=["reach", "blame"],
+        not_asked=["reach", "stragglers"],
     )
     assert verify_report.terminal_text(report, "runs/verify-1").splitlines() == [
         "The cluster lab is NOT fit to train. 4 checks: 2 passed, 1 failed, 1 unknown on 3 nodes in 0:01:05.",
@@ -188,7 +188,7 @@ def test_what_the_terminal_shows():
         "            install it",
         "            and reboot",
         "  not applicable  bandwidth",
-        "  not asked for   reach, blame",
+        "  not asked for   reach, stragglers",
         "",
         "  software   pass     1 passed                                         0:00:12",
         "  drift      fail     1 passed, 1 failed, 1 unknown, 1 not applicable  0:00:02  no GPU",
@@ -223,34 +223,34 @@ def test_what_is_proved_is_what_was_checked():
             phase("drift", *(check("drift", f"fact {n}", "skipped", reason=alone) for n in range(25))),
             phase("reach", ("answer", "pass"), check("reach", "ssh", "not_asked", reason="proof_ssh is false"),
                   *(check("reach", name, "skipped", reason="there is one node") for name in ("names", "network"))),
-            {"name": "blame", "state": "skipped", "reason": "there are no two nodes"},
+            {"name": "stragglers", "state": "skipped", "reason": "there are no two nodes"},
         ],
         ["n1"],
         not_asked=["software", "bandwidth"],
     )  # fmt: skip
     assert (report["state"], report["exit_code"]) == ("pass", 0)
     assert report["coverage"] == {
-        "checked": ["reach"], "not_applicable": ["drift", "blame"], "not_asked": ["software", "bandwidth"],
+        "checked": ["reach"], "not_applicable": ["drift", "stragglers"], "not_asked": ["software", "bandwidth"],
     }  # fmt: skip
     text = verify_report.terminal_text(report, "runs/verify-1")
-    row = "  reach  pass     1 passed, 2 not applicable, 1 not asked for"
+    row = "  reach       pass     1 passed, 2 not applicable, 1 not asked for"
     assert text.splitlines()[:7] == [
         "The cluster lab is proved in reach. 1 check passed on 1 node in 0:01:05.",
-        "  not applicable  drift, blame",
+        "  not applicable  drift, stragglers",
         "  not asked for   software, bandwidth",
         "",
-        f"  drift  n/a      25 not applicable                                     {alone}",
+        f"  drift       n/a      25 not applicable                                     {alone}",
         f"{row}           proof_ssh is false; there is one node",
-        f"  blame  n/a      {'':53} there are no two nodes",
+        f"  stragglers  n/a      {'':53} there are no two nodes",
     ]
     shown = re.sub("<style>.*?</style>|<script.*?</script>|<[^>]*>", "", verify_page(report, b""), flags=re.DOTALL)
-    told = ("proved in reach", "Not applicable: drift, blame.", "Not asked for: software, bandwidth.", alone)
+    told = ("proved in reach", "Not applicable: drift, stragglers.", "Not asked for: software, bandwidth.", alone)
     assert [said for said in told if said not in shown] == []
     assert "skipped" not in shown + text
 
 
 def test_a_proof_that_checked_nothing_says_so():
-    report = reported([{"name": "blame", "state": "skipped", "reason": "one node"}], not_asked=["drift"])
+    report = reported([{"name": "stragglers", "state": "skipped", "reason": "one node"}], not_asked=["drift"])
     assert report["exit_code"] == 3
     assert verify_report.headline(report).startswith("The cluster lab is not proved: nothing was checked. 0 checks on")
 
@@ -286,7 +286,7 @@ def test_reports_follow_the_published_schema(options):
         (["exit_code"], 1),
         (["phases", 0, "checks", 0, "state"], "ok"),
         (["benchmarks", 0, "sizes", 0, "bytes"], None),
-        (["blame", "pairs", 0, "hosts"], ["n1"]),
+        (["stragglers", "pairs", 0, "hosts"], ["n1"]),
         (["extra"], 1),
     ],
 )
@@ -299,15 +299,15 @@ def test_the_schema_finds_what_is_wrong(path, value):
     assert list(SCHEMA.iter_errors(report))
 
 
-def test_what_blame_judges_goes_through_report_and_page():
+def test_what_stragglers_judges_goes_through_report_and_page():
     hosts = [f"n{number}" for number in range(1, 6)]
     measurements = [
         {"hosts": pair, "round": number, "busbw": 2.0 if "n4" in pair else 5.0, "wrong": 0, "error": ""}
         for number, each in enumerate(first_rounds(hosts, 3))
         for pair in each
     ]
-    blame = judge(hosts, measurements)
-    report = reported([phase("drift", ("kernel", "pass"))], hosts, blame=blame)
+    stragglers = judge(hosts, measurements)
+    report = reported([phase("drift", ("kernel", "pass"))], hosts, stragglers=stragglers)
     report["text"] = ""
     assert list(SCHEMA.iter_errors(json.loads(json.dumps(report)))) == []
     assert report["first"]["hosts"] == ["n4"] and report["exit_code"] == 2
@@ -377,7 +377,7 @@ def test_checks_become_test_cases():
     report = reported(
         [
             phase("drift", kernel, ("os", "unknown"), ("cuda", "skipped"), ("nccl", "pass"), elapsed_s=2.5),
-            {"name": "blame", "state": "skipped", "reason": "one node only"},
+            {"name": "stragglers", "state": "skipped", "reason": "one node only"},
         ]
     )
     root = ET.fromstring(junit(report).encode())  # noqa: S314
@@ -393,7 +393,7 @@ def test_checks_become_test_cases():
         "os": ["error"],
         "cuda": ["skipped"],
         "nccl": [],
-        "blame": ["skipped"],
+        "stragglers": ["skipped"],
     }
     failure = next(root.iter("failure"))
     assert failure.get("message") == "another kernel"
@@ -501,7 +501,7 @@ def test_the_full_matrix_of_a_thousand_nodes_is_not_drawn_whole():
 @pytest.mark.parametrize("nodes", [4, 64, 100])
 def test_figures_are_what_plotly_understands(nodes):
     report = finished(nodes)
-    figures = [verify_figures.pairs_figure(report["hosts"], report["blame"])[0]]
+    figures = [verify_figures.pairs_figure(report["hosts"], report["stragglers"])[0]]
     figures += verify_figures.bandwidth_figures(report["benchmarks"])
     assert len(figures) == 4
     for figure in figures:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
-module: fabric_info
+module: network_info
 short_description: Read the interfaces and RDMA ports of a node
 description:
   - Returns every network interface with its addresses, and every port of every RDMA device with its state, rate,
@@ -29,20 +29,20 @@ seealso:
 
 EXAMPLES = r"""
 - name: Read the networks
-  fabric_info:
+  network_info:
     user: train
   register: found
 
 - name: Stop where an RDMA port is down
   ansible.builtin.assert:
-    that: found.fabric.rdma | rejectattr('active') | list | length == 0
+    that: found.networks.rdma | rejectattr('active') | list | length == 0
     fail_msg: >-
       {{ inventory_hostname }}: RDMA ports that are not active:
-      {{ found.fabric.rdma | rejectattr('active') | map(attribute='device') | join(', ') }}
+      {{ found.networks.rdma | rejectattr('active') | map(attribute='device') | join(', ') }}
 """
 
 RETURN = r"""
-fabric:
+networks:
   description: The networks of the node.
   returned: success
   type: dict
@@ -128,7 +128,7 @@ fabric:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.hardware.interfaces import read_fabric
+from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
@@ -138,7 +138,7 @@ def main() -> None:
         argument_spec={"user": {"type": "str"}, "root": {"type": "path", "default": "/"}},
         supports_check_mode=True,
     )
-    module.exit_json(changed=False, fabric=read_fabric(Tree(module.params["root"]), module.params["user"]))
+    module.exit_json(changed=False, networks=read_networks(Tree(module.params["root"]), module.params["user"]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plant faults in simulated clusters and count what the blame makes of them; print one table, or the cost, as JSON.
+"""Plant faults in simulated clusters, count which stragglers are found; print one table, or the cost, as JSON.
 
 A pair has the bandwidth of its slower node, times noise. Only the judgement is real here. Every row of a table begins
 with the same seed.
@@ -76,7 +76,7 @@ class Fleet:
 
 @dataclass
 class Outcome:
-    """What the blame made of a fleet: planted faults, and healthy nodes (`false_alarms`, `doubted`)."""
+    """What the judgement made of a fleet: planted faults, and healthy nodes (`false_alarms`, `doubted`)."""
 
     planted: int = 0
     hits: int = 0
@@ -171,7 +171,7 @@ NOISE_SIZES = (4, 8, 64, 1024)
 
 
 def cell(make: Make, size: int, **how: Any) -> dict[str, Any]:
-    """Blame many fleets of one kind and size, and add up."""
+    """Judge many fleets of one kind and size, and add up."""
     rng = random.Random(SEED)  # noqa: S311 - nothing is secret here
     clusters = min(MOST_CLUSTERS, max(LEAST_CLUSTERS, NODES // size))
     outcomes = [blamed(make(rng, size), rng, **how) for _ in range(clusters)]
