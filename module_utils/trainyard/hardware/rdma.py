@@ -4,8 +4,8 @@
 A state is a dict with `host`, the inventory name; `networks`, what library/network_info returns; `virtual`, the
 container or hypervisor that the node is in, "" on a machine of its own; `expected`, `auto`, "0" or a number of ports;
 `ports`, those that are declared one by one; `rate_gbps` (0: any) and `link_layer` ("": any), which hold for all of
-them; `verbs`, what `ibv_devices` prints, None where nobody asked it. A declared port is a dict with `device`, `port` (1), and
-as far as they are declared rate_gbps, link_layer, state, netdev.
+them; `verbs`, what `ibv_devices` prints, None where nobody asked it. A declared port is a dict with `device`, `port`
+(1), and as far as they are declared rate_gbps, link_layer, state, netdev.
 """
 
 from __future__ import annotations
