@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -28,7 +29,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +221,7 @@ def timed(command: Callable[[], str]) -> Times:
     return {"first step": float(found[1]) - began, "return": returned}
 
 
-def alternate(variants: dict[str, Variant], rounds: int, warm_up: bool = True) -> dict[str, Any]:
+def alternate(variants: Mapping[str, Variant], rounds: int, warm_up: bool = True) -> dict[str, Any]:
     """Run all variants in each round, beginning with another one each time; the warm-up round does not count."""
     names = list(variants)
     measured: list[dict[str, Times]] = []
@@ -312,8 +313,8 @@ def measure_site(rounds: int) -> tuple[dict[str, Any], list[str]]:
     sizes = [count for count in (2, 4, 8) if count <= there]
     variants: dict[str, Variant] = {}
     for count in sizes:
-        variants[f"{count} nodes"] = lambda count=count: site(count)
-        variants[f"{count} nodes, without the proof"] = lambda count=count: site(count, "--skip-tags", "verify")
+        variants[f"{count} nodes"] = functools.partial(site, count)
+        variants[f"{count} nodes, without the proof"] = functools.partial(site, count, "--skip-tags", "verify")
     result = alternate(variants, rounds)
     changed = sum(int(times.pop("changed")) for each in result["rounds"] for times in each.values())
     note = [] if not changed else ["", f"NOT a no-op: {changed} tasks changed something."]
@@ -433,7 +434,7 @@ def fault(launcher: str, kind: str) -> Times:
 def measure_failure(rounds: int) -> tuple[dict[str, Any], list[str]]:
     """Seconds from a fault to the end of all other ranks."""
     variants = {
-        f"{launcher}, {said}": lambda launcher=launcher, kind=kind: fault(launcher, kind)
+        f"{launcher}, {said}": functools.partial(fault, launcher, kind)
         for launcher in ("direct", "torchrun")
         for kind, said in (("kill", "a rank killed with SIGKILL"), ("pause", "a node frozen"))
     }

@@ -10,14 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "module_utils"))
-from trainyard.ascend import rank_table
-from trainyard.job import hostfile
+import ansible.module_utils
+
+ansible.module_utils.__path__.append(str(Path(__file__).resolve().parent.parent / "module_utils"))
+from ansible.module_utils.trainyard.ascend import rank_table
+from ansible.module_utils.trainyard.job import hostfile
 
 SERVERS = 10_000
 DEVICES = 8

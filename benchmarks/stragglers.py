@@ -13,15 +13,16 @@ import json
 import random
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "module_utils"))
-from trainyard.verify import stragglers
+import ansible.module_utils
+
+ansible.module_utils.__path__.append(str(Path(__file__).resolve().parent.parent / "module_utils"))
+from ansible.module_utils.trainyard.verify import stragglers
 
 HEALTHY = 24.0  # GB/s
 MOST_ROUNDS = 8

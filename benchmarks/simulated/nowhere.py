@@ -44,7 +44,7 @@ def _text(path: str) -> str:
     return Path(path).read_text()
 
 
-class Connection(ConnectionBase):  # type: ignore[misc]
+class Connection(ConnectionBase):
     """See the module's docstring."""
 
     transport = "nowhere"

@@ -46,7 +46,7 @@ from ansible.module_utils.trainyard_controller import terminal
 ANNOUNCE_AFTER_S = 2.0
 
 
-class CallbackModule(Default):  # type: ignore[misc]
+class CallbackModule(Default):
     """See the module's docstring."""
 
     CALLBACK_VERSION = 2.0

@@ -160,7 +160,7 @@ def needs_controller(hosts: str, check: bool) -> bool:
     return hosts.strip("[]'\"") == "localhost" or (not check and bool(re.search(r"'localhost'(?!\])", hosts)))
 
 
-class CallbackModule(CallbackBase):  # type: ignore[misc]
+class CallbackModule(CallbackBase):
     """See the module's docstring."""
 
     CALLBACK_VERSION = 2.0
@@ -304,7 +304,7 @@ class Given:
         said: dict[str, dict[str, list[str]]] = {}
         wanted = self.on_controller | self.project
         for each, filed in self.entities():
-            names = wanted.intersection({**each.vars, **filed}) if each.name not in ("all", "localhost") else ()
+            names = wanted.intersection(set(each.vars) | set(filed)) if each.name not in ("all", "localhost") else ()
             hosts = [each.name] if each.name in self.inventory.hosts else [host.name for host in each.get_hosts()]
             for name in names:
                 text = repr(filed.get(name, each.vars.get(name)))

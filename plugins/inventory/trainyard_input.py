@@ -33,7 +33,7 @@ from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.record.findings import Finding, render
 
 
-class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
+class InventoryModule(BaseInventoryPlugin):
     """See the module's docstring."""
 
     NAME = "trainyard_input"
