@@ -7,14 +7,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: job_report
-short_description: Write the summary, the loss curve and the page of a run, and tell
+short_description: Write the summary and the page of a run, and tell
 description:
-  - Reads the plan and the collected logs of a run's folder and what the nodes said, and writes C(summary.json),
-    C(report.html) and, when there are metrics, C(loss.png) there.
+  - Reads the plan and the collected logs of a run's folder and what the nodes said, and writes C(summary.json) and
+    C(report.html) there.
   - A record of how the job ended is written once. Whatever the nodes say later, it stays; then only the text tells
     how they are now, and what clean.yml has removed there.
   - The page is one file that needs no network. It holds plotly.js where there are metrics to draw.
-  - Runs on the controller, whose Python has matplotlib and plotly.
+  - Runs on the controller, whose Python has plotly.
 version_added: "0.1.0"
 options:
   run_dir:

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report on a run: summary.json, report.html, loss.png, and the text that ends a playbook."""
+"""The report on a run: summary.json, report.html, and the text that ends a playbook."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import io
 import json
 import math
 import os
@@ -16,10 +15,10 @@ from typing import Any
 
 from ..trainyard.cluster.no_answer import reason
 from ..trainyard.job import progress, run_record, schedulers
-from ..trainyard.job.progress import not_a_number_text, not_numbers, strict
+from ..trainyard.job.progress import strict
 from ..trainyard.job.schedulers import ssh
 from ..trainyard.record.visible import as_overwritten
-from ..trainyard.report.job_page import MOST_STRETCHES, job_page
+from ..trainyard.report.job_page import job_page
 from ..trainyard.report.job_text import TAIL_LINES, explain, telling_log
 from ..trainyard_node.job.exits import read_json
 from ..trainyard_node.machine.patience import TooLongError, cpu_at_most
@@ -45,41 +44,6 @@ def read_series(path: Path) -> list[dict[str, float]]:
         if isinstance(point, dict) and all(value is None or type(value) in (int, float) for value in point.values()):
             series.append({name: math.nan if value is None else value for name, value in point.items()})
     return series
-
-
-def draw_loss(series: list[dict[str, float]], title: str, path: Path, lost: str = "") -> bool:
-    """Draw loss over steps, or over time where steps start again each epoch. Returns whether there was anything.
-
-    `lost` says where the loss was not a number; there the line is broken, and the ground is red.
-    """
-    points = [point for point in series if "loss" in point]
-    if len(points) < 2:
-        return False
-    # Late: half a second that a run without metrics need not wait for.
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    steps = [point.get("step", math.nan) for point in points]
-    rising = all(later > earlier for earlier, later in zip(steps, steps[1:]))
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    places = steps if rising else [point["elapsed_s"] for point in points]
-    losses = [point["loss"] if math.isfinite(point["loss"]) else math.nan for point in points]
-    axes.plot(places, losses, linewidth=1.4, marker="." if len(points) < 60 else None)
-    for first, last in not_numbers(losses)[:MOST_STRETCHES]:
-        axes.axvspan(places[first], places[last], color="tab:red", alpha=0.15, linewidth=1)
-    if lost:
-        axes.text(0.99, 0.97, lost, color="tab:red", ha="right", va="top", transform=axes.transAxes)
-    axes.set_xlabel("step" if rising else "seconds since the start")
-    axes.set_ylabel("loss")
-    axes.set_title(title, fontsize=10)
-    axes.grid(alpha=0.3)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=110, format="png")
-    plt.close(figure)
-    write_whole(path, drawn.getvalue())
-    return True
 
 
 def last_lines(path: Path) -> list[str]:
@@ -121,7 +85,7 @@ def report(
     check: bool = False,
     job_state: Mapping[str, Any] | None = None,
 ) -> Reported:
-    """Write summary.json, report.html and loss.png of a run, and say what there is to say of it.
+    """Write summary.json and report.html of a run, and say what there is to say of it.
 
     `answers` are what its hosts said when the logs were collected, `not_started` what those said that could not start
     their part. Where a scheduler runs the job, `job_state` is what that says (JobState), and `answers` are empty.
@@ -176,13 +140,10 @@ def _report(
         tail = tail[-3:]
     # What was removed is no longer where it was.
     job_dir = "" if removed else plan["job_dir"]
-    page, picture = run_dir / "report.html", run_dir / "loss.png"
+    page = run_dir / "report.html"
     warning = ""
     new = not check and not (written and page.exists())
-    lost = summary["loss_not_a_number"]
-    nan = not_a_number_text(lost) if lost else ""
-    drawn = draw_loss(series, summary["job_id"], picture, nan) if new else picture.exists()
-    text = explain(told, str(run_dir), job_dir, tail, drawn, notes)
+    text = explain(told, str(run_dir), job_dir, tail, notes)
     if new:
         library = plotly_js()
         warning = "" if library else MISSING

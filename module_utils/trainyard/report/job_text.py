@@ -132,13 +132,11 @@ def cause(summary: Data, job_dir: str) -> list[str]:
     return []
 
 
-def explain(
-    summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], picture: bool, notes: Sequence[str] = ()
-) -> str:
+def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], notes: Sequence[str] = ()) -> str:
     """Write what the user reads at the end.
 
     `job_dir` is "" where the job has no folder on its nodes (any more). `tail` are the last lines of the log that
-    matters, `picture` says whether the loss curve was drawn, `notes` are what else is known of the run.
+    matters, `notes` are what else is known of the run.
     """
     state, took = summary["state"], clock(summary["elapsed_s"] or 0)
     hosts = [node["host"] for node in summary["nodes"]]
@@ -190,6 +188,4 @@ def explain(
     lines += [f"  {note}" for note in notes]
     lines += [f"  logs        {run_dir}/logs", f"  summary     {run_dir}/summary.json"]
     lines.append(f"  report      {run_dir}/report.html")
-    if picture:
-        lines.append(f"  loss curve  {run_dir}/loss.png")
     return "\n".join(lines)

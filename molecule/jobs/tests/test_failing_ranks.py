@@ -57,7 +57,7 @@ def test_a_failure_ends_with_its_explanation(killed, node_names):
     assert 0 < len(tail) <= 15
     assert tail[-1].removeprefix("    | ") == run.log(2).splitlines()[-1]
     assert f"  nothing of the job is left on {', '.join(node_names)}" in told
-    assert told[-1] == f"  loss curve  {run.folder}/loss.png"
+    assert told[-1] == f"  report      {run.folder}/report.html"
     assert "FAILED" not in run.output
     assert "fatal:" not in run.output
 

@@ -97,7 +97,7 @@ def test_a_healthy_launch_prints_less_than_a_page(all_agents, node_names):
     assert all(re.match(rf"  \d:\d\d:\d\d   \d/{size} ranks running", line) for line in progress)
     ended = run.lines.index(next(line for line in run.lines if line.startswith(f"Job {run.job_id} succeeded in 0:")))
     assert run.lines[ended].endswith(f": {size} ranks on {size} nodes.")
-    assert run.lines[-1] == f"  loss curve  {folder}/loss.png"
+    assert run.lines[-1] == f"  report      {folder}/report.html"
 
 
 def test_the_run_leaves_its_record(all_agents, node_names):
@@ -108,7 +108,7 @@ def test_the_run_leaves_its_record(all_agents, node_names):
     assert [process["exit_code"] for node in summary["nodes"] for process in node["processes"]] == [0] * size
     assert summary["metrics"]["step"] == summary["metrics"]["steps"] > 0
     assert 0 < summary["finished"] - summary["started"] == pytest.approx(summary["elapsed_s"], abs=0.01)
-    assert (run.folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert 'id="curve-0"' in (run.folder / "report.html").read_text()
     assert {f"rank_{rank}.log" for rank in range(size)} <= {path.name for path in (run.folder / "logs").iterdir()}
 
 

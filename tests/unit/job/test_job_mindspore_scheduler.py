@@ -82,7 +82,7 @@ def test_the_user_reads_who_is_missing_and_the_end_of_its_log():
     results = {"n1": {**answer, "cluster": cluster}, "n2": {**answer, "cluster": None}}
     summary = summary_of(plan, results)
     assert job_text.telling_log(summary) == "worker_1.log"
-    lines = job_text.explain(summary, "runs/x", plan["job_dir"], ["waiting"], picture=False).splitlines()
+    lines = job_text.explain(summary, "runs/x", plan["job_dir"], ["waiting"]).splitlines()
     assert lines[1:5] == [
         "  rank 1 never joined the cluster: the scheduler waited for job_join_timeout",
         "  a worker that waits before it calls init(), is slow (a longer job_join_timeout), or does not reach the "

@@ -396,7 +396,6 @@ def test_a_report_has_summary_loss_curve_and_the_end_of_the_log(failed_run):
     assert (report.summary["state"], report.left, report.changed) == ("failed", [], True)
     summary = json.loads((run / "summary.json").read_text())
     assert summary["failure"]["exit_code"] == 7 and summary["metrics"] == {"step": 5.0, "loss": None}
-    assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
     content = (run / "report.html").read_text()
     assert 'id="curve-0"' in content and "exit code 7" in content and "loss is not a number since 0:00:05" in content
     assert [line for line in report.text.splitlines() if "    | " in line] == [
@@ -411,14 +410,6 @@ def test_a_report_in_check_mode_writes_nothing(failed_run):
     report = reporting.report(run, results, {}, check=True)
     assert (report.changed, report.summary["state"]) == (False, "failed")
     assert sorted(run.iterdir()) == before
-
-
-def test_loss_is_drawn_over_time_where_steps_begin_again(tmp_path):
-    series = [{"elapsed_s": n, "step": n % 3, "loss": 1.0 / (n + 1)} for n in range(9)]
-    assert reporting.draw_loss(series, "digits-1", tmp_path / "loss.png") is True
-    assert reporting.draw_loss(series[:1], "digits-1", tmp_path / "none.png") is False
-    assert reporting.draw_loss([{"elapsed_s": 1, "step": n} for n in range(3)], "x", tmp_path / "none.png") is False
-    assert not (tmp_path / "none.png").exists()
 
 
 def test_a_run_whose_node_did_not_answer_is_reported(failed_run):

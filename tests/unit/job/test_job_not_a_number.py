@@ -150,24 +150,6 @@ def figures(page):
     return json.loads(re.search(r'<script type="application/json" id="figures">(.*?)</script>', page)[1])
 
 
-def test_the_picture_says_it_and_shows_where(tmp_path, monkeypatch):
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib.axes import Axes
-
-    said, shown = [], []
-    text, span = Axes.text, Axes.axvspan
-    monkeypatch.setattr(Axes, "text", lambda self, *args, **more: said.append(args[2]) or text(self, *args, **more))
-    monkeypatch.setattr(Axes, "axvspan", lambda self, *args, **more: shown.append(args) or span(self, *args, **more))
-    series = points(*[0.5] * 10, *[NAN] * 15)
-    assert reporting.draw_loss(series, "digits-1", tmp_path / "loss.png", SINCE)
-    assert said == [SINCE] and shown == [(11, 25)]
-    # Also where it never was a number, which leaves nothing else to see.
-    assert reporting.draw_loss(points(NAN, NAN), "digits-1", tmp_path / "lost.png", "loss")
-    assert (tmp_path / "lost.png").read_bytes().startswith(b"\x89PNG")
-
-
 def told_of(state, series):
     plan = make_plan(make_job(launcher="direct"), [member(0)]).as_dict()
     cluster = {"metrics": progress.strict(series[-1]), "loss_not_a_number": progress.followed(series)}
@@ -179,7 +161,7 @@ def told_of(state, series):
 
 def test_a_loss_that_came_back_is_told_and_the_page_stays_green():
     summary = told_of("succeeded", points(0.5, NAN, NAN, 0.4))
-    told = explain(summary, "runs/x", "/d", [], picture=False)
+    told = explain(summary, "runs/x", "/d", [])
     assert told.splitlines()[1:3] == [
         "  loss was not a number from step 2 to 3 (of 25)",
         "  last progress: step 4/25   loss 0.4",
@@ -188,7 +170,7 @@ def test_a_loss_that_came_back_is_told_and_the_page_stays_green():
 
 
 def test_a_job_that_runs_and_one_that_failed_say_it_too():
-    running = explain(told_of("running", points(0.5, NAN)), "runs/x", "/d", [], picture=False)
+    running = explain(told_of("running", points(0.5, NAN)), "runs/x", "/d", [])
     assert running.splitlines()[1:3] == [
         "  loss is not a number since step 2 (of 25)",
         "  0:00:09   1/1 ranks running   step 2/25   loss is not a number",

@@ -145,17 +145,16 @@ def head_says(end, metrics=None, running=0):
     }
 
 
-def explained(results, *, unreachable=None, not_started=None, tail=(), launcher="direct", picture=True):
+def explained(results, *, unreachable=None, not_started=None, tail=(), launcher="direct"):
     summary = summary_of(plan(launcher), results, unreachable, not_started)
     json.dumps(summary)
-    return summary, job_text.explain(summary, RUN, DIR, tail, picture).splitlines()
+    return summary, job_text.explain(summary, RUN, DIR, tail).splitlines()
 
 
 LAST = (
     f"  logs        {RUN}/logs",
     f"  summary     {RUN}/summary.json",
     f"  report      {RUN}/report.html",
-    f"  loss curve  {RUN}/loss.png",
 )
 
 
@@ -386,13 +385,13 @@ def test_a_job_that_could_not_be_started_everywhere():
     ]
 
 
-def test_a_run_without_a_loss_curve_and_of_one_rank_says_so():
+def test_a_run_of_one_rank_says_so():
     one = make_plan(make_job(), [member(0)]).as_dict()
     end = {"state": "succeeded", "finished": 1072.5}
     results = {"n1": {**answer(1), "cluster": head_says(end, {})}}
     summary = summary_of(one, results)
-    text = job_text.explain(summary, RUN, DIR, [], False).splitlines()
-    assert text == [f"Job {JOB} succeeded in 0:01:12: 1 rank on 1 node.", *LAST[:3]]
+    text = job_text.explain(summary, RUN, DIR, []).splitlines()
+    assert text == [f"Job {JOB} succeeded in 0:01:12: 1 rank on 1 node.", *LAST]
 
 
 def test_a_job_whose_time_was_up():
@@ -440,7 +439,7 @@ def test_what_still_runs_is_said_with_the_command_that_ends_it():
     end = {"state": "failed", "finished": 1072.5, "failure": {"kind": "silent", "host": "n2", "after_s": 16}}
     results = {"n1": answer(1, end=end, cluster=head_says(end)), "n2": answer(2, left=2)}
     _, text = explained(results)
-    assert text[-6:] == [
+    assert text[-5:] == [
         "  nothing of the job is left on n1",
         f"  STILL RUNNING on n2: ansible-playbook playbooks/stop.yml -e job_id={JOB}",
         *LAST,

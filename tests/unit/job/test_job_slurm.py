@@ -407,7 +407,7 @@ def test_a_job_that_slurm_ended_is_explained_in_its_words():
     summary = schedulers.summarize(plan, state)
     assert cause(summary, "/d") == ["slurm says: NODE_FAIL (NodeDown)"]
     pending = schedulers.summarize(plan, {"state": "pending", "reason": "Priority", "hosts": []})
-    assert explain(pending, "runs/x", "/d", [], picture=False).startswith(f"Job {plan['job_id']} is pending: Priority.")
+    assert explain(pending, "runs/x", "/d", []).startswith(f"Job {plan['job_id']} is pending: Priority.")
 
 
 DESCRIBED = (
@@ -485,7 +485,7 @@ def test_what_a_node_lacks_to_confine_jobs(cgroups, found):
 def test_a_requeued_job_is_told_of():
     plan = planned(job_max_restarts=2)[0].as_dict()
     summary = schedulers.summarize(plan, {"state": "succeeded", "hosts": ["n1", "n2"], "requeued": 1})
-    told = explain(summary, "runs/x", "/d", [], picture=False)
+    told = explain(summary, "runs/x", "/d", [])
     assert "started again 1 of at most 2 times\n    Slurm requeued the job, so the whole job starts again" in told
 
 

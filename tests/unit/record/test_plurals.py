@@ -69,7 +69,7 @@ def test_the_plan_and_the_end_of_a_job_with_one_rank_on_one_node():
     assert describe(plan).startswith("Plan of digits-20261120-101500: 1 rank on 1 node, launcher torchrun\n")
     summary = summary_of(plan, {})
     summary |= {"state": "succeeded", "max_restarts": 1}
-    told = job_text.explain(summary, "runs/x", "/d", [], picture=False)
+    told = job_text.explain(summary, "runs/x", "/d", [])
     assert "succeeded in 0:00:00: 1 rank on 1 node.\n" in told and "started again 0 of at most 1 time\n" in told
 
 
