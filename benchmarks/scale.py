@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the controller costs for many nodes, none of which exists: print one measurement as JSON.
 
-scale.py plan 4000          the plan of a job over so many nodes of 8 GPUs, as a pure function, and what it renders
-scale.py check 1000         launch.yml --check on an inventory of so many hosts that answer at once (simulated/)
-scale.py join 4000          so many monitors' connections, made at once, to one real head on this machine
+scale.py plan 4000          the plan of a job over this many nodes of 8 GPUs, as a pure function, and what it renders
+scale.py check 1000         launch.yml --check on an inventory of this many hosts that answer at once (simulated/)
+scale.py join 4000          this many monitors' connections, made at once, to one real head on this machine
 """
 
 from __future__ import annotations

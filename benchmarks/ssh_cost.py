@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What one more node costs the controller over real ssh: so many sshd on this machine, each a node; prints JSON.
+"""What one more node costs the controller over real ssh: many sshd on this machine, each a node; prints JSON.
 
 ssh_cost.py 8 48            CPU seconds of a playbook that asks 8 and 48 nodes what a job's plan needs of them
 
@@ -69,7 +69,7 @@ def free_port() -> int:
 
 @contextmanager
 def nodes(folder: Path, count: int) -> Iterator[list[int]]:
-    """Run so many sshd on ports of loopback; yields the ports."""
+    """Run this many sshd on ports of loopback; yields the ports."""
     if not SSHD.exists():
         raise SystemExit(f"{SSHD} is not here; expected: a server for ssh. Install it: apt-get install openssh-server")
     Path("/run/sshd").mkdir(exist_ok=True)
@@ -113,7 +113,7 @@ def masters(folder: Path) -> list[int]:
 
 
 def visit(folder: Path, count: int) -> float:
-    """Run the playbook over so many nodes; returns CPU seconds of it, and of all ssh clients."""
+    """Run the playbook over this many nodes; returns CPU seconds of it, and of all ssh clients."""
     before = sum(map(cpu_seconds, masters(folder)))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     argv = ["ansible-playbook", "-i", str(folder / f"{count}.json"), str(folder / "play.json"), "-f", "50"]

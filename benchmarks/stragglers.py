@@ -27,7 +27,7 @@ from ansible.module_utils.trainyard.verify import stragglers
 HEALTHY = 24.0  # GB/s
 MOST_ROUNDS = 8
 SEED = 6
-# So many nodes in all make a cell of a table, but no fewer clusters than the second number, and no more than the third.
+# This many nodes in all make a cell of a table, but no fewer clusters than the second number, no more than the third.
 NODES, LEAST_CLUSTERS, MOST_CLUSTERS = 20_000, 5, 1_000
 
 

@@ -30,7 +30,7 @@ options:
     type: str
     default: ""
   days:
-    description: Instead of O(job_id), all jobs that ended more than so many days ago.
+    description: Instead of O(job_id), all jobs that ended more than this many days ago.
     type: float
   runs_dir:
     description: Folder of the runs on the controller.

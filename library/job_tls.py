@@ -39,7 +39,7 @@ options:
     type: int
     required: true
   warning_days:
-    description: Say so when the authority or a given certificate expires within so many days.
+    description: Say so when the authority or a given certificate expires within this many days.
     type: int
     default: 30
   revoked:

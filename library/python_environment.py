@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module python_environment: a virtual environment with exactly pinned packages, made, mended and proved."""
+"""Ansible module python_environment: a virtual environment with pinned packages, made, repaired and verified."""
 
 from __future__ import annotations
 

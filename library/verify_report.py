@@ -183,7 +183,7 @@ def main() -> None:
     if not library:
         module.warn(MISSING)
     report["text"] = terminal_text(report, str(run_dir))
-    # Of so many nodes nobody reads it by eye, and Python indents ten times slower.
+    # With many nodes nobody reads it by eye, and Python indents ten times slower.
     indent = 1 if len(report["hosts"]) <= 100 else None
     written = {
         "report.json": json.dumps(report, indent=indent, ensure_ascii=False, allow_nan=False) + "\n",

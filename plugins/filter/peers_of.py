@@ -12,8 +12,8 @@ DOCUMENTATION = r"""
 name: peers_of
 short_description: Whom a node tests
 description:
-  - All other nodes; or so many of them, those 1, 2, 4, 8, ... places on around the ring of nodes, so that near and far
-    ones are among them. Every node is then tested by as many others.
+  - All other nodes; or this many of them, those 1, 2, 4, 8, ... places on around the ring of nodes, so that near and
+    far ones are among them. Every node is then tested by as many others.
   - On the controller, so that a node is sent its own part only.
 options:
   _input:

@@ -93,7 +93,7 @@ def validate(table: object, chip: str = "") -> list[Problem]:
 
 
 def device_set_problems(devices: Sequence[int], chip: str, servers: int, where: str = "") -> list[Problem]:
-    """Return what keeps a chip from using these devices (physical ids) on each of so many servers.
+    """Return what keeps a chip from using these devices (physical ids) on each of this many servers.
 
     Raises ValueError for an unknown chip.
     """

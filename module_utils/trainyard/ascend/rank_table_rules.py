@@ -410,7 +410,7 @@ def _grouping(devices: Sequence[int | None], servers: int, where: str) -> Iterat
 
 
 def set_problems(devices: Sequence[int], chip: str, servers: int, where: str) -> list[Problem]:
-    """Return what keeps a chip from working with these devices on each of so many servers."""
+    """Return what keeps a chip from working with these devices on each of this many servers."""
     version_of(chip)
     most = MOST_DEVICE_ID[chip]
     problems = []

@@ -71,7 +71,7 @@ def _yes(gpu: ElementTree.Element, *paths: str) -> bool | None:
 
 
 def _ecc(gpu: ElementTree.Element, when: str, kind: str, bits: str) -> int | None:
-    """Add up the errors of `kind` (correctable, uncorrectable), or on older GPUs of so many `bits`."""
+    """Add up the errors of `kind` (correctable, uncorrectable), or on older GPUs of this many `bits`."""
     counts = [
         _number(gpu, f"ecc_errors/{when}/{item.tag}")
         for item in gpu.findall(f"ecc_errors/{when}/*")

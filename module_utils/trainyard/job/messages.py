@@ -127,7 +127,7 @@ def _attempts(names: Check, budget: int) -> Check:
 
 
 def _process(world_size: int) -> Check:
-    """Return the check of a process's name, as a plan of so many ranks may have it."""
+    """Return the check of a process's name, as a plan of this many ranks may have it."""
 
     def check(value: Any) -> bool:
         found = _PROCESS.fullmatch(value) if isinstance(value, str) else None
@@ -155,7 +155,7 @@ def failure_check(host: str, world_size: int) -> Check:
 
 
 def check_from_node(message: Message, host: str, world_size: int, budget: int) -> None:
-    """Check what `host` says to the head of a job with so many ranks and restarts. Raises BadMessage."""
+    """Check what `host` says to the head of a job with this many ranks and restarts. Raises BadMessage."""
     attempts = _attempts(_process(world_size), budget)
     stuck: dict[str, Check] = {
         "kind": lambda value: bool(value == "cannot_write"),

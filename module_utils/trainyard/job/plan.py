@@ -23,7 +23,7 @@ from .specification import Job
 
 # A node that says nothing for so long is given up; a healthy one says something every second.
 SILENT_AFTER_S = 15
-# So many lines of a file are shown; a hostfile of a large cluster has thousands.
+# At most this many lines of a file are shown; a hostfile of a large cluster has thousands.
 MOST_FILE_LINES = 20
 
 
@@ -227,7 +227,7 @@ def describe(plan: Mapping[str, Any]) -> str:
 
 
 def _exact_names(environments: Sequence[Mapping[str, str]]) -> list[str]:
-    """Explain the second `=` of NCCL's lists of interfaces and adapters, which looks like a slip of the pen."""
+    """Explain the second `=` of NCCL's lists of interfaces and adapters, which looks like a typo."""
     names = sorted({key for env in environments for key, value in env.items() if value.startswith("=")})
     if not names:
         return []

@@ -20,7 +20,7 @@ class Process:
     argv: tuple[str, ...]
     log: str
     env: dict[str, str] = field(default_factory=dict)
-    # So many seconds after its death it may come back alone; None: only together with the whole job.
+    # Seconds after its death within which it may come back alone; None: only together with the whole job.
     recover_after_s: int | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -102,7 +102,7 @@ _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
 MPI_PLACEMENTS = ("hostfile", "hosts")
 # Who tells a rank its place under OneFlow: its launch module, or the script itself out of a list of addresses.
 ONEFLOW_STYLES = ("launch", "address_list")
-# More devices than any node has: a range beyond it is a slip of the pen.
+# More devices than any node has: a range beyond it is a typo.
 _MOST_DEVICES = 1024
 
 

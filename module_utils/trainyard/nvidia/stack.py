@@ -33,7 +33,7 @@ PROVIDERS = {
     "openmpi": ("distro", "source"),
 }
 FRAMEWORKS = ("pytorch", "mindspore", "none")
-# Checks of the machine itself, which no other stack mends.
+# Checks of the machine itself, which no other stack fixes.
 _OF_THE_MACHINE = (
     "GPUs",
     "nvidia_gpus",

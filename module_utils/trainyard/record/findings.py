@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-# So many different things found are shown for one fault.
+# At most this many different things found are shown for one fault.
 MOST_LINES = 6
-# So many hosts numbered one after the other are named as a span.
+# From this many hosts numbered one after the other they are named as a span.
 _LEAST_SPAN = 4
 
 

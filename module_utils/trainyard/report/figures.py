@@ -21,7 +21,7 @@ PALETTE = ("#3b8bd6", "#e08214", "#9a6fd0", "#1b9e8a", "#d6604d", "#8a8f98")
 NEUTRAL = "#8a8f98"
 # Below the gate in reds, from the gate on in blues.
 _LOW, _NEAR, _ABOVE, _HIGH = "#9e1020", "#f7a58c", "#a6cbe8", "#2166ac"
-# Above so many measured pairs (the full matrix of 140 nodes) only the slowest are drawn.
+# Above this many measured pairs (the full matrix of 140 nodes) only the slowest are drawn.
 MOST_PAIRS = 10_000
 # A cell of a sparse matrix of more nodes would be smaller than a dot.
 DENSE_NODES = 64

@@ -15,7 +15,7 @@ from .page import badge, figure, page, section, size, utc
 
 Data = Mapping[str, Any]
 MANY_NODES = 100
-# So many benchmarks have all their sizes in a table.
+# At most this many benchmarks have all their sizes in a table.
 MOST_SIZES = 12
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..record.findings import Finding
 
-# So many versions are listed for a package before the rest is counted.
+# At most this many versions are listed for a package before the rest is counted.
 _MOST = 12
 # Debian Policy 5.6.7 and 5.6.12, as dpkg and apt take them.
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?")

@@ -23,7 +23,7 @@ Change = dict[str, Any]
 # Two runs of one benchmark on one healthy cluster differ by less.
 TOLERANCE = 0.05
 _BAD = ("fail", "unknown")
-# So many lines of one kind are written; the data has all.
+# At most this many lines of one kind are written; the data has all.
 _MOST_LINES = 20
 _VERDICTS = {"pass": "nothing got worse", "fail": "something got worse", "unknown": "not all could be compared"}
 

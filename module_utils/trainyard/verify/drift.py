@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drift: what nodes that should be alike have unlike, by majority vote.
+"""Drift: differences between nodes that should be alike, by majority vote.
 
 A vote is among hosts that can be compared: all of them for what a job needs to be equal (frameworks, MPI, MTU), those
 with the same kinds of hardware for what belongs to the hardware (driver, firmware, kernel). A value that more than half
@@ -31,7 +31,7 @@ class Fact(NamedTuple):
     scope: str
     action: str
     command: str
-    # Relative difference that is none: the firmware of equal machines keeps unlike amounts of memory for itself.
+    # Relative difference that is none: the firmware of equal machines keeps different amounts of memory for itself.
     tolerance: float = 0.0
 
 
@@ -99,7 +99,7 @@ FACTS: Mapping[str, Fact] = {
     "mtu": Fact(
         "MTU of the job's interface",
         "cluster",
-        "set one MTU on all nodes and switch ports: large packets vanish between unlike ones",
+        "set one MTU on all nodes and switch ports: large packets vanish between different ones",
         "ip link",
     ),
     "nic_firmware": Fact("NIC driver and firmware", "hardware", _FIRMWARE, "lspci -nn"),

@@ -36,7 +36,7 @@ def judge(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, A
             found=fault,
             expected=f"what the role {role} has installed, as it was proved then",
             reason=fault.splitlines()[0] if fault else "",
-            action=f"mend what it names, or run the role again: {again} --tags {role}",
+            action=f"fix what it names, or run the role again: {again} --tags {role}",
             command=again,
         )
         for fault, named in faults.items()
@@ -49,7 +49,7 @@ def judge(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, A
                 role,
                 "unknown",
                 silent,
-                reason="its proof came to no end there",
+                reason="its proof did not finish there",
                 action="see why the node does not answer, then prove again",
                 command=again,
             )

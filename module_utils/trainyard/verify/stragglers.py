@@ -22,13 +22,13 @@ from .pairing import Pair, Round, first_rounds, full_rounds, with_partners
 
 __all__ = ["MOST_MEASUREMENTS", "Limits", "Pair", "Round", "first_rounds", "full_rounds", "judge"]
 
-# A node that so many measurements have not decided is at the gate, or comes and goes: more of them decide nothing.
+# A node that this many measurements have not decided is at the gate, or comes and goes: more of them decide nothing.
 MOST_MEASUREMENTS = 6
 # Only a first look at what is healthy: nodes whose best pair is this near to the fast ones show how fast healthy is.
 _NEARLY = 0.85
 # The standard deviation of a normal distribution in median absolute deviations.
 _SIGMA = 1.4826
-# So many pairs of healthy nodes make a round its own yardstick; fewer say less than all rounds together.
+# From this many pairs of healthy nodes they make a round its own yardstick; fewer say less than all rounds together.
 _OWN_YARDSTICK = 8
 # No network is quieter: with fewer decimals, or few measurements, the spread that is found may be 0.
 _LEAST_NOISE = 0.01
@@ -278,7 +278,7 @@ def _collect_values(nodes: Sequence[_Node], samples: Sequence[_Sample], gate: fl
 
 
 def _below(distance: float) -> float:
-    """Return the normal probability of a value below so many standard errors."""
+    """Return the normal probability of a value below this many standard errors."""
     return 0.5 * (1 + math.erf(distance / math.sqrt(2)))
 
 

@@ -549,7 +549,7 @@ class Monitor:
 
 
 def make_room(files: int) -> None:
-    """Let this process have so many files open, as far as it may: without systemd it inherits a limit of 1,024."""
+    """Let this process have this many files open, as far as it may: without systemd it inherits a limit of 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = files if hard == resource.RLIM_INFINITY else min(files, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:

@@ -21,7 +21,7 @@ class TooLongError(Exception):
 
 @contextlib.contextmanager
 def cpu_at_most(seconds: float) -> Iterator[None]:
-    """Let what is done inside use so many seconds of CPU. Raises TooLongError; in other threads there is no limit."""
+    """Let what is done inside use this many seconds of CPU. Raises TooLongError; in other threads there is no limit."""
 
     def cut(number: int, frame: Any) -> NoReturn:
         del number, frame

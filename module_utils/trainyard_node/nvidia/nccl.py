@@ -18,7 +18,7 @@ from typing import Any
 from ...trainyard.nvidia import nccl
 
 MARK = ".trainyard.json"
-# A library that does not answer within so many seconds does not work.
+# A library that does not answer within this many seconds does not work.
 _LOAD_TIMEOUT = 60
 # In a process of its own: a broken library may end it.
 _ASK = """

@@ -14,7 +14,7 @@ from lab_jobs import PROJECT
 
 CHECK = PROJECT / "jobs/ascend-check.yml"
 FIRST, SECOND, THIRD = "n1", "n2", "n3"
-# So many processes share the machine's two cores that their imports alone take a while.
+# All these processes share the machine's two cores that their imports alone take a while.
 PATIENT = {"job_command": ["python", "check_ranks.py", "--timeout=140"]}
 # Host and devices of jobs that run at the same time.
 ONE_NODE = {

@@ -1,4 +1,4 @@
-"""What dataset promises: complete data of a known source, equal on all nodes, mended when damaged.
+"""What dataset promises: complete data of a known source, equal on all nodes, repaired when damaged.
 
 CIFAR-10 itself is too large for a test: a small archive in its exact layout stands in for it, made by this project's
 own generator, from the controller and over http.

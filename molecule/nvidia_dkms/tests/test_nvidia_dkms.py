@@ -53,7 +53,7 @@ def test_another_branch_takes_its_place(run_playbook, last, kernel):
 
 
 def expect_nothing(host):
-    """There is no driver, no hold, and apt has nothing to mend."""
+    """There is no driver, no hold, and apt has nothing to repair."""
     assert host.check_output("apt-mark showhold") == ""
     assert host.check_output("dpkg -l | grep -c '^[hi]i.*nvidia' || true") == "0"
     assert host.check_output("sudo dpkg --audit") == ""

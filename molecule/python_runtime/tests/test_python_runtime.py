@@ -1,4 +1,4 @@
-"""What python_runtime promises: an environment that works for everybody, is mended, and refuses what cannot work."""
+"""What python_runtime promises: an environment that works for everybody, is repaired, and refuses what cannot work."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_sound_cluster_passes_and_leaves_a_report(prove: Any, node_names: list
     assert "<html" in (proof.folder / "report.html").read_text()
     assert 'failures="0"' in (proof.folder / "report.xml").read_text()
     # Progress: each phase when it begins and when it ends, with the time so far.
-    assert "0:00:0" in proof.text and "drift: what nodes have unlike" in proof.text
+    assert "0:00:0" in proof.text and "drift: differences between nodes" in proof.text
     # What was skipped is not told as passed.
     assert re.search(r"drift: pass, [0-9]+ passed, [0-9]+ not applicable", proof.text)
     assert "devices: does not apply, no node has an NVIDIA GPU; no node has an Ascend NPU; no node has" in proof.text
