@@ -47,7 +47,7 @@ FOUND = """
   tasks:
     - findings:
         headline: "{count} {findings}: stop."
-        findings: "{{ ['a', 'b', 'c', 'd'] | map('community.general.dict_kv', 'host') | map('combine', fault) }}"
+        findings: "{{ [{'host': 'a'}, {'host': 'b'}, {'host': 'c'}, {'host': 'd'}] | map('combine', fault) }}"
       vars: {fault: {check: disk, found: 1 MiB, expected: more, action: make room}}
       delegate_to: localhost
       run_once: true
