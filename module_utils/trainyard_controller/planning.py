@@ -26,9 +26,9 @@ from ..trainyard.job.placement import Member
 from ..trainyard.job.plan import JobPlan
 from ..trainyard.job.preflight import join
 from ..trainyard.job.rank_environment import node_environment
-from ..trainyard.job.schedulers.records import Plan, Source, Where
+from ..trainyard.job.schedulers.records import HandedPlan, Plan, Source, Where
 from ..trainyard.record.findings import Finding, counted
-from . import scheduler_clients
+from . import scheduler_clients, templates
 from .run_folder import forget_checked, new_run, pack, source_files
 from .scheduler_clients import Answer, Ask
 
@@ -134,9 +134,15 @@ def _prepare_handed(wanted: Wanted, ask: Ask) -> Prepared:
         )
         plan, planned = schedulers.plan(job, wanted.job, facts, source, where)
         findings = [*found, *findings, *planned, *wanted.found]
-        if plan is None or findings:
+        if not isinstance(plan, HandedPlan) or findings:
             return Prepared(findings)
-        return _written(wanted, plan, source.archive, run_dir, [])
+        return _written(wanted, rendered(plan), source.archive, run_dir, [])
+
+
+def rendered(plan: HandedPlan) -> HandedPlan:
+    """Return the plan with the texts of its templates."""
+    texts = {name: templates.render(each.path, each.context) for name, each in plan.templates.items()}
+    return dataclasses.replace(plan, submitted={**plan.submitted, **texts}, templates={})
 
 
 def _facts_of_scheduler(wanted: Wanted, job: jobs.Job, ask: Ask) -> tuple[Answer, list[Finding]]:

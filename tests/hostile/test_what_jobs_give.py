@@ -8,7 +8,8 @@ from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.rank_environment import node_environment
 from ansible.module_utils.trainyard.job.schedulers import slurm
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
-from ansible.module_utils.trainyard.job.schedulers.sbatch import quoted
+from ansible.module_utils.trainyard_controller.planning import rendered
+from ansible.module_utils.trainyard_controller.templates import quote
 
 JOB = {"job_name": "digits", "job_command": ["true"], "job_nodes": 2, "job_scheduler": "slurm"}
 JOB["job_launcher"] = "direct"
@@ -23,7 +24,7 @@ def planned(**given):
     where = Where(job_id="digits-1", created="", state_dir="/var/lib/trainyard", user="train", submit_host="login",
                   known=("login",), hosts=(), node_env={})  # fmt: skip
     plan, findings = slurm.plan(job, given, {}, Source((), b""), where)
-    return plan.submitted["job.sbatch"], findings
+    return rendered(plan).submitted["job.sbatch"], findings
 
 
 def named(findings):
@@ -51,8 +52,8 @@ EVIL = "x'\nTRAINYARD_TASK\n#SOURCE\ntouch owned\r$(touch owned)`touch owned`\\n
 
 
 def test_words_stay_what_they_are_on_one_line():
-    assert "\n" not in quoted(EVIL) and "\r" not in quoted(EVIL)
-    said = subprocess.run(["bash", "-c", f"printf %s {quoted(EVIL)}"], capture_output=True, check=True)
+    assert "\n" not in quote(EVIL) and "\r" not in quote(EVIL)
+    said = subprocess.run(["bash", "-c", f"printf %s {quote(EVIL)}"], capture_output=True, check=True)
     assert said.stdout.decode() == EVIL
 
 

@@ -35,8 +35,8 @@ ROOMS = {
     "trainyard_controller": (),
 }
 # What reads or changes a machine, waits, or belongs to Ansible; `socket` is there for its functions on addresses.
-IMPURE = {"ansible", "asyncio", "fcntl", "glob", "multiprocessing", "os", "pwd", "grp", "resource", "select", "shutil",
-          "subprocess", "sys", "tempfile", "threading", "urllib.request"}  # fmt: skip
+IMPURE = {"ansible", "asyncio", "fcntl", "glob", "grp", "jinja2", "multiprocessing", "os", "pwd", "resource", "select",
+          "shutil", "subprocess", "sys", "tempfile", "threading", "urllib.request"}  # fmt: skip
 
 
 def imports(path):
@@ -95,5 +95,6 @@ def test_rules_touch_no_machine():
 
 
 @pytest.mark.parametrize("package", ["trainyard_node"])
-def test_a_node_needs_nothing_of_ansible(package):
-    assert {path.name for path in files(package) for name in imports(path) if name.split(".")[0] == "ansible"} == set()
+def test_a_node_needs_nothing_of_ansible_or_jinja(package):
+    found = {(path.name, name.split(".")[0]) for path in files(package) for name in imports(path)}
+    assert {(file, name) for file, name in found if name in ("ansible", "jinja2")} == set()

@@ -20,6 +20,7 @@ from ansible.module_utils.trainyard.slurm import state as slurm_state
 from ansible.module_utils.trainyard.slurm.change import judge_change
 from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, gres_of, hardware, render
 from ansible.module_utils.trainyard.slurm.confinement import judge_confinement, missing
+from ansible.module_utils.trainyard_controller.planning import rendered
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,7 +63,8 @@ def planned(facts=FACTS, where=WHERE, **changed):
     given = {**GIVEN, **changed}
     job, findings = schedulers.parse(given)
     assert job is not None, findings
-    return slurm.plan(job, given, facts, Source(["train.py"], ARCHIVE), where)
+    plan, findings = slurm.plan(job, given, facts, Source(["train.py"], ARCHIVE), where)
+    return rendered(plan), findings
 
 
 def script(**changed):

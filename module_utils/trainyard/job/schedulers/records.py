@@ -33,6 +33,14 @@ class Source:
         return [Finding("", "job_source", found, f"at most {most >> shift} {unit}{why}", instead)]
 
 
+@dataclass(frozen=True)
+class Template:
+    """A text of the folder templates/, and what stands in it; the controller renders it."""
+
+    path: str
+    context: Mapping[str, Any]
+
+
 class Plan(Protocol):
     """A planned job. `submitted` are files by name that stand beside plan.json in the run's folder."""
 
@@ -55,8 +63,8 @@ class Plan(Protocol):
 class HandedPlan:
     """A job as it is handed to a scheduler, which chooses the nodes.
 
-    `submitted` is an sbatch script, or manifests. `settings` are for the scheduler's modules. Records of runs know the
-    scheduler as `engine`.
+    `submitted` is an sbatch script, or manifests; what is a template yet stands in `templates`, by the same names.
+    `settings` are for the scheduler's modules. Records of runs know the scheduler as `engine`.
     """
 
     job: Job
@@ -67,7 +75,8 @@ class HandedPlan:
     processes_per_node: int
     job_dir: str
     rank_log: str
-    submitted: Mapping[str, str]
+    submitted: Mapping[str, str] = field(default_factory=dict)
+    templates: Mapping[str, Template] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     # What a reader of the plan should know besides.
     notes: Sequence[str] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler `slurm`: a job becomes one sbatch script (sbatch.py), handed to Slurm from a login host.
+"""Scheduler `slurm`: a job becomes one sbatch script (sbatch.py, templates/slurm/), handed to Slurm from a login host.
 
 The script carries the packed source, so that nothing but Slurm need reach the nodes; what it needs of the allocation
 (names, addresses, interfaces) it asks there.
@@ -100,12 +100,11 @@ def plan(
         processes_per_node=processes,
         job_dir=f"{given.get('job_folder') or where.state_dir}/jobs/{where.job_id}",
         rank_log="worker_{rank}.log" if job.launcher in ("mindspore", "msrun") else RANK_LOG,
-        submitted={},
         settings={"shared": bool(given.get("job_folder")), "user": where.user},
         notes=(_LOOKED_AT,),
     )
     findings += slurm_fit.findings(drafted, given, facts, gres, where, where.known)
-    return replace(drafted, submitted={SCRIPT: script(drafted, given, source.base64(), node_env)}), findings
+    return replace(drafted, templates={SCRIPT: script(drafted, given, source.base64(), node_env)}), findings
 
 
 def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:

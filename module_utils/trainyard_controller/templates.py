@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renders what stands in the folder templates/: pages for people, scripts for schedulers.
+
+In a template *.html.j2 every value is escaped; in the others the filter `quote` makes a value one word for a shell.
+"""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+FOLDER = Path(__file__).resolve().parents[2] / "templates"
+
+
+def quote(value: str | Sequence[str]) -> str:
+    """Quote a word for bash, or words, on one line: a line of its own could end a here-document or begin the source."""
+    if not isinstance(value, str):
+        return " ".join(map(quote, value))
+    if "\n" not in value and "\r" not in value:
+        return shlex.quote(value)
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+    return f"$'{escaped}'"
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """Return the settings of all templates: whoever names what is not there learns it."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        autoescape=jinja2.select_autoescape(["html.j2"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters["quote"] = quote
+    return made
+
+
+def render(path: str, context: Mapping[str, Any]) -> str:
+    """Return the text of a template, named by its path below templates/."""
+    return environment().get_template(path).render(context)
