@@ -173,7 +173,7 @@ def slurm_end(*, engine_id: str, user: str, check: bool) -> Answer:
     return {"changed": end(engine_id, user, check=check)}
 
 
-def proof(
+def verify(
     *,
     host: str,
     address: str,
@@ -186,11 +186,11 @@ def proof(
     tree: str,
     devices_only: bool,
 ) -> Answer:
-    """Return what the proof of a cluster compares and judges of this machine (proof_facts.read_proof)."""
+    """Return what the proof of a cluster compares and judges of this machine (facts.read_machine)."""
     from .machine.tree import Tree
-    from .verify.facts import read_proof
+    from .verify.facts import read_machine
 
-    return read_proof(
+    return read_machine(
         Tree(tree),
         host=host,
         root=root,
@@ -260,7 +260,7 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
         *(probe, preflight, start, state, collect, remove, folders, rdma_traffic),
-        *(proof, listen, connect, unlisten),
+        *(verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
         *(baseline, logins),
     )

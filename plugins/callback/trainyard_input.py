@@ -54,7 +54,7 @@ except ImportError:  # Files and lines are said where Ansible tells them.
 # One value of these for all nodes and for the controller, which plans with it.
 OF_THE_CLUSTER = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")
 # Roles whose work is done on localhost, which is no member of the nodes' groups.
-ON_CONTROLLER = ("job", "proof", "verify")
+ON_CONTROLLER = ("job", "verify")
 # They apply roles with rolespec_validate: false, as what is given for a role is looked at here, once for all hosts.
 CHECKED_HERE = (PROJECT / "site.yml", PROJECT / "playbooks/provision.yml")
 # Folders of the playbooks that users call, and tasks that are none.

@@ -28,7 +28,7 @@ from ansible.module_utils.trainyard_node.cluster import hosts as proof
 from ansible.module_utils.trainyard_node.cluster import identity, node
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia import host as nvidia_host
-from ansible.module_utils.trainyard_node.verify import facts as proof_facts
+from ansible.module_utils.trainyard_node.verify import facts as verify_facts
 from captured_tree import unfold
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,7 +104,7 @@ PARSERS = {
     "nvidia-smi --query-gpu": (accelerators.parse_nvidia_query, commands("nvidia-smi.query-gpu")),
     "npu-smi info": (lambda text: accelerators.parse_npu_info(text, text), commands("npu-smi.info")),
     "npu-smi info -m": (accelerators.parse_npu_map, commands("npu-smi.info-m")),
-    "nvidia-smi -q -x": (gpu_health.parse_query, [*commands("nvidia-smi.q-x"), *texts("proof/volta.xml")]),
+    "nvidia-smi -q -x": (gpu_health.parse_query, [*commands("nvidia-smi.q-x"), *texts("verify/volta.xml")]),
     "dmesg": (lambda text: gpu_health.parse_xids(text.splitlines()), commands("journalctl.dmesg")),
     "ip address": (interfaces.parse_ip_address, commands("ip.address")),
     "nccl.conf": (interfaces.parse_nccl_conf, commands("nccl.conf")),
@@ -199,9 +199,9 @@ def job_facts(tree):
     return node.read_node(tree, packages=["torch"], venv=None, ports=4, port_seed="x", user=None)
 
 
-def proof_facts_of(tree):
+def verify_facts_of(tree):
     about = {"host": "n1", "root": "/opt/trainyard", "venvs": "/opt/trainyard/venvs", "user": "", "network": ""}
-    return proof_facts.read_proof(tree, ascend_root="/usr/local/Ascend", host_address="10.0.0.1", **about)
+    return verify_facts.read_machine(tree, ascend_root="/usr/local/Ascend", host_address="10.0.0.1", **about)
 
 
 def nvidia_facts(tree):
@@ -215,7 +215,7 @@ def test_of_a_mutated_machine_something_can_be_said(path, choose, tmp_path_facto
     """All that is asked of a node for a job, for a proof, and for its GPUs' software."""
     if path not in UNFOLDED:
         UNFOLDED[path] = unfold(path.stem, tmp_path_factory.mktemp("machine"), path.parent)
-    for read in (job_facts, proof_facts_of, nvidia_facts):
+    for read in (job_facts, verify_facts_of, nvidia_facts):
         json.dumps(read(Mutated(str(UNFOLDED[path]), choose)), allow_nan=False)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices: whether GPUs, NPUs and network ports are well, now and over the time of the benchmarks.
 
-A reading is what proof_facts.read_proof returns as `devices`, by host. What a device does not say (`N/A`) is unknown. A
-check that finds nothing to check on any node is skipped. Counters are judged by their growth between two readings, as
+A reading is what facts.read_machine returns as `devices`, by host. What a device does not say (`N/A`) is unknown.
+A check that finds nothing to check on any node is skipped. Counters are judged by their growth between two readings, as
 what they count since the machine started may be years old.
 """
 

@@ -19,7 +19,7 @@ from ..record.checks import Check
 from ..record.findings import counted, host_list
 from .reach import answers
 
-# What a node answers (proof_facts.read_proof): host, hostname, facts, environments, hardware, network; `group` where
+# What a node answers (facts.read_machine): host, hostname, facts, environments, hardware, network; `group` where
 # it is declared.
 Node = Mapping[str, Any]
 
@@ -47,10 +47,10 @@ FACTS: Mapping[str, Fact] = {
     "product": Fact(
         "machine model",
         "hardware",
-        "declare them as groups of their own: proof_group",
+        "declare them as groups of their own: verify_group",
         "cat /sys/class/dmi/id/product_name",
     ),
-    "cpu": Fact("CPU", "hardware", "declare them as groups of their own: proof_group", "lscpu"),
+    "cpu": Fact("CPU", "hardware", "declare them as groups of their own: verify_group", "lscpu"),
     "cpus": Fact(
         "number of CPUs", "hardware", "look for CPUs that are offline, or SMT switched off in the BIOS", "lscpu"
     ),
@@ -176,7 +176,7 @@ def _voters(nodes: Sequence[Node], scope: str) -> list[tuple[str, list[Node]]]:
 
 
 def _command(shown: str, hosts: Sequence[str], inventory: str) -> str:
-    return shell(hosts, inventory, shown) if shown else ansible(hosts, inventory, "proof_facts", become=True)
+    return shell(hosts, inventory, shown) if shown else ansible(hosts, inventory, "verify_facts", become=True)
 
 
 def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> list[Check]:
@@ -201,7 +201,7 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
                     "not readable",
                     "a value that can be compared",
                     f"{host_list(unread)} did not say",
-                    f"see on the node why: {fact.command or 'proof_facts'}",
+                    f"see on the node why: {fact.command or 'verify_facts'}",
                     _command(fact.command, unread, inventory),
                 )
             )
@@ -377,7 +377,7 @@ def _judge_hardware(nodes: Sequence[Node]) -> list[Check]:
                     f"no {gone} (PCI)",
                     f"as on {host_list(larger[0])}",
                     f"{host} is another kind of node, or has lost a device",
-                    "look for the device (lspci -nn), or declare the kind of node: proof_group",
+                    "look for the device (lspci -nn), or declare the kind of node: verify_group",
                     "",
                     f"PCI of {host_list(larger[0])}",
                 )
@@ -460,7 +460,7 @@ def judge_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float,
                 f"{host_list(odd)} {'is' if len(odd) == 1 else 'are'} off",
                 "see what keeps the time there (timedatectl, chronyc sources)",
                 command,
-                "proof_max_clock_offset_s",
+                "verify_max_clock_offset_s",
                 {"offsets": {host: round(apart[host], 4) for host in odd}},
             )
         )

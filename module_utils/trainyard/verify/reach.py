@@ -79,7 +79,7 @@ def judge_answers(silent: Mapping[str, Mapping[str, Any]], hosts: Sequence[str],
                 "facts of the node",
                 "it answers, but could not be read",
                 "run the command and see what it says",
-                ansible(group, inventory, "proof_facts", become=True),
+                ansible(group, inventory, "verify_facts", become=True),
             )
         )
     if not checks:
@@ -391,7 +391,7 @@ def judge_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> l
                 "names",
                 "pass" if number else "not_asked" if good else "skipped",
                 found=f"{number} names resolve" if number else "",
-                reason="" if number else "proof_names is false" if good else _NOBODY,
+                reason="" if number else "verify_names is false" if good else _NOBODY,
             )
         )
     return checks
@@ -479,7 +479,7 @@ def verdict(
     heard, tried = answers(listeners, "endpoint")[0], answers(tries, "tried")[0]
     able = usable([host for host in able if host in heard and host in tried], failures)
     if logins is None:
-        checks.append(Check("reach", "ssh", "not_asked", reason="proof_ssh is false"))
+        checks.append(Check("reach", "ssh", "not_asked", reason="verify_ssh is false"))
     else:
         checks += judge_ssh({host: logins.get(host, {}) for host in good}, user, inventory)[0]
     nodes = [

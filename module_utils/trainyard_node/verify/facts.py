@@ -290,7 +290,7 @@ def read_network(networks: Networks, network: str, host_address: str, alone: boo
     return found
 
 
-def read_proof(
+def read_machine(
     tree: Tree,
     *,
     host: str,

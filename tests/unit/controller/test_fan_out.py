@@ -44,18 +44,18 @@ PLAY = """
         mode: "0600"
       check_mode: false
 """
-PROOF = """
+VERIFY = """
 - name: Prove
   hosts: localhost
   gather_facts: false
   tasks:
     - name: Look at the nodes
-      ansible.builtin.include_role: {name: proof}
+      ansible.builtin.include_role: {name: verify}
     - name: Note what came
       ansible.builtin.copy:
         content: >-
-          {{ {'answers': __proof_facts.answers, 'drift': proof_drift, 'reach': proof_reach,
-              'usable': proof_usable} | to_json }}
+          {{ {'answers': __verify_facts.answers, 'drift': verify_drift, 'reach': verify_reach,
+              'usable': verify_usable} | to_json }}
         dest: "{{ noted }}"
         mode: "0600"
 """
@@ -214,10 +214,10 @@ def test_a_proof_tells_who_did_not_answer_and_judges_the_others(ask, tmp_path):
         "other": {},
         "unknown": {"ansible_host": "{{ nowhere }}", "ansible_connection": "ssh"},
     }
-    given = {"trainyard_become": False, "trainyard_manage_system": False, "proof_task_timeout_s": 20}
+    given = {"trainyard_become": False, "trainyard_manage_system": False, "verify_task_timeout_s": 20}
     # No machine has that network, so nobody listens.
-    given["proof_network"] = "203.0.113.0/24"
-    answers, _ = ask(hosts, "-T", "1", play=PROOF, **given)
+    given["verify_network"] = "203.0.113.0/24"
+    answers, _ = ask(hosts, "-T", "1", play=VERIFY, **given)
     noted = json.loads((tmp_path / "asked.json").read_text())
     for host in ("well", "other"):
         clock = answers[host]["clock"]

@@ -8,12 +8,12 @@ import pytest
 from ansible.module_utils.trainyard.hardware.device_health import growth, judge, judge_counters, verdict
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.verify.facts import read_proof
+from ansible.module_utils.trainyard_node.verify.facts import read_machine
 from captured_tree import NODES, unfold
 from hypothesis import given
 from hypothesis import strategies as st
 
-PROOF = NODES.parent / "proof"
+VERIFY = NODES.parent / "verify"
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,8 @@ def reading(tmp_path_factory):
         if over not in known:
             folder = tmp_path_factory.mktemp("machine")
             for name in ("gpu2", *over):
-                unfold(name, folder, PROOF)
-            found = read_proof(
+                unfold(name, folder, VERIFY)
+            found = read_machine(
                 Tree(str(folder)), host="n1", root="/opt/trainyard", venvs="/opt/trainyard/venvs", user="",
                 ascend_root="/usr/local/Ascend", network="", host_address="10.20.0.1", devices_only=True,
             )  # fmt: skip
@@ -133,7 +133,7 @@ def test_the_same_fault_on_many_nodes_is_said_once(reading):
 
 def test_an_older_gpu_is_judged_by_the_same_rules(reading):
     machine = reading()
-    machine["gpus"] = parse_query((PROOF / "volta.xml").read_text())[0]
+    machine["gpus"] = parse_query((VERIFY / "volta.xml").read_text())[0]
     failed = {check.name: check.found for check in judge({"n1": machine}) if check.state == "fail"}
     assert failed == {
         "GPU ECC errors": "n1: GPU 0: 1 uncorrected",

@@ -238,9 +238,9 @@ def test_what_only_the_nodes_are_told_of_a_job_or_a_proof_holds_on_the_controlle
 ):
     hosts = f"compute: {{hosts: {{n1: {HERE}, n2: {HERE}}}}}\n"
     (tmp_path / "group_vars").mkdir()
-    (tmp_path / "group_vars/compute.yml").write_text("proof_ignore: [bios]\njob_network: 10.0.0.0/8\n")
-    seen = show(["proof_ignore", "job_network"], hosts="localhost", inventory=hosts)
-    assert seen["localhost"] == {"proof_ignore": ["bios"], "job_network": "10.0.0.0/8"}
+    (tmp_path / "group_vars/compute.yml").write_text("verify_ignore: [bios]\njob_network: 10.0.0.0/8\n")
+    seen = show(["verify_ignore", "job_network"], hosts="localhost", inventory=hosts)
+    assert seen["localhost"] == {"verify_ignore": ["bios"], "job_network": "10.0.0.0/8"}
     # The controller's own value, and one that not all nodes have.
     (tmp_path / "group_vars/all.yml").write_text("job_network: eth0\n")
     (tmp_path / "host_vars").mkdir()

@@ -24,7 +24,7 @@ from conftest import PROJECT
 from hypothesis import given
 from hypothesis import strategies as st
 
-PROOF = NODES.parent / "proof"
+VERIFY = NODES.parent / "verify"
 ROLE = PROJECT / "roles/slurm"
 # A line of scontrol 22.05; it stands in for Slurm, which answers and takes updates.
 RECORD = (
@@ -53,7 +53,7 @@ class NodeOfSlurm:
         settings = {"min_disk_mib": 0, "folder": str(self.folder), "ignored": []}
         self.settings.write_text(json.dumps({**settings, "memory": str(self.folder / "memory.json"), **changes}))
 
-    def is_(self, *trees, where=PROOF):
+    def is_(self, *trees, where=VERIFY):
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir()
         for tree in trees:
@@ -305,7 +305,7 @@ def test_a_full_disk_drains_and_a_resume_by_hand_counts_until_the_fault_was_gone
 
 def test_the_role_knows_every_check_that_can_be_ignored(tmp_path):
     readings = {}
-    for host, tree, where in (("n1", "gpu2", PROOF), ("n2", "ascend8", NODES)):
+    for host, tree, where in (("n1", "gpu2", VERIFY), ("n2", "ascend8", NODES)):
         machine = Tree(str(unfold(tree, tmp_path / host, where)))
         accelerators = read_accelerators(machine)
         npu = read_npu(machine, accelerators)

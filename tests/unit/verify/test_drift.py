@@ -123,7 +123,7 @@ def test_a_node_that_only_lacks_what_the_others_have_is_unknown_until_it_is_decl
     gpu = {"hardware": [GPU, NIC]}
     check = only(judge(cluster(4, n1=gpu, n2=gpu, n3=gpu)), "hardware")
     assert (check.state, check.hosts, check.found) == ("unknown", ("n4",), "no 10de:2330 (PCI)")
-    assert "proof_group" in check.action
+    assert "verify_group" in check.action
     declared = judge(cluster(4, n1=gpu, n2=gpu, n3=gpu, n4={"group": "login"}))
     assert only(declared, "hardware").state == "pass"
 

@@ -498,7 +498,7 @@ def test_whoever_jobs_cannot_use_is_left_out():
 
 
 def test_defaults_and_argument_specs_name_the_same_variables():
-    role = Path(__file__).resolve().parents[3] / "roles/proof"
+    role = Path(__file__).resolve().parents[3] / "roles/verify"
     specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"]
     defaults = yaml.safe_load((role / "defaults/main.yml").read_text())
-    assert set(specs["main"]["options"]) == set(defaults) == set(specs["facts"]["options"])
+    assert set(specs["begin"]["options"]) == set(defaults) == set(specs["main"]["options"])

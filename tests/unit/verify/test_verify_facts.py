@@ -1,4 +1,4 @@
-"""What proof_facts reads of a machine, and what nvidia-smi's XML and the kernel log say in its place."""
+"""What verify_facts reads of a machine, and what nvidia-smi's XML and the kernel log say in its place."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import json
 import re
 from pathlib import Path
 
-import proof_facts
 import pytest
+import verify_facts
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query, parse_xids
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.verify.facts import hardware, read_proof
+from ansible.module_utils.trainyard_node.verify.facts import hardware, read_machine
 from captured_tree import NODES, unfold
 from hypothesis import given
 from hypothesis import strategies as st
 
-PROOF = NODES.parent / "proof"
+VERIFY = NODES.parent / "verify"
 GIVEN = {
     "host": "n1",
     "root": "/opt/trainyard",
@@ -35,10 +35,10 @@ def machine(tmp_path):
     def read(*over, change=None, **changes):
         folder = tmp_path / ("-".join(over) or "gpu2")
         for name in ("gpu2", *over):
-            unfold(name, folder, PROOF)
+            unfold(name, folder, VERIFY)
         if change:
             change(folder)
-        return read_proof(Tree(str(folder)), **{**GIVEN, **changes})
+        return read_machine(Tree(str(folder)), **{**GIVEN, **changes})
 
     return read
 
@@ -178,13 +178,13 @@ def test_virtual_functions_do_not_make_another_kind_of_hardware(machine):
 @pytest.mark.parametrize("name", sorted(path.stem for path in NODES.glob("*.tree")))
 def test_every_captured_machine_can_be_read(tmp_path, name):
     tree = Tree(str(unfold(name, tmp_path)))
-    found = read_proof(tree, **{**GIVEN, "host_address": "localhost"})
+    found = read_machine(tree, **{**GIVEN, "host_address": "localhost"})
     assert found["facts"]["kernel"]
     assert found["hardware"] == hardware(tree)
 
 
 def test_this_machine_can_be_read():
-    found = read_proof(Tree(), **{**GIVEN, "host_address": "localhost", "user": "nobody"})
+    found = read_machine(Tree(), **{**GIVEN, "host_address": "localhost", "user": "nobody"})
     assert found["facts"]["kernel"] == Path("/proc/sys/kernel/osrelease").read_text().strip()
     assert re.fullmatch(r"3\.\d+\.\d+.*", found["facts"]["python"])
     assert found["facts"]["cpus"] >= 1
@@ -192,18 +192,18 @@ def test_this_machine_can_be_read():
 
 def test_loopback_is_network_enough_for_one_node_alone():
     given = {**GIVEN, "network": "", "host_address": "localhost"}
-    alone = read_proof(Tree(), **given, alone=True)["network"]
+    alone = read_machine(Tree(), **given, alone=True)["network"]
     assert (alone["interface"], alone["address"], alone["problem"]) == ("lo", "127.0.0.1", "")
-    among_others = read_proof(Tree(), **given)["network"]
+    among_others = read_machine(Tree(), **given)["network"]
     assert among_others["address"] == "" and "loopback" in among_others["problem"]
 
 
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_the_module(tmp_path, capsys, check_mode):
-    root = unfold("gpu2", tmp_path, PROOF)
+    root = unfold("gpu2", tmp_path, VERIFY)
     params = {"host": "n1", "root": str(root), "address": "10.20.0.1", "_ansible_check_mode": check_mode}
     with patch_module_args(params), pytest.raises(SystemExit):
-        proof_facts.main()
+        verify_facts.main()
     result = json.loads(capsys.readouterr().out)
     assert (result["changed"], result["host"], result["facts"]["driver"]) == (False, "n1", "570.86.15")
 
@@ -212,7 +212,7 @@ def test_the_module(tmp_path, capsys, check_mode):
 
 
 def test_an_older_gpu_counts_bits_and_retires_pages():
-    gpus, wrong = parse_query((PROOF / "volta.xml").read_text())
+    gpus, wrong = parse_query((VERIFY / "volta.xml").read_text())
     assert wrong == ""
     assert [(gpu["corrected"], gpu["uncorrected"], gpu["uncorrected_ever"]) for gpu in gpus] == [(4, 1, 1)]
     assert (gpus[0]["remap_pending"], gpus[0]["remap_failed"], gpus[0]["remapped"]) == (True, None, None)
@@ -235,7 +235,7 @@ def test_a_query_that_breaks_off_is_told(text, said):
 
 
 def test_a_warning_before_the_document_does_not_hide_it():
-    text = f"WARNING: infoROM is corrupted at gpu 0000:06:00.0\n{(PROOF / 'volta.xml').read_text()}\nWARNING: again\n"
+    text = f"WARNING: infoROM is corrupted at gpu 0000:06:00.0\n{(VERIFY / 'volta.xml').read_text()}\nWARNING: again\n"
     assert len(parse_query(text)[0]) == 1
 
 
@@ -251,7 +251,7 @@ def test_a_warning_before_the_document_does_not_hide_it():
 )
 @pytest.mark.parametrize("word", ["N/A", "[N/A]", "Unknown Error", "ERR!", ""])
 def test_what_a_gpu_does_not_say_is_none(field, key, word):
-    text = re.sub(rf"<{field}>[^<]*<", f"<{field}>{word}<", (PROOF / "volta.xml").read_text())
+    text = re.sub(rf"<{field}>[^<]*<", f"<{field}>{word}<", (VERIFY / "volta.xml").read_text())
     assert parse_query(text)[0][0][key] is None
 
 

@@ -221,7 +221,7 @@ def test_what_is_proved_is_what_was_checked():
     report = reported(
         [
             phase("drift", *(check("drift", f"fact {n}", "skipped", reason=alone) for n in range(25))),
-            phase("reach", ("answer", "pass"), check("reach", "ssh", "not_asked", reason="proof_ssh is false"),
+            phase("reach", ("answer", "pass"), check("reach", "ssh", "not_asked", reason="verify_ssh is false"),
                   *(check("reach", name, "skipped", reason="there is one node") for name in ("names", "network"))),
             {"name": "stragglers", "state": "skipped", "reason": "there are no two nodes"},
         ],
@@ -240,7 +240,7 @@ def test_what_is_proved_is_what_was_checked():
         "  not asked for   software, bandwidth",
         "",
         f"  drift       n/a      25 not applicable                                     {alone}",
-        f"{row}           proof_ssh is false; there is one node",
+        f"{row}           verify_ssh is false; there is one node",
         f"  stragglers  n/a      {'':53} there are no two nodes",
     ]
     shown = re.sub("<style>.*?</style>|<script.*?</script>|<[^>]*>", "", verify_page(report, b""), flags=re.DOTALL)

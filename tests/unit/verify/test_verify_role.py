@@ -60,10 +60,10 @@ def test_hosts_stay_in_the_order_of_the_inventory(render):
     silent = {"n0": {"unreachable": True, "msg": "no route"}, "n00": {}}
     answers = {**silent, **{host: {"facts": {}} for host in HOSTS}}
     given = {
-        "__proof_facts": {"answers": answers},
+        "__verify_facts": {"answers": answers},
         "groups": {"nvidia": ["n0", *HOSTS], "rdma": HOSTS},
     }
-    for name in ("__verify_answers", "__verify_nvidia_hosts", "__verify_rdma_hosts"):
+    for name in ("__verify_answered", "__verify_nvidia_hosts", "__verify_rdma_hosts"):
         assert render(name, **given) == HOSTS
     asked = {
         "trainyard_frameworks": ["openmpi", "pytorch"],

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from lab_jobs import PROJECT
 
-FIXTURES = PROJECT / "tests/fixtures/proof"
-ENVIRONMENT = "/opt/trainyard/venvs/proof-test"
-TREES = "/var/lib/proof-test"
+FIXTURES = PROJECT / "tests/fixtures/verify"
+ENVIRONMENT = "/opt/trainyard/venvs/verify-test"
+TREES = "/var/lib/verify-test"
 # Ports outside the ephemeral range, where rendezvous listen.
 DROP_RENDEZVOUS = "tcp dport { 10000-32767, 61000-65535 } drop"
 DROP_LARGE = "tcp sport 10000-65535 tcp dport 10000-65535 meta length gt 1200 drop"
@@ -54,13 +54,13 @@ def firewall(node: Any, rule: str) -> Iterator[None]:
     """Have a node drop what comes in and fits the rule."""
     node.host.check_output("command -v nft || { apt-get -q update && apt-get -qy install nftables; } >/dev/null 2>&1")
     node.host.check_output(
-        "nft add table inet proof && nft add chain inet proof in '{ type filter hook input priority 0; }' "
-        f"&& nft add rule inet proof in {rule}"
+        "nft add table inet verify && nft add chain inet verify in '{ type filter hook input priority 0; }' "
+        f"&& nft add rule inet verify in {rule}"
     )
     try:
         yield
     finally:
-        node.host.check_output("nft delete table inet proof")
+        node.host.check_output("nft delete table inet verify")
 
 
 def by_name(checks: list[dict[str, Any]], *states: str) -> dict[str, dict[str, Any]]:
@@ -88,7 +88,7 @@ def test_sound_nodes_pass_but_for_a_link_that_flaps_while_jobs_run(
     assert set(passed) == {"answer", "job address", "job network", "names", "ssh"}
     assert passed["job network"]["data"]["tried"] == count * (count - 1) * 2
     assert passed["names"]["found"] == f"{count * count} names resolve"
-    assert {"kernel", "operating system", "memlock limit", "time offset", "environment proof-test"} <= set(
+    assert {"kernel", "operating system", "memlock limit", "time offset", "environment verify-test"} <= set(
         by_name(found["drift"], "pass")
     )
     (failed,) = by_name(found["counters"], "fail", "unknown").values()
@@ -113,9 +113,9 @@ def test_a_node_with_another_package_another_mtu_and_a_firewall_is_named_for_eac
     drift = by_name(found["drift"], "fail", "unknown")
     assert {name: check["hosts"] for name, check in drift.items()} == {
         "MTU of the job's interface": [last],
-        "environment proof-test": [last],
+        "environment verify-test": [last],
     }
-    assert drift["environment proof-test"]["found"] == f"beta 2.2 instead of 2.1 on {last}"
+    assert drift["environment verify-test"]["found"] == f"beta 2.2 instead of 2.1 on {last}"
     assert drift["MTU of the job's interface"]["found"] == f"1400 on {last}"
     (failed,) = by_name(found["reach"], "fail", "unknown").values()
     assert (failed["name"], failed["hosts"]) == ("job network", [last])
@@ -132,7 +132,7 @@ def test_a_frozen_node_is_told_once_and_large_packets_that_vanish_between_two_ot
     nodes[first].podman("pause")
     try:
         with firewall(nodes[last], DROP_LARGE):
-            found = look(proof_connect_timeout_s=5)
+            found = look(verify_connect_timeout_s=5)
     finally:
         nodes[first].podman("unpause")
     failed = by_name(found["reach"], "fail", "unknown")
@@ -152,7 +152,7 @@ def test_gpu_nodes_that_were_composed_are_judged_before_and_after(
     """The whole way for GPUs and RDMA ports, as no node here has any: every node reads a composed machine."""
     unfold = (
         "import sys; sys.path.insert(0, 'tests/unit'); from pathlib import Path; from captured_tree import unfold\n"
-        "for name in sys.argv[2:]: unfold(name, Path(sys.argv[1]), Path('tests/fixtures/proof'))"
+        "for name in sys.argv[2:]: unfold(name, Path(sys.argv[1]), Path('tests/fixtures/verify'))"
     )
     trees = {"before": ["gpu2"], "after": ["gpu2"], "errors": ["gpu2", "gpu2_errors"]}
     for name, over in trees.items():
@@ -168,8 +168,8 @@ def test_gpu_nodes_that_were_composed_are_judged_before_and_after(
                 )
         found = look(
             checks_parts=["facts", "drift", "devices"],
-            __proof_tree=f"{TREES}/before",
-            __proof_tree_after=f"{TREES}/after",
+            __verify_tree=f"{TREES}/before",
+            __verify_tree_after=f"{TREES}/after",
         )
     finally:
         for node in nodes.values():

@@ -1,19 +1,19 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the action plugin proof_drift."""
+"""Documentation of the action plugin verify_drift."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
-module: proof_drift
+module: verify_drift
 short_description: Compare what the nodes of a cluster should have in common
 description:
   - Finds, by majority vote among nodes that can be compared, those that differ, with the difference. Asks no node.
 version_added: "0.2.0"
 options:
   results:
-    description: What M(proof_read) returned as C(answers).
+    description: What M(verify_read) returned as C(answers).
     type: dict
     required: true
   groups:
@@ -40,7 +40,7 @@ author:
 
 EXAMPLES = r"""
 - name: Compare all nodes
-  proof_drift:
+  verify_drift:
     results: "{{ proof.answers }}"
     groups: {}
     ignore: [bios]

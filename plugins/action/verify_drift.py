@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare what all nodes have. Documentation: library/proof_drift.py."""
+"""Compare what all nodes have. Documentation: library/verify_drift.py."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the action plugin proof_reach."""
+"""Documentation of the action plugin verify_reach."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
-module: proof_reach
+module: verify_reach
 short_description: Try all ways between the nodes, and judge who reaches whom
 description:
   - Lets every node listen on two TCP ports of its address on the job network, one outside the ephemeral range and one
@@ -17,7 +17,7 @@ description:
 version_added: "0.2.0"
 options:
   results:
-    description: What M(proof_read) returned as C(answers).
+    description: What M(verify_read) returned as C(answers).
     type: dict
     required: true
   peers:
@@ -73,7 +73,7 @@ seealso:
 
 EXAMPLES = r"""
 - name: Try all ways
-  proof_reach:
+  verify_reach:
     results: "{{ proof.answers }}"
     peers: all
     names: true

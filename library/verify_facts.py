@@ -6,12 +6,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
-module: proof_facts
+module: verify_facts
 short_description: Read what the proof of a cluster compares and judges on one node
 description:
   - Returns versions, firmware, limits and networks (what nodes of one kind should have in common), and the health of
     GPUs, NPUs, RDMA ports and network interfaces with their error counters, in one call.
-  - A proof asks all nodes at once, with M(proof_read); this shows what one of them says.
+  - A proof asks all nodes at once, with M(verify_read); this shows what one of them says.
   - Reads only. Versions come from metadata, headers and file names; no framework is imported.
   - A fact is empty where the node does not have the thing, and null where it has it and does not say.
 version_added: "0.2.0"
@@ -56,12 +56,12 @@ extends_documentation_fragment: [captured_machine, read_only]
 author:
   - trainyard
 seealso:
-  - module: proof_read
+  - module: verify_read
 """
 
 EXAMPLES = r"""
 - name: Read what is compared
-  proof_facts:
+  verify_facts:
     host: "{{ inventory_hostname }}"
     address: "{{ ansible_host | default(inventory_hostname) }}"
     user: train
@@ -107,7 +107,7 @@ devices:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.verify.facts import read_proof
+from ansible.module_utils.trainyard_node.verify.facts import read_machine
 
 
 def main() -> None:
@@ -130,7 +130,7 @@ def main() -> None:
     given = module.params
     module.exit_json(
         changed=False,
-        **read_proof(
+        **read_machine(
             Tree(given["root"]),
             host=given["host"],
             root=given["trainyard_root"],

@@ -1,15 +1,15 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the action plugin proof_read."""
+"""Documentation of the action plugin verify_read."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
-module: proof_read
+module: verify_read
 short_description: Read what the proof of a cluster compares and judges, on all nodes
 description:
-  - Asks all nodes at once for what M(proof_facts) shows of one, and how far their clocks are from the controller's. A
+  - Asks all nodes at once for what M(verify_facts) shows of one, and how far their clocks are from the controller's. A
     node that gives no answer in time delays no other.
 version_added: "0.2.0"
 options:
@@ -54,12 +54,12 @@ extends_documentation_fragment: read_only
 author:
   - trainyard
 seealso:
-  - module: proof_facts
+  - module: verify_facts
 """
 
 EXAMPLES = r"""
 - name: Read all nodes
-  proof_read:
+  verify_read:
     hosts: "{{ groups['compute'] }}"
     network: ""
     user: train
@@ -73,7 +73,7 @@ EXAMPLES = r"""
 RETURN = r"""
 answers:
   description:
-    - By host what M(proof_facts) returns of one, and C(clock) with C(offset_s) and C(margin_s); or why there is no
+    - By host what M(verify_facts) returns of one, and C(clock) with C(offset_s) and C(margin_s); or why there is no
       answer.
   returned: always
   type: dict

@@ -1,12 +1,12 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the action plugin proof_devices."""
+"""Documentation of the action plugin verify_devices."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
-module: proof_devices
+module: verify_devices
 short_description: Judge the devices of all nodes, at one time or between two
 description:
   - Judges GPUs, NPUs and RDMA ports. With O(before) it judges which error counters grew since then, and nothing else.
@@ -14,14 +14,14 @@ description:
 version_added: "0.2.0"
 options:
   results:
-    description: What M(proof_read) returned as C(answers).
+    description: What M(verify_read) returned as C(answers).
     type: dict
     required: true
   before:
     description: The same from an earlier time.
     type: dict
   groups:
-    description: Groups of hardware with their nodes, as M(proof_drift) returns them; ports are compared within one.
+    description: Groups of hardware with their nodes, as M(verify_drift) returns them; ports are compared within one.
     type: dict
     default: {}
   allowed_growth:
@@ -44,7 +44,7 @@ author:
 
 EXAMPLES = r"""
 - name: Judge what grew while the benchmarks ran
-  proof_devices:
+  verify_devices:
     before: "{{ proof.answers }}"
     results: "{{ afterwards.answers }}"
     allowed_growth: {symbol_error: 10}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge the devices of all nodes. Documentation: library/proof_devices.py."""
+"""Judge the devices of all nodes. Documentation: library/verify_devices.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask all nodes what they have, and for their clocks. Documentation: library/proof_read.py."""
+"""Ask all nodes what they have, and for their clocks. Documentation: library/verify_read.py."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ActionModule(ActionBase):
         }
 
         limit_s = float(given["limit_s"])
-        answers = nodes.ask("proof", own, shared, limit_s)
+        answers = nodes.ask("verify", own, shared, limit_s)
         if not devices_only:
             clocks = nodes.clocks([host for host in answers if "facts" in answers[host]], limit_s)
             for host, clock in clocks.items():
