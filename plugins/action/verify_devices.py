@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.trainyard.hardware import device_health
+from ansible.module_utils.trainyard.verify import devices
 from ansible.plugins.action import ActionBase
 
 
@@ -19,7 +19,7 @@ class ActionModule(ActionBase):
         """Return `checks`."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
-        checks = device_health.verdict(
+        checks = devices.verdict(
             given["results"],
             given.get("before"),
             groups=given.get("groups") or {},

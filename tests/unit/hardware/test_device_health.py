@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 
 import pytest
-from ansible.module_utils.trainyard.hardware.device_health import growth, judge, judge_counters, verdict
+from ansible.module_utils.trainyard.hardware.device_health import judge
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
+from ansible.module_utils.trainyard.verify.devices import growth, judge_counters, verdict
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.verify.facts import read_machine
 from captured_tree import NODES, unfold

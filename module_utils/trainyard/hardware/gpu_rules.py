@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether NVIDIA's GPUs are well, by one reading of all hosts: a table of rules for each GPU, and Xids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..record.checks import Check
+from ..record.findings import counted
+from .device_checks import Reading, outcome
+
+Gpu = Mapping[str, Any]
+
+# What slows clocks down for a bad reason; sw_power_cap is a GPU at its power limit, gpu_idle one without work.
+BAD_THROTTLE = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
+# Xids that speak of the device, the link or its firmware rather than of a program, by NVIDIA's catalogue.
+HARDWARE_XIDS = (
+    46, 48, 54, 61, 62, 64, 74, 79, 92, 94, 95, 110, 119, 120, 121, 136, 140, 143,
+    144, 145, 146, 147, 148, 149, 150, 151, 154, 155, 156, 158, 160, 171, 172,
+)  # fmt: skip
+# Performance states in which a GPU works; in deeper ones it lowers the speed of its link to save power.
+_AT_WORK = ("P0", "P1", "P2")
+
+
+class _Rule(NamedTuple):
+    """One check of every GPU: `judge` returns what is wrong, "" where nothing is, None where it cannot be told."""
+
+    name: str
+    judge: Callable[[Gpu], str | None]
+    expected: str
+    reason: str
+    action: str
+    shown: str
+
+
+def _ecc(gpu: Gpu) -> str | None:
+    if gpu["ecc"] is None or gpu["ecc"].lower() != "enabled" or gpu["uncorrected"] is None:
+        return None
+    return f"{gpu['uncorrected']} uncorrected" if gpu["uncorrected"] else ""
+
+
+def _rows(gpu: Gpu) -> str | None:
+    if gpu["remap_failed"]:
+        return "remapping failed"
+    if gpu["remap_pending"]:
+        return "remapping pending"
+    return None if gpu["remap_pending"] is None else ""
+
+
+def _throttle(gpu: Gpu) -> str | None:
+    if gpu["throttle"] is None:
+        return None
+    return ", ".join(reason for reason in gpu["throttle"] if reason in BAD_THROTTLE)
+
+
+def _width(gpu: Gpu) -> str | None:
+    if gpu["link_width"] is None or gpu["link_width_max"] is None:
+        return None
+    return f"x{gpu['link_width']} of x{gpu['link_width_max']}" if gpu["link_width"] < gpu["link_width_max"] else ""
+
+
+def _generation(gpu: Gpu) -> str | None:
+    if gpu["link_gen"] is None or gpu["link_gen_max"] is None:
+        return None
+    if gpu["pstate"] not in _AT_WORK:
+        return ""
+    return f"generation {gpu['link_gen']} of {gpu['link_gen_max']}" if gpu["link_gen"] < gpu["link_gen_max"] else ""
+
+
+def _recovery(gpu: Gpu) -> str | None:
+    # Drivers before 565 have no such field, so silence is no answer that is missing.
+    action = gpu["recovery"]
+    return "" if action in (None, "None") else f"recovery action: {action}"
+
+
+def _fabric(gpu: Gpu) -> str | None:
+    # N/A where there is no NVSwitch.
+    return "" if gpu["fabric"] in (None, "Completed") else f"fabric {gpu['fabric']}"
+
+
+_SEAT = "look at the slot, riser and power of the GPU, and at the BIOS setting of the slot"
+_RULES = (
+    _Rule(
+        "GPU ECC errors",
+        _ecc,
+        "ECC enabled, no uncorrected error since the driver was loaded",
+        "memory of the GPU has lost data",
+        "drain the node and reset the GPU (nvidia-smi --gpu-reset); replace it when the errors come back",
+        "nvidia-smi -q -d ECC",
+    ),
+    _Rule(
+        "GPU remapped rows",
+        _rows,
+        "no row that waits for its replacement",
+        "a bad row of memory is still in use",
+        "reset the GPU or restart the node; where remapping failed, replace the GPU",
+        "nvidia-smi -q -d ROW_REMAPPER",
+    ),
+    _Rule(
+        "GPU throttling",
+        _throttle,
+        "no slowdown by heat or power",
+        "the GPU slows itself down",
+        "look at cooling, power supplies and power cables of the node",
+        "nvidia-smi -q -d PERFORMANCE",
+    ),
+    _Rule(
+        "GPU PCIe width",
+        _width,
+        "the width that GPU and slot can have",
+        "the link has lost lanes",
+        _SEAT,
+        "nvidia-smi --query-gpu=pci.bus_id,pcie.link.width.current,pcie.link.width.max --format=csv",
+    ),
+    _Rule(
+        "GPU PCIe generation",
+        _generation,
+        "the generation that GPU and slot can have, while it works",
+        "the link was trained to a lower speed",
+        _SEAT,
+        "nvidia-smi --query-gpu=pci.bus_id,pstate,pcie.link.gen.current,pcie.link.gen.max --format=csv",
+    ),
+    _Rule(
+        "GPU recovery action",
+        _recovery,
+        "none",
+        "the driver asks for a recovery of the GPU",
+        "do what the driver asks for: reset the GPU, or restart the node",
+        "nvidia-smi -q",
+    ),
+    _Rule(
+        "NVSwitch fabric",
+        _fabric,
+        "Completed",
+        "the GPU has not joined the NVSwitch fabric",
+        "see the service nvidia-fabricmanager, whose version must be the driver's",
+        "nvidia-smi -q",
+    ),
+)
+
+
+def _numbered(answers: Iterable[tuple[Any, str]]) -> list[str]:
+    """Join devices with one answer: `GPU 0, 3: remapping pending`."""
+    devices: dict[str, list[str]] = {}
+    for device, text in answers:
+        devices.setdefault(text, []).append(str(device))
+    return [f"GPU {', '.join(names)}: {text}" for text, names in devices.items()]
+
+
+def judge_gpus(readings: Mapping[str, Reading], inventory: str, xids: Sequence[int]) -> list[Check]:
+    """Judge the GPUs of all hosts; `xids` are those that speak of the hardware."""
+    nvidia = {host: reading for host, reading in readings.items() if reading["vendor"] == "nvidia"}
+    if not nvidia:
+        return [Check("devices", "GPUs", "skipped", reason="no node has an NVIDIA GPU")]
+    checks = []
+    broken = {host: reading["problems"] for host, reading in nvidia.items() if reading["problems"]}
+    count = sum(len(reading["gpus"]) for reading in nvidia.values())
+    checks += outcome(
+        "GPUs",
+        broken,
+        {},
+        list(nvidia),
+        f"{count} on {counted(len(nvidia), 'node')} answer",
+        expected="every GPU answers",
+        reason="GPUs or their driver do not answer as they should",
+        action="see the kernel log for `NVRM` and `Xid`; restart the node, run the role nvidia_driver",
+        shown="nvidia-smi",
+        inventory=inventory,
+    )
+    with_gpus = {host: reading for host, reading in nvidia.items() if reading["gpus"]}
+    for rule in _RULES if with_gpus else ():
+        bad: dict[str, list[str]] = {}
+        silent: dict[str, list[str]] = {}
+        for host, reading in with_gpus.items():
+            answers = [(gpu["index"], rule.judge(gpu)) for gpu in reading["gpus"]]
+            faults = _numbered((index, text) for index, text in answers if text)
+            mute = _numbered((index, "no answer") for index, text in answers if text is None)
+            if faults:
+                bad[host] = faults
+            if mute:
+                silent[host] = mute
+        number = sum(len(reading["gpus"]) for reading in with_gpus.values())
+        checks += outcome(
+            rule.name,
+            bad,
+            silent,
+            list(with_gpus),
+            f"{number} GPUs",
+            expected=rule.expected,
+            reason=rule.reason,
+            action=rule.action,
+            shown=rule.shown,
+            inventory=inventory,
+        )
+    return checks + _judge_xids(nvidia, inventory, xids)
+
+
+def _judge_xids(nvidia: Mapping[str, Reading], inventory: str, hardware: Sequence[int]) -> list[Check]:
+    silent = {
+        host: ["neither the journal nor dmesg can be read"]
+        for host, reading in nvidia.items()
+        if reading["xids"] is None
+    }
+    bad, others = {}, []
+    for host, reading in nvidia.items():
+        faults = [xid for xid in reading["xids"] or () if xid["code"] in hardware]
+        others += [xid["code"] for xid in reading["xids"] or () if xid["code"] not in hardware]
+        if faults:
+            bad[host] = [f"Xid {xid['code']} of {xid['pci']} {counted(xid['count'], 'time')}" for xid in faults]
+    well = [host for host in nvidia if host not in bad and host not in silent]
+    noted = (
+        f"Xid {', '.join(map(str, sorted(set(others))))} of programs" if others else "no Xid since the nodes started"
+    )
+    return outcome(
+        "GPU Xid",
+        bad,
+        silent,
+        well,
+        noted,
+        expected="no Xid of the hardware since the node started",
+        reason="the driver has logged a fault of the device",
+        action="look the number up in NVIDIA's Xid catalogue; drain and restart the node",
+        shown="journalctl --dmesg --boot --grep Xid",
+        inventory=inventory,
+    )
