@@ -111,13 +111,8 @@ files:
 """
 
 import base64
-import contextlib
-import datetime
-import fcntl
-import os
 import secrets
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,211 +121,15 @@ from ansible.module_utils.trainyard.job import tls
 from ansible.module_utils.trainyard.record.findings import Finding
 
 try:
+    from ansible.module_utils.trainyard_controller.tls_authority import Authority, describe
     from cryptography import x509
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.serialization import pkcs12
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     HAS_CRYPTOGRAPHY = True
 except ImportError:
     HAS_CRYPTOGRAPHY = False
-
-AUTHORITY_DAYS = 5 * 365
-# The usages that a certificate may have, all of them false.
-NO_USAGE = dict.fromkeys(
-    (
-        "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
-        "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
-    ),
-    False,
-)  # fmt: skip
-
-
-def moment(when: float) -> datetime.datetime:
-    """Turn seconds since the epoch into what x509 wants: whole seconds, UTC."""
-    return datetime.datetime.fromtimestamp(int(when), datetime.timezone.utc)
-
-
-def key_identifier(certificate: Any, kind: Any) -> str:
-    """Read a certificate's own key identifier, or that of its authority, "" where it has none."""
-    try:
-        value = certificate.extensions.get_extension_for_class(kind).value
-    except x509.ExtensionNotFound:
-        return ""
-    identifier = value.key_identifier
-    return identifier.hex() if identifier else ""
-
-
-def describe(name: str, certificate: Any, authority: Any = None, beside: int = 0) -> tls.Certificate:
-    """Say what matters of a certificate, and whether `authority` signed it."""
-    public = certificate.public_key()
-    try:
-        is_authority = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except x509.ExtensionNotFound:
-        is_authority = False
-    signed = True
-    if authority is not None:
-        try:
-            certificate.verify_directly_issued_by(authority)
-        except (ValueError, TypeError, InvalidSignature):
-            signed = False
-    return tls.Certificate(
-        name=name,
-        not_before=certificate.not_valid_before_utc.timestamp(),
-        not_after=certificate.not_valid_after_utc.timestamp(),
-        serial=certificate.serial_number,
-        rsa_bits=public.key_size if isinstance(public, rsa.RSAPublicKey) else 0,
-        is_authority=is_authority,
-        subject_key=key_identifier(certificate, x509.SubjectKeyIdentifier),
-        authority_key=key_identifier(certificate, x509.AuthorityKeyIdentifier),
-        signed=signed,
-        beside=beside,
-    )
-
-
-class Authority:
-    """The folder: ca.pem and ca.key; `issued` and `revoked` have one certificate a line, serial number first."""
-
-    def __init__(self, folder: Path, cluster: str) -> None:
-        """Name the folder; it need not be there yet."""
-        self.folder, self.cluster = folder, cluster
-        self.certificate: Any = None
-        self.renewal = (
-            f"To have a new authority, move {folder} away: the next launch makes one, and jobs that run keep theirs"
-        )
-        self.read()
-
-    def facts(self) -> tls.Certificate:
-        """Say what matters of the authority."""
-        return describe(f"the jobs' authority {self.folder}/ca.pem", self.certificate)
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Make the folder and keep other launches out of it."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("a", encoding="ascii") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    def read(self) -> None:
-        """Read the authority's certificate, where it has been made."""
-        if (self.folder / "ca.pem").exists():
-            self.certificate = x509.load_pem_x509_certificate((self.folder / "ca.pem").read_bytes())
-
-    def key(self) -> Any:
-        """Return the authority's key; make what is missing of key and certificate. Needs the lock."""
-        path = self.folder / "ca.key"
-        # Another launch may have made them since this one looked.
-        self.read()
-        if not path.exists() and self.certificate is None:
-            private = rsa.generate_private_key(65537, tls.RSA_BITS).private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-            self.write("ca.key", private)
-        if path.stat().st_mode & 0o077:
-            raise OSError(
-                f"{path} can be read by others (mode {path.stat().st_mode & 0o777:o}); expected 600. Set it, and think "
-                "about who may have read it"
-            )
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
-        # Also after a launch that was cut off between the two.
-        if self.certificate is None:
-            self.certify(key)
-        if key.public_key() != self.certificate.public_key():
-            raise OSError(f"{path} is not the key of {self.folder}/ca.pem; restore both from one backup")
-        return key
-
-    def certify(self, key: Any) -> None:
-        """Make the authority's certificate."""
-        now = time.time()
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"trainyard {self.cluster}"[:64])])
-        self.certificate = (
-            x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-            .not_valid_before(moment(now - tls.BACKDATE_S))
-            .not_valid_after(moment(now + AUTHORITY_DAYS * tls.DAY_S))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(x509.KeyUsage(**{**NO_USAGE, "key_cert_sign": True, "crl_sign": True}), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .sign(key, hashes.SHA256())
-        )
-        self.write("ca.pem", self.certificate.public_bytes(serialization.Encoding.PEM))
-
-    def records(self, name: str) -> list[list[str]]:
-        """Read `issued` (serial, end, job, role) or `revoked` (serial, end, job, role, time of revocation)."""
-        path = self.folder / name
-        return [line.split() for line in path.read_text(encoding="ascii").splitlines()] if path.exists() else []
-
-    def write(self, name: str, content: bytes) -> None:
-        """Replace a file of the folder at once; it is for its owner only."""
-        fresh = self.folder / f"{name}.new"
-        fresh.unlink(missing_ok=True)
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            # After a power cut there is the old file or the new one, never an empty one.
-            os.fsync(file.fileno())
-        fresh.replace(self.folder / name)
-
-    def keep(self, name: str, records: list[list[str]]) -> None:
-        """Replace `issued` or `revoked`; what has expired needs no record."""
-        now = time.time()
-        self.write(name, "".join(" ".join(line) + "\n" for line in records if float(line[1]) > now).encode("ascii"))
-
-    def unknown(self, jobs: list[str]) -> list[str]:
-        """Return the jobs among these that no valid certificate was made for."""
-        known = {line[2] for name in ("issued", "revoked") for line in self.records(name)}
-        return [job for job in jobs if job not in known]
-
-    def revocation_list(self, jobs: list[str], key: Any, until: float) -> bytes:
-        """Revoke what was issued for these jobs; return the list of everything that is revoked."""
-        revoked, now = self.records("revoked"), time.time()
-        already = {line[0] for line in revoked}
-        revoked += [
-            [*line, str(int(now))] for line in self.records("issued") if line[2] in jobs and line[0] not in already
-        ]
-        self.keep("revoked", revoked)
-        builder = (
-            x509.CertificateRevocationListBuilder()
-            .issuer_name(self.certificate.subject)
-            .last_update(moment(now - tls.BACKDATE_S))
-            .next_update(moment(until))
-        )
-        for line in revoked:
-            entry = x509.RevokedCertificateBuilder(int(line[0], 16), moment(float(line[4])))
-            builder = builder.add_revoked_certificate(entry.build())
-        return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    def bundle(self, role: str, job_id: str, password: str, signer: Any, until: float) -> bytes:
-        """Make a key and its certificate for one role of a job, in a p12 file without the authority."""
-        key = rsa.generate_private_key(65537, tls.RSA_BITS)
-        usage = ExtendedKeyUsageOID.SERVER_AUTH if role == "server" else ExtendedKeyUsageOID.CLIENT_AUTH
-        subject = x509.Name(
-            [
-                x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, role),
-                x509.NameAttribute(NameOID.COMMON_NAME, job_id[:64]),
-            ]
-        )
-        own = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-        certificate = (
-            x509.CertificateBuilder(self.certificate.subject, subject, key.public_key(), x509.random_serial_number())
-            .not_valid_before(moment(time.time() - tls.BACKDATE_S))
-            .not_valid_after(moment(until))
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(
-                x509.KeyUsage(**{**NO_USAGE, "digital_signature": True, "key_encipherment": True}), critical=True
-            )
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own), critical=False)
-            .sign(signer, hashes.SHA256())
-        )
-        record = [f"{certificate.serial_number:x}", str(int(until)), job_id, role]
-        self.keep("issued", [*self.records("issued"), record])
-        return pkcs12.serialize_key_and_certificates(
-            job_id.encode(), key, certificate, None, serialization.BestAvailableEncryption(password.encode())
-        )
 
 
 def made(params: dict[str, Any], check_mode: bool, result: dict[str, Any]) -> list[Finding]:

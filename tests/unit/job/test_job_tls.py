@@ -16,6 +16,7 @@ import job_tls
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.job import tls
+from ansible.module_utils.trainyard_controller import tls_authority
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -202,7 +203,7 @@ def test_revoking_what_was_never_made_is_a_slip(call):
 
 @pytest.mark.parametrize(("left_days", "says"), [(-0.01, "expired"), (20, "soon"), (40, "")])
 def test_an_authority_that_expires(call, tmp_path, monkeypatch, left_days, says):
-    monkeypatch.setattr(job_tls, "AUTHORITY_DAYS", left_days)
+    monkeypatch.setattr(tls_authority, "AUTHORITY_DAYS", left_days)
     # The first call makes it so; it does not look at what it made.
     call()
     path, result = tmp_path / "tls_ca", call(True)
@@ -216,7 +217,7 @@ def test_an_authority_that_expires(call, tmp_path, monkeypatch, left_days, says)
     if says == "expired":
         assert call()["files"] == {}
         shutil.rmtree(path)
-        monkeypatch.setattr(job_tls, "AUTHORITY_DAYS", 100)
+        monkeypatch.setattr(tls_authority, "AUTHORITY_DAYS", 100)
         assert call()["findings"] == []
 
 
