@@ -70,7 +70,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.nvidia.cuda import plan_toolkits
+from ansible.module_utils.trainyard.nvidia.cuda_plan import plan_toolkits
 
 
 def main() -> None:

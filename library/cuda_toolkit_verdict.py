@@ -51,7 +51,7 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.nvidia.cuda import judge
+from ansible.module_utils.trainyard.nvidia.cuda_verdict import judge
 
 
 def main() -> None:

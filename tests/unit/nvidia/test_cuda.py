@@ -12,7 +12,7 @@ import cuda_toolkit_verdict
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.nvidia import cuda, cuda_proof
+from ansible.module_utils.trainyard.nvidia import cuda, cuda_plan, cuda_proof, cuda_verdict
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.cuda import read_cuda
 from ansible.module_utils.trainyard_node.nvidia.cuda_proof import prove
@@ -69,7 +69,7 @@ def state(host="n1", **changes):
 
 def plan(records, default="", absent=(), wanted=None, **changes):
     node = {"state": state(**changes), "records": records, "default": default, "absent": list(absent)}
-    nodes, findings = cuda.plan_toolkits([node], {**WANTED, **(wanted or {})})
+    nodes, findings = cuda_plan.plan_toolkits([node], {**WANTED, **(wanted or {})})
     return nodes.get("n1", {}), findings
 
 
@@ -342,10 +342,10 @@ def test_the_default_is_not_removed_without_another_one():
     changes.pop("state_default")
     node = {"state": state(**changes), "records": [], "default": "", "absent": ["12.4"]}
     node["state"]["default"] = "/usr/local/cuda-12.4"
-    _, findings = cuda.plan_toolkits([node], WANTED)
+    _, findings = cuda_plan.plan_toolkits([node], WANTED)
     assert texts(findings) == [("cuda_toolkit_absent", "12.4 in /usr/local/cuda-12.4, which is the default")]
     assert "set cuda_toolkit_default: none" in findings[0].action
-    nodes, findings = cuda.plan_toolkits([{**node, "default": "none"}], WANTED)
+    nodes, findings = cuda_plan.plan_toolkits([{**node, "default": "none"}], WANTED)
     assert findings == []
     assert [one["home"] for one in nodes["n1"]["remove"]] == ["/usr/local/cuda-12.4"]
 
@@ -361,7 +361,7 @@ def test_a_wanted_version_is_not_removed_and_an_unknown_one_no_default():
 
 def planned(*states, records=({"provider": "network_repo", "version": "12.4.1"},)):
     nodes = [{"state": one, "records": records, "default": "", "absent": []} for one in states]
-    return cuda.plan_toolkits(nodes, WANTED)[0]
+    return cuda_plan.plan_toolkits(nodes, WANTED)[0]
 
 
 HOME = "/usr/local/cuda-12.4"
@@ -376,7 +376,7 @@ def test_nodes_are_judged_together():
         state("n4", **{**right, "default": "/usr/local/cuda-12.6"}),
         state("n5", **{**right, "toolkits": {}}),
     ]
-    found = [(finding.host, finding.check, finding.found) for finding in cuda.judge(nodes, planned(*nodes))]
+    found = [(finding.host, finding.check, finding.found) for finding in cuda_verdict.judge(nodes, planned(*nodes))]
     assert found == [
         ("n3", "CUDA toolkit", f"CUDA 12.4 (nvcc 12.4.99) in {HOME}"),
         ("n4", "default CUDA toolkit", "/usr/local/cuda-12.6"),
@@ -384,7 +384,7 @@ def test_nodes_are_judged_together():
         ("n3", "CUDA toolkits", "nvcc 12.4.99"),
         ("n5", "CUDA toolkits", "nvcc missing"),
     ]
-    assert cuda.judge(nodes[:2], planned(*nodes[:2])) == []
+    assert cuda_verdict.judge(nodes[:2], planned(*nodes[:2])) == []
 
 
 def test_another_setenv_that_comes_first_is_found():
@@ -394,15 +394,15 @@ def test_another_setenv_that_comes_first_is_found():
         state("n2", **right, session={"PATH": "/opt/site/bin:/usr/bin"}),
         state("n3", **right, session=None),
     ]
-    found = [(finding.host, finding.found) for finding in cuda.judge(nodes, planned(*nodes), told=True)]
+    found = [(finding.host, finding.found) for finding in cuda_verdict.judge(nodes, planned(*nodes), told=True)]
     assert found == [("n2", "PATH=/opt/site/bin:/usr/bin"), ("n3", "sshd does not say")]
-    assert cuda.judge(nodes, planned(*nodes)) == []
+    assert cuda_verdict.judge(nodes, planned(*nodes)) == []
 
 
 def test_the_headers_of_an_installed_toolkit_judge_the_compiler():
     node = state("n1", toolkits={HOME: toolkit("12.4.131", newest_gcc="11")}, default=HOME)
     plans = planned(state("n1"))
-    assert texts(cuda.judge([node], plans)) == [("host compiler", "g++ 12.2.0")]
+    assert texts(cuda_verdict.judge([node], plans)) == [("host compiler", "g++ 12.2.0")]
 
 
 def test_odd_nodes_are_named_where_any_version_is_right():
@@ -411,7 +411,7 @@ def test_odd_nodes_are_named_where_any_version_is_right():
         state(f"n{number}", toolkits={"/usr/local/cuda": toolkit(nvcc)}, default="/usr/local/cuda")
         for number, nvcc in enumerate(["12.4.131", "12.4.131", "12.6.85"], start=1)
     ]
-    (finding,) = cuda.judge(nodes, planned(*nodes, records=records))
+    (finding,) = cuda_verdict.judge(nodes, planned(*nodes, records=records))
     assert (finding.host, finding.found) == ("n3", "nvcc 12.6.85")
     assert finding.expected == "nvcc 12.4.131, as on n1, n2"
 
