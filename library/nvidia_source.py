@@ -105,8 +105,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.record.findings import Finding
-from ansible.module_utils.trainyard.software import apt as rules
-from ansible.module_utils.trainyard.software import openpgp
+from ansible.module_utils.trainyard.software import apt_sources, openpgp
+from ansible.module_utils.trainyard.software.apt import Source
 from ansible.module_utils.trainyard_node.software import apt
 from ansible.module_utils.urls import fetch_url
 
@@ -143,8 +143,8 @@ def network_files(uri: str, label: str, key: bytes) -> dict[str, bytes | None]:
     return {
         path: key,
         other: None,
-        PIN: rules.network_preferences(label, PURPOSE).encode(),
-        NETWORK: rules.network_source(uri, path, PURPOSE).encode(),
+        PIN: apt_sources.network_preferences(label, PURPOSE).encode(),
+        NETWORK: apt_sources.network_source(uri, path, PURPOSE).encode(),
     }
 
 
@@ -170,7 +170,7 @@ def try_network(uri: str, label: str, files: dict[str, bytes | None]) -> list[Fi
 
 def distro_files(given: dict[str, Any]) -> dict[str, bytes | None]:
     """Return the file of the distribution's components, none where all are configured."""
-    text = rules.component_sources(
+    text = apt_sources.component_sources(
         apt.targets(), given["codename"], given["components"], given["origins"], DISTRO, PURPOSE
     )
     return {DISTRO: text.encode() if text else None}
@@ -212,7 +212,7 @@ def change(module: AnsibleModule, files: dict[str, bytes | None]) -> None:
     if module.params["state"] == "absent":
         return
     network = module.params["provider"] == "network_repo"
-    source = rules.Source(module.params["uri"] if network else "", tuple(module.params["origins"]))
+    source = Source(module.params["uri"] if network else "", tuple(module.params["origins"]))
     if network or files[DISTRO]:
         fault = apt.refresh(NETWORK if network else DISTRO, source, only=True)
         if fault:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.record.findings import Finding
-from ...trainyard.software import apt, openpgp
+from ...trainyard.software import apt, apt_sources, openpgp
 from ..machine.private import PrivateError, expect_safe, opened
 
 # Seconds to wait for another apt or dpkg, for an answer of a repository, and for a whole transaction.
@@ -146,7 +146,7 @@ def refresh(source_file: str, source: apt.Source, only: bool) -> Finding | None:
     status, output = _run(["apt-get", "update", *lock, *_FETCH, *(restriction if only else [])], INSTALL_TIMEOUT)
     if not status or (not only and not _concerns(output, source)):
         return None
-    return apt.explain_update("", output, str(source))
+    return apt_sources.explain_update("", output, str(source))
 
 
 def _concerns(output: str, source: apt.Source) -> bool:
@@ -284,7 +284,7 @@ def try_source(source: str, key: bytes | None, key_path: str, where: str) -> tup
         status, output = _run(["apt-get", "update", *_FETCH, *options])
         # A component that a mirror lacks is a warning only.
         if status or "doesn't have the component" in output:
-            return [apt.explain_update("", output, where)], {}
+            return [apt_sources.explain_update("", output, where)], {}
         releases = sorted((folder / "lists").glob("*Release"))
         text = releases[-1].read_text(encoding="utf-8", errors="replace") if releases else ""
     # A signed file begins and ends with what is no field of it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.software import apt
+from ansible.module_utils.trainyard.software import apt, apt_sources
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -215,7 +215,7 @@ def test_each_package_is_pinned_to_its_own_version():
 
 
 def components(targets, wanted, codename="bookworm", own="/etc/apt/sources.list.d/own.sources"):
-    text = apt.component_sources(targets, codename, wanted, ("Debian",), own, "For a test.")
+    text = apt_sources.component_sources(targets, codename, wanted, ("Debian",), own, "For a test.")
     return apt.read_stanzas(text.partition("\n")[2])
 
 
@@ -257,7 +257,7 @@ def test_which_sources_are_extended(change, number):
 
 def test_nothing_is_written_where_all_components_are_there():
     targets = apt.read_stanzas(captured("indextargets"))
-    assert apt.component_sources(targets, "bookworm", ["main"], ("Debian",), "", "For a test.") == ""
+    assert apt_sources.component_sources(targets, "bookworm", ["main"], ("Debian",), "", "For a test.") == ""
 
 
 @pytest.mark.parametrize(
@@ -275,11 +275,11 @@ def test_nothing_is_written_where_all_components_are_there():
     ],
 )
 def test_why_an_update_failed(name, meaning):
-    finding = apt.explain_update("n1", captured(f"update-{name}"), URI)
+    finding = apt_sources.explain_update("n1", captured(f"update-{name}"), URI)
     assert finding.found.startswith(f"{URI}: {meaning}. apt says: ")
     assert "Some index files failed" not in finding.found
     assert finding.action
 
 
 def test_an_unknown_fault_is_told_in_apts_words():
-    assert apt.explain_update("", "E: Something new", URI).found == f"{URI}: apt says: E: Something new"
+    assert apt_sources.explain_update("", "E: Something new", URI).found == f"{URI}: apt says: E: Something new"

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where apt has packages from: the text of sources and of their pins, and why an update failed.
+
+Pure; it reads what apt-get of Debian 11 to 13 and Ubuntu prints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ..record.findings import Finding
+from .apt import reasons
+
+
+def network_source(uri: str, key_path: str, purpose: str) -> str:
+    """Write the source of a flat repository, as the vendor's is: no suite, no component, a key for it alone."""
+    return f"# {purpose}\nTypes: deb\nURIs: {uri.rstrip('/')}/\nSuites: /\nSigned-By: {key_path}\n"
+
+
+def network_preferences(label: str, purpose: str) -> str:
+    """Write the pin of a repository: taken where it is asked for by version, and never by itself.
+
+    At the vendor's own 600, its packages would replace the distribution's of the same name at the next upgrade.
+    """
+    return f"# {purpose}\nPackage: *\nPin: release l={label}\nPin-Priority: 100\n"
+
+
+def component_sources(
+    targets: Sequence[Mapping[str, str]],
+    codename: str,
+    components: Sequence[str],
+    origins: Sequence[str],
+    own_file: str,
+    purpose: str,
+) -> str:
+    """Write sources for components that the distribution's own mirrors, as configured, are not yet asked for.
+
+    `targets`: stanzas of `apt-get indextargets`. Empty when nothing is missing.
+    """
+    suites = (codename, f"{codename}-updates", f"{codename}-security")
+    having: dict[tuple[str, str, str], set[str]] = {}
+    for target in targets:
+        release = target.get("release", "")
+        # Before the first update apt knows no origin; then the suite's name has to do.
+        if target.get("origin", "") not in ("", *origins) or not target.get("component"):
+            continue
+        if target.get("sourcesentry", "").rpartition(":")[0] == own_file or release not in suites:
+            continue
+        # Not `trusted`: of a repository whose signature was verified apt says that, too.
+        key = (target.get("repo-uri", ""), release, target.get("signed-by", ""))
+        having.setdefault(key, set()).add(target["component"])
+    stanzas = []
+    for (uri, release, signed_by), present in having.items():
+        missing = [component for component in components if component not in present]
+        if "main" not in present or not missing:
+            continue
+        lines = ["Types: deb", f"URIs: {uri}", f"Suites: {release}", f"Components: {' '.join(missing)}"]
+        # apt refuses two sources of one repository that do not agree in it.
+        if signed_by:
+            lines.append("Signed-By: " + signed_by.replace("\n", "\n "))
+        stanzas.append("\n".join(lines) + "\n")
+    return f"# {purpose}\n" + "\n".join(stanzas) if stanzas else ""
+
+
+# Why `apt-get update` failed: what apt prints, what that means, what to do.
+_FAULTS: tuple[tuple[str, str, str], ...] = (
+    (
+        r"SHA1 is not considered secure",
+        "this system refuses the repository's key, which is signed with SHA-1 only",
+        "take the repository and the key of this release of the system (for Debian 13 NVIDIA has another key), or a "
+        "mirror that signs anew",
+    ),
+    (
+        r"NO_PUBKEY|Missing key|Signing key on \w+ is not in|No keyring installed",
+        "it is signed by another key than the one given",
+        "compare nvidia_repository_key_fingerprint with the key that the repository is signed with",
+    ),
+    (
+        r"BADSIG|signatures were invalid|Clearsigned file isn't valid|Bad Signature|Message has been manipulated",
+        "its signature does not fit its content",
+        "somebody or a broken mirror has changed it: take another mirror, do not switch the check off",
+    ),
+    (
+        r"Hash Sum mismatch|File has unexpected size|Hashes of (expected|received) file",
+        "its package list does not fit the signed sums",
+        "a mirror that is being synchronised, a proxy's old copy, or tampering: wait for it, or take another mirror",
+    ),
+    (
+        r"doesn't have the component '([^']+)'",
+        "it has no component {0}",
+        "take a mirror that carries it, or the provider network_repo",
+    ),
+    (
+        r"Conflicting values set for option (\S+) regarding source (\S+)",
+        "another source names {1} with another {0}",
+        "remove one of the two in /etc/apt/sources.list.d",
+    ),
+    (
+        r"changed its '(\w+)' value",
+        "its {0} has changed",
+        "look whether it is the right repository, then apt-get update",
+    ),
+    (
+        r"is expired|Release file .* is not valid yet|not live until",
+        "its Release file is expired, or the clock of the node is wrong",
+        "set the clock, or bring the mirror up to date",
+    ),
+    (
+        r"Could not (?:connect|resolve)|Connection (?:refused|timed out|failed)|Temporary failure resolving"
+        r"|Network is unreachable|No route to host|Unable to connect|Cannot initiate the connection",
+        "it does not answer",
+        "start it, or see how the node reaches it (name, proxy, firewall)",
+    ),
+    (
+        r"404 +Not Found|does not have a Release file",
+        "there is no repository at this address",
+        "correct nvidia_repository_url, nvidia_repository_distro and nvidia_repository_arch",
+    ),
+    (
+        r"[Cc]ertificate verification failed|SSL",
+        "its TLS certificate is not accepted",
+        "install the certificate of the authority on the node",
+    ),
+    (r"is not signed", "it is not signed", "sign the mirror and name its key"),
+)
+
+
+def explain_update(host: str, output: str, where: str) -> Finding:
+    """Say why the package list of a repository could not be had; `output` is that of a failed `apt-get update`."""
+    said = reasons(output)
+    for pattern, meaning, action in _FAULTS:
+        match = re.search(pattern, output)
+        if match:
+            return Finding(
+                host,
+                "package repository",
+                f"{where}: {meaning.format(*match.groups())}. apt says: {said}",
+                "a signed repository that answers",
+                action,
+            )
+    return Finding(
+        host, "package repository", f"{where}: apt says: {said}", "a signed repository that answers", "see apt's words"
+    )
