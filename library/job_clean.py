@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 module: job_clean
 short_description: Remove what ended jobs have left, and note it on the controller
 description:
-  - Removes folders of jobs from their nodes, and says what went.
+  - Removes folders of jobs from their nodes and their objects from Kubernetes, and says what went.
   - Writes C(removed.json) into the folder of each run of which something was removed, where there is one.
   - Removes the folders in O(runs_dir) that were chosen, but for those of jobs that a node could not remove.
   - Fails with what could not be removed from a node. What has been removed is noted before.
@@ -21,7 +21,7 @@ options:
     required: true
   chosen:
     description:
-      - What M(job_clean_plan) returned. Its C(objects) have been removed from Kubernetes by now.
+      - What M(job_clean_plan) returned.
     type: dict
     required: true
 attributes:

@@ -25,9 +25,6 @@ options:
     type: str
     required: true
     choices: [end, stop, tell, record]
-  before:
-    description: What O(ignore:job_state) was, when all that the job is in a cluster has been removed since.
-    type: dict
   log_limit:
     description: Greatest number of bytes to bring of each log; of a longer log the end is brought.
     type: int
@@ -60,13 +57,5 @@ answers:
 job_state:
   description: How the job is by its scheduler (C(JobState) of module_utils/trainyard/schedulers).
   returned: where the job was handed to one
-  type: dict
-remove:
-  description: What is to be removed of it in its cluster, V(Secret), V(all), or nothing.
-  returned: where the job was handed to a scheduler
-  type: str
-settings:
-  description: What the tasks need for that.
-  returned: where the job was handed to a scheduler
   type: dict
 """

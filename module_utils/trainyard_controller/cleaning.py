@@ -14,8 +14,8 @@ from ..trainyard.cluster.no_answer import reason
 from ..trainyard.job import runs as kept_records
 from ..trainyard.job.cleaning import DAY_S, KUBERNETES, Folder, choose, describe, of_schedulers
 from ..trainyard.record.findings import Finding, connection_reason
-from .run_folder import kept_runs, note_removed, scheduler_runs
-from .scheduler_clients import Answer, Ask, handed
+from .run_folder import kept_runs, note_removed, note_submitted, scheduler_runs
+from .scheduler_clients import Answer, Ask, Kubernetes, handed
 
 # A node may have the checkpoints of many jobs to remove.
 _REMOVE_S = 600.0
@@ -120,6 +120,18 @@ def choice(
     )
 
 
+def remove_objects(runs: Sequence[Mapping[str, Any]], runs_dir: Path) -> dict[str, dict[str, Answer]]:
+    """Remove what jobs are in Kubernetes, and note it with the run; returns the answers as `remove` does."""
+    answers = {}
+    for run in runs:
+        answer = Kubernetes(run).remove()
+        if "changed" in answer:
+            note_submitted(runs_dir / run["job_id"], run["engine_id"], removed=True)
+            answer["known"] = False
+        answers[run["job_id"]] = answer
+    return {KUBERNETES: answers} if answers else {}
+
+
 def remove(jobs: Mapping[str, Sequence[Mapping[str, str]]], ask: Ask) -> dict[str, dict[str, Answer]]:
     """Remove folders of jobs from their hosts, on all hosts at once; returns the answers by host and job."""
     answers: dict[str, dict[str, Answer]] = {host: {} for host in jobs}
@@ -133,15 +145,14 @@ def remove(jobs: Mapping[str, Sequence[Mapping[str, str]]], ask: Ask) -> dict[st
 def note(
     runs_dir: Path,
     answers: Mapping[str, Mapping[str, Answer]],
-    objects: Sequence[str],
     records: Sequence[str],
     now: float,
 ) -> list[Finding]:
-    """Note with the runs what went, and remove `records`, but those of which a node has something still.
+    """Note with the runs what went, and remove `records`, but those of which something is left.
 
-    `objects` are jobs whose objects were removed from Kubernetes. Returns what could not be removed.
+    Returns what could not be removed.
     """
-    removed: dict[str, dict[str, float]] = {job_id: {KUBERNETES: now} for job_id in objects}
+    removed: dict[str, dict[str, float]] = {}
     findings, stays = [], set()
     for host, jobs in answers.items():
         for job_id, answer in jobs.items():
@@ -151,7 +162,8 @@ def note(
             stays.add(job_id)
             why = connection_reason(str(answer.get("msg") or ""))
             do = "repair what is said there, then run this again"
-            findings.append(Finding(host, f"folder of {job_id}", why, "none on the node any more", do))
+            what, where = ("objects", "in the cluster") if host == KUBERNETES else ("folder", "on the node")
+            findings.append(Finding(host, f"{what} of {job_id}", why, f"none {where} any more", do))
     for job_id, hosts in removed.items():
         note_removed(runs_dir / job_id, hosts)
     for name in records:

@@ -18,6 +18,8 @@ from ..trainyard.record.findings import Finding
 
 # Of an API that is overloaded or far away.
 _TIMEOUT_S = 30
+# How long the pods of a job may take to go, and how often is looked.
+_GONE_S, _POLL_S = 120, 0.5
 
 
 class ClusterError(Exception):
@@ -155,19 +157,47 @@ class Cluster:
 
     def resource(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the job's resource; None where it is gone."""
-        group, _, version = settings["api_version"].partition("/")
-        api = self._client.CustomObjectsApi(self._api)
-        # Also for the plain Job: this method takes any group, and returns the JSON as it is.
-        doing = f"reading {settings['resource']} {settings['name']}"
-        return self._found(
-            doing,
-            api.get_namespaced_custom_object,
-            group,
-            version,
-            self.namespace,
-            settings["plural"],
-            settings["name"],
-        )
+        read, place = self._method("read", settings["api_version"], settings["resource"])
+        return self._found(f"reading {settings['resource']} {settings['name']}", read, **place, name=settings["name"])
+
+    def create(self, manifest: Mapping[str, Any]) -> None:
+        """Make an object. Raises ClusterError, also where there is one of this name."""
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        version = manifest["apiVersion"]
+        call, place = self._method("create", version, kind)
+        self._ask(f"making {kind} {name}", call, **place, body=manifest)
+
+    def delete(self, version: str, kind: str, name: str) -> None:
+        """Remove an object, and what it made before it; returns when it is gone. Raises ClusterError.
+
+        Whoever may not look at a kind has made none of it: a launch asks for that right first.
+        """
+        doing = f"removing {kind} {name}"
+        remove, place = self._method("delete", version, kind)
+        read, _ = self._method("read", version, kind)
+        try:
+            gone = self._found(doing, remove, **place, name=name, propagation_policy="Foreground") is None
+            deadline = time.monotonic() + _GONE_S
+            while not gone and self._found(doing, read, **place, name=name) is not None:
+                if time.monotonic() > deadline:
+                    raise ClusterError(faults.stays(kind, name, self.namespace, _GONE_S))
+                time.sleep(_POLL_S)
+        except ClusterError as error:
+            if "(HTTP 403)" not in error.finding.found:
+                raise
+
+    def _method(self, verb: str, version: str, kind: str) -> tuple[Callable[..., Any], dict[str, str]]:
+        """Return the client's function that does this to objects of a kind, and where: all but name and body."""
+        if "/" not in version:
+            of = {"Secret": "secret", "ConfigMap": "config_map", "Service": "service"}[kind]
+            call = getattr(self._client.CoreV1Api(self._api), f"{verb}_namespaced_{of}")
+            return call, {"namespace": self.namespace}
+        # Also for the plain Job: this way takes any group, and manifests as they are.
+        group, _, short = version.partition("/")
+        done = {"read": "get"}.get(verb, verb)
+        call = getattr(self._client.CustomObjectsApi(self._api), f"{done}_namespaced_custom_object")
+        place = {"namespace": self.namespace, "group": group, "version": short, "plural": RESOURCES[kind].plural}
+        return call, place
 
     def pods(self, name: str) -> list[dict[str, Any]]:
         """Return the pods of a job."""

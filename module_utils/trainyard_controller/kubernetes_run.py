@@ -1,24 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job in a cluster: how it is, with a line for whoever watches, and its logs."""
+"""A job in a cluster: made, how it is, with a line for whoever watches, its logs, removed."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..trainyard.job.failure import root_cause
 from ..trainyard.job.kubernetes import state
+from ..trainyard.job.kubernetes.manifests import objects
 from ..trainyard.job.progress import DEFAULT_PATTERN, Metrics, compile_pattern, parse_line, progress_line, strict
 from ..trainyard.job.restarts import restart_text
 from ..trainyard_node.machine.patience import TooLongError, cpu_at_most
-from .kubernetes_cluster import Cluster
+from .kubernetes_cluster import Cluster, ClusterError
 
 # Lines of the log of rank 0 in which its progress is looked for each time.
 _TAIL = 200
 # And of a log that says which rank failed, after all that the others have said of it.
 _TAIL_OF_FAILURE = 2000
+
+
+def submit(cluster: Cluster, made: Sequence[Mapping[str, Any]]) -> None:
+    """Make the objects of a job, all or none. Raises ClusterError."""
+    done: list[tuple[str, str, str]] = []
+    try:
+        for manifest in made:
+            cluster.create(manifest)
+            done.append((manifest["apiVersion"], manifest["kind"], manifest["metadata"]["name"]))
+    except ClusterError:
+        for each in done:
+            cluster.delete(*each)
+        raise
+
+
+def remove(cluster: Cluster, settings: Mapping[str, Any], only: str = "") -> None:
+    """Remove all objects of a job, its pods first; or those of one kind. Raises ClusterError."""
+    for version, kind, name in objects(settings):
+        if only in ("", kind):
+            cluster.delete(version, kind, name)
 
 
 def job_state(cluster: Cluster, settings: Mapping[str, Any], pattern: str, waits: bool) -> dict[str, Any]:

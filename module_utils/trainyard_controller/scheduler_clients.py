@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schedulers that are handed a job, as the controller talks to them: probe, submit, state, logs, end.
 
-Slurm is asked on its login host, by the fan-out; Kubernetes from here, through its client. What is applied in a
-cluster, and removed from it, kubernetes.core does (roles/job/tasks/kubernetes).
+Slurm is asked on its login host, by the fan-out; Kubernetes from here, through its client.
 """
 
 from __future__ import annotations
@@ -13,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import yaml
+
 from ..trainyard.job.kubernetes import settings
+from ..trainyard.job.kubernetes.manifests import secrets
 from ..trainyard.job.preflight import join
 from ..trainyard.job.schedulers import kubernetes
 from ..trainyard.job.schedulers.sbatch import SCRIPT
@@ -67,8 +69,8 @@ def probe_kubernetes(job: Mapping[str, Any]) -> tuple[Answer, list[Finding]]:
 class Handed(Protocol):
     """A job that a scheduler was handed. What it does not answer has no `state` (`logs`, `engine_id`), but `msg`."""
 
-    def submit(self, run_dir: Path) -> Answer:
-        """Hand it over; returns `engine_id`, the scheduler's name of it."""
+    def submit(self, run_dir: Path, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
+        """Hand it over; returns `engine_id`, the scheduler's name of it. Secret files are base64, by path."""
 
     def state(self, *, waits: bool) -> Answer:
         """Return the JobState, with `line` and `told` for a watcher; `waits` for its end."""
@@ -92,8 +94,9 @@ class Slurm:
         host = self.engine["submit_host"]
         return self.ask(question, {host: {"user": self.engine["settings"]["user"], **arguments}}, limit_s=limit_s)[host]
 
-    def submit(self, run_dir: Path) -> Answer:
-        """Hand the script to sbatch."""
+    def submit(self, run_dir: Path, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
+        """Hand the script to sbatch; a plan with secrets is refused before."""
+        del secret_env, secret_files
         return self._asked("slurm_submit", _SUBMIT_S, script=(run_dir / SCRIPT).read_text())
 
     def state(self, *, waits: bool) -> Answer:
@@ -119,25 +122,49 @@ class Kubernetes:
 
     engine: Mapping[str, Any]
 
-    def submit(self, run_dir: Path) -> Answer:
-        """Tell what it is called; it is applied by now."""
-        del run_dir
-        made = self.engine["settings"]
-        return {"engine_id": f"{made['resource']} {made['namespace']}/{made['name']}"}
+    def submit(self, run_dir: Path, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
+        """Make its Secrets and what its manifest says; what was made is removed where the cluster does not take all."""
+        from .kubernetes_run import submit
+
+        made, manifest = self.engine["settings"], run_dir / "manifest.yml"
+        wanted = secrets(made["name"], secret_env, secret_files)
+        wanted += [each for each in yaml.safe_load_all(manifest.read_text()) if each]
+
+        def make(cluster: Any) -> Answer:
+            submit(cluster, wanted)
+            return {"engine_id": f"{made['resource']} {made['namespace']}/{made['name']}"}
+
+        return self._asked(
+            f"The cluster did not take job {run_dir.name}, and nothing of it is left. What was applied: {manifest}.",
+            make,
+        )
 
     def state(self, *, waits: bool) -> Answer:
         """Read the job's pods."""
         from .kubernetes_run import job_state
 
         made, pattern = self.engine["settings"], self.engine["progress_pattern"]
-        return self._asked("how the job is", lambda cluster: job_state(cluster, made, pattern, waits))
+        return self._asked(
+            "The cluster does not say how the job is:", lambda cluster: job_state(cluster, made, pattern, waits)
+        )
+
+    def remove(self, only: str = "") -> Answer:
+        """Remove all that it is in the cluster, or its objects of one kind; returns `changed`."""
+        from .kubernetes_run import remove
+
+        def go(cluster: Any) -> Answer:
+            remove(cluster, self.engine["settings"], only)
+            return {"changed": True}
+
+        return self._asked("What the job is in the cluster could not be removed:", go)
 
     def after_removal(self, before: Mapping[str, Any]) -> Answer:
-        """Return the state of a job whose objects were removed, with what it was `before`, and pods that are left."""
+        """Return the state of a job that was removed, with what it was `before`, and pods that are left."""
         from .kubernetes_run import after_deletion
 
+        made = self.engine["settings"]
         return self._asked(
-            "what is left of the job", lambda cluster: after_deletion(cluster, self.engine["settings"], before)
+            "The cluster does not say what is left of the job:", lambda cluster: after_deletion(cluster, made, before)
         )
 
     def logs(self, state: Mapping[str, Any], limit: int) -> list[Answer]:
@@ -151,19 +178,19 @@ class Kubernetes:
             logs = job_logs(cluster, made, limit, pattern)
             return {"logs": {name: base64.b64encode(content).decode() for name, content in logs.items()}}
 
-        return [self._asked("what the job's logs hold", read)]
+        return [self._asked("The cluster does not say what the job's logs hold:", read)]
 
-    def _asked(self, what: str, read: Callable[[Any], Answer]) -> Answer:
+    def _asked(self, otherwise: str, read: Callable[[Any], Answer]) -> Answer:
         from .kubernetes_cluster import Cluster, ClusterError
 
         made = self.engine["settings"]
         try:
             return read(Cluster(*(made[name] for name in ("kubeconfig", "context", "namespace"))))
         except ClusterError as error:
-            return {"failed": True, "msg": f"The cluster does not say {what}: {error}"}
+            return {"failed": True, "msg": f"{otherwise} {error}"}
 
     def end(self, *, check: bool) -> Answer:
-        """Leave it: what it is in the cluster is removed by tasks."""
+        """Leave it: a job that ends here is removed, with what it was before."""
         del check
         return {"changed": False}
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.record.findings import render
-from ansible.module_utils.trainyard_controller.cleaning import note, remove
+from ansible.module_utils.trainyard_controller.cleaning import note, remove, remove_objects
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
-from ansible.module_utils.trainyard_controller.run_folder import note_submitted
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -29,11 +28,9 @@ class ActionModule(ActionBase):
         runs_dir, chosen = Path(self._task.args["runs_dir"]), self._task.args["chosen"]
         result["changed"] = any(chosen[name] for name in ("remove", "objects", "records"))
         if not self._task.check_mode:
-            for run in chosen["objects"]:
-                note_submitted(runs_dir / run["job_id"], run["engine_id"], removed=True)
             answers = remove(chosen["remove"], FanOut(self, task_vars or {}).ask)
-            objects = [run["job_id"] for run in chosen["objects"]]
-            findings = note(runs_dir, answers, objects, chosen["records"], time.time())
+            answers |= remove_objects(chosen["objects"], runs_dir)
+            findings = note(runs_dir, answers, chosen["records"], time.time())
             if findings:
                 text = render(findings, "{count} {findings}: not everything could be removed.")
                 return {**result, "failed": True, "msg": text}

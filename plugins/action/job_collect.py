@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
         over = run_record.is_final(run_record.read(read_json(run_dir / "summary.json")))
         nodes = FanOut(self, task_vars)
         if "engine" in plan:
-            return {**result, **self._of_scheduler(handed(plan, run_dir.parent, nodes.ask), plan, run_dir, over)}
+            return {**result, **self._of_scheduler(handed(plan, run_dir.parent, nodes.ask), run_dir, over)}
         shared = {
             "job_id": plan["job_id"],
             "job_dir": plan["job_dir"],
@@ -53,42 +53,40 @@ class ActionModule(ActionBase):
                 write_logs(run_dir, logs, keep=over)
         return {**result, "changed": any(answer.get("changed") for answer in answers.values()), "answers": answers}
 
-    def _of_scheduler(self, job: Slurm | Kubernetes, plan: dict[str, Any], run_dir: Path, over: bool) -> dict[str, Any]:
-        """Return `job_state`, and `remove`: what is to be removed of the job in its cluster, "Secret", "all" or "".
+    def _of_scheduler(self, job: Slurm | Kubernetes, run_dir: Path, over: bool) -> dict[str, Any]:
+        """Return `job_state`; a job that is stopped, or can never start, is removed from its cluster.
 
-        `before` is the state that it had when all was removed. A scheduler that does not answer is told of by the
-        report only where the record says how the job ended.
+        A scheduler that does not answer is told of by the report only where the record says how the job ended.
         """
         given, check = self._task.args, self._task.check_mode
-        asked, before = given["asked"], given.get("before")
-        waits, stop = asked == "end" and not over, asked == "stop"
-        cluster = isinstance(job, Kubernetes)
-        if before is not None and isinstance(job, Kubernetes):
-            state = job.after_removal(before)
-            if "state" in state and not check:
-                note_submitted(run_dir, job.engine["engine_id"], removed=True)
-            return {"changed": False, "job_state": state} if "state" in state else _failed(state)
+        waits, stop = given["asked"] == "end" and not over, given["asked"] == "stop"
         ended = job.end(check=check) if stop else {"changed": False}
         if "changed" not in ended:
             return _failed(ended)
         state = job.state(waits=waits)
         if "state" not in state:
-            return {"changed": False, "job_state": state, "remove": ""} if over and not stop else _failed(state)
+            return {"changed": False, "job_state": state} if over and not stop else _failed(state)
         exits = []
         for answer in job.logs(state, int(given["log_limit"])):
             exits += answer.get("exits", ())
             if not check:
                 write_logs(run_dir, answer.get("logs", {}), keep=over)
-        remove = ""
-        if cluster and (stop or (waits and state.get("hopeless"))):
+        changed = ended["changed"]
+        if isinstance(job, Kubernetes) and (stop or waits):
             # A job whose pods can never start would hold what those of them have that did.
-            remove = "all"
-        elif cluster and waits and state["state"] not in ("pending", "running"):
+            whole = stop or bool(state.get("hopeless"))
+            over = state["state"] not in ("pending", "running")
             # As over ssh, what is secret goes when the job ends.
-            remove = "Secret"
-        settings = plan["engine"]["settings"]
-        state = {**state, "exits": exits}
-        return {"changed": ended["changed"], "job_state": state, "remove": remove, "settings": settings}
+            gone = job.remove("" if whole else "Secret") if (whole or over) and not check else {"changed": whole}
+            if "changed" not in gone:
+                return _failed(gone)
+            changed = changed or gone["changed"]
+            state = job.after_removal(state) if whole else state
+            if "state" not in state:
+                return _failed(state)
+            if whole and not check:
+                note_submitted(run_dir, job.engine["engine_id"], removed=True)
+        return {"changed": changed, "job_state": {**state, "exits": exits}}
 
 
 def _failed(answer: dict[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,11 @@ class ActionModule(ActionBase):
             f"Job {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(engine['nodes'], 'node')} "
             f"({engine['kind']}, {engine['starts']}), submitted from {engine['submit_host']}"
         )
-        answer = handed(plan, run_dir.parent, nodes.ask).submit(run_dir)
+        if engine["settings"].get("renamed"):
+            display.display(engine["settings"]["renamed"])
+        given = self._task.args
+        client = handed(plan, run_dir.parent, nodes.ask)
+        answer = client.submit(run_dir, given.get("secret_env") or {}, given.get("secret_files") or {})
         if "engine_id" not in answer:
             return {"failed": True, "msg": reason(answer)}
         note_submitted(run_dir, answer["engine_id"])

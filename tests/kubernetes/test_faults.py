@@ -1,8 +1,10 @@
 """What goes wrong on the way into a cluster, each with the cluster's own reason. Only the stand-in can be broken so."""
 
 import pytest
+from ansible.module_utils.trainyard.job.kubernetes import manifests
+from ansible.module_utils.trainyard_controller import kubernetes_cluster
 from ansible.module_utils.trainyard_controller.kubernetes_cluster import Cluster, ClusterError, preflight
-from ansible.module_utils.trainyard_controller.kubernetes_run import after_deletion, job_state
+from ansible.module_utils.trainyard_controller.kubernetes_run import after_deletion, job_state, submit
 from api_server import GROUPS
 
 
@@ -105,6 +107,32 @@ def test_findings_of_job_file_and_cluster_come_together_and_nothing_is_applied(s
     assert "no right to create jobs" in run.text
     assert "job_network" in run.text
     assert stand_in.api.objects == {}
+
+
+def test_an_object_that_is_there_already_is_not_ours_to_remove(stand_in):
+    """Whoever made the Secret first keeps it; what this launch made goes."""
+    cluster = Cluster(stand_in.kubeconfig)
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits"}}
+    (theirs,) = manifests.secrets("digits", {"TOKEN": "theirs"}, {})
+    cluster.create(theirs)
+    with pytest.raises(ClusterError, match="start the job again"):
+        submit(cluster, [service, theirs])
+    assert list(stand_in.api.objects) == [("secrets", "digits-env")]
+
+
+def test_an_object_that_does_not_go_is_said(stand_in, monkeypatch):
+    monkeypatch.setattr(kubernetes_cluster, "_GONE_S", 0)
+    monkeypatch.setattr(kubernetes_cluster, "_POLL_S", 0)
+    cluster = Cluster(stand_in.kubeconfig)
+    cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held"}})
+    stand_in.api.held = {"held"}
+    with pytest.raises(ClusterError, match=r"ConfigMap held is still in namespace research.*describe configmap held"):
+        cluster.delete("v1", "ConfigMap", "held")
+
+
+def test_what_we_may_not_look_at_is_not_there_to_remove(stand_in):
+    stand_in.api.denied = {("delete", "secrets")}
+    Cluster(stand_in.kubeconfig).delete("v1", "Secret", "digits-env")
 
 
 def test_what_the_cluster_refuses_leaves_nothing(stand_in):

@@ -165,7 +165,7 @@ def reason(answer: Answer) -> str:
     found = cause(answer)
     if found is None:
         said = answer.get("msg") or answer.get("module_stderr") or ""
-        return " ".join(str(said).split())[:300]
+        return " ".join(str(said).split())[:600]
     if found.check == "reach":
         return found.found
     return f"{found.check}: {found.found}; {found.action}"

@@ -63,6 +63,17 @@ def refused(status: int, body: Any, doing: str) -> Finding:
     return Finding("", "cluster", f"{doing}: {said} (HTTP {status})", expected, action)
 
 
+def stays(kind: str, name: str, namespace: str, waited_s: int) -> Finding:
+    """Say that an object is still there, although it was removed."""
+    return Finding(
+        "",
+        "cluster",
+        f"{kind} {name} is still in namespace {namespace} {waited_s} s after it was removed",
+        "an object that goes with its pods",
+        f"look at what holds it: kubectl -n {namespace} describe {kind.lower()} {name}",
+    )
+
+
 def no_operator(kind: str) -> Finding:
     """Say that the cluster does not know the resource."""
     resource = RESOURCES[kind]

@@ -7,7 +7,7 @@ job_processes_per_node says; job_nodes is the number of pods with ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ PACKED_DIR = "/trainyard/packed"
 TLS_HOME = "/trainyard"
 RECOVERY_DIR = "/trainyard/recovery"
 ARCHIVE = "source.tar.gz"
+_SOURCE = "-source"
 # What operators inject counts on these.
 PYTORCH_PORT = ("pytorchjob-port", 23456)
 MS_PORT = ("msjob-port", 2222)
@@ -77,6 +78,11 @@ def literal(text: str) -> str:
     return text.replace("$(", "$$(")
 
 
+def source_name(name: str) -> str:
+    """Name the ConfigMap with the packed source."""
+    return f"{name}{_SOURCE}"
+
+
 def secret_name(name: str) -> str:
     """Name the Secret with job_secret_env."""
     return f"{name}-env"
@@ -87,9 +93,36 @@ def tls_name(name: str) -> str:
     return f"{name}-tls"
 
 
+def secrets(name: str, env: Mapping[str, str], files: Mapping[str, str]) -> list[Manifest]:
+    """Return the Secrets of a job: its secret variables, and files by path as base64; none for what is empty."""
+    made: list[Manifest] = []
+    if env:
+        made.append({"metadata": {"name": secret_name(name)}, "stringData": dict(env)})
+    if files:
+        # Keys of a Secret have no folders.
+        data = {path.rpartition("/")[2]: content for path, content in files.items()}
+        made.append({"metadata": {"name": tls_name(name)}, "data": data})
+    for each in made:
+        each.update({"apiVersion": "v1", "kind": "Secret", "type": "Opaque"})
+        each["metadata"]["labels"] = {LABEL: name}
+    return made
+
+
+def objects(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return all that a job can be in a cluster, its pods first: apiVersion, kind and name of each object."""
+    name = settings["name"]
+    return [
+        (settings["api_version"], settings["resource"], name),
+        ("v1", "Service", name),
+        ("v1", "ConfigMap", source_name(name)),
+        ("v1", "Secret", secret_name(name)),
+        ("v1", "Secret", tls_name(name)),
+    ]
+
+
 def names_appended(resource: Resource) -> int:
     """Tell how many characters are appended to the job's name at most, in pods and in our own objects."""
-    return max(len(resource.longest), len("-source"))
+    return max(len(resource.longest), len(_SOURCE))
 
 
 def manifests(request: Request) -> list[Manifest]:
@@ -100,7 +133,7 @@ def manifests(request: Request) -> list[Manifest]:
             {
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
-                "metadata": _metadata(request, "-source"),
+                "metadata": _metadata(request, _SOURCE),
                 "binaryData": {ARCHIVE: request.archive},
             }
         )
@@ -458,7 +491,7 @@ def _volumes(request: Request) -> tuple[list[Manifest], list[Manifest]]:
 
     if settings.code == "configmap":
         add("source", SOURCE_DIR, {"emptyDir": {}})
-        add("packed", PACKED_DIR, {"configMap": {"name": f"{request.name}-source"}}, mounted=False)
+        add("packed", PACKED_DIR, {"configMap": {"name": source_name(request.name)}}, mounted=False)
     if settings.code == "volume":
         add("code", settings.code_path, _claim(settings.code_claim))
     if settings.shared_memory:

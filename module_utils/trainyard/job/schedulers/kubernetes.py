@@ -44,7 +44,7 @@ def plan(
     pods = int(given.get("job_nodes") or 0)
     processes = job.processes_per_node or 1
     findings += _placement(job, chosen, pods)
-    # That of the context, where the job file names none: kubernetes.core would take `default`.
+    # That of the context, where the job file names none: the API would be asked for `default`.
     chosen = replace(chosen, namespace=chosen.namespace or str(facts.get("namespace") or ""))
     if chosen.code == "configmap":
         findings += source.too_large(
