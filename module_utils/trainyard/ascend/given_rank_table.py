@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from .rank_table_rules import ServerView, View
+from .rank_table_view import ServerView, View
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .rank_table_rules import CHIPS, VERSIONS, Problem, View, number, problems_of, set_problems, shown, version_of
+from .rank_table_rules import VERSIONS, Problem, problems_of, set_problems
+from .rank_table_view import CHIPS, View, number, shown, version_of
 
 __all__ = [
     "CHIPS", "VERSIONS", "Device", "Problem", "Server", "Table", "build", "device_set_problems", "dumps", "file_name",

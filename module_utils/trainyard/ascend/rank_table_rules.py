@@ -7,24 +7,18 @@ integer rank_id is a fault of `string` only, and is a rank for all the other rul
 
 from __future__ import annotations
 
-import json
-import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 from ..record.findings import counted
+from .rank_table_view import MOST_SERVER_ID, DeviceView, View, address_family, number, objects, plain, shown, version_of
 
-CHIPS = ("910", "910b", "a3")
 VERSIONS = ("1.0", "1.2")
 MOST_DEVICE_ID = {"910": 7, "910b": 15, "a3": 15}
-MOST_SERVER_ID = 64  # characters
 # A 910 server has two rings of four devices; four devices in use are a whole ring.
 _RINGS = (frozenset(range(4)), frozenset(range(4, 8)))
-_MOST_SHOWN = 80  # characters of a value
-
 _RENUMBER = "number the devices of all servers through, from 0"
 
 
@@ -41,147 +35,6 @@ class Problem:
     def as_dict(self) -> dict[str, str]:
         """Return the fault as library/rank_table hands it out."""
         return asdict(self)
-
-
-def shown(value: object) -> str:
-    """Return a value as JSON writes it, cut short; a number without quotes, whichever way it is written."""
-    value = value if number(value) is None else number(value)
-    text = json.dumps(value, ensure_ascii=False)
-    if not text.isprintable():  # half a surrogate pair would break the module's result
-        text = json.dumps(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
-
-
-def number(value: object) -> int | None:
-    """Return the number in a decimal string or an integer, None where there is none."""
-    if isinstance(value, str):
-        return int(value) if value.isdigit() and value.isascii() and len(value) <= 10 else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**10 else None
-
-
-def _name(value: object) -> str:
-    """Return a name, which someone may have written as a number; "" where there is none."""
-    return value if isinstance(value, str) else "" if number(value) is None else str(value)
-
-
-def _plain(text: str) -> str:
-    """Return a text for a message, in quotes only where it holds more than a message can."""
-    return text if text.isprintable() else shown(text)
-
-
-def _family(text: str) -> int | None:
-    """Return the family, 4 or 6, of an address; None where it is none."""
-    for family, version in ((socket.AF_INET, 4), (socket.AF_INET6, 6)):
-        # A table may hold thousands, for which `ipaddress` is slow; this is no less strict.
-        try:
-            socket.inet_pton(family, text)
-        except (OSError, ValueError):
-            continue
-        return version
-    return None
-
-
-def version_of(chip: str) -> str:
-    """Return the version of table that a chip needs. Raises ValueError for an unknown chip."""
-    if chip not in CHIPS:
-        raise ValueError(f"chip {chip!r}: expected one of {', '.join(CHIPS)}")
-    return "1.2" if chip == "a3" else "1.0"
-
-
-def _objects(data: Mapping[str, Any], name: str) -> list[tuple[int, dict[str, Any]]]:
-    """Return the objects in a list, each with its index."""
-    entries = data.get(name)
-    listed = entries if isinstance(entries, list) else []
-    return [(at, entry) for at, entry in enumerate(listed) if isinstance(entry, dict)]
-
-
-class DeviceView:
-    """One entry of a server's `device`."""
-
-    __slots__ = ("data", "device_id", "index", "rank", "server")
-
-    def __init__(self, server: ServerView, index: int, data: Mapping[str, Any]) -> None:
-        """Read the numbers that other rules build on."""
-        self.server, self.index, self.data = server, index, data
-        self.rank, self.device_id = number(data.get("rank_id")), number(data.get("device_id"))
-
-    @property
-    def addresses(self) -> Sequence[str]:
-        """The addresses in `device_ip`, which HCCL lets be several with commas."""
-        value = self.data.get("device_ip")
-        if not isinstance(value, str) or not value:
-            return ()
-        return value.split(",") if "," in value else (value,)
-
-    @property
-    def where(self) -> str:
-        """Name the device for a message."""
-        name = f"device[{self.index}]" if self.device_id is None else f"device {self.device_id}"
-        return f"{self.server.where}, {name}{'' if self.rank is None else f', rank {self.rank}'}"
-
-
-class ServerView:
-    """One entry of `server_list`."""
-
-    def __init__(self, index: int, data: Mapping[str, Any]) -> None:
-        """Read the devices, leaving out entries that are none."""
-        self.index, self.data = index, data
-        self.server_id = _name(data.get("server_id"))
-        entries = data.get("device")
-        self.entries: list[Any] = entries if isinstance(entries, list) else []
-        self.devices = [DeviceView(self, at, entry) for at, entry in _objects(data, "device")]
-
-    @property
-    def where(self) -> str:
-        """Name the server for a message."""
-        if not self.server_id or len(self.server_id) > MOST_SERVER_ID:
-            return f"server_list[{self.index}]"
-        return f"server {_plain(self.server_id)}"
-
-    @cached_property
-    def ranks(self) -> list[int]:
-        """The ranks of its devices, as far as they are numbers."""
-        return [device.rank for device in self.devices if device.rank is not None]
-
-
-class View:
-    """A table, read as far as it can be read."""
-
-    def __init__(self, table: Mapping[str, Any], chip: str = "") -> None:
-        """Read the servers, leaving out entries that are none."""
-        self.table, self.chip = table, chip
-        version = table.get("version")
-        # A number 1.0 is a fault of `string` only.
-        self.version = str(version) if isinstance(version, float) else _name(version)
-        entries = table.get("server_list")
-        self.entries: list[Any] = entries if isinstance(entries, list) else []
-        self.servers = [ServerView(at, entry) for at, entry in _objects(table, "server_list")]
-        self.devices = [device for server in self.servers for device in server.devices]
-
-    @cached_property
-    def families(self) -> dict[str, int | None]:
-        """Each address of a device, and its family; None where it is no address."""
-        addresses = dict.fromkeys(address for device in self.devices for address in device.addresses)
-        return {address: _family(address) for address in addresses}
-
-    @cached_property
-    def pods(self) -> list[tuple[int, str, list[str]]]:
-        """Index, super_pod_id and server ids of each super pod, as far as they can be read."""
-        found = []
-        for index, pod in _objects(self.table, "super_pod_list"):
-            ids = [_name(server.get("server_id")) for _, server in _objects(pod, "server_list")]
-            found.append((index, _name(pod.get("super_pod_id")), [each for each in ids if each]))
-        return found
-
-    @cached_property
-    def pod_of(self) -> dict[str, str]:
-        """The super pod of each server."""
-        return {server: pod for _, pod, servers in self.pods for server in servers}
-
-    @property
-    def needs_device_ip(self) -> bool:
-        """Whether devices talk over the network: between servers, unless all of these are in one super pod."""
-        return len(self.entries) > 1 and not (self.version == "1.2" and len(self.pods) < 2)
 
 
 def _state(data: Mapping[str, Any], name: str) -> str:
@@ -212,7 +65,7 @@ def _string(view: View) -> Iterator[Problem]:
             if not isinstance(value, (str, list, dict)):
                 kind = "no value" if value is None else "true or false" if isinstance(value, bool) else "a number"
                 yield Problem(
-                    "string", where, f"{_plain(name)} is {shown(value)}, {kind}", "a string in quotes",
+                    "string", where, f"{plain(name)} is {shown(value)}, {kind}", "a string in quotes",
                     "write it in quotes: HCCL's parser takes strings only",
                 )  # fmt: skip
 
@@ -223,16 +76,16 @@ def _string(view: View) -> Iterator[Problem]:
         # The usual case, without the name that only a message needs.
         if not all(type(value) is str for value in device.data.values()):
             yield from check(device.data, device.where)
-    for at, pod in _objects(view.table, "super_pod_list"):
+    for at, pod in objects(view.table, "super_pod_list"):
         yield from check(pod, f"super_pod_list[{at}]")
-        for inner, server_of_pod in _objects(pod, "server_list"):
+        for inner, server_of_pod in objects(pod, "server_list"):
             yield from check(server_of_pod, f"super_pod_list[{at}], server_list[{inner}]")
 
 
 def _version(view: View) -> Iterator[Problem]:
     wanted = (version_of(view.chip),) if view.chip else VERSIONS
     if view.version not in wanted:
-        found = f"version {_plain(view.version)}" if view.version else _state(view.table, "version")
+        found = f"version {plain(view.version)}" if view.version else _state(view.table, "version")
         yield Problem(
             "version", "table", found, f"{' or '.join(wanted)}{f' for chip {view.chip}' if view.chip else ''}",
             "write the table for the chip that the servers have; HCCL stops with EI0014 at a wrong version",
@@ -340,12 +193,8 @@ def _rank_order(view: View) -> Iterator[Problem]:
         last = max(last, *server.ranks)
 
 
-def _most_device_id(chip: str) -> int:
-    return MOST_DEVICE_ID.get(chip, max(MOST_DEVICE_ID.values()))
-
-
 def _device_id(view: View) -> Iterator[Problem]:
-    most = _most_device_id(view.chip)
+    most = MOST_DEVICE_ID.get(view.chip, max(MOST_DEVICE_ID.values()))
     for device in view.devices:
         if device.device_id is None or device.device_id > most:
             yield Problem(
@@ -375,14 +224,10 @@ def _device_count(view: View) -> Iterator[Problem]:
         for server in view.servers:
             if len(server.entries) != usual:
                 yield Problem(
-                    "device_count", server.where, _count(len(server.entries), "device"),
+                    "device_count", server.where, counted(len(server.entries), "device"),
                     f"{usual}, as on the other servers",
                     "use the same number of devices on every server",
                 )  # fmt: skip
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _device_set(view: View) -> Iterator[Problem]:
@@ -394,7 +239,7 @@ def _device_set(view: View) -> Iterator[Problem]:
 def _grouping(devices: Sequence[int | None], servers: int, where: str) -> Iterator[Problem]:
     """The 910's wiring."""
     used = frozenset(device for device in devices if device is not None)
-    found = f"{_count(len(devices), 'device')}: {', '.join(map(str, sorted(used)))}"
+    found = f"{counted(len(devices), 'device')}: {', '.join(map(str, sorted(used)))}"
     ring = any(used <= ring for ring in _RINGS)
     if servers > 1 and len(devices) != 8:
         expected = "8 devices {0-7} on each server, since there are several servers"
@@ -487,7 +332,7 @@ def _device_options(view: View) -> Iterator[Problem]:
                 found = _state(device.data, name)
                 yield Problem("device_options", device.where, found, "a port, 1 to 65535", action)
         backup = device.data.get("backup_device_ip", "127.0.0.1")
-        if not isinstance(backup, str) or _family(backup) is None:
+        if not isinstance(backup, str) or address_family(backup) is None:
             found = _state(device.data, "backup_device_ip")
             yield Problem("device_options", device.where, found, "an IPv4 or IPv6 address", action)
 
@@ -497,7 +342,7 @@ def _host_ip(view: View) -> Iterator[Problem]:
     for server in view.servers:
         if "host_ip" in server.data:
             value = server.data["host_ip"]
-            if not isinstance(value, str) or _family(value) is None:
+            if not isinstance(value, str) or address_family(value) is None:
                 found, expected = f"host_ip {shown(value)}", "an IPv4 or IPv6 address"
                 yield Problem("host_ip", server.where, found, expected, "write the address of the server's own network")
         elif have:
@@ -555,7 +400,7 @@ def _super_pod_size(view: View) -> Iterator[Problem]:
             if len(servers) != usual:
                 yield Problem(
                     "super_pod_size", f"super_pod_list[{index}], super pod {shown(name)}",
-                    _count(len(servers), "server"), f"{usual}, as in the other super pods",
+                    counted(len(servers), "server"), f"{usual}, as in the other super pods",
                     "use the same number of servers of every super pod",
                 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..ascend import rank_table
 from ..ascend.given_rank_table import GivenTable, host_ip
-from ..ascend.rank_table_rules import ServerView
+from ..ascend.rank_table_view import ServerView
 from ..record.findings import Finding, host_list
 from .placement import Node, Placement
 
