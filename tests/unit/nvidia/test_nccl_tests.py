@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 
-import git_commit
 import nccl_tests_plan
 import nccl_tests_probe
 import nccl_tests_state
@@ -20,7 +18,6 @@ from ansible.module_utils.trainyard.nvidia.nccl_tests import cuda_version, heade
 from ansible.module_utils.trainyard.nvidia.nccl_tests_proof import judge, missing_libraries, needs_mpi, parse_flags
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.nccl_tests import read_part
-from ansible.module_utils.trainyard_node.software.git_commit import CommitError, fetch_commit
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -366,62 +363,6 @@ def run(module, capsys, **params):
     with patch_module_args(params), pytest.raises(SystemExit):
         module.main()
     return json.loads(capsys.readouterr().out)
-
-
-def git(folder, *arguments, **environment):
-    names = {f"GIT_{who}_{what}": "lab@lab" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    done = subprocess.run(
-        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True, env={**os.environ, **names}
-    )
-    return done.stdout.strip()
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    """A repository with two commits on its branch and one that nothing leads to; returns its address and them."""
-    folder = tmp_path_factory.mktemp("repository")
-    git(folder, "init", "--quiet", "--initial-branch=main")
-    commits = []
-    for name in ("one", "two", "lost"):
-        (folder / "file").write_text(name)
-        git(folder, "add", ".")
-        git(folder, "commit", "--quiet", "--message", name)
-        commits.append(git(folder, "rev-parse", "HEAD"))
-    git(folder, "reset", "--quiet", "--hard", commits[1])
-    git(folder, "reflog", "expire", "--expire=now", "--all")
-    git(folder, "gc", "--quiet", "--prune=now")
-    return f"file://{folder}", commits
-
-
-@pytest.mark.parametrize("protocol", ["0", "2"])
-@pytest.mark.parametrize("number", [0, 1])
-def test_exactly_one_commit_is_fetched(repository, tmp_path, monkeypatch, protocol, number):
-    """Servers of the old protocol do not give a commit that is not the end of a branch or tag."""
-    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
-    monkeypatch.setenv("GIT_CONFIG_KEY_0", "protocol.version")
-    monkeypatch.setenv("GIT_CONFIG_VALUE_0", protocol)
-    url, commits = repository
-    fetch_commit(url, commits[number], str(tmp_path), 60)
-    assert (tmp_path / "file").read_text() == ("one", "two")[number]
-    assert git(tmp_path, "rev-parse", "HEAD") == commits[number]
-
-
-def test_a_commit_that_cannot_be_had_says_why(repository, tmp_path):
-    url, commits = repository
-    with pytest.raises(CommitError, match=f"^{url} has no commit {commits[2]}; expected one that a branch or tag"):
-        fetch_commit(url, commits[2], str(tmp_path), 60)
-    with pytest.raises(CommitError, match=r"^file:///no/such cannot be read: fatal: .*; expected a git repository"):
-        fetch_commit("file:///no/such", commits[0], str(tmp_path), 60)
-
-
-def test_the_commit_as_a_module(repository, tmp_path, capsys):
-    url, commits = repository
-    given = {"url": url, "folder": str(tmp_path)}
-    assert "expected 40 hexadecimal digits" in run(git_commit, capsys, **given, commit="main")["msg"]
-    assert run(git_commit, capsys, **given, commit=commits[0], _ansible_check_mode=True)["changed"]
-    assert list(tmp_path.iterdir()) == []
-    assert run(git_commit, capsys, **given, commit=commits[0])["changed"]
-    assert "is not an empty folder" in run(git_commit, capsys, **given, commit=commits[0])["msg"]
 
 
 def test_this_machine_has_a_state(capsys, tmp_path):
