@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Write the report of a proof; runs on the controller."""
+"""Documentation of the action plugin verify_report."""
 
 from __future__ import annotations
 
@@ -94,8 +94,6 @@ EXAMPLES = r"""
             expected: 6.1.0-30-amd64
             reason: n3 runs another kernel than 2 of 3 nodes
             action: install linux-image-6.1.0-30-amd64 on n3 and reboot it
-  delegate_to: localhost
-  run_once: true
 """
 
 RETURN = r"""
@@ -121,88 +119,3 @@ files:
   type: list
   elements: str
 """
-
-import json
-import platform
-import time
-from pathlib import Path
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.report.junit import junit
-from ansible.module_utils.trainyard.report.verify_page import verify_page
-from ansible.module_utils.trainyard.verify.report import VERSION, build, terminal_text
-from ansible.module_utils.trainyard_controller.plotly_js import MISSING, plotly_js
-
-
-def main() -> None:
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "run_dir": {"type": "path", "required": True},
-            "cluster": {"type": "str", "required": True},
-            "inventory": {"type": "str", "default": ""},
-            "hosts": {"type": "list", "elements": "str", "required": True},
-            "phases": {"type": "list", "elements": "dict", "required": True},
-            "not_asked": {"type": "list", "elements": "str", "default": []},
-            "nodes": {"type": "list", "elements": "dict", "default": []},
-            "benchmarks": {"type": "list", "elements": "dict", "default": []},
-            "stragglers": {"type": "dict", "default": {}},
-            "started": {"type": "float", "required": True},
-            "finished": {"type": "float"},
-        },
-        supports_check_mode=True,
-    )
-    params = module.params
-    run_dir = Path(params["run_dir"])
-    try:
-        report = build(
-            report_id=run_dir.name,
-            cluster=params["cluster"],
-            inventory=params["inventory"],
-            started=params["started"],
-            finished=time.time() if params["finished"] is None else params["finished"],
-            hosts=params["hosts"],
-            nodes=params["nodes"],
-            phases=params["phases"],
-            not_asked=params["not_asked"],
-            benchmarks=params["benchmarks"],
-            stragglers=params["stragglers"] or None,
-            versions={
-                "trainyard": VERSION,
-                "ansible": str(module.ansible_version),
-                "python": platform.python_version(),
-            },
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        module.fail_json(
-            msg=f"A record of the proof is not as verify_report expects it: {type(error).__name__}: {error}. "
-            "Expected: checks and phases as module_utils/trainyard/record/checks.py has them. This is a fault of the "
-            "playbook that called it."
-        )
-    library = plotly_js()
-    if not library:
-        module.warn(MISSING)
-    report["text"] = terminal_text(report, str(run_dir))
-    # With many nodes nobody reads it by eye, and Python indents ten times slower.
-    indent = 1 if len(report["hosts"]) <= 100 else None
-    written = {
-        "report.json": json.dumps(report, indent=indent, ensure_ascii=False, allow_nan=False) + "\n",
-        "report.xml": junit(report),
-        "report.html": verify_page(report, library),
-    }
-    if not module.check_mode:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        for name, text in written.items():
-            (run_dir / name).write_text(text, encoding="utf-8")
-    module.exit_json(
-        changed=not module.check_mode,
-        state=report["state"],
-        exit_code=report["exit_code"],
-        text=report["text"],
-        first=report["first"],
-        files=[str(run_dir / name) for name in written],
-    )
-
-
-if __name__ == "__main__":
-    main()

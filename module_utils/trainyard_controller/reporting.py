@@ -18,10 +18,10 @@ from ..trainyard.job import progress, run_record, schedulers
 from ..trainyard.job.progress import strict
 from ..trainyard.job.schedulers import ssh
 from ..trainyard.record.visible import as_overwritten
-from ..trainyard.report.job_page import job_page
 from ..trainyard.report.job_text import TAIL_LINES, explain, telling_log
 from ..trainyard_node.job.exits import read_json
 from ..trainyard_node.machine.patience import TooLongError, cpu_at_most
+from .pages import job_page
 from .plotly_js import MISSING, plotly_js
 from .run_folder import read_removed, write_whole
 

@@ -39,6 +39,8 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.filters["quote"] = quote
+    # The filter tojson writes nothing that could end a script element.
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return made
 
 

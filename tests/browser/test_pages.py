@@ -6,9 +6,8 @@ import functools
 import re
 
 import pytest
-from ansible.module_utils.trainyard.report.job_page import job_page
-from ansible.module_utils.trainyard.report.verify_page import verify_page
 from ansible.module_utils.trainyard.verify.report import build, terminal_text
+from ansible.module_utils.trainyard_controller.pages import job_page, verify_page
 from ansible.module_utils.trainyard_controller.plotly_js import plotly_js
 from composed import HOSTILE, composed
 from composed_job import series, summary

@@ -8,11 +8,11 @@ a quarter of a second of imports. Texts of machines are escaped, as plotly.js re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Any
 
 from ..record.findings import counted
-from .markup import text
-from .page import size
+from .words import size
 
 Data = Mapping[str, Any]
 
@@ -68,7 +68,7 @@ def pairs_figure(hosts: Sequence[str], stragglers: Data) -> tuple[dict[str, Any]
         left_out = f"Of {len(chosen)} pairs the {MOST_PAIRS} slowest are drawn; report.json has all of them."
         chosen = sorted(chosen, key=lambda item: -1 if item[1][-1]["busbw"] is None else item[1][-1]["busbw"])
         chosen = chosen[:MOST_PAIRS]
-    names = [str(text(name)) for name in short_names(hosts)]
+    names = [escape(name) for name in short_names(hosts)]
     cells = []
     for (first, second), measured in chosen:
         state = str(measured[-1].get("state") or "unknown")
@@ -226,7 +226,7 @@ def _curves(records: Sequence[Data], inside: bool) -> dict[str, Any]:
                     "y": [point[1] for point in points],
                     "text": [size(point[0]) for point in points],
                     "hovertemplate": "%{text}: %{y:.4g} GB/s",
-                    "name": str(text(label)),
+                    "name": escape(label),
                     "line": {"color": color, "width": 2, "dash": "dot" if placement == "in_place" else "solid"},
                     "marker": {"size": 5},
                 }
@@ -267,7 +267,7 @@ def _lines_of_expectation(records: Sequence[Data], sizes: Sequence[int]) -> list
             "mode": "lines",
             "x": [sizes[0], sizes[-1]],
             "y": [value, value],
-            "name": str(text(name)),
+            "name": escape(name),
             "hovertemplate": "%{y:.4g} GB/s",
             "line": {"color": NEUTRAL, "width": 2, "dash": dash},
         }

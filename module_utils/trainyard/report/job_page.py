@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""report.html of a job: how it ended, loss and rate, the state of each rank; from summary.json and metrics.jsonl."""
+"""What stands in report.html of a job (templates/report/job.html.j2), from summary.json and metrics.jsonl.
+
+How it ended, loss and rate, the state of each rank.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from textwrap import dedent
 from typing import Any
 
@@ -14,8 +18,7 @@ from ..job.restarts import restart_text
 from ..record.findings import counted
 from ..record.redaction import safe, safe_text
 from .figures import PALETTE, figure_layout
-from .markup import Html, Row, joined, table, tag, text
-from .page import badge, figure, page, section, utc
+from .words import shown, utc
 
 Data = Mapping[str, Any]
 Series = Sequence[Mapping[str, float]]
@@ -27,66 +30,67 @@ MOST_STRETCHES = 50
 _PLACES = frozenset({"step", "steps", "epoch", "elapsed_s"})
 
 
-def job_page(summary: Data, series: Series, told: str, library: bytes) -> str:
-    """Return the page. `told` is the text that the user reads at the end, `library` is plotly.js."""
+def content(summary: Data, series: Series, told: str) -> dict[str, Any]:
+    """Return what stands in templates/report/job.html.j2. `told` is the text that the user reads at the end."""
     summary = safe(summary)
     lost = summary["loss_not_a_number"]
-    figures, places = _curves(series, lost)
     headline, _, rest = safe_text(told).partition("\n")
-    title = f"{summary['state']}: job {summary['job_id']}"
-    sections = [_head(summary, headline), _told(rest), *places, _ranks(summary), _restarts(summary)]
-    state = "unknown" if lost and lost["since"] and summary["state"] == "succeeded" else summary["state"]
-    return page(title, state, [part for part in sections if part], figures, library)
+    figures, metrics = _curves(series, lost)
+    processes = _processes(summary)
+    present = sorted({each["filtered"] for each in processes} - {None})
+    return {
+        "title": f"{summary['state']}: job {summary['job_id']}",
+        "state": shown("unknown" if lost and lost["since"] and summary["state"] == "succeeded" else summary["state"]),
+        "state_of_job": shown(summary["state"]),
+        "headline": headline.rstrip(":."),
+        "lost": not_a_number_text(lost) if lost else "",
+        "about": _about(summary),
+        "told": dedent(rest) if rest.strip() else "",
+        "figures": figures,
+        "metrics": metrics,
+        "processes": processes,
+        "options": [("", "all"), *((state, state) for state in present)],
+        "restarts": _restarts(summary),
+    }
 
 
-def _head(summary: Data, headline: str) -> Html:
-    nodes = len(summary["nodes"])
-    world = summary["world_size"]
+def _about(summary: Data) -> list[tuple[str, str]]:
     about = [
         ("job", summary["job_name"]),
         ("scheduler", (summary.get("engine") or {}).get("kind", "")),
         ("launcher", summary["launcher"]),
-        ("ranks", f"{world} on {counted(nodes, 'node')}"),
+        ("ranks", f"{summary['world_size']} on {counted(len(summary['nodes']), 'node')}"),
         ("began", utc(summary["started"])),
         ("ended", utc(summary["finished"])),
         ("took", clock(summary["elapsed_s"]) if summary["elapsed_s"] is not None else ""),
     ]
-    rows = [joined(tag("dt", name), tag("dd", value)) for name, value in about if value]
-    lost = summary["loss_not_a_number"]
-    said = tag("p", not_a_number_text(lost), class_="state unknown", id="lost") if lost else Html("")
-    return tag("header", tag("h1", badge(summary["state"]), " ", headline.rstrip(":.")), said, tag("dl", *rows))
+    return [(name, value) for name, value in about if value]
 
 
-def _told(rest: str) -> Html:
-    if not rest.strip():
-        return Html("")
-    return tag("div", tag("h2", "What happened"), tag("pre", dedent(rest), class_="wrap"), class_="panel", id="told")
-
-
-def _curves(series: Series, loss: Data | None) -> tuple[list[dict[str, Any]], list[Html]]:
-    """Return figures and their places in the page: loss and rate first, then the other metrics by name.
+def _curves(series: Series, loss: Data | None) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """Return figures and what is said of metrics: loss and rate first, then the others by name.
 
     `loss` is where the loss was not a number.
     """
     names = {name for point in series for name in point} - _PLACES
     order = [name for name in ("loss", "rate") if name in names] + sorted(names - {"loss", "rate"})
     figures: list[dict[str, Any]] = []
-    places: list[Html] = []
+    metrics: list[dict[str, str]] = []
     for name in order[:MOST_FIGURES]:
         points = [point for point in series if isinstance(point.get(name), (int, float))]
         finite = [point for point in points if math.isfinite(point[name])]
         # Of a long run the series has not every line.
         lost = (loss if name == "loss" else None) or followed(points, name)
-        said = []
+        said = {"name": safe_text(name), "lost": "", "figure": ""}
         if lost:
-            said.append(tag("p", f"{not_a_number_text(lost, safe_text(name))}."))
+            said["lost"] = not_a_number_text(lost, safe_text(name))
         if len(finite) >= 2:
-            each = f"curve-{len(figures)}"
-            figures.append({"id": each, **_curve(name, points, PALETTE[len(figures) % len(PALETTE)])})
-            said.append(figure(each, f"{name} over the run, from {finite[0][name]:.4g} to {finite[-1][name]:.4g}"))
-        if said:
-            places.append(section(f"metric-{len(places)}", safe_text(name), *said))
-    return figures, places
+            said["figure"] = f"curve-{len(figures)}"
+            said["label"] = f"{name} over the run, from {finite[0][name]:.4g} to {finite[-1][name]:.4g}"
+            figures.append({"id": said["figure"], **_curve(name, points, PALETTE[len(figures) % len(PALETTE)])})
+        if said["lost"] or said["figure"]:
+            metrics.append(said)
+    return figures, metrics
 
 
 def _curve(name: str, points: Series, color: str) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def _curve(name: str, points: Series, color: str) -> dict[str, Any]:
         "x": [place for place, _ in kept],
         # Where it was not a number, the line is broken.
         "y": [value if math.isfinite(value) else None for _, value in kept],
-        "name": str(text(name)),
+        "name": escape(name),
         "line": {"color": color, "width": 2},
         "marker": {"size": 5},
     }
@@ -139,33 +143,31 @@ def thinned(points: Sequence[tuple[float, float]], most: int = MOST_POINTS) -> l
     return [points[index] for index in sorted(kept)]
 
 
-def _ranks(summary: Data) -> Html:
+def _processes(summary: Data) -> list[dict[str, Any]]:
+    """Return the rows of the table; `filtered` is the state by which one is found, None for a node without any."""
     failure = summary.get("failure") or {}
     rows = []
     for node in summary["nodes"]:
         for process in node["processes"]:
             first = failure.get("host") == node["host"] and failure.get("process") == process["name"]
             state, said = _ended(process, node, first)
-            ranks = _span(process["ranks"])
             at = process.get("time")
-            when = clock(at - summary["started"]) if at and summary["started"] else ""
-            log = f"logs/{process['log']}"
             rows.append(
-                Row((process["name"], ranks, node["host"], badge(state), said, when, log), {"data_state": state})
+                {
+                    "name": process["name"],
+                    "ranks": _span(process["ranks"]),
+                    "host": node["host"],
+                    "state": shown(state),
+                    "said": said,
+                    "after": clock(at - summary["started"]) if at and summary["started"] else "",
+                    "log": f"logs/{process['log']}",
+                    "filtered": state,
+                }
             )
         if not node["processes"]:
-            rows.append(Row((node["host"], "", node["host"], badge(node["state"]), node["why"], "", "")))
-    present = sorted({str(row.attributes.get("data_state", "")) for row in rows} - {""})
-    options = [tag("option", "all", value=""), *(tag("option", state, value=state) for state in present)]
-    choice = tag(
-        "p",
-        tag("label", "Find ", Html('<input type="search" id="filter-text">')),
-        tag("label", "State ", tag("select", *options, id="filter-state")),
-        tag("span", "", id="filter-count", role="status", class_="soft"),
-        class_="filter",
-    )
-    head = ["process", "ranks", "node", "state", "how it ended", "after", "log"]
-    return section("ranks", "Processes", choice, table("Processes in the order of ranks", head, rows, id="filtered"))
+            alone = {"name": node["host"], "host": node["host"], "state": shown(node["state"]), "said": node["why"]}
+            rows.append({**alone, "ranks": "", "after": "", "log": "", "filtered": None})
+    return rows
 
 
 def _ended(process: Data, node: Data, first: bool) -> tuple[str, str]:
@@ -190,9 +192,8 @@ def _span(ranks: Iterable[int]) -> str:
     return ", ".join(str(number) for number in numbers)
 
 
-def _restarts(summary: Data) -> Html:
+def _restarts(summary: Data) -> dict[str, Any] | None:
     if not summary["max_restarts"]:
-        return Html("")
-    lines = [tag("li", restart_text(restart)) for restart in summary["restarts"]]
-    number = tag("p", f"{len(lines)} of at most {summary['max_restarts']}.")
-    return section("restarts", "Restarts", number, tag("ul", *lines) if lines else Html(""))
+        return None
+    lines = [restart_text(restart) for restart in summary["restarts"]]
+    return {"number": f"{len(lines)} of at most {summary['max_restarts']}.", "lines": lines}

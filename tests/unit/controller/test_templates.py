@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import jinja2
 import pytest
 from ansible.module_utils.trainyard_controller.templates import FOLDER, environment, render
+from hypothesis import given
+from hypothesis import strategies as st
 from jinja2 import nodes
 
 SHELL = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("slurm/*.j2"))
@@ -63,3 +67,26 @@ def test_a_value_that_is_not_quoted_is_found(text):
 def test_a_value_that_is_missing_is_no_empty_text():
     with pytest.raises(jinja2.UndefinedError, match="'plan' is undefined"):
         render("slurm/job.sbatch.j2", {})
+
+
+def test_a_page_escapes_every_value_and_so_do_its_parts():
+    state = {"like": '"><b>', "sign": "<", "word": "&"}
+    parts = "{% from 'report/parts.html.j2' import badge, row %}"
+    text = parts + "{{ row(['a', 'b'], [value, badge(state)], {'data-x': value}) }}"
+    made = environment().overlay(autoescape=True).from_string(text).render(value="<i>'\"", state=state)
+    assert made.count("<") == 10 and "<i>" not in made and "<b>" not in made
+    pages = [name for name in environment().list_templates() if name.startswith("report/") and name.endswith(".j2")]
+    assert len(pages) == 4 and all(environment().autoescape(name) for name in pages)
+
+
+def test_no_page_calls_anything_safe():
+    trees = [environment().parse(path.read_text()) for path in FOLDER.rglob("*.j2")]
+    used = {each.name for tree in trees for each in tree.find_all(nodes.Filter)}
+    assert used and "safe" not in used
+    assert not any(list(tree.find_all((nodes.MarkSafe, nodes.ScopedEvalContextModifier))) for tree in trees)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.text(), lambda inner: st.lists(inner, max_size=3)))
+def test_data_in_a_page_ends_no_script_and_stays_what_it_is(data):
+    held = environment().from_string("{{ data | tojson }}").render(data=data)
+    assert not set("<>&\u2028\u2029") & set(held) and json.loads(held) == data

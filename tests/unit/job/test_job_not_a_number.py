@@ -7,9 +7,9 @@ import re
 
 import pytest
 from ansible.module_utils.trainyard.job import progress, schedulers
-from ansible.module_utils.trainyard.report.job_page import job_page
 from ansible.module_utils.trainyard.report.job_text import explain
 from ansible.module_utils.trainyard_controller import reporting
+from ansible.module_utils.trainyard_controller.pages import job_page
 from ansible.module_utils.trainyard_node import agent
 from hypothesis import given
 from hypothesis import strategies as st

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
-from ansible.module_utils.trainyard.report.job_page import MOST_POINTS, job_page, thinned
+from ansible.module_utils.trainyard.report.job_page import MOST_POINTS, thinned
+from ansible.module_utils.trainyard_controller.pages import job_page
 from ansible.module_utils.trainyard_controller.plotly_js import plotly_js
 from hypothesis import given
 from hypothesis import strategies as st

@@ -15,16 +15,14 @@ import jsonschema
 import plotly.graph_objects as go
 import pytest
 import tomllib
-import verify_report as module
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.record.redaction import HIDDEN, MAX_TEXT, safe, safe_text
 from ansible.module_utils.trainyard.report import figures as verify_figures
 from ansible.module_utils.trainyard.report.junit import junit
-from ansible.module_utils.trainyard.report.markup import Html, embedded, tag
-from ansible.module_utils.trainyard.report.page import page, size, utc
-from ansible.module_utils.trainyard.report.verify_page import verify_page
+from ansible.module_utils.trainyard.report.words import shown, size, utc
 from ansible.module_utils.trainyard.verify import report as verify_report
 from ansible.module_utils.trainyard.verify.stragglers import first_rounds, judge
+from ansible.module_utils.trainyard_controller import verify_reporting
+from ansible.module_utils.trainyard_controller.pages import verify_page
 from ansible.module_utils.trainyard_controller.plotly_js import plotly_js
 from hypothesis import given
 from hypothesis import strategies as st
@@ -444,20 +442,6 @@ def test_no_text_of_a_machine_becomes_an_element(said):
     assert set(names) <= set(wanted) and len(names) <= len(wanted)
 
 
-@given(st.recursive(st.none() | st.booleans() | st.text(), lambda inner: st.lists(inner, max_size=3)))
-def test_embedded_data_ends_no_script_and_stays_what_it_is(data):
-    held = embedded(data)
-    assert not set("<>&\u2028\u2029") & set(held) and json.loads(held) == data
-
-
-def test_what_is_put_together_outside_is_escaped_again():
-    bold = tag("b", "x")
-    assert tag("p", "a " + bold) == "<p>a &lt;b&gt;x&lt;/b&gt;</p>"
-    assert (
-        tag("p", "a ", bold, data_host='"', class_="k", hidden=None) == '<p data-host="&quot;" class="k">a <b>x</b></p>'
-    )
-
-
 def test_a_page_loads_nothing_and_runs_only_its_own_scripts():
     content = verify_page(finished(5, hostile=True), plotly_js())
     elements = Elements(content)
@@ -566,51 +550,40 @@ def test_words_of_a_page():
         "2048 GiB",
     ]
     assert utc(STARTED) == "2026-11-21 20:00:00 UTC" and utc(None) == ""
-    assert 'data-state="fail"' in page("x", "timed_out", [Html("")], [], b"")
+    assert shown("timed_out") == {"state": "timed_out", "like": "fail", "sign": "\N{BALLOT X}", "word": "timed out"}
 
 
-# ---- the module
+# ---- the files
 
 
-@pytest.fixture
-def call(capsys):
-    def run(**params):
-        with patch_module_args(params), pytest.raises(SystemExit):
-            module.main()
-        return json.loads(capsys.readouterr().out)
-
-    return run
-
-
-def test_the_module_writes_three_files_and_says_the_verdict(call, tmp_path):
+def test_three_files_are_written_and_the_verdict_is_said(tmp_path):
     given_records = composed(4)
-    given_records["run_dir"] = str(tmp_path / "runs" / given_records.pop("report_id"))
-    del given_records["versions"]
-    result = call(**given_records)
-    folder = tmp_path / "runs" / "verify-20261121-200000"
+    folder = tmp_path / "runs" / given_records.pop("report_id")
+    result = verify_reporting.report(folder, given_records, ansible="2.19.14", check=False)
     assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.json", "report.xml"]
     report = json.loads((folder / "report.json").read_text())
-    assert list(SCHEMA.iter_errors(report)) == [] and report["id"] == folder.name
+    assert list(SCHEMA.iter_errors(report)) == [] and report["id"] == folder.name == "verify-20261121-200000"
+    assert report["versions"]["ansible"] == "2.19.14"
     assert result["text"] == report["text"] and f"  report   {folder}/report.html" in report["text"]
     assert (result["state"], result["exit_code"], result["changed"]) == ("fail", 2, True)
-    assert result["first"] == report["first"] and len(result["files"]) == 3
+    assert result["first"] == report["first"] and len(result["files"]) == 3 and "warnings" not in result
 
 
-def test_check_mode_writes_nothing(call, tmp_path):
-    result = call(
-        run_dir=str(tmp_path / "x"), cluster="c", hosts=["n1"], phases=[], started=1.0, _ansible_check_mode=True
-    )
+LITTLE = {"cluster": "c", "hosts": ["n1"], "phases": [], "started": 1}
+
+
+def test_check_mode_writes_nothing(tmp_path):
+    result = verify_reporting.report(tmp_path / "x", LITTLE, ansible="", check=True)
     assert (result["changed"], result["exit_code"]) == (False, 3) and not (tmp_path / "x").exists()
 
 
-def test_a_record_that_is_none_is_the_playbooks_fault(call, tmp_path):
-    bad = [phase("drift", ("kernel", "good"))]
-    result = call(run_dir=str(tmp_path / "x"), cluster="c", hosts=["n1"], phases=bad, started=1.0)
+def test_a_record_that_is_none_is_the_playbooks_fault(tmp_path):
+    bad = {**LITTLE, "phases": [phase("drift", ("kernel", "good"))]}
+    result = verify_reporting.report(tmp_path / "x", bad, ansible="", check=False)
     assert result["failed"] and "state 'good' of kernel" in result["msg"] and not (tmp_path / "x").exists()
 
 
-def test_without_plotly_the_report_has_no_figures_and_says_why(call, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "plotly_js", lambda: b"")
-    given_records = {"cluster": "c", "hosts": ["n1"], "phases": [phase("drift", ("kernel", "pass"))], "started": 1.0}
-    result = call(run_dir=str(tmp_path / "x"), **given_records)
-    assert "has no package plotly" in str(result["warnings"][0]) and (tmp_path / "x" / "report.html").exists()
+def test_without_plotly_the_report_has_no_figures_and_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(verify_reporting, "plotly_js", lambda: b"")
+    result = verify_reporting.report(tmp_path / "x", LITTLE, ansible="", check=False)
+    assert "has no package plotly" in result["warnings"][0] and (tmp_path / "x" / "report.html").exists()

@@ -1,12 +1,6 @@
-# SPDX-License-Identifier: Apache-2.0
-"""What a report's page does: it unpacks plotly.js, draws, follows the system's colours, and reads cells out.
-
-All texts of machines reach the page as JSON and are set as text, or escaped where plotly reads a little HTML.
-"""
-
-from __future__ import annotations
-
-SCRIPT = r"""
+// SPDX-License-Identifier: Apache-2.0
+// What a report's page does: it unpacks plotly.js, draws, follows the system's colours, and reads cells out.
+// All texts of machines reach the page as JSON and are set as text, or escaped where plotly reads a little HTML.
 (async () => {
   "use strict";
   const byId = (name) => document.getElementById(name);
@@ -148,4 +142,3 @@ SCRIPT = r"""
   });
   document.documentElement.dataset.drawn = "true";
 })();
-"""

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a proof: report.json, report.xml and report.html in the run's folder."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.report.junit import junit
+from ..trainyard.verify.report import VERSION, build, terminal_text
+from .pages import verify_page
+from .plotly_js import MISSING, plotly_js
+
+_NOT_A_RECORD = (
+    "A record of the proof is not as verify_report expects it: {kind}: {error}. Expected: checks and phases as "
+    "module_utils/trainyard/record/checks.py has them. This is a fault of the playbook that called it."
+)
+
+
+def report(run_dir: Path, given: Mapping[str, Any], *, ansible: str, check: bool) -> dict[str, Any]:
+    """Write the report, but not with `check`; returns what the action plugin verify_report returns.
+
+    `given` are its arguments other than the run's folder, `ansible` is Ansible's version.
+    """
+    finished = given.get("finished")
+    try:
+        made = build(
+            report_id=run_dir.name,
+            cluster=given["cluster"],
+            inventory=given.get("inventory") or "",
+            started=float(given["started"]),
+            finished=time.time() if finished is None else float(finished),
+            hosts=given["hosts"],
+            nodes=given.get("nodes") or [],
+            phases=given["phases"],
+            not_asked=given.get("not_asked") or [],
+            benchmarks=given.get("benchmarks") or [],
+            stragglers=given.get("stragglers") or None,
+            versions={"trainyard": VERSION, "ansible": ansible, "python": platform.python_version()},
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        return {"failed": True, "msg": _NOT_A_RECORD.format(kind=type(error).__name__, error=error)}
+    library = plotly_js()
+    made["text"] = terminal_text(made, str(run_dir))
+    # With many nodes nobody reads it by eye, and Python indents ten times slower.
+    indent = 1 if len(made["hosts"]) <= 100 else None
+    written = {
+        "report.json": json.dumps(made, indent=indent, ensure_ascii=False, allow_nan=False) + "\n",
+        "report.xml": junit(made),
+        "report.html": verify_page(made, library),
+    }
+    if not check:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        for name, text in written.items():
+            (run_dir / name).write_text(text, encoding="utf-8")
+    said = {key: made[key] for key in ("state", "exit_code", "text", "first")}
+    files = [str(run_dir / name) for name in written]
+    return {"changed": not check, **said, "files": files, **({} if library else {"warnings": [MISSING]})}
