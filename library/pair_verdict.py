@@ -82,7 +82,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.record.findings import Finding
 from ansible.module_utils.trainyard.report.job_text import cause
 from ansible.module_utils.trainyard.verify.pair_report import complete, describe, judge, read, refusal
-from ansible.module_utils.trainyard.verify.stragglers import Limits
+from ansible.module_utils.trainyard.verify.straggler_limits import Limits
 
 
 def measurements_of(run_dir, schedule, first):

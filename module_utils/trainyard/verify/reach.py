@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..cluster.no_answer import Cause, cause, reason
 from ..cluster.ssh_logins import partners
 from ..record.adhoc import ansible, shell
 from ..record.checks import Check
 from ..record.findings import counted, host_list
+from .reach_names import judge_addresses, judge_names
+from .who_answered import NOBODY, answers, by_reason, judge_answers
 
 _MOST_PAIRS = 6
-_NOBODY = "no node could take part"
 
 
 class Failure(NamedTuple):
@@ -27,79 +27,6 @@ class Failure(NamedTuple):
     target: str
     way: str
     reason: str
-
-
-def answers(results: Mapping[str, Mapping[str, Any]], key: str) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
-    """Split what a task brought, by host: those whose module returned `key`, and why the others did not."""
-    good: dict[str, Mapping[str, Any]] = {}
-    bad: dict[str, str] = {}
-    for host, result in results.items():
-        if key in result:
-            good[host] = result
-        else:
-            bad[host] = reason(result) or "it was not asked"
-    return good, bad
-
-
-def judge_answers(silent: Mapping[str, Mapping[str, Any]], hosts: Sequence[str], inventory: str = "") -> list[Check]:
-    """Judge who answered the controller at all; `silent` are results of hosts that did not, by host."""
-    lost: dict[Cause, list[str]] = {}
-    broken: dict[str, str] = {}
-    for host, result in silent.items():
-        why = cause(result)
-        if why:
-            lost.setdefault(why, []).append(host)
-        else:
-            broken[host] = reason(result) or "it was left out by an earlier step"
-    checks = []
-    for why, group in lost.items():
-        does = f"{host_list(group)} {'does' if len(group) == 1 else 'do'}"
-        gone = why.check == "reach"
-        checks.append(
-            Check(
-                "reach",
-                "answer",
-                "fail",
-                tuple(group),
-                why.found if gone else f"{why.check}: {why.found}",
-                "an answer to the controller" if gone else why.expected,
-                f"{does} not answer" if gone else f"{does} not let modules work",
-                "see that the node runs, and its address in the inventory" if gone else why.action,
-                ansible(group, inventory, "ansible.builtin.ping", become=why.check == "become"),
-            )
-        )
-    for words, group in _by_reason(broken).items():
-        checks.append(
-            Check(
-                "reach",
-                "answer",
-                "unknown",
-                tuple(group),
-                words,
-                "facts of the node",
-                "it answers, but could not be read",
-                "run the command and see what it says",
-                ansible(group, inventory, "verify_facts", become=True),
-            )
-        )
-    if not checks:
-        checks.append(
-            Check(
-                "reach",
-                "answer",
-                "pass",
-                found="the only node" if len(hosts) == 1 else f"{len(hosts)} of {len(hosts)} nodes",
-            )
-        )
-    return checks
-
-
-def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    """Put hosts with one reason together; a message that begins with its host's name is the same without it."""
-    groups: dict[str, list[str]] = {}
-    for host, words in reasons.items():
-        groups.setdefault(words.removeprefix(f"{host}: "), []).append(host)
-    return groups
 
 
 def suspects(
@@ -244,7 +171,7 @@ def judge_pairs(
                 {"pairs": len(pairs)},
             )
         )
-    for words, group in _by_reason(silent).items():
+    for words, group in by_reason(silent).items():
         checks.append(
             Check(
                 "reach",
@@ -271,7 +198,7 @@ def judge_pairs(
                 )
             )
         else:
-            checks.append(Check("reach", name, "skipped", reason="there is one node" if asked else _NOBODY))
+            checks.append(Check("reach", name, "skipped", reason="there is one node" if asked else NOBODY))
     return checks
 
 
@@ -340,116 +267,6 @@ def judge_network(
         partners_each=partners(len(heard), max((int(result["tried"]) // 2 for result in good.values()), default=0)),
     )
     return checks, true
-
-
-def judge_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> list[Check]:
-    """Judge what names each node resolves the others' host names to."""
-    good, bad = answers(rows, "resolved")
-    finders: dict[tuple[str, str, str], list[str]] = {}
-    for host, result in good.items():
-        for wrong in result["names"]:
-            finders.setdefault((wrong["name"], wrong["found"], wrong["expected"]), []).append(host)
-    # Many names that lead to the same wrong place on the same nodes are one fault.
-    faults: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
-    for (name, found, expected), hosts in finders.items():
-        faults.setdefault((found, tuple(hosts)), []).append((name, expected))
-    checks = []
-    for (found, finding), names in faults.items():
-        first, expected = names[0]
-        leads = "leads" if len(names) == 1 else "lead"
-        checks.append(
-            Check(
-                "reach",
-                "names",
-                "fail",
-                finding,
-                f"{host_list([name for name, _ in names])} {leads} to {found} on {host_list(finding)}",
-                expected if len(names) == 1 else "names that lead to an address of their node",
-                f"another machine, or none, is found under that name on {host_list(finding)}",
-                "run site.yml (role node_baseline), or correct /etc/hosts or DNS",
-                shell(finding, inventory, f"getent ahosts {first}"),
-            )
-        )
-    if bad:
-        checks.append(
-            Check(
-                "reach",
-                "names",
-                "unknown",
-                tuple(bad),
-                "not asked",
-                "names that lead to the nodes",
-                "the node could not be asked",
-                "see the check job network",
-            )
-        )
-    if not checks:
-        number = sum(int(result["resolved"]) for result in good.values())
-        checks.append(
-            Check(
-                "reach",
-                "names",
-                "pass" if number else "not_asked" if good else "skipped",
-                found=f"{number} names resolve" if number else "",
-                reason="" if number else "verify_names is false" if good else _NOBODY,
-            )
-        )
-    return checks
-
-
-def judge_addresses(networks: Mapping[str, Mapping[str, Any]], network: str) -> list[Check]:
-    """Judge whether every node has one address on the job network, and each one its own."""
-    if not networks:
-        return [Check("reach", "job address", "skipped", reason=_NOBODY)]
-    checks = []
-    missing = {host: way for host, way in networks.items() if not way["address"]}
-    for (found, action), hosts in _grouped(
-        (host, (way["problem"], way["action"])) for host, way in missing.items()
-    ).items():
-        checks.append(
-            Check(
-                "reach",
-                "job address",
-                "fail",
-                tuple(hosts),
-                found,
-                f"one address on {network or 'the job network'}",
-                f"{host_list(hosts)} {'has' if len(hosts) == 1 else 'have'} no way on the job network",
-                action,
-            )
-        )
-    holders = _grouped((host, (str(way["address"]), "")) for host, way in networks.items() if way["address"])
-    for (address, _), hosts in holders.items():
-        if len(hosts) > 1:
-            checks.append(
-                Check(
-                    "reach",
-                    "job address",
-                    "fail",
-                    tuple(hosts),
-                    f"{address} on {host_list(hosts)}",
-                    "an address of its own for every node",
-                    "nodes with one address hide each other",
-                    "correct the addresses, or the network (job_network)",
-                )
-            )
-    if not checks:
-        checks.append(
-            Check(
-                "reach",
-                "job address",
-                "pass",
-                found="1 address" if len(networks) == 1 else f"{len(networks)} different addresses",
-            )
-        )
-    return checks
-
-
-def _grouped(pairs: Iterable[tuple[str, tuple[str, str]]]) -> dict[tuple[str, str], list[str]]:
-    groups: dict[tuple[str, str], list[str]] = {}
-    for host, key in pairs:
-        groups.setdefault(key, []).append(host)
-    return groups
 
 
 def verdict(

@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..record.checks import worst
-from ..record.findings import counted, host_list
+from ..record.findings import counted
 from .pairing import Pair, Round, first_rounds, full_rounds, with_partners
+from .straggler_limits import Limits
+from .straggler_text import look_at, measure_again, partners, reason
 
 __all__ = ["MOST_MEASUREMENTS", "Limits", "Pair", "Round", "first_rounds", "full_rounds", "judge"]
 
@@ -40,22 +42,6 @@ _SURE = 0.95
 _FAR = 0.25
 # A pass that is less sure than this is measured once more.
 _FAIRLY_SURE = 0.8
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The thresholds of the judgement.
-
-    The gate is `1 - tolerance` of the healthy bandwidth, lower where the measurements scatter: `spread` standard
-    deviations below, but never under `1 - most_tolerance`. `confirm` is how many measurements with cleared partners
-    must agree before nothing is measured again. `fraction` of an expected bandwidth is what the healthy must reach.
-    """
-
-    tolerance: float = 0.07
-    spread: float = 3.0
-    most_tolerance: float = 0.5
-    confirm: int = 3
-    fraction: float = 0.8
 
 
 @dataclass
@@ -165,7 +151,7 @@ def judge(
         "pairs": [_pair(hosts, sample, gate) for sample in samples],
         "paths": paths,
     }
-    stragglers["reason"] = _reason(hosts, stragglers, failed, unexplained, doubted, limits)
+    stragglers["reason"] = reason(hosts, stragglers, failed, unexplained, doubted, limits)
     return stragglers
 
 
@@ -293,7 +279,7 @@ def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
         node.reason = "it was only measured with suspects" if tried else "it was not measured"
         if errors and len(errors) == tried:
             node.reason = f"no pair with it could be measured: {errors[-1]}"
-        node.action = _measure_again(host)
+        node.action = measure_again(host)
         return
     # The standard error of a median; of one or two values it is the mean's.
     error = noise * (1.2533 if count > 2 else 1.0) / math.sqrt(count)
@@ -313,21 +299,21 @@ def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
             node.reason = f"{len(errors)} of {counted(tried, 'measurement')} failed: {errors[-1]}"
             node.action = f"see whether it runs and answers on the job's network: ansible {host} -m ping"
         else:
-            node.reason = f"{score:.0%} of the healthy bandwidth with {_partners(len(node.values))}"
-            node.action = _look_at(host)
+            node.reason = f"{score:.0%} of the healthy bandwidth with {partners(len(node.values))}"
+            node.action = look_at(host)
     else:
         node.confidence = _below((score - gate) / error) * (1 - _DISTURBED ** max(fast, 1))
         settled = (not slow or count >= limits.confirm) and node.confidence >= _FAIRLY_SURE
         node.state = "pass" if settled or not (more or slow) else "unknown"
         node.again = more and not settled
         if slow:
-            node.reason = f"slow with {slow} of {_partners(len(node.values))}"
+            node.reason = f"slow with {slow} of {partners(len(node.values))}"
     if node.state == "unknown":
-        node.reason = f"{score:.0%} of the healthy bandwidth, slow with {slow} of {_partners(len(node.values))}"
+        node.reason = f"{score:.0%} of the healthy bandwidth, slow with {slow} of {partners(len(node.values))}"
         if errors:
             # A pair that did not meet counts as 0: a share of the bandwidth that nobody measured says nothing.
             node.reason = f"{len(errors)} of {counted(tried, 'measurement')} failed: {errors[-1]}"
-        node.action = _measure_again(host)
+        node.action = measure_again(host)
 
 
 def _judge_results(
@@ -365,7 +351,7 @@ def _judge_results(
             if node.state != "fail":
                 node.state, node.confidence = "unknown", 0.5
                 node.reason = f"a wrong result with {hosts[sample.other(at)]}: one of the two"
-                node.action = _measure_again(hosts[at])
+                node.action = measure_again(hosts[at])
             node.again = len(node.samples) < MOST_MEASUREMENTS
     return sorted({(hosts[sample.first], hosts[sample.second]) for sample in wrong})
 
@@ -437,63 +423,3 @@ def _pair(hosts: Sequence[str], sample: _Sample, gate: float) -> dict[str, Any]:
         "relative": None if sample.error else round(sample.relative, 4),
         "state": "pass" if fine else "fail",
     }
-
-
-def _partners(count: int) -> str:
-    return f"{count} healthy partner{'s' if count != 1 else ''}"
-
-
-def _look_at(host: str) -> str:
-    return (
-        f"compare its network cards with a healthy node's (link rate, errors, PCIe width): ansible {host} -b -m "
-        "network_info; until then leave it out (job_hosts)"
-    )
-
-
-def _measure_again(host: str) -> str:
-    return f"measure it again with healthy partners: playbooks/pair_check.yml; does it answer: ansible {host} -m ping"
-
-
-def _reason(
-    hosts: Sequence[str],
-    stragglers: Mapping[str, Any],
-    failed: Sequence[str],
-    unexplained: Sequence[Pair],
-    doubted: Sequence[tuple[int, int]],
-    limits: Limits,
-) -> str:
-    """Say in a sentence or two what came of it; "" where all passed."""
-    if not stragglers["pairs"]:
-        return "no pair was measured" if len(hosts) > 1 else "one node has nobody to be paired with"
-    if stragglers["median"] is None:
-        errors = [pair["error"] for pair in stragglers["pairs"] if pair["error"]]
-        return f"no pair of nodes could be measured: {errors[-1]}" if errors else "no pair of nodes moved anything"
-    said = []
-    if failed:
-        verb = "is" if len(failed) == 1 else "are"
-        by_host = {node["host"]: node for node in stragglers["nodes"]}
-        why = f": {by_host[failed[0]]['reason']}" if len(failed) == 1 else ""
-        said.append(f"{host_list(failed)} {verb} not healthy{why}")
-        if len(failed) >= 3 and len(failed) * 4 >= len(hosts):
-            said.append("so many may have another kind of card, or another way between them, rather than faults")
-    if len(unexplained) > 1 and all(pair["wrong"] or pair["error"] for pair in stragglers["pairs"]):
-        said.append("every pair computed wrong results: no single node, but what all have in common")
-    else:
-        said += [f"{a} or {b} computed a wrong result" for a, b in unexplained[:3]]
-    for path in stragglers["paths"][:3]:
-        a, b = path["hosts"]
-        said.append(f"between {a} and {b} only {path['relative']:.0%}, though both are healthy: the way between them")
-    least = None if stragglers["expected"] is None else limits.fraction * stragglers["expected"]
-    if least is not None and stragglers["median"] < least:
-        said.append(f"even the fast pairs have only {stragglers['median']:.4g} GB/s, expected at least {least:.4g}")
-    undecided = [node["host"] for node in stragglers["nodes"] if node["state"] == "unknown"]
-    if undecided and not said:
-        only = {node["reason"] for node in stragglers["nodes"] if node["state"] == "unknown"}
-        said.append(f"undecided: {host_list(undecided)}" + (f", {only.pop()}" if len(only) == 1 else ""))
-    if doubted and not said:
-        pairs = [f"{hosts[first]}-{hosts[second]}" for first, second in doubted]
-        said.append(f"to be measured again, slow though both nodes were fast elsewhere: {host_list(pairs)}")
-    gate = stragglers["gate"] / stragglers["median"]
-    if gate < 1 - 2 * limits.tolerance:
-        said.append(f"the measurements scatter so much that only nodes below {gate:.0%} can be told from healthy ones")
-    return "; ".join(said)

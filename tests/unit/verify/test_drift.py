@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.trainyard.record.checks import STATES
-from ansible.module_utils.trainyard.verify.drift import FACTS, groups_of, judge, judge_clocks, verdict
+from ansible.module_utils.trainyard.verify.drift import groups_of, judge, judge_clocks, verdict
+from ansible.module_utils.trainyard.verify.drift_facts import FACTS
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,17 +15,9 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.trainyard.cluster.ssh_logins import distances
-from ansible.module_utils.trainyard.verify.reach import (
-    Failure,
-    judge_addresses,
-    judge_answers,
-    judge_names,
-    judge_network,
-    judge_ssh,
-    suspects,
-    usable,
-    verdict,
-)
+from ansible.module_utils.trainyard.verify.reach import Failure, judge_network, judge_ssh, suspects, usable, verdict
+from ansible.module_utils.trainyard.verify.reach_names import judge_addresses, judge_names
+from ansible.module_utils.trainyard.verify.who_answered import judge_answers
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job import processes
 from ansible.module_utils.trainyard_node.verify import reach as node_reach

@@ -9,7 +9,8 @@ import runpy
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.verify.stragglers import MOST_MEASUREMENTS, Limits, first_rounds, full_rounds, judge
+from ansible.module_utils.trainyard.verify.straggler_limits import Limits
+from ansible.module_utils.trainyard.verify.stragglers import MOST_MEASUREMENTS, first_rounds, full_rounds, judge
 from hypothesis import given
 from hypothesis import strategies as st
 

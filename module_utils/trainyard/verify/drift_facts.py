@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is compared between nodes: each fact, in which groups it should be one, and what to do where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Fact(NamedTuple):
+    """How one fact is compared: its name in the report, among whom, what to do, the command that shows it."""
+
+    name: str
+    scope: str
+    action: str
+    command: str
+    # Relative difference that is none: the firmware of equal machines keeps different amounts of memory for itself.
+    tolerance: float = 0.0
+
+
+_SAME_SYSTEM = "bring the odd ones to the others' version and restart them (site.yml does it where it manages packages)"
+
+
+_FIRMWARE = "bring the firmware to the others' version, with the vendor's tool"
+
+
+_ROLE = "run site.yml for all nodes, which installs one version everywhere"
+
+
+_LSPCI = "lspci -nn"
+
+
+FACTS: Mapping[str, Fact] = {
+    "kernel": Fact("kernel", "hardware", _SAME_SYSTEM, "uname -r"),
+    "os": Fact("operating system", "hardware", _SAME_SYSTEM, "cat /etc/os-release"),
+    "machine": Fact("architecture", "cluster", "put nodes of one architecture into one cluster", "uname -m"),
+    "container": Fact("container engine", "hardware", "run all nodes the same way", "systemd-detect-virt"),
+    "product": Fact(
+        "machine model",
+        "hardware",
+        "declare them as groups of their own: verify_group",
+        "cat /sys/class/dmi/id/product_name",
+    ),
+    "cpu": Fact("CPU", "hardware", "declare them as groups of their own: verify_group", "lscpu"),
+    "cpus": Fact(
+        "number of CPUs", "hardware", "look for CPUs that are offline, or SMT switched off in the BIOS", "lscpu"
+    ),
+    "memory_mib": Fact(
+        "memory", "hardware", "look for a memory module that is gone (BIOS log, dmidecode)", "free -m", 0.03
+    ),
+    "governor": Fact(
+        "CPU governor",
+        "hardware",
+        "set the same one on all (cpupower frequency-set -g performance)",
+        "cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    ),
+    "bios": Fact("BIOS", "hardware", _FIRMWARE, "cat /sys/class/dmi/id/bios_version"),
+    "driver": Fact(
+        "driver",
+        "hardware",
+        "run site.yml for the group nvidia (or ascend), then restart the odd ones",
+        "nvidia-smi --query-gpu=driver_version --format=csv",
+    ),
+    "gpus": Fact(
+        "accelerators", "hardware", "look for one that fell off the bus (lspci, Xid in the kernel log)", "nvidia-smi -L"
+    ),
+    "vbios": Fact("GPU VBIOS", "hardware", _FIRMWARE, "nvidia-smi --query-gpu=vbios_version --format=csv"),
+    "npu_firmware": Fact("NPU firmware", "hardware", _FIRMWARE, "npu-smi info -t board -i 0"),
+    "cann": Fact("CANN", "hardware", "run site.yml for the group ascend", "ls /usr/local/Ascend"),
+    "cuda": Fact("CUDA", "hardware", "run site.yml for the group nvidia", "ls -d /usr/local/cuda-*"),
+    "nccl": Fact("NCCL", "hardware", "run site.yml for the group nvidia", "ldconfig -p"),
+    "nccl_settings": Fact(
+        "NCCL settings in files",
+        "cluster",
+        "remove /etc/nccl.conf and ~/.nccl.conf, or make them equal: they override what a job sets",
+        "cat /etc/nccl.conf",
+    ),
+    "openmpi": Fact("Open MPI", "cluster", _ROLE, "mpirun --version"),
+    "python": Fact("Python of the system", "hardware", _SAME_SYSTEM, "python3 --version"),
+    "torch": Fact("PyTorch", "cluster", _ROLE, ""),
+    "torch_npu": Fact("torch_npu", "cluster", _ROLE, ""),
+    "mindspore": Fact("MindSpore", "cluster", _ROLE, ""),
+    "oneflow": Fact("OneFlow", "cluster", _ROLE, ""),
+    "nic_speed": Fact(
+        "speed of the job's interface",
+        "hardware",
+        "look at cable, optical module and the switch port's speed",
+        "ip -brief link",
+    ),
+    "mtu": Fact(
+        "MTU of the job's interface",
+        "cluster",
+        "set one MTU on all nodes and switch ports: large packets vanish between different ones",
+        "ip link",
+    ),
+    "nic_firmware": Fact("NIC driver and firmware", "hardware", _FIRMWARE, "lspci -nn"),
+    "hca_firmware": Fact("RDMA firmware", "hardware", _FIRMWARE, "grep -r . /sys/class/infiniband/*/fw_ver"),
+    "memlock": Fact("memlock limit", "cluster", "run site.yml (role node_baseline)", "ulimit -H -l"),
+    "nofile": Fact("limit of open files", "cluster", "run site.yml (role node_baseline)", "ulimit -H -n"),
+}
+
+
+# Nobody misses these where no node has them.
+OPTIONAL = frozenset(
+    {
+        "container",
+        "governor",
+        "product",
+        "bios",
+        "vbios",
+        "npu_firmware",
+        "cann",
+        "nccl_settings",
+        "torch_npu",
+        "nic_firmware",
+        "hca_firmware",
+        "machine",
+        "cpu",
+    }
+)

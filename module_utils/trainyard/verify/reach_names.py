@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names and addresses as the nodes see them, and as the inventory says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..record.adhoc import shell
+from ..record.checks import Check
+from ..record.findings import host_list
+from .who_answered import NOBODY, answers, grouped
+
+
+def judge_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> list[Check]:
+    """Judge what names each node resolves the others' host names to."""
+    good, bad = answers(rows, "resolved")
+    finders: dict[tuple[str, str, str], list[str]] = {}
+    for host, result in good.items():
+        for wrong in result["names"]:
+            finders.setdefault((wrong["name"], wrong["found"], wrong["expected"]), []).append(host)
+    # Many names that lead to the same wrong place on the same nodes are one fault.
+    faults: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
+    for (name, found, expected), hosts in finders.items():
+        faults.setdefault((found, tuple(hosts)), []).append((name, expected))
+    checks = []
+    for (found, finding), names in faults.items():
+        first, expected = names[0]
+        leads = "leads" if len(names) == 1 else "lead"
+        checks.append(
+            Check(
+                "reach",
+                "names",
+                "fail",
+                finding,
+                f"{host_list([name for name, _ in names])} {leads} to {found} on {host_list(finding)}",
+                expected if len(names) == 1 else "names that lead to an address of their node",
+                f"another machine, or none, is found under that name on {host_list(finding)}",
+                "run site.yml (role node_baseline), or correct /etc/hosts or DNS",
+                shell(finding, inventory, f"getent ahosts {first}"),
+            )
+        )
+    if bad:
+        checks.append(
+            Check(
+                "reach",
+                "names",
+                "unknown",
+                tuple(bad),
+                "not asked",
+                "names that lead to the nodes",
+                "the node could not be asked",
+                "see the check job network",
+            )
+        )
+    if not checks:
+        number = sum(int(result["resolved"]) for result in good.values())
+        checks.append(
+            Check(
+                "reach",
+                "names",
+                "pass" if number else "not_asked" if good else "skipped",
+                found=f"{number} names resolve" if number else "",
+                reason="" if number else "verify_names is false" if good else NOBODY,
+            )
+        )
+    return checks
+
+
+def judge_addresses(networks: Mapping[str, Mapping[str, Any]], network: str) -> list[Check]:
+    """Judge whether every node has one address on the job network, and each one its own."""
+    if not networks:
+        return [Check("reach", "job address", "skipped", reason=NOBODY)]
+    checks = []
+    missing = {host: way for host, way in networks.items() if not way["address"]}
+    for (found, action), hosts in grouped(
+        (host, (way["problem"], way["action"])) for host, way in missing.items()
+    ).items():
+        checks.append(
+            Check(
+                "reach",
+                "job address",
+                "fail",
+                tuple(hosts),
+                found,
+                f"one address on {network or 'the job network'}",
+                f"{host_list(hosts)} {'has' if len(hosts) == 1 else 'have'} no way on the job network",
+                action,
+            )
+        )
+    holders = grouped((host, (str(way["address"]), "")) for host, way in networks.items() if way["address"])
+    for (address, _), hosts in holders.items():
+        if len(hosts) > 1:
+            checks.append(
+                Check(
+                    "reach",
+                    "job address",
+                    "fail",
+                    tuple(hosts),
+                    f"{address} on {host_list(hosts)}",
+                    "an address of its own for every node",
+                    "nodes with one address hide each other",
+                    "correct the addresses, or the network (job_network)",
+                )
+            )
+    if not checks:
+        checks.append(
+            Check(
+                "reach",
+                "job address",
+                "pass",
+                found="1 address" if len(networks) == 1 else f"{len(networks)} different addresses",
+            )
+        )
+    return checks
