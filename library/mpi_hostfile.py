@@ -136,7 +136,7 @@ def main() -> None:
         module.exit_json(
             changed=False,
             hosts=[host.as_dict() for host in hosts],
-            problems=[problem.as_dict() for problem in problems],
+            problems=[{"line": line, "text": text} for line, wrong in problems.items() for text in wrong],
         )
     header = {"before_header": str(path), "after_header": str(path)}
     if state == "absent":

@@ -184,7 +184,6 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
     CHIPS,
     VERSIONS,
     Device,
-    Problem,
     Server,
     build,
     dumps,
@@ -208,33 +207,35 @@ def read(module: AnsibleModule, path: Path) -> bytes:
         module.fail_json(msg=f"{path} cannot be read: {error.strerror}. Expected a rank table.")
 
 
-def parsed(content: bytes) -> tuple[object, list[Problem]]:
+def parsed(content: bytes) -> tuple[object, list[Finding]]:
     """Return what a file says, or why it says nothing."""
     # As HCCL does, which takes a byte order mark, too.
     return loads(content.decode("utf-8-sig", errors="replace"))
 
 
-def refuse(module: AnsibleModule, headline: str, problems: list[Problem], **more: Any) -> NoReturn:
+def refuse(module: AnsibleModule, headline: str, problems: list[Finding], **more: Any) -> NoReturn:
     """Fail with all faults, each once with all the places that have it."""
-    findings = [Finding(each.where, each.rule, each.found, each.expected, each.action) for each in problems]
     headline = headline.replace("{", "{{").replace("}", "}}") + ": {count} {findings}."
-    module.fail_json(msg=render(findings, headline), valid=False, problems=dicts(problems), **more)
+    module.fail_json(msg=render(problems, headline), valid=False, problems=dicts(problems), **more)
 
 
-def dicts(problems: list[Problem]) -> list[dict[str, str]]:
+def dicts(problems: list[Finding]) -> list[dict[str, str]]:
     """Return problems as the result shows them."""
-    return [problem.as_dict() for problem in problems]
+    return [
+        {"rule": each.check, "where": each.host, "found": each.found, "expected": each.expected, "action": each.action}
+        for each in problems
+    ]
 
 
-def in_file(problem: Problem, files: list[Path]) -> Problem:
+def in_file(problem: Finding, files: list[Path]) -> Finding:
     """Name the file that merge() numbers."""
-    if not problem.where.startswith("tables["):
+    if not problem.host.startswith("tables["):
         return problem
-    index, _, place = problem.where.removeprefix("tables[").partition("], ")
-    return replace(problem, where=f"{files[int(index)]}, {place}")
+    index, _, place = problem.host.removeprefix("tables[").partition("], ")
+    return replace(problem, host=f"{files[int(index)]}, {place}")
 
 
-def wanted(module: AnsibleModule, path: Path) -> tuple[dict[str, Any], list[Problem], list[Problem]]:
+def wanted(module: AnsibleModule, path: Path) -> tuple[dict[str, Any], list[Finding], list[Finding]]:
     """Return the table to be written, what is wrong with it, and what was repaired."""
     params = module.params
     chip = params["chip"] or ""
@@ -252,8 +253,8 @@ def wanted(module: AnsibleModule, path: Path) -> tuple[dict[str, Any], list[Prob
         table, faults = parsed(read(module, each))
         if params["repair"] and isinstance(table, dict):
             table, cured = repair(table)
-            repaired += [replace(problem, where=f"{each}, {problem.where}") for problem in cured]
-        problems += [replace(problem, where=f"{each}, {problem.where}") for problem in faults]
+            repaired += [replace(problem, host=f"{each}, {problem.host}") for problem in cured]
+        problems += [replace(problem, host=f"{each}, {problem.host}") for problem in faults]
         tables.append(table)
     if problems:
         return {}, problems, repaired
@@ -349,7 +350,7 @@ def main() -> None:
     content = read(module, path)
     table, problems = parsed(content)
     problems += path_problems(str(path))
-    if not any(problem.rule == "json" for problem in problems):
+    if not any(problem.check == "json" for problem in problems):
         problems += validate(table, module.params["chip"] or "")
     result = {"path": str(path), "sha256": hashlib.sha256(content).hexdigest()}
     if problems and module.params["strict"]:

@@ -163,7 +163,9 @@ def note(
             why = connection_reason(str(answer.get("msg") or ""))
             do = "repair what is said there, then run this again"
             what, where = ("objects", "in the cluster") if host == KUBERNETES else ("folder", "on the node")
-            findings.append(Finding(host, f"{what} of {job_id}", why, f"none {where} any more", do))
+            findings.append(
+                Finding(host=host, check=f"{what} of {job_id}", found=why, expected=f"none {where} any more", action=do)
+            )
     for job_id, hosts in removed.items():
         note_removed(runs_dir / job_id, hosts)
     for name in records:

@@ -34,11 +34,10 @@ class ClusterError(Exception):
 def client_missing() -> Finding:
     """Say that the client is not installed."""
     return Finding(
-        "",
-        "controller",
-        "no Python package kubernetes",
-        "the official client, which only job_scheduler: kubernetes needs",
-        "run make kubernetes, or: pip install --group kubernetes",
+        check="controller",
+        found="no Python package kubernetes",
+        expected="the official client, which only job_scheduler: kubernetes needs",
+        action="run make kubernetes, or: pip install --group kubernetes",
     )
 
 

@@ -228,21 +228,19 @@ def _read_job(wanted: Wanted) -> tuple[jobs.Job | None, list[Finding]]:
     if not wanted.available:
         findings.append(
             Finding(
-                "",
-                "job_hosts",
-                f"no host in {group!r}",
-                "a group of the inventory with at least one host",
-                "correct job_hosts, or the inventory (-i)",
+                check="job_hosts",
+                found=f"no host in {group!r}",
+                expected="a group of the inventory with at least one host",
+                action="correct job_hosts, or the inventory (-i)",
             )
         )
     elif count > wanted.available:
         findings.append(
             Finding(
-                "",
-                "job_nodes",
-                f"{counted(count, 'node')} asked for, {wanted.available} in group {group}",
-                "at most as many nodes as the group has",
-                "lower job_nodes or choose another group with job_hosts",
+                check="job_nodes",
+                found=f"{counted(count, 'node')} asked for, {wanted.available} in group {group}",
+                expected="at most as many nodes as the group has",
+                action="lower job_nodes or choose another group with job_hosts",
             )
         )
     if job is not None and job.rank_table:
@@ -263,11 +261,10 @@ def _with_given_table(job: jobs.Job, findings: list[Finding]) -> jobs.Job:
     if table is None:
         findings.append(
             Finding(
-                "",
-                "job_rank_table",
-                f"{path}: {reason}",
-                "a rank table on the controller",
-                "correct job_rank_table (a relative path counts from the project's folder), or leave it out",
+                check="job_rank_table",
+                found=f"{path}: {reason}",
+                expected="a rank table on the controller",
+                action="correct job_rank_table (a relative path counts from the project's folder), or leave it out",
             )
         )
     return dataclasses.replace(job, given_table=table)

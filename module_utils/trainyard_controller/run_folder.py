@@ -106,11 +106,11 @@ class NotWrittenError(OSError):
     def text(self, run_dir: Path) -> str:
         """Say what to do about it: the job and its nodes are as they were."""
         found = Finding(
-            "localhost",
-            "run folder",
-            f"cannot write {self.filename}: {self.strerror}",
-            "room for the logs and the report of the job",
-            f"make room, then: ansible-playbook playbooks/logs.yml -e job_id={run_dir.name}",
+            host="localhost",
+            check="run folder",
+            found=f"cannot write {self.filename}: {self.strerror}",
+            expected="room for the logs and the report of the job",
+            action=f"make room, then: ansible-playbook playbooks/logs.yml -e job_id={run_dir.name}",
         )
         return render([found], "{count} {findings}: the report is not complete; the job itself is not touched by this.")
 

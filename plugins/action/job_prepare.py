@@ -60,7 +60,7 @@ class ActionModule(ActionBase):
             if not record:
                 raise
             # A fault of ours is one job's answer among others.
-            fault = Finding("", "job", f"{type(error).__name__}: {error}", "a job", AGAIN)
+            fault = Finding(check="job", found=f"{type(error).__name__}: {error}", expected="a job", action=AGAIN)
             prepared = planning.Prepared([fault])
         refused = [finding.as_dict() for finding in prepared.findings]
         run = {"job_id": "", "job_dir": "", "run_dir": "", "settings": {}}

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .rank_table_rules import VERSIONS, Problem, problems_of, set_problems
+from ..record.findings import Finding
+from .rank_table_rules import VERSIONS, problems_of, set_problems
 from .rank_table_view import CHIPS, View, number, shown, version_of
 
 __all__ = [
-    "CHIPS", "VERSIONS", "Device", "Problem", "Server", "Table", "build", "device_set_problems", "dumps", "file_name",
+    "CHIPS", "VERSIONS", "Device", "Server", "Table", "build", "device_set_problems", "dumps", "file_name",
     "loads", "merge", "path_problems", "repair", "validate",
 ]  # fmt: skip
 
@@ -85,7 +86,7 @@ def _pods(members: Iterable[tuple[str, str]]) -> list[Table]:
     return [{"super_pod_id": pod, "server_list": servers} for pod, servers in pods.items()]
 
 
-def validate(table: object, chip: str = "") -> list[Problem]:
+def validate(table: object, chip: str = "") -> list[Finding]:
     """Return all that is wrong with a table, as json.loads gives it. Without the chip, its own limits are not known.
 
     Raises ValueError for an unknown chip.
@@ -93,7 +94,7 @@ def validate(table: object, chip: str = "") -> list[Problem]:
     return list(problems_of(table, chip))
 
 
-def device_set_problems(devices: Sequence[int], chip: str, servers: int, where: str = "") -> list[Problem]:
+def device_set_problems(devices: Sequence[int], chip: str, servers: int, where: str = "") -> list[Finding]:
     """Return what keeps a chip from using these devices (physical ids) on each of this many servers.
 
     Raises ValueError for an unknown chip.
@@ -101,31 +102,39 @@ def device_set_problems(devices: Sequence[int], chip: str, servers: int, where: 
     return set_problems(devices, chip, servers, where)
 
 
-def path_problems(path: str) -> list[Problem]:
+def path_problems(path: str) -> list[Finding]:
     """Return what is wrong with the name of a table's file."""
     if path.endswith(".json"):
         return []
     action = "rename the file; HCCL takes no other name"
-    return [Problem("file_name", path, "a name that does not end in .json", "a name that ends in .json", action)]
+    return [
+        Finding(
+            check="file_name",
+            host=path,
+            found="a name that does not end in .json",
+            expected="a name that ends in .json",
+            action=action,
+        )
+    ]
 
 
-def merge(tables: Sequence[object], chip: str = "") -> tuple[Table, list[Problem]]:
+def merge(tables: Sequence[object], chip: str = "") -> tuple[Table, list[Finding]]:
     """Return one table of the servers of all these, with new ranks, and what is wrong with them and with it.
 
     Devices keep the order that their ranks had on their server. Faults of a table that the merged one does not have
     are among the problems, with `tables[N]` before the place. Raises ValueError for an unknown chip.
     """
-    problems: list[Problem] = []
+    problems: list[Finding] = []
     parts: list[Table] = []
     for index, table in enumerate(tables):
         part, own = repair(table)
         if View(part).servers:
             parts.append(part)
-            own += [problem for problem in validate(part) if problem.rule == "server_count"]
+            own += [problem for problem in validate(part) if problem.check == "server_count"]
             own += _other_version(part, parts[0])
         else:
-            own = [problem for problem in validate(table) if problem.rule == "structure"]
-        problems += [replace(problem, where=f"tables[{index}], {problem.where}") for problem in own]
+            own = [problem for problem in validate(table) if problem.check == "structure"]
+        problems += [replace(problem, host=f"tables[{index}], {problem.host}") for problem in own]
     if not parts:
         return {}, problems or validate({}, chip)
     entries = [entry for part in parts for entry in part["server_list"]]
@@ -141,14 +150,22 @@ def merge(tables: Sequence[object], chip: str = "") -> tuple[Table, list[Problem
     return merged, problems + validate(merged, chip)
 
 
-def _other_version(part: Table, first: Table) -> list[Problem]:
+def _other_version(part: Table, first: Table) -> list[Finding]:
     if part.get("version") == first.get("version"):
         return []
     found, expected = f"version {shown(part.get('version'))}", f"{shown(first.get('version'))}, as in the first table"
-    return [Problem("version", "table", found, expected, "merge tables of one version, for one kind of chip")]
+    return [
+        Finding(
+            check="version",
+            host="table",
+            found=found,
+            expected=expected,
+            action="merge tables of one version, for one kind of chip",
+        )
+    ]
 
 
-def repair(table: object) -> tuple[Table, list[Problem]]:
+def repair(table: object) -> tuple[Table, list[Finding]]:
     """Return the table with all set right that can mean one thing only, and what that was; the given one stays.
 
     Numbers become strings, a missing server_count is counted, ranks are numbered in the order that the framework
@@ -165,12 +182,12 @@ def repair(table: object) -> tuple[Table, list[Problem]]:
     problems = validate(fixed)
     left = frozenset(problems)
     cured = [problem for problem in before if problem not in left]
-    ranks = [problem for problem in problems if problem.rule.startswith("rank_")]
+    ranks = [problem for problem in problems if problem.check.startswith("rank_")]
     if ranks and _order_is_certain(fixed):
         fixed = _renumbered(fixed)
         cured += ranks
         problems = validate(fixed)
-    if [problem.rule for problem in problems] == ["status"] and isinstance(fixed.get("status", ""), str):
+    if [problem.check for problem in problems] == ["status"] and isinstance(fixed.get("status", ""), str):
         fixed["status"] = "completed"
         cured += problems
     return fixed, cured
@@ -207,7 +224,7 @@ def _renumbered(table: Table) -> Table:
     return {**table, "server_list": entries}
 
 
-def loads(text: str) -> tuple[object, list[Problem]]:
+def loads(text: str) -> tuple[object, list[Finding]]:
     """Return what a file's text says, for validate(), or None and why it is no JSON."""
     try:
         return json.loads(text), []
@@ -217,7 +234,15 @@ def loads(text: str) -> tuple[object, list[Problem]]:
         where, found = "file", "nested too deeply"
     except ValueError as error:  # a number of thousands of digits
         where, found = "file", str(error)
-    return None, [Problem("json", where, found, "JSON text", "write the table with library/rank_table")]
+    return None, [
+        Finding(
+            check="json",
+            host=where,
+            found=found,
+            expected="JSON text",
+            action="write the table with library/rank_table",
+        )
+    ]
 
 
 def dumps(table: Table) -> str:

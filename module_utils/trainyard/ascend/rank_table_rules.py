@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..record.findings import counted
+from ..record.findings import Finding, counted
 from .rank_table_view import MOST_SERVER_ID, DeviceView, View, address_family, number, objects, plain, shown, version_of
 
 VERSIONS = ("1.0", "1.2")
@@ -22,52 +21,60 @@ _RINGS = (frozenset(range(4)), frozenset(range(4, 8)))
 _RENUMBER = "number the devices of all servers through, from 0"
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A fault in a rank table: the rule it breaks, and the server, device and rank where."""
-
-    rule: str
-    where: str
-    found: str
-    expected: str
-    action: str
-
-    def as_dict(self) -> dict[str, str]:
-        """Return the fault as library/rank_table hands it out."""
-        return asdict(self)
-
-
 def _state(data: Mapping[str, Any], name: str) -> str:
     """Say what a field holds."""
     return f"{name} {shown(data[name])}" if name in data else f"no {name}"
 
 
-def _structure(view: View) -> Iterator[Problem]:
+def _structure(view: View) -> Iterator[Finding]:
     action = "write the table with library/rank_table"
     if not view.entries:
         found = _state(view.table, "server_list")
-        yield Problem("structure", "table", found, "server_list, a list with an entry for each server", action)
+        yield Finding(
+            check="structure",
+            host="table",
+            found=found,
+            expected="server_list, a list with an entry for each server",
+            action=action,
+        )
     for index, entry in enumerate(view.entries):
         if not isinstance(entry, dict):
-            yield Problem("structure", f"server_list[{index}]", shown(entry), "an object", action)
+            yield Finding(
+                check="structure", host=f"server_list[{index}]", found=shown(entry), expected="an object", action=action
+            )
     for server in view.servers:
         if not server.entries:
             found = _state(server.data, "device")
-            yield Problem("structure", server.where, found, "device, a list with an entry for each device", action)
+            yield Finding(
+                check="structure",
+                host=server.where,
+                found=found,
+                expected="device, a list with an entry for each device",
+                action=action,
+            )
         for index, entry in enumerate(server.entries):
             if not isinstance(entry, dict):
-                yield Problem("structure", f"{server.where}, device[{index}]", shown(entry), "an object", action)
+                yield Finding(
+                    check="structure",
+                    host=f"{server.where}, device[{index}]",
+                    found=shown(entry),
+                    expected="an object",
+                    action=action,
+                )
 
 
-def _string(view: View) -> Iterator[Problem]:
-    def check(data: Mapping[str, Any], where: str) -> Iterator[Problem]:
+def _string(view: View) -> Iterator[Finding]:
+    def check(data: Mapping[str, Any], where: str) -> Iterator[Finding]:
         for name, value in data.items():
             if not isinstance(value, (str, list, dict)):
                 kind = "no value" if value is None else "true or false" if isinstance(value, bool) else "a number"
-                yield Problem(
-                    "string", where, f"{plain(name)} is {shown(value)}, {kind}", "a string in quotes",
-                    "write it in quotes: HCCL's parser takes strings only",
-                )  # fmt: skip
+                yield Finding(
+                    check="string",
+                    host=where,
+                    found=f"{plain(name)} is {shown(value)}, {kind}",
+                    expected="a string in quotes",
+                    action="write it in quotes: HCCL's parser takes strings only",
+                )
 
     yield from check(view.table, "table")
     for server in view.servers:
@@ -82,81 +89,108 @@ def _string(view: View) -> Iterator[Problem]:
             yield from check(server_of_pod, f"super_pod_list[{at}], server_list[{inner}]")
 
 
-def _version(view: View) -> Iterator[Problem]:
+def _version(view: View) -> Iterator[Finding]:
     wanted = (version_of(view.chip),) if view.chip else VERSIONS
     if view.version not in wanted:
         found = f"version {plain(view.version)}" if view.version else _state(view.table, "version")
-        yield Problem(
-            "version", "table", found, f"{' or '.join(wanted)}{f' for chip {view.chip}' if view.chip else ''}",
-            "write the table for the chip that the servers have; HCCL stops with EI0014 at a wrong version",
-        )  # fmt: skip
+        yield Finding(
+            check="version",
+            host="table",
+            found=found,
+            expected=f"{' or '.join(wanted)}{f' for chip {view.chip}' if view.chip else ''}",
+            action="write the table for the chip that the servers have; HCCL stops with EI0014 at a wrong version",
+        )
 
 
-def _status(view: View) -> Iterator[Problem]:
+def _status(view: View) -> Iterator[Finding]:
     if view.table.get("status") != "completed":
         found = _state(view.table, "status")
-        yield Problem(
-            "status", "table", found, "completed",
-            "wait for the program that writes the table, or set it if the table is whole; until then HCCL reads the "
-            "file again and again, for 30 minutes",
-        )  # fmt: skip
+        yield Finding(
+            check="status",
+            host="table",
+            found=found,
+            expected="completed",
+            action=(
+                "wait for the program that writes the table, or set it if the table is whole; until then HCCL reads "
+                "the file again and again, for 30 minutes"
+            ),
+        )
 
 
-def _server_count(view: View) -> Iterator[Problem]:
+def _server_count(view: View) -> Iterator[Finding]:
     servers = len(view.entries)
     if number(view.table.get("server_count")) != servers:
-        yield Problem(
-            "server_count", "table", _state(view.table, "server_count"), f"{servers}, the length of server_list",
-            "set it to the number of servers, after making sure that none is missing from server_list",
-        )  # fmt: skip
+        yield Finding(
+            check="server_count",
+            host="table",
+            found=_state(view.table, "server_count"),
+            expected=f"{servers}, the length of server_list",
+            action="set it to the number of servers, after making sure that none is missing from server_list",
+        )
 
 
-def _server_id(view: View) -> Iterator[Problem]:
+def _server_id(view: View) -> Iterator[Finding]:
     for server in view.servers:
         if not server.server_id:
-            yield Problem(
-                "server_id", server.where, _state(server.data, "server_id"), "a name or an address",
-                "give the server the address that the job's other nodes know it by",
-            )  # fmt: skip
+            yield Finding(
+                check="server_id",
+                host=server.where,
+                found=_state(server.data, "server_id"),
+                expected="a name or an address",
+                action="give the server the address that the job's other nodes know it by",
+            )
 
 
-def _server_id_length(view: View) -> Iterator[Problem]:
+def _server_id_length(view: View) -> Iterator[Finding]:
     for server in view.servers:
         if len(server.server_id) > MOST_SERVER_ID:
-            yield Problem(
-                "server_id_length", f"server_list[{server.index}]",
-                f"server_id {shown(server.server_id)} of {len(server.server_id)} characters",
-                f"at most {MOST_SERVER_ID} characters", "use the server's address, or a shorter name",
-            )  # fmt: skip
+            yield Finding(
+                check="server_id_length",
+                host=f"server_list[{server.index}]",
+                found=f"server_id {shown(server.server_id)} of {len(server.server_id)} characters",
+                expected=f"at most {MOST_SERVER_ID} characters",
+                action="use the server's address, or a shorter name",
+            )
 
 
-def _server_id_unique(view: View) -> Iterator[Problem]:
+def _server_id_unique(view: View) -> Iterator[Finding]:
     first: dict[str, int] = {}
     for server in view.servers:
         index = first.setdefault(server.server_id, server.index)
         if server.server_id and index != server.index:
-            yield Problem(
-                "server_id_unique", f"server_list[{server.index}]",
-                f"server_id {shown(server.server_id)}, which server_list[{index}] has", "each server_id once",
-                "put all devices of a server into one entry, or give each server its own address",
-            )  # fmt: skip
+            yield Finding(
+                check="server_id_unique",
+                host=f"server_list[{server.index}]",
+                found=f"server_id {shown(server.server_id)}, which server_list[{index}] has",
+                expected="each server_id once",
+                action="put all devices of a server into one entry, or give each server its own address",
+            )
 
 
-def _rank_id(view: View) -> Iterator[Problem]:
+def _rank_id(view: View) -> Iterator[Finding]:
     for device in view.devices:
         if device.rank is None:
             found = _state(device.data, "rank_id")
-            yield Problem("rank_id", device.where, found, "a number from 0, as a string", _RENUMBER)
+            yield Finding(
+                check="rank_id",
+                host=device.where,
+                found=found,
+                expected="a number from 0, as a string",
+                action=_RENUMBER,
+            )
 
 
-def _rank_id_unique(view: View) -> Iterator[Problem]:
+def _rank_id_unique(view: View) -> Iterator[Finding]:
     first: dict[int, DeviceView] = {}
     for device in view.devices:
         if device.rank is not None and first.setdefault(device.rank, device) is not device:
-            yield Problem(
-                "rank_id_unique", device.where, f"rank_id {device.rank}, which {_device(first[device.rank])} has",
-                "each rank_id once", _RENUMBER,
-            )  # fmt: skip
+            yield Finding(
+                check="rank_id_unique",
+                host=device.where,
+                found=f"rank_id {device.rank}, which {_device(first[device.rank])} has",
+                expected="each rank_id once",
+                action=_RENUMBER,
+            )
 
 
 def _device(device: DeviceView) -> str:
@@ -164,17 +198,20 @@ def _device(device: DeviceView) -> str:
     return device.where.rpartition(", rank ")[0] if device.rank is not None else device.where
 
 
-def _rank_id_contiguous(view: View) -> Iterator[Problem]:
+def _rank_id_contiguous(view: View) -> Iterator[Finding]:
     size = len(view.devices)
     for device in view.devices:
         if device.rank is not None and device.rank >= size:
-            yield Problem(
-                "rank_id_contiguous", device.where, f"rank_id {device.rank} in a table of {counted(size, 'device')}",
-                f"the rank_ids 0 to {size - 1}, without a gap", _RENUMBER,
-            )  # fmt: skip
+            yield Finding(
+                check="rank_id_contiguous",
+                host=device.where,
+                found=f"rank_id {device.rank} in a table of {counted(size, 'device')}",
+                expected=f"the rank_ids 0 to {size - 1}, without a gap",
+                action=_RENUMBER,
+            )
 
 
-def _rank_order(view: View) -> Iterator[Problem]:
+def _rank_order(view: View) -> Iterator[Finding]:
     known = [server for server in view.servers if server.server_id and server.ranks]
     by_id = sorted(known, key=lambda server: server.server_id)
     by_rank = {id(server): at for at, server in enumerate(sorted(known, key=lambda server: min(server.ranks)))}
@@ -186,57 +223,67 @@ def _rank_order(view: View) -> Iterator[Problem]:
         if by_rank[id(server)] != at:
             place = f"number {by_rank[id(server)] + 1} of {len(known)}"
             found = f"{place} by its ranks, from {lowest}, but number {at + 1} by its server_id"
-            yield Problem("rank_order", server.where, found, expected, action)
+            yield Finding(check="rank_order", host=server.where, found=found, expected=expected, action=action)
         elif lowest < last:
             found = f"rank {lowest} here, rank {last} on a server before it"
-            yield Problem("rank_order", server.where, found, expected, action)
+            yield Finding(check="rank_order", host=server.where, found=found, expected=expected, action=action)
         last = max(last, *server.ranks)
 
 
-def _device_id(view: View) -> Iterator[Problem]:
+def _device_id(view: View) -> Iterator[Finding]:
     most = MOST_DEVICE_ID.get(view.chip, max(MOST_DEVICE_ID.values()))
     for device in view.devices:
         if device.device_id is None or device.device_id > most:
-            yield Problem(
-                "device_id", device.where, _state(device.data, "device_id"),
-                f"0 to {most}{f' on {view.chip}' if view.chip else ''}, as a string",
-                "use the device's physical id, which npu-smi shows (not the one that ASCEND_RT_VISIBLE_DEVICES makes)",
-            )  # fmt: skip
+            yield Finding(
+                check="device_id",
+                host=device.where,
+                found=_state(device.data, "device_id"),
+                expected=f"0 to {most}{f' on {view.chip}' if view.chip else ''}, as a string",
+                action=(
+                    "use the device's physical id, which npu-smi shows (not the one that ASCEND_RT_VISIBLE_DEVICES "
+                    "makes)"
+                ),
+            )
 
 
-def _device_id_unique(view: View) -> Iterator[Problem]:
+def _device_id_unique(view: View) -> Iterator[Finding]:
     for server in view.servers:
         first: dict[int, int] = {}
         for device in server.devices:
             if device.device_id is not None and first.setdefault(device.device_id, device.index) != device.index:
                 places = f"device[{first[device.device_id]}] and device[{device.index}]"
-                yield Problem(
-                    "device_id_unique", device.where, f"device_id {device.device_id} in {places}",
-                    "each device of a server once", "list each physical device of the server once",
-                )  # fmt: skip
+                yield Finding(
+                    check="device_id_unique",
+                    host=device.where,
+                    found=f"device_id {device.device_id} in {places}",
+                    expected="each device of a server once",
+                    action="list each physical device of the server once",
+                )
 
 
-def _device_count(view: View) -> Iterator[Problem]:
+def _device_count(view: View) -> Iterator[Finding]:
     counts = Counter(len(server.entries) for server in view.servers)
     if len(counts) > 1:
         # The first of the most common ones.
         usual = counts.most_common(1)[0][0]
         for server in view.servers:
             if len(server.entries) != usual:
-                yield Problem(
-                    "device_count", server.where, counted(len(server.entries), "device"),
-                    f"{usual}, as on the other servers",
-                    "use the same number of devices on every server",
-                )  # fmt: skip
+                yield Finding(
+                    check="device_count",
+                    host=server.where,
+                    found=counted(len(server.entries), "device"),
+                    expected=f"{usual}, as on the other servers",
+                    action="use the same number of devices on every server",
+                )
 
 
-def _device_set(view: View) -> Iterator[Problem]:
+def _device_set(view: View) -> Iterator[Finding]:
     if view.chip == "910":
         for server in view.servers:
             yield from _grouping([each.device_id for each in server.devices], len(view.entries), server.where)
 
 
-def _grouping(devices: Sequence[int | None], servers: int, where: str) -> Iterator[Problem]:
+def _grouping(devices: Sequence[int | None], servers: int, where: str) -> Iterator[Finding]:
     """The 910's wiring."""
     used = frozenset(device for device in devices if device is not None)
     found = f"{counted(len(devices), 'device')}: {', '.join(map(str, sorted(used)))}"
@@ -251,77 +298,114 @@ def _grouping(devices: Sequence[int | None], servers: int, where: str) -> Iterat
         expected = "{0,1,2,3} or {4,5,6,7} for 4 devices"
     else:
         return
-    yield Problem("device_set", where, found, expected, "use a set of devices that the 910's links join")
+    yield Finding(
+        check="device_set",
+        host=where,
+        found=found,
+        expected=expected,
+        action="use a set of devices that the 910's links join",
+    )
 
 
-def set_problems(devices: Sequence[int], chip: str, servers: int, where: str) -> list[Problem]:
+def set_problems(devices: Sequence[int], chip: str, servers: int, where: str) -> list[Finding]:
     """Return what keeps a chip from working with these devices on each of this many servers."""
     version_of(chip)
     most = MOST_DEVICE_ID[chip]
     problems = []
     if not devices:
-        problems.append(Problem("device_set", where, "no device", "1 device or more", "name the devices to use"))
+        problems.append(
+            Finding(
+                check="device_set",
+                host=where,
+                found="no device",
+                expected="1 device or more",
+                action="name the devices to use",
+            )
+        )
     for device in devices:
         if not 0 <= device <= most:
             found, action = f"device {device}", "use physical ids, which npu-smi shows"
-            problems.append(Problem("device_id", where, found, f"0 to {most} on {chip}", action))
+            problems.append(
+                Finding(check="device_id", host=where, found=found, expected=f"0 to {most} on {chip}", action=action)
+            )
     for device, count in Counter(devices).items():
         if count > 1:
             found = f"device {device} {count} times"
-            problems.append(Problem("device_id_unique", where, found, "each device once", "name each device once"))
+            problems.append(
+                Finding(
+                    check="device_id_unique",
+                    host=where,
+                    found=found,
+                    expected="each device once",
+                    action="name each device once",
+                )
+            )
     # What is no set of devices of this chip has no grouping.
     if chip == "910" and not problems:
         problems += _grouping(devices, servers, where)
     return problems
 
 
-def _device_ip(view: View) -> Iterator[Problem]:
+def _device_ip(view: View) -> Iterator[Finding]:
     wrong = {address for address, family in view.families.items() if family is None}
     for device in view.devices:
         if not wrong.isdisjoint(device.addresses) or isinstance(device.data.get("device_ip"), (list, dict)):
-            yield Problem(
-                "device_ip", device.where, _state(device.data, "device_ip"), "an IPv4 or IPv6 address",
-                "give the device its address with hccn_tool, and write the table again",
-            )  # fmt: skip
+            yield Finding(
+                check="device_ip",
+                host=device.where,
+                found=_state(device.data, "device_ip"),
+                expected="an IPv4 or IPv6 address",
+                action="give the device its address with hccn_tool, and write the table again",
+            )
 
 
-def _device_ip_missing(view: View) -> Iterator[Problem]:
+def _device_ip_missing(view: View) -> Iterator[Finding]:
     if not view.needs_device_ip:
         return
     for device in view.devices:
         if device.data.get("device_ip") in (None, ""):
-            yield Problem(
-                "device_ip_missing", device.where, "no device_ip",
-                "an address for each device where there are several servers, unless these are one super pod",
-                "look with hccn_tool -i N -ip -g or in /etc/hccn.conf; give the device an address where it has none",
-            )  # fmt: skip
+            yield Finding(
+                check="device_ip_missing",
+                host=device.where,
+                found="no device_ip",
+                expected="an address for each device where there are several servers, unless these are one super pod",
+                action=(
+                    "look with hccn_tool -i N -ip -g or in /etc/hccn.conf; give the device an address where it has none"
+                ),
+            )
 
 
-def _device_ip_unique(view: View) -> Iterator[Problem]:
+def _device_ip_unique(view: View) -> Iterator[Finding]:
     first: dict[str, DeviceView] = {}
     for device in view.devices:
         for address in device.addresses:
             if first.setdefault(address, device) is not device and view.families[address] is not None:
-                yield Problem(
-                    "device_ip_unique", device.where, f"device_ip {address}, which {first[address].where} has",
-                    "each device_ip once", "give one of the two devices another address with hccn_tool",
-                )  # fmt: skip
+                yield Finding(
+                    check="device_ip_unique",
+                    host=device.where,
+                    found=f"device_ip {address}, which {first[address].where} has",
+                    expected="each device_ip once",
+                    action="give one of the two devices another address with hccn_tool",
+                )
 
 
-def _device_ip_family(view: View) -> Iterator[Problem]:
+def _device_ip_family(view: View) -> Iterator[Finding]:
     counts = Counter(family for family in view.families.values() if family is not None)
     if len(counts) > 1:
         usual = counts.most_common(1)[0][0]
         for device in view.devices:
             for address in device.addresses:
                 if view.families[address] not in (None, usual):
-                    yield Problem(
-                        "device_ip_family", device.where, f"device_ip {address}", f"IPv{usual}, as for other devices",
-                        "use one address family for all devices",
-                    )  # fmt: skip
+                    yield Finding(
+                        check="device_ip_family",
+                        host=device.where,
+                        found=f"device_ip {address}",
+                        expected=f"IPv{usual}, as for other devices",
+                        action="use one address family for all devices",
+                    )
 
 
-def _device_options(view: View) -> Iterator[Problem]:
+def _device_options(view: View) -> Iterator[Finding]:
     for device in view.devices:
         # An ordinary entry has none of these, and 3 or 4 keys.
         if len(device.data) < 4:
@@ -330,103 +414,163 @@ def _device_options(view: View) -> Iterator[Problem]:
         for name in ("device_port", "host_port", "backup_device_port"):
             if name in device.data and not 1 <= (number(device.data[name]) or 0) <= 65535:
                 found = _state(device.data, name)
-                yield Problem("device_options", device.where, found, "a port, 1 to 65535", action)
+                yield Finding(
+                    check="device_options", host=device.where, found=found, expected="a port, 1 to 65535", action=action
+                )
         backup = device.data.get("backup_device_ip", "127.0.0.1")
         if not isinstance(backup, str) or address_family(backup) is None:
             found = _state(device.data, "backup_device_ip")
-            yield Problem("device_options", device.where, found, "an IPv4 or IPv6 address", action)
+            yield Finding(
+                check="device_options",
+                host=device.where,
+                found=found,
+                expected="an IPv4 or IPv6 address",
+                action=action,
+            )
 
 
-def _host_ip(view: View) -> Iterator[Problem]:
+def _host_ip(view: View) -> Iterator[Finding]:
     have = sum("host_ip" in server.data for server in view.servers)
     for server in view.servers:
         if "host_ip" in server.data:
             value = server.data["host_ip"]
             if not isinstance(value, str) or address_family(value) is None:
                 found, expected = f"host_ip {shown(value)}", "an IPv4 or IPv6 address"
-                yield Problem("host_ip", server.where, found, expected, "write the address of the server's own network")
+                yield Finding(
+                    check="host_ip",
+                    host=server.where,
+                    found=found,
+                    expected=expected,
+                    action="write the address of the server's own network",
+                )
         elif have:
-            yield Problem(
-                "host_ip", server.where, f"no host_ip, which {have} of {len(view.servers)} servers have",
-                "host_ip on all servers or on none", "write it for every server",
-            )  # fmt: skip
+            yield Finding(
+                check="host_ip",
+                host=server.where,
+                found=f"no host_ip, which {have} of {len(view.servers)} servers have",
+                expected="host_ip on all servers or on none",
+                action="write it for every server",
+            )
 
 
-def _super_pod_list(view: View) -> Iterator[Problem]:
+def _super_pod_list(view: View) -> Iterator[Finding]:
     if view.version != "1.2":
         return
     action = "list each server of server_list in the super pod that it stands in, once"
     if not view.pods:
         found = _state(view.table, "super_pod_list")
-        yield Problem("super_pod_list", "table", found, "a list with an entry for each super pod", action)
+        yield Finding(
+            check="super_pod_list",
+            host="table",
+            found=found,
+            expected="a list with an entry for each super pod",
+            action=action,
+        )
         return
     servers = {server.server_id for server in view.servers}
     seen: dict[str, int] = {}
     for index, _, ids in view.pods:
         where = f"super_pod_list[{index}]"
         if not ids:
-            yield Problem("super_pod_list", where, "no servers", "the servers of the super pod", action)
+            yield Finding(
+                check="super_pod_list",
+                host=where,
+                found="no servers",
+                expected="the servers of the super pod",
+                action=action,
+            )
         for server_id in ids:
             if server_id not in servers:
                 found = f"server {shown(server_id)}, which is not in server_list"
-                yield Problem("super_pod_list", where, found, "servers of server_list", action)
+                yield Finding(
+                    check="super_pod_list", host=where, found=found, expected="servers of server_list", action=action
+                )
             if server_id in seen:
                 found = f"server {shown(server_id)}, which super_pod_list[{seen[server_id]}] has"
-                yield Problem("super_pod_list", where, found, "each server in one super pod", action)
+                yield Finding(
+                    check="super_pod_list",
+                    host=where,
+                    found=found,
+                    expected="each server in one super pod",
+                    action=action,
+                )
             seen.setdefault(server_id, index)
     for server in view.servers:
         if server.server_id and server.server_id not in seen:
-            yield Problem("super_pod_list", server.where, "in no super pod", "each server in one super pod", action)
+            yield Finding(
+                check="super_pod_list",
+                host=server.where,
+                found="in no super pod",
+                expected="each server in one super pod",
+                action=action,
+            )
 
 
-def _super_pod_id(view: View) -> Iterator[Problem]:
+def _super_pod_id(view: View) -> Iterator[Finding]:
     first: dict[str, int] = {}
     for index, name, _ in view.pods if view.version == "1.2" else ():
         where = f"super_pod_list[{index}]"
         if not name:
             action = "write the id that npu-smi info -t spod-info shows"
-            yield Problem("super_pod_id", where, "no super_pod_id", "the super pod's id", action)
+            yield Finding(
+                check="super_pod_id", host=where, found="no super_pod_id", expected="the super pod's id", action=action
+            )
         elif first.setdefault(name, index) != index:
             found = f"super_pod_id {shown(name)}, which super_pod_list[{first[name]}] has"
-            yield Problem("super_pod_id", where, found, "each super_pod_id once", "join the two entries")
+            yield Finding(
+                check="super_pod_id",
+                host=where,
+                found=found,
+                expected="each super_pod_id once",
+                action="join the two entries",
+            )
 
 
-def _super_pod_size(view: View) -> Iterator[Problem]:
+def _super_pod_size(view: View) -> Iterator[Finding]:
     pods = view.pods if view.version == "1.2" else []
     counts = Counter(len(servers) for _, _, servers in pods)
     if len(counts) > 1:
         usual = counts.most_common(1)[0][0]
         for index, name, servers in pods:
             if len(servers) != usual:
-                yield Problem(
-                    "super_pod_size", f"super_pod_list[{index}], super pod {shown(name)}",
-                    counted(len(servers), "server"), f"{usual}, as in the other super pods",
-                    "use the same number of servers of every super pod",
-                )  # fmt: skip
+                yield Finding(
+                    check="super_pod_size",
+                    host=f"super_pod_list[{index}], super pod {shown(name)}",
+                    found=counted(len(servers), "server"),
+                    expected=f"{usual}, as in the other super pods",
+                    action="use the same number of servers of every super pod",
+                )
 
 
-def _super_device_id(view: View) -> Iterator[Problem]:
+def _super_device_id(view: View) -> Iterator[Finding]:
     for device in view.devices if view.version == "1.2" else ():
         value = number(device.data.get("super_device_id"))
         # HCCL reads 32 bits, all of which set mean "none".
         if value is None or value >= 0xFFFFFFFF:
             found = _state(device.data, "super_device_id")
             action = "write the id that npu-smi info -t spod-info -i CARD -c CHIP shows"
-            yield Problem("super_device_id", device.where, found, "a decimal number, as a string", action)
+            yield Finding(
+                check="super_device_id",
+                host=device.where,
+                found=found,
+                expected="a decimal number, as a string",
+                action=action,
+            )
 
 
-def _super_device_id_unique(view: View) -> Iterator[Problem]:
+def _super_device_id_unique(view: View) -> Iterator[Finding]:
     first: dict[tuple[str, int], DeviceView] = {}
     for device in view.devices if view.version == "1.2" else ():
         value = number(device.data.get("super_device_id"))
         pod = view.pod_of.get(device.server.server_id)
         if value is not None and pod is not None and first.setdefault((pod, value), device) is not device:
-            yield Problem(
-                "super_device_id_unique", device.where,
-                f"super_device_id {value}, which {first[pod, value].where} has",
-                "each super_device_id of a super pod once",
-                "write the ids that npu-smi info -t spod-info shows on each of the two servers",
-            )  # fmt: skip
+            yield Finding(
+                check="super_device_id_unique",
+                host=device.where,
+                found=f"super_device_id {value}, which {first[pod, value].where} has",
+                expected="each super_device_id of a super pod once",
+                action="write the ids that npu-smi info -t spod-info shows on each of the two servers",
+            )
 
 
 RULES = (
@@ -438,12 +582,14 @@ RULES = (
 )  # fmt: skip
 
 
-def problems_of(table: object, chip: str) -> Iterable[Problem]:
+def problems_of(table: object, chip: str) -> Iterable[Finding]:
     """Yield what is wrong with a table. Raises ValueError for an unknown chip."""
     if chip:
         version_of(chip)
     if not isinstance(table, dict):
         action = "write the table with library/rank_table"
-        return iter([Problem("structure", "table", shown(table), "a JSON object", action)])
+        return iter(
+            [Finding(check="structure", host="table", found=shown(table), expected="a JSON object", action=action)]
+        )
     view = View(table, chip)
     return (problem for rule in RULES for problem in rule(view))

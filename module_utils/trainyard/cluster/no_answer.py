@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..record.findings import Finding, connection_reason, host_list
@@ -43,21 +42,7 @@ _WITHOUT = "set trainyard_become: false"
 _PYTHON = "install python3, or name another one in ansible_python_interpreter"
 
 
-@dataclass(frozen=True)
-class Cause:
-    """Why a host gave no answer: the fields of a finding that the host's name is missing in."""
-
-    check: str
-    found: str
-    expected: str
-    action: str
-
-    def on(self, host: str) -> Finding:
-        """Return the finding of a host that has this cause."""
-        return Finding(host, self.check, self.found, self.expected, self.action)
-
-
-def cause(answer: Answer, connect: str = "") -> Cause | None:
+def cause(answer: Answer, connect: str = "") -> Finding | None:
     """Return why there is no answer, None where a module (or nobody) has spoken.
 
     `connect` is the address of the host, which is left out of what was found: many hosts may have one cause.
@@ -73,49 +58,65 @@ def cause(answer: Answer, connect: str = "") -> Cause | None:
         return found
     if _NO_PYTHON.search(message):
         python = _NO_PYTHON.findall(message)[0]
-        return Cause("Python", f"no {python}", "Python 3.9 or newer", _PYTHON)
+        return Finding(check="Python", found=f"no {python}", expected="Python 3.9 or newer", action=_PYTHON)
     if _OLD_PYTHON.search(message):
-        return Cause("Python", f"Python {_OLD_PYTHON.findall(message)[0].rstrip('.')}", "Python 3.9 or newer", _PYTHON)
+        return Finding(
+            check="Python",
+            found=f"Python {_OLD_PYTHON.findall(message)[0].rstrip('.')}",
+            expected="Python 3.9 or newer",
+            action=_PYTHON,
+        )
     if from_shell:
         return _unreadable(words, answer.get("rc"))
     return None
 
 
-def _unreachable(message: str, connect: str) -> Cause:
+def _unreachable(message: str, connect: str) -> Finding:
     if "Failed to create temporary directory" in message:
-        return Cause(
-            "home folder",
-            "no temporary folder can be made there",
-            "a home folder with room that the connecting user may write",
-            "see to its owner and space, or set ansible_remote_tmp",
+        return Finding(
+            check="home folder",
+            found="no temporary folder can be made there",
+            expected="a home folder with room that the connecting user may write",
+            action="see to its owner and space, or set ansible_remote_tmp",
         )
     reason = connection_reason(message)
     if connect:
         reason = reason.replace(f"@{connect}", "").replace(f"connect to host {connect} port", "connect to port")
         reason = re.sub(rf"(?: for| to| by)? {re.escape(connect)}(?![\w-]|\.\w)", "", reason)
-    return Cause("reach", reason, "a node that answers over ssh", "repair it, or leave it out")
+    return Finding(
+        check="reach", found=reason, expected="a node that answers over ssh", action="repair it, or leave it out"
+    )
 
 
-def _privileges(said: str) -> Cause | None:
+def _privileges(said: str) -> Finding | None:
     missing = _NO_TOOL.search(said)
     if missing:
-        return Cause("become", f"no {missing[1]} here", _ROOT, f"install it or {_WITHOUT}")
+        return Finding(
+            check="become", found=f"no {missing[1]} here", expected=_ROOT, action=f"install it or {_WITHOUT}"
+        )
     asked = _PASSWORD.search(said)
     if asked:
         tool = asked[1] or asked[2]
         action = f"give the password with -K, allow {tool} without one (NOPASSWD in sudoers), or {_WITHOUT}"
-        return Cause("become", f"{tool} wants a password", _ROOT, action)
+        return Finding(check="become", found=f"{tool} wants a password", expected=_ROOT, action=action)
     wrong = _WRONG_PASSWORD.search(said)
     if wrong:
         tool = wrong[1] or wrong[2]
-        return Cause("become", f"the password for {tool} is wrong", "that of the connecting user", "correct it (-K)")
+        return Finding(
+            check="become",
+            found=f"the password for {tool} is wrong",
+            expected="that of the connecting user",
+            action="correct it (-K)",
+        )
     refused = _REFUSED.search(said) or _TOOL_SAYS.search(said)
     if refused:
-        return Cause("become", refused[0].strip()[:_MOST_SAID], _ROOT, f"{_ALLOW}, or {_WITHOUT}")
+        return Finding(
+            check="become", found=refused[0].strip()[:_MOST_SAID], expected=_ROOT, action=f"{_ALLOW}, or {_WITHOUT}"
+        )
     return None
 
 
-def _unreadable(words: Sequence[str], status: Any) -> Cause:
+def _unreadable(words: Sequence[str], status: Any) -> Finding:
     lines = [line.strip() for text in words for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith("Shared connection to ")]
     printed = banner("\n".join(words[2:]))
@@ -124,16 +125,19 @@ def _unreadable(words: Sequence[str], status: Any) -> Cause:
     # A traceback ends with what went wrong, a shell begins with it.
     said = (lines or [""])[-1 if "Traceback" in words[0] else 0][:_MOST_SAID]
     if _LOST_PYTHON.search(said):
-        return Cause("Python", said, "Python 3.9 or newer", _PYTHON)
-    return Cause(
-        "answer",
-        (said or "not a word") + ("" if status is None else f" (exit status {status})"),
-        "what a Python module answers",
-        "see what a login there prints, whether its shell runs commands, and its Python (ansible_python_interpreter)",
+        return Finding(check="Python", found=said, expected="Python 3.9 or newer", action=_PYTHON)
+    return Finding(
+        check="answer",
+        found=(said or "not a word") + ("" if status is None else f" (exit status {status})"),
+        expected="what a Python module answers",
+        action=(
+            "see what a login there prints, whether its shell runs commands, and its Python "
+            "(ansible_python_interpreter)"
+        ),
     )
 
 
-def banner(printed: str) -> Cause | None:
+def banner(printed: str) -> Finding | None:
     """Find what a login prints that keeps Ansible from finding the answer: a line before it that begins with a brace.
 
     `printed` is all that came; Ansible takes the first line with a brace for the beginning of the answer, and drops
@@ -147,16 +151,16 @@ def banner(printed: str) -> Cause | None:
     return brace_before(lines[: braces[-1]])
 
 
-def brace_before(lines: Iterable[str]) -> Cause | None:
+def brace_before(lines: Iterable[str]) -> Finding | None:
     """Find a line that Ansible would take for the answer, among those that a login printed before it."""
     wrong = [line.strip() for line in lines if line.strip().startswith("{")]
     if not wrong:
         return None
-    return Cause(
-        "login",
-        f"it prints before the answer: {wrong[0][:_MOST_SAID]}",
-        "nothing that begins with a brace, where no terminal is",
-        "let the shell's profile print only in a terminal ([ -t 1 ] in ~/.bashrc, ~/.profile, /etc/profile.d)",
+    return Finding(
+        check="login",
+        found=f"it prints before the answer: {wrong[0][:_MOST_SAID]}",
+        expected="nothing that begins with a brace, where no terminal is",
+        action="let the shell's profile print only in a terminal ([ -t 1 ] in ~/.bashrc, ~/.profile, /etc/profile.d)",
     )
 
 
@@ -190,12 +194,20 @@ def findings(answers: Mapping[str, Answer], connect: Mapping[str, str]) -> list[
         others = [connect[host] for host in silent if connect.get(host, host) != host]
         expected = f"a node that answers over ssh{f', at {host_list(others)}' if others else ''}"
         action = f"repair it, or leave it out; to see more: ansible {next(iter(silent))} -m ansible.builtin.ping -vvv"
-        told = [*(Finding(host, "reach", found, expected, action) for host, found in silent.items()), *told]
+        told = [
+            *(
+                Finding(host=host, check="reach", found=found, expected=expected, action=action)
+                for host, found in silent.items()
+            ),
+            *told,
+        ]
     return told
 
 
-def _own(answer: Answer) -> Cause:
+def _own(answer: Answer) -> Finding:
     """Return what a module, or nobody, said in place of an answer."""
     said = " ".join(str(answer.get("msg") or "").split())
     action = "run it again with -vvv, which shows all of it" if said else "run it again"
-    return Cause("answer", said[:_MOST_OWN] or "no answer", "an answer of every node", action)
+    return Finding(
+        check="answer", found=said[:_MOST_OWN] or "no answer", expected="an answer of every node", action=action
+    )

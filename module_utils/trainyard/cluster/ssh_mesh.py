@@ -232,11 +232,11 @@ def mesh_findings(
             holders[request.kind, fingerprint(request.public_key)].append(request.node)
         findings += [
             Finding(
-                request.node,
-                "name for the certificate",
-                repr(principal),
-                "letters, digits and . _ : -",
-                "correct the inventory, the host name or ssh_mesh_extra_principals",
+                host=request.node,
+                check="name for the certificate",
+                found=repr(principal),
+                expected="letters, digits and . _ : -",
+                action="correct the inventory, the host name or ssh_mesh_extra_principals",
             )
             for principal in request.principals
             if not _PRINCIPAL.fullmatch(principal)
@@ -245,21 +245,22 @@ def mesh_findings(
         if len(names) > 1:
             findings.append(
                 Finding(
-                    "",
-                    f"{kind} keys",
-                    f"{', '.join(names)} have the same one, {key}",
-                    "a key of its own on every node (a copied image copies its keys)",
-                    "remove the key on all but one of them and let it be made anew (ssh-keygen -A for host keys)",
+                    check=f"{kind} keys",
+                    found=f"{', '.join(names)} have the same one, {key}",
+                    expected="a key of its own on every node (a copied image copies its keys)",
+                    action=(
+                        "remove the key on all but one of them and let it be made anew (ssh-keygen -A for host keys)"
+                    ),
                 )
             )
         if key in void:
             findings.append(
                 Finding(
-                    names[0],
-                    f"{kind} key",
-                    f"{key}, a revoked key of {void[key]}",
-                    "a key that is not revoked",
-                    "remove the key on the node and let it be made anew (ssh-keygen -A for host keys)",
+                    host=names[0],
+                    check=f"{kind} key",
+                    found=f"{key}, a revoked key of {void[key]}",
+                    expected="a key that is not revoked",
+                    action="remove the key on the node and let it be made anew (ssh-keygen -A for host keys)",
                 )
             )
     known = {*certified, *revoked, *certified.values(), *revoked.values()}
@@ -273,24 +274,27 @@ def _revocation_findings(to_revoke: Sequence[str], present: Collection[str], kno
         if name in present:
             findings.append(
                 Finding(
-                    name,
-                    "ssh_mesh_revoked",
-                    f"{name} is in it and among the nodes of this run",
-                    "one of the two",
-                    "take the node out of the inventory, or its name out of ssh_mesh_revoked; a lost key of a node "
-                    "that stays is revoked by its fingerprint",
+                    host=name,
+                    check="ssh_mesh_revoked",
+                    found=f"{name} is in it and among the nodes of this run",
+                    expected="one of the two",
+                    action=(
+                        "take the node out of the inventory, or its name out of ssh_mesh_revoked; a lost key of a node "
+                        "that stays is revoked by its fingerprint"
+                    ),
                 )
             )
         elif name not in known:
             names = sorted(each for each in known if not each.startswith(_FINGERPRINT))
             findings.append(
                 Finding(
-                    "",
-                    "ssh_mesh_revoked",
-                    f"{name}, which never got a certificate here",
-                    f"one of {', '.join(names) or 'none yet'}, or a fingerprint ({_FINGERPRINT}...) of one of their "
-                    "keys",
-                    "correct it, or ssh_mesh_ca_dir",
+                    check="ssh_mesh_revoked",
+                    found=f"{name}, which never got a certificate here",
+                    expected=(
+                        f"one of {', '.join(names) or 'none yet'}, or a fingerprint ({_FINGERPRINT}...) of one of "
+                        "their keys"
+                    ),
+                    action="correct it, or ssh_mesh_ca_dir",
                 )
             )
     return findings
@@ -346,11 +350,13 @@ def sshd_findings(
     if host_key not in settings.get("hostkey", []):
         findings.append(
             Finding(
-                host,
-                "host key of sshd",
-                ", ".join(settings.get("hostkey", [])) or "none",
-                host_key,
-                "set ssh_mesh_host_key to one of the host keys in use, or have sshd use this one (ssh-keygen -A)",
+                host=host,
+                check="host key of sshd",
+                found=", ".join(settings.get("hostkey", [])) or "none",
+                expected=host_key,
+                action=(
+                    "set ssh_mesh_host_key to one of the host keys in use, or have sshd use this one (ssh-keygen -A)"
+                ),
             )
         )
     for keyword, reason in (("trustedusercakeys", "user certificates"), ("revokedkeys", "revoked keys")):
@@ -358,53 +364,53 @@ def sshd_findings(
         if found != "none" and not found.startswith(folder):
             findings.append(
                 Finding(
-                    host,
-                    f"sshd's {reason} for {user}",
-                    f"the site's own file {found}",
-                    "none, as ours would take its place for this user",
-                    "choose a training user who does not use it",
+                    host=host,
+                    check=f"sshd's {reason} for {user}",
+                    found=f"the site's own file {found}",
+                    expected="none, as ours would take its place for this user",
+                    action="choose a training user who does not use it",
                 )
             )
     foreign = [path for path in settings.get("hostcertificate", []) if path != "none" and not path.startswith(folder)]
     if foreign:
         findings.append(
             Finding(
-                host,
-                "host certificate of sshd",
-                f"the site's own {', '.join(foreign)}",
-                "none, as ours would compete with it",
-                "give the mesh a host key of its own (ssh_mesh_host_key)",
+                host=host,
+                check="host certificate of sshd",
+                found=f"the site's own {', '.join(foreign)}",
+                expected="none, as ours would compete with it",
+                action="give the mesh a host key of its own (ssh_mesh_host_key)",
             )
         )
     if value("pubkeyauthentication", "yes") != "yes":
         findings.append(
             Finding(
-                host,
-                f"sshd for {user}",
-                "PubkeyAuthentication no",
-                "PubkeyAuthentication yes",
-                "allow it, at least for this user (Match User)",
+                host=host,
+                check=f"sshd for {user}",
+                found="PubkeyAuthentication no",
+                expected="PubkeyAuthentication yes",
+                action="allow it, at least for this user (Match User)",
             )
         )
     if not any(name.startswith("ssh-ed25519") for name in value("casignaturealgorithms", "ssh-ed25519").split(",")):
         findings.append(
             Finding(
-                host,
-                "sshd",
-                f"CASignatureAlgorithms {value('casignaturealgorithms', '')}",
-                "ssh-ed25519 among them",
-                "allow it in sshd_config",
+                host=host,
+                check="sshd",
+                found=f"CASignatureAlgorithms {value('casignaturealgorithms', '')}",
+                expected="ssh-ed25519 among them",
+                action="allow it in sshd_config",
             )
         )
     allowed = [pattern.split("@")[0] for line in settings.get("allowusers", []) for pattern in line.split()]
     if allowed and not any(fnmatchcase(user, pattern) for pattern in allowed):
         findings.append(
             Finding(
-                host,
-                f"sshd for {user}",
-                f"AllowUsers {' '.join(allowed)}",
-                f"{user} among them",
-                f"add {user} to AllowUsers in sshd_config",
+                host=host,
+                check=f"sshd for {user}",
+                found=f"AllowUsers {' '.join(allowed)}",
+                expected=f"{user} among them",
+                action=f"add {user} to AllowUsers in sshd_config",
             )
         )
     denied = [
@@ -413,11 +419,11 @@ def sshd_findings(
     if denied:
         findings.append(
             Finding(
-                host,
-                f"sshd for {user}",
-                f"DenyUsers {' '.join(denied)}",
-                f"{user} not among them",
-                f"take {user} out of DenyUsers in sshd_config",
+                host=host,
+                check=f"sshd for {user}",
+                found=f"DenyUsers {' '.join(denied)}",
+                expected=f"{user} not among them",
+                action=f"take {user} out of DenyUsers in sshd_config",
             )
         )
     return findings

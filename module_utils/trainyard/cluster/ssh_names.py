@@ -80,12 +80,14 @@ def principals(
             if refusal or (shared and needed):
                 findings.append(
                     Finding(
-                        host,
-                        "name for the certificate",
-                        refusal or f"{name}, which other nodes claim as well",
-                        _EXPECTED,
-                        "correct the node or the inventory; a name that is right belongs into "
-                        "ssh_mesh_extra_principals, a node that has left into ssh_mesh_revoked",
+                        host=host,
+                        check="name for the certificate",
+                        found=refusal or f"{name}, which other nodes claim as well",
+                        expected=_EXPECTED,
+                        action=(
+                            "correct the node or the inventory; a name that is right belongs into "
+                            "ssh_mesh_extra_principals, a node that has left into ssh_mesh_revoked"
+                        ),
                     )
                 )
             elif not shared and (parse_address(name) or name.lower() in _labels(inventory[host])):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..record.findings import Finding, host_list
-from .no_answer import Answer, Cause, brace_before, cause
+from .no_answer import Answer, brace_before, cause
 from .no_answer import findings as no_answers
 
 SUPPORTED = {"debian": ("11", "12", "13"), "ubuntu": ("22.04", "24.04")}
@@ -27,7 +27,7 @@ class Survey:
     name: str
     connect: str
     probe: Answer
-    refused: Cause | None = None
+    refused: Finding | None = None
     said: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -41,7 +41,7 @@ class Survey:
         return cls(str(record["name"]), str(record["connect"]), probe, _refused(become) if asked else None, said)
 
 
-def _refused(become: Answer) -> Cause | None:
+def _refused(become: Answer) -> Finding | None:
     """Return why a node did not answer `id -u` with 0 to one who should have become root."""
     found = cause(become)
     # Whatever else came from there, a shell has answered before: it is privileges that are wanting.
@@ -51,12 +51,14 @@ def _refused(become: Answer) -> Cause | None:
     if become.get("rc") == 0 and printed == "0":
         return None
     said = found.found if found else f"became uid {printed}" if printed else first_line(become.get("msg")) or "refused"
-    return Cause(
-        "become",
-        said,
-        "become root without a question",
-        "allow sudo for the connecting user, give the "
-        "password with -K, or set trainyard_become: false when it needs none",
+    return Finding(
+        check="become",
+        found=said,
+        expected="become root without a question",
+        action=(
+            "allow sudo for the connecting user, give the "
+            "password with -K, or set trainyard_become: false when it needs none"
+        ),
     )
 
 
@@ -86,11 +88,11 @@ def _python_finding(node: Survey) -> Finding | None:
     if len(numbers) == 2 and numbers >= OLDEST_PYTHON:
         return None
     return Finding(
-        node.name,
-        "Python",
-        f"Python {version}" if numbers else "no Python that runs",
-        "Python 3.9 or newer",
-        "install python3, or name another one in ansible_python_interpreter",
+        host=node.name,
+        check="Python",
+        found=f"Python {version}" if numbers else "no Python that runs",
+        expected="Python 3.9 or newer",
+        action="install python3, or name another one in ansible_python_interpreter",
     )
 
 
@@ -99,11 +101,11 @@ def _os_finding(node: Survey) -> Finding | None:
     if version in SUPPORTED.get(system, ()):
         return None
     return Finding(
-        node.name,
-        "operating system",
-        f"{system or 'unknown'} {version}".strip(),
-        "Debian 11, 12, 13 or Ubuntu 22.04, 24.04",
-        "use a node with one of these, or set trainyard_manage_system=false and prepare the node yourself",
+        host=node.name,
+        check="operating system",
+        found=f"{system or 'unknown'} {version}".strip(),
+        expected="Debian 11, 12, 13 or Ubuntu 22.04, 24.04",
+        action="use a node with one of these, or set trainyard_manage_system=false and prepare the node yourself",
     )
 
 
@@ -116,11 +118,11 @@ def _space_findings(node: Survey, free_gib: Mapping[str, float]) -> list[Finding
         found = f"{int(free) / _KIB_PER_GIB:.1f} GiB free" if free.isdigit() else "free space unknown"
         findings.append(
             Finding(
-                node.name,
-                f"space for {path}",
-                found,
-                f"at least {wanted:g} GiB",
-                "make room, or put the folder elsewhere (trainyard_root, trainyard_state)",
+                host=node.name,
+                check=f"space for {path}",
+                found=found,
+                expected=f"at least {wanted:g} GiB",
+                action="make room, or put the folder elsewhere (trainyard_root, trainyard_state)",
             )
         )
     return findings
@@ -140,7 +142,7 @@ def _shared(nodes: Iterable[tuple[str, str]], check: str, expected: str, action:
         if value:
             holders.setdefault(value, []).append(name)
     return [
-        Finding(name, check, f"{value} on {host_list(names)}", expected, action)
+        Finding(host=name, check=check, found=f"{value} on {host_list(names)}", expected=expected, action=action)
         for value, names in holders.items()
         if len(names) > 1
         for name in names

@@ -47,33 +47,40 @@ def outcome(
     if bad:
         checks.append(
             Check(
-                "devices",
-                name,
-                "fail",
-                tuple(bad),
-                _parts(bad),
-                expected,
-                f"{reason} on {host_list(list(bad))}",
-                action,
-                _shell(list(bad), inventory, shown),
+                phase="devices",
+                name=name,
+                state="fail",
+                hosts=tuple(bad),
+                found=_parts(bad),
+                expected=expected,
+                reason=f"{reason} on {host_list(list(bad))}",
+                action=action,
+                command=_shell(list(bad), inventory, shown),
             )
         )
     if silent:
         checks.append(
             Check(
-                "devices",
-                name,
-                "unknown",
-                tuple(silent),
-                _parts(silent),
-                expected,
-                f"{host_list(list(silent))} did not say",
-                f"see on the node: {shown}",
-                _shell(list(silent), inventory, shown),
+                phase="devices",
+                name=name,
+                state="unknown",
+                hosts=tuple(silent),
+                found=_parts(silent),
+                expected=expected,
+                reason=f"{host_list(list(silent))} did not say",
+                action=f"see on the node: {shown}",
+                command=_shell(list(silent), inventory, shown),
             )
         )
     if well and not checks:
         checks.append(
-            Check("devices", name, "pass", found=what, expected=expected, command=_shell((), inventory, shown))
+            Check(
+                phase="devices",
+                name=name,
+                state="pass",
+                found=what,
+                expected=expected,
+                command=_shell((), inventory, shown),
+            )
         )
     return checks

@@ -21,7 +21,7 @@ from .interfaces import natural_order
 def _judge_npus(readings: Mapping[str, Reading], inventory: str) -> list[Check]:
     ascend = {host: reading for host, reading in readings.items() if reading["vendor"] == "ascend"}
     if not ascend:
-        return [Check("devices", "NPUs", "skipped", reason="no node has an Ascend NPU")]
+        return [Check(phase="devices", name="NPUs", state="skipped", reason="no node has an Ascend NPU")]
     checks = []
     number = sum(len(reading["npus"]) for reading in ascend.values())
     problems = {
@@ -76,7 +76,7 @@ def _judge_ports(readings: Mapping[str, Reading], groups: Mapping[str, str], inv
     """Compare the ports of hosts of one group: a port that most of them use has to carry traffic, at their rate."""
     ports = {host: {port_name(port): port for port in reading["rdma"]} for host, reading in readings.items()}
     if not any(ports.values()):
-        return [Check("devices", "RDMA ports", "skipped", reason="no node has an RDMA device")]
+        return [Check(phase="devices", name="RDMA ports", state="skipped", reason="no node has an RDMA device")]
     members: dict[str, list[str]] = {}
     for host in ports:
         members.setdefault(groups.get(host, ""), []).append(host)
@@ -143,7 +143,15 @@ def judge(
 ) -> list[Check]:
     """Judge one reading of all hosts; `groups` is the hardware group of each host (ports are compared within it)."""
     if not readings:
-        return [Check("devices", "devices", "unknown", reason="no node said anything", action="see the phase reach")]
+        return [
+            Check(
+                phase="devices",
+                name="devices",
+                state="unknown",
+                reason="no node said anything",
+                action="see the phase reach",
+            )
+        ]
     return (
         judge_gpus(readings, inventory, xids)
         + _judge_npus(readings, inventory)

@@ -152,7 +152,7 @@ def judge_gpus(readings: Mapping[str, Reading], inventory: str, xids: Sequence[i
     """Judge the GPUs of all hosts; `xids` are those that speak of the hardware."""
     nvidia = {host: reading for host, reading in readings.items() if reading["vendor"] == "nvidia"}
     if not nvidia:
-        return [Check("devices", "GPUs", "skipped", reason="no node has an NVIDIA GPU")]
+        return [Check(phase="devices", name="GPUs", state="skipped", reason="no node has an NVIDIA GPU")]
     checks = []
     broken = {host: reading["problems"] for host, reading in nvidia.items() if reading["problems"]}
     count = sum(len(reading["gpus"]) for reading in nvidia.values())

@@ -13,6 +13,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, TypedDict, Union
 
+from ..record.findings import Finding
+
 
 class Interface(TypedDict):
     """One network interface; kind is physical, bridge, bond, virtual or loopback."""
@@ -63,18 +65,15 @@ class Link(TypedDict):
 
 
 class SelectionError(ValueError):
-    """No single interface and address of the node fits the wanted network: what was found, expected, to be done.
+    """No single interface and address of the node fits the wanted network.
 
-    `check` says what is wrong: `network`, or `interface` where the one that was meant leads to no other machine.
+    `finding.check` is `network`, or `interface` where the one that was meant leads to no other machine.
     """
 
-    def __init__(self, found: str, expected: str, action: str, check: str = "network") -> None:
-        """Keep the parts of the explanation apart, as a finding shows them."""
+    def __init__(self, *, found: str, expected: str, action: str, check: str = "network") -> None:
+        """Keep the explanation as a finding, of no host yet."""
         super().__init__(f"found {found}; expected {expected}; {action}")
-        self.check = check
-        self.found = found
-        self.expected = expected
-        self.action = action
+        self.finding = Finding(check=check, found=found, expected=expected, action=action)
 
 
 # Networks that container engines and hypervisors make for guests of their own machine, and the ends of cables to these.
@@ -212,18 +211,18 @@ def _of_interface(interfaces: Sequence[Interface], name: str) -> list[_Match]:
     if interface is None:
         names = ", ".join(interface["name"] for interface in interfaces) or "none at all"
         raise SelectionError(
-            f"no interface {name} (the node has {names})",
-            expected,
-            "give job_network an interface that every node has, or a CIDR such as 10.77.0.0/24",
+            found=f"no interface {name} (the node has {names})",
+            expected=expected,
+            action="give job_network an interface that every node has, or a CIDR such as 10.77.0.0/24",
         )
     usable = [address for address in _addresses(interface) if not address.ip.is_link_local]
     # One family for all nodes: IPv4 wherever there is one.
     usable = [address for address in usable if address.version == 4] or usable
     if not usable:
         raise SelectionError(
-            f"no address on {name} but link-local ones (the node has {_described(interfaces)})",
-            expected,
-            "give the interface an address, or set job_network to another network",
+            found=f"no address on {name} but link-local ones (the node has {_described(interfaces)})",
+            expected=expected,
+            action="give the interface an address, or set job_network to another network",
         )
     return [(interface, address) for address in usable]
 
@@ -233,9 +232,9 @@ def _of_network(interfaces: Sequence[Interface], network: str) -> list[_Match]:
         wanted = ipaddress.ip_network(network)
     except ValueError as error:
         raise SelectionError(
-            f"job_network {network!r} ({error})",
-            "a CIDR such as 10.77.0.0/24 or the name of an interface",
-            "correct job_network",
+            found=f"job_network {network!r} ({error})",
+            expected="a CIDR such as 10.77.0.0/24 or the name of an interface",
+            action="correct job_network",
         ) from None
     matches = [
         (interface, address)
@@ -245,7 +244,9 @@ def _of_network(interfaces: Sequence[Interface], network: str) -> list[_Match]:
     ]
     if not matches:
         raise SelectionError(
-            _described(interfaces), f"an address in {wanted}", "set job_network to a network that every node is on"
+            found=_described(interfaces),
+            expected=f"an address in {wanted}",
+            action="set job_network to a network that every node is on",
         )
     return matches
 
@@ -276,9 +277,9 @@ def _of_host(interfaces: Sequence[Interface], host_address: str) -> list[_Match]
     candidates = [match for match in candidates if match[1].version == 4] or candidates
     if len(candidates) != 1:
         raise SelectionError(
-            f"{_described(interfaces)}, none of which is the node's address in the inventory ({host_address})",
-            "one network to choose",
-            "set job_network to a CIDR such as 10.77.0.0/24 or to the name of an interface",
+            found=f"{_described(interfaces)}, none of which is the node's address in the inventory ({host_address})",
+            expected="one network to choose",
+            action="set job_network to a CIDR such as 10.77.0.0/24 or to the name of an interface",
         )
     return candidates
 
@@ -305,24 +306,26 @@ def select_interface(
     interface, address = matches[0]
     if len(matches) > 1:
         raise SelectionError(
-            f"{len(matches)} addresses ({_listed(matches)})",
-            f"one address on {network or host_address}",
-            "set job_network to a CIDR that holds only one of them",
+            found=f"{len(matches)} addresses ({_listed(matches)})",
+            expected=f"one address on {network or host_address}",
+            action="set job_network to a CIDR that holds only one of them",
         )
     if not interface["up"]:
         raise SelectionError(
-            f"{interface['name']} {address} is down (state {interface['state']})",
-            "a link that is up",
-            "connect it or bring it up, or set job_network to another network",
+            found=f"{interface['name']} {address} is down (state {interface['state']})",
+            expected="a link that is up",
+            action="connect it or bring it up, or set job_network to another network",
         )
     nowhere = "loopback" if interface["kind"] == "loopback" else leads_nowhere(interface["name"])
     if nowhere and not alone:
         raise SelectionError(
-            f"{interface['name']} {address} ({nowhere}), which no other node can reach, chosen by "
-            + (f"job_network {network}" if network else f"the node's address in the inventory ({host_address})"),
-            "an address that every node of the job reaches",
-            "set job_network to the network between the nodes",
-            "interface",
+            found=(
+                f"{interface['name']} {address} ({nowhere}), which no other node can reach, chosen by "
+                + (f"job_network {network}" if network else f"the node's address in the inventory ({host_address})")
+            ),
+            expected="an address that every node of the job reaches",
+            action="set job_network to the network between the nodes",
+            check="interface",
         )
     return interface["name"], str(address.ip)
 

@@ -24,7 +24,12 @@ def missing(path: str, files: Sequence[str]) -> Finding:
     names = {PurePosixPath(name).stem: name for name in files}
     near = difflib.get_close_matches(PurePosixPath(path).stem, names, n=1)
     do = f"did you mean {names[near[0]]}?" if near else "correct the path; it counts from here, or from the project"
-    return Finding("", "job file", f"no file {path}", f"a job file, such as {host_list(list(files), 4)}", do)
+    return Finding(
+        check="job file",
+        found=f"no file {path}",
+        expected=f"a job file, such as {host_list(list(files), 4)}",
+        action=do,
+    )
 
 
 def read(path: str, text: str, load: Callable[[], Any]) -> tuple[Mapping[str, Any], Finding | None]:
@@ -46,11 +51,10 @@ def not_a_job(path: str, data: Any) -> Finding | None:
         return None
     found = f"a {type(data).__name__}" if data and not isinstance(data, str) else "a text" if data else "nothing"
     return Finding(
-        "",
-        "job file",
-        f"{found.replace('_AnsibleTagged', '').lower()} in {path}",
-        "lines such as job_name: digits",
-        "write job_name, job_command and what else the job needs: docs/job-file.md, examples in jobs/",
+        check="job file",
+        found=f"{found.replace('_AnsibleTagged', '').lower()} in {path}",
+        expected="lines such as job_name: digits",
+        action="write job_name, job_command and what else the job needs: docs/job-file.md, examples in jobs/",
     )
 
 
@@ -60,51 +64,65 @@ def not_yaml(path: str, text: str, line: int | None, reason: str) -> Finding:
     tabs = [number for number, each in enumerate(lines, 1) if re.match(r" *\t\s*\S", each)]
     if tabs:
         return Finding(
-            "",
-            "job file",
-            f"a tab at the beginning of {path}, line {tabs[0]}",
-            "blanks: YAML knows no tabs there",
-            f"put blanks instead into line {host_list([str(number) for number in tabs])}",
+            check="job file",
+            found=f"a tab at the beginning of {path}, line {tabs[0]}",
+            expected="blanks: YAML knows no tabs there",
+            action=f"put blanks instead into line {host_list([str(number) for number in tabs])}",
         )
     where = f"{path}, line {line}" if line else path
     shown = f": {lines[line - 1].strip()}" if line and line <= len(lines) else ""
     return Finding(
-        "",
-        "job file",
-        f"{where}{shown}",
-        f"YAML: {reason}" if line else f"a job file that can be read: {reason}",
-        "correct that line, or the one before it: NAME: value, with text that holds ': ', ' #', {, [ or % in quotes"
-        if line
-        else "correct it, or name another file",
+        check="job file",
+        found=f"{where}{shown}",
+        expected=f"YAML: {reason}" if line else f"a job file that can be read: {reason}",
+        action=(
+            "correct that line, or the one before it: NAME: value, with text that holds ': ', ' #', {, [ or % in quotes"
+            if line
+            else "correct it, or name another file"
+        ),
     )
 
 
 def no_job(files: Sequence[str]) -> Finding:
     """Return the finding about a launch without any job."""
     return Finding(
-        "",
-        "job",
-        "none: no job_name and no job_command",
-        f"a job file, such as {host_list(list(files), 4)}",
-        "write -e @jobs/NAME.yml, or -e job=jobs/NAME.yml; docs/job-file.md says what stands in one",
+        check="job",
+        found="none: no job_name and no job_command",
+        expected=f"a job file, such as {host_list(list(files), 4)}",
+        action="write -e @jobs/NAME.yml, or -e job=jobs/NAME.yml; docs/job-file.md says what stands in one",
     )
 
 
 def two_jobs(path: str, other: str) -> Finding:
     """Return the finding about two job files for one launch."""
-    return Finding("", "job file", f"{path} with -e job=, and {other} with -e @", "one job file", "leave one out")
+    return Finding(
+        check="job file",
+        found=f"{path} with -e job=, and {other} with -e @",
+        expected="one job file",
+        action="leave one out",
+    )
 
 
 def without(name: str) -> Finding:
     """Return the finding about a job file that says too little."""
     example = {"job_name": "digits", "job_command": "[python, train.py]"}[name]
-    return Finding("", name, "nothing", f"a value, such as {name}: {example}", f"write {name} in the job file")
+    return Finding(
+        check=name,
+        found="nothing",
+        expected=f"a value, such as {name}: {example}",
+        action=f"write {name} in the job file",
+    )
 
 
 def no_template(name: str, place: Place, text: str, reason: str) -> Finding:
     """Return the finding about a template that Jinja cannot read."""
     why = reason.splitlines()[0].removeprefix("Syntax error in template: ")
-    return Finding("", name, f"{text} {place.text}: {why}", "a template such as {{ lr }}", f"correct {name}")
+    return Finding(
+        check=name,
+        found=f"{text} {place.text}: {why}",
+        expected="a template such as {{ lr }}",
+        action=f"correct {name}",
+    )
 
 
 def undefined(name: str, where: Mapping[str, Place], names: Iterable[str]) -> Finding:
@@ -112,10 +130,11 @@ def undefined(name: str, where: Mapping[str, Place], names: Iterable[str]) -> Fi
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.8)
     users = ", ".join(f"{user} {place.text}" for user, place in where.items())
     return Finding(
-        "",
-        "job file",
-        f"no variable {name}, which stands in {users}",
-        "variables of the inventory, of the job file, or given with -e",
-        (f"did you mean {near[0]}? Else write" if near else "write")
-        + f" {name}: VALUE in the job file, or -e {name}=VALUE",
+        check="job file",
+        found=f"no variable {name}, which stands in {users}",
+        expected="variables of the inventory, of the job file, or given with -e",
+        action=(
+            (f"did you mean {near[0]}? Else write" if near else "write")
+            + f" {name}: VALUE in the job file, or -e {name}=VALUE"
+        ),
     )

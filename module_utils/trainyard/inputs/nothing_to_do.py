@@ -65,10 +65,12 @@ def _check(run: Run) -> list[Finding]:
         return []
     return [
         Finding(
-            "", "--check", f"{run.playbook} with --check, which measures nothing", "a run that measures",
-            "leave out --check: nothing is installed or configured by it",
+            check="--check",
+            found=f"{run.playbook} with --check, which measures nothing",
+            expected="a run that measures",
+            action="leave out --check: nothing is installed or configured by it",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _tags(run: Run) -> list[Finding]:
@@ -82,12 +84,21 @@ def _tags(run: Run) -> list[Finding]:
         if tag in (*PHASES, "counters"):
             # What verify.yml looks at is no matter of tags.
             action = f'-e \'{{"verify_phases": ["{tag}"]}}\''
-        found.append(Finding("", "--tags", f"no task of {run.playbook} has the tag {tag}", expected, action))
+        found.append(
+            Finding(
+                check="--tags", found=f"no task of {run.playbook} has the tag {tag}", expected=expected, action=action
+            )
+        )
     if not missing and not run.runs:
         options = [f"--tags {','.join(run.tags)}"] if set(run.tags) - {"all"} else []
         options += [f"--skip-tags {','.join(run.skip_tags)}"] if run.skip_tags else []
         found.append(
-            Finding("", "--tags", f"{' '.join(options)} leaves no task of {run.playbook}", expected, "correct them")
+            Finding(
+                check="--tags",
+                found=f"{' '.join(options)} leaves no task of {run.playbook}",
+                expected=expected,
+                action="correct them",
+            )
         )
     return found
 
@@ -100,10 +111,14 @@ def _hosts(run: Run) -> list[Finding]:
     if run.hosts:
         only = f"only {host_list(run.hosts)} in {where}"
         action = "name more of them; playbooks/verify.yml proves a single node"
-        return [Finding("", "hosts", only, f"at least {counted(least, 'host')}: a pair is two", action)]
+        return [
+            Finding(
+                check="hosts", found=only, expected=f"at least {counted(least, 'host')}: a pair is two", action=action
+            )
+        ]
     found = f"no host in {where}" if run.named or run.has_group else f"no {where} in the inventory"
     action = f"correct {variable}" if run.named else f"put hosts into the group {group}, or name another inventory (-i)"
-    return [Finding("", "hosts", found, f"at least {counted(least, 'host')}", action)]
+    return [Finding(check="hosts", found=found, expected=f"at least {counted(least, 'host')}", action=action)]
 
 
 def _limit(run: Run) -> list[Finding]:
@@ -114,19 +129,22 @@ def _limit(run: Run) -> list[Finding]:
         rest = host_list(run.left) if run.left else "none"
         found.append(
             Finding(
-                "", "--limit", f"--limit {run.limit} leaves {rest} of {where}", f"at least {counted(least, 'host')}",
-                f"name others of {host_list(run.hosts)}, or leave out --limit",
+                check="--limit",
+                found=f"--limit {run.limit} leaves {rest} of {where}",
+                expected=f"at least {counted(least, 'host')}",
+                action=f"name others of {host_list(run.hosts)}, or leave out --limit",
             )
-        )  # fmt: skip
+        )
     if run.controller and not run.controller_left:
         found.append(
             Finding(
-                "",
-                "--limit",
-                f"--limit {run.limit} leaves out localhost, where jobs are planned and their runs are kept",
-                "localhost among them",
-                f"--limit {run.limit},localhost; or none: job_hosts and job_nodes choose the hosts of a job, job_id or "
-                "job_name a run",
+                check="--limit",
+                found=f"--limit {run.limit} leaves out localhost, where jobs are planned and their runs are kept",
+                expected="localhost among them",
+                action=(
+                    f"--limit {run.limit},localhost; or none: job_hosts and job_nodes choose the hosts of a job, "
+                    "job_id or job_name a run"
+                ),
             )
         )
     return found

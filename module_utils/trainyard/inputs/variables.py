@@ -97,7 +97,12 @@ def options_of_roles(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[s
 
 def not_allowed(name: str, message: str, place: Place) -> Finding:
     """Return the finding about a value that the argument_specs of its role do not allow; `message` is Ansible's."""
-    return Finding("", name, f"{message}, {place.text}", "what the README.md of its role says", f"correct {name}")
+    return Finding(
+        check=name,
+        found=f"{message}, {place.text}",
+        expected="what the README.md of its role says",
+        action=f"correct {name}",
+    )
 
 
 def is_template(value: Any) -> bool:
@@ -121,11 +126,10 @@ def unknown(names: Mapping[str, Place], known: Mapping[str, Variable]) -> list[F
         if near or name.startswith(_OURS):
             findings.append(
                 Finding(
-                    "",
-                    "variable",
-                    f"unknown variable {name} {place.text}",
-                    "the variables of README.md, docs/ and the roles' README.md",
-                    f"did you mean {near}?" if near else f"remove {name}",
+                    check="variable",
+                    found=f"unknown variable {name} {place.text}",
+                    expected="the variables of README.md, docs/ and the roles' README.md",
+                    action=f"did you mean {near}?" if near else f"remove {name}",
                 )
             )
     return findings
@@ -133,7 +137,7 @@ def unknown(names: Mapping[str, Place], known: Mapping[str, Variable]) -> list[F
 
 def _with_place(finding: Finding, place: Place) -> Finding:
     action = finding.action if place.file else finding.action.replace("from the job file", "from the command line")
-    return Finding("", finding.check, f"{finding.found} {place.text}", finding.expected, action)
+    return Finding(check=finding.check, found=f"{finding.found} {place.text}", expected=finding.expected, action=action)
 
 
 def _likely(name: str, known: Mapping[str, Variable]) -> str:
@@ -221,7 +225,12 @@ def _number(value: Any, before: str) -> float:
 def unfit(variable: Variable, value: Any, place: Place, expected: str) -> Finding:
     """Return the finding about a value that is not what its variable is documented to be."""
     shown = "a text" if _SECRET.search(variable.name) else _shortened(value)
-    return Finding("", variable.name, f"{shown} {place.text}", expected, f"write {_suggestion(variable, value, place)}")
+    return Finding(
+        check=variable.name,
+        found=f"{shown} {place.text}",
+        expected=expected,
+        action=f"write {_suggestion(variable, value, place)}",
+    )
 
 
 def _shortened(value: Any) -> str:
@@ -278,13 +287,21 @@ def no_variable(option: str, rest: str) -> Finding:
     if _A_FILE.fullmatch(rest.strip()):
         name = rest.strip()
         return Finding(
-            "", "option -e", f"-e {option}", "-e @FILE or -e NAME=VALUE", f"write -e @{name}, or -e job={name}"
+            check="option -e",
+            found=f"-e {option}",
+            expected="-e @FILE or -e NAME=VALUE",
+            action=f"write -e @{name}, or -e job={name}",
         )
     if rest.strip() == option.strip():
         do = f"write -e {rest.strip()}=VALUE" if rest.strip().isidentifier() else "write -e NAME=VALUE"
     else:
         do = "put the whole value into quotes within quotes: -e 'NAME=\"a b\"'"
-    return Finding("", "option -e", f"{rest.strip()!r} without = in -e {option!r}", "-e NAME=VALUE or -e @FILE", do)
+    return Finding(
+        check="option -e",
+        found=f"{rest.strip()!r} without = in -e {option!r}",
+        expected="-e NAME=VALUE or -e @FILE",
+        action=do,
+    )
 
 
 def no_dictionary(option: str, read: Callable[[], Any]) -> Finding | None:
@@ -297,11 +314,10 @@ def no_dictionary(option: str, read: Callable[[], Any]) -> Finding | None:
     else:
         reason = "it is a list"
     return Finding(
-        "",
-        "option -e",
-        f"{_shortened(option)}: {reason}",
-        "a dictionary as YAML or JSON, such as -e '{\"job_nodes\": 2}'",
-        "correct it, or write -e NAME=VALUE for each variable",
+        check="option -e",
+        found=f"{_shortened(option)}: {reason}",
+        expected="a dictionary as YAML or JSON, such as -e '{\"job_nodes\": 2}'",
+        action="correct it, or write -e NAME=VALUE for each variable",
     )
 
 
@@ -309,9 +325,8 @@ def differs(name: str, here: Any, there: Sequence[tuple[Any, Sequence[str]]]) ->
     """Return the finding about a variable of the cluster that is not the same for all nodes and the controller."""
     found = [f"{value} on {host_list(hosts)}" for value, hosts in there]
     return Finding(
-        "",
-        name,
-        f"{', '.join(found)}; {here} on localhost, where jobs are planned and proofs judged",
-        "one value for all nodes and localhost",
-        f"set {name} once, for the group all",
+        check=name,
+        found=f"{', '.join(found)}; {here} on localhost, where jobs are planned and proofs judged",
+        expected="one value for all nodes and localhost",
+        action=f"set {name} once, for the group all",
     )

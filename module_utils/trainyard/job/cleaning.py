@@ -86,20 +86,26 @@ def choose(
     if bool(job_id) == (days is not None):
         findings.append(
             Finding(
-                "",
-                "what to remove",
-                "a job and clean_days" if job_id else "neither job_id, job_name nor clean_days",
-                "one of them",
-                "name a run with -e job_id=NAME, the newest of a job with -e job_name=NAME, or all that ended days ago "
-                "with -e clean_days=30",
+                check="what to remove",
+                found="a job and clean_days" if job_id else "neither job_id, job_name nor clean_days",
+                expected="one of them",
+                action=(
+                    "name a run with -e job_id=NAME, the newest of a job with -e job_name=NAME, or all that ended days "
+                    "ago with -e clean_days=30"
+                ),
             )
         )
     elif days is not None and days < 0:
-        findings.append(Finding("", "clean_days", str(days), "0 days or more", "correct clean_days"))
+        findings.append(
+            Finding(check="clean_days", found=str(days), expected="0 days or more", action="correct clean_days")
+        )
     elif job_id and job_id in unknown:
         findings.append(
             Finding(
-                "", "job_id", f"{job_id}: {unknown[job_id]}", "a job that has ended", "run this again when it answers"
+                check="job_id",
+                found=f"{job_id}: {unknown[job_id]}",
+                expected="a job that has ended",
+                action="run this again when it answers",
             )
         )
     elif job_id and job_id not in hosts and job_id not in recorded:
@@ -107,17 +113,19 @@ def choose(
         where = "on any node, or in a scheduler"
         findings.append(
             Finding(
-                "", "job_id", f"nothing of {job_id} {where}", f"a job that left something: {known}", "correct job_id"
+                check="job_id",
+                found=f"nothing of {job_id} {where}",
+                expected=f"a job that left something: {known}",
+                action="correct job_id",
             )
         )
     elif job_id in running:
         findings.append(
             Finding(
-                "",
-                "job_id",
-                f"{job_id} runs on {host_list(running[job_id])}",
-                "a job that has ended",
-                f"wait, or stop it: ansible-playbook playbooks/stop.yml -e job_id={job_id}",
+                check="job_id",
+                found=f"{job_id} runs on {host_list(running[job_id])}",
+                expected="a job that has ended",
+                action=f"wait, or stop it: ansible-playbook playbooks/stop.yml -e job_id={job_id}",
             )
         )
     if findings:

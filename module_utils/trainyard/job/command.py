@@ -56,7 +56,9 @@ def findings(
     if nested or instead is None:
         return nested
     expected = "the words of one program, each an item of its own: no shell reads job_command"
-    return [Finding("", "job_command", found, expected, f"write job_command: {as_list(instead)}")]
+    return [
+        Finding(check="job_command", found=found, expected=expected, action=f"write job_command: {as_list(instead)}")
+    ]
 
 
 def of_text(text: str) -> str:
@@ -160,4 +162,4 @@ def _launchers(
     if number.isdigit() and processes != int(number):
         action += f" and job_processes_per_node: {number}"
     expected = "one start of the ranks: with two, each rank is a world of its own and trains alone"
-    return [Finding("", "job_command", found, expected, f"{action}; {keep}")]
+    return [Finding(check="job_command", found=found, expected=expected, action=f"{action}; {keep}")]

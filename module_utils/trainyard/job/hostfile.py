@@ -34,18 +34,6 @@ class MpiHost:
         return {"name": self.name, "slots": self.slots, "max_slots": self.max_slots}
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A fault in a hostfile. Lines count from 1."""
-
-    line: int
-    text: str
-
-    def as_dict(self) -> dict[str, str | int]:
-        """Return the fault as library/mpi_hostfile hands it out."""
-        return {"line": self.line, "text": self.text}
-
-
 def _host_faults(host: MpiHost, flavor: str) -> list[str]:
     if not _NAME.fullmatch(host.name):
         return [f"{host.name!r} is no host name or address"]
@@ -92,10 +80,10 @@ def render(hosts: Sequence[MpiHost], flavor: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def parse(text: str) -> tuple[list[MpiHost], list[Problem]]:
-    """Read a hostfile of any flavor: its hosts, and every fault with its line. A line with a fault is no host."""
+def parse(text: str) -> tuple[list[MpiHost], dict[int, list[str]]]:
+    """Read a hostfile of any flavor: its hosts, and the faults by line (from 1). A line with a fault is no host."""
     hosts: list[MpiHost] = []
-    problems: list[Problem] = []
+    problems: dict[int, list[str]] = {}
     lines_of: dict[str, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         # Open MPI allows blanks around the equals sign.
@@ -107,8 +95,9 @@ def parse(text: str) -> tuple[list[MpiHost], list[Problem]]:
             wrong.append(f"{host.name} is in line {lines_of[host.name]} already")
         if _NAME.fullmatch(host.name):
             lines_of.setdefault(host.name, number)
-        problems += [Problem(number, fault) for fault in wrong]
-        if not wrong:
+        if wrong:
+            problems[number] = wrong
+        else:
             hosts.append(host)
     return hosts, problems
 

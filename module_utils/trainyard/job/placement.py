@@ -124,11 +124,11 @@ def compare_versions(job: Job, facts: Mapping[str, Facts]) -> list[Finding]:
         if not present:
             findings.extend(
                 Finding(
-                    host,
-                    "versions",
-                    f"no {package} in {job.venv}",
-                    f"{package} installed on every node",
-                    "run site.yml, or set job_venv to where it is",
+                    host=host,
+                    check="versions",
+                    found=f"no {package} in {job.venv}",
+                    expected=f"{package} installed on every node",
+                    action="run site.yml, or set job_venv to where it is",
                 )
                 for host in found
             )
@@ -138,11 +138,11 @@ def compare_versions(job: Job, facts: Mapping[str, Facts]) -> list[Finding]:
             if version != usual:
                 findings.append(
                     Finding(
-                        host,
-                        "versions",
-                        f"{package} {version or 'missing'} in {job.venv}",
-                        f"{package} {usual}, as on the other nodes",
-                        "run site.yml to make them equal",
+                        host=host,
+                        check="versions",
+                        found=f"{package} {version or 'missing'} in {job.venv}",
+                        expected=f"{package} {usual}, as on the other nodes",
+                        action="run site.yml to make them equal",
                     )
                 )
     return findings
@@ -155,11 +155,11 @@ def distinct_names(facts: Mapping[str, Facts]) -> list[Finding]:
         hosts[str(fact.get("hostname"))].append(host)
     return [
         Finding(
-            host,
-            "names",
-            f"host name {name!r}, which {', '.join(o for o in sharing if o != host)} has too",
-            "a host name of its own on every node",
-            "set it with hostnamectl set-hostname",
+            host=host,
+            check="names",
+            found=f"host name {name!r}, which {', '.join(o for o in sharing if o != host)} has too",
+            expected="a host name of its own on every node",
+            action="set it with hostnamectl set-hostname",
         )
         for name, sharing in hosts.items()
         if len(sharing) > 1
@@ -178,11 +178,11 @@ def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], 
         problems = list(accelerators.get("problems") or ())
         findings += [
             Finding(
-                host,
-                "devices",
-                str(problem),
-                "devices that answer",
-                "repair the driver, or set job_devices: none to run on the CPU",
+                host=host,
+                check="devices",
+                found=str(problem),
+                expected="devices that answer",
+                action="repair the driver, or set job_devices: none to run on the CPU",
             )
             for problem in problems
         ]
@@ -192,11 +192,11 @@ def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], 
         if wanted > len(present):
             findings.append(
                 Finding(
-                    host,
-                    "devices",
-                    counted(len(present), "device"),
-                    f"{wanted}, one for each process",
-                    "lower job_processes_per_node or leave the node out",
+                    host=host,
+                    check="devices",
+                    found=counted(len(present), "device"),
+                    expected=f"{wanted}, one for each process",
+                    action="lower job_processes_per_node or leave the node out",
                 )
             )
         return present[:wanted], wanted, findings
@@ -205,11 +205,11 @@ def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], 
         found = ", ".join(map(str, present)) or "no device"
         findings.append(
             Finding(
-                host,
-                "devices",
-                f"{found} on the node",
-                f"device{'s' if len(job.devices) > 1 else ''} {', '.join(map(str, job.devices))}",
-                "correct job_devices, or set it to auto",
+                host=host,
+                check="devices",
+                found=f"{found} on the node",
+                expected=f"device{'s' if len(job.devices) > 1 else ''} {', '.join(map(str, job.devices))}",
+                action="correct job_devices, or set it to auto",
             )
         )
     return job.devices, len(job.devices), findings
@@ -218,11 +218,11 @@ def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], 
 def left_out(host: str, limit: str) -> Finding:
     """A host of the job that nobody may ask, as --limit leaves it out: all ranks run, or none."""
     return Finding(
-        host,
-        "limit",
-        f"left out by --limit {limit}",
-        "every host of the job",
-        "launch without --limit; job_hosts and job_nodes choose the hosts",
+        host=host,
+        check="limit",
+        found=f"left out by --limit {limit}",
+        expected="every host of the job",
+        action="launch without --limit; job_hosts and job_nodes choose the hosts",
     )
 
 
@@ -253,12 +253,14 @@ def reachable_containers(job: Job, members: Sequence[Member], nodes: Sequence[No
         if fact.get("container") and sign:
             findings.append(
                 Finding(
-                    node.host,
-                    "container",
-                    f"{node.interface} {node.address} of a {fact['container']} container: {sign}",
-                    "an address that the other machines reach",
-                    "run the container with host networking (--network host), or set job_network to a network that "
-                    "spans the machines",
+                    host=node.host,
+                    check="container",
+                    found=f"{node.interface} {node.address} of a {fact['container']} container: {sign}",
+                    expected="an address that the other machines reach",
+                    action=(
+                        "run the container with host networking (--network host), or set job_network to a network that "
+                        "spans the machines"
+                    ),
                 )
             )
     return findings
@@ -271,11 +273,11 @@ def distinct_addresses(nodes: Sequence[Node]) -> list[Finding]:
         hosts[node.address].append(node.host)
     return [
         Finding(
-            host,
-            "network",
-            f"address {address}, which {', '.join(o for o in sharing if o != host)} has too",
-            "an address of its own for every node",
-            "set job_network to the network between the nodes, or give each node its own address",
+            host=host,
+            check="network",
+            found=f"address {address}, which {', '.join(o for o in sharing if o != host)} has too",
+            expected="an address of its own for every node",
+            action="set job_network to the network between the nodes, or give each node its own address",
         )
         for address, sharing in hosts.items()
         if len(sharing) > 1
@@ -288,11 +290,11 @@ def same_count(placement: Placement, action: str) -> list[Finding]:
     counts = sorted({node.processes for node in placement.nodes})
     return [
         Finding(
-            node.host,
-            "devices",
-            counted(node.processes, "device"),
-            f"{counts[0]}, as many as on every other node",
-            f"set job_processes_per_node: {counts[0]}, or {action}",
+            host=node.host,
+            check="devices",
+            found=counted(node.processes, "device"),
+            expected=f"{counts[0]}, as many as on every other node",
+            action=f"set job_processes_per_node: {counts[0]}, or {action}",
         )
         for node in placement.nodes
         if node.processes != counts[0]
@@ -310,11 +312,11 @@ def _ports(job: Job, host: str, head: Facts) -> tuple[int, int, list[Finding]]:
         0,
         [
             Finding(
-                host,
-                "ports",
-                counted(len(free), "free TCP port"),
-                "a free port on the head node for the rendezvous and one for the monitor",
-                "end what holds the ports of the head node",
+                host=host,
+                check="ports",
+                found=counted(len(free), "free TCP port"),
+                expected="a free port on the head node for the rendezvous and one for the monitor",
+                action="end what holds the ports of the head node",
             )
         ],
     )
@@ -356,7 +358,7 @@ def place(
                 networks.get("interfaces") or (), job.network, member.address, alone=len(members) == 1
             )
         except SelectionError as error:
-            findings.append(Finding(member.host, error.check, error.found, error.expected, error.action))
+            findings.append(error.finding.on(member.host))
             continue
         nodes.append(
             Node(

@@ -152,22 +152,20 @@ def source_findings(job: Job, source_files: Sequence[str] | None) -> list[Findin
     if source_files is None:
         return [
             Finding(
-                "",
-                "job_source",
-                f"no folder {job.source!r} on the controller",
-                "the folder with the training scripts",
-                "correct job_source (a relative path counts from the project's folder)",
+                check="job_source",
+                found=f"no folder {job.source!r} on the controller",
+                expected="the folder with the training scripts",
+                action="correct job_source (a relative path counts from the project's folder)",
             )
         ]
     named = [word for word in scripts(job.command) if not word.startswith(("/", "-"))]
     if named and named[0].removeprefix("./") not in source_files:
         return [
             Finding(
-                "",
-                "job_command",
-                f"no {named[0]} in {job.source or 'an empty job_source'}",
-                f"one of {', '.join(sorted(source_files)[:8]) or 'the files of job_source'}",
-                "correct job_command or job_source",
+                check="job_command",
+                found=f"no {named[0]} in {job.source or 'an empty job_source'}",
+                expected=f"one of {', '.join(sorted(source_files)[:8]) or 'the files of job_source'}",
+                action="correct job_command or job_source",
             )
         ]
     return []

@@ -75,12 +75,14 @@ def proxy_findings(job: Job, placement: Placement) -> list[Finding]:
             more = f" and {len(lacking) - MOST_ADDRESSES} more" if len(lacking) > MOST_ADDRESSES else ""
             findings.append(
                 Finding(
-                    node.host,
-                    "proxy",
-                    f"{', '.join(proxies)} in the job's environment, and no_proxy without "
-                    f"{', '.join(lacking[:MOST_ADDRESSES])}{more}",
-                    "no proxy between the nodes",
-                    f"set no_proxy: {','.join(wanted)} in job_env, or remove the proxy",
+                    host=node.host,
+                    check="proxy",
+                    found=(
+                        f"{', '.join(proxies)} in the job's environment, and no_proxy without "
+                        f"{', '.join(lacking[:MOST_ADDRESSES])}{more}"
+                    ),
+                    expected="no proxy between the nodes",
+                    action=f"set no_proxy: {','.join(wanted)} in job_env, or remove the proxy",
                 )
             )
     return findings
@@ -99,11 +101,11 @@ def interface_findings(job: Job, placement: Placement) -> list[Finding]:
                 if why:
                     findings.append(
                         Finding(
-                            node.host,
-                            "interface",
-                            f"{variable}={env[variable]}: {name} ({why})",
-                            "an interface that reaches the other nodes",
-                            f"remove {variable} from job_env or job_node_env: the plan sets it for each node",
+                            host=node.host,
+                            check="interface",
+                            found=f"{variable}={env[variable]}: {name} ({why})",
+                            expected="an interface that reaches the other nodes",
+                            action=f"remove {variable} from job_env or job_node_env: the plan sets it for each node",
                         )
                     )
     return findings
@@ -113,11 +115,13 @@ def crowded(placement: Placement) -> list[Finding]:
     """Find nodes without devices that would run more processes than their processors can."""
     return [
         Finding(
-            node.host,
-            "job_processes_per_node",
-            f"{counted(node.processes, 'process', 'processes')} on {counted(node.cpus, 'processor')}",
-            f"at most {MOST_PER_CPU} for each processor, {MOST_PER_CPU * node.cpus} here, where there is no device",
-            "lower job_processes_per_node, or use more nodes",
+            host=node.host,
+            check="job_processes_per_node",
+            found=f"{counted(node.processes, 'process', 'processes')} on {counted(node.cpus, 'processor')}",
+            expected=(
+                f"at most {MOST_PER_CPU} for each processor, {MOST_PER_CPU * node.cpus} here, where there is no device"
+            ),
+            action="lower job_processes_per_node, or use more nodes",
         )
         for node in placement.nodes
         if not node.devices and node.processes > MOST_PER_CPU * node.cpus
@@ -145,12 +149,14 @@ def compare_programs(answers: Mapping[str, Answer]) -> list[Finding]:
         example = next(host for host, program in by_host.items() if program["sha256"] == usual)
         findings += [
             Finding(
-                host,
-                "scripts",
-                f"{program['path']} sha256 {program['sha256'][:_SHOWN]}",
-                f"one {name} on all nodes: sha256 {usual[:_SHOWN]}, as on {example}"
-                + (f" and {number - 1} more" if number > 1 else ""),
-                "copy the same file to all nodes, or put it into job_source, which is sent to all nodes",
+                host=host,
+                check="scripts",
+                found=f"{program['path']} sha256 {program['sha256'][:_SHOWN]}",
+                expected=(
+                    f"one {name} on all nodes: sha256 {usual[:_SHOWN]}, as on {example}"
+                    + (f" and {number - 1} more" if number > 1 else "")
+                ),
+                action="copy the same file to all nodes, or put it into job_source, which is sent to all nodes",
             )
             for host, program in by_host.items()
             if program["sha256"] != usual

@@ -59,7 +59,7 @@ def table_findings(placement: Placement, given: GivenTable | None) -> list[Findi
     if given is None:
         # device_set_findings says it of every launcher's devices.
         problems = [
-            each for each in rank_table.validate(build(placement), chip(placement)) if each.rule != "device_set"
+            each for each in rank_table.validate(build(placement), chip(placement)) if each.check != "device_set"
         ]
         return _as_findings(problems, {node.address: node.host for node in placement.nodes}, "")
     hosts = {}
@@ -71,13 +71,17 @@ def table_findings(placement: Placement, given: GivenTable | None) -> list[Findi
     return [*_as_findings(problems, hosts, f" of {given.path}"), *_fit_findings(placement, given)]
 
 
-def _as_findings(problems: Iterable[rank_table.Problem], hosts: Mapping[str, str], of: str) -> list[Finding]:
+def _as_findings(problems: Iterable[Finding], hosts: Mapping[str, str], of: str) -> list[Finding]:
     findings = []
     for problem in problems:
         # Where a fault is begins with the server that has it, if one has.
-        server = problem.where.partition(", ")[0].removeprefix("server ")
-        found = f"{problem.where}{of}: {problem.found}"
-        findings.append(Finding(hosts.get(server, ""), CHECK, found, problem.expected, problem.action))
+        server = problem.host.partition(", ")[0].removeprefix("server ")
+        found = f"{problem.host}{of}: {problem.found}"
+        findings.append(
+            Finding(
+                host=hosts.get(server, ""), check=CHECK, found=found, expected=problem.expected, action=problem.action
+            )
+        )
     return findings
 
 
@@ -90,11 +94,13 @@ def _fit_findings(placement: Placement, given: GivenTable) -> list[Finding]:
         if place is None:
             findings.append(
                 Finding(
-                    node.host,
-                    CHECK,
-                    f"no server {node.address} in {given.path}",
-                    "a server for every node of the job, with the node's address on the job's network as server_id",
-                    "choose the table's nodes with job_hosts, job_nodes and job_network, or correct the table",
+                    host=node.host,
+                    check=CHECK,
+                    found=f"no server {node.address} in {given.path}",
+                    expected=(
+                        "a server for every node of the job, with the node's address on the job's network as server_id"
+                    ),
+                    action="choose the table's nodes with job_hosts, job_nodes and job_network, or correct the table",
                 )
             )
         else:
@@ -103,11 +109,11 @@ def _fit_findings(placement: Placement, given: GivenTable) -> list[Finding]:
             if host_ip(server) and not _same_addresses(host_ip(server), node.address):
                 findings.append(
                     Finding(
-                        node.host,
-                        CHECK,
-                        f"host_ip {host_ip(server)} of {server.where} in {given.path}",
-                        f"{node.address}, the node's address on the job's network",
-                        "set job_network to the network of host_ip, or correct the table",
+                        host=node.host,
+                        check=CHECK,
+                        found=f"host_ip {host_ip(server)} of {server.where} in {given.path}",
+                        expected=f"{node.address}, the node's address on the job's network",
+                        action="set job_network to the network of host_ip, or correct the table",
                     )
                 )
             findings += _device_findings(node, server, given.path)
@@ -115,22 +121,22 @@ def _fit_findings(placement: Placement, given: GivenTable) -> list[Finding]:
     if strangers:
         findings.append(
             Finding(
-                "",
-                CHECK,
-                f"server {host_list(strangers)} in {given.path}",
-                f"only nodes of the job: {host_list([node.address for node in placement.nodes])}",
-                "run the job on these servers, too (job_hosts, job_nodes), or take them out of the table",
+                check=CHECK,
+                found=f"server {host_list(strangers)} in {given.path}",
+                expected=f"only nodes of the job: {host_list([node.address for node in placement.nodes])}",
+                action="run the job on these servers, too (job_hosts, job_nodes), or take them out of the table",
             )
         )
     ranks = sum(len(server.entries) for server in given.servers)
     if ranks != placement.world_size:
         findings.append(
             Finding(
-                "",
-                CHECK,
-                f"{_count(ranks, 'rank')} on {_count(len(given.servers), 'server')} in {given.path}",
-                f"{_count(placement.world_size, 'rank')} on {_count(len(placement.nodes), 'node')}, as the job has",
-                "correct the table, or leave job_rank_table out: the launcher then builds it",
+                check=CHECK,
+                found=f"{_count(ranks, 'rank')} on {_count(len(given.servers), 'server')} in {given.path}",
+                expected=(
+                    f"{_count(placement.world_size, 'rank')} on {_count(len(placement.nodes), 'node')}, as the job has"
+                ),
+                action="correct the table, or leave job_rank_table out: the launcher then builds it",
             )
         )
     return findings
@@ -146,11 +152,11 @@ def _device_findings(node: Node, server: ServerView, path: str) -> list[Finding]
     if ids != sorted(physical_ids(node)):
         return [
             Finding(
-                node.host,
-                CHECK,
-                f"devices {_listed(ids)} in {path}",
-                f"devices {_listed(physical_ids(node))}, as the job has on this node",
-                f"set job_devices: {ids}, or correct the table",
+                host=node.host,
+                check=CHECK,
+                found=f"devices {_listed(ids)} in {path}",
+                expected=f"devices {_listed(physical_ids(node))}, as the job has on this node",
+                action=f"set job_devices: {ids}, or correct the table",
             )
         ]
     findings = []
@@ -161,11 +167,11 @@ def _device_findings(node: Node, server: ServerView, path: str) -> list[Finding]
             if stated and real and not same(stated, real):
                 findings.append(
                     Finding(
-                        node.host,
-                        CHECK,
-                        f"device {device['physical_id']} with {name} {stated} in {path}",
-                        f"{real}, which the device has",
-                        "make the table anew, or leave job_rank_table out: the launcher then builds it",
+                        host=node.host,
+                        check=CHECK,
+                        found=f"device {device['physical_id']} with {name} {stated} in {path}",
+                        expected=f"{real}, which the device has",
+                        action="make the table anew, or leave job_rank_table out: the launcher then builds it",
                     )
                 )
     return findings
@@ -192,21 +198,23 @@ def device_findings(placement: Placement) -> list[Finding]:
             if device["health"] not in ("OK", ""):
                 findings.append(
                     Finding(
-                        node.host,
-                        "devices",
-                        f"{name} with health {device['health']}",
-                        "devices whose health is OK",
-                        "look at npu-smi info -t health, or leave the device out with job_devices",
+                        host=node.host,
+                        check="devices",
+                        found=f"{name} with health {device['health']}",
+                        expected="devices whose health is OK",
+                        action="look at npu-smi info -t health, or leave the device out with job_devices",
                     )
                 )
             if device["link"] == "down" and len(placement.nodes) > 1:
                 findings.append(
                     Finding(
-                        node.host,
-                        "devices",
-                        f"{name} with its link down",
-                        "a link that is up, since the job has several nodes",
-                        "look at cable, optical module and switch port, or leave the device out with job_devices",
+                        host=node.host,
+                        check="devices",
+                        found=f"{name} with its link down",
+                        expected="a link that is up, since the job has several nodes",
+                        action=(
+                            "look at cable, optical module and switch port, or leave the device out with job_devices"
+                        ),
                     )
                 )
     return findings
@@ -220,11 +228,11 @@ def device_set_findings(placement: Placement) -> list[Finding]:
             found = rank_table.device_set_problems(physical_ids(node), node.npu["chip"], len(placement.nodes))
             findings += [
                 Finding(
-                    node.host,
-                    "devices",
-                    f"{problem.found} (chip {node.npu['chip']})",
-                    problem.expected,
-                    f"{problem.action}: set job_devices, or job_processes_per_node",
+                    host=node.host,
+                    check="devices",
+                    found=f"{problem.found} (chip {node.npu['chip']})",
+                    expected=problem.expected,
+                    action=f"{problem.action}: set job_devices, or job_processes_per_node",
                 )
                 for problem in found
             ]

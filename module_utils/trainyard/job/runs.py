@@ -37,11 +37,10 @@ def find(plans: Sequence[Data], job_id: str, job_name: str, must_name: bool, run
     newest = ", ".join(plan["job_id"] for plan in of_users[-5:]) or "none"
     if must_name and not job_id and not job_name:
         unnamed = Finding(
-            "",
-            "which job",
-            "neither job_id nor job_name",
-            f"one of them; the newest runs in {runs_dir}: {newest}",
-            "name the run with -e job_id=NAME, or the newest one of a job with -e job_name=NAME",
+            check="which job",
+            found="neither job_id nor job_name",
+            expected=f"one of them; the newest runs in {runs_dir}: {newest}",
+            action="name the run with -e job_id=NAME, or the newest one of a job with -e job_name=NAME",
         )
         return None, render([unnamed], HEADLINE)
     if job_id:
@@ -58,11 +57,10 @@ def find(plans: Sequence[Data], job_id: str, job_name: str, must_name: bool, run
         return None, text + "Name one with -e job_id=NAME."
     if job_name and plan["job_name"] != job_name:
         two = Finding(
-            "",
-            "job_id and job_name",
-            f"{job_id} is a run of {plan['job_name']}, and job_name is {job_name}",
-            "one job",
-            "leave one of the two out",
+            check="job_id and job_name",
+            found=f"{job_id} is a run of {plan['job_name']}, and job_name is {job_name}",
+            expected="one job",
+            action="leave one of the two out",
         )
         return None, render([two], HEADLINE)
     return plan, ""

@@ -150,11 +150,10 @@ def unknown_keys(given: Iterable[str]) -> list[Finding]:
         otherwise = f"did you mean {near[0]}?" if near else "remove it from the job file"
         findings.append(
             Finding(
-                "",
-                "job file",
-                f"unknown variable {key}",
-                "the variables of docs/job-file.md",
-                RENAMED.get(key, otherwise),
+                check="job file",
+                found=f"unknown variable {key}",
+                expected="the variables of docs/job-file.md",
+                action=RENAMED.get(key, otherwise),
             )
         )
     return findings
@@ -168,7 +167,14 @@ def of_root(user: str, becomes: bool) -> list[Finding]:
     if user not in ("root", "0") or not becomes:
         return []
     ordinary = "an ordinary user, as a job is other people's code"
-    return [Finding("", "trainyard_user", user, ordinary, "name the training user; site.yml makes it on every node")]
+    return [
+        Finding(
+            check="trainyard_user",
+            found=user,
+            expected=ordinary,
+            action="name the training user; site.yml makes it on every node",
+        )
+    ]
 
 
 def parse_devices(value: Any) -> tuple[int, ...] | None:
@@ -207,7 +213,11 @@ def parse_count(value: Any, least: int, most: int) -> int | None:
 def _unwritable(given: Mapping[str, Any]) -> list[Finding]:
     expected = "text in UTF-8 and numbers of a usual length"
     found = {key: unwritable(given[key]) for key in sorted(set(given) & set(KEYS))}
-    return [Finding("", key, fault, expected, f"correct {key}") for key, fault in found.items() if fault]
+    return [
+        Finding(check=key, found=fault, expected=expected, action=f"correct {key}")
+        for key, fault in found.items()
+        if fault
+    ]
 
 
 def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
@@ -222,7 +232,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         return None, findings
 
     def wrong(key: str, found: str, expected: str, action: str) -> None:
-        findings.append(Finding("", key, found, expected, action))
+        findings.append(Finding(check=key, found=found, expected=expected, action=action))
 
     def count(key: str, default: Any) -> int | None:
         least, most = NUMBERS[key]
@@ -235,24 +245,26 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             return number
         except ValueError:
             expected = f"{'auto or ' if may_be_auto else ''}a whole number from {least} to {most}"
-            wrong(key, repr(value), expected, f"correct {key} in the job file")
+            wrong(key=key, found=repr(value), expected=expected, action=f"correct {key} in the job file")
             return None
 
     def words(key: str) -> tuple[str, ...]:
         value = given.get(key) or []
         if isinstance(value, (list, tuple)) and all(isinstance(item, str) and "\0" not in item for item in value):
             return tuple(value)
-        wrong(key, repr(value), "a list of words", f"write {key} as a YAML list")
+        wrong(key=key, found=repr(value), expected="a list of words", action=f"write {key} as a YAML list")
         return ()
 
     name = str(given.get("job_name") or "")
     if not _NAME.fullmatch(name):
         wrong(
-            "job_name",
-            repr(name) if name else "nothing",
-            "1 to 40 lower-case letters, digits and hyphens, a letter "
-            "first (it becomes part of unit, folder and pod names)",
-            "give the job such a name",
+            key="job_name",
+            found=repr(name) if name else "nothing",
+            expected=(
+                "1 to 40 lower-case letters, digits and hyphens, a letter "
+                "first (it becomes part of unit, folder and pod names)"
+            ),
+            action="give the job such a name",
         )
 
     launcher = str(given.get("job_launcher") or "torchrun")
@@ -265,10 +277,10 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     ):
         written = commands.of_text(command) if isinstance(command, str) else ""
         wrong(
-            "job_command",
-            repr(command),
-            "a list of words such as [python, train.py, --epochs, 5]",
-            f"write {f'job_command: {written}' if written else 'the command as a YAML list'}; no shell reads it",
+            key="job_command",
+            found=repr(command),
+            expected="a list of words such as [python, train.py, --epochs, 5]",
+            action=f"write {f'job_command: {written}' if written else 'the command as a YAML list'}; no shell reads it",
         )
         command = []
 
@@ -276,19 +288,19 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         devices = parse_devices(given.get("job_devices", "auto"))
     except (ValueError, TypeError):
         wrong(
-            "job_devices",
-            repr(given.get("job_devices")),
-            'auto, none, a list such as [0, 1], or a range such as "[4,8)"',
-            "correct job_devices",
+            key="job_devices",
+            found=repr(given.get("job_devices")),
+            expected='auto, none, a list such as [0, 1], or a range such as "[4,8)"',
+            action="correct job_devices",
         )
         devices = None
     processes = count("job_processes_per_node", "auto")
     if devices and processes is not None and processes != len(devices):
         wrong(
-            "job_processes_per_node",
-            f"{counted(processes, 'process', 'processes')} for {counted(len(devices), 'device')} {list(devices)}",
-            "one process for each device",
-            "set job_processes_per_node: auto, or name as many devices",
+            key="job_processes_per_node",
+            found=f"{counted(processes, 'process', 'processes')} for {counted(len(devices), 'device')} {list(devices)}",
+            expected="one process for each device",
+            action="set job_processes_per_node: auto, or name as many devices",
         )
 
     given_env = given.get("job_env")
@@ -296,10 +308,10 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     secret = environment(dict.fromkeys(words("job_secret_env"), ""), "job_secret_env", findings)
     for both in sorted(set(env) & set(secret)):
         wrong(
-            "job_env",
-            f"{both} in job_env and in job_secret_env",
-            "one place for each variable",
-            f"keep {both} in job_secret_env only",
+            key="job_env",
+            found=f"{both} in job_env and in job_secret_env",
+            expected="one place for each variable",
+            action=f"keep {both} in job_secret_env only",
         )
 
     if command:
@@ -313,17 +325,17 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     recovery = bool(given.get("job_recovery"))
     if recovery and launcher != "mindspore":
         wrong(
-            "job_recovery",
-            f"true with job_launcher: {launcher}",
-            "job_launcher: mindspore, whose scheduler and workers may come back alone",
-            "leave job_recovery out: job_max_restarts starts the whole job again",
+            key="job_recovery",
+            found=f"true with job_launcher: {launcher}",
+            expected="job_launcher: mindspore, whose scheduler and workers may come back alone",
+            action="leave job_recovery out: job_max_restarts starts the whole job again",
         )
     if recovery and not restarts:
         wrong(
-            "job_recovery",
-            f"true with job_max_restarts: {restarts}",
-            "a number of restarts: each process that comes back is one",
-            "set job_max_restarts, or leave job_recovery out",
+            key="job_recovery",
+            found=f"true with job_max_restarts: {restarts}",
+            expected="a number of restarts: each process that comes back is one",
+            action="set job_max_restarts, or leave job_recovery out",
         )
     join_timeout_s = count("job_join_timeout", 600)
     heartbeat_timeout_s = count("job_heartbeat_timeout", 30)
@@ -335,45 +347,60 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     if with_tls:
         if launcher not in tls.LAUNCHERS:
             wrong(
-                "job_tls",
-                f"true with job_launcher: {launcher}",
-                f"job_launcher: {' or '.join(tls.LAUNCHERS)}, whose processes can speak TLS with each other",
-                "choose one of these, or leave job_tls out",
+                key="job_tls",
+                found=f"true with job_launcher: {launcher}",
+                expected=f"job_launcher: {' or '.join(tls.LAUNCHERS)}, whose processes can speak TLS with each other",
+                action="choose one of these, or leave job_tls out",
             )
         if not any(package.startswith("mindspore") for package in packages):
             wrong(
-                "job_packages",
-                f"{list(packages)} with job_tls",
-                "mindspore among them: TLS is MindSpore's own",
-                "add mindspore to job_packages",
+                key="job_packages",
+                found=f"{list(packages)} with job_tls",
+                expected="mindspore among them: TLS is MindSpore's own",
+                action="add mindspore to job_packages",
             )
         for name in sorted(set(env) & set(tls.PASSWORD_VARIABLES.values())):
-            wrong("job_env", name, "a secret in no plan", f"move {name} to job_secret_env")
+            wrong(key="job_env", found=name, expected="a secret in no plan", action=f"move {name} to job_secret_env")
     for key, default in (("job_tls_warning_days", 30), ("job_nodes", 0), ("job_log_limit_mib", 4)):
         count(key, default)
 
     pattern = str(given.get("job_progress_pattern") or DEFAULT_PATTERN)
     fault = check_pattern(pattern)
     if fault:
-        wrong("job_progress_pattern", fault, "a regular expression with named groups", "correct job_progress_pattern")
+        wrong(
+            key="job_progress_pattern",
+            found=fault,
+            expected="a regular expression with named groups",
+            action="correct job_progress_pattern",
+        )
 
     rank_table = str(given.get("job_rank_table") or "")
     if rank_table and launcher != "rank_table":
         wrong(
-            "job_rank_table",
-            f"{rank_table} with job_launcher: {launcher}",
-            "job_launcher: rank_table, which starts the ranks by such a table",
-            "choose it, or leave job_rank_table out",
+            key="job_rank_table",
+            found=f"{rank_table} with job_launcher: {launcher}",
+            expected="job_launcher: rank_table, which starts the ranks by such a table",
+            action="choose it, or leave job_rank_table out",
         )
 
     mpi_parameters = environment(given.get("job_mpi_parameters") or {}, "job_mpi_parameters", findings)
     mpi_placement = str(given.get("job_mpi_placement") or MPI_PLACEMENTS[0])
     if mpi_placement not in MPI_PLACEMENTS:
-        wrong("job_mpi_placement", repr(mpi_placement), "one of " + ", ".join(MPI_PLACEMENTS), "choose one of these")
+        wrong(
+            key="job_mpi_placement",
+            found=repr(mpi_placement),
+            expected="one of " + ", ".join(MPI_PLACEMENTS),
+            action="choose one of these",
+        )
 
     oneflow_style = str(given.get("job_oneflow_style") or ONEFLOW_STYLES[0])
     if oneflow_style not in ONEFLOW_STYLES:
-        wrong("job_oneflow_style", repr(oneflow_style), "one of " + ", ".join(ONEFLOW_STYLES), "choose one of these")
+        wrong(
+            key="job_oneflow_style",
+            found=repr(oneflow_style),
+            expected="one of " + ", ".join(ONEFLOW_STYLES),
+            action="choose one of these",
+        )
 
     if findings:
         return None, findings

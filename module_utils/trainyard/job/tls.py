@@ -139,7 +139,7 @@ def time_findings(certificate: Certificate, now: float, renewal: str) -> list[Fi
         found = f"{certificate.name} is valid from {day(certificate.not_before)} on, and it is {day(now)}"
     else:
         return []
-    return [_finding(found, "certificates that are valid now", renewal)]
+    return [_finding(found=found, expected="certificates that are valid now", action=renewal)]
 
 
 def authority_findings(authority: Certificate, now: float, renewal: str) -> list[Finding]:
@@ -148,17 +148,17 @@ def authority_findings(authority: Certificate, now: float, renewal: str) -> list
     if not authority.is_authority:
         findings.append(
             _finding(
-                f"{authority.name} is no authority",
-                "basicConstraints CA:TRUE",
-                "give the certificate of the authority that signed the others",
+                found=f"{authority.name} is no authority",
+                expected="basicConstraints CA:TRUE",
+                action="give the certificate of the authority that signed the others",
             )
         )
     if not authority.subject_key:
         findings.append(
             _finding(
-                f"{authority.name} has no subjectKeyIdentifier",
-                "an authority with subjectKeyIdentifier, by which MindSpore finds it",
-                "make it anew with subjectKeyIdentifier=hash",
+                found=f"{authority.name} has no subjectKeyIdentifier",
+                expected="an authority with subjectKeyIdentifier, by which MindSpore finds it",
+                action="make it anew with subjectKeyIdentifier=hash",
             )
         )
     return findings + _key_findings(authority)
@@ -172,33 +172,35 @@ def bundle_findings(
     if certificate.beside:
         findings.append(
             _finding(
-                f"{certificate.name} comes with {certificate.beside} other certificates in its file",
-                "a p12 file with one key and its certificate only, as MindSpore refuses a chain",
-                "make it without the authority: openssl pkcs12 -export without -certfile and -chain",
+                found=f"{certificate.name} comes with {certificate.beside} other certificates in its file",
+                expected="a p12 file with one key and its certificate only, as MindSpore refuses a chain",
+                action="make it without the authority: openssl pkcs12 -export without -certfile and -chain",
             )
         )
     if not certificate.signed:
         findings.append(
             _finding(
-                f"{certificate.name} is not signed by {authority.name}",
-                "server and client certificates of one authority",
-                "give the authority that signed it",
+                found=f"{certificate.name} is not signed by {authority.name}",
+                expected="server and client certificates of one authority",
+                action="give the authority that signed it",
             )
         )
     elif certificate.authority_key != authority.subject_key or not certificate.authority_key:
         findings.append(
             _finding(
-                f"{certificate.name} has {'another' if certificate.authority_key else 'no'} authorityKeyIdentifier",
-                "the key identifier of its authority, which MindSpore compares",
-                "make it anew with authorityKeyIdentifier=keyid:always",
+                found=(
+                    f"{certificate.name} has {'another' if certificate.authority_key else 'no'} authorityKeyIdentifier"
+                ),
+                expected="the key identifier of its authority, which MindSpore compares",
+                action="make it anew with authorityKeyIdentifier=keyid:always",
             )
         )
     if revoked is not None and certificate.serial in revoked.serials:
         findings.append(
             _finding(
-                f"{certificate.name} is revoked by {revoked.name}",
-                "certificates that are not revoked",
-                "give another one, and find out why it was revoked",
+                found=f"{certificate.name} is revoked by {revoked.name}",
+                expected="certificates that are not revoked",
+                action="give another one, and find out why it was revoked",
             )
         )
     return findings + _key_findings(certificate)
@@ -209,17 +211,17 @@ def revocation_findings(revoked: RevocationList, authority: Certificate, now: fl
     if not revoked.signed:
         return [
             _finding(
-                f"{revoked.name} is not signed by {authority.name}",
-                "the authority's own revocation list",
-                "give the list of that authority",
+                found=f"{revoked.name} is not signed by {authority.name}",
+                expected="the authority's own revocation list",
+                action="give the list of that authority",
             )
         ]
     if revoked.next_update <= now:
         return [
             _finding(
-                f"{revoked.name} was due to be replaced on {day(revoked.next_update)}",
-                "a revocation list that still holds",
-                "fetch the authority's present one",
+                found=f"{revoked.name} was due to be replaced on {day(revoked.next_update)}",
+                expected="a revocation list that still holds",
+                action="fetch the authority's present one",
             )
         ]
     return []
@@ -231,12 +233,12 @@ def _key_findings(certificate: Certificate) -> list[Finding]:
     found = f"{certificate.rsa_bits} bits" if certificate.rsa_bits else "no RSA key"
     return [
         _finding(
-            f"{certificate.name} has {found}",
-            f"RSA keys of at least {RSA_BITS} bits, which MindSpore's security level asks for",
-            "make it anew with such a key",
+            found=f"{certificate.name} has {found}",
+            expected=f"RSA keys of at least {RSA_BITS} bits, which MindSpore's security level asks for",
+            action="make it anew with such a key",
         )
     ]
 
 
 def _finding(found: str, expected: str, action: str) -> Finding:
-    return Finding("", "tls", found, expected, action)
+    return Finding(check="tls", found=found, expected=expected, action=action)

@@ -81,15 +81,17 @@ class Case:
     def say(self, row: Row, check: str, found: str, expected: str, action: str) -> Said:
         """Say what a row finds: it stops, unless nobody has verified the row."""
         stop = bool(row.get("stop", row.get("verified", True)))
-        return stop, Finding(self.host, check, found, expected + self.source(row), action)
+        return stop, Finding(
+            host=self.host, check=check, found=found, expected=expected + self.source(row), action=action
+        )
 
     def stop(self, check: str, found: str, expected: str, action: str) -> Said:
         """Say what stops."""
-        return True, Finding(self.host, check, found, expected, action)
+        return True, Finding(host=self.host, check=check, found=found, expected=expected, action=action)
 
     def warn(self, check: str, found: str, expected: str, action: str) -> Said:
         """Say what is shown and does not stop."""
-        return False, Finding(self.host, check, found, expected, action)
+        return False, Finding(host=self.host, check=check, found=found, expected=expected, action=action)
 
 
 def within(value: tuple[int, ...], bounds: Sequence[str], series: bool = False) -> bool:

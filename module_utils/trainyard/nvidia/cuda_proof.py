@@ -90,11 +90,11 @@ def judge_proof(host: str, found: Mapping[str, str], declared: str, on_the_bus: 
     if found["build"] != "pass":
         return [
             Finding(
-                host,
-                "CUDA program",
-                found["detail"],
-                "a program that compiles and links with the toolkit",
-                "repair the toolkit, MPI or NCCL it names; cuda_toolkit_proof_mpi and _nccl say which are tried",
+                host=host,
+                check="CUDA program",
+                found=found["detail"],
+                expected="a program that compiles and links with the toolkit",
+                action="repair the toolkit, MPI or NCCL it names; cuda_toolkit_proof_mpi and _nccl say which are tried",
             )
         ]
     if found["run"] in ("pass", "skipped"):
@@ -102,23 +102,27 @@ def judge_proof(host: str, found: Mapping[str, str], declared: str, on_the_bus: 
     if found["run"] == "unknown" and declared == "auto" and on_the_bus == 0:
         return [
             Finding(
-                host,
-                "CUDA program",
-                found["detail"],
-                "a GPU, as nvidia_gpus is auto",
-                "set nvidia_gpus: 0 for a node that has none on purpose",
+                host=host,
+                check="CUDA program",
+                found=found["detail"],
+                expected="a GPU, as nvidia_gpus is auto",
+                action="set nvidia_gpus: 0 for a node that has none on purpose",
             )
         ]
     return [
         Finding(
-            host,
-            "CUDA program",
-            found["detail"],
-            "no device, as nvidia_gpus is 0"
-            if declared == "0"
-            else f"a right sum on {expected_gpus(declared, on_the_bus)} GPUs",
-            "correct nvidia_gpus"
-            if declared == "0" or "took part" in found["detail"]
-            else "look at the driver (nvidia-smi, dmesg) and run playbooks/verify.yml",
+            host=host,
+            check="CUDA program",
+            found=found["detail"],
+            expected=(
+                "no device, as nvidia_gpus is 0"
+                if declared == "0"
+                else f"a right sum on {expected_gpus(declared, on_the_bus)} GPUs"
+            ),
+            action=(
+                "correct nvidia_gpus"
+                if declared == "0" or "took part" in found["detail"]
+                else "look at the driver (nvidia-smi, dmesg) and run playbooks/verify.yml"
+            ),
         )
     ]

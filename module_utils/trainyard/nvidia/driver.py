@@ -216,14 +216,18 @@ def _kernels(state: State, kernels: Sequence[str]) -> Iterator[Finding]:
         other = state["modules"].get(kernel, {}).get("version", "")
         reason = state["builds"].get(kernel, "")
         yield Finding(
-            state["host"],
-            "kernel module",
-            f"{'module ' + other if other else 'none'} for kernel {kernel}; dkms status: {said or 'nothing'}"
-            + ("" if kernel in state["headers"] else "; its headers are not installed")
-            + (f"; the build said: {reason}" if reason else ""),
-            f"module {state['version']} for it, built and installed",
-            "install the headers of that kernel, or name the right ones in nvidia_driver_kernels; see make.log below "
-            "/var/lib/dkms",
+            host=state["host"],
+            check="kernel module",
+            found=(
+                f"{'module ' + other if other else 'none'} for kernel {kernel}; dkms status: {said or 'nothing'}"
+                + ("" if kernel in state["headers"] else "; its headers are not installed")
+                + (f"; the build said: {reason}" if reason else "")
+            ),
+            expected=f"module {state['version']} for it, built and installed",
+            action=(
+                "install the headers of that kernel, or name the right ones in nvidia_driver_kernels; see make.log "
+                "below /var/lib/dkms"
+            ),
         )
 
 
@@ -237,28 +241,68 @@ def judge(state: State, wanted: Mapping[str, Any]) -> list[Finding]:
     findings: list[Finding] = []
 
     def odd(check: str, found: str, expected: str, action: str) -> None:
-        findings.append(Finding(host, check, found, expected, action))
+        findings.append(Finding(host=host, check=check, found=found, expected=expected, action=action))
 
     if not (version or state["loaded"]):
-        odd("driver", "none is installed", wanted["version"] or "a driver", "set nvidia_driver_provider")
+        odd(
+            check="driver",
+            found="none is installed",
+            expected=wanted["version"] or "a driver",
+            action="set nvidia_driver_provider",
+        )
         return findings
     runs = version or state["loaded"]
     expected = wanted["version"] or wanted["branch"]
     if expected and runs != expected and str(branch_of(runs)) != expected:
-        odd("driver", runs, expected, "run site.yml, or set nvidia_driver_version to what is wanted")
+        odd(
+            check="driver",
+            found=runs,
+            expected=expected,
+            action="run site.yml, or set nvidia_driver_version to what is wanted",
+        )
     for due in state["reboot_due"]:
-        odd("reboot due", due, "what is installed runs", "playbooks/nvidia_reboot.yml -e nvidia_driver_reboot=true")
+        odd(
+            check="reboot due",
+            found=due,
+            expected="what is installed runs",
+            action="playbooks/nvidia_reboot.yml -e nvidia_driver_reboot=true",
+        )
     if state["userspace"] and state["userspace"] != runs:
-        odd("user space", state["userspace"], runs, "remove what is left of another driver: libnvidia-ml.so.*")
+        odd(
+            check="user space",
+            found=state["userspace"],
+            expected=runs,
+            action="remove what is left of another driver: libnvidia-ml.so.*",
+        )
     if wanted["fabric_manager"] and state["fabric_manager"] != runs:
-        odd("Fabric Manager", state["fabric_manager"] or "none", f"{runs}, exactly the driver's", "run site.yml again")
+        odd(
+            check="Fabric Manager",
+            found=state["fabric_manager"] or "none",
+            expected=f"{runs}, exactly the driver's",
+            action="run site.yml again",
+        )
     if version:
         findings += _kernels(state, wanted["kernels"])
     if wanted["gpus"] and not state["reboot_due"]:
         if not state["loaded"]:
-            odd("kernel module", "nvidia is not loaded", f"{runs} is loaded", "see `modprobe nvidia` and `dmesg`")
+            odd(
+                check="kernel module",
+                found="nvidia is not loaded",
+                expected=f"{runs} is loaded",
+                action="see `modprobe nvidia` and `dmesg`",
+            )
         elif state["smi"]["problem"]:
-            odd("nvidia-smi", state["smi"]["problem"], "it lists the GPUs", "see `dmesg` for Xid and NVRM lines")
+            odd(
+                check="nvidia-smi",
+                found=state["smi"]["problem"],
+                expected="it lists the GPUs",
+                action="see `dmesg` for Xid and NVRM lines",
+            )
     if wanted["flavour"] and state["flavour"] and state["flavour"] != wanted["flavour"] and not state["reboot_due"]:
-        odd("flavour", state["flavour"], wanted["flavour"], "set nvidia_driver_flavour to what is wanted")
+        odd(
+            check="flavour",
+            found=state["flavour"],
+            expected=wanted["flavour"],
+            action="set nvidia_driver_flavour to what is wanted",
+        )
     return findings

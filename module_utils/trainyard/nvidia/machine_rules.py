@@ -30,12 +30,14 @@ def _kernel(case: Case) -> Iterator[Said]:
             packaged = case.provider == "distro" and case.branch == nvidia.branch_of(row["drivers"][1])
             if mine and new and (packaged if not case.version else within(case.driver_number, row["drivers"])):
                 yield case.say(
-                    row,
-                    "kernel",
-                    f"driver {case.driver_name} on kernel {kernel}",
-                    f"a kernel before {row['fails_from']}, or a driver after {row['drivers'][1]}",
-                    "boot an older kernel of the distribution, take a newer driver of that branch, or, if you know "
-                    "that it compiles, nvidia_stack_accept: [kernel]",
+                    row=row,
+                    check="kernel",
+                    found=f"driver {case.driver_name} on kernel {kernel}",
+                    expected=f"a kernel before {row['fails_from']}, or a driver after {row['drivers'][1]}",
+                    action=(
+                        "boot an older kernel of the distribution, take a newer driver of that branch, or, if you know "
+                        "that it compiles, nvidia_stack_accept: [kernel]"
+                    ),
                 )
         if kernel in case.facts["kernel"]["headers"]:
             continue
@@ -43,11 +45,13 @@ def _kernel(case: Case) -> Iterator[Said]:
         available = case.facts["kernel"]["headers_available"] if running else None
         if not available:
             yield (case.warn if available is None else case.stop)(
-                "kernel headers",
-                f"none for kernel {kernel}" + (", and apt offers none" if available is False else ""),
-                f"linux-headers-{kernel}, to build the module with",
-                "install a kernel whose headers the mirrors have and boot it, or name the kernels in "
-                "nvidia_driver_kernels",
+                check="kernel headers",
+                found=f"none for kernel {kernel}" + (", and apt offers none" if available is False else ""),
+                expected=f"linux-headers-{kernel}, to build the module with",
+                action=(
+                    "install a kernel whose headers the mirrors have and boot it, or name the kernels in "
+                    "nvidia_driver_kernels"
+                ),
             )
 
 
@@ -61,7 +65,9 @@ def _compiler(case: Case) -> Iterator[Said]:
     if newest and not toolkits.gcc_fits(gcc, newest):
         text = f"gcc {newest} or older for nvcc of CUDA {toolkit['version']}" + case.source({"source": "gcc"})
         found = f"gcc {gcc} is the host's default"
-        yield case.warn("gcc", found, text, "install such a gcc beside it: see the role cuda_toolkit")
+        yield case.warn(
+            check="gcc", found=found, expected=text, action="install such a gcc beside it: see the role cuda_toolkit"
+        )
 
 
 def _machine(case: Case) -> Iterator[Said]:
@@ -69,7 +75,7 @@ def _machine(case: Case) -> Iterator[Said]:
     gpus, wanted = str(case.wanted["gpus"]), case.wanted
     if gpus != "auto" and not gpus.isdecimal():
         text = "auto (as many as there are), 0 (none, on purpose) or their number"
-        yield case.stop("nvidia_gpus", repr(gpus), text, "correct nvidia_gpus")
+        yield case.stop(check="nvidia_gpus", found=repr(gpus), expected=text, action="correct nvidia_gpus")
         return
     plan = {
         "provider": case.provider,
@@ -92,30 +98,40 @@ def _machine(case: Case) -> Iterator[Said]:
     yield from ((True, finding) for finding in findings)
     if gpus == "0" and case.facts["gpus"]:
         found = f"{nvidia.describe_gpus(case.facts['gpus'])}, declared as 0"
-        yield case.warn("GPUs", found, "none", "go on without them, or correct nvidia_gpus")
+        yield case.warn(check="GPUs", found=found, expected="none", action="go on without them, or correct nvidia_gpus")
     if case.facts["virtual"] and case.facts["gpus"] and case.installs_driver:
         yield case.stop(
-            "container",
-            f"the host is a {case.facts['virtual']} container",
-            "a machine of its own: a container has the driver of its machine",
-            "put the machine itself into the inventory, or " + override("driver", provider="none"),
+            check="container",
+            found=f"the host is a {case.facts['virtual']} container",
+            expected="a machine of its own: a container has the driver of its machine",
+            action="put the machine itself into the inventory, or " + override("driver", provider="none"),
         )
     if case.provider == "none" and case.facts["gpus"] and not case.driver_name:
         found = f"none, for {nvidia.describe_gpus(case.facts['gpus'])}"
         action = override("driver", provider="network_repo", version="...")
-        yield case.stop("driver", found, "a driver, as this stack installs none", action)
+        yield case.stop(check="driver", found=found, expected="a driver, as this stack installs none", action=action)
     if case.facts["nouveau"] and case.installs_driver:
         text = "the kernel's own driver gives way"
         action = "go on: the role nvidia_driver takes it out, and a reboot is due then"
-        yield case.warn("nouveau", "nouveau is loaded", text, action)
+        yield case.warn(check="nouveau", found="nouveau is loaded", expected=text, action=action)
     if case.facts["secure_boot"] == "unknown" and case.installs_driver and not wanted.get("mok"):
         text = "that it is off, or a key to sign the module with: the kernel would refuse an unsigned one"
         action = "look at `mokutil --sb-state`; with Secure Boot on, set nvidia_driver_mok_key"
-        yield case.warn("Secure Boot", "neither mokutil nor the EFI variable says whether it is on", text, action)
+        yield case.warn(
+            check="Secure Boot",
+            found="neither mokutil nor the EFI variable says whether it is on",
+            expected=text,
+            action=action,
+        )
     kinds = {gpu["device_id"] for gpu in case.facts["gpus"]}
     if len(kinds) > 1:
         found = nvidia.describe_gpus(case.facts["gpus"])
-        yield case.warn("GPUs", found, "one model in a host", "go on: a job's pace is that of the slowest")
+        yield case.warn(
+            check="GPUs",
+            found=found,
+            expected="one model in a host",
+            action="go on: a job's pace is that of the slowest",
+        )
 
 
 def _held(case: Case) -> Iterator[Said]:
@@ -126,14 +142,14 @@ def _held(case: Case) -> Iterator[Said]:
     if headers and case.installs_driver:
         text = "headers that follow the kernel"
         action = f"apt-mark unhold {' '.join(headers)}, or hold the kernel as well"
-        yield case.warn("packages", f"{', '.join(headers)} on hold", text, action)
+        yield case.warn(check="packages", found=f"{', '.join(headers)} on hold", expected=text, action=action)
     driver = [name for name in foreign if nvidia_driver.is_driver_package(name.partition(":")[0])]
     if driver and case.installs_driver:
         yield case.stop(
-            "packages",
-            f"{host_list(driver)} on hold, which this project has not put there",
-            f"packages of the driver that may become {case.driver_name}",
-            f"apt-mark unhold them, or keep what is there: {override('driver', provider='none')}",
+            check="packages",
+            found=f"{host_list(driver)} on hold, which this project has not put there",
+            expected=f"packages of the driver that may become {case.driver_name}",
+            action=f"apt-mark unhold them, or keep what is there: {override('driver', provider='none')}",
         )
 
 
@@ -160,18 +176,18 @@ def _space(case: Case) -> Iterator[Said]:
             text = f"{needed} MiB for driver and CUDA" + case.source(row)
             found = f"{there_is} MiB free in {', '.join(folders)}"
             action = "free some, or, if you know better, nvidia_stack_accept: [space]"
-            yield case.stop("space", found, text, action)
+            yield case.stop(check="space", found=found, expected=text, action=action)
 
 
 def _advisories(case: Case) -> Iterator[Said]:
     for row in case.rules["advisories"]:
         if case.version and not case.without and within(case.driver_number, row["drivers"]):
             yield case.say(
-                row,
-                "driver's faults",
-                f"driver {case.version}, which {row['fault']}",
-                f"driver {row['fixed']} or newer",
-                override("driver", version=row["fixed"]) + ", with url and sha256 for a runfile",
+                row=row,
+                check="driver's faults",
+                found=f"driver {case.version}, which {row['fault']}",
+                expected=f"driver {row['fixed']} or newer",
+                action=override("driver", version=row["fixed"]) + ", with url and sha256 for a runfile",
             )
 
 

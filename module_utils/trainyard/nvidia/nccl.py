@@ -68,11 +68,11 @@ def _unequal(states: Sequence[State], what: str, key: str) -> Iterator[Finding]:
     for host, value in values.items():
         if value != usual:
             yield Finding(
-                host,
-                what,
-                value,
-                f"{usual}, as on {like}",
-                "give all nodes one nccl_provider, nccl_version and nccl_cuda, and run site.yml again",
+                host=host,
+                check=what,
+                found=value,
+                expected=f"{usual}, as on {like}",
+                action="give all nodes one nccl_provider, nccl_version and nccl_cuda, and run site.yml again",
             )
 
 
@@ -81,29 +81,41 @@ def _node(state: State, wanted: Mapping[str, str]) -> Iterator[Finding]:
     again = "run site.yml again; see the role's provider if it stays so"
     if state["kind"] != "ours" or state["error"]:
         found = state["error"] or f"nothing of this role at {home}"
-        yield Finding(host, "NCCL", found, f"a library that can be loaded and a header below {home}", again)
+        yield Finding(
+            host=host,
+            check="NCCL",
+            found=found,
+            expected=f"a library that can be loaded and a header below {home}",
+            action=again,
+        )
         return
     version = wanted["version"]
     if version and state["version"] != version:
         expected = f"{version}, as nccl_version says"
-        yield Finding(host, "version of NCCL", f"{state['version']} ({state['library']})", expected, again)
+        yield Finding(
+            host=host,
+            check="version of NCCL",
+            found=f"{state['version']} ({state['library']})",
+            expected=expected,
+            action=again,
+        )
     if state["header"] != state["version"]:
         yield Finding(
-            host,
-            "header of NCCL",
-            f"nccl.h is of {state['header'] or 'no version'}, the library of {state['version']}",
-            "both of one version, or programs are built for another library than they load",
-            "remove the other NCCL, or let this role install both",
+            host=host,
+            check="header of NCCL",
+            found=f"nccl.h is of {state['header'] or 'no version'}, the library of {state['version']}",
+            expected="both of one version, or programs are built for another library than they load",
+            action="remove the other NCCL, or let this role install both",
         )
     cuda, built = wanted["cuda"], state["cuda"]
     exact = wanted["provider"] in _EXACT_CUDA
     if cuda and built and (built if exact else built.split(".")[0]) != (cuda if exact else cuda.split(".")[0]):
         yield Finding(
-            host,
-            "CUDA that NCCL was built with",
-            built,
-            cuda if exact else f"{cuda.split('.')[0]}.x",
-            "correct nccl_cuda, or take the build for it",
+            host=host,
+            check="CUDA that NCCL was built with",
+            found=built,
+            expected=cuda if exact else f"{cuda.split('.')[0]}.x",
+            action="correct nccl_cuda, or take the build for it",
         )
 
 

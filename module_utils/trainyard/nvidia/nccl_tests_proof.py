@@ -43,7 +43,11 @@ def _program_findings(probe: Probe) -> list[Finding]:
     absent = [name for name, program in probe["programs"].items() if not program["exists"]]
     if absent:
         found = f"no {', '.join(absent)} in {probe['bin']}"
-        findings.append(Finding(host, "nccl-tests", found, "all programs of nccl_tests_programs", again))
+        findings.append(
+            Finding(
+                host=host, check="nccl-tests", found=found, expected="all programs of nccl_tests_programs", action=again
+            )
+        )
     there = {name: program for name, program in probe["programs"].items() if program["exists"]}
     lacking: dict[str, list[str]] = {}
     for name, program in there.items():
@@ -51,24 +55,35 @@ def _program_findings(probe: Probe) -> list[Finding]:
             lacking.setdefault(library, []).append(name)
     findings += [
         Finding(
-            host,
-            "libraries",
-            f"no {library}, which {host_list(names, 2)} need",
-            "libraries where they were when it was built",
-            "see the roles cuda_toolkit, nccl and openmpi, or remove .trainyard.json and run the role nccl_tests again",
+            host=host,
+            check="libraries",
+            found=f"no {library}, which {host_list(names, 2)} need",
+            expected="libraries where they were when it was built",
+            action=(
+                "see the roles cuda_toolkit, nccl and openmpi, or remove .trainyard.json and run the role nccl_tests "
+                "again"
+            ),
         )
         for library, names in lacking.items()
     ]
     alone = [name for name, program in there.items() if not program["missing"] and not program["mpi"]]
     if alone:
-        findings.append(Finding(host, "MPI", f"{host_list(alone, 2)} without libmpi.so", "built with MPI=1", again))
+        findings.append(
+            Finding(
+                host=host,
+                check="MPI",
+                found=f"{host_list(alone, 2)} without libmpi.so",
+                expected="built with MPI=1",
+                action=again,
+            )
+        )
     findings += [
         Finding(
-            host,
-            "nccl-tests",
-            f"{name} --help ended with status {program['status']} and said: {program['said']}",
-            "status 0 and its flags",
-            f"run {probe['bin']}/{name} --help there",
+            host=host,
+            check="nccl-tests",
+            found=f"{name} --help ended with status {program['status']} and said: {program['said']}",
+            expected="status 0 and its flags",
+            action=f"run {probe['bin']}/{name} --help there",
         )
         for name, program in there.items()
         if not program["missing"] and (program["status"] != 0 or not program["flags"])
@@ -86,7 +101,15 @@ def _run_findings(probe: Probe) -> list[Finding]:
     ended = "did not end in time" if run["status"] == 124 else f"ended with status {run['status']}"
     expected = "the end that CUDA gives without a GPU" if without else "status 0"
     action = f"run it there: {run['command']}"
-    return [Finding(probe["host"], "nccl-tests", f"{run['name']} {ended} and said: {run['said']}", expected, action)]
+    return [
+        Finding(
+            host=probe["host"],
+            check="nccl-tests",
+            found=f"{run['name']} {ended} and said: {run['said']}",
+            expected=expected,
+            action=action,
+        )
+    ]
 
 
 def _described(record: Mapping[str, Any]) -> str:
@@ -115,11 +138,11 @@ def _odd(
         same = [probe["host"] for probe in members if say(probe["record"]) == usual]
         findings += [
             Finding(
-                probe["host"],
-                check,
-                say(probe["record"]),
-                f"{usual}, as on {host_list(same)}",
-                "run the role nccl_tests over all nodes",
+                host=probe["host"],
+                check=check,
+                found=say(probe["record"]),
+                expected=f"{usual}, as on {host_list(same)}",
+                action="run the role nccl_tests over all nodes",
             )
             for probe in members
             if probe["host"] not in same
@@ -133,11 +156,15 @@ def judge(probes: Sequence[Probe]) -> list[Finding]:
     built = [probe for probe in probes if probe["record"]]
     findings += [
         Finding(
-            probe["host"],
-            "nccl-tests",
-            f"none in {probe['prefix']}" if probe["prefix_kind"] == "none" else f"{probe['prefix']} of somebody else",
-            "nccl-tests that the role nccl_tests built",
-            "run the role nccl_tests",
+            host=probe["host"],
+            check="nccl-tests",
+            found=(
+                f"none in {probe['prefix']}"
+                if probe["prefix_kind"] == "none"
+                else f"{probe['prefix']} of somebody else"
+            ),
+            expected="nccl-tests that the role nccl_tests built",
+            action="run the role nccl_tests",
         )
         for probe in probes
         if not probe["record"]

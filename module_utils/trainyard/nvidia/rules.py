@@ -43,10 +43,10 @@ def _generations(case: Case) -> Iterator[Said]:
         what = f"{gpu['name'] or gpu['device_id']} ({gpu['generation']})"
         if row is None:
             yield case.warn(
-                "GPU model",
-                f"device id {gpu['device_id']}, which is not in the table",
-                "a GPU whose generation is known",
-                "look up yourself which driver and CUDA it needs; nothing was checked for it",
+                check="GPU model",
+                found=f"device id {gpu['device_id']}, which is not in the table",
+                expected="a GPU whose generation is known",
+                action="look up yourself which driver and CUDA it needs; nothing was checked for it",
             )
             continue
         rows = [row, *(one for one in case.rules["models"] if gpu["name"].startswith(one["name"]))]
@@ -58,28 +58,28 @@ def _generation(case: Case, what: str, row: Row) -> Iterator[Said]:
     flavours = row.get("flavours", [])
     if flavours and case.flavour and case.flavour not in flavours:
         yield case.say(
-            row,
-            "GPU and module flavour",
-            f"{case.flavour} modules for {what}",
-            f"{' or '.join(flavours)} modules",
-            override("driver", flavour=flavours[0]),
+            row=row,
+            check="GPU and module flavour",
+            found=f"{case.flavour} modules for {what}",
+            expected=f"{' or '.join(flavours)} modules",
+            action=override("driver", flavour=flavours[0]),
         )
     if case.driver_name and not within(case.driver_number, row["drivers"], series=True):
         yield case.say(
-            row,
-            "GPU and driver",
-            f"driver {case.driver_name} for {what}",
-            f"driver branch {in_words(row['drivers'])}",
-            override("driver", branch=next(str(end) for end in reversed(row["drivers"]) if end)),
+            row=row,
+            check="GPU and driver",
+            found=f"driver {case.driver_name} for {what}",
+            expected=f"driver branch {in_words(row['drivers'])}",
+            action=override("driver", branch=next(str(end) for end in reversed(row["drivers"]) if end)),
         )
     for release, who in _cudas(case) if "cuda" in row else ():
         if not within(nvidia.number(release), row["cuda"]):
             yield case.say(
-                row,
-                "GPU and CUDA",
-                f"{who} for {what}",
-                f"CUDA {in_words(row['cuda'])}",
-                "a stack with such a CUDA, or nodes with other GPUs in a group with a stack of their own",
+                row=row,
+                check="GPU and CUDA",
+                found=f"{who} for {what}",
+                expected=f"CUDA {in_words(row['cuda'])}",
+                action="a stack with such a CUDA, or nodes with other GPUs in a group with a stack of their own",
             )
 
 
@@ -91,25 +91,25 @@ def _cuda_and_driver(case: Case) -> Iterator[Said]:
         row = row_of(case.rules, "cuda", version=release)
         if row is None:
             yield case.warn(
-                "CUDA and driver",
-                f"{who}, which is not in the table",
-                f"a release of the table, up to {case.rules['cuda'][-1]['version']}",
-                "look up its least driver yourself; nothing was checked for it",
+                check="CUDA and driver",
+                found=f"{who}, which is not in the table",
+                expected=f"a release of the table, up to {case.rules['cuda'][-1]['version']}",
+                action="look up its least driver yourself; nothing was checked for it",
             )
             continue
         least = nvidia.number(row["least"])
         if case.driver_number < least:
             yield case.say(
-                row,
-                "CUDA and driver",
-                f"driver {case.driver_name} for {who}",
-                f"driver {row['least']} or newer",
-                override("driver", branch=nvidia.branch_of(row["driver"])),
+                row=row,
+                check="CUDA and driver",
+                found=f"driver {case.driver_name} for {who}",
+                expected=f"driver {row['least']} or newer",
+                action=override("driver", branch=nvidia.branch_of(row["driver"])),
             )
         elif case.driver_number < nvidia.number(row["driver"]):
             found = f"driver {case.driver_name} for {who}: minor version compatibility, without PTX and new features"
             text = f"driver {row['driver']} or newer for all of it" + case.source(row)
-            yield case.warn("CUDA and driver", found, text, "go on, or take a newer driver")
+            yield case.warn(check="CUDA and driver", found=found, expected=text, action="go on, or take a newer driver")
 
 
 def _has(row: Row, arch: str, generation: str) -> bool:
@@ -132,18 +132,25 @@ def _pytorch(case: Case) -> Iterator[Said]:
     if row is None or row not in of_release:
         known = ", ".join(one["build"] for one in of_release) or "none"
         action = override("framework", build="...") + ", or another version"
-        yield case.stop("framework", f"pytorch {version}+{build}", f"a build that {version} has: {known}", action)
+        yield case.stop(
+            check="framework",
+            found=f"pytorch {version}+{build}",
+            expected=f"a build that {version} has: {known}",
+            action=action,
+        )
         return
     first, last = row.get(arch, row["generations"])
     for generation in dict.fromkeys(gpu["generation"] for gpu in case.facts["gpus"]):
         if generation != nvidia.UNKNOWN and not _has(row, arch, generation):
             others = ", ".join(one["build"] for one in of_release if _has(one, arch, generation))
             yield case.say(
-                row,
-                "framework",
-                f"pytorch {version}+{build} for {generation} on {arch}",
-                f"GPUs from {first} to {last}",
-                f"a build of {version} with {generation}: {others or 'none'}; " + override("framework", build="..."),
+                row=row,
+                check="framework",
+                found=f"pytorch {version}+{build} for {generation} on {arch}",
+                expected=f"GPUs from {first} to {last}",
+                action=(
+                    f"a build of {version} with {generation}: {others or 'none'}; " + override("framework", build="...")
+                ),
             )
 
 
@@ -158,24 +165,30 @@ def _mindspore(case: Case) -> Iterator[Said]:
     cudas = release.cudas if release else tuple(mindspore.CUDAS)
     if wanted not in cudas:
         found, action = f"mindspore {version} for CUDA {wanted}", override("framework", cuda="...")
-        yield case.say(row, "framework", found, f"CUDA {' or '.join(cudas) or 'of none: it has no GPU wheel'}", action)
+        yield case.say(
+            row=row,
+            check="framework",
+            found=found,
+            expected=f"CUDA {' or '.join(cudas) or 'of none: it has no GPU wheel'}",
+            action=action,
+        )
         return
     if case.facts["arch"] not in row["arch"]:
         yield case.say(
-            row,
-            "framework",
-            f"mindspore {version} for GPUs on {case.facts['arch']}",
-            f"{', '.join(row['arch'])}: there are no other wheels",
-            "take the host out of the group, or another framework",
+            row=row,
+            check="framework",
+            found=f"mindspore {version} for GPUs on {case.facts['arch']}",
+            expected=f"{', '.join(row['arch'])}: there are no other wheels",
+            action="take the host out of the group, or another framework",
         )
     least = mindspore.CUDAS[wanted].driver
     if case.driver_name and case.driver_number < nvidia.number(least):
         yield case.say(
-            row,
-            "framework",
-            f"driver {case.driver_name} for mindspore {version} for CUDA {wanted}",
-            f"driver {least} or newer",
-            override("driver", branch=nvidia.branch_of(least)),
+            row=row,
+            check="framework",
+            found=f"driver {case.driver_name} for mindspore {version} for CUDA {wanted}",
+            expected=f"driver {least} or newer",
+            action=override("driver", branch=nvidia.branch_of(least)),
         )
 
 
@@ -188,18 +201,20 @@ def _sources(case: Case) -> Iterator[Said]:
     def none(part: str, table: str) -> Said:
         listed = ", ".join(row["os"] for row in case.rules[table])
         found = f"{part} by {table} on {case.os or 'an unknown system'}"
-        return case.stop("operating system", found, f"one of {listed}", override(part, provider="..."))
+        return case.stop(
+            check="operating system", found=found, expected=f"one of {listed}", action=override(part, provider="...")
+        )
 
     if case.provider == "distro" and not case.without:
         if distro is None:
             yield none("driver", "distro")
         elif case.branch and case.branch not in distro["drivers"]:
             yield case.say(
-                distro,
-                "operating system",
-                f"driver {case.branch} from {case.os} itself",
-                f"branch {' or '.join(distro['drivers'])}",
-                override("driver", branch=distro["drivers"][0]),
+                row=distro,
+                check="operating system",
+                found=f"driver {case.branch} from {case.os} itself",
+                expected=f"branch {' or '.join(distro['drivers'])}",
+                action=override("driver", branch=distro["drivers"][0]),
             )
     if case.provider == "network_repo" and not case.without and repository is None:
         yield none("driver", "network_repo")
@@ -209,48 +224,57 @@ def _sources(case: Case) -> Iterator[Said]:
             yield none("cuda", "distro")
         elif version and toolkits.release(version) != distro["cuda"]:
             yield case.say(
-                distro,
-                "operating system",
-                f"CUDA {version} from {case.os} itself",
-                f"CUDA {distro['cuda']}",
-                override("cuda", version=f'"{distro["cuda"]}"'),
+                row=distro,
+                check="operating system",
+                found=f"CUDA {version} from {case.os} itself",
+                expected=f"CUDA {distro['cuda']}",
+                action=override("cuda", version=f'"{distro["cuda"]}"'),
             )
     if toolkit.get("provider") == "network_repo":
         if repository is None:
             yield none("cuda", "network_repo")
         elif version and not within(nvidia.number(toolkits.release(version)), repository["cuda"]):
             yield case.say(
-                repository,
-                "operating system",
-                f"CUDA {version} from NVIDIA's repository for {case.os}",
-                f"CUDA {in_words(repository['cuda'])}",
-                override("cuda", provider="runfile"),
+                row=repository,
+                check="operating system",
+                found=f"CUDA {version} from NVIDIA's repository for {case.os}",
+                expected=f"CUDA {in_words(repository['cuda'])}",
+                action=override("cuda", provider="runfile"),
             )
     if nccl.get("provider") == "distro":
         if distro is None:
             yield none("nccl", "distro")
         elif "nccl" not in distro:
             action = "go on: the role nccl lists what there is before it changes anything"
-            yield case.warn("operating system", f"NCCL from {case.os} itself", "a version that is known here", action)
+            yield case.warn(
+                check="operating system",
+                found=f"NCCL from {case.os} itself",
+                expected="a version that is known here",
+                action=action,
+            )
         elif not distro["nccl"] or nccl.get("version", "") not in ("", distro["nccl"]):
             yield case.say(
-                distro,
-                "operating system",
-                f"NCCL {nccl.get('version', '')} from {case.os} itself",
-                f"NCCL {distro['nccl'] or 'from elsewhere, as it has none'}",
-                override("nccl", provider="wheel"),
+                row=distro,
+                check="operating system",
+                found=f"NCCL {nccl.get('version', '')} from {case.os} itself",
+                expected=f"NCCL {distro['nccl'] or 'from elsewhere, as it has none'}",
+                action=override("nccl", provider="wheel"),
             )
     if nccl.get("provider") == "network_repo":
         if repository is None:
             yield none("nccl", "network_repo")
         elif not repository["nccl"]:
             yield case.say(
-                repository,
-                "NCCL",
-                f"NCCL {nccl.get('version', '')}+cuda{nccl.get('cuda', '')} from NVIDIA's repository for {case.os}",
-                "a system for which that repository is known to have NCCL",
-                "go on (the role nccl lists what there is before it changes anything), or "
-                + override("nccl", provider="wheel"),
+                row=repository,
+                check="NCCL",
+                found=(
+                    f"NCCL {nccl.get('version', '')}+cuda{nccl.get('cuda', '')} from NVIDIA's repository for {case.os}"
+                ),
+                expected="a system for which that repository is known to have NCCL",
+                action=(
+                    "go on (the role nccl lists what there is before it changes anything), or "
+                    + override("nccl", provider="wheel")
+                ),
             )
 
 
@@ -264,33 +288,35 @@ def _nccl(case: Case) -> Iterator[Said]:
     if toolkit.get("provider", "none") != "none" and version:
         if nvidia.number(built)[:1] != nvidia.number(version)[:1]:
             yield case.say(
-                row,
-                "NCCL and CUDA",
-                f"NCCL {nccl.get('version', '')} built for CUDA {built} beside CUDA {version}",
-                f"a build for CUDA {nvidia.number(version)[0]}",
-                override("nccl", cuda=f'"{toolkits.release(version)}"'),
+                row=row,
+                check="NCCL and CUDA",
+                found=f"NCCL {nccl.get('version', '')} built for CUDA {built} beside CUDA {version}",
+                expected=f"a build for CUDA {nvidia.number(version)[0]}",
+                action=override("nccl", cuda=f'"{toolkits.release(version)}"'),
             )
         elif nccl["provider"] == "network_repo" and toolkits.release(version) != built:
             found = f"NCCL built for CUDA {built} beside CUDA {version}"
             text = f"+cuda{toolkits.release(version)} where the repository has it" + case.source(row)
-            yield case.warn("NCCL and CUDA", found, text, "go on: builds of one major release fit")
+            yield case.warn(
+                check="NCCL and CUDA", found=found, expected=text, action="go on: builds of one major release fit"
+            )
     known = row_of(case.rules, "nccl", version=nccl.get("version", ""))
     if known and nccl["provider"] in ("network_repo", "archive") and toolkits.release(built) not in known["cuda"]:
         yield case.say(
-            known,
-            "NCCL and CUDA",
-            f"NCCL {nccl['version']}+cuda{built}, a build that was not seen",
-            f"+cuda{' or +cuda'.join(known['cuda'])}",
-            override("nccl", cuda=f'"{known["cuda"][-1]}"') + ", or go on: the role nccl lists what there is",
+            row=known,
+            check="NCCL and CUDA",
+            found=f"NCCL {nccl['version']}+cuda{built}, a build that was not seen",
+            expected=f"+cuda{' or +cuda'.join(known['cuda'])}",
+            action=override("nccl", cuda=f'"{known["cuda"][-1]}"') + ", or go on: the role nccl lists what there is",
         )
     release = row_of(case.rules, "cuda", version=toolkits.release(built))
     if release and case.driver_name and case.driver_number < nvidia.number(release["least"]):
         yield case.say(
-            release,
-            "NCCL and driver",
-            f"driver {case.driver_name} for NCCL built for CUDA {built}",
-            f"driver {release['least']} or newer",
-            override("driver", branch=nvidia.branch_of(release["driver"])),
+            row=release,
+            check="NCCL and driver",
+            found=f"driver {case.driver_name} for NCCL built for CUDA {built}",
+            expected=f"driver {release['least']} or newer",
+            action=override("driver", branch=nvidia.branch_of(release["driver"])),
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 # At most this many different things found are shown for one fault.
 MOST_LINES = 6
@@ -19,13 +19,20 @@ _LEAST_SPAN = 4
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault. `host` is an inventory name, or "" where the fault lies in the input rather than on a host."""
+    """One fault, made with its fields by name: `check` says what is wrong in a word, `action` what to do next.
 
-    host: str
+    `host` is an inventory name, the place in a rank table, or "" where the fault lies in the input.
+    """
+
     check: str
     found: str
     expected: str
     action: str
+    host: str = ""
+
+    def on(self, host: str) -> Finding:
+        """Return the same fault of a host."""
+        return replace(self, host=host)
 
     def as_dict(self) -> dict[str, str]:
         """Return the finding as the plain dictionary that modules hand to each other."""

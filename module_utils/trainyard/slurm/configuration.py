@@ -103,7 +103,11 @@ def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tup
         except ValueError as error:
             findings.append(
                 Finding(
-                    node["host"], "slurmd", str(error), "a line with sockets, cores and memory", "run slurmd -C there"
+                    host=node["host"],
+                    check="slurmd",
+                    found=str(error),
+                    expected="a line with sockets, cores and memory",
+                    action="run slurmd -C there",
                 )
             )
             continue

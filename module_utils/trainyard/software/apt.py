@@ -216,7 +216,7 @@ def _resolve(
             others = (f"{uri} with {_listed(versions)}" for uri, versions in elsewhere.items())
             found += f"; {'; '.join(others)} does not count"
         action = "correct the version, or bring the repository or mirror to where it has it"
-    return "", Finding(host, f"package {name}", found, wanted or "any version", action)
+    return "", Finding(host=host, check=f"package {name}", found=found, expected=wanted or "any version", action=action)
 
 
 def plan(
@@ -282,11 +282,13 @@ def judge_transaction(
     if status:
         return [
             Finding(
-                host,
-                "apt",
-                f"apt-get install {asked} is not possible: {reasons(simulation)}",
-                "packages that fit together",
-                "name all packages that depend on one another, at one version; `apt-get check` shows older faults",
+                host=host,
+                check="apt",
+                found=f"apt-get install {asked} is not possible: {reasons(simulation)}",
+                expected="packages that fit together",
+                action=(
+                    "name all packages that depend on one another, at one version; `apt-get check` shows older faults"
+                ),
             )
         ]
     return list(_unwanted(host, made, read_transaction(simulation), installed, record, may_remove))
@@ -309,11 +311,11 @@ def _unwanted(
     ]
     if foreign:
         yield Finding(
-            host,
-            "packages that would be removed",
-            ", ".join(foreign),
-            "none besides those that were installed for the same purpose",
-            "remove them by hand if that is right, or take packages that do not conflict with them",
+            host=host,
+            check="packages that would be removed",
+            found=", ".join(foreign),
+            expected="none besides those that were installed for the same purpose",
+            action="remove them by hand if that is right, or take packages that do not conflict with them",
         )
     held = [
         f"{change.name} {change.old} would become {change.new or 'absent'}"
@@ -322,11 +324,11 @@ def _unwanted(
     ]
     if held:
         yield Finding(
-            host,
-            "packages on hold",
-            ", ".join(held),
-            "holds of others are left alone",
-            "release the hold (apt-mark unhold) if that is right",
+            host=host,
+            check="packages on hold",
+            found=", ".join(held),
+            expected="holds of others are left alone",
+            action="release the hold (apt-mark unhold) if that is right",
         )
     wrong = [
         f"{change.name} {change.new} instead of {made.versions[change.name]}"
@@ -335,7 +337,11 @@ def _unwanted(
     ]
     if wrong:
         yield Finding(
-            host, "apt", ", ".join(wrong), "exactly the versions that were asked for", "look for pins in /etc/apt"
+            host=host,
+            check="apt",
+            found=", ".join(wrong),
+            expected="exactly the versions that were asked for",
+            action="look for pins in /etc/apt",
         )
 
 

@@ -25,21 +25,21 @@ def place_findings(state: State, record: Record, prefix: str, min_free_mb: int, 
     if state["prefix_kind"] == "foreign":
         findings.append(
             Finding(
-                state["host"],
-                f"{role}_prefix",
-                f"{prefix}, which this role did not make",
-                "a folder of its own for what is built",
-                f"remove it, or set {role}_prefix to another folder",
+                host=state["host"],
+                check=f"{role}_prefix",
+                found=f"{prefix}, which this role did not make",
+                expected="a folder of its own for what is built",
+                action=f"remove it, or set {role}_prefix to another folder",
             )
         )
     if state["record"] != record and state["free_mb"] < min_free_mb:
         findings.append(
             Finding(
-                state["host"],
-                "disk",
-                f"{state['free_mb']} MB free for {prefix}",
-                f"at least {min_free_mb} MB",
-                f"make room, or lower {role}_min_free_mb",
+                host=state["host"],
+                check="disk",
+                found=f"{state['free_mb']} MB free for {prefix}",
+                expected=f"at least {min_free_mb} MB",
+                action=f"make room, or lower {role}_min_free_mb",
             )
         )
     return findings

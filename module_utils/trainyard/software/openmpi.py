@@ -50,11 +50,11 @@ def record(state: State, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], lis
         if wrong:
             findings.append(
                 Finding(
-                    state["host"],
-                    f"openmpi_{name}",
-                    wrong,
-                    f"{name.upper()} with its headers",
-                    f"install it, or set openmpi_{name} to auto or none",
+                    host=state["host"],
+                    check=f"openmpi_{name}",
+                    found=wrong,
+                    expected=f"{name.upper()} with its headers",
+                    action=f"install it, or set openmpi_{name} to auto or none",
                 )
             )
     return {
@@ -79,11 +79,11 @@ def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dic
         if state["link_kind"] == "foreign":
             findings.append(
                 Finding(
-                    state["host"],
-                    "link",
-                    f"{state['link']}, which is no link",
-                    "room for the link to the Open MPI in use",
-                    "give that folder another name",
+                    host=state["host"],
+                    check="link",
+                    found=f"{state['link']}, which is no link",
+                    expected="room for the link to the Open MPI in use",
+                    action="give that folder another name",
                 )
             )
         groups.setdefault(state["platform"], []).append((state, mine))
@@ -92,11 +92,11 @@ def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dic
         first = members[0][1]
         findings += [
             Finding(
-                state["host"],
-                "CUDA and UCX",
-                f"CUDA in {state['cuda'] or 'no folder'}, UCX in {state['ucx'] or 'no folder'}",
-                f"the same on all nodes with {platform}, as one of them builds for all",
-                f"make it as on {members[0][0]['host']}, or set openmpi_cuda and openmpi_ucx",
+                host=state["host"],
+                check="CUDA and UCX",
+                found=f"CUDA in {state['cuda'] or 'no folder'}, UCX in {state['ucx'] or 'no folder'}",
+                expected=f"the same on all nodes with {platform}, as one of them builds for all",
+                action=f"make it as on {members[0][0]['host']}, or set openmpi_cuda and openmpi_ucx",
             )
             for state, mine in members
             if mine["configure"] != first["configure"]
@@ -121,11 +121,11 @@ def compare_versions(states: Sequence[State], wanted: str) -> list[Finding]:
         mpi = state["mpi"]
         findings.append(
             Finding(
-                state["host"],
-                "Open MPI",
-                f"Open MPI {mpi['version']} ({mpi['path']})" if mpi else "no mpirun that answers as Open MPI",
-                expected,
-                "make the nodes equal: the same release of the operating system, or openmpi_provider: source",
+                host=state["host"],
+                check="Open MPI",
+                found=f"Open MPI {mpi['version']} ({mpi['path']})" if mpi else "no mpirun that answers as Open MPI",
+                expected=expected,
+                action="make the nodes equal: the same release of the operating system, or openmpi_provider: source",
             )
         )
     return findings
@@ -147,15 +147,28 @@ def judge_proof(slots: Mapping[str, int], hosts: Mapping[str, str], status: int,
         lines = [line.strip() for line in output.splitlines() if line.strip(" -\t") and not _ANSWER.match(line)]
         said = " / ".join(lines[:_LAST_LINES]) or "nothing"
         ended = "did not end in time" if status == 124 else f"ended with status {status}"
-        return [Finding("", "mpirun", f"it {ended} and said: {said}", _processes(total), action)]
+        return [
+            Finding(check="mpirun", found=f"it {ended} and said: {said}", expected=_processes(total), action=action)
+        ]
     counts = Counter(answer["host"] for answer in answers)
     findings = [
-        Finding(name, "mpirun", _processes(counts[hosts[name]]), f"{number}, one for each slot", action)
+        Finding(
+            host=name,
+            check="mpirun",
+            found=_processes(counts[hosts[name]]),
+            expected=f"{number}, one for each slot",
+            action=action,
+        )
         for name, number in slots.items()
         if counts[hosts[name]] != number
     ]
     findings += [
-        Finding("", "mpirun", f"{_processes(count)} on {host}", "processes on the nodes only", action)
+        Finding(
+            check="mpirun",
+            found=f"{_processes(count)} on {host}",
+            expected="processes on the nodes only",
+            action=action,
+        )
         for host, count in counts.items()
         if host not in hosts.values()
     ]
@@ -164,11 +177,10 @@ def judge_proof(slots: Mapping[str, int], hosts: Mapping[str, str], status: int,
     if not findings and (ranks != list(range(total)) or sums != {total * (total - 1) // 2}):
         findings.append(
             Finding(
-                "",
-                "MPI_Allreduce",
-                f"sum {', '.join(map(str, sorted(sums)))} of the ranks {', '.join(map(str, ranks))}",
-                f"{total * (total - 1) // 2} on each of {counted(total, 'rank')}",
-                action,
+                check="MPI_Allreduce",
+                found=f"sum {', '.join(map(str, sorted(sums)))} of the ranks {', '.join(map(str, ranks))}",
+                expected=f"{total * (total - 1) // 2} on each of {counted(total, 'rank')}",
+                action=action,
             )
         )
     return findings

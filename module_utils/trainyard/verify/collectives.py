@@ -29,10 +29,17 @@ def judge(hosts: Mapping[int, str], logs: Mapping[int, str], state: str) -> list
         said = f"rank {rank} has {found[-1]['values']}" if found else f"rank {rank} printed no result"
         if found and int(found[-1]["rank"]) != rank:
             said += f" and takes itself for rank {found[-1]['rank']}"
-        findings.append(Finding(hosts[rank], "all-gather", said, _short(expected), _ACTION))
+        findings.append(
+            Finding(host=hosts[rank], check="all-gather", found=said, expected=_short(expected), action=_ACTION)
+        )
     if not findings and state != "succeeded":
         findings.append(
-            Finding("", "job", f"it {state} after every rank had gathered rightly", "a job that succeeds", _ACTION)
+            Finding(
+                check="job",
+                found=f"it {state} after every rank had gathered rightly",
+                expected="a job that succeeds",
+                action=_ACTION,
+            )
         )
     return findings
 
@@ -48,7 +55,12 @@ def check(
     expected = f"0 to {ranks - 1} on every rank" if ranks else "a job that runs"
     if not findings and not failure:
         return Check(
-            "collectives", name, "pass", found=f"0 to {ranks - 1} on every rank", expected=expected, command=again
+            phase="collectives",
+            name=name,
+            state="pass",
+            found=f"0 to {ranks - 1} on every rank",
+            expected=expected,
+            command=again,
         )
     wrong = [finding for finding in findings if "printed no result" not in finding.found] or list(findings)
     hosts = tuple(dict.fromkeys(finding.host for finding in wrong if finding.host))
@@ -57,7 +69,17 @@ def check(
     reason, action = f"{found} on {host_list(hosts)}" if hosts else found, wrong[0].action if wrong else _ACTION
     if failure and wrong == list(findings):
         hosts, reason = (failed_on,) if failed_on else hosts, failure
-    return Check("collectives", name, "fail", hosts, found, expected, reason, action, again)
+    return Check(
+        phase="collectives",
+        name=name,
+        state="fail",
+        hosts=hosts,
+        found=found,
+        expected=expected,
+        reason=reason,
+        action=action,
+        command=again,
+    )
 
 
 def refused(name: str, findings: Sequence[Finding], again: str) -> Check:
@@ -65,7 +87,17 @@ def refused(name: str, findings: Sequence[Finding], again: str) -> Check:
     first = findings[0]
     hosts = tuple(dict.fromkeys(finding.host for finding in findings if finding.host))
     reason = f"the job could not run: {first.found}, expected {first.expected}"
-    return Check("collectives", name, "fail", hosts, first.found, first.expected, reason, first.action, again)
+    return Check(
+        phase="collectives",
+        name=name,
+        state="fail",
+        hosts=hosts,
+        found=first.found,
+        expected=first.expected,
+        reason=reason,
+        action=first.action,
+        command=again,
+    )
 
 
 def _short(values: Sequence[int]) -> str:

@@ -85,28 +85,28 @@ def judge_counters(
     if gone:
         checks.append(
             Check(
-                "devices",
-                "error counters",
-                "unknown",
-                tuple(gone),
-                "no second reading",
-                "a reading after the jobs",
-                f"{host_list(gone)} did not answer after the benchmarks",
-                "see the phase reach",
+                phase="devices",
+                name="error counters",
+                state="unknown",
+                hosts=tuple(gone),
+                found="no second reading",
+                expected="a reading after the jobs",
+                reason=f"{host_list(gone)} did not answer after the benchmarks",
+                action="see the phase reach",
             )
         )
     restarted = [host for host in hosts if before[host]["boot_id"] != after[host]["boot_id"]]
     if restarted:
         checks.append(
             Check(
-                "devices",
-                "restart",
-                "fail",
-                tuple(restarted),
-                "another boot id",
-                "the nodes stay up",
-                f"{host_list(restarted)} restarted during the proof",
-                "see the journal of the boot before (journalctl --boot=-1), the BMC's event log",
+                phase="devices",
+                name="restart",
+                state="fail",
+                hosts=tuple(restarted),
+                found="another boot id",
+                expected="the nodes stay up",
+                reason=f"{host_list(restarted)} restarted during the proof",
+                action="see the journal of the boot before (journalctl --boot=-1), the BMC's event log",
             )
         )
     stayed = [host for host in hosts if host not in restarted]
@@ -141,7 +141,9 @@ def _judge_rdma_counters(
     inventory: str,
 ) -> list[Check]:
     if not any(before[host]["rdma"] for host in hosts):
-        return [Check("devices", "RDMA error counters", "skipped", reason="no node has an RDMA device")]
+        return [
+            Check(phase="devices", name="RDMA error counters", state="skipped", reason="no node has an RDMA device")
+        ]
     pairs: list[tuple[str, str, Mapping[str, int | None], Mapping[str, int | None]]] = []
     lost: dict[str, list[str]] = {}
     for host in hosts:
@@ -177,7 +179,14 @@ def _judge_gpu_counters(
 ) -> list[Check]:
     with_gpus = [host for host in hosts if before[host]["gpus"]]
     if not with_gpus:
-        return [Check("devices", "GPU errors under load", "skipped", reason="no node has an NVIDIA GPU that answers")]
+        return [
+            Check(
+                phase="devices",
+                name="GPU errors under load",
+                state="skipped",
+                reason="no node has an NVIDIA GPU that answers",
+            )
+        ]
     bad: dict[str, list[str]] = {}
     silent: dict[str, list[str]] = {}
     for host in with_gpus:

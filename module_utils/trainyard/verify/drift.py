@@ -85,7 +85,11 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
     if all(value == "" for value in everything.values()):
         if key in OPTIONAL:
             return []
-        return [Check("drift", fact.name, "skipped", reason=_ALONE if len(nodes) == 1 else "no node has it")]
+        return [
+            Check(
+                phase="drift", name=fact.name, state="skipped", reason=_ALONE if len(nodes) == 1 else "no node has it"
+            )
+        ]
     checks, agreed = [], []
     for group, members in _voters(nodes, fact.scope):
         values = {node["host"]: everything[node["host"]] for node in members}
@@ -94,15 +98,15 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
         if unread:
             checks.append(
                 Check(
-                    "drift",
-                    fact.name,
-                    "unknown",
-                    tuple(unread),
-                    "not readable",
-                    "a value that can be compared",
-                    f"{host_list(unread)} did not say",
-                    f"see on the node why: {fact.command or 'verify_facts'}",
-                    _command(fact.command, unread, inventory),
+                    phase="drift",
+                    name=fact.name,
+                    state="unknown",
+                    hosts=tuple(unread),
+                    found="not readable",
+                    expected="a value that can be compared",
+                    reason=f"{host_list(unread)} did not say",
+                    action=f"see on the node why: {fact.command or 'verify_facts'}",
+                    command=_command(fact.command, unread, inventory),
                 )
             )
         if len(known) < 2 or all(value == "" for value in known.values()):
@@ -120,41 +124,43 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
             found = _by_value(key, {host: known[host] for host in odd})
             checks.append(
                 Check(
-                    "drift",
-                    fact.name,
-                    "fail",
-                    tuple(odd),
-                    found,
-                    f"{_text(key, usual)}, as on {host_list(usual_hosts)}",
-                    f"{host_list(odd)} {'differs' if len(odd) == 1 else 'differ'} from the other {len(usual_hosts)}",
-                    fact.action,
-                    _command(fact.command, odd, inventory),
-                    f"majority of {counted(len(known), 'node')}{_of(group)}",
-                    {"values": {host: known[host] for host in odd}},
+                    phase="drift",
+                    name=fact.name,
+                    state="fail",
+                    hosts=tuple(odd),
+                    found=found,
+                    expected=f"{_text(key, usual)}, as on {host_list(usual_hosts)}",
+                    reason=(
+                        f"{host_list(odd)} {'differs' if len(odd) == 1 else 'differ'} from the other {len(usual_hosts)}"
+                    ),
+                    action=fact.action,
+                    command=_command(fact.command, odd, inventory),
+                    source=f"majority of {counted(len(known), 'node')}{_of(group)}",
+                    data={"values": {host: known[host] for host in odd}},
                 )
             )
         else:
             checks.append(
                 Check(
-                    "drift",
-                    fact.name,
-                    "fail",
-                    tuple(known),
-                    _by_value(key, known),
-                    "one value on all of them",
-                    f"they differ, and no value has a majority of {counted(len(known), 'node')}{_of(group)}",
-                    fact.action,
-                    _command(fact.command, list(known), inventory),
-                    "",
+                    phase="drift",
+                    name=fact.name,
+                    state="fail",
+                    hosts=tuple(known),
+                    found=_by_value(key, known),
+                    expected="one value on all of them",
+                    reason=f"they differ, and no value has a majority of {counted(len(known), 'node')}{_of(group)}",
+                    action=fact.action,
+                    command=_command(fact.command, list(known), inventory),
+                    source="",
                 )
             )
     if agreed:
         found = "; ".join(dict.fromkeys(text for _, text, _ in agreed))
         checks.append(
             Check(
-                "drift",
-                fact.name,
-                "pass",
+                phase="drift",
+                name=fact.name,
+                state="pass",
                 found=found,
                 command=_command(fact.command, (), inventory),
                 source=counted(sum(count for *_, count in agreed), "node"),
@@ -163,9 +169,9 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
     elif not checks:
         checks.append(
             Check(
-                "drift",
-                fact.name,
-                "skipped",
+                phase="drift",
+                name=fact.name,
+                state="skipped",
                 found=_by_value(key, everything),
                 reason=_ALONE if len(nodes) == 1 else "there is one node of a kind, and nothing to compare it with",
             )
@@ -197,7 +203,7 @@ def _judge_environments(nodes: Sequence[Node], inventory: str) -> list[Check]:
         frozen = {host: tuple(sorted(packages.items())) for host, packages in has.items()}
         check = f"environment {name}"
         if len(frozen) < 2:
-            checks.append(Check("drift", check, "skipped", reason=_ALONE))
+            checks.append(Check(phase="drift", name=check, state="skipped", reason=_ALONE))
             continue
         decided, most = _majority(frozen.values())
         usual = dict(most)
@@ -208,22 +214,22 @@ def _judge_environments(nodes: Sequence[Node], inventory: str) -> list[Check]:
         )
         if not odd:
             found, source = counted(len(usual), "equal package"), counted(len(nodes), "node")
-            checks.append(Check("drift", check, "pass", found=found, source=source))
+            checks.append(Check(phase="drift", name=check, state="pass", found=found, source=source))
         elif decided:
             texts = {host: _package_difference(has[host], usual) if has[host] else "not there" for host in odd}
             found = "; ".join(f"{text} on {host_list(hosts)}" for text, hosts in _turned(texts).items())
             checks.append(
                 Check(
-                    "drift",
-                    check,
-                    "fail",
-                    tuple(odd),
-                    found,
-                    f"as on the other {len(nodes) - len(odd)}",
-                    f"{host_list(odd)} {'has' if len(odd) == 1 else 'have'} other packages",
-                    action,
-                    command,
-                    f"majority of {counted(len(nodes), 'node')}",
+                    phase="drift",
+                    name=check,
+                    state="fail",
+                    hosts=tuple(odd),
+                    found=found,
+                    expected=f"as on the other {len(nodes) - len(odd)}",
+                    reason=f"{host_list(odd)} {'has' if len(odd) == 1 else 'have'} other packages",
+                    action=action,
+                    command=command,
+                    source=f"majority of {counted(len(nodes), 'node')}",
                 )
             )
         else:
@@ -234,15 +240,15 @@ def _judge_environments(nodes: Sequence[Node], inventory: str) -> list[Check]:
             found = "; ".join(f"{text} on {host_list(hosts)}" for text, hosts in _turned(texts).items())
             checks.append(
                 Check(
-                    "drift",
-                    check,
-                    "fail",
-                    tuple(frozen),
-                    f"against {first}: {found}",
-                    "equal packages on all",
-                    "they differ, and none has a majority",
-                    action,
-                    _command("", list(frozen), inventory),
+                    phase="drift",
+                    name=check,
+                    state="fail",
+                    hosts=tuple(frozen),
+                    found=f"against {first}: {found}",
+                    expected="equal packages on all",
+                    reason="they differ, and none has a majority",
+                    action=action,
+                    command=_command("", list(frozen), inventory),
                 )
             )
     return checks
@@ -270,45 +276,47 @@ def _judge_hardware(nodes: Sequence[Node]) -> list[Check]:
             gone = ", ".join(sorted(kinds[larger[0][0]] - kinds[host]))
             checks.append(
                 Check(
-                    "drift",
-                    "hardware",
-                    "unknown",
-                    (host,),
-                    f"no {gone} (PCI)",
-                    f"as on {host_list(larger[0])}",
-                    f"{host} is another kind of node, or has lost a device",
-                    "look for the device (lspci -nn), or declare the kind of node: verify_group",
-                    "",
-                    f"PCI of {host_list(larger[0])}",
+                    phase="drift",
+                    name="hardware",
+                    state="unknown",
+                    hosts=(host,),
+                    found=f"no {gone} (PCI)",
+                    expected=f"as on {host_list(larger[0])}",
+                    reason=f"{host} is another kind of node, or has lost a device",
+                    action="look for the device (lspci -nn), or declare the kind of node: verify_group",
+                    command="",
+                    source=f"PCI of {host_list(larger[0])}",
                 )
             )
     if not checks:
         found = "; ".join(f"{len(hosts)} with {name}" for name, hosts in groups.items())
         state, reason = ("skipped", _ALONE) if len(nodes) == 1 else ("pass", "")
-        checks.append(Check("drift", "hardware", state, found=found, reason=reason, data={"groups": groups}))
+        checks.append(
+            Check(phase="drift", name="hardware", state=state, found=found, reason=reason, data={"groups": groups})
+        )
     return checks
 
 
 def _judge_names(nodes: Sequence[Node]) -> list[Check]:
     """Find host names that several nodes have: frameworks tell nodes apart by them."""
     if len(nodes) == 1:
-        return [Check("drift", "host names", "skipped", reason=_ALONE)]
+        return [Check(phase="drift", name="host names", state="skipped", reason=_ALONE)]
     holders: dict[str, list[str]] = {}
     for node in nodes:
         holders.setdefault(node["hostname"].split(".")[0].lower(), []).append(node["host"])
     twice = {name: hosts for name, hosts in holders.items() if len(hosts) > 1}
     if not twice:
-        return [Check("drift", "host names", "pass", found=counted(len(nodes), "different name"))]
+        return [Check(phase="drift", name="host names", state="pass", found=counted(len(nodes), "different name"))]
     return [
         Check(
-            "drift",
-            "host names",
-            "fail",
-            tuple(hosts),
-            f"{name} on {host_list(hosts)}",
-            "a host name of its own on every node",
-            "frameworks take nodes with one name for one node",
-            "rename all but one (hostnamectl set-hostname)",
+            phase="drift",
+            name="host names",
+            state="fail",
+            hosts=tuple(hosts),
+            found=f"{name} on {host_list(hosts)}",
+            expected="a host name of its own on every node",
+            reason="frameworks take nodes with one name for one node",
+            action="rename all but one (hostnamectl set-hostname)",
         )
         for name, hosts in twice.items()
     ]
@@ -325,22 +333,22 @@ def judge_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float,
     if unread:
         checks.append(
             Check(
-                "drift",
-                name,
-                "unknown",
-                tuple(unread),
-                "no reading",
-                f"within {limit:g} s of the others",
-                "the clock could not be read",
-                "run `date +%s.%N` on the node",
-                command,
+                phase="drift",
+                name=name,
+                state="unknown",
+                hosts=tuple(unread),
+                found="no reading",
+                expected=f"within {limit:g} s of the others",
+                reason="the clock could not be read",
+                action="run `date +%s.%N` on the node",
+                command=command,
             )
         )
     known = {host: clock for host, clock in clocks.items() if clock is not None}
     if not known:
         return checks
     if len(known) == 1:
-        return [*checks, Check("drift", name, "skipped", reason=_ALONE)]
+        return [*checks, Check(phase="drift", name=name, state="skipped", reason=_ALONE)]
     middle = median(clock["offset_s"] for clock in known.values())
     apart = {host: clock["offset_s"] - middle for host, clock in known.items()}
     odd = [host for host, clock in known.items() if abs(apart[host]) - clock["margin_s"] > limit]
@@ -351,37 +359,43 @@ def judge_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float,
         )
         checks.append(
             Check(
-                "drift",
-                name,
-                "fail",
-                tuple(odd),
-                found,
-                f"within {limit:g} s of the median",
-                f"{host_list(odd)} {'is' if len(odd) == 1 else 'are'} off",
-                "see what keeps the time there (timedatectl, chronyc sources)",
-                command,
-                "verify_max_clock_offset_s",
-                {"offsets": {host: round(apart[host], 4) for host in odd}},
+                phase="drift",
+                name=name,
+                state="fail",
+                hosts=tuple(odd),
+                found=found,
+                expected=f"within {limit:g} s of the median",
+                reason=f"{host_list(odd)} {'is' if len(odd) == 1 else 'are'} off",
+                action="see what keeps the time there (timedatectl, chronyc sources)",
+                command=command,
+                source="verify_max_clock_offset_s",
+                data={"offsets": {host: round(apart[host], 4) for host in odd}},
             )
         )
     if vague:
         checks.append(
             Check(
-                "drift",
-                name,
-                "unknown",
-                tuple(vague),
-                f"known only to {max(known[host]['margin_s'] for host in vague):.2f} s",
-                f"within {limit:g} s of the median",
-                "the answer took too long to tell",
-                "run it again when the node is less busy",
-                command,
+                phase="drift",
+                name=name,
+                state="unknown",
+                hosts=tuple(vague),
+                found=f"known only to {max(known[host]['margin_s'] for host in vague):.2f} s",
+                expected=f"within {limit:g} s of the median",
+                reason="the answer took too long to tell",
+                action="run it again when the node is less busy",
+                command=command,
             )
         )
     if not checks:
         spread = max(apart.values()) - min(apart.values())
         checks.append(
-            Check("drift", name, "pass", found=f"{spread:.3f} s between the furthest", expected=f"within {limit:g} s")
+            Check(
+                phase="drift",
+                name=name,
+                state="pass",
+                found=f"{spread:.3f} s between the furthest",
+                expected=f"within {limit:g} s",
+            )
         )
     return checks
 
@@ -389,7 +403,15 @@ def judge_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float,
 def judge(nodes: Sequence[Node], *, ignore: Sequence[str] = (), inventory: str = "") -> list[Check]:
     """Compare the nodes in all facts but those to `ignore` (names of facts or of environments)."""
     if not nodes:
-        return [Check("drift", "facts", "unknown", reason="no node said anything", action="see the phase reach")]
+        return [
+            Check(
+                phase="drift",
+                name="facts",
+                state="unknown",
+                reason="no node said anything",
+                action="see the phase reach",
+            )
+        ]
     checks = _judge_hardware(nodes) + _judge_names(nodes)
     for key, fact in FACTS.items():
         if key not in ignore:

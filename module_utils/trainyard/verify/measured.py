@@ -40,14 +40,16 @@ def benchmark_checks(record: Record, again: str) -> list[Check]:
     }.get(record["state"], "")
     checks = [
         Check(
-            "bandwidth",
-            name,
-            record["state"],
-            tuple(record["hosts"]) if where else (),
+            phase="bandwidth",
+            name=name,
+            state=record["state"],
+            hosts=tuple(record["hosts"]) if where else (),
             found=found,
-            expected=f"at least {wanted['gate']:.2f} GB/s, {wanted['fraction']:.0%} of {wanted['busbw']:.2f}"
-            if wanted
-            else "",
+            expected=(
+                f"at least {wanted['gate']:.2f} GB/s, {wanted['fraction']:.0%} of {wanted['busbw']:.2f}"
+                if wanted
+                else ""
+            ),
             reason=record["reason"],
             action=action,
             command=again,
@@ -59,10 +61,10 @@ def benchmark_checks(record: Record, again: str) -> list[Check]:
     if path:
         checks.append(
             Check(
-                "bandwidth",
-                f"path of {name}",
-                path["state"],
-                tuple(record["hosts"]) if where else (),
+                phase="bandwidth",
+                name=f"path of {name}",
+                state=path["state"],
+                hosts=tuple(record["hosts"]) if where else (),
                 found=", ".join(path["devices"]) or "no device that is known to have carried the bytes",
                 expected="the network that is meant for it",
                 reason=path["reason"],
@@ -80,14 +82,14 @@ def straggler_checks(stragglers: Record, again: str) -> list[Check]:
     """
     checks = [
         Check(
-            "stragglers",
-            "pairs of nodes",
-            node["state"],
-            (node["host"],),
+            phase="stragglers",
+            name="pairs of nodes",
+            state=node["state"],
+            hosts=(node["host"],),
             found=_relative(node),
-            expected=f"at least {stragglers['gate']:.2f} GB/s with every partner"
-            if stragglers["gate"] is not None
-            else "",
+            expected=(
+                f"at least {stragglers['gate']:.2f} GB/s with every partner" if stragglers["gate"] is not None else ""
+            ),
             reason=node["reason"],
             action=node["action"],
             command=again,
@@ -101,12 +103,14 @@ def straggler_checks(stragglers: Record, again: str) -> list[Check]:
         checks.insert(
             0,
             Check(
-                "stragglers",
-                "pairs of nodes",
-                stragglers["state"],
-                found=f"median {stragglers['median']:.2f} GB/s over {counted(len(stragglers['pairs']), 'pair')}"
-                if stragglers["median"] is not None
-                else "",
+                phase="stragglers",
+                name="pairs of nodes",
+                state=stragglers["state"],
+                found=(
+                    f"median {stragglers['median']:.2f} GB/s over {counted(len(stragglers['pairs']), 'pair')}"
+                    if stragglers["median"] is not None
+                    else ""
+                ),
                 reason="" if stragglers["state"] == "pass" else stragglers["reason"],
                 action="" if stragglers["state"] == "pass" else f"measure all pairs: {again} -e verify_rounds=full",
                 command=again,

@@ -139,17 +139,17 @@ def judge_pairs(
     for host, own in of_host.items():
         checks.append(
             Check(
-                "reach",
-                name,
-                "fail",
-                (host,),
-                _described(own),
-                expected,
-                _blamed(host, own),
-                action.replace("HOST", host),
-                command.replace("HOST", host),
-                "",
-                {"pairs": len({failure[:2] for failure in own})},
+                phase="reach",
+                name=name,
+                state="fail",
+                hosts=(host,),
+                found=_described(own),
+                expected=expected,
+                reason=_blamed(host, own),
+                action=action.replace("HOST", host),
+                command=command.replace("HOST", host),
+                source="",
+                data={"pairs": len({failure[:2] for failure in own})},
             )
         )
     if left:
@@ -158,47 +158,49 @@ def judge_pairs(
         hosts = sorted({host for pair in pairs for host in pair}, key=lambda host: order.get(host, len(order)))
         checks.append(
             Check(
-                "reach",
-                name,
-                "fail",
-                tuple(hosts),
-                _described(left),
-                expected,
-                f"{_number(pairs, 'pair')} not get through",
-                action.replace("HOST", left[0].target),
-                command.replace("HOST", left[0].source),
-                "",
-                {"pairs": len(pairs)},
+                phase="reach",
+                name=name,
+                state="fail",
+                hosts=tuple(hosts),
+                found=_described(left),
+                expected=expected,
+                reason=f"{_number(pairs, 'pair')} not get through",
+                action=action.replace("HOST", left[0].target),
+                command=command.replace("HOST", left[0].source),
+                source="",
+                data={"pairs": len(pairs)},
             )
         )
     for words, group in by_reason(silent).items():
         checks.append(
             Check(
-                "reach",
-                name,
-                "unknown",
-                tuple(group),
-                words,
-                expected,
-                f"{host_list(group)} could not test it",
-                "see on the node what it says",
-                command.replace("HOST", group[0]),
+                phase="reach",
+                name=name,
+                state="unknown",
+                hosts=tuple(group),
+                found=words,
+                expected=expected,
+                reason=f"{host_list(group)} could not test it",
+                action="see on the node what it says",
+                command=command.replace("HOST", group[0]),
             )
         )
     if not checks:
         if tried:
             checks.append(
                 Check(
-                    "reach",
-                    name,
-                    "pass",
+                    phase="reach",
+                    name=name,
+                    state="pass",
                     found=f"{tried} ways between {len(asked)} nodes{_untried(len(asked), partners_each)}",
                     expected=expected,
                     data={"tried": tried},
                 )
             )
         else:
-            checks.append(Check("reach", name, "skipped", reason="there is one node" if asked else NOBODY))
+            checks.append(
+                Check(phase="reach", name=name, state="skipped", reason="there is one node" if asked else NOBODY)
+            )
     return checks
 
 
@@ -296,7 +298,7 @@ def verdict(
     heard, tried = answers(listeners, "endpoint")[0], answers(tries, "tried")[0]
     able = usable([host for host in able if host in heard and host in tried], failures)
     if logins is None:
-        checks.append(Check("reach", "ssh", "not_asked", reason="verify_ssh is false"))
+        checks.append(Check(phase="reach", name="ssh", state="not_asked", reason="verify_ssh is false"))
     else:
         checks += judge_ssh({host: logins.get(host, {}) for host in good}, user, inventory)[0]
     nodes = [

@@ -29,37 +29,37 @@ def judge_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> l
         leads = "leads" if len(names) == 1 else "lead"
         checks.append(
             Check(
-                "reach",
-                "names",
-                "fail",
-                finding,
-                f"{host_list([name for name, _ in names])} {leads} to {found} on {host_list(finding)}",
-                expected if len(names) == 1 else "names that lead to an address of their node",
-                f"another machine, or none, is found under that name on {host_list(finding)}",
-                "run site.yml (role node_baseline), or correct /etc/hosts or DNS",
-                shell(finding, inventory, f"getent ahosts {first}"),
+                phase="reach",
+                name="names",
+                state="fail",
+                hosts=finding,
+                found=f"{host_list([name for name, _ in names])} {leads} to {found} on {host_list(finding)}",
+                expected=expected if len(names) == 1 else "names that lead to an address of their node",
+                reason=f"another machine, or none, is found under that name on {host_list(finding)}",
+                action="run site.yml (role node_baseline), or correct /etc/hosts or DNS",
+                command=shell(finding, inventory, f"getent ahosts {first}"),
             )
         )
     if bad:
         checks.append(
             Check(
-                "reach",
-                "names",
-                "unknown",
-                tuple(bad),
-                "not asked",
-                "names that lead to the nodes",
-                "the node could not be asked",
-                "see the check job network",
+                phase="reach",
+                name="names",
+                state="unknown",
+                hosts=tuple(bad),
+                found="not asked",
+                expected="names that lead to the nodes",
+                reason="the node could not be asked",
+                action="see the check job network",
             )
         )
     if not checks:
         number = sum(int(result["resolved"]) for result in good.values())
         checks.append(
             Check(
-                "reach",
-                "names",
-                "pass" if number else "not_asked" if good else "skipped",
+                phase="reach",
+                name="names",
+                state="pass" if number else "not_asked" if good else "skipped",
                 found=f"{number} names resolve" if number else "",
                 reason="" if number else "verify_names is false" if good else NOBODY,
             )
@@ -70,7 +70,7 @@ def judge_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> l
 def judge_addresses(networks: Mapping[str, Mapping[str, Any]], network: str) -> list[Check]:
     """Judge whether every node has one address on the job network, and each one its own."""
     if not networks:
-        return [Check("reach", "job address", "skipped", reason=NOBODY)]
+        return [Check(phase="reach", name="job address", state="skipped", reason=NOBODY)]
     checks = []
     missing = {host: way for host, way in networks.items() if not way["address"]}
     for (found, action), hosts in grouped(
@@ -78,14 +78,14 @@ def judge_addresses(networks: Mapping[str, Mapping[str, Any]], network: str) -> 
     ).items():
         checks.append(
             Check(
-                "reach",
-                "job address",
-                "fail",
-                tuple(hosts),
-                found,
-                f"one address on {network or 'the job network'}",
-                f"{host_list(hosts)} {'has' if len(hosts) == 1 else 'have'} no way on the job network",
-                action,
+                phase="reach",
+                name="job address",
+                state="fail",
+                hosts=tuple(hosts),
+                found=found,
+                expected=f"one address on {network or 'the job network'}",
+                reason=f"{host_list(hosts)} {'has' if len(hosts) == 1 else 'have'} no way on the job network",
+                action=action,
             )
         )
     holders = grouped((host, (str(way["address"]), "")) for host, way in networks.items() if way["address"])
@@ -93,22 +93,22 @@ def judge_addresses(networks: Mapping[str, Mapping[str, Any]], network: str) -> 
         if len(hosts) > 1:
             checks.append(
                 Check(
-                    "reach",
-                    "job address",
-                    "fail",
-                    tuple(hosts),
-                    f"{address} on {host_list(hosts)}",
-                    "an address of its own for every node",
-                    "nodes with one address hide each other",
-                    "correct the addresses, or the network (job_network)",
+                    phase="reach",
+                    name="job address",
+                    state="fail",
+                    hosts=tuple(hosts),
+                    found=f"{address} on {host_list(hosts)}",
+                    expected="an address of its own for every node",
+                    reason="nodes with one address hide each other",
+                    action="correct the addresses, or the network (job_network)",
                 )
             )
     if not checks:
         checks.append(
             Check(
-                "reach",
-                "job address",
-                "pass",
+                phase="reach",
+                name="job address",
+                state="pass",
                 found="1 address" if len(networks) == 1 else f"{len(networks)} different addresses",
             )
         )

@@ -29,10 +29,10 @@ def judge(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, A
             faults.setdefault(str(outcome["fault"]).strip(), []).extend([] if outcome.get("all") else [host])
     checks = [
         Check(
-            PHASE,
-            role,
-            "fail",
-            tuple(named),
+            phase=PHASE,
+            name=role,
+            state="fail",
+            hosts=tuple(named),
             found=fault,
             expected=f"what the role {role} has installed, as it was proved then",
             reason=fault.splitlines()[0] if fault else "",
@@ -45,15 +45,15 @@ def judge(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, A
     if silent and not faults:
         checks.append(
             Check(
-                PHASE,
-                role,
-                "unknown",
-                silent,
+                phase=PHASE,
+                name=role,
+                state="unknown",
+                hosts=silent,
                 reason="its proof did not finish there",
                 action="see why the node does not answer, then prove again",
                 command=again,
             )
         )
     if not checks:
-        checks.append(Check(PHASE, role, "pass", found="it holds on every node", command=again))
+        checks.append(Check(phase=PHASE, name=role, state="pass", found="it holds on every node", command=again))
     return checks

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..cluster.no_answer import Cause, cause, reason
+from ..cluster.no_answer import cause, reason
 from ..record.adhoc import ansible
 from ..record.checks import Check
-from ..record.findings import host_list
+from ..record.findings import Finding, host_list
 
 NOBODY = "no node could take part"
 
@@ -28,7 +28,7 @@ def answers(results: Mapping[str, Mapping[str, Any]], key: str) -> tuple[dict[st
 
 def judge_answers(silent: Mapping[str, Mapping[str, Any]], hosts: Sequence[str], inventory: str = "") -> list[Check]:
     """Judge who answered the controller at all; `silent` are results of hosts that did not, by host."""
-    lost: dict[Cause, list[str]] = {}
+    lost: dict[Finding, list[str]] = {}
     broken: dict[str, str] = {}
     for host, result in silent.items():
         why = cause(result)
@@ -42,37 +42,37 @@ def judge_answers(silent: Mapping[str, Mapping[str, Any]], hosts: Sequence[str],
         gone = why.check == "reach"
         checks.append(
             Check(
-                "reach",
-                "answer",
-                "fail",
-                tuple(group),
-                why.found if gone else f"{why.check}: {why.found}",
-                "an answer to the controller" if gone else why.expected,
-                f"{does} not answer" if gone else f"{does} not let modules work",
-                "see that the node runs, and its address in the inventory" if gone else why.action,
-                ansible(group, inventory, "ansible.builtin.ping", become=why.check == "become"),
+                phase="reach",
+                name="answer",
+                state="fail",
+                hosts=tuple(group),
+                found=why.found if gone else f"{why.check}: {why.found}",
+                expected="an answer to the controller" if gone else why.expected,
+                reason=f"{does} not answer" if gone else f"{does} not let modules work",
+                action="see that the node runs, and its address in the inventory" if gone else why.action,
+                command=ansible(group, inventory, "ansible.builtin.ping", become=why.check == "become"),
             )
         )
     for words, group in by_reason(broken).items():
         checks.append(
             Check(
-                "reach",
-                "answer",
-                "unknown",
-                tuple(group),
-                words,
-                "facts of the node",
-                "it answers, but could not be read",
-                "run the command and see what it says",
-                ansible(group, inventory, "verify_facts", become=True),
+                phase="reach",
+                name="answer",
+                state="unknown",
+                hosts=tuple(group),
+                found=words,
+                expected="facts of the node",
+                reason="it answers, but could not be read",
+                action="run the command and see what it says",
+                command=ansible(group, inventory, "verify_facts", become=True),
             )
         )
     if not checks:
         checks.append(
             Check(
-                "reach",
-                "answer",
-                "pass",
+                phase="reach",
+                name="answer",
+                state="pass",
                 found="the only node" if len(hosts) == 1 else f"{len(hosts)} of {len(hosts)} nodes",
             )
         )

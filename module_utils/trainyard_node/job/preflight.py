@@ -73,7 +73,15 @@ def port_findings(spec: Spec) -> list[Finding]:
                     if error.errno == errno.EADDRINUSE
                     else f"{spec['head_address']}:{port} cannot be bound: {error.strerror}"
                 )
-                findings.append(Finding(spec["host"], what, found, "a free TCP port on the head node", action))
+                findings.append(
+                    Finding(
+                        host=spec["host"],
+                        check=what,
+                        found=found,
+                        expected="a free TCP port on the head node",
+                        action=action,
+                    )
+                )
     return findings
 
 
@@ -96,11 +104,11 @@ def reach_findings(spec: Spec) -> list[Finding]:
         )
         return [
             Finding(
-                spec["host"],
-                "head",
-                f"{where}: {why}",
-                f"the head {spec['head_host']} answers on the job's network",
-                f"check routes and firewall between {spec['host']} and {spec['head_host']}, or set job_network",
+                host=spec["host"],
+                check="head",
+                found=f"{where}: {why}",
+                expected=f"the head {spec['head_host']} answers on the job's network",
+                action=f"check routes and firewall between {spec['host']} and {spec['head_host']}, or set job_network",
             )
         ]
     return []
@@ -122,12 +130,14 @@ def ssh_findings(spec: Spec, user: str) -> list[Finding]:
         failed, where = [f"ssh cannot be started: {error.strerror}"], "the head"
     return [
         Finding(
-            spec["host"],
-            "ssh",
-            text,
-            f"{user} logs in from {spec['host']} to every node by its address on the job's network, without a password "
-            "and with a known host key",
-            f"run site.yml (role ssh_mesh) on {where}; for a job_network of its own, with ssh_mesh_networks",
+            host=spec["host"],
+            check="ssh",
+            found=text,
+            expected=(
+                f"{user} logs in from {spec['host']} to every node by its address on the job's network, without a "
+                "password and with a known host key"
+            ),
+            action=f"run site.yml (role ssh_mesh) on {where}; for a job_network of its own, with ssh_mesh_networks",
         )
         for text in failed
     ]
@@ -140,11 +150,11 @@ def disk_findings(spec: Spec, folder: Path) -> list[Finding]:
     if not os.access(folder, os.W_OK):
         return [
             Finding(
-                spec["host"],
-                "disk",
-                f"{folder} cannot be written",
-                "a folder for the files of the job",
-                "mount it read-write, or set trainyard_state to another folder",
+                host=spec["host"],
+                check="disk",
+                found=f"{folder} cannot be written",
+                expected="a folder for the files of the job",
+                action="mount it read-write, or set trainyard_state to another folder",
             )
         ]
     free_mib = shutil.disk_usage(folder).free >> 20
@@ -152,11 +162,11 @@ def disk_findings(spec: Spec, folder: Path) -> list[Finding]:
         return []
     return [
         Finding(
-            spec["host"],
-            "disk",
-            f"{free_mib} MiB free in {folder}",
-            f"at least {spec['min_disk_mib']} MiB (job_min_disk_mib)",
-            "make room, or lower job_min_disk_mib",
+            host=spec["host"],
+            check="disk",
+            found=f"{free_mib} MiB free in {folder}",
+            expected=f"at least {spec['min_disk_mib']} MiB (job_min_disk_mib)",
+            action="make room, or lower job_min_disk_mib",
         )
     ]
 
@@ -167,35 +177,39 @@ def path_findings(spec: Spec, user: str) -> list[Finding]:
     try:
         pwd.getpwnam(user)
     except KeyError:
-        findings.append(Finding(host, "user", f"no user {user}", "the training user", "run site.yml"))
+        findings.append(
+            Finding(
+                host=host, check="user", found=f"no user {user}", expected="the training user", action="run site.yml"
+            )
+        )
     if spec["venv"] and not Path(spec["venv"], "bin", "python").exists():
         findings.append(
             Finding(
-                host,
-                "python",
-                f"no {spec['venv']}/bin/python",
-                "the job's virtual environment",
-                "run site.yml, or set job_venv",
+                host=host,
+                check="python",
+                found=f"no {spec['venv']}/bin/python",
+                expected="the job's virtual environment",
+                action="run site.yml, or set job_venv",
             )
         )
     findings += [
         Finding(
-            host,
-            "data",
-            f"no {path}",
-            "the job's data on every node (job_data)",
-            "run site.yml with that data set in `dataset_sets`, or correct job_data",
+            host=host,
+            check="data",
+            found=f"no {path}",
+            expected="the job's data on every node (job_data)",
+            action="run site.yml with that data set in `dataset_sets`, or correct job_data",
         )
         for path in spec["data"]
         if not Path(path).exists()
     ]
     findings += [
         Finding(
-            host,
-            "program",
-            f"no {path}",
-            "the script that job_command names by its path, on every node",
-            "copy it there, or give the script to job_source, which is sent to all nodes",
+            host=host,
+            check="program",
+            found=f"no {path}",
+            expected="the script that job_command names by its path, on every node",
+            action="copy it there, or give the script to job_source, which is sent to all nodes",
         )
         for path in spec["scripts"]
         if not Path(path).is_file()
@@ -205,11 +219,11 @@ def path_findings(spec: Spec, user: str) -> list[Finding]:
     if not shutil.which(program, path=path) and program.replace("./", "", 1) not in source:
         findings.append(
             Finding(
-                host,
-                "program",
-                f"no {program} in {path.split(':')[0]} or the system's folders",
-                "the program of job_command",
-                "install it, or correct job_command or job_venv",
+                host=host,
+                check="program",
+                found=f"no {program} in {path.split(':')[0]} or the system's folders",
+                expected="the program of job_command",
+                action="install it, or correct job_command or job_venv",
             )
         )
     return findings
@@ -224,12 +238,14 @@ def device_findings(spec: Spec, jobs: Path) -> list[Finding]:
         if shared:
             findings.append(
                 Finding(
-                    spec["host"],
-                    "devices",
-                    f"device {', '.join(map(str, shared))} in use by job {folder.name}",
-                    "devices that no other job has",
-                    "choose others with job_devices, wait, or stop that job: "
-                    f"ansible-playbook playbooks/stop.yml -e job_id={folder.name}",
+                    host=spec["host"],
+                    check="devices",
+                    found=f"device {', '.join(map(str, shared))} in use by job {folder.name}",
+                    expected="devices that no other job has",
+                    action=(
+                        "choose others with job_devices, wait, or stop that job: "
+                        f"ansible-playbook playbooks/stop.yml -e job_id={folder.name}"
+                    ),
                 )
             )
     return findings

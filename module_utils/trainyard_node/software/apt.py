@@ -299,8 +299,22 @@ def check_key(data: bytes, wanted: Sequence[str], where: str) -> list[Finding]:
     try:
         found = openpgp.fingerprints(data)
     except ValueError as error:
-        return [Finding("", "key of the repository", f"{where}: {error}", f"an OpenPGP key {expected}", action)]
+        return [
+            Finding(
+                check="key of the repository",
+                found=f"{where}: {error}",
+                expected=f"an OpenPGP key {expected}",
+                action=action,
+            )
+        ]
     odd = [fingerprint for fingerprint in found if fingerprint not in wanted]
     if not odd:
         return []
-    return [Finding("", "key of the repository", f"{where} holds {', '.join(odd)}", f"only {expected}", action)]
+    return [
+        Finding(
+            check="key of the repository",
+            found=f"{where} holds {', '.join(odd)}",
+            expected=f"only {expected}",
+            action=action,
+        )
+    ]

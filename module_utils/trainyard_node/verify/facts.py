@@ -279,7 +279,8 @@ def read_network(networks: Networks, network: str, host_address: str, alone: boo
             networks["interfaces"], network, host_address, alone=alone
         )
     except SelectionError as error:
-        found["problem"], found["action"] = f"{error.found}; expected {error.expected}", error.action
+        why = error.finding
+        found["problem"], found["action"] = f"{why.found}; expected {why.expected}", why.action
     found["addresses"] = [
         address.partition("/")[0]
         for item in networks["interfaces"]

@@ -298,8 +298,8 @@ FAULTS = [
 def test_each_fault_is_named_and_no_other(table, chip, rule, where, found, expected):
     before = copy.deepcopy(table)
     (problem,) = validate(table, chip)
-    assert (problem.rule, problem.where, problem.found, problem.expected) == (rule, where, found, expected)
-    assert problem.action and set(problem.as_dict()) == {"rule", "where", "found", "expected", "action"}
+    assert (problem.check, problem.host, problem.found, problem.expected) == (rule, where, found, expected)
+    assert problem.action
     assert table == before
 
 
@@ -328,15 +328,15 @@ def ranks(table, *numbers):
 )
 def test_ranks_follow_the_dictionary_order_of_servers(numbers, faults):
     problems = validate(ranks(a2(), *numbers))
-    assert [(problem.where, problem.found) for problem in problems] == faults
-    assert {problem.rule for problem in problems} <= {"rank_order"}
+    assert [(problem.host, problem.found) for problem in problems] == faults
+    assert {problem.check for problem in problems} <= {"rank_order"}
 
 
 def test_dictionary_order_is_not_that_of_numbers():
     table = build([server(2), server(10)], "910b")
     assert [entry["server_id"] for entry in table["server_list"]] == ["10.0.0.10", "10.0.0.2"]
     assert validate(table) == []
-    assert {problem.rule for problem in validate(ranks(table, 2, 3, 0, 1))} == {"rank_order"}
+    assert {problem.check for problem in validate(ranks(table, 2, 3, 0, 1))} == {"rank_order"}
     # The order of the entries themselves is of no concern.
     assert validate({**table, "server_list": table["server_list"][::-1]}) == []
 
@@ -344,7 +344,7 @@ def test_dictionary_order_is_not_that_of_numbers():
 def test_several_servers_with_910_use_all_devices():
     assert validate(build([server(1, 8), server(2, 8)], "910"), "910") == []
     assert [
-        (problem.rule, problem.where, problem.found, problem.expected)
+        (problem.check, problem.host, problem.found, problem.expected)
         for problem in validate(build([server(1, 4), server(2, 4)], "910"), "910")
     ] == [
         (
@@ -358,7 +358,7 @@ def test_several_servers_with_910_use_all_devices():
 def test_all_faults_are_found_at_once():
     table = edit(edit(a2(), ["status"], "initializing"), [*FIRST, "rank_id"], 0)
     table = edit(edit(table, [*SECOND, "device_ip"], "-.-.-.-"), ["server_count"], "4")
-    assert [problem.rule for problem in validate(table, "a3")] == [
+    assert [problem.check for problem in validate(table, "a3")] == [
         "string", "version", "status", "server_count", "device_ip",
     ]  # fmt: skip
 
@@ -421,8 +421,8 @@ def test_how_many_devices_a_chip_has(chip, devices, right):
 )  # fmt: skip
 def test_sets_of_devices(devices, chip, servers, expected):
     problems = device_set_problems(list(devices), chip, servers, "job_devices")
-    assert [(problem.rule, problem.found, problem.expected) for problem in problems] == expected
-    assert {problem.where for problem in problems} <= {"job_devices"}
+    assert [(problem.check, problem.found, problem.expected) for problem in problems] == expected
+    assert {problem.host for problem in problems} <= {"job_devices"}
 
 
 @given(st.sets(st.integers(0, 7), min_size=1))
@@ -453,7 +453,7 @@ def test_faults_that_merging_hides_are_named():
     parts[2] = edit(parts[2], ["version"], "1.2")
     parts[3] = edit(edit(parts[3], ["status"], "initializing"), [*FIRST, "device_id"], "99")
     merged, problems = merge([*parts, {"server_list": []}, 5])
-    assert [(problem.rule, problem.where, problem.found) for problem in problems] == [
+    assert [(problem.check, problem.host, problem.found) for problem in problems] == [
         ("string", "tables[0], server 10.0.0.1, device 0, rank 0", "rank_id is 0, a number"),
         ("server_count", "tables[1], table", "server_count 2"),
         ("version", "tables[2], table", 'version "1.2"'),
@@ -468,13 +468,13 @@ def test_faults_that_merging_hides_are_named():
 def test_faults_between_tables_are_named():
     one = build([server(1)], "910b")
     _, problems = merge([one, one, build([server(3, 1)], "910b")], "910b")
-    assert [(problem.rule, problem.where) for problem in problems] == [
+    assert [(problem.check, problem.host) for problem in problems] == [
         ("server_id_unique", "server_list[1]"),
         ("device_count", "server 10.0.0.3"),
         ("device_ip_unique", "server 10.0.0.1, device 0, rank 2"),
         ("device_ip_unique", "server 10.0.0.1, device 1, rank 3"),
     ]
-    assert [problem.rule for problem in merge([])[1]] == ["structure", "version", "status", "server_count"]
+    assert [problem.check for problem in merge([])[1]] == ["structure", "version", "status", "server_count"]
 
 
 # ---- repaired
@@ -494,7 +494,7 @@ def test_what_the_usual_generators_leave_is_repaired():
     assert repaired == {**right, "server_list": repaired["server_list"]}
     assert repaired["server_list"] == right["server_list"]
     assert wrong == before
-    assert [problem.rule for problem in cured] == ["string"] * 6 + ["server_count"] + ["rank_order"] * 3 + ["status"]
+    assert [problem.check for problem in cured] == ["string"] * 6 + ["server_count"] + ["rank_order"] * 3 + ["status"]
     assert set(cured) == set(validate(wrong))
 
 
@@ -531,8 +531,8 @@ def test_a_right_table_stays_as_it_is():
 )
 def test_only_what_is_certain_is_repaired(table, cured, left):
     repaired, done = repair(table)
-    assert [problem.rule for problem in done] == cured
-    assert [problem.rule for problem in validate(repaired)] == left
+    assert [problem.check for problem in done] == cured
+    assert [problem.check for problem in validate(repaired)] == left
 
 
 # ---- files
@@ -541,11 +541,11 @@ def test_only_what_is_certain_is_repaired(table, cured, left):
 def test_names_and_texts_of_files():
     assert path_problems("/a/b.json") == []
     (problem,) = path_problems("/a/b.txt")
-    assert (problem.rule, problem.where, problem.expected) == ("file_name", "/a/b.txt", "a name that ends in .json")
+    assert (problem.check, problem.host, problem.expected) == ("file_name", "/a/b.txt", "a name that ends in .json")
     assert loads(dumps(a2())) == (a2(), [])
     for text, where in (('{\n  "a": }', "line 2, column 8"), ("[" * 100_000, "file"), ("9" * 5000, "file")):
         value, (problem,) = loads(text)
-        assert value is None and (problem.rule, problem.where) == ("json", where)
+        assert value is None and (problem.check, problem.host) == ("json", where)
         assert problem.found
 
 
@@ -652,8 +652,8 @@ def test_any_json_is_judged_and_repaired(table, chip):
     assert json.dumps(table) == json.dumps(before)
     assert set(cured) <= set(validate(table))
     # What was not set right is still said, and a second repair has nothing to do.
-    left = {problem.rule for problem in validate(repaired if isinstance(table, dict) else table)}
-    assert {problem.rule for problem in validate(table) if problem not in cured} <= left
+    left = {problem.check for problem in validate(repaired if isinstance(table, dict) else table)}
+    assert {problem.check for problem in validate(table) if problem not in cured} <= left
     again, more = repair(repaired)
     assert more == [] and json.dumps(again) == json.dumps(repaired)
     if isinstance(table, dict):
@@ -667,7 +667,7 @@ def test_any_tables_can_be_merged(tables):
     assert problems or validate(merged) == []
     # No fault of a table is lost, except in those of which nothing is taken over.
     for table in tables:
-        if isinstance(table, dict) and [each for each in validate(table) if each.rule == "server_count"]:
+        if isinstance(table, dict) and [each for each in validate(table) if each.check == "server_count"]:
             assert problems
 
 

@@ -282,7 +282,7 @@ def test_clients_trust_the_authority_for_the_likes_of_the_nodes(name: str, patte
 
 
 def test_findings_over_all_nodes() -> None:
-    own = Finding("n2", "sshd", "a", "b", "c")
+    own = Finding(host="n2", check="sshd", found="a", expected="b", action="c")
     nodes = [mesh_node("n1"), mesh_node("n2", findings=[own.as_dict()])]
     requests = [Request("n1", "host", KEY, ("n1",)), Request("n2", "host", KEY, ("n2,root",))]
     found = mesh_findings(nodes, requests, {fingerprint(KEY): "n7"}, ["n1", "n7", "n9"], {"SHA256:1": "n1"})

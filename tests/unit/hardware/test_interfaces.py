@@ -82,9 +82,9 @@ def test_a_host_known_by_name_takes_its_only_network_and_never_a_bridge():
     assert networks.select_interface([LO, ETH, DOCKER], "", "n1.example.org") == ("eth0", "10.77.0.2")
     with pytest.raises(networks.SelectionError) as caught:
         networks.select_interface([LO, ETH, IB], "", "n1.example.org")
-    assert "eth0 10.77.0.2/24" in caught.value.found
-    assert "(n1.example.org)" in caught.value.found
-    assert "set job_network" in caught.value.action
+    assert "eth0 10.77.0.2/24" in caught.value.finding.found
+    assert "(n1.example.org)" in caught.value.finding.found
+    assert "set job_network" in caught.value.finding.action
 
 
 def test_a_cidr_and_an_interface_name_choose():
@@ -101,7 +101,7 @@ def test_loopback_serves_one_node_only():
     assert networks.select_interface([LO, ETH], "", "localhost", alone=True) == ("lo", "127.0.0.1")
     with pytest.raises(networks.SelectionError, match="no other node can reach") as caught:
         networks.select_interface([LO, ETH], "", "127.0.0.1")
-    assert caught.value.check == "interface"
+    assert caught.value.finding.check == "interface"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_an_interface_to_the_nodes_own_guests_is_named(name, kind, network, host
     interfaces = [LO, ETH, interface(name, "172.18.0.1/16", kind=kind)]
     with pytest.raises(networks.SelectionError) as caught:
         networks.select_interface(interfaces, network.format(name=name), host)
-    assert (caught.value.check, caught.value.found) == (
+    assert (caught.value.finding.check, caught.value.finding.found) == (
         "interface",
         f"{name} 172.18.0.1/16 (for containers or virtual machines of this node), which no other node can reach, "
         f"chosen by {by.format(name=name)}",
@@ -195,10 +195,10 @@ def test_signs_of_a_container_behind_its_machines_address(address, kind, host, s
 def test_what_does_not_fit_is_explained(interfaces, network, found, expected):
     with pytest.raises(networks.SelectionError) as caught:
         networks.select_interface(interfaces, network, "10.77.0.2")
-    assert found in caught.value.found
-    assert expected in caught.value.expected
-    assert caught.value.action
-    assert caught.value.found in str(caught.value)
+    assert found in caught.value.finding.found
+    assert expected in caught.value.finding.expected
+    assert caught.value.finding.action
+    assert caught.value.finding.found in str(caught.value)
 
 
 def test_a_link_that_is_down_does_not_make_the_choice_ambiguous():
@@ -323,7 +323,7 @@ def test_a_choice_is_an_address_of_the_node_or_an_explanation(interfaces, networ
     try:
         name, address = networks.select_interface(interfaces, network, host, alone=alone)
     except networks.SelectionError as error:
-        assert error.found and error.expected and error.action
+        assert all((error.finding.found, error.finding.expected, error.finding.action))
     else:
         chosen = next(item for item in interfaces if item["name"] == name)
         assert chosen["up"]

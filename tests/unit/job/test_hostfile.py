@@ -7,7 +7,7 @@ import json
 import mpi_hostfile
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.job.hostfile import FLAVORS, MpiHost, Problem, faults, parse, render
+from ansible.module_utils.trainyard.job.hostfile import FLAVORS, MpiHost, faults, parse, render
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,27 +30,27 @@ def hostfiles(draw):
 @given(hostfiles())
 def test_what_is_written_is_read_again(given_hosts):
     flavor, hosts = given_hosts
-    assert parse(render(hosts, flavor)) == (hosts, [])
+    assert parse(render(hosts, flavor)) == (hosts, {})
 
 
 @given(st.sampled_from(["openmpi", "deepspeed"]), st.lists(st.ip_addresses(v=6).map(str), unique=True))
 def test_ipv6_addresses_are_not_taken_for_a_name_with_slots(flavor, addresses):
     # An address that ends in `::` is one that no host has.
     hosts = [MpiHost(address, 4) for address in addresses if address[0] != ":" and address[-1] != ":"]
-    assert parse(render(hosts, flavor)) == (hosts, [])
+    assert parse(render(hosts, flavor)) == (hosts, {})
 
 
 @given(st.text())
 def test_any_text_can_be_read(text):
     hosts, problems = parse(text)
     assert faults(hosts, "openmpi") == []
-    assert all(1 <= problem.line <= text.count("\n") + 1 and problem.text for problem in problems)
+    assert all(1 <= line <= text.count("\n") + 1 and all(wrong) for line, wrong in problems.items())
 
 
 @given(st.lists(st.sampled_from(["n1", "n2:3", "slots", "=", "4", " ", "\t", "#", "max_slots", ":", "0", "-1", "\n"])))
 def test_texts_that_are_nearly_hostfiles_can_be_read(parts):
     hosts, _ = parse("".join(parts))
-    assert parse(render(hosts, "openmpi")) == (hosts, [])
+    assert parse(render(hosts, "openmpi")) == (hosts, {})
 
 
 def test_notations():
@@ -63,7 +63,7 @@ def test_notations():
 def test_a_file_as_sites_write_it():
     text = "# rack 1\n\nn1\tslots=4   # the head\n  n2 slots = 4 max-slots=8\r\nn3 max_slots=2\nn4:6\n10.0.0.5\n"
     hosts = [MpiHost("n1", 4), MpiHost("n2", 4, 8), MpiHost("n3", None, 2), MpiHost("n4", 6), MpiHost("10.0.0.5")]
-    assert parse(text) == (hosts, [])
+    assert parse(text) == (hosts, {})
 
 
 @pytest.mark.parametrize(
@@ -90,18 +90,17 @@ def test_a_file_as_sites_write_it():
 )
 def test_each_fault_has_its_line(line, fault):
     hosts, problems = parse(f"n1\n# remark\n{line}\nn9 slots=1\n")
-    assert problems == [Problem(3, fault)]
+    assert problems == {3: [fault]}
     assert hosts == [MpiHost("n1"), MpiHost("n9", 1)]
 
 
 def test_all_faults_are_found_at_once():
     _, problems = parse("n1 slots=0 rank=3\nn1\nn1\n")
-    assert problems == [
-        Problem(1, "n1: slots is 0; expected 1 or more"),
-        Problem(1, "unknown key 'rank'; expected slots or max_slots"),
-        Problem(2, "n1 is in line 1 already"),
-        Problem(3, "n1 is in line 1 already"),
-    ]
+    assert problems == {
+        1: ["n1: slots is 0; expected 1 or more", "unknown key 'rank'; expected slots or max_slots"],
+        2: ["n1 is in line 1 already"],
+        3: ["n1 is in line 1 already"],
+    }
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_hosts_that_limit_leaves_out_are_not_called_unreachable():
 
 
 def test_everything_that_was_found_becomes_one_list():
-    mine = Finding("", "job_nodes", "9", "fewer", "lower it")
+    mine = Finding(check="job_nodes", found="9", expected="fewer", action="lower it")
     disk = {"host": "n1", "check": "disk", "found": "1 MiB", "expected": "more", "action": "make room"}
     reason = "Task failed: ssh: connect to host n3:\n No route to host"
     answers = {

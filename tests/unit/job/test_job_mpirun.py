@@ -68,7 +68,7 @@ def test_one_mpirun_with_all_ranks_stands_on_the_head():
     assert argv[:7] == ["mpirun", "--hostfile", f"{JOB_DIR}/hostfile", "-n", "6", "--map-by", "slot"]
     assert argv[-3:] == [f"{JOB_DIR}/mpi_rank", "python", "train.py"]
     hosts, problems = parse(file_of(plan["nodes"][0], "hostfile")["content"])
-    assert (hosts, problems) == ([MpiHost(f"10.77.0.{number}", 2) for number in (1, 2, 3)], [])
+    assert (hosts, problems) == ([MpiHost(f"10.77.0.{number}", 2) for number in (1, 2, 3)], {})
     assert [[Path(file["path"]).name for file in node["files"]] for node in plan["nodes"]] == [
         ["mpi_rank", "hostfile"],
         ["mpi_rank"],

@@ -138,7 +138,7 @@ def test_a_node_that_is_gone_is_asked_once(wanted, nodes, tmp_path):
 
 def test_what_was_found_elsewhere_comes_with_the_rest(wanted, nodes):
     nodes.checks["n1"] = {"findings": [DISK]}
-    tls = Finding("", "tls", "old", "new", "renew")
+    tls = Finding(check="tls", found="old", expected="new", action="renew")
     refused = planning.prepare(wanted(found=[tls], env={"n2": {"RANK": "1"}}), nodes)
     assert [finding.check for finding in refused.findings] == ["job_node_env", "tls", "disk"]
 

@@ -21,10 +21,28 @@ def test_sigkill_of_a_pod_is_looked_for_in_the_cluster():
 
 
 def test_findings_name_each_fault_once_with_all_its_hosts():
-    port = Finding("n1", "rendezvous port", "29500 is in use by sshd (pid 12)", "a free TCP port", "set job_port: auto")
-    disk = [Finding(f"n{n}", "disk", f"{n} MiB free in /", "at least 10 MiB", "make room") for n in (1, 2)]
-    python = [Finding(f"n{n}", "python", "no /v/bin/python", "the job's environment", "run site.yml") for n in range(9)]
-    source = Finding("", "job_source", "no folder 'x'", "the scripts", "correct job_source")
+    port = Finding(
+        host="n1",
+        check="rendezvous port",
+        found="29500 is in use by sshd (pid 12)",
+        expected="a free TCP port",
+        action="set job_port: auto",
+    )
+    disk = [
+        Finding(host=f"n{n}", check="disk", found=f"{n} MiB free in /", expected="at least 10 MiB", action="make room")
+        for n in (1, 2)
+    ]
+    python = [
+        Finding(
+            host=f"n{n}",
+            check="python",
+            found="no /v/bin/python",
+            expected="the job's environment",
+            action="run site.yml",
+        )
+        for n in range(9)
+    ]
+    source = Finding(check="job_source", found="no folder 'x'", expected="the scripts", action="correct job_source")
     assert render([disk[0], port, disk[1], source, *python], "{count} {findings}:").splitlines() == [
         "4 findings:",
         "",
@@ -52,7 +70,10 @@ def test_findings_name_each_fault_once_with_all_its_hosts():
 
 
 def test_two_faults_of_one_kind_in_the_input_have_no_host():
-    both = [Finding("", "tls", f"{file} expired", "valid ones", "renew it") for file in ("ca.pem", "client.p12")]
+    both = [
+        Finding(check="tls", found=f"{file} expired", expected="valid ones", action="renew it")
+        for file in ("ca.pem", "client.p12")
+    ]
     assert render(both, "{count} {findings}:").splitlines()[2:5] == [
         "  1. tls",
         "     found     ca.pem expired",
@@ -61,14 +82,16 @@ def test_two_faults_of_one_kind_in_the_input_have_no_host():
 
 
 def test_many_hosts_with_many_different_faults_stay_readable():
-    many = [Finding(f"n{n}", "disk", f"{n} MiB", "more", "make room") for n in range(1000)]
+    many = [
+        Finding(host=f"n{n}", check="disk", found=f"{n} MiB", expected="more", action="make room") for n in range(1000)
+    ]
     lines = render(many, "{count} {findings}.").splitlines()
     assert lines[0] == "1 finding."
     assert len(lines) == 12 and lines[9] == "               ... (994 more)"
 
 
 def test_a_finding_survives_its_way_through_a_module():
-    finding = Finding("n1", "disk", "1 MiB", "more", "make room")
+    finding = Finding(host="n1", check="disk", found="1 MiB", expected="more", action="make room")
     assert Finding.from_dict(json.loads(json.dumps(finding.as_dict()))) == finding
     with pytest.raises(KeyError):
         Finding.from_dict({"host": "n1"})

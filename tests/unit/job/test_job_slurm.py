@@ -287,11 +287,10 @@ def test_a_launcher_that_slurm_does_not_have_is_refused_with_those_that_it_has()
     job, (finding,) = schedulers.parse({**GIVEN, "job_launcher": "rank_table"})
     assert job is None
     assert finding == Finding(
-        "",
-        "job_launcher",
-        "'rank_table' with job_scheduler: slurm",
-        "one of direct, mindspore, mpirun, msrun, oneflow, torchrun",
-        "choose one of these, or job_scheduler: ssh",
+        check="job_launcher",
+        found="'rank_table' with job_scheduler: slurm",
+        expected="one of direct, mindspore, mpirun, msrun, oneflow, torchrun",
+        action="choose one of these, or job_scheduler: ssh",
     )
 
 

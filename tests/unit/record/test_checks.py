@@ -41,9 +41,9 @@ def test_the_worst_state_decides_and_what_was_not_asked_for_proves_nothing(state
 
 def test_states_and_phases_that_do_not_exist_are_refused():
     with pytest.raises(ValueError, match="state 'ok' of kernel, expected one of not_asked, skipped, pass, unknown, f"):
-        Check("drift", "kernel", "ok")
+        Check(phase="drift", name="kernel", state="ok")
     with pytest.raises(ValueError, match="phase 'gpu', expected one of software, drift"):
-        Check("gpu", "ecc", "pass")
+        Check(phase="gpu", name="ecc", state="pass")
 
 
 @pytest.mark.parametrize(

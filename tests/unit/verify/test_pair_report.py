@@ -96,8 +96,8 @@ def test_one_slow_device_of_eight_is_found_though_the_sum_hardly_shows_it():
 
 def test_a_job_that_was_refused_fails_with_its_first_finding():
     findings = [
-        Finding("n2", "versions", "no torch", "torch installed", "run site.yml"),
-        Finding("n3", "x", "y", "z", ""),
+        Finding(host="n2", check="versions", found="no torch", expected="torch installed", action="run site.yml"),
+        Finding(host="n3", check="x", found="y", expected="z", action=""),
     ]
     judged = refusal(judge(HOSTS, []), findings)
     assert judged["state"] == "fail"

@@ -27,22 +27,20 @@ def message_of(body: Any) -> str:
 def unreachable(server: str, reason: str) -> Finding:
     """Say that nobody answers where the kubeconfig says the API is."""
     return Finding(
-        "",
-        "cluster",
-        f"no answer from {server or 'any API server'}: {' '.join(reason.split())[:300]}",
-        "the API of a Kubernetes cluster",
-        "check job_kubeconfig and job_kube_context, the network and a VPN; try: kubectl version",
+        check="cluster",
+        found=f"no answer from {server or 'any API server'}: {' '.join(reason.split())[:300]}",
+        expected="the API of a Kubernetes cluster",
+        action="check job_kubeconfig and job_kube_context, the network and a VPN; try: kubectl version",
     )
 
 
 def no_configuration(reason: str) -> Finding:
     """Say that there is no access to any cluster."""
     return Finding(
-        "",
-        "job_kubeconfig",
-        " ".join(reason.split())[:300],
-        "a kubeconfig with the context of the cluster",
-        "set job_kubeconfig and job_kube_context, or KUBECONFIG in the environment",
+        check="job_kubeconfig",
+        found=" ".join(reason.split())[:300],
+        expected="a kubeconfig with the context of the cluster",
+        action="set job_kubeconfig and job_kube_context, or KUBECONFIG in the environment",
     )
 
 
@@ -60,17 +58,16 @@ def refused(status: int, body: Any, doing: str) -> Finding:
         422: ("a manifest that the cluster takes", "correct the variable that the message is about"),
         429: ("an API that is not overloaded", "wait a moment, then start the job again"),
     }.get(status, ("an answer", "look at the cluster's own events and logs"))
-    return Finding("", "cluster", f"{doing}: {said} (HTTP {status})", expected, action)
+    return Finding(check="cluster", found=f"{doing}: {said} (HTTP {status})", expected=expected, action=action)
 
 
 def stays(kind: str, name: str, namespace: str, waited_s: int) -> Finding:
     """Say that an object is still there, although it was removed."""
     return Finding(
-        "",
-        "cluster",
-        f"{kind} {name} is still in namespace {namespace} {waited_s} s after it was removed",
-        "an object that goes with its pods",
-        f"look at what holds it: kubectl -n {namespace} describe {kind.lower()} {name}",
+        check="cluster",
+        found=f"{kind} {name} is still in namespace {namespace} {waited_s} s after it was removed",
+        expected="an object that goes with its pods",
+        action=f"look at what holds it: kubectl -n {namespace} describe {kind.lower()} {name}",
     )
 
 
@@ -78,31 +75,28 @@ def no_operator(kind: str) -> Finding:
     """Say that the cluster does not know the resource."""
     resource = RESOURCES[kind]
     return Finding(
-        "",
-        "operator",
-        f"a cluster that does not know {kind} ({resource.api_version})",
-        f"{resource.operator}, which makes pods of it",
-        "have it installed, or set job_kubernetes.resource: Job, which needs no operator",
+        check="operator",
+        found=f"a cluster that does not know {kind} ({resource.api_version})",
+        expected=f"{resource.operator}, which makes pods of it",
+        action="have it installed, or set job_kubernetes.resource: Job, which needs no operator",
     )
 
 
 def no_right(verb: str, what: str, namespace: str, reason: str) -> Finding:
     """Say that the user may not do what the job needs."""
     return Finding(
-        "",
-        "rights",
-        f"no right to {verb} {what} in namespace {namespace}" + (f": {reason}" if reason else ""),
-        "the rights of docs/kubernetes.md",
-        "ask who runs the cluster for them, or set job_namespace",
+        check="rights",
+        found=f"no right to {verb} {what} in namespace {namespace}" + (f": {reason}" if reason else ""),
+        expected="the rights of docs/kubernetes.md",
+        action="ask who runs the cluster for them, or set job_namespace",
     )
 
 
 def missing(kind: str, name: str, namespace: str, variable: str) -> Finding:
     """Say that an object that the job file names is not there."""
     return Finding(
-        "",
-        variable,
-        f"no {kind} {name} in namespace {namespace}",
-        "one that is there before the job",
-        f"make it, or correct {variable}",
+        check=variable,
+        found=f"no {kind} {name} in namespace {namespace}",
+        expected="one that is there before the job",
+        action=f"make it, or correct {variable}",
     )

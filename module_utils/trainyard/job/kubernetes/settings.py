@@ -116,46 +116,57 @@ def parse(given: Mapping[str, Any], launcher: str) -> tuple[Settings | None, lis
 
     def wrong(key: str, found: Any, expected: str, action: str = "") -> None:
         name = key if key.startswith("job_") else f"job_kubernetes.{key}"
-        findings.append(Finding("", name, str(found), expected, action or f"correct {name} in the job file"))
+        findings.append(
+            Finding(check=name, found=str(found), expected=expected, action=action or f"correct {name} in the job file")
+        )
 
     table = given.get("job_kubernetes") or {}
     if not isinstance(table, Mapping):
-        wrong("job_kubernetes", f"a {type(table).__name__}", "a dictionary as in docs/kubernetes.md")
+        wrong(key="job_kubernetes", found=f"a {type(table).__name__}", expected="a dictionary as in docs/kubernetes.md")
         return None, findings
     for key in sorted(set(map(str, table)) - set(DEFAULTS)):
         near = difflib.get_close_matches(key, DEFAULTS, n=1)
-        wrong(key, "an unknown key", "the keys of docs/kubernetes.md", f"did you mean {near[0]}?" if near else "")
+        wrong(
+            key=key,
+            found="an unknown key",
+            expected="the keys of docs/kubernetes.md",
+            action=f"did you mean {near[0]}?" if near else "",
+        )
     values: dict[str, Any] = {
         key: default if table.get(key) is None else table[key] for key, default in DEFAULTS.items()
     }
     for key in _TEXTS:
         if isinstance(values[key], (Mapping, list, tuple)):
-            wrong(key, f"a {type(values[key]).__name__}", "text")
+            wrong(key=key, found=f"a {type(values[key]).__name__}", expected="text")
             values[key] = ""
         values[key] = str(values[key])
     flat = {key: str(given.get(key) or "") for key in VARIABLES if key != "job_kubernetes"}
 
     if not re.fullmatch(r"[^\s\x00]+", flat["job_image"]):
         wrong(
-            "job_image", repr(flat["job_image"]), "the image that the pods run, such as registry.example/pytorch:2.13"
+            key="job_image",
+            found=repr(flat["job_image"]),
+            expected="the image that the pods run, such as registry.example/pytorch:2.13",
         )
     elif flat["job_image"].endswith(":latest"):
         wrong(
-            "job_image", flat["job_image"], "a tag that stays, or a digest: the pods of one job pull at several times"
+            key="job_image",
+            found=flat["job_image"],
+            expected="a tag that stays, or a digest: the pods of one job pull at several times",
         )
     if flat["job_namespace"] and not is_label(flat["job_namespace"]):
-        wrong("job_namespace", repr(flat["job_namespace"]), "lower-case letters, digits and hyphens")
+        wrong(key="job_namespace", found=repr(flat["job_namespace"]), expected="lower-case letters, digits and hyphens")
 
     resource = values["resource"] or IMPLIED.get(launcher, "Job")
     if resource not in RESOURCES:
-        wrong("resource", repr(resource), "one of " + ", ".join(RESOURCES))
+        wrong(key="resource", found=repr(resource), expected="one of " + ", ".join(RESOURCES))
     elif launcher not in RESOURCES[resource].launchers:
         takes = RESOURCES[resource].launchers
         wrong(
-            "job_launcher",
-            f"{launcher} with job_kubernetes.resource: {resource}",
-            f"{' or '.join(takes)} in a {resource}",
-            f"set job_launcher: {takes[0]}, or job_kubernetes.resource: {IMPLIED.get(launcher, 'Job')}",
+            key="job_launcher",
+            found=f"{launcher} with job_kubernetes.resource: {resource}",
+            expected=f"{' or '.join(takes)} in a {resource}",
+            action=f"set job_launcher: {takes[0]}, or job_kubernetes.resource: {IMPLIED.get(launcher, 'Job')}",
         )
 
     code = values["code"] or ("configmap" if given.get("job_source") else "image")
@@ -167,50 +178,71 @@ def parse(given: Mapping[str, Any], launcher: str) -> tuple[Settings | None, lis
         ("success", SUCCESS_POLICIES),
     ):
         if values[key] not in choices:
-            wrong(key, repr(values[key]), "one of " + ", ".join(repr(choice) for choice in choices))
+            wrong(key=key, found=repr(values[key]), expected="one of " + ", ".join(repr(choice) for choice in choices))
     for key in ("cpu", "memory", "shared_memory"):
         if values[key] and not _QUANTITY.fullmatch(values[key]):
-            wrong(key, repr(values[key]), "a quantity of Kubernetes such as 500m, 4 or 16Gi")
+            wrong(key=key, found=repr(values[key]), expected="a quantity of Kubernetes such as 500m, 4 or 16Gi")
     for key in ("device_resource", "rdma_resource"):
         if values[key] and not _EXTENDED.fullmatch(values[key]):
-            wrong(key, repr(values[key]), "the name of an extended resource such as nvidia.com/gpu")
+            wrong(key=key, found=repr(values[key]), expected="the name of an extended resource such as nvidia.com/gpu")
     for key in ("service_account", "tls_secret", "recovery_claim", "code_claim", "queue", "priority_class"):
         if values[key] and not all(is_label(part) for part in values[key].split(".")):
-            wrong(key, repr(values[key]), "a name in the cluster: lower-case letters, digits and hyphens")
+            wrong(
+                key=key,
+                found=repr(values[key]),
+                expected="a name in the cluster: lower-case letters, digits and hyphens",
+            )
     if resource == "Job" and values["queue"] and values["queue_system"] == "volcano":
-        wrong("queue_system", "volcano with a plain Job", "kueue, which holds a Job back as a whole")
+        wrong(key="queue_system", found="volcano with a plain Job", expected="kueue, which holds a Job back as a whole")
     if resource == "MSJob" and values["queue"] and values["queue_system"] == "kueue":
         # Its pods would start at once, past the queue.
-        wrong("queue_system", "kueue with an MSJob, which Kueue does not know", "volcano", "set queue_system: volcano")
+        wrong(
+            key="queue_system",
+            found="kueue with an MSJob, which Kueue does not know",
+            expected="volcano",
+            action="set queue_system: volcano",
+        )
     if not isinstance(values["host_network"], bool):
-        wrong("host_network", repr(values["host_network"]), "true or false")
+        wrong(key="host_network", found=repr(values["host_network"]), expected="true or false")
     keep = values["keep_s"]
     if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 0):
-        wrong("keep_s", repr(keep), "seconds after which the cluster removes the ended job")
+        wrong(key="keep_s", found=repr(keep), expected="seconds after which the cluster removes the ended job")
         keep = None
 
     secrets = values["image_pull_secrets"]
     if not isinstance(secrets, (list, tuple)) or not all(isinstance(name, str) and name for name in secrets):
-        wrong("image_pull_secrets", repr(secrets), "a list of names of Secrets")
+        wrong(key="image_pull_secrets", found=repr(secrets), expected="a list of names of Secrets")
         secrets = []
     selector = values["node_selector"]
     if not isinstance(selector, Mapping) or not all(
         _LABEL_KEY.fullmatch(str(key)) and _LABEL_VALUE.fullmatch(_plain(value)) for key, value in selector.items()
     ):
-        wrong("node_selector", repr(selector), "labels of nodes as NAME: value lines")
+        wrong(key="node_selector", found=repr(selector), expected="labels of nodes as NAME: value lines")
         selector = {}
     tolerations = values["tolerations"]
     if not isinstance(tolerations, (list, tuple)) or not all(isinstance(item, Mapping) for item in tolerations):
-        wrong("tolerations", repr(tolerations), "a list of dictionaries with key, operator, value and effect")
+        wrong(
+            key="tolerations",
+            found=repr(tolerations),
+            expected="a list of dictionaries with key, operator, value and effect",
+        )
         tolerations = []
     volumes = _volumes(wrong, values["volumes"])
     for key in ("ssh_mount_path", "code_path"):
         if values[key] and not values[key].startswith("/"):
-            wrong(key, repr(values[key]), "an absolute path in the pods")
+            wrong(key=key, found=repr(values[key]), expected="an absolute path in the pods")
     if values["tls_secret"] and launcher not in tls.LAUNCHERS:
-        wrong("tls_secret", f"{values['tls_secret']} with job_launcher: {launcher}", " or ".join(tls.LAUNCHERS))
+        wrong(
+            key="tls_secret",
+            found=f"{values['tls_secret']} with job_launcher: {launcher}",
+            expected=" or ".join(tls.LAUNCHERS),
+        )
     if values["recovery_claim"] and resource != "MSJob":
-        wrong("recovery_claim", f"{values['recovery_claim']} with a {resource}", "an MSJob, whose scheduler recovers")
+        wrong(
+            key="recovery_claim",
+            found=f"{values['recovery_claim']} with a {resource}",
+            expected="an MSJob, whose scheduler recovers",
+        )
 
     if findings:
         return None, findings
@@ -240,20 +272,26 @@ def _plain(value: Any) -> str:
 
 def _code_findings(wrong: Any, code: str, values: Mapping[str, Any], source: bool) -> None:
     if code not in CODE:
-        wrong("code", repr(code), "one of " + ", ".join(CODE))
+        wrong(key="code", found=repr(code), expected="one of " + ", ".join(CODE))
     elif code == "configmap" and not source:
-        wrong("code", "configmap without job_source", "job_source, the folder that becomes a ConfigMap")
+        wrong(
+            key="code", found="configmap without job_source", expected="job_source, the folder that becomes a ConfigMap"
+        )
     elif code != "configmap" and source:
         wrong(
-            "code",
-            f"{code} with job_source",
-            f"no job_source: the scripts are in the {code} already",
-            "leave job_source out, or set job_kubernetes.code: configmap",
+            key="code",
+            found=f"{code} with job_source",
+            expected=f"no job_source: the scripts are in the {code} already",
+            action="leave job_source out, or set job_kubernetes.code: configmap",
         )
     elif code == "volume" and not (values["code_claim"] and values["code_path"]):
-        wrong("code", "volume without a volume", "code_claim, the claim, and code_path, where it is mounted")
+        wrong(
+            key="code",
+            found="volume without a volume",
+            expected="code_claim, the claim, and code_path, where it is mounted",
+        )
     if code != "volume" and values["code_claim"]:
-        wrong("code_claim", f"{values['code_claim']} with code: {code}", "code: volume")
+        wrong(key="code_claim", found=f"{values['code_claim']} with code: {code}", expected="code: volume")
 
 
 def _volumes(wrong: Any, given: Any) -> tuple[Volume, ...]:
@@ -270,7 +308,9 @@ def _volumes(wrong: Any, given: Any) -> tuple[Volume, ...]:
             or (item.get("host_path") and not sources[0].startswith("/"))
         ):
             wrong(
-                "volumes", repr(item), "{path: where it is mounted, claim: NAME or host_path: /PATH, read_only: bool}"
+                key="volumes",
+                found=repr(item),
+                expected="{path: where it is mounted, claim: NAME or host_path: /PATH, read_only: bool}",
             )
             continue
         volumes.append(

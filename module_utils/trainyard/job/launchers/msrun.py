@@ -25,17 +25,19 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     if not placement.venv:
         findings.append(
             Finding(
-                "", "job_venv", "nothing", "the virtual environment that holds msrun", f"set job_venv, or {_INSTEAD}"
+                check="job_venv",
+                found="nothing",
+                expected="the virtual environment that holds msrun",
+                action=f"set job_venv, or {_INSTEAD}",
             )
         )
     if job.command[0] not in _PROGRAMS and not job.command[0].endswith(".py"):
         findings.append(
             Finding(
-                "",
-                "job_command",
-                f"{job.command[0]}, before which msrun would put python",
-                "a Python script, or python and its arguments",
-                f"begin job_command with python, or {_INSTEAD}",
+                check="job_command",
+                found=f"{job.command[0]}, before which msrun would put python",
+                expected="a Python script, or python and its arguments",
+                action=f"begin job_command with python, or {_INSTEAD}",
             )
         )
     return findings

@@ -38,20 +38,19 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     if not placement.venv:
         findings.append(
             Finding(
-                "",
-                "job_venv",
-                "nothing",
-                "the virtual environment that holds OneFlow",
-                "set job_venv: oneflow, or to where it is",
+                check="job_venv",
+                found="nothing",
+                expected="the virtual environment that holds OneFlow",
+                action="set job_venv: oneflow, or to where it is",
             )
         )
     findings += [
         Finding(
-            node.host,
-            "network",
-            f"address {node.address}",
-            "an IPv4 address: OneFlow's processes speak nothing else with each other",
-            "set job_network to an IPv4 network",
+            host=node.host,
+            check="network",
+            found=f"address {node.address}",
+            expected="an IPv4 address: OneFlow's processes speak nothing else with each other",
+            action="set job_network to an IPv4 network",
         )
         for node in placement.nodes
         if ":" in node.address

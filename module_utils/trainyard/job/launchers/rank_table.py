@@ -42,11 +42,11 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     without = [node for node in placement.nodes if not node.npu.get("devices") or not node.devices]
     findings += [
         Finding(
-            node.host,
-            "devices",
-            "no Ascend device" if not node.npu.get("devices") else "no device for the job",
-            "Ascend devices on every node of the job",
-            "correct job_devices or job_hosts, or choose another job_launcher",
+            host=node.host,
+            check="devices",
+            found="no Ascend device" if not node.npu.get("devices") else "no device for the job",
+            expected="Ascend devices on every node of the job",
+            action="correct job_devices or job_hosts, or choose another job_launcher",
         )
         for node in without
     ]
@@ -57,11 +57,11 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     strange = [node for node in placement.nodes if node.npu["chip"] != chip or chip not in hccl.CHIPS]
     findings += [
         Finding(
-            node.host,
-            "devices",
-            f"chip {node.npu['chip'] or 'of no known kind'}",
-            expected,
-            "use nodes of one kind (job_hosts): a rank table is for one",
+            host=node.host,
+            check="devices",
+            found=f"chip {node.npu['chip'] or 'of no known kind'}",
+            expected=expected,
+            action="use nodes of one kind (job_hosts): a rank table is for one",
         )
         for node in strange
     ]
@@ -72,11 +72,13 @@ def _environment_findings(job: Job, placement: Placement) -> list[Finding]:
     said = [("", "job_env", job.env), *((node.host, "job_node_env", node.env) for node in placement.nodes)]
     findings = [
         Finding(
-            host,
-            key,
-            f"{name}={env[name]}",
-            f"{name} as the rank table has it" if name != _VISIBLE else f"no {_VISIBLE}: it numbers devices anew",
-            f"remove {name} from {key}; job_devices says which devices to use",
+            host=host,
+            check=key,
+            found=f"{name}={env[name]}",
+            expected=(
+                f"{name} as the rank table has it" if name != _VISIBLE else f"no {_VISIBLE}: it numbers devices anew"
+            ),
+            action=f"remove {name} from {key}; job_devices says which devices to use",
         )
         for host, key, env in said
         for name in _OWN
@@ -85,11 +87,10 @@ def _environment_findings(job: Job, placement: Placement) -> list[Finding]:
     if "HCCL_IF_IP" in job.env and len(placement.nodes) > 1:
         findings.append(
             Finding(
-                "",
-                "job_env",
-                f"HCCL_IF_IP={job.env['HCCL_IF_IP']} for {len(placement.nodes)} nodes",
-                "each node's own address, which is set for it",
-                "set job_network to another network, or HCCL_IF_IP in job_node_env of each host",
+                check="job_env",
+                found=f"HCCL_IF_IP={job.env['HCCL_IF_IP']} for {len(placement.nodes)} nodes",
+                expected="each node's own address, which is set for it",
+                action="set job_network to another network, or HCCL_IF_IP in job_node_env of each host",
             )
         )
     return findings

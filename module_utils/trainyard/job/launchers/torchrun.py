@@ -18,11 +18,10 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     if not placement.venv:
         return [
             Finding(
-                "",
-                "job_venv",
-                "nothing",
-                "the virtual environment that holds torchrun",
-                "set job_venv, or use job_launcher: direct",
+                check="job_venv",
+                found="nothing",
+                expected="the virtual environment that holds torchrun",
+                action="set job_venv, or use job_launcher: direct",
             )
         ]
     del job

@@ -68,7 +68,9 @@ def who_runs(given: Mapping[str, Any]) -> list[Finding]:
     if scheduler not in SCHEDULERS:
         likely = meant(scheduler, list(SCHEDULERS))
         do = f"did you mean {likely}?" if likely else "choose one of these"
-        return [Finding("", "job_scheduler", repr(scheduler), "one of " + ", ".join(SCHEDULERS), do)]
+        return [
+            Finding(check="job_scheduler", found=repr(scheduler), expected="one of " + ", ".join(SCHEDULERS), action=do)
+        ]
     known = SCHEDULERS[scheduler].LAUNCHERS
     if launcher in known:
         return []
@@ -82,7 +84,7 @@ def who_runs(given: Mapping[str, Any]) -> list[Finding]:
         do += ", or job_scheduler: ssh"
     elif likely:
         do = f"did you mean {likely}?"
-    return [Finding("", "job_launcher", found, "one of " + ", ".join(sorted(known)), do)]
+    return [Finding(check="job_launcher", found=found, expected="one of " + ", ".join(sorted(known)), action=do)]
 
 
 def plan(

@@ -34,11 +34,10 @@ def plan(
     if job.tls and chosen.tls_secret:
         findings.append(
             Finding(
-                "",
-                "job_tls",
-                f"true with job_kubernetes.tls_secret: {chosen.tls_secret}",
-                "one of them: certificates made for the job, or the Secret with your own",
-                "leave out job_tls, or tls_secret",
+                check="job_tls",
+                found=f"true with job_kubernetes.tls_secret: {chosen.tls_secret}",
+                expected="one of them: certificates made for the job, or the Secret with your own",
+                action="leave out job_tls, or tls_secret",
             )
         )
     pods = int(given.get("job_nodes") or 0)
@@ -140,73 +139,72 @@ def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
     if pods < 1:
         findings.append(
             Finding(
-                "",
-                "job_nodes",
-                "0, all hosts of the inventory",
-                "how many pods with ranks the job has: a cluster has no hosts of the inventory",
-                "set job_nodes",
+                check="job_nodes",
+                found="0, all hosts of the inventory",
+                expected="how many pods with ranks the job has: a cluster has no hosts of the inventory",
+                action="set job_nodes",
             )
         )
     if (job.processes_per_node or 1) > 1 and (chosen.resource == "MSJob" or job.launcher == "direct"):
         who = "an MSJob" if chosen.resource == "MSJob" else "job_launcher: direct"
         findings.append(
             Finding(
-                "",
-                "job_processes_per_node",
-                f"{job.processes_per_node} with {who}",
-                "1: each pod is one rank there",
-                "set job_processes_per_node: 1 and a larger job_nodes"
-                + ("" if chosen.resource == "MSJob" else f", or use {one_rank}"),
+                check="job_processes_per_node",
+                found=f"{job.processes_per_node} with {who}",
+                expected="1: each pod is one rank there",
+                action=(
+                    "set job_processes_per_node: 1 and a larger job_nodes"
+                    + ("" if chosen.resource == "MSJob" else f", or use {one_rank}")
+                ),
             )
         )
     if job.devices:
         findings.append(
             Finding(
-                "",
-                "job_devices",
-                str(list(job.devices)),
-                "auto or none: the cluster's device plugin chooses which devices a pod gets",
-                "set job_devices: auto and job_processes_per_node to their number",
+                check="job_devices",
+                found=str(list(job.devices)),
+                expected="auto or none: the cluster's device plugin chooses which devices a pod gets",
+                action="set job_devices: auto and job_processes_per_node to their number",
             )
         )
     if job.devices is None and not chosen.device_resource:
         findings.append(
             Finding(
-                "",
-                "job_devices",
-                "auto without job_kubernetes.device_resource",
-                "the resource by which pods ask for devices",
-                "set job_kubernetes.device_resource (nvidia.com/gpu, huawei.com/Ascend910), or job_devices: none",
+                check="job_devices",
+                found="auto without job_kubernetes.device_resource",
+                expected="the resource by which pods ask for devices",
+                action=(
+                    "set job_kubernetes.device_resource (nvidia.com/gpu, huawei.com/Ascend910), or job_devices: none"
+                ),
             )
         )
     if job.devices is None and chosen.device_resource and job.processes_per_node is None:
         findings.append(
             Finding(
-                "",
-                "job_processes_per_node",
-                "auto",
-                f"how many {chosen.device_resource} each pod gets, a rank for each",
-                "set job_processes_per_node",
+                check="job_processes_per_node",
+                found="auto",
+                expected=f"how many {chosen.device_resource} each pod gets, a rank for each",
+                action="set job_processes_per_node",
             )
         )
     if job.max_restarts and chosen.resource == "Job":
         findings.append(
             Finding(
-                "",
-                "job_max_restarts",
-                f"{job.max_restarts} with a plain Job",
-                "0: a pod that comes back alone finds no rendezvous",
-                "leave job_max_restarts out, or use a resource whose operator starts again: job_kubernetes.resource",
+                check="job_max_restarts",
+                found=f"{job.max_restarts} with a plain Job",
+                expected="0: a pod that comes back alone finds no rendezvous",
+                action=(
+                    "leave job_max_restarts out, or use a resource whose operator starts again: job_kubernetes.resource"
+                ),
             )
         )
     if job.recovery and not chosen.recovery_claim:
         findings.append(
             Finding(
-                "",
-                "job_recovery",
-                "true without job_kubernetes.recovery_claim",
-                "a claim that scheduler and workers can all write to, for MindSpore's recovery files",
-                "set job_kubernetes.recovery_claim, or leave job_recovery out",
+                check="job_recovery",
+                found="true without job_kubernetes.recovery_claim",
+                expected="a claim that scheduler and workers can all write to, for MindSpore's recovery files",
+                action="set job_kubernetes.recovery_claim, or leave job_recovery out",
             )
         )
     return findings
@@ -218,21 +216,19 @@ def _refused(job: Job) -> list[Finding]:
     if job.network:
         findings.append(
             Finding(
-                "",
-                "job_network",
-                job.network,
-                "nothing: a pod has the networks of its cluster",
-                "leave job_network out; NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME can be set in job_env",
+                check="job_network",
+                found=job.network,
+                expected="nothing: a pod has the networks of its cluster",
+                action="leave job_network out; NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME can be set in job_env",
             )
         )
     if job.data:
         findings.append(
             Finding(
-                "",
-                "job_data",
-                ", ".join(job.data),
-                "nothing: paths of hosts are not those of pods",
-                "leave job_data out and mount the data with job_kubernetes.volumes",
+                check="job_data",
+                found=", ".join(job.data),
+                expected="nothing: paths of hosts are not those of pods",
+                action="leave job_data out and mount the data with job_kubernetes.volumes",
             )
         )
     return findings

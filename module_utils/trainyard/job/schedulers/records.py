@@ -30,7 +30,9 @@ class Source:
             return []
         shift, unit = (20, "MiB") if most >= 1 << 20 else (10, "KiB")
         found = f"{len(self.archive) >> shift} {unit}, packed"
-        return [Finding("", "job_source", found, f"at most {most >> shift} {unit}{why}", instead)]
+        return [
+            Finding(check="job_source", found=found, expected=f"at most {most >> shift} {unit}{why}", action=instead)
+        ]
 
 
 @dataclass(frozen=True)

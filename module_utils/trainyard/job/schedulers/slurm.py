@@ -54,32 +54,29 @@ def plan(
     if not where.submit_host:
         findings.append(
             Finding(
-                "",
-                "job_login_host",
-                "no host that submits",
-                "a host of the inventory where sbatch is: job_login_host, the group slurm_login, or job_hosts",
-                "set job_login_host",
+                check="job_login_host",
+                found="no host that submits",
+                expected="a host of the inventory where sbatch is: job_login_host, the group slurm_login, or job_hosts",
+                action="set job_login_host",
             )
         )
     elif where.submit_host not in (*where.known, "localhost"):
         findings.append(
             Finding(
-                "",
-                "job_login_host",
-                f"{where.submit_host}, which is not in the inventory",
-                "a host of the inventory where sbatch is",
-                "add it to the inventory, or correct job_login_host",
+                check="job_login_host",
+                found=f"{where.submit_host}, which is not in the inventory",
+                expected="a host of the inventory where sbatch is",
+                action="add it to the inventory, or correct job_login_host",
             )
         )
     nodes = int(given.get("job_nodes") or 0) or len(where.hosts)
     if not nodes:
         findings.append(
             Finding(
-                "",
-                "job_nodes",
-                f"nothing, and no host of the inventory in {given.get('job_hosts') or 'job_hosts'}",
-                "the number of nodes",
-                "set job_nodes",
+                check="job_nodes",
+                found=f"nothing, and no host of the inventory in {given.get('job_hosts') or 'job_hosts'}",
+                expected="the number of nodes",
+                action="set job_nodes",
             )
         )
     node_env, wrong = _node_env(where, facts)
@@ -143,11 +140,11 @@ def _node_env(where: Where, facts: Mapping[str, Any]) -> tuple[dict[str, dict[st
         if node_env[host] and slurms and host not in slurms:
             findings.append(
                 Finding(
-                    host,
-                    "job_node_env",
-                    "variables for a host that is no node of Slurm by this name",
-                    "the names of Slurm's nodes (scontrol show nodes)",
-                    "name the host so in the inventory, or remove its job_node_env",
+                    host=host,
+                    check="job_node_env",
+                    found="variables for a host that is no node of Slurm by this name",
+                    expected="the names of Slurm's nodes (scontrol show nodes)",
+                    action="name the host so in the inventory, or remove its job_node_env",
                 )
             )
     return node_env, findings
@@ -160,12 +157,12 @@ def not_words(given: Mapping[str, Any]) -> list[Finding]:
         value = str(given.get(key) or "")
         if value and not _WORD.fullmatch(value):
             expected = "letters, digits and . , : @ + = / ( ) * _ -, as Slurm's names have them"
-            findings.append(Finding("", key, ascii(value)[:100], expected, f"correct {key}"))
+            findings.append(Finding(check=key, found=ascii(value)[:100], expected=expected, action=f"correct {key}"))
     options = given.get("job_sbatch_options") or []
     key, expected = "job_sbatch_options", "a list of options of sbatch such as --mem=64G, each on one line"
     for option in options if isinstance(options, (list, tuple)) else [options]:
         if not isinstance(option, str) or not _OPTION.fullmatch(option):
-            findings.append(Finding("", key, ascii(option)[:100], expected, f"correct {key}"))
+            findings.append(Finding(check=key, found=ascii(option)[:100], expected=expected, action=f"correct {key}"))
     return findings
 
 
@@ -177,41 +174,37 @@ def _refused(job: Job) -> list[Finding]:
     if secrets:
         findings.append(
             Finding(
-                "",
-                "job_secret_env",
-                ", ".join(secrets),
-                "no secrets: Slurm keeps the script of a job, and hands its environment from host to host",
-                "let the program read them from a file of the user on a file system that all nodes have",
+                check="job_secret_env",
+                found=", ".join(secrets),
+                expected="no secrets: Slurm keeps the script of a job, and hands its environment from host to host",
+                action="let the program read them from a file of the user on a file system that all nodes have",
             )
         )
     if job.tls:
         findings.append(
             Finding(
-                "",
-                "job_tls",
-                "true with job_scheduler: slurm",
-                "processes without TLS: certificates of a job reach its nodes over ssh only",
-                "leave job_tls out, or use job_scheduler: ssh",
+                check="job_tls",
+                found="true with job_scheduler: slurm",
+                expected="processes without TLS: certificates of a job reach its nodes over ssh only",
+                action="leave job_tls out, or use job_scheduler: ssh",
             )
         )
     if job.launcher == "oneflow" and job.oneflow_style == "address_list":
         findings.append(
             Finding(
-                "",
-                "job_oneflow_style",
-                "address_list with job_scheduler: slurm",
-                "launch: addresses are known in the allocation only",
-                "leave job_oneflow_style out",
+                check="job_oneflow_style",
+                found="address_list with job_scheduler: slurm",
+                expected="launch: addresses are known in the allocation only",
+                action="leave job_oneflow_style out",
             )
         )
     if job.recovery:
         findings.append(
             Finding(
-                "",
-                "job_recovery",
-                "true with job_scheduler: slurm",
-                "restarts of the whole job: Slurm does not start single processes again",
-                "leave job_recovery out; job_max_restarts requeues the job",
+                check="job_recovery",
+                found="true with job_scheduler: slurm",
+                expected="restarts of the whole job: Slurm does not start single processes again",
+                action="leave job_recovery out; job_max_restarts requeues the job",
             )
         )
     return findings

@@ -81,62 +81,66 @@ def findings(
     found: list[Finding] = []
 
     def wrong(check: str, what: str, expected: str, action: str, host: str = "") -> None:
-        found.append(Finding(host, check, what, expected, action))
+        found.append(Finding(host=host, check=check, found=what, expected=expected, action=action))
 
     name = str(given.get("job_partition") or "")
     partition, nodes = of_partition(facts, name)
     if partition is None:
         there = ", ".join(one["PartitionName"] for one in facts.get("partitions") or ()) or "none"
         wrong(
-            "job_partition",
-            f"no partition {name!r}" if name else "no default partition",
-            f"one of the cluster's: {there}",
-            "correct job_partition",
+            check="job_partition",
+            what=f"no partition {name!r}" if name else "no default partition",
+            expected=f"one of the cluster's: {there}",
+            action="correct job_partition",
         )
         return found
     title = partition["PartitionName"]
     if partition["State"] != "UP":
         wrong(
-            "partition",
-            f"{title} is {partition['State']}",
-            "a partition that takes jobs",
-            "wait until it is up, or choose another with job_partition",
+            check="partition",
+            what=f"{title} is {partition['State']}",
+            expected="a partition that takes jobs",
+            action="wait until it is up, or choose another with job_partition",
         )
     most = min((int(n) for n in (partition["MaxNodes"], partition["TotalNodes"]) if n.isdigit()), default=0)
     if plan.nodes > most:
         wrong(
-            "job_nodes",
-            f"{counted(plan.nodes, 'node')} asked for, {most} in partition {title}",
-            "at most as many nodes as the partition gives to a job",
-            "lower job_nodes, or choose another partition with job_partition",
+            check="job_nodes",
+            what=f"{counted(plan.nodes, 'node')} asked for, {most} in partition {title}",
+            expected="at most as many nodes as the partition gives to a job",
+            action="lower job_nodes, or choose another partition with job_partition",
         )
         return found
     limit = minutes(partition["MaxTime"])
     if limit is not None and -(-plan.job.timeout_s // 60) > limit:
         wrong(
-            "job_timeout",
-            f"{plan.job.timeout_s} s, partition {title} allows {limit * 60} s",
-            "a job that may run as long as it asks for",
-            f"set job_timeout: {limit * 60} or less, or choose another partition",
+            check="job_timeout",
+            what=f"{plan.job.timeout_s} s, partition {title} allows {limit * 60} s",
+            expected="a job that may run as long as it asks for",
+            action=f"set job_timeout: {limit * 60} or less, or choose another partition",
         )
     large = [node for node in nodes if int(node["CPUTot"] or 0) >= plan.processes_per_node]
     if len(large) < plan.nodes:
         wrong(
-            "job_processes_per_node",
-            f"{counted(plan.processes_per_node, 'process', 'processes')} on each node; "
-            f"{counted(len(large), 'node')} of {title} {'has' if len(large) == 1 else 'have'} as many CPUs",
-            f"{counted(plan.nodes, 'such node')}: Slurm gives each process a CPU of its own",
-            "lower job_processes_per_node or job_nodes",
+            check="job_processes_per_node",
+            what=(
+                f"{counted(plan.processes_per_node, 'process', 'processes')} on each node; "
+                f"{counted(len(large), 'node')} of {title} {'has' if len(large) == 1 else 'have'} as many CPUs"
+            ),
+            expected=f"{counted(plan.nodes, 'such node')}: Slurm gives each process a CPU of its own",
+            action="lower job_processes_per_node or job_nodes",
         )
     kind, count = _wanted_gres(gres) if gres else ("", 0)
     with_devices = [node for node in large if not kind or gres_count(str(node["Gres"]), kind) >= count]
     if kind and len(with_devices) < plan.nodes:
         wrong(
-            "job_gres",
-            f"{kind}:{count} on each node; {counted(len(with_devices), 'node')} of {title} "
-            f"{'has' if len(with_devices) == 1 else 'have'} as many",
-            counted(plan.nodes, "such node"),
-            "correct job_devices or job_gres, or set job_devices: none to run on the CPU",
+            check="job_gres",
+            what=(
+                f"{kind}:{count} on each node; {counted(len(with_devices), 'node')} of {title} "
+                f"{'has' if len(with_devices) == 1 else 'have'} as many"
+            ),
+            expected=counted(plan.nodes, "such node"),
+            action="correct job_devices or job_gres, or set job_devices: none to run on the CPU",
         )
     out = [node for node in with_devices if any(state in node["State"].upper() for state in _OUT)]
     if len(with_devices) >= plan.nodes > len(with_devices) - len(out):
@@ -144,33 +148,37 @@ def findings(
             dict.fromkeys(f"{node['NodeName']} {node['State']} ({node['Reason'] or 'no reason'})" for node in out[:4])
         )
         wrong(
-            "nodes",
-            f"{len(with_devices) - len(out)} of {counted(len(with_devices), 'node')} of {title} "
-            f"{'takes' if len(with_devices) == 1 else 'take'} jobs: {reasons}",
-            f"{counted(plan.nodes, 'node')} in service",
-            "repair or resume them (scontrol update nodename=NAME state=resume), or lower job_nodes",
+            check="nodes",
+            what=(
+                f"{len(with_devices) - len(out)} of {counted(len(with_devices), 'node')} of {title} "
+                f"{'takes' if len(with_devices) == 1 else 'take'} jobs: {reasons}"
+            ),
+            expected=f"{counted(plan.nodes, 'node')} in service",
+            action="repair or resume them (scontrol update nodename=NAME state=resume), or lower job_nodes",
         )
     if plan.job.launcher == "mpirun" and not any(str(word).startswith("pmix") for word in facts.get("mpi") or ()):
         wrong(
-            "mpi",
-            "srun without PMIx (srun --mpi=list)",
-            "Slurm with its PMIx plugin, by which Open MPI's ranks find each other",
-            "install it (Debian: libpmix2), or use another job_launcher",
+            check="mpi",
+            what="srun without PMIx (srun --mpi=list)",
+            expected="Slurm with its PMIx plugin, by which Open MPI's ranks find each other",
+            action="install it (Debian: libpmix2), or use another job_launcher",
         )
     if not facts.get("folder_writable", True):
         wrong(
-            "folder",
-            f"{plan.job_dir.rpartition('/jobs/')[0]} cannot be written by {where.user or 'the user'}",
-            "a folder in which the job can make its own",
-            "set job_folder to a folder of that user that all nodes share",
-            where.submit_host,
+            check="folder",
+            what=f"{plan.job_dir.rpartition('/jobs/')[0]} cannot be written by {where.user or 'the user'}",
+            expected="a folder in which the job can make its own",
+            action="set job_folder to a folder of that user that all nodes share",
+            host=where.submit_host,
         )
     strangers = [node["NodeName"] for node in nodes if node["NodeName"] not in set(known)]
     if strangers and not plan.settings.get("shared"):
         wrong(
-            "job_folder",
-            f"nothing; {host_list(strangers)} of {title} are not in the inventory, so nobody could bring their logs",
-            "a folder on a file system that all nodes of the cluster share with the login host",
-            "set job_folder, or add the nodes to the inventory",
+            check="job_folder",
+            what=(
+                f"nothing; {host_list(strangers)} of {title} are not in the inventory, so nobody could bring their logs"
+            ),
+            expected="a folder on a file system that all nodes of the cluster share with the login host",
+            action="set job_folder, or add the nodes to the inventory",
         )
     return found
