@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.job.kubernetes import faults
-from ..trainyard.job.kubernetes.manifests import LABEL
+from ..trainyard.job.kubernetes.pods import LABEL
 from ..trainyard.job.kubernetes.resources import RESOURCES
 from ..trainyard.record.findings import Finding
 

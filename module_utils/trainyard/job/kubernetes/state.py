@@ -15,7 +15,7 @@ from typing import Any
 from ...record.findings import counted
 from ..failure import first_failure
 from ..failure import text as failure_text
-from .manifests import ROLE_LABEL
+from .pods import ROLE_LABEL
 
 Data = Mapping[str, Any]
 

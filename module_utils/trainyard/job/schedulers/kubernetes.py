@@ -9,6 +9,7 @@ from typing import Any
 
 from ...record.findings import Finding
 from ..kubernetes import manifests, names, settings, state
+from ..kubernetes.pods import TLS_HOME, Manifest, Request
 from ..kubernetes.resources import RESOURCES
 from ..specification import Job
 from .records import HandedPlan, Source, Where
@@ -55,7 +56,7 @@ def plan(
         return None, findings
     resource = RESOURCES[chosen.resource]
     name, message = names.legal(where.job_id, manifests.names_appended(resource))
-    request = manifests.Request(
+    request = Request(
         job=job,
         settings=chosen,
         job_id=where.job_id,
@@ -85,7 +86,7 @@ def plan(
             "namespace": chosen.namespace,
             "kubeconfig": chosen.kubeconfig,
             "context": chosen.context,
-            "tls_home": manifests.TLS_HOME,
+            "tls_home": TLS_HOME,
             "pods": request.pods,
             "processes": processes,
         },
@@ -98,7 +99,7 @@ def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, 
     return state
 
 
-def to_yaml(made: list[manifests.Manifest]) -> str:
+def to_yaml(made: list[Manifest]) -> str:
     """Write manifests as one file for `kubectl apply -f`."""
     # Late: only the controller has it, and the nodes' modules may import what is beside this.
     import yaml
