@@ -92,12 +92,11 @@ problems:
   sample: [{line: 3, text: "n1 is in line 1 already"}]
 """
 
-import os
-import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.job.hostfile import FLAVORS, MpiHost, faults, parse, render
+from ansible.module_utils.trainyard_node.machine.whole_file import difference, remove, write
 
 
 def main() -> None:
@@ -123,8 +122,7 @@ def main() -> None:
     )
     path, state = Path(module.params["path"]), module.params["state"]
     try:
-        # A site's comments may hold any bytes.
-        before = path.read_text(encoding="utf-8", errors="surrogateescape")
+        before = path.read_bytes()
     except FileNotFoundError:
         before = None
     except OSError as error:
@@ -132,38 +130,25 @@ def main() -> None:
     if state == "parsed":
         if before is None:
             module.fail_json(msg=f"no {path}. Expected a hostfile to read.")
-        hosts, problems = parse(before)
+        # A site's comments may hold any bytes.
+        hosts, problems = parse(before.decode("utf-8", errors="surrogateescape"))
         module.exit_json(
             changed=False,
             hosts=[host.as_dict() for host in hosts],
             problems=[{"line": line, "text": text} for line, wrong in problems.items() for text in wrong],
         )
-    header = {"before_header": str(path), "after_header": str(path)}
     if state == "absent":
-        if before is not None and not module.check_mode:
-            path.unlink()
-        module.exit_json(changed=before is not None, diff={"before": before or "", "after": "", **header})
+        module.exit_json(changed=remove(module, path), diff=difference(path, before, b""))
 
     hosts = [MpiHost(host["name"], host["slots"], host["max_slots"]) for host in module.params["hosts"]]
     wrong = faults(hosts, module.params["flavor"])
     if wrong or not hosts:
         module.fail_json(msg=f"{path} was not written: {'; '.join(wrong) or 'no hosts'}. Correct the hosts.")
-    after = render(hosts, module.params["flavor"])
-    if after != before and not module.check_mode:
-        handle, name = tempfile.mkstemp(dir=module.tmpdir)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(after)
-        if before is None:
-            # Without `mode`: as any program would make it.
-            Path(name).chmod(0o644)
-        module.atomic_move(name, str(path))
-    changed = after != before
-    if path.exists():
-        changed = module.set_fs_attributes_if_different(module.load_file_common_arguments(module.params), changed)
+    after = render(hosts, module.params["flavor"]).encode()
     module.exit_json(
-        changed=changed,
+        changed=write(module, path, before, after),
         hosts=[host.as_dict() for host in hosts],
-        diff={"before": before or "", "after": after, **header},
+        diff=difference(path, before, after),
     )
 
 

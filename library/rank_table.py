@@ -173,8 +173,6 @@ sha256:
 """
 
 import hashlib
-import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -195,6 +193,7 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
     validate,
 )
 from ansible.module_utils.trainyard.record.findings import Finding, render
+from ansible.module_utils.trainyard_node.machine.whole_file import difference, remove, write
 
 
 def read(module: AnsibleModule, path: Path) -> bytes:
@@ -276,31 +275,14 @@ def present(module: AnsibleModule, path: Path) -> NoReturn:
     # A file without faults stays as it is, however it is indented.
     in_place = module.params["servers"] is None and module.params["merge"] is None
     after = before if before is not None and in_place and not repaired else dumps(table).encode()
-    changed = after != before
-    if changed and not module.check_mode:
-        handle, name = tempfile.mkstemp(dir=module.tmpdir)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(after)
-        if before is None:
-            # Without `mode`: as any program would make it.
-            Path(name).chmod(0o644)
-        module.atomic_move(name, str(path))
-    if path.exists():
-        file_args = module.load_file_common_arguments(module.params, path=str(path))
-        changed = module.set_fs_attributes_if_different(file_args, changed)
     module.exit_json(
-        changed=changed,
+        changed=write(module, path, before, after),
         path=str(path),
         valid=True,
         problems=[],
         repaired=dicts(repaired),
         sha256=hashlib.sha256(after).hexdigest(),
-        diff={
-            "before": (before or b"").decode("utf-8", errors="replace"),
-            "after": after.decode(),
-            "before_header": str(path),
-            "after_header": str(path),
-        },
+        diff=difference(path, before, after),
     )
 
 
@@ -341,12 +323,8 @@ def main() -> None:
     if path.is_dir():
         module.fail_json(msg=f"{path} is a folder. Expected a file with state: {state}.")
     if state == "absent":
-        there = path.exists() or path.is_symlink()
-        before = read(module, path).decode("utf-8", errors="replace") if path.exists() else ""
-        if there and not module.check_mode:
-            path.unlink()
-        diff = {"before": before, "after": "", "before_header": str(path), "after_header": str(path)}
-        module.exit_json(changed=there, path=str(path), diff=diff)
+        before = read(module, path) if path.exists() else None
+        module.exit_json(changed=remove(module, path), path=str(path), diff=difference(path, before, b""))
     content = read(module, path)
     table, problems = parsed(content)
     problems += path_problems(str(path))
