@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Show all findings of all hosts and stop, or go on where there are none."""
+"""Documentation of the action plugin findings."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ short_description: Stop with all findings of all hosts in one message
 description:
   - Fails when there is a finding, with one message that names for each the hosts, what was found, what was expected and
     what to do. Findings that differ only by host are one entry.
+  - Works on the controller, whatever host it is for. With C(run_once) all hosts stop.
 version_added: "0.1.0"
 options:
   findings:
@@ -33,39 +34,9 @@ author:
 EXAMPLES = r"""
 - name: Stop when anything was found on any host
   findings:
-    headline: "{count} {findings} stop this job; nothing was started."
-    findings: "{{ preflight_findings }}"
-  delegate_to: localhost
+    headline: "{count} {findings} stop this; nothing was changed."
+    findings: "{{ ansible_play_hosts | map('extract', hostvars, 'node') | rdma_findings }}"
   run_once: true
 """
 
 RETURN = r""" # """
-
-import json
-from pathlib import Path
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.record.findings import Finding, render
-
-
-def main() -> None:
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "findings": {"type": "list", "elements": "dict", "required": True},
-            "headline": {"type": "str", "default": "{count} {findings}:"},
-            "record": {"type": "path"},
-        },
-        supports_check_mode=True,
-    )
-    findings = [Finding.from_dict(finding) for finding in module.params["findings"]]
-    if findings:
-        if module.params["record"]:
-            kept = [finding.as_dict() for finding in findings]
-            Path(module.params["record"]).write_text(json.dumps(kept, indent=2) + "\n")
-        module.fail_json(msg=render(findings, module.params["headline"]))
-    module.exit_json(changed=False)
-
-
-if __name__ == "__main__":
-    main()

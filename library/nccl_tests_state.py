@@ -46,8 +46,6 @@ options:
 extends_documentation_fragment: read_only
 author:
   - trainyard
-seealso:
-  - module: nccl_tests_plan
 """
 
 EXAMPLES = r"""

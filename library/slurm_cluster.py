@@ -66,8 +66,6 @@ options:
 extends_documentation_fragment: read_only
 author:
   - trainyard
-seealso:
-  - module: slurm_change
 """
 
 EXAMPLES = r"""

@@ -1,25 +1,13 @@
 """Filters, as templates use them."""
 
-import importlib.util
-from pathlib import Path
+import base64
 
 import pytest
-
-FOLDER = Path(__file__).resolve().parents[2] / "plugins/filter"
-
-
-def filters():
-    found = {}
-    for path in sorted(FOLDER.glob("*.py")):
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        found.update(module.FilterModule().filters())
-    return found
+from filters import FILTERS
 
 
 def test_peers_of_a_node():
-    peers_of = filters()["peers_of"]
+    peers_of = FILTERS["peers_of"]
     names = ["n1", "n2", "n3", "n4", "n5"]
     assert peers_of(names, "n4", "all") == ["n5", "n1", "n2", "n3"]
     assert peers_of(names, "n4", 2) == ["n5", "n1"]
@@ -31,12 +19,12 @@ def test_peers_of_a_node():
 ])  # fmt: skip
 def test_peers_of_nobody(own, most, said):
     with pytest.raises(ValueError, match=said):
-        filters()["peers_of"](["n1"], own, most)
+        FILTERS["peers_of"](["n1"], own, most)
 
 
 def test_vars_of_hosts_that_have_them_and_hosts_that_do_not():
     hostvars = {"n1": {"a": 1, "b": None}, "n2": {"c": 2}}
-    records = filters()["vars_of"](["n2", "n1"], hostvars, ["b", "c"])
+    records = FILTERS["vars_of"](["n2", "n1"], hostvars, ["b", "c"])
     assert records == [{"name": "n2", "c": 2}, {"name": "n1", "b": None}]
 
 
@@ -50,7 +38,7 @@ IDENTITY = {
 def judged(**given):
     wanted = {"user": "train", "uid": 2000, "group": "train", "gid": 2000, "nofile": 1024, **given}
     nodes = [IDENTITY, {**IDENTITY, "name": "n2"}] if wanted.pop("twins", False) else [IDENTITY]
-    return filters()["cluster_baseline"](nodes, **wanted)
+    return FILTERS["cluster_baseline"](nodes, **wanted)
 
 
 def test_cluster_baseline_says_what_nodes_get_and_what_they_cannot():
@@ -72,27 +60,49 @@ def test_cluster_baseline_says_all_faults_as_one_text(given, said):
 
 
 def test_plans_say_a_fault_or_what_to_install():
-    found = filters()
-    plan = found["mindspore_plan"]({"version": "2.10.0", "packages": ["numpy==1.26.4"]})
+    plan = FILTERS["mindspore_plan"]({"version": "2.10.0", "packages": ["numpy==1.26.4"]})
     assert (plan["fault"], plan["pin"], plan["target"]) == ("", "mindspore==2.10.0", "CPU")
-    assert found["mindspore_plan"]({"version": "2.10.0", "device": "gpu"})["fault"].startswith("There is no MindSpore")
-    assert found["oneflow_plan"]({"version": "0.9.0"})["pins"][0] == "oneflow==0.9.0"
-    assert "0.0.1" in found["oneflow_plan"]({"version": "0.0.1"})["fault"]
-    assert found["dataset_plan"]([{"name": "digits"}])["sets"][0]["kind"] == "digits"
+    assert FILTERS["mindspore_plan"]({"version": "2.10.0", "device": "gpu"})["fault"].startswith(
+        "There is no MindSpore"
+    )
+    assert FILTERS["oneflow_plan"]({"version": "0.9.0"})["pins"][0] == "oneflow==0.9.0"
+    assert "0.0.1" in FILTERS["oneflow_plan"]({"version": "0.0.1"})["fault"]
+    assert FILTERS["dataset_plan"]([{"name": "digits"}])["sets"][0]["kind"] == "digits"
     twice = [{"name": "a", "kind": "generated"}, {"name": "a", "kind": "generated"}]
-    assert found["dataset_plan"](twice)["fault"].startswith("dataset_sets cannot be used: a: two data sets have this")
+    assert FILTERS["dataset_plan"](twice)["fault"].startswith("dataset_sets cannot be used: a: two data sets have this")
 
 
 def test_versions_in_an_environment():
     environment = {"version": "3.11.2", "packages": {"torch": "2.13.0"}}
-    told = filters()["versions_in"](environment, {"torch": "torch %s", "numpy": "numpy %s"})
+    told = FILTERS["versions_in"](environment, {"torch": "torch %s", "numpy": "numpy %s"})
     assert told == "torch 2.13.0, numpy missing, Python 3.11"
 
 
-def test_findings_as_a_text():
-    finding = {"host": "n1", "check": "mpirun", "found": "none", "expected": "one", "action": "install it"}
-    told = filters()["findings_text"]([finding], "Stop: {count} {findings}.")
-    assert told.splitlines()[:3] == ["Stop: 1 finding.", "", "  1. mpirun on n1"]
+@pytest.mark.parametrize(("name", "given", "error", "said"), [
+    ("rdma_findings", ("n1",), TypeError, "states is 'n1', expected a list"),
+    ("rdma_findings", (["n1"],), TypeError, "an entry of states is 'n1', expected a dictionary"),
+    ("rdma_findings", ([{"host": "n1"}],), ValueError, "a record has no 'networks'"),
+    ("ascend_findings", ([],), TypeError, "missing a required argument: 'wanted'"),
+    ("ascend_findings", ([], 8), TypeError, "wanted is '8', expected a dictionary"),
+    ("cuda_toolkit_findings", ([], {}, "yes"), TypeError, "told is 'yes', expected true or false"),
+    ("slurm_findings", ([], "lab", None), TypeError, "controller is 'None', expected a text"),
+])  # fmt: skip
+def test_a_filter_says_what_it_was_given_wrongly(name, given, error, said):
+    with pytest.raises(error, match=said):
+        FILTERS[name](*given)
+
+
+def test_slurm_is_judged_by_what_was_registered():
+    slurm_findings = FILTERS["slurm_findings"]
+    without = {"changed": False, "failed": False, "msg": "file not found: /etc/slurm/slurm.conf"}
+    bare = {"name": "n1", "__slurm_conf": without, "__slurm_cgroups": {"skipped": True}}
+    assert slurm_findings([bare], "lab", "n1") == []
+    foreign = {**bare, "__slurm_conf": {"content": base64.b64encode(b"ClusterName=old\n").decode()}}
+    assert [found["check"] for found in slurm_findings([foreign], "lab", "n1")] == ["slurm.conf"]
+    confined = {**bare, "__slurm_cgroups": {"stdout": "", "rc": 1}}
+    assert [found["check"] for found in slurm_findings([confined], "lab", "n1")] == ["slurm_confinement"]
+    busy = slurm_findings([bare], "lab", "n1", states="n2 allocated\n")
+    assert [(found["host"], found["check"]) for found in busy] == [("", "slurm_hosts")]
 
 
 SAID = "trainyard:hostname=%s\ntrainyard:os_id=debian\ntrainyard:os_version=12\ntrainyard:python=3.11.2\n%d\n"
@@ -109,7 +119,7 @@ def test_cluster_survey_judges_the_answers_of_all_hosts():
         "__validate_probe": {"rc": 1, "stdout": "", "stderr": "sudo: a password is required\n", "msg": "non-zero"},
         "__validate_plain": {"rc": 0, "stdout": SAID % ("n2", 1000)},
     }
-    survey = filters()["cluster_survey"]
+    survey = FILTERS["cluster_survey"]
     assert survey([one], {}, True) == {
         "fault": "",
         "summary": "1 node: debian 12; Python 3.11.2; at least 0 GiB free",

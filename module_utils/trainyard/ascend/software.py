@@ -122,6 +122,7 @@ def plan_packages(
     """
     plan: dict[str, list[dict[str, Any]]] = {}
     findings: list[Finding] = []
+    root = root.rstrip("/")
     for node in nodes:
         state, packages = node["state"], node["packages"]
         wrong = list(_wrong_packages(state, packages))

@@ -231,6 +231,11 @@ def _kernels(state: State, kernels: Sequence[str]) -> Iterator[Finding]:
         )
 
 
+def judge_all(hosts: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Judge hosts by what each has, its `driver`, and what is `wanted` there."""
+    return [finding for host in hosts for finding in judge(host["driver"], host["wanted"])]
+
+
 def judge(state: State, wanted: Mapping[str, Any]) -> list[Finding]:
     """Judge one host.
 

@@ -119,10 +119,11 @@ def _node(state: State, wanted: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def judge(states: Sequence[State], wanted: Mapping[str, Mapping[str, str]]) -> list[Finding]:
-    """Judge all nodes together. `wanted`, by host: provider, version ("": any) and cuda ("": any)."""
+def judge(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Judge nodes together, each by its `state` and what is `wanted`: provider, version ("": any), cuda ("": any)."""
+    states = [node["state"] for node in nodes]
     sound = [state for state in states if state["kind"] == "ours" and not state["error"]]
-    findings = [finding for state in states for finding in _node(state, wanted[state["host"]])]
+    findings = [finding for node in nodes for finding in _node(node["state"], node["wanted"])]
     if not any(finding.check == "version of NCCL" for finding in findings):
         findings += _unequal(sound, "version of NCCL", "version")
     if not any(finding.check == "CUDA that NCCL was built with" for finding in findings):

@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import ascend_plan
 import ascend_state
-import ascend_verdict
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
@@ -19,6 +17,7 @@ from ansible.module_utils.trainyard.hardware import npu
 from ansible.module_utils.trainyard_node.ascend.software import read_ascend
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
+from filters import FILTERS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -387,12 +386,13 @@ def run(module, capsys, **params):
     return result
 
 
-def test_the_modules(machine, capsys):
+def test_what_a_node_has_is_planned_and_judged(machine, capsys):
     found = run(ascend_state, capsys, host="n1", root=str(machine))["state"]
-    plan = run(ascend_plan, capsys, nodes=[{"state": found, "packages": [package(version="25.0.rc1.1")]}])
+    wanted = {"state": found, "packages": [package(version="25.0.rc1.1")]}
+    plan = FILTERS["ascend_plan"]([wanted], "/usr/local/Ascend")
     assert (plan["nodes"], plan["findings"]) == ({"n1": []}, [])
-    verdict = run(ascend_verdict, capsys, states=[found])
-    assert [one["check"] for one in verdict["findings"]] == ["restart", "restart"]
+    equal = {"devices": 0, "driver": "", "firmware": "", "cann": "", "net_health": ["Success"]}
+    assert [one["check"] for one in FILTERS["ascend_findings"]([found], equal)] == ["restart", "restart"]
     contains = yaml.safe_load(ascend_state.RETURN)["state"]["contains"]
     assert set(contains) == set(found)
 

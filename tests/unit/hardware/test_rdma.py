@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-import rdma_verdict
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.hardware.rdma import judge, parse_ibv_devices
 from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import unfold
+from filters import FILTERS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -189,12 +188,8 @@ def test_no_declaration_breaks_the_judgement(ports, expected):
     assert findings and all(finding.found and finding.expected for finding in findings)
 
 
-def test_the_module_returns_all_findings(networks, capsys):
-    down = {"host": "d1", "networks": networks("port_down"), "rate_gbps": 100}
-    with (
-        patch_module_args({"states": [{"host": "p1", "networks": networks("plain")}, down]}),
-        pytest.raises(SystemExit),
-    ):
-        rdma_verdict.main()
-    result = json.loads(capsys.readouterr().out)
-    assert [finding["host"] for finding in result["findings"]] == ["p1"]
+def test_the_filter_returns_all_findings(networks):
+    found = FILTERS["rdma_findings"](
+        [state("p1", networks("plain")), state("d1", networks("port_down"), rate_gbps=100)],
+    )
+    assert [finding["host"] for finding in found] == ["p1"]

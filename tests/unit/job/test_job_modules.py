@@ -16,9 +16,7 @@ import time
 import uuid
 from pathlib import Path
 
-import findings as findings_module
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard_controller import known_runs, reporting
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job import processes, units
@@ -27,20 +25,6 @@ from job_cluster import free_port, wait_for
 from job_samples import make_job, make_plan, member
 
 ME = pwd.getpwuid(os.getuid()).pw_name
-
-
-@pytest.fixture
-def call(capsys):
-    """Run a module and return its result; `failed` must be as its exit status says."""
-
-    def run(module, **params):
-        with patch_module_args(params), pytest.raises(SystemExit) as ended:
-            module.main()
-        result = json.loads(capsys.readouterr().out)
-        assert (ended.value.code == 0) is not result.get("failed", False)
-        return result
-
-    return run
 
 
 # ---- what the agent of a node does
@@ -259,20 +243,6 @@ def test_a_node_checks_its_part_and_says_what_it_is_where_that_is_news(tmp_path)
     fits = {**fits, "ssh_peers": [], "node_rank": 0, "min_disk_mib": 0, "program_path": os.defpath}
     answer = ask("preflight", slice=fits, **WANTS)
     assert answer == {"findings": [], "programs": answer["programs"], "stale": False}
-
-
-def test_findings_fail_with_one_text(call):
-    assert call(findings_module, findings=[])["changed"] is False
-    finding = {"host": "n1", "check": "disk", "found": "1 MiB", "expected": "more", "action": "make room"}
-    failed = call(findings_module, findings=[finding], headline="{count} {findings} stop this job.")
-    assert failed["msg"].splitlines() == [
-        "1 finding stop this job.",
-        "",
-        "  1. disk on n1",
-        "     found     1 MiB",
-        "     expected  more",
-        "     do        make room",
-    ]
 
 
 # ---- known runs, report

@@ -6,9 +6,7 @@ import json
 import os
 import pwd
 
-import cuda_toolkit_plan
 import cuda_toolkit_state
-import cuda_toolkit_verdict
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
@@ -16,6 +14,7 @@ from ansible.module_utils.trainyard.nvidia import cuda, cuda_plan, cuda_proof, c
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.cuda import read_cuda
 from ansible.module_utils.trainyard_node.nvidia.cuda_proof import prove
+from filters import FILTERS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -533,14 +532,15 @@ def run(module, capsys, **params):
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_modules_hand_on_what_the_rules_say(captured, capsys):
+def test_what_a_node_has_is_planned_and_judged(captured, capsys):
     found = run(cuda_toolkit_state, capsys, host="n1", cuda_root=ROOT, root=str(captured))["state"]
     assert set(found) == set(yaml.safe_load(cuda_toolkit_state.RETURN)["state"]["contains"])
     node = {"state": found, "records": [{"provider": "network_repo", "version": "12.4.1"}], "default": "", "absent": []}
-    made = run(cuda_toolkit_plan, capsys, nodes=[node])
+    wanted = {"pins": {}, "min_free_mib": {}, "host_compiler": "", "manage_system": True}
+    made = FILTERS["cuda_toolkit_plan"]([node], wanted)
     assert made["findings"] == []
     assert made["nodes"]["n1"]["toolkits"][0]["install"] is False
-    assert run(cuda_toolkit_verdict, capsys, states=[found], plans=made["nodes"])["findings"] == []
+    assert FILTERS["cuda_toolkit_findings"]([found], made["nodes"]) == []
 
 
 @pytest.fixture

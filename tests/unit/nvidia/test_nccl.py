@@ -107,7 +107,11 @@ def state(host, version="2.21.5", cuda="12.4", **changes):
 
 
 def wanted(provider="network_repo", version="2.21.5", cuda="12.4"):
-    return {name: {"provider": provider, "version": version, "cuda": cuda} for name in ("n1", "n2", "n3")}
+    return {"provider": provider, "version": version, "cuda": cuda}
+
+
+def judged(states, asked):
+    return nccl.judge([{"state": state, "wanted": asked} for state in states])
 
 
 @pytest.mark.parametrize(
@@ -127,15 +131,15 @@ def wanted(provider="network_repo", version="2.21.5", cuda="12.4"):
     ],
 )
 def test_what_is_found_of_one_odd_node(odd, asked, found):
-    findings = nccl.judge([state("n1"), state("n2", **odd), state("n3")], asked)
+    findings = judged([state("n1"), state("n2", **odd), state("n3")], asked)
     assert [(finding.check, finding.found) for finding in findings] == found
     assert {finding.host for finding in findings} <= {"n2"}
 
 
 def test_a_wheel_may_be_of_another_minor_release_of_cuda():
     states = [state("n1", cuda="12.9"), state("n2", cuda="12.9")]
-    assert nccl.judge(states, wanted("wheel")) == []
-    assert [finding.check for finding in nccl.judge(states, wanted("wheel", cuda="13.0"))] == [
+    assert judged(states, wanted("wheel")) == []
+    assert [finding.check for finding in judged(states, wanted("wheel", cuda="13.0"))] == [
         "CUDA that NCCL was built with"
     ] * 2
 

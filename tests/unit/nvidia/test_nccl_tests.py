@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 
-import nccl_tests_plan
 import nccl_tests_probe
 import nccl_tests_state
-import nccl_tests_verdict
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
@@ -18,6 +16,7 @@ from ansible.module_utils.trainyard.nvidia.nccl_tests import cuda_version, heade
 from ansible.module_utils.trainyard.nvidia.nccl_tests_proof import judge, missing_libraries, needs_mpi, parse_flags
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.nccl_tests import read_part
+from filters import FILTERS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -387,7 +386,7 @@ def test_programs_of_this_machine_are_asked(capsys, tmp_path):
     assert refused["msg"].startswith("n1: the programs cannot be run as no-such-user:")
 
 
-def test_plan_and_verdict_as_modules(capsys):
-    result = run(nccl_tests_plan, capsys, states=[state("n1", H100)], wanted={"source": "commit x", "prefix": PREFIX})
+def test_plan_and_findings_as_filters():
+    result = FILTERS["nccl_tests_plan"]([state("n1", H100)], WANTED)
     assert result["findings"] == [] and result["nodes"]["n1"]["action"] == "build"
-    assert run(nccl_tests_verdict, capsys, probes=[probe("n1", run=RUN)])["findings"][0]["host"] == "n1"
+    assert FILTERS["nccl_tests_findings"]([probe("n1", run=RUN)])[0]["host"] == "n1"

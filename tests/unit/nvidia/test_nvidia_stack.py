@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from pathlib import Path
 
-import nvidia_stack_judge
 import pytest
 import yaml
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.nvidia import hardware as nvidia
 from ansible.module_utils.trainyard.nvidia import stack as nvidia_stack
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
 from ansible.module_utils.trainyard_node.nvidia.host import read_host
 from captured_tree import unfold
+from filters import FILTERS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -475,16 +473,9 @@ def test_whatever_is_overridden_is_judged_or_named(hosts, overrides):
     assert all(isinstance(value, str) for part in judged.sets["a100"].values() for value in part.values())
 
 
-def test_the_module_judges_and_shows(node, capsys):
-    arguments = {
-        "nodes": [node("v100", "pytorch-cuda12"), node("b200", "pytorch-cuda12")],
-        "catalog": CATALOG,
-        "rules": RULES,
-    }
-    with patch_module_args(arguments), pytest.raises(SystemExit):
-        nvidia_stack_judge.main()
-    result = json.loads(capsys.readouterr().out)
-    assert result["changed"] is False
+def test_the_filter_judges_and_shows(node):
+    nodes = [node("v100", "pytorch-cuda12"), node("b200", "pytorch-cuda12")]
+    result = FILTERS["nvidia_stack_plan"](nodes, CATALOG, RULES)
     assert {one["host"] for one in result["findings"]} == {"b200"}
-    assert result["sets"]["v100"]["driver"]["flavour"] == "proprietary"
+    assert result["nodes"]["v100"]["driver"]["flavour"] == "proprietary"
     assert "Nothing of this stops (1 finding):\n\n  1. nouveau on v100" in result["summary"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-import openmpi_plan
 import openmpi_proof
 import openmpi_state
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_proof, plan_builds
+from filters import FILTERS
 
 PREFIX = "/opt/trainyard/openmpi-4.1.8"
 DEBIAN, UBUNTU = "debian 12 x86_64", "ubuntu 22.04 aarch64"
@@ -190,7 +190,6 @@ def test_odd_versions_are_found_before_anything_is_started(capsys):
     assert [finding["host"] for finding in result["findings"]] == ["n2"]
 
 
-def test_plan_as_a_module(capsys):
-    wanted = {name: WANTED[name] for name in ("version", "sha256", "prefix")}
-    result = run(openmpi_plan, capsys, states=[state("n1")], wanted=wanted)
+def test_plan_as_a_filter():
+    result = FILTERS["openmpi_plan"]([state("n1")], WANTED)
     assert result["findings"] == [] and result["nodes"]["n1"]["action"] == "build"

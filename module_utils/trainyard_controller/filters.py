@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make filters of rules: plain records come out of them, and what a caller gives wrongly is said in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from inspect import signature
+from typing import Any, get_args, get_origin, get_type_hints
+
+from ..trainyard.record.findings import Finding
+
+_WORDS = {Sequence: "a list", Mapping: "a dictionary", str: "a text", bool: "true or false"}
+
+
+def checked(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a rule that is only called with what its parameters are said to be; raises TypeError and ValueError."""
+    hints = get_type_hints(rule)
+
+    @wraps(rule)
+    def run(*given: Any, **named: Any) -> Any:
+        bound = signature(rule).bind(*given, **named)
+        for name, value in bound.arguments.items():
+            _expect(name, value, hints[name])
+        try:
+            return rule(*given, **named)
+        except KeyError as error:
+            raise ValueError(f"a record has no {error}; `ansible-doc -t filter` says what each must have") from error
+
+    return run
+
+
+def findings_filter(rule: Callable[..., Iterable[Finding]]) -> Callable[..., list[dict[str, str]]]:
+    """Return a filter of a rule that returns findings."""
+
+    @wraps(rule)
+    def run(*given: Any, **named: Any) -> list[dict[str, str]]:
+        return [finding.as_dict() for finding in checked(rule)(*given, **named)]
+
+    return run
+
+
+def plan_filter(rule: Callable[..., tuple[Any, Iterable[Finding]]]) -> Callable[..., dict[str, Any]]:
+    """Return a filter of a rule that returns what is to be done, by node, and findings."""
+
+    @wraps(rule)
+    def run(*given: Any, **named: Any) -> dict[str, Any]:
+        nodes, findings = checked(rule)(*given, **named)
+        return {"nodes": nodes, "findings": [finding.as_dict() for finding in findings]}
+
+    return run
+
+
+def _expect(name: str, value: Any, hint: Any) -> None:
+    kind = get_origin(hint) or hint
+    if kind not in _WORDS:
+        return
+    if not isinstance(value, kind) or (kind is Sequence and isinstance(value, str)):
+        raise TypeError(f"{name} is {str(value)[:60]!r}, expected {_WORDS[kind]}")
+    if kind is Sequence:
+        for each in value:
+            _expect(f"an entry of {name}", each, *get_args(hint))

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters ROLE_findings: judge all nodes together by what was read of them. Documentation: NAME.yml beside this."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ansible.module_utils
+
+# ansible-doc asks this file for the names of its filters, and knows nothing of the project's module_utils.
+ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
+
+from ansible.module_utils.trainyard.ascend import software as ascend
+from ansible.module_utils.trainyard.hardware import rdma
+from ansible.module_utils.trainyard.nvidia import cuda_verdict, driver, nccl, nccl_tests_proof
+from ansible.module_utils.trainyard.record.findings import Finding
+from ansible.module_utils.trainyard.slurm.change import judge_change
+from ansible.module_utils.trainyard.slurm.confinement import judge_confinement
+from ansible.module_utils.trainyard_controller.filters import findings_filter
+
+
+def slurm_findings(
+    nodes: Sequence[Mapping[str, Any]], cluster: str, controller: str, states: str = ""
+) -> list[Finding]:
+    """Return what speaks against a change of a Slurm cluster, by what tasks have registered of its nodes."""
+    asked = [
+        {
+            "host": node["name"],
+            "conf": base64.b64decode(node["__slurm_conf"].get("content", "")).decode(),
+            "cgroups": node.get("__slurm_cgroups", {}).get("stdout"),
+        }
+        for node in nodes
+    ]
+    findings = judge_change(cluster, controller, asked, states)
+    return findings + judge_confinement([node for node in asked if node["cgroups"] is not None])
+
+
+RULES = {
+    "ascend_findings": ascend.judge,
+    "cuda_toolkit_findings": cuda_verdict.judge,
+    "nccl_findings": nccl.judge,
+    "nccl_tests_findings": nccl_tests_proof.judge,
+    "nvidia_driver_findings": driver.judge_all,
+    "rdma_findings": rdma.judge,
+    "slurm_findings": slurm_findings,
+}
+
+
+class FilterModule:
+    """See the module's docstring."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by their names."""
+        return {name: findings_filter(rule) for name, rule in RULES.items()}

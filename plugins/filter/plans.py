@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters ROLE_plan: decide for all nodes together who gets what. Documentation: NAME.yml beside this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import ansible.module_utils
+
+# ansible-doc asks this file for the names of its filters, and knows nothing of the project's module_utils.
+ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
+
+from ansible.module_utils.trainyard.ascend import software as ascend
+from ansible.module_utils.trainyard.nvidia import cuda_plan, driver_plan, nccl_tests, stack
+from ansible.module_utils.trainyard.record.findings import render
+from ansible.module_utils.trainyard.software import mindspore, oneflow, openmpi
+from ansible.module_utils.trainyard_controller.filters import checked, plan_filter
+
+RULES = {
+    "ascend_plan": ascend.plan_packages,
+    "cuda_toolkit_plan": cuda_plan.plan_toolkits,
+    "nccl_tests_plan": nccl_tests.plan_builds,
+    "nvidia_driver_plan": driver_plan.plan_hosts,
+    "openmpi_plan": openmpi.plan_builds,
+}
+FRAMEWORKS = {"mindspore_plan": mindspore, "oneflow_plan": oneflow}
+
+
+def framework_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Return a filter that checks a wanted framework: the fault, or what to install with an empty fault."""
+
+    def plan(wanted: Mapping[str, Any]) -> dict[str, Any]:
+        asked = rules.Wanted(**{key: value if key == "packages" else str(value) for key, value in wanted.items()})
+        fault = " ".join(rules.problems(asked))
+        return {"fault": fault} if fault else {"fault": "", **rules.plan(asked)}
+
+    return plan
+
+
+def nvidia_stack_plan(
+    nodes: Sequence[Mapping[str, Any]],
+    catalog: Mapping[str, Any],
+    rules: Mapping[str, Any],
+    accept: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the chosen sets, the findings, and a summary for people."""
+    judged = stack.judge_all(nodes, catalog, rules, accept)
+    notes = render(judged.warnings, "Nothing of this stops ({count} {findings}):") if judged.warnings else ""
+    return {
+        "nodes": judged.sets,
+        "findings": [finding.as_dict() for finding in judged.findings],
+        "summary": "\n\n".join(text for text in (judged.table, notes) if text),
+    }
+
+
+class FilterModule:
+    """See the module's docstring."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by their names."""
+        return {
+            **{name: plan_filter(rule) for name, rule in RULES.items()},
+            **{name: framework_filter(rules) for name, rules in FRAMEWORKS.items()},
+            "nvidia_stack_plan": checked(nvidia_stack_plan),
+        }
