@@ -131,7 +131,7 @@ def main() -> None:
         if before is None:
             module.fail_json(msg=f"no {path}. Expected a hostfile to read.")
         # A site's comments may hold any bytes.
-        hosts, problems = parse(before.decode("utf-8", errors="surrogateescape"))
+        hosts, problems = parse((before or b"").decode("utf-8", errors="surrogateescape"))
         module.exit_json(
             changed=False,
             hosts=[host.as_dict() for host in hosts],

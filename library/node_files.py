@@ -125,7 +125,8 @@ def main() -> None:
         argument_spec={"files": {"type": "list", "elements": "dict", "required": True, "options": SPEC}},
         supports_check_mode=True,
     )
-    paths, diffs = [], []
+    paths: list[str] = []
+    diffs: list[dict[str, str]] = []
     for wanted in module.params["files"]:
         try:
             changed, differences = place(module, wanted)

@@ -62,6 +62,7 @@ findings:
 """
 
 import subprocess
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_proof
@@ -111,7 +112,7 @@ def main() -> None:
     module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
 
 
-def start(given, states, slots):
+def start(given: dict[str, Any], states: list[dict[str, Any]], slots: dict[str, int]) -> tuple[int, str]:
     """Run the program on all nodes, and return the exit status and what was printed."""
     settings = as_user(given["user"])
     # Open MPI 4 reads the OMPI names, 5 for its run time the PRTE ones; each ignores what it does not know.

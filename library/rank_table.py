@@ -175,7 +175,7 @@ sha256:
 import hashlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.ascend.rank_table import (
@@ -202,8 +202,10 @@ def read(module: AnsibleModule, path: Path) -> bytes:
         return path.read_bytes()
     except FileNotFoundError:
         module.fail_json(msg=f"no {path}. Expected a rank table to read.")
+        raise
     except OSError as error:
         module.fail_json(msg=f"{path} cannot be read: {error.strerror}. Expected a rank table.")
+        raise
 
 
 def parsed(content: bytes) -> tuple[object, list[Finding]]:
@@ -212,7 +214,7 @@ def parsed(content: bytes) -> tuple[object, list[Finding]]:
     return loads(content.decode("utf-8-sig", errors="replace"))
 
 
-def refuse(module: AnsibleModule, headline: str, problems: list[Finding], **more: Any) -> NoReturn:
+def refuse(module: AnsibleModule, headline: str, problems: list[Finding], **more: Any) -> None:
     """Fail with all faults, each once with all the places that have it."""
     headline = headline.replace("{", "{{").replace("}", "}}") + ": {count} {findings}."
     module.fail_json(msg=render(problems, headline), valid=False, problems=dicts(problems), **more)
@@ -263,7 +265,7 @@ def wanted(module: AnsibleModule, path: Path) -> tuple[dict[str, Any], list[Find
     return merged, [in_file(problem, files) for problem in problems], repaired
 
 
-def present(module: AnsibleModule, path: Path) -> NoReturn:
+def present(module: AnsibleModule, path: Path) -> None:
     """Write the table when it is not there, or repair it."""
     table, problems, repaired = wanted(module, path)
     if path.is_dir():
