@@ -59,6 +59,11 @@ lint: .venv/.test .collections/.complete ## yamllint, ansible-lint (production),
 unit: .venv/.test .collections/.complete ## unit tests, WORKERS of them side by side
 	@pytest -n $(WORKERS) --dist worksteal
 
+.PHONY: golden
+golden: .venv/.test .collections/.complete ## write the whole texts in tests/fixtures/golden anew: review what git shows
+	@pytest --golden tests/unit
+	@git status --short tests/fixtures/golden
+
 # Without KUBECONFIG against the stand-in that the other tests take.
 .PHONY: test-kubernetes
 test-kubernetes: .venv/.test .collections/.complete ## the life of a job in a real cluster: KUBECONFIG=path, NAMESPACE=, IMAGE=

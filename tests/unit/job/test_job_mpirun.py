@@ -23,8 +23,6 @@ OPEN_MPI_4 = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
 OPEN_MPI_5 = {"version": "5.0.7", "path": "/usr/bin/mpirun"}
 PORTS = [{"device": "mlx5_0", "port": 1, "active": True, "link_layer": "InfiniBand"}]
 PROJECT = Path(__file__).resolve().parents[3]
-# Reviewed by eye. After a change that is meant, write the plan that the test shows there, and review it again.
-PLANS = PROJECT / "tests/fixtures/plans"
 JOB_DIR = "/var/lib/trainyard/jobs/digits-20261120-101500"
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).map(lambda name: "JOB_" + name)
@@ -203,7 +201,7 @@ def test_secrets_are_in_no_command_and_no_file():
     assert "API_KEY" not in written
 
 
-def test_the_plan_of_mindspore_on_captured_gpu_machines_is_the_reviewed_one(tmp_path):
+def test_the_plan_of_mindspore_on_captured_gpu_machines_is_the_reviewed_one(tmp_path, golden):
     text = (PROJECT / "jobs/mpirun-mindspore-gpu.yml").read_text()
     given = yaml.safe_load(text.replace("{{ trainyard_state }}", "/var/lib/trainyard"))
     given["job_venv"] = "/opt/trainyard/venvs/mindspore"
@@ -219,7 +217,7 @@ def test_the_plan_of_mindspore_on_captured_gpu_machines_is_the_reviewed_one(tmp_
         captured_member(tmp_path, "gpu8_infiniband", "gpu2", "10.20.0.12", **facts),
     ]
     plan = make_plan(job, members).as_dict()
-    assert plan == json.loads((PLANS / "mpirun-mindspore-two-gpu8-nodes.json").read_text())
+    golden(plan, "plans/mpirun-mindspore-two-gpu8-nodes.json")
 
 
 # ---- what a rank finds

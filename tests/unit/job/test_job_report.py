@@ -20,7 +20,7 @@ def test_sigkill_of_a_pod_is_looked_for_in_the_cluster():
     assert "(kubectl describe pod d-0 tells)" in job_text.cause(summary, "")[1]
 
 
-def test_findings_name_each_fault_once_with_all_its_hosts():
+def test_findings_name_each_fault_once_with_all_its_hosts(golden):
     port = Finding(
         host="n1",
         check="rendezvous port",
@@ -43,30 +43,8 @@ def test_findings_name_each_fault_once_with_all_its_hosts():
         for n in range(9)
     ]
     source = Finding(check="job_source", found="no folder 'x'", expected="the scripts", action="correct job_source")
-    assert render([disk[0], port, disk[1], source, *python], "{count} {findings}:").splitlines() == [
-        "4 findings:",
-        "",
-        "  1. disk on n1, n2",
-        "     found     n1: 1 MiB free in /",
-        "               n2: 2 MiB free in /",
-        "     expected  at least 10 MiB",
-        "     do        make room",
-        "",
-        "  2. rendezvous port on n1",
-        "     found     29500 is in use by sshd (pid 12)",
-        "     expected  a free TCP port",
-        "     do        set job_port: auto",
-        "",
-        "  3. job_source",
-        "     found     no folder 'x'",
-        "     expected  the scripts",
-        "     do        correct job_source",
-        "",
-        "  4. python on n0 to n8",
-        "     found     no /v/bin/python",
-        "     expected  the job's environment",
-        "     do        run site.yml",
-    ]
+    text = render([disk[0], port, disk[1], source, *python], "{count} {findings}:")
+    golden(f"{text}\n", "findings.txt")
 
 
 def test_two_faults_of_one_kind_in_the_input_have_no_host():

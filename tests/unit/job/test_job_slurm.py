@@ -107,15 +107,31 @@ def test_the_source_ends_where_the_script_cuts_it_off():
     assert base64.b64decode(cut) == ARCHIVE
 
 
-def test_each_way_to_start_ranks():
-    assert "torch.distributed.run --nnodes 2 --nproc-per-node 2" in script()
-    assert "--worker_num=4 --local_worker_num=2" in script(job_launcher="msrun")
-    mindspore = script(job_launcher="mindspore")
-    assert mindspore.count('task.sh" sched ') == 1 and mindspore.count('task.sh" worker ') == 1
-    mpi = script(job_launcher="mpirun", job_mpi_parameters={"btl_tcp_links": 2}, job_network="10.0.0.0/8")
-    assert "srun --mpi=pmix" in mpi
-    assert "OMPI_MCA_btl_tcp_links=2" in mpi and "OMPI_MCA_btl_tcp_if_include=10.0.0.0/8" in mpi
-    assert "oneflow.distributed.launch --nnodes 2" in script(job_launcher="oneflow")
+def test_each_way_to_start_ranks(golden):
+    shown = ""
+    for starts in slurm.LAUNCHERS:
+        parameters = {"btl_tcp_links": 2} if starts == "mpirun" else {}
+        text = script(job_launcher=starts, job_network="10.0.0.0/8", job_mpi_parameters=parameters)
+        begin, end = text.index("\nsaid=$(srun") + 1, text.index('\necho "trainyard: ended')
+        shown += f"### {starts}\n{text[begin:end]}"
+    golden(shown, "slurm/launchers.sh")
+
+
+def test_a_script_with_all_that_a_job_may_ask_for(golden):
+    node_env = {"n1": {"LEVEL": "it's"}, "n2": {"LEVEL": "it's"}}
+    plan, _ = planned(
+        where=replace(WHERE, node_env=node_env),
+        job_folder="/shared",
+        job_port=29500,
+        job_max_restarts=1,
+        job_env={"OPTIONS": "two words"},
+        job_data=["/data/two words"],
+        job_min_disk_mib=100,
+        job_packages=["torch"],
+        job_gres="gpu:2",
+        job_sbatch_options=["--mem=64G"],
+    )
+    golden(plan.submitted["job.sbatch"].partition("\n#SOURCE\n")[0] + "\n", "slurm/job.sbatch")
 
 
 def prepared(text, folder, nodes=("n1",), **env):
@@ -420,18 +436,14 @@ def cluster_node(host, **changed):
     return {"host": host, "hostname": host, "address": "10.0.0.1", "slurmd": DESCRIBED, "accelerators": {}, **changed}
 
 
-def test_the_files_of_a_cluster():
+def test_the_files_of_a_cluster(golden):
     gpus = {"vendor": "nvidia", "devices": [{"index": index} for index in (0, 1, 2, 5)]}
     files, findings = render(
         ClusterSettings("lab", "n1", "10.0.0.1"), [cluster_node("n1"), cluster_node("n2", accelerators=gpus)]
     )
     assert findings == []
-    assert "SlurmctldHost=n1(10.0.0.1)\n" in files["slurm.conf"]
-    assert "ThreadsPerCore=2 RealMemory=255976 Gres=gpu:4 State=UNKNOWN" in files["slurm.conf"]
-    assert "GresTypes=gpu\n" in files["slurm.conf"]
-    assert "AuthInfo=cred_expire=120\n" in files["slurm.conf"]
-    assert "NodeName=n2 Name=gpu File=/dev/nvidia[0-2,5]\n" in files["gres.conf"]
-    assert "ProctrackType=proctrack/cgroup" in files["slurm.conf"] and "ConstrainDevices=yes" in files["cgroup.conf"]
+    for name, text in files.items():
+        golden(text, f"slurm/{name}")
     bare, _ = render(ClusterSettings("lab", "n1", "10.0.0.1", confinement="none"), [cluster_node("n1")])
     assert "proctrack/linuxproc" in bare["slurm.conf"] and "cgroup.conf" not in bare
 
