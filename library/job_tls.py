@@ -218,12 +218,12 @@ def given(params: dict[str, Any], result: dict[str, Any]) -> list[Finding]:
         except (OSError, ValueError) as error:
             return [*findings, *unreadable(paths["crl"], "the authority's revocation list in PEM", error)]
         # Of all kinds of keys; an authority has one that signs.
-        key: Any = authority.public_key()
+        signs: Any = authority.public_key()
         revoked = tls.RevocationList(
             f"the revocation list {paths['crl']}",
             listed.next_update_utc.timestamp() if listed.next_update_utc else float("inf"),
             frozenset(entry.serial_number for entry in listed),
-            listed.is_signature_valid(key),
+            listed.is_signature_valid(signs),
         )
         findings += tls.revocation_findings(revoked, facts["ca"], now)
     for role, variable in tls.PASSWORD_VARIABLES.items():
