@@ -16,7 +16,7 @@ ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "
 from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.nvidia import cuda_plan, driver_plan, nccl_tests, stack
 from ansible.module_utils.trainyard.record.findings import render
-from ansible.module_utils.trainyard.software import mindspore, oneflow, openmpi
+from ansible.module_utils.trainyard.software import datasets, mindspore, oneflow, openmpi
 from ansible.module_utils.trainyard_controller.filters import checked, plan_filter
 
 RULES = {
@@ -38,6 +38,12 @@ def framework_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[st
         return {"fault": fault} if fault else {"fault": "", **rules.plan(asked)}
 
     return plan
+
+
+def dataset_plan(sets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fault and the data sets."""
+    planned, findings = datasets.plan(sets)
+    return {"fault": f"dataset_sets cannot be used: {'; '.join(findings)}" if findings else "", "sets": planned}
 
 
 def nvidia_stack_plan(
@@ -64,5 +70,6 @@ class FilterModule:
         return {
             **{name: plan_filter(rule) for name, rule in RULES.items()},
             **{name: framework_filter(rules) for name, rules in FRAMEWORKS.items()},
+            "dataset_plan": checked(dataset_plan),
             "nvidia_stack_plan": checked(nvidia_stack_plan),
         }

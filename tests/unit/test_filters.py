@@ -38,25 +38,28 @@ IDENTITY = {
 def judged(**given):
     wanted = {"user": "train", "uid": 2000, "group": "train", "gid": 2000, "nofile": 1024, **given}
     nodes = [IDENTITY, {**IDENTITY, "name": "n2"}] if wanted.pop("twins", False) else [IDENTITY]
-    return FILTERS["cluster_baseline"](nodes, **wanted)
+    return FILTERS["node_baseline_plan"](nodes, **wanted)
 
 
-def test_cluster_baseline_says_what_nodes_get_and_what_they_cannot():
+def test_node_baseline_plan_says_what_nodes_get_and_what_they_cannot():
     found = judged(sets_clock=True)
-    assert found["fault"] == ""
+    assert found["findings"] == []
     assert found["entries"] == [{"address": "10.0.0.1", "names": ["n1"]}]
     assert found["limits"] == {"n1": {"memlock": 65536, "nofile": 1024}}
     assert [text.partition(":")[0] for text in found["exceptions"]] == ["n1", "n1"]
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    ({"twins": True}, "The nodes cannot be one cluster: 3 findings. Nothing was changed."),
-    ({"user": "root"}, "1. training user"),
-    ({"network": "10.0.0"}, "'10.0.0' does not appear to be an IPv4 or IPv6 network. Expected a CIDR"),
-    ({"memlock": "lots"}, "memlock is 'lots'; expected 'unlimited' or a number of KiB"),
-])  # fmt: skip
-def test_cluster_baseline_says_all_faults_as_one_text(given, said):
-    assert said in judged(**given)["fault"]
+def test_node_baseline_plan_says_all_findings():
+    twins = [finding["check"] for finding in judged(twins=True)["findings"]]
+    assert (len(twins), twins[0]) == (3, "kernel host names")
+    assert [finding["check"] for finding in judged(user="root")["findings"]] == ["training user"]
+
+
+def test_input_of_node_baseline_is_a_finding():
+    (network,) = judged(network="10.0.0")["findings"]
+    assert network["found"] == "'10.0.0' does not appear to be an IPv4 or IPv6 network"
+    (memlock,) = judged(memlock="lots")["findings"]
+    assert memlock["found"].startswith("memlock is 'lots'; expected 'unlimited' or a number of KiB")
 
 
 def test_plans_say_a_fault_or_what_to_install():
@@ -108,7 +111,7 @@ def test_slurm_is_judged_by_what_was_registered():
 SAID = "trainyard:hostname=%s\ntrainyard:os_id=debian\ntrainyard:os_version=12\ntrainyard:python=3.11.2\n%d\n"
 
 
-def test_cluster_survey_judges_the_answers_of_all_hosts():
+def test_validate_survey_judges_the_answers_of_all_hosts():
     skipped = {"skipped": True, "skip_reason": "Conditional result was False"}
     answer = {"rc": 0, "stdout": SAID % ("n1", 0)}
     one = {"name": "n1", "trainyard_become": True, "__validate_probe": answer, "__validate_plain": skipped}
@@ -119,14 +122,16 @@ def test_cluster_survey_judges_the_answers_of_all_hosts():
         "__validate_probe": {"rc": 1, "stdout": "", "stderr": "sudo: a password is required\n", "msg": "non-zero"},
         "__validate_plain": {"rc": 0, "stdout": SAID % ("n2", 1000)},
     }
-    survey = FILTERS["cluster_survey"]
+    survey = FILTERS["validate_survey"]
     assert survey([one], {}, True) == {
-        "fault": "",
+        "findings": [],
         "summary": "1 node: debian 12; Python 3.11.2; at least 0 GiB free",
     }
-    told = survey([one, other], {}, True)["fault"]
-    assert told.startswith("These hosts cannot become nodes yet: 2 findings. Nothing was changed.")
-    assert "become on n2" in told and "inventory on n1, n2" in told
+    told = survey([one, other], {}, True)
+    assert {(finding["check"], finding["host"]) for finding in told["findings"]} == {
+        ("become", "n2"), ("inventory", "n1"), ("inventory", "n2"),
+    }  # fmt: skip
+    assert told["summary"] == ""
     plain = {**one, "__validate_probe": {"rc": 0, "stdout": SAID % ("n1", 1000)}}
-    assert "become on n1" in survey([plain], {}, True)["fault"]
-    assert survey([{**plain, "trainyard_become": False}], {}, True)["fault"] == ""
+    assert [finding["check"] for finding in survey([plain], {}, True)["findings"]] == ["become"]
+    assert survey([{**plain, "trainyard_become": False}], {}, True)["findings"] == []

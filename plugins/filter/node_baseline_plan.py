@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filter plugin cluster_baseline: judge the nodes of a cluster together, before any of them is touched."""
+"""Filter plugin node_baseline_plan: judge the nodes of a cluster together, before any of them is touched."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible.module_utils.trainyard.cluster.hosts import Node, Wanted, judge, parse_memlock
-from ansible.module_utils.trainyard.record.findings import render
+from ansible.module_utils.trainyard.record.findings import Finding
 
 DOCUMENTATION = r"""
-name: cluster_baseline
+name: node_baseline_plan
 short_description: Judge the nodes of a cluster together before any of them is touched
 description:
   - Takes what M(node_identity) returned on every node and finds host names held twice, a training user with other
@@ -60,21 +60,21 @@ author: trainyard
 EXAMPLES = r"""
 - name: Judge all nodes together
   ansible.builtin.set_fact:
-    judged: "{{ identities | cluster_baseline(user='train', uid=2000, group='train', gid=2000, nofile=1048576) }}"
+    judged: "{{ identities | node_baseline_plan(user='train', uid=2000, group='train', gid=2000, nofile=1048576) }}"
   run_once: true
 """
 
 RETURN = r"""
 _value:
   description:
-    - C(fault) is what stops the play, all findings in one text, empty when there are none. C(entries) has one record
+    - C(findings) is what stops the play, for M(findings); where that is the input, it is all. C(entries) has one record
       for each node with its address and the names that /etc/hosts gives it, C(limits) by inventory name the limits that
       the node can grant (memlock in bytes, null for unlimited), C(exceptions) in words what nodes cannot be given.
   type: dict
 """
 
 
-def cluster_baseline(
+def node_baseline_plan(
     nodes: Iterable[Mapping[str, Any]],
     user: str,
     uid: int,
@@ -85,21 +85,23 @@ def cluster_baseline(
     memlock: str | int = "unlimited",
     sets_clock: bool = False,
 ) -> dict[str, Any]:
-    """Return fault, entries, limits and exceptions."""
+    """Return findings, entries, limits and exceptions."""
     try:
         if network:
             ipaddress.ip_network(str(network), strict=False)
         limit = parse_memlock(str(memlock))
     except ValueError as error:
-        return {
-            "fault": f"node_baseline cannot use its input: {error}. Expected a CIDR such as 10.0.0.0/24 for "
-            "node_baseline_network, 'unlimited' or KiB for node_baseline_memlock."
-        }
+        wrong = Finding(
+            check="input of node_baseline",
+            found=str(error),
+            expected="node_baseline_network a CIDR such as 10.0.0.0/24, node_baseline_memlock 'unlimited' or KiB",
+            action="correct it",
+        )
+        return {"findings": [wrong.as_dict()]}
     wanted = Wanted(str(user), int(uid), str(group), int(gid), str(network), limit, int(nofile), bool(sets_clock))
     verdict = judge([Node.from_dict(node) for node in nodes], wanted)
-    headline = "The nodes cannot be one cluster: {count} {findings}. Nothing was changed."
     return {
-        "fault": render(verdict.findings, headline) if verdict.findings else "",
+        "findings": [finding.as_dict() for finding in verdict.findings],
         "entries": [{"address": entry.address, "names": list(entry.names)} for entry in verdict.entries],
         "limits": verdict.limits,
         "exceptions": list(verdict.exceptions),
@@ -111,4 +113,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filter by its name."""
-        return {"cluster_baseline": cluster_baseline}
+        return {"node_baseline_plan": node_baseline_plan}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filter plugin cluster_survey: judge the first look at every node."""
+"""Filter plugin validate_survey: judge the first look at every node."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, judge_survey
-from ansible.module_utils.trainyard.record.findings import render
 
 DOCUMENTATION = r"""
-name: cluster_survey
+name: validate_survey
 short_description: Judge whether hosts can become nodes, all findings of all hosts at once
 description:
   - Takes what a raw command brought from every host, as it runs with privileges and once more without them where it
@@ -38,21 +37,21 @@ author: trainyard
 EXAMPLES = r"""
 - name: Judge all hosts
   ansible.builtin.set_fact:
-    survey: "{{ records | cluster_survey(free_gib={'/opt/trainyard': 5}, check_system=true) }}"
+    survey: "{{ records | validate_survey(free_gib={'/opt/trainyard': 5}, check_system=true) }}"
   run_once: true
 """
 
 RETURN = r"""
 _value:
-  description: C(fault), all findings in one text or nothing, and C(summary), what the hosts are in one line.
+  description: C(findings), for M(findings), and without any C(summary), what the hosts are in one line.
   type: dict
 """
 
 
-def cluster_survey(
+def validate_survey(
     nodes: Iterable[Mapping[str, Any]], free_gib: Mapping[str, Any], check_system: bool
-) -> dict[str, str]:
-    """Return fault and summary."""
+) -> dict[str, Any]:
+    """Return findings and summary."""
     surveys = []
     for node in nodes:
         probe, plain = node["__validate_probe"], node.get("__validate_plain") or {}
@@ -64,10 +63,10 @@ def cluster_survey(
         }
         surveys.append(Survey.from_dict(record))
     findings = judge_survey(surveys, {path: float(size) for path, size in free_gib.items()}, bool(check_system))
-    headline = "These hosts cannot become nodes yet: {count} {findings}. Nothing was changed."
-    if findings:
-        return {"fault": render(findings, headline), "summary": ""}
-    return {"fault": "", "summary": describe_nodes(surveys)}
+    return {
+        "findings": [finding.as_dict() for finding in findings],
+        "summary": "" if findings else describe_nodes(surveys),
+    }
 
 
 class FilterModule:
@@ -75,4 +74,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filter by its name."""
-        return {"cluster_survey": cluster_survey}
+        return {"validate_survey": validate_survey}
