@@ -205,7 +205,7 @@ def test_what_went_is_noted_and_what_stayed_is_a_finding(tmp_path):
         "n1": {"a-1": gone, "b-1": stuck, "elsewhere-1": gone},
         "n2": {"a-1": {"unreachable": True, "msg": "timed out"}},
     }
-    findings = cleaning.note(tmp_path, answers, ["old-1"], ["a-1", "old-1"], 1000.0)
+    findings = cleaning.note(tmp_path, answers, ["a-1", "old-1"], 1000.0)
     assert render(findings, "{count} {findings}: not everything could be removed.").splitlines() == [
         "2 findings: not everything could be removed.",
         "",
@@ -221,5 +221,5 @@ def test_what_went_is_noted_and_what_stayed_is_a_finding(tmp_path):
     ]
     assert json.loads((tmp_path / "a-1" / "removed.json").read_text())["hosts"] == {"n1": 1000.0}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1", "b-1"], "a-1 has something left on n2"
-    assert cleaning.note(tmp_path, {"n2": {"a-1": gone}}, [], [], 1001.0) == []
+    assert cleaning.note(tmp_path, {"n2": {"a-1": gone}}, [], 1001.0) == []
     assert sorted(json.loads((tmp_path / "a-1" / "removed.json").read_text())["hosts"]) == ["n1", "n2"]
