@@ -65,7 +65,8 @@ import tempfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.cluster.hosts import Entry, rewrite_hosts
+from ansible.module_utils.trainyard.cluster.hosts import Entry
+from ansible.module_utils.trainyard.cluster.hosts_file import rewrite_hosts
 from ansible.module_utils.trainyard_node.cluster.hosts import read_hosts
 
 

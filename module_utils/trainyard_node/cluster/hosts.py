@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.cluster.hosts import Entry, rewrite_hosts
+from ...trainyard.cluster.hosts import Entry
+from ...trainyard.cluster.hosts_file import rewrite_hosts
 from ...trainyard.record.findings import Finding
 from ..machine.clock import clock_fault
 from ..machine.packages import missing_packages

@@ -14,8 +14,8 @@ from ansible.module_utils.trainyard.cluster.hosts import (
     node_address,
     parse_memlock,
     reachable_limit,
-    rewrite_hosts,
 )
+from ansible.module_utils.trainyard.cluster.hosts_file import rewrite_hosts
 from hypothesis import given
 from hypothesis import strategies as st
 
