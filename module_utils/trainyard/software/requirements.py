@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pinned Python requirements: read them, and say whether what is installed is what is wanted.
 
+pip would answer that, too, yet in seconds, and for what is missing only with its index in reach.
+
 A pin is `name==version`, with extras and a `python_version` marker where needed; the grammar is a part of PEP 508,
 version equality that of PEP 440: a pin without a local part (`2.13.0`) accepts every build (`2.13.0+cpu`).
 """

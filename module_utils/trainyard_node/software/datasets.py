@@ -2,7 +2,8 @@
 """Place a data set in a folder as a whole, and tell whether it is still what was placed.
 
 It is made in a folder beside its own and takes its name only when it is complete, with `manifest.json`: where it came
-from, and size and sha256 of every file. Sizes are bytes.
+from, and size and sha256 of every file. ansible.builtin.unarchive would unpack in the folder itself, all that the
+archive holds, and could not tell later what was altered. Sizes are bytes.
 """
 
 from __future__ import annotations
