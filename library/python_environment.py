@@ -31,7 +31,8 @@ options:
     default: ""
   packages:
     description: >-
-      Requirements of the form C(name==version), with extras and a C(python_version) marker where needed.
+      Requirements of the form C(name==version), with extras and a C(python_version) marker where needed. With
+      C(--hash=sha256:...) at one of them pip wants it at all, also at those that others depend on.
     type: list
     elements: str
     required: true

@@ -3,8 +3,9 @@
 
 pip would answer that, too, yet in seconds, and for what is missing only with its index in reach.
 
-A pin is `name==version`, with extras and a `python_version` marker where needed; the grammar is a part of PEP 508,
-version equality that of PEP 440: a pin without a local part (`2.13.0`) accepts every build (`2.13.0+cpu`).
+A pin is `name==version`, with extras and a `python_version` marker where needed, and pip's `--hash=sha256:...`; the
+grammar is a part of PEP 508, version equality that of PEP 440: a pin without a local part (`2.13.0`) accepts every
+build (`2.13.0+cpu`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from urllib.parse import unquote
 _PIN = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[[A-Za-z0-9._,\s-]*\])?"
     r"\s*==\s*(?P<version>v?[0-9][0-9A-Za-z.!+_-]*)"
-    r"(?:\s*;\s*python_version\s*(?P<operator><=|>=|==|!=|<|>)\s*['\"](?P<python>\d+\.\d+)['\"])?\s*"
+    r"(?:\s*;\s*python_version\s*(?P<operator><=|>=|==|!=|<|>)\s*['\"](?P<python>\d+\.\d+)['\"])?"
+    r"(?P<hashes>(?:\s+--hash=sha256:[0-9a-f]{64})*)\s*"
 )
 _WHEEL = re.compile(r"(?:https?|file)://\S+/(?P<name>[^/\s-]+)-(?P<version>[^/\s-]+)-[^/\s]+\.whl#sha256=[0-9a-f]{64}")
 _RELEASE = re.compile(r"(?:(\d+)!)?(\d+(?:\.\d+)*)(.*)")
@@ -29,16 +31,17 @@ class PinError(ValueError):
 
 @dataclass(frozen=True)
 class Pin:
-    """One exact requirement: `text` as it was given, for pip; `name` in its normal form."""
+    """One exact requirement: `text` as it was given; `name` in its normal form; `hashes` are pip's options."""
 
     text: str
     name: str
     version: str
+    hashes: str = ""
 
     @property
     def requirement(self) -> str:
-        """Return the requirement without the marker that has been found to hold."""
-        return self.text.partition(";")[0].strip()
+        """Return the requirement without hashes, and without the marker that has been found to hold."""
+        return self.text.partition(";")[0].partition("--hash=")[0].strip()
 
     def accepts(self, installed: str) -> bool:
         """Tell whether an installed version is the wanted one."""
@@ -59,7 +62,7 @@ def parse(text: str, python: tuple[int, int]) -> Pin | None:
         raise PinError(f"{text.strip()!r} is not pinned: expected name==version, as in numpy==2.4.6")
     if match["operator"] and not _holds(python, match["operator"], _python(match["python"])):
         return None
-    return Pin(text.strip(), normal(match["name"]), match["version"])
+    return Pin(text.strip(), normal(match["name"]), match["version"], match["hashes"])
 
 
 def parse_all(texts: Iterable[str], python: tuple[int, int]) -> tuple[list[Pin], list[str]]:

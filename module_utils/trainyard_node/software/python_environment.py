@@ -214,7 +214,8 @@ def _requirements(file: Path, pins: Sequence[Pin], sources: Sources) -> str:
     """Write what pip is to install and return the argument that names it."""
     file.touch(mode=0o600)  # an address may hold a password
     lines = [
-        f"{pin.name} @ {sources.wheels[pin.name]}" if pin.name in sources.wheels else pin.requirement for pin in pins
+        f"{pin.name} @ {sources.wheels[pin.name]}" if pin.name in sources.wheels else f"{pin.requirement}{pin.hashes}"
+        for pin in pins
     ]
     file.write_text("".join(f"{line}\n" for line in lines))
     return f"--requirement={file}"

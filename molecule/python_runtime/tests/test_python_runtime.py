@@ -187,6 +187,16 @@ def test_a_wheel_with_another_sum_is_refused_and_what_was_there_stays(run, bare,
     assert set(run().changes.values()) == {0}
 
 
+def test_a_package_of_another_hash_is_refused(run, wheel):
+    pin = "MarkupSafe==3.0.4 --hash=sha256:"
+    given = {"python_runtime_find_links": ["/srv/wheels"], "python_runtime_no_index": True}
+    refused = run(**given, python_runtime_packages=[pin + 64 * "0"])
+    assert refused.rc != 0
+    assert "DO NOT MATCH THE HASHES" in refused.text
+    done = run(**given, python_runtime_packages=[pin + wheel()[-64:]])
+    assert done.rc == 0, done.output
+
+
 def test_a_missing_venv_module_is_installed_and_without_leave_named(run, bare):
     package = bare.check_output(
         "dpkg-query -S $(python3 -c 'import ensurepip; print(ensurepip.__path__[0])')/__init__.py"

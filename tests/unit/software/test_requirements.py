@@ -47,6 +47,13 @@ def test_a_marker_compares_numbers_not_text(marker, holds):
     assert (requirements.parse(f"numpy==2.4.6; python_version {marker}", PYTHON) is not None) == holds
 
 
+@pytest.mark.parametrize("marker", ["", "; python_version >= '3.9'"])
+def test_hashes_are_pips_and_no_part_of_the_name(marker):
+    hashes = "".join(f" --hash=sha256:{digit * 64}" for digit in "0a")
+    pin = requirements.parse(f"Numpy==2.4.6{marker}{hashes}", PYTHON)
+    assert (pin.name, pin.version, pin.requirement, pin.hashes) == ("numpy", "2.4.6", "Numpy==2.4.6", hashes)
+
+
 @pytest.mark.parametrize(
     ("pin", "installed", "accepted"),
     [
