@@ -20,9 +20,9 @@ _PARTS = (
     *("trainyard", "trainyard.job", "trainyard_node", "trainyard_node.job", "trainyard_node.machine"),
     *("trainyard.job.failure", "trainyard.job.messages", "trainyard.job.progress", "trainyard.job.restarts"),
     *("trainyard_node.job.execute", "trainyard_node.job.exits", "trainyard_node.job.monitor"),
-    *("trainyard_node.job.processes", "trainyard_node.job.runtime", "trainyard_node.job.supervisors"),
-    *("trainyard_node.job.tail", "trainyard_node.job.units", "trainyard_node.job.wire"),
-    "trainyard_node.machine.patience",
+    *("trainyard_node.job.node_part", "trainyard_node.job.processes", "trainyard_node.job.runtime"),
+    *("trainyard_node.job.supervisors", "trainyard_node.job.tail", "trainyard_node.job.units"),
+    *("trainyard_node.job.wire", "trainyard_node.machine.patience"),
 )
 _MAIN = b"import sys\nfrom runtime.trainyard_node.job.runtime import main\nsys.exit(main(sys.argv[1:]))\n"
 

@@ -11,10 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.job.restarts import WHOLE
 from ansible.module_utils.trainyard_node.job import monitor as monitors
-from ansible.module_utils.trainyard_node.job import processes
+from ansible.module_utils.trainyard_node.job import node_part, processes
 from ansible.module_utils.trainyard_node.job import tail as tails
 from ansible.module_utils.trainyard_node.job.exits import write_json
+from ansible.module_utils.trainyard_node.job.supervisors import Children
 from job_cluster import PATIENCE_S, Cluster, wait_for
 
 TORCHRUN = Path(__file__).resolve().parents[2] / "fixtures" / "torchrun"
@@ -184,10 +186,10 @@ def test_stopping_the_head_stops_the_job(cluster):
 def test_a_child_that_is_slow_to_become_a_zombie_is_reaped(tmp_path, monkeypatch):
     """A process gives its memory back first, and with it the job id by which it is found; then its end is told."""
     (tmp_path / "exits").mkdir()
-    children = monitors.Children(tmp_path, {"job_id": "j", "processes": []})
+    children = Children(tmp_path, {"job_id": "j", "processes": []})
     child = subprocess.Popen(["sleep", "60"])
     children._running["rank0"] = child
-    monkeypatch.setattr(monitors.procs, "end", lambda job_id: child.terminate())
+    monkeypatch.setattr(processes, "end", lambda job_id: child.terminate())
     children.end()
     assert json.loads((tmp_path / "exits/rank0.json").read_text())["signal"] == signal.SIGTERM
 
@@ -345,14 +347,15 @@ def in_this_process(job, meanwhile=None):
 def test_where_the_kernel_cannot_tell_of_an_end_the_monitor_looks_itself(cluster, monkeypatch):
     job = cluster(["exit7"])
     job.head.go()
-    monkeypatch.setattr(monitors.procs, "open_end", lambda pid, started: None)
+    monkeypatch.setattr(processes, "open_end", lambda pid, started: None)
     monkeypatch.setattr(sys, "argv", [str(job.head.dir / "trainyard.pyz")])
     assert in_this_process(job)[0]["failure"]["exit_code"] == 7
 
 
 def test_the_end_of_a_rank_wakes_its_monitor_and_that_the_head_and_the_head_all_others(cluster, monkeypatch):
     job = cluster(["wait"], ["wait"], silent_after_s=2 * PATIENCE_S, max_restarts=1)
-    monkeypatch.setattr(monitors, "TICK_S", 2 * PATIENCE_S)
+    for module in (monitors, node_part):
+        monkeypatch.setattr(module, "TICK_S", 2 * PATIENCE_S)
     monkeypatch.setattr(sys, "argv", [str(job.head.dir / "trainyard.pyz")])
 
     def kill(nodes):
@@ -410,7 +413,7 @@ def test_the_first_reason_stays(judge):
 @pytest.fixture
 def tail(tmp_path):
     (tmp_path / "logs").mkdir()
-    follower = monitors.Tail(tmp_path, "rank_0.log", r"step (?P<step>\d+)")
+    follower = tails.Tail(tmp_path, "rank_0.log", r"step (?P<step>\d+)")
 
     def write(text):
         with (tmp_path / "logs" / "rank_0.log").open("ab") as log:
@@ -579,9 +582,9 @@ def test_a_node_that_waits_for_the_word_to_go_ends_nothing_of_the_next_attempt(t
     write_json(job.nodes[1].dir / "job.json", job.nodes[1].spec)
     node = monitors.Monitor(job.nodes[1].dir)
     left, ended = [4711], []
-    monkeypatch.setattr(monitors.procs, "ranks_of_job", lambda *_: list(left))
-    monkeypatch.setattr(monitors.os, "kill", lambda pid, number: ended.append(pid))
-    node.wanted, node.go = {**node.attempts, monitors.WHOLE: 1}, False
+    monkeypatch.setattr(processes, "ranks_of_job", lambda *_: list(left))
+    monkeypatch.setattr(os, "kill", lambda pid, number: ended.append(pid))
+    node.wanted, node.go = {**node.attempts, WHOLE: 1}, False
     node.look()
     assert (ended, node.report["ready_for"]) == ([4711], None)
     left.clear()
@@ -596,10 +599,10 @@ def test_a_process_that_starts_while_all_gather_for_the_next_attempt_is_ended(tm
     """systemd may be late to start it (TimeoutStopSec of its last run): when it does, its turn is over already."""
     node = monitors.Monitor(Cluster(tmp_path, ["wait"]).nodes[0].dir)
     left, ended, exits = [], [], {}
-    monkeypatch.setattr(monitors.procs, "ranks_of_job", lambda *_: list(left))
-    monkeypatch.setattr(monitors.os, "kill", lambda pid, number: ended.append(pid))
+    monkeypatch.setattr(processes, "ranks_of_job", lambda *_: list(left))
+    monkeypatch.setattr(os, "kill", lambda pid, number: ended.append(pid))
     monkeypatch.setattr(node.supervisor, "exits", lambda: exits)
-    node.wanted, node.go = {**node.attempts, monitors.WHOLE: 1}, False
+    node.wanted, node.go = {**node.attempts, WHOLE: 1}, False
     node.look()
     assert (ended, node.report["ready_for"]) == ([], None)
     left.append(4712)

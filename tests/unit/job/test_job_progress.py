@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 from ansible.module_utils.trainyard.job import progress
-from ansible.module_utils.trainyard_node.job import monitor
+from ansible.module_utils.trainyard_node.job import tail
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -189,7 +189,7 @@ def test_sets_that_python_warns_of_are_read_as_ever_and_in_silence(pattern, tmp_
     re.purge()
     with pytest.warns(FutureWarning):
         re.compile(pattern)
-    for use in (progress.check_pattern, lambda pattern: monitor.Tail(tmp_path, "rank_0.log", pattern)):
+    for use in (progress.check_pattern, lambda pattern: tail.Tail(tmp_path, "rank_0.log", pattern)):
         re.purge()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
