@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Write the configuration of a Slurm cluster as text; runs once, on the controller."""
+"""Documentation of the action plugin slurm_cluster."""
 
 from __future__ import annotations
 
@@ -76,7 +76,6 @@ EXAMPLES = r"""
     controller_address: 10.77.0.11
     nodes:
       - {host: n1, address: 10.77.0.11, hostname: n1, slurmd: "{{ described.stdout }}", accelerators: {}}
-  delegate_to: localhost
   run_once: true
 """
 
@@ -86,48 +85,3 @@ files:
   returned: success
   type: dict
 """
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.record.findings import render as render_findings
-from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, render
-
-
-def main() -> None:
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "required": True},
-            "controller": {"type": "str", "required": True},
-            "controller_address": {"type": "str", "required": True},
-            "confinement": {"type": "str", "choices": ["cgroup", "none"], "default": "cgroup"},
-            "partition": {"type": "str", "default": "train"},
-            "node_timeout": {"type": "int", "default": 60},
-            "requeue_wait": {"type": "int", "default": 120},
-            "health_program": {"type": "str", "default": ""},
-            "epilog": {"type": "str", "default": ""},
-            "health_interval": {"type": "int", "default": 300},
-            "nodes": {"type": "list", "elements": "dict", "required": True},
-        },
-        supports_check_mode=True,
-    )
-    params = module.params
-    settings = ClusterSettings(
-        name=params["name"],
-        controller=params["controller"],
-        controller_address=params["controller_address"],
-        confinement=params["confinement"],
-        partition=params["partition"],
-        node_timeout_s=params["node_timeout"],
-        requeue_wait_s=params["requeue_wait"],
-        health_program=params["health_program"],
-        epilog=params["epilog"],
-        health_interval_s=params["health_interval"],
-    )
-    files, findings = render(settings, params["nodes"])
-    if findings:
-        module.fail_json(msg=render_findings(findings, "{count} {findings}: there is no configuration for Slurm."))
-    module.exit_json(changed=False, files=files)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slurm.conf, gres.conf and cgroup.conf of a small cluster, from what its nodes say of themselves.
+"""What stands in slurm.conf, gres.conf and cgroup.conf of a small cluster, from what its nodes say of themselves.
 
 All nodes have the same files: Slurm compares them by a hash. A node is described by the line that its own `slurmd -C`
 prints, and by the device files of its accelerators.
@@ -76,30 +76,19 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(parts)
 
 
-def _sharing(confinement: str, shares: Sequence[int]) -> list[str]:
-    """Return what jobs on one node share; `shares` is the memory of each node for one CPU, in MiB.
-
-    A job is held to memory only where Slurm hands memory out. One that asks for none then has that of its cores, as all
-    of a node's would leave none to the next job.
-    """
-    if confinement == "none":
-        return ["SelectTypeParameters=CR_Core"]
-    return ["SelectTypeParameters=CR_Core_Memory", *([f"DefMemPerCPU={min(shares)}"] if shares else [])]
-
-
-def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], list[Finding]]:
-    """Return the files by name, and what is wrong with the nodes.
+def content(
+    settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Mapping[str, Any]], list[Finding]]:
+    """Return what stands in the files (templates/slurm/) by their names, and what is wrong with the nodes.
 
     A node is {host, address, hostname, slurmd (output of slurmd -C), version (of slurmd -V), conf (its slurm.conf of
     now), accelerators}.
     """
+    described: list[dict[str, Any]] = []
     findings: list[Finding] = []
-    node_lines, gres_lines, gres_types = [], [], []
-    gres: dict[str, str] = {}
-    shares: list[int] = []
     for node in nodes:
         try:
-            found = hardware(str(node.get("slurmd") or ""))
+            described.append(_described(settings, node))
         except ValueError as error:
             findings.append(
                 Finding(
@@ -110,64 +99,35 @@ def render(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tup
                     action="run slurmd -C there",
                 )
             )
-            continue
-        memory = int(found["RealMemory"])
-        found["RealMemory"] = str(max(memory // 2, memory - settings.memory_reserve_mib))
-        shares.append(int(found["RealMemory"]) // int(found["CPUs"]))
-        line = f"NodeName={node['host']} NodeHostname={node['hostname']} NodeAddr={node['address']} "
-        line += " ".join(f"{name}={value}" for name, value in found.items())
-        kind, indices = gres_of(node.get("accelerators") or {})
-        if kind:
-            gres[str(node["host"])] = f"{kind}:{len(indices)}"
-            line += f" Gres={kind}:{len(indices)}"
-            file = GRES[str(node["accelerators"]["vendor"])][1].replace("{index}", f"[{_ranges(indices)}]")
-            gres_lines.append(f"NodeName={node['host']} Name={kind} File={file}")
-            gres_types.append(kind)
-        node_lines.append(line + " State=UNKNOWN")
+    gres = {str(node["host"]): f"{node['gres']}:{node['devices']}" for node in described if node["gres"]}
     findings += judge_nodes(settings.controller, nodes, gres)
-    proctrack, task = CONFINEMENT[settings.confinement]
-    lines = [
-        f"{SIGN} from what the nodes are; the same on every node.",
-        f"ClusterName={settings.name}",
-        f"SlurmctldHost={settings.controller}({settings.controller_address})",
-        "AuthType=auth/munge",
-        # So long a step may take to start, and a requeued job waits: the credentials of its first start end by then.
-        f"AuthInfo=cred_expire={settings.requeue_wait_s}",
-        "SlurmUser=slurm",
-        "StateSaveLocation=/var/lib/slurm/slurmctld",
-        "SlurmdSpoolDir=/var/lib/slurm/slurmd",
-        "SlurmctldLogFile=/var/log/slurm/slurmctld.log",
-        "SlurmdLogFile=/var/log/slurm/slurmd.log",
-        f"ProctrackType={proctrack}",
-        f"TaskPlugin={task}",
-        # Jobs share a node by its cores.
-        "SelectType=select/cons_tres",
-        *_sharing(settings.confinement, shares),
-        "SchedulerType=sched/backfill",
-        "AccountingStorageType=accounting_storage/none",
-        # Without accounting nobody else knows how a job ended.
-        "MinJobAge=3600",
-        f"SlurmdTimeout={settings.node_timeout_s}",
-        # A node that was lost comes back by itself; one that was drained stays so.
-        "ReturnToService=1",
-        "RebootProgram=/sbin/reboot",
-    ]
-    if settings.health_program:
-        lines += [
-            f"HealthCheckProgram={settings.health_program}",
-            f"HealthCheckInterval={settings.health_interval_s}",
-            "HealthCheckNodeState=ANY",
-        ]
-    if settings.epilog:
-        lines.append(f"Epilog={settings.epilog}")
-    if gres_types:
-        lines.append("GresTypes=" + ",".join(dict.fromkeys(gres_types)))
-    names = ",".join(str(node["host"]) for node in nodes)
-    lines += [*node_lines, f"PartitionName={settings.partition} Nodes={names} Default=YES MaxTime=INFINITE State=UP"]
-    files = {"slurm.conf": "\n".join(lines) + "\n"}
-    files["gres.conf"] = "\n".join([f"{SIGN}.", *gres_lines]) + "\n"
-    if settings.confinement == "cgroup":
-        files["cgroup.conf"] = (
-            f"{SIGN}.\nConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices={'yes' if gres_types else 'no'}\n"
-        )
-    return files, findings
+    proctrack, task_plugin = CONFINEMENT[settings.confinement]
+    shares = [int(node["hardware"]["RealMemory"]) // int(node["hardware"]["CPUs"]) for node in described]
+    of_cluster = {
+        "sign": SIGN,
+        "settings": settings,
+        "nodes": described,
+        "proctrack": proctrack,
+        "task_plugin": task_plugin,
+        # Of each CPU on the node that has least, in MiB.
+        "memory_per_cpu": min(shares, default=0),
+        "gres_types": list(dict.fromkeys(node["gres"] for node in described if node["gres"])),
+    }
+    names = ("slurm.conf", "gres.conf", *(["cgroup.conf"] if settings.confinement == "cgroup" else []))
+    return dict.fromkeys(names, of_cluster), findings
+
+
+def _described(settings: ClusterSettings, node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node as the files have it. Raises ValueError when slurmd says too little of it."""
+    found = hardware(str(node.get("slurmd") or ""))
+    memory = int(found["RealMemory"])
+    found["RealMemory"] = str(max(memory // 2, memory - settings.memory_reserve_mib))
+    gres, indices = gres_of(node.get("accelerators") or {})
+    device_file = GRES[str(node["accelerators"]["vendor"])][1] if gres else ""
+    return {
+        **{key: node[key] for key in ("host", "hostname", "address")},
+        "hardware": found,
+        "gres": gres,
+        "devices": len(indices),
+        "file": device_file.replace("{index}", f"[{_ranges(indices)}]"),
+    }

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import nodes
 
-SHELL = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("slurm/*.j2"))
+SHELL = sorted(
+    str(path.relative_to(FOLDER)) for path in FOLDER.glob("slurm/*.j2") if not path.name.endswith(".conf.j2")
+)
 # What is put out as it is: numbers, names that are checked to be such, what is read by sbatch and not by a shell.
 AS_IT_IS = {
     "job.join_timeout_s", "job.heartbeat_timeout_s", "job.message_timeout_s", "job.max_restarts",

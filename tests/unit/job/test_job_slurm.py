@@ -18,9 +18,10 @@ from ansible.module_utils.trainyard.record.findings import Finding
 from ansible.module_utils.trainyard.report.job_text import cause, explain
 from ansible.module_utils.trainyard.slurm import state as slurm_state
 from ansible.module_utils.trainyard.slurm.change import judge_change
-from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, gres_of, hardware, render
+from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, gres_of, hardware
 from ansible.module_utils.trainyard.slurm.confinement import judge_confinement, missing
 from ansible.module_utils.trainyard_controller.planning import rendered
+from ansible.module_utils.trainyard_controller.slurm_files import slurm_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -438,19 +439,19 @@ def cluster_node(host, **changed):
 
 def test_the_files_of_a_cluster(golden):
     gpus = {"vendor": "nvidia", "devices": [{"index": index} for index in (0, 1, 2, 5)]}
-    files, findings = render(
+    files, findings = slurm_files(
         ClusterSettings("lab", "n1", "10.0.0.1"), [cluster_node("n1"), cluster_node("n2", accelerators=gpus)]
     )
     assert findings == []
     for name, text in files.items():
         golden(text, f"slurm/{name}")
-    bare, _ = render(ClusterSettings("lab", "n1", "10.0.0.1", confinement="none"), [cluster_node("n1")])
+    bare, _ = slurm_files(ClusterSettings("lab", "n1", "10.0.0.1", confinement="none"), [cluster_node("n1")])
     assert "proctrack/linuxproc" in bare["slurm.conf"] and "cgroup.conf" not in bare
 
 
 def test_jobs_are_held_to_memory_that_slurm_hands_out():
     def sharing(*nodes, **settings):
-        files, _ = render(ClusterSettings("lab", "n1", "10.0.0.1", **settings), nodes)
+        files, _ = slurm_files(ClusterSettings("lab", "n1", "10.0.0.1", **settings), nodes)
         return [line for line in files["slurm.conf"].splitlines() if "CR_Core" in line or "DefMem" in line]
 
     n1 = cluster_node("n1")
@@ -511,7 +512,7 @@ def test_a_curve_needs_steps_that_rise():
 
 
 def test_a_node_that_says_too_little():
-    _, findings = render(ClusterSettings("lab", "n1", "a"), [cluster_node("n1", slurmd="error")])
+    _, findings = slurm_files(ClusterSettings("lab", "n1", "a"), [cluster_node("n1", slurmd="error")])
     assert [finding.host for finding in findings] == ["n1"]
     with pytest.raises(ValueError, match="does not say CPUs"):
         hardware("")
@@ -525,12 +526,12 @@ def test_ascend_devices_are_a_resource_of_their_own():
 def change(*nodes, states="", name="lab", controller="n1"):
     """Return what speaks against a cluster of these nodes, before and after their packages are installed."""
     settings = ClusterSettings(name, controller, "10.0.0.1")
-    findings = judge_change(name, controller, nodes, states) + render(settings, nodes)[1]
+    findings = judge_change(name, controller, nodes, states) + slurm_files(settings, nodes)[1]
     return [(finding.host, finding.check, finding.found) for finding in findings]
 
 
 def conf(*nodes):
-    return render(ClusterSettings("lab", "n1", "10.0.0.1"), nodes)[0]["slurm.conf"]
+    return slurm_files(ClusterSettings("lab", "n1", "10.0.0.1"), nodes)[0]["slurm.conf"]
 
 
 def test_the_same_cluster_and_one_node_more_or_less_change_without_a_word():

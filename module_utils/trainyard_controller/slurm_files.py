@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a small Slurm cluster as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..trainyard.record.findings import Finding
+from ..trainyard.slurm.configuration import ClusterSettings, content
+from .templates import render
+
+
+def slurm_files(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], list[Finding]]:
+    """Return the files by name, and what is wrong with the nodes."""
+    contents, findings = content(settings, nodes)
+    return {name: render(f"slurm/{name}.j2", each) for name, each in contents.items()}, findings
