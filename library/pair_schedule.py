@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Choose which pairs of nodes are measured in which round."""
+"""Documentation of the action plugin pair_schedule."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ EXAMPLES = r"""
   pair_schedule:
     hosts: [n1, n2, n3, n4]
     source: training/benchmark
-  delegate_to: localhost
   register: chosen
 """
 
@@ -61,65 +60,3 @@ source:
   returned: success
   type: str
 """
-
-import json
-import shutil
-import tempfile
-from pathlib import Path
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.verify.pairing import first_rounds, full_rounds
-
-MOST_ROUNDS = 1000
-
-
-def choose(hosts, rounds, schedule):
-    """Return the rounds as lists. Raises ValueError with what is wrong."""
-    if not schedule:
-        if rounds == "full":
-            found = full_rounds(hosts)
-        elif rounds.isdecimal() and 1 <= int(rounds) <= MOST_ROUNDS:
-            found = first_rounds(hosts, int(rounds))
-        else:
-            raise ValueError(f"rounds is {rounds!r}, expected a number from 1 to {MOST_ROUNDS}, or full")
-        return [[list(pair) for pair in each] for each in found]
-    for number, each in enumerate(schedule):
-        busy = set()
-        for pair in each:
-            if not isinstance(pair, list) or len(pair) != 2 or pair[0] == pair[1]:
-                raise ValueError(f"round {number} has {pair!r}, expected a pair of two hosts")
-            for host in pair:
-                if host not in hosts:
-                    raise ValueError(f"round {number} has {host}, which is not among the {len(hosts)} hosts")
-                if host in busy:
-                    raise ValueError(f"round {number} has {host} twice: the pairs of a round run side by side")
-            busy.update(pair)
-    return schedule
-
-
-def main() -> None:
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "hosts": {"type": "list", "elements": "str", "required": True},
-            "rounds": {"type": "str", "default": "2"},
-            "schedule": {"type": "list", "elements": "list", "default": []},
-            "source": {"type": "path", "required": True},
-        },
-        supports_check_mode=True,
-    )
-    given = module.params
-    try:
-        rounds = choose(given["hosts"], given["rounds"], given["schedule"])
-    except ValueError as error:
-        module.fail_json(msg=str(error))
-    if not rounds:
-        module.exit_json(changed=False, rounds=[], source="")
-    folder = Path(tempfile.mkdtemp(prefix="trainyard-pairs-"))
-    source = shutil.copytree(given["source"], folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
-    (source / "schedule.json").write_text(json.dumps({"hosts": given["hosts"], "rounds": rounds}) + "\n")
-    module.exit_json(changed=True, rounds=rounds, source=str(source))
-
-
-if __name__ == "__main__":
-    main()

@@ -15,7 +15,8 @@ from typing import Any
 
 # From the one that matters least to the one that decides.
 STATES = ("not_asked", "skipped", "pass", "unknown", "fail")
-PHASES = ("software", "drift", "reach", "devices", "collectives", "bandwidth", "stragglers")
+# The phases of a proof, in their order.
+PHASES = ("software", "drift", "reach", "devices", "collectives", "bandwidth", "stragglers", "counters")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,10 @@ MOST_LINES = 6
 _LEAST_SPAN = 4
 
 
+class UnusableError(Exception):
+    """What was given cannot be worked with; the text says what was found and what is expected."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One fault, made with its fields by name: `check` says what is wrong in a word, `action` what to do next.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..nvidia.nccl_tests_output import Measured, Output, Rank, Row
-from ..record.findings import counted, host_list
+from ..record.findings import Finding, counted, host_list
 from . import bandwidth, transport
 
 # Collectives whose busbw is not algbw times a factor of the number of ranks alone.
@@ -314,6 +314,55 @@ def _size(row: Row) -> dict[str, Any]:
         "out_of_place": row.out_of_place.as_dict() if row.out_of_place else None,
         "in_place": row.in_place.as_dict() if row.in_place else None,
     }
+
+
+def refused(findings: Sequence[Finding], collective: str) -> dict[str, Any]:
+    """Return the record of a benchmark that could not run, as its job was refused."""
+    first = findings[0]
+    where = f" on {first.host}" if first.host else ""
+    return {
+        "state": "fail",
+        "reason": f"the job could not run: {first.check}{where}: found {first.found}, expected {first.expected}",
+        "collective": collective,
+        "backend": "",
+        "ranks": 0,
+        "hosts": [],
+        "sizes": [],
+        "busbw_largest": None,
+        "busbw_average": None,
+        "footer_seen": False,
+        "job_id": "",
+        "format": "",
+        "expected": None,
+        "path": None,
+        "findings": [f"{finding.check}, {finding.host}, {finding.found}" for finding in findings],
+    }
+
+
+def nodes_of(plan: Mapping[str, Any], known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the nodes of a job (bandwidth.py) by its plan, as far as their facts are `known`, by host."""
+    return [
+        {
+            "host": node["host"],
+            "hostname": known[node["host"]]["facts"]["hostname"],
+            "interface": node["interface"],
+            "networks": known[node["host"]]["facts"]["networks"],
+            "gpus": known[node["host"]]["facts"]["accelerators"]["devices"] if node["devices"] else [],
+        }
+        for node in plan["nodes"]
+        if node["host"] in known
+    ]
+
+
+def describe(record: Mapping[str, Any]) -> str:
+    """Say in a line what came of a benchmark."""
+    over = f" over {record['backend']}" if record["backend"] else ""
+    where = f" on {record['hosts'][0]}" if len(record["hosts"]) == 1 else ""
+    busbw = record["busbw_largest"]
+    size = max((row["bytes"] for row in record["sizes"]), default=0)
+    speed = "" if busbw is None else f", {busbw:.2f} GB/s at {size} bytes"
+    why = f"; {record['reason']}" if record["reason"] else ""
+    return f"  {record['collective']}{over}, {counted(record['ranks'], 'rank')}{where}: {record['state']}{speed}{why}"
 
 
 def baseline_name(record: Mapping[str, Any], asked: Asked) -> str:

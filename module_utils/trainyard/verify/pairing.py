@@ -8,9 +8,40 @@ stand at one switch, so that what differs between two pairs is the hosts rather 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 Pair = tuple[str, str]
 Round = list[Pair]
+
+
+MOST_ROUNDS = 1000
+
+
+def choose(hosts: Sequence[str], rounds: str, schedule: Sequence[Sequence[Any]]) -> list[list[list[str]]]:
+    """Return the rounds that are given, else so many to begin with, or with `full` those of every pair.
+
+    Raises ValueError with what is wrong.
+    """
+    if not schedule:
+        if rounds == "full":
+            found = full_rounds(hosts)
+        elif rounds.isdecimal() and 1 <= int(rounds) <= MOST_ROUNDS:
+            found = first_rounds(hosts, int(rounds))
+        else:
+            raise ValueError(f"rounds is {rounds!r}, expected a number from 1 to {MOST_ROUNDS}, or full")
+        return [[list(pair) for pair in each] for each in found]
+    for number, each in enumerate(schedule):
+        busy: set[str] = set()
+        for pair in each:
+            if not isinstance(pair, list) or len(pair) != 2 or pair[0] == pair[1]:
+                raise ValueError(f"round {number} has {pair!r}, expected a pair of two hosts")
+            for host in pair:
+                if host not in hosts:
+                    raise ValueError(f"round {number} has {host}, which is not among the {len(hosts)} hosts")
+                if host in busy:
+                    raise ValueError(f"round {number} has {host} twice: the pairs of a round run side by side")
+            busy.update(pair)
+    return [[list(pair) for pair in each] for each in schedule]
 
 
 def first_rounds(hosts: Sequence[str], rounds: int = 2) -> list[Round]:

@@ -24,7 +24,7 @@ VERSION = "0.1.0"
 EXIT_CODES = {"pass": 0, "fail": 2, "unknown": 3}
 # Where to begin when several phases failed: a node that cannot be reached explains all that follows, a fault that a
 # device itself counts explains its bandwidth, and the bandwidth of all explains nothing.
-FIRST_PHASES = ("reach", "devices", "stragglers", "software", "drift", "collectives", "bandwidth")
+FIRST_PHASES = ("reach", "devices", "stragglers", "software", "drift", "collectives", "bandwidth", "counters")
 # At most this many checks that did not pass are written on the terminal; the page has all of them.
 MOST_CHECKS = 20
 # At most this many reasons are given for what does not apply in a phase.

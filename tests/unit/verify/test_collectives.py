@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 
-import collective_verdict
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.verify.collectives import check, judge
 
 HOSTS = {0: "n1", 1: "n1", 2: "n2"}
@@ -55,22 +53,16 @@ def test_many_numbers_are_shortened():
     assert judge(hosts, {}, "failed")[0].expected == "0 1 2 ... 99"
 
 
-def verdict(capsys, **params):
-    with patch_module_args(params), pytest.raises(SystemExit):
-        collective_verdict.main()
-    return json.loads(capsys.readouterr().out)
-
-
-def test_the_module_reads_the_logs_under_the_launchers_own_name(tmp_path, capsys):
+def test_it_reads_the_logs_under_the_launchers_own_name(tmp_path, act):
     plan = {"rank_log": "worker_{rank}.log", "nodes": [{"host": "n1", "ranks": [0, 1]}, {"host": "n2", "ranks": [2]}]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     (tmp_path / "logs").mkdir()
     for rank in (0, 2):
         (tmp_path / f"logs/worker_{rank}.log").write_text(line(rank))
-    missing = verdict(capsys, run_dir=str(tmp_path))
+    missing = act("collective_check", run_dir=str(tmp_path))
     assert missing["failed"] and "is not the folder of a run that has ended" in missing["msg"]
     (tmp_path / "summary.json").write_text(json.dumps({"state": "failed"}))
-    result = verdict(capsys, run_dir=str(tmp_path))
+    result = act("collective_check", run_dir=str(tmp_path))
     assert result["ranks"] == 3
     assert [(item["host"], item["found"]) for item in result["findings"]] == [("n1", "rank 1 printed no result")]
 
@@ -99,7 +91,7 @@ def test_the_check_names_those_that_it_is_about(logs, failure, failed_on, state,
     assert bool(found.action) == (state == "fail")
 
 
-def test_a_job_that_was_refused_is_a_failed_check(capsys):
+def test_a_job_that_was_refused_is_a_failed_check(act):
     finding = {
         "host": "n2",
         "check": "versions",
@@ -107,7 +99,7 @@ def test_a_job_that_was_refused_is_a_failed_check(capsys):
         "expected": "torch on every node",
         "action": "run",
     }
-    result = verdict(capsys, refused=[finding], name="all-gather of pytorch")
+    result = act("collective_check", refused=[finding], name="all-gather of pytorch")
     assert (result["ranks"], result["check"]["state"], result["check"]["hosts"]) == (0, "fail", ["n2"])
     assert result["check"]["reason"] == "the job could not run: no torch, expected torch on every node"
-    assert "neither run_dir nor refused is given" in verdict(capsys)["msg"]
+    assert "neither run_dir nor refused is given" in act("collective_check")["msg"]

@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import report_compare
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.verify import report as verify_report
 from ansible.module_utils.trainyard.verify.compare import compare
 
@@ -227,12 +225,6 @@ def test_other_files_are_refused(before):
 # ---- the module
 
 
-def run(capsys, **params):
-    with patch_module_args(params), pytest.raises(SystemExit):
-        report_compare.main()
-    return json.loads(capsys.readouterr().out)
-
-
 def write(runs, report, **changes):
     report = {**report, **changes}
     (runs / report["id"]).mkdir()
@@ -241,47 +233,47 @@ def write(runs, report, **changes):
     return path
 
 
-def test_the_two_newest_proofs_of_the_cluster_are_chosen(tmp_path, capsys, before):
+def test_the_two_newest_proofs_of_the_cluster_are_chosen(tmp_path, act, before):
     write(tmp_path, before, id="verify-1", started=STARTED)
     write(tmp_path, before, id="verify-2", started=STARTED + 10)
     write(tmp_path, before, id="verify-3", started=STARTED + 20, cluster="other")
     write(tmp_path, before, id="verify-4", started=STARTED + 30)
     (tmp_path / "verify-5").mkdir()
     (tmp_path / "verify-5" / "report.json").write_text("{")
-    comparison = run(capsys, runs=str(tmp_path))["comparison"]
+    comparison = act("report_compare", runs=str(tmp_path))["comparison"]
     assert (comparison["before"]["id"], comparison["after"]["id"]) == ("verify-2", "verify-4")
 
 
-def test_files_and_folders_can_be_named(tmp_path, capsys, before, after):
+def test_files_and_folders_can_be_named(tmp_path, act, before, after):
     first, second = write(tmp_path, before), write(tmp_path, after)
-    comparison = run(capsys, before=str(first), after=str(second.parent))["comparison"]
+    comparison = act("report_compare", before=str(first), after=str(second.parent))["comparison"]
     assert (comparison["before"]["id"], comparison["after"]["id"]) == (before["id"], after["id"])
     # What is older than the one that is named.
-    assert run(capsys, after=str(second), runs=str(tmp_path))["comparison"]["before"]["id"] == before["id"]
+    assert act("report_compare", after=str(second), runs=str(tmp_path))["comparison"]["before"]["id"] == before["id"]
 
 
-def test_what_is_missing_is_said(tmp_path, capsys, before):
+def test_what_is_missing_is_said(tmp_path, act, before):
     assert (
         "has no report of a proof, verify-*/report.json; run playbooks/verify.yml"
-        in run(capsys, runs=str(tmp_path))["msg"]
+        in act("report_compare", runs=str(tmp_path))["msg"]
     )
     path = write(tmp_path, before)
-    assert run(capsys, runs=str(tmp_path))["msg"].startswith(
+    assert act("report_compare", runs=str(tmp_path))["msg"].startswith(
         f"{tmp_path} has no report of the cluster example from before {before['id']}"
     )
-    assert run(capsys, before=str(path))["msg"] == "runs is not given; expected: it, or both before and after"
-    missing = run(capsys, before=str(tmp_path / "none"), after=str(path))["msg"]
+    assert act("report_compare", before=str(path))["msg"] == "runs is not given; expected: it, or both before and after"
+    missing = act("report_compare", before=str(tmp_path / "none"), after=str(path))["msg"]
     assert "is no report of a proof" in missing and missing.endswith("expected: report.json of verify.yml")
-    refused = run(capsys, before="a", after="b", tolerance=5)["msg"]
+    refused = act("report_compare", before="a", after="b", tolerance=5)["msg"]
     assert refused == "tolerance is 5, expected a number from 0 to below 1: 0.05 is 5 %"
 
 
 @pytest.mark.parametrize("broken", [{"schema": "trainyard-verify-1"}, {"schema": 2}, {}])
-def test_a_file_of_another_form_is_refused(tmp_path, capsys, before, broken):
+def test_a_file_of_another_form_is_refused(tmp_path, act, before, broken):
     good = write(tmp_path, before)
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps(broken))
-    said = run(capsys, before=str(bad), after=str(good))
+    said = act("report_compare", before=str(bad), after=str(good))
     assert said["failed"] and said["msg"].startswith("A report is not as docs/report.schema.json says: ")
 
 

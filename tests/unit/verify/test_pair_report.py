@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-import pair_schedule
-import pair_verdict
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.record.findings import Finding
 from ansible.module_utils.trainyard.verify.pair_report import complete, describe, judge, read, refusal
+from ansible.module_utils.trainyard_controller import measured_runs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,12 +106,6 @@ def test_a_job_that_was_refused_fails_with_its_first_finding():
     assert describe(judged).startswith("  pairs: fail, 0 measurements; the job could not run")
 
 
-def run(capsys, module, **params):
-    with patch_module_args(params), pytest.raises(SystemExit):
-        module.main()
-    return json.loads(capsys.readouterr().out)
-
-
 def run_folder(folder, state="succeeded", failure=None, measurements=()):
     nodes = [{"host": host, "ranks": [rank]} for rank, host in enumerate(HOSTS)]
     plan = {"world_size": 4, "rank_log": "rank_{rank}.log", "job_dir": "/jobs/pairs-1", "nodes": nodes}
@@ -123,19 +116,19 @@ def run_folder(folder, state="succeeded", failure=None, measurements=()):
     return str(folder)
 
 
-def test_the_verdict_joins_runs(tmp_path, capsys):
-    first = run(capsys, pair_verdict, hosts=HOSTS, schedule=ROUNDS,
+def test_runs_are_joined(tmp_path, act):
+    first = act("pair_stragglers", hosts=HOSTS, schedule=ROUNDS,
                 run_dir=run_folder(tmp_path, measurements=everything()))  # fmt: skip
     assert first["stragglers"]["state"] == "pass"
-    again = run(capsys, pair_verdict, hosts=HOSTS, measured=first["measurements"], schedule=ROUNDS,
+    again = act("pair_stragglers", hosts=HOSTS, measured=first["measurements"], schedule=ROUNDS,
                 run_dir=str(tmp_path))  # fmt: skip
     assert [each["round"] for each in again["measurements"]] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_a_node_that_went_silent_is_blamed(tmp_path, capsys):
+def test_a_node_that_went_silent_is_blamed(tmp_path, act):
     silent = {"kind": "silent", "host": "n4", "after_s": 15}
     done = [each for each in everything() if "n4" not in each["hosts"]]
-    judged = run(capsys, pair_verdict, hosts=HOSTS, schedule=ROUNDS,
+    judged = act("pair_stragglers", hosts=HOSTS, schedule=ROUNDS,
                  run_dir=run_folder(tmp_path, "failed", silent, done))  # fmt: skip
     assert {node["host"]: node["state"] for node in judged["stragglers"]["nodes"]}["n4"] == "fail"
     errors = {each["error"] for each in judged["measurements"] if "n4" in each["hosts"]}
@@ -143,10 +136,10 @@ def test_a_node_that_went_silent_is_blamed(tmp_path, capsys):
     assert "n4" in errors.pop()
 
 
-def test_what_is_no_run_and_no_tolerance(tmp_path, capsys):
-    said = run(capsys, pair_verdict, hosts=HOSTS, run_dir=str(tmp_path))
+def test_what_is_no_run_and_no_tolerance(tmp_path, act):
+    said = act("pair_stragglers", hosts=HOSTS, run_dir=str(tmp_path))
     assert said["failed"] and "is not the folder of a run that has ended" in said["msg"]
-    said = run(capsys, pair_verdict, hosts=HOSTS, tolerance=1.5)
+    said = act("pair_stragglers", hosts=HOSTS, tolerance=1.5)
     assert said["msg"] == "tolerance is 1.5, expected a number above 0 and below 1"
 
 
@@ -167,19 +160,20 @@ def program(tmp_path):
         ({"hosts": ["n1"]}, []),
     ],
 )
-def test_schedules(capsys, program, tmp_path, monkeypatch, params, rounds):
-    monkeypatch.setattr(pair_schedule.tempfile, "tempdir", str(tmp_path))
-    chosen = run(capsys, pair_schedule, **{"hosts": HOSTS, "source": program, **params})
+def test_schedules(program, tmp_path, monkeypatch, params, rounds):
+    monkeypatch.setattr(measured_runs.tempfile, "tempdir", str(tmp_path))
+    given = {"hosts": HOSTS, "rounds": "2", "schedule": [], "source": Path(program), **params}
+    chosen, source = measured_runs.prepare_pairs(**given)
     if rounds == 3:
-        assert len({tuple(pair) for each in chosen["rounds"] for pair in each}) == 6
+        assert len({tuple(pair) for each in chosen for pair in each}) == 6
     else:
-        assert sorted(map(sorted, chosen["rounds"])) == sorted(map(sorted, rounds))
-    if not chosen["rounds"]:
-        assert chosen["source"] == ""
+        assert sorted(map(sorted, chosen)) == sorted(map(sorted, rounds))
+    if not chosen:
+        assert source == ""
         return
-    folder = tmp_path / chosen["source"]
+    folder = tmp_path / source
     assert sorted(path.name for path in folder.iterdir()) == ["pairs.py", "schedule.json"]
-    assert json.loads((folder / "schedule.json").read_text())["rounds"] == chosen["rounds"]
+    assert json.loads((folder / "schedule.json").read_text())["rounds"] == chosen
 
 
 @pytest.mark.parametrize(
@@ -193,5 +187,5 @@ def test_schedules(capsys, program, tmp_path, monkeypatch, params, rounds):
         ({"schedule": [["n1"]]}, "round 0 has 'n1', expected a pair of two hosts"),
     ],
 )
-def test_schedules_that_cannot_be(capsys, program, params, said):
-    assert run(capsys, pair_schedule, hosts=HOSTS, source=program, **params)["msg"] == said
+def test_schedules_that_cannot_be(act, program, params, said):
+    assert act("pair_schedule", hosts=HOSTS, source=program, **params)["msg"] == said

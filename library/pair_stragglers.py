@@ -1,0 +1,74 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of the action plugin pair_stragglers."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: pair_stragglers
+short_description: Judge nodes by what pairs of them measured
+description:
+  - Reads what C(training/benchmark/pairs.py) printed in a run on the controller, adds it to what earlier runs measured,
+    and says which nodes are slow, wrong or silent, how sure that is, and which pairs would decide what is open.
+  - Never fails because of what was measured.
+version_added: "0.2.0"
+options:
+  hosts:
+    description: The hosts, in the order of the inventory.
+    type: list
+    elements: str
+    required: true
+  run_dir:
+    description: Folder of the run on the controller; without it only what was measured before is judged.
+    type: path
+  schedule:
+    description: The rounds of that run.
+    type: list
+    elements: list
+    default: []
+  measured:
+    description: RV(measurements) of earlier runs.
+    type: list
+    elements: dict
+    default: []
+  refused:
+    description: Findings because of which there was no run.
+    type: list
+    elements: dict
+    default: []
+  expected:
+    description: Bandwidth in GB/s that a pair of healthy nodes reaches, where it is known.
+    type: float
+  tolerance:
+    description: Part of the healthy bandwidth that a node may lack; more where measurements scatter.
+    type: float
+extends_documentation_fragment: read_only
+author:
+  - trainyard
+"""
+
+EXAMPLES = r"""
+- name: Judge the nodes
+  pair_stragglers:
+    hosts: [n1, n2, n3, n4]
+    run_dir: runs/pairs-20261121-101500
+    schedule: "{{ chosen.rounds }}"
+  register: judged
+"""
+
+RETURN = r"""
+stragglers:
+  description: The judgement of stragglers, as docs/stragglers.md describes it.
+  returned: success
+  type: dict
+measurements:
+  description: All measurements so far, with rounds counted over all runs.
+  returned: success
+  type: list
+  elements: dict
+text:
+  description: The judgement of stragglers for reading, in a line, and another one for each node that is not well.
+  returned: success
+  type: str
+"""

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The phases of a proof: what came of one, which roles are verified where, and which hosts take part in its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ..record.checks import Check, outcomes, worst
+
+# Roles that every proof asks, and those that the run which has just built the cluster has asked already: of these the
+# first ones see what came after them, as the driver after a reboot that may be due, or are cheap.
+_NVIDIA_ALWAYS, _FRAMEWORKS_ALWAYS = ("nvidia_driver", "cuda_toolkit"), ("pytorch", "mindspore", "oneflow")
+_NVIDIA_BY_ITSELF, _FRAMEWORKS_BY_ITSELF = ("nccl", "nccl_tests"), ("ascend", "openmpi")
+_NO_PYTORCH = (
+    "pairs need PyTorch on every node: add pytorch to trainyard_frameworks and run site.yml, or name an environment "
+    "that has it (pair_venv)"
+)
+
+
+def phase_outcome(checks: Sequence[Mapping[str, Any]] | None, phase: str, skipped: str, again: str) -> dict[str, Any]:
+    """Return `checks`, `state`, `reason` and what is `said` of a phase; `skipped` says why it does not apply.
+
+    A phase without checks was stopped by something. The worst check decides; where all were skipped, they say why.
+    `again` is the command that proves the cluster once more.
+    """
+    if checks is None:
+        checks = []
+        if not skipped:
+            what_to_do = "read what this run of ansible-playbook printed"
+            why = "the phase did not finish"
+            checks = [Check(phase, phase, "unknown", reason=why, action=what_to_do, command=again).as_dict()]
+    states = [check["state"] for check in checks]
+    state = worst(states)
+    said = [str(check["reason"]) for check in checks] if state == "skipped" else []
+    reason = skipped or "; ".join(dict.fromkeys(said))
+    words = f"does not apply, {reason}" if state == "skipped" else f"{state.replace('_', ' ')}, {outcomes(states)}"
+    return {"checks": list(checks), "state": state, "reason": reason, "said": words}
+
+
+def verified_roles(
+    answered: Sequence[str],
+    groups: Mapping[str, Sequence[str]],
+    frameworks: Collection[str],
+    nvidia: Collection[str],
+    *,
+    manage_system: bool,
+    fresh: bool,
+) -> dict[str, list[str]]:
+    """Return by role the hosts on which it proves what it has installed, in the order of the inventory.
+
+    `answered` are the hosts that answer, `groups` those of the inventory, `frameworks` and `nvidia` the roles that were
+    asked for; `fresh` says that this run has just built the cluster.
+    """
+    roles = ["nvidia_stack", *(role for role in _NVIDIA_ALWAYS if role in nvidia)]
+    roles += [role for role in _FRAMEWORKS_ALWAYS if role in frameworks]
+    if not fresh:
+        roles += [*(role for role in _NVIDIA_BY_ITSELF if role in nvidia), "rdma"]
+        roles += ["node_baseline"] if manage_system else []
+        roles += [role for role in _FRAMEWORKS_BY_ITSELF if role in frameworks]
+    group_of = {"rdma": "rdma", **dict.fromkeys(("nvidia_stack", *_NVIDIA_ALWAYS, *_NVIDIA_BY_ITSELF), "nvidia")}
+    hosts = {role: list(groups.get(group_of[role]) or ()) if role in group_of else list(answered) for role in roles}
+    there = {role: [host for host in each if host in answered] for role, each in hosts.items()}
+    return {role: each for role, each in there.items() if each}
+
+
+def job_hosts(
+    usable: Sequence[str],
+    answers: Mapping[str, Mapping[str, Any]],
+    phases: Collection[str],
+    frameworks: Collection[str],
+    *,
+    pair_venv: bool,
+) -> dict[str, Any]:
+    """Return which hosts take part in the jobs of which phase: none of a phase that is not wanted or does not apply.
+
+    `usable` are those that jobs can use, `answers` what all nodes told of themselves. `collectives` has the hosts by
+    framework, `inside` those with several GPUs; `no_pairs` says why no pairs are measured, `backend` is that over all.
+    """
+    several = list(usable) if len(usable) > 1 else []
+    no_pairs = "" if "pytorch" in frameworks or pair_venv else _NO_PYTORCH
+    # A pair is measured apart from all others, also from their failures, as ranks of one mpirun are not.
+    no_pairs = no_pairs if several else "there are no two nodes that jobs can use"
+    devices = {host: answers[host].get("devices") or {} for host in usable}
+    accelerated = any((found.get("vendor") or "none") != "none" for found in devices.values())
+    of_frameworks = [name for name in _FRAMEWORKS_ALWAYS if name in frameworks]
+    of_frameworks += ["mpi"] if "openmpi" in frameworks else []
+    return {
+        "collectives": {name: list(usable) for name in of_frameworks} if "collectives" in phases else {},
+        "bandwidth": several if "bandwidth" in phases else [],
+        "inside": [host for host in usable if "bandwidth" in phases and len(devices[host].get("gpus") or ()) > 1],
+        "pairs": several if "stragglers" in phases and not no_pairs else [],
+        "no_pairs": no_pairs,
+        "backend": "auto" if accelerated else "gloo" if "pytorch" in frameworks else "mpi",
+    }

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judge what the ranks of a collective check gathered. Documentation: library/collective_check.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.trainyard.record.findings import UnusableError
+from ansible.module_utils.trainyard_controller.measured_runs import check_collective, refuse_collective
+from ansible.module_utils.trainyard_controller.on_controller import OnController
+
+SPEC = {
+    "run_dir": {"type": "path"},
+    "refused": {"type": "list", "elements": "dict", "default": []},
+    "name": {"type": "str", "default": "all-gather"},
+    "command": {"type": "str", "default": ""},
+}
+
+
+class ActionModule(OnController):
+    """All of it in this process: no machine is touched."""
+
+    spec = SPEC
+
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return `findings`, `check`, and the numbers of `ranks` and `nodes`."""
+        if given["refused"]:
+            return refuse_collective(given["refused"], given["name"], given["command"])
+        if not given["run_dir"]:
+            raise UnusableError(
+                "neither run_dir nor refused is given, expected the folder of a run, or why there is none"
+            )
+        return check_collective(Path(given["run_dir"]), given["name"], given["command"])

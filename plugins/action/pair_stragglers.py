@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judge nodes by what pairs of them measured. Documentation: library/pair_stragglers.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.trainyard_controller.measured_runs import judge_pairs
+from ansible.module_utils.trainyard_controller.on_controller import OnController
+
+SPEC = {
+    "hosts": {"type": "list", "elements": "str", "required": True},
+    "run_dir": {"type": "path"},
+    "schedule": {"type": "list", "elements": "list", "default": []},
+    "measured": {"type": "list", "elements": "dict", "default": []},
+    "refused": {"type": "list", "elements": "dict", "default": []},
+    "expected": {"type": "float"},
+    "tolerance": {"type": "float"},
+}
+
+
+class ActionModule(OnController):
+    """All of it in this process: no machine is touched."""
+
+    spec = SPEC
+
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return `stragglers`, `measurements` and `text`."""
+        return judge_pairs(
+            given["hosts"],
+            Path(given["run_dir"]) if given["run_dir"] else None,
+            given["schedule"],
+            given["measured"],
+            refused=given["refused"],
+            expected=given["expected"],
+            tolerance=given["tolerance"],
+        )

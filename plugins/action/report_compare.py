@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compare two reports of a proof. Documentation: library/report_compare.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.trainyard_controller.on_controller import OnController
+from ansible.module_utils.trainyard_controller.report_compare import compare_reports
+
+SPEC = {
+    "after": {"type": "path"},
+    "before": {"type": "path"},
+    "runs": {"type": "path"},
+    "tolerance": {"type": "float", "default": 0.05},
+}
+
+
+class ActionModule(OnController):
+    """All of it in this process: no machine is touched."""
+
+    spec = SPEC
+
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the `comparison`."""
+        before, after, runs = (Path(given[name]) if given[name] else None for name in ("before", "after", "runs"))
+        return {"comparison": compare_reports(before, after, runs, given["tolerance"])}
