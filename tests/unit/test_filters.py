@@ -135,3 +135,25 @@ def test_validate_survey_judges_the_answers_of_all_hosts():
     plain = {**one, "__validate_probe": {"rc": 0, "stdout": SAID % ("n1", 1000)}}
     assert [finding["check"] for finding in survey([plain], {}, True)["findings"]] == ["become"]
     assert survey([{**plain, "trainyard_become": False}], {}, True)["findings"] == []
+
+    assert "become on n1" in survey([plain], {}, True)["fault"]
+    assert survey([{**plain, "trainyard_become": False}], {}, True)["fault"] == ""
+
+
+def test_checks_of_a_proof_come_as_plain_records():
+    found = filters()
+    hosts = [{"name": "n1", "__verify_proved": {"nccl": {"fault": ""}}}, {"name": "n2"}]
+    checks = found["software_checks"](hosts, {"nccl": ["n1"], "rdma": ["n2"]}, "again")
+    assert [(check["name"], check["state"], check["hosts"]) for check in checks] == [
+        ("nccl", "pass", []),
+        ("rdma", "unknown", ["n2"]),
+    ]
+    stragglers = {"state": "pass", "reason": "", "median": 24.0, "gate": 19.2, "nodes": [], "pairs": [{}]}
+    assert found["straggler_checks"](stragglers, "again")[0]["state"] == "pass"
+    assert found["straggler_checks"]({}, "again") == []
+    assert found["benchmark_checks"]([], "again") == []
+    assert found["phase_outcome"](checks, "software", "", "again")["said"] == "unknown, 1 passed, 1 unknown"
+    assert found["verified_roles"](["n1"], {}, ["pytorch"], [], True, True) == {"pytorch": ["n1"]}
+    jobs = found["job_hosts"](["n1"], {"n1": {}}, ["collectives"], ["pytorch"], False)
+    assert jobs["collectives"] == {"pytorch": ["n1"]}
+    assert found["duration"](75.2) == "0:01:15"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the phases bandwidth and stragglers, from what was measured. Bandwidths in GB/s (1e9 bytes a second).
 
-A benchmark is the record that library/collective_benchmark returns; stragglers are what stragglers.judge() returns.
+A benchmark is the record that verify/benchmark.judge() returns; stragglers are what stragglers.judge() returns.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from ..record.findings import counted
+
 Pair = tuple[str, str]
 Round = list[Pair]
 
@@ -37,7 +39,7 @@ def choose(hosts: Sequence[str], rounds: str, schedule: Sequence[Sequence[Any]])
                 raise ValueError(f"round {number} has {pair!r}, expected a pair of two hosts")
             for host in pair:
                 if host not in hosts:
-                    raise ValueError(f"round {number} has {host}, which is not among the {len(hosts)} hosts")
+                    raise ValueError(f"round {number} has {host}, which is not among the {counted(len(hosts), 'host')}")
                 if host in busy:
                     raise ValueError(f"round {number} has {host} twice: the pairs of a round run side by side")
             busy.update(pair)

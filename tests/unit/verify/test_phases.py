@@ -1,0 +1,126 @@
+"""What came of a phase, which roles are verified where, which hosts take part in jobs, and that all know the phases."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.trainyard.record.checks import PHASES, STATES, outcomes, worst
+from ansible.module_utils.trainyard.verify.phases import job_hosts, phase_outcome, verified_roles
+from ansible.module_utils.trainyard.verify.report import FIRST_PHASES
+
+PROJECT = Path(__file__).resolve().parents[3]
+ROLE = PROJECT / "roles/verify"
+HOSTS = [f"n{number}" for number in range(1, 30)]
+AGAIN = "ansible-playbook playbooks/verify.yml -i mine"
+
+
+def outcome(states, reasons=("why",), skipped=""):
+    reasons = [*reasons, *reasons[-1:] * len(states)]
+    checks = [{"state": state, "reason": reason} for state, reason in zip(states, reasons)]
+    return phase_outcome(checks, "drift", skipped, AGAIN)
+
+
+@pytest.mark.parametrize(
+    "states", [states for number in range(1, len(STATES) + 1) for states in combinations(STATES, number)]
+)
+def test_a_phase_ends_with_the_words_that_the_report_has_for_it(states):
+    found = outcome(states)
+    assert found["state"] == worst(states)
+    if found["state"] != "skipped":
+        assert found["said"] == f"{worst(states).replace('_', ' ')}, {outcomes(states)}"
+
+
+def test_a_phase_without_any_outcome_says_why():
+    skipped = outcome(["skipped"] * 3, ["no GPU", "no NPU", "no GPU"])
+    assert (skipped["reason"], skipped["said"]) == ("no GPU; no NPU", "does not apply, no GPU; no NPU")
+    assert outcome(["skipped", "pass"])["reason"] == ""
+    assert outcome([], skipped="one node")["said"] == "does not apply, one node"
+    assert phase_outcome(None, "drift", "one node", AGAIN)["checks"] == []
+    assert outcome(["pass", "skipped"])["said"] == "pass, 1 passed, 1 not applicable"
+    assert outcome(["not_asked"])["said"] == "not asked, 1 not asked for"
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_phase_that_something_stopped_is_unknown(phase):
+    found = phase_outcome(None, phase, "", AGAIN)
+    (check,) = found["checks"]
+    assert (found["state"], found["said"]) == ("unknown", "unknown, 1 unknown")
+    assert (check["phase"], check["reason"], check["command"]) == (phase, "the phase did not finish", AGAIN)
+
+
+def test_hosts_stay_in_the_order_of_the_inventory():
+    groups = {"nvidia": ["n0", *HOSTS], "rdma": HOSTS[3:]}
+    asked = (["openmpi", "pytorch"], ["nvidia_driver", "cuda_toolkit", "nccl"])
+    roles = verified_roles(HOSTS, groups, *asked, manage_system=True, fresh=False)
+    first = ["nvidia_stack", "nvidia_driver", "cuda_toolkit", "pytorch", "nccl", "rdma", "node_baseline", "openmpi"]
+    assert list(roles) == first
+    assert (roles["rdma"], roles["nccl"], roles["openmpi"]) == (HOSTS[3:], HOSTS, HOSTS)
+    fresh = verified_roles(HOSTS, groups, *asked, manage_system=True, fresh=True)
+    assert list(fresh) == first[:4]
+    assert list(verified_roles(HOSTS, {}, ["pytorch"], ["nccl"], manage_system=False, fresh=False)) == ["pytorch"]
+
+
+def jobs(usable, phases=PHASES, frameworks=("openmpi", "pytorch"), pair_venv=False, **devices):
+    answers = {host: {"facts": {}, "devices": {"vendor": "none", **devices}} for host in HOSTS}
+    return job_hosts(usable, answers, phases, frameworks, pair_venv=pair_venv)
+
+
+def test_jobs_run_on_hosts_that_they_can_use_and_only_for_what_is_wanted():
+    two = ["n1", "n2"]
+    assert jobs(two) == {
+        "collectives": {"pytorch": two, "mpi": two}, "bandwidth": two, "inside": [], "pairs": two, "no_pairs": "",
+        "backend": "gloo",
+    }  # fmt: skip
+    found = jobs(two, phases=["drift"])
+    assert (found["collectives"], found["bandwidth"], found["inside"], found["pairs"]) == ({}, [], [], [])
+    found = jobs(two, vendor="nvidia", gpus=[{}, {}])
+    assert (found["inside"], found["backend"]) == (two, "auto")
+    assert jobs(two, frameworks=["openmpi"])["backend"] == "mpi"
+
+
+@pytest.mark.parametrize(("usable", "given", "why"), [
+    (["n1"], {}, "there are no two nodes that jobs can use"),
+    ([], {"frameworks": ["openmpi"]}, "there are no two nodes that jobs can use"),
+    (["n1", "n2"], {"frameworks": ["openmpi"]}, "pairs need PyTorch on every node: add pytorch to"),
+    (["n1", "n2"], {"frameworks": ["openmpi"], "pair_venv": True}, ""),
+])  # fmt: skip
+def test_where_there_are_no_pairs_it_says_why(usable, given, why):
+    found = jobs(usable, **given)
+    assert found["no_pairs"].startswith(why) and bool(found["no_pairs"]) == bool(why)
+    assert bool(found["pairs"]) == (not why)
+
+
+def phases_of(place):
+    """The phases as they stand in a file, in its order."""
+    text = (PROJECT / place).read_text()
+    if place.endswith(".md"):
+        table = text.partition("| phase |")[2].partition("\n\n")[0]
+        return re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    if place.endswith(".json"):
+        return json.loads(text)["$defs"]["phase_name"]["enum"]
+    if place.startswith("playbooks"):
+        return re.search(r"# Phases: ([\w, ]+)\.", text)[1].split(", ")
+    found = yaml.safe_load(text)
+    if "argument_specs" in found:
+        return found["argument_specs"]["begin"]["options"]["verify_phases"]["default"]
+    return found.get("verify_phases") or list(found["__verify_about"])
+
+
+@pytest.mark.parametrize("place", [
+    "roles/verify/defaults/main.yml", "roles/verify/meta/argument_specs.yml", "roles/verify/vars/main.yml",
+    "docs/verify.md", "docs/report.schema.json", "playbooks/verify.yml",
+])  # fmt: skip
+def test_the_phases_are_the_same_everywhere(place):
+    assert tuple(phases_of(place)) == PHASES
+
+
+def test_every_phase_runs_and_has_its_place_among_those_to_begin_with():
+    assert sorted(FIRST_PHASES) == sorted(PHASES)
+    tasks = yaml.safe_load((ROLE / "tasks/measure.yml").read_text())
+    assert ("software", *(task["vars"]["verify_phase"] for task in tasks if "vars" in task)) == PHASES
+    assert all((ROLE / f"tasks/{phase}.yml").is_file() for phase in PHASES)
