@@ -29,7 +29,9 @@ def phase_outcome(checks: Sequence[Mapping[str, Any]] | None, phase: str, skippe
         if not skipped:
             what_to_do = "read what this run of ansible-playbook printed"
             why = "the phase did not finish"
-            checks = [Check(phase, phase, "unknown", reason=why, action=what_to_do, command=again).as_dict()]
+            checks = [
+                Check(phase=phase, name=phase, state="unknown", reason=why, action=what_to_do, command=again).as_dict()
+            ]
     states = [check["state"] for check in checks]
     state = worst(states)
     said = [str(check["reason"]) for check in checks] if state == "skipped" else []
