@@ -27,6 +27,7 @@ from ..trainyard.job.plan import JobPlan
 from ..trainyard.job.preflight import join
 from ..trainyard.job.rank_environment import node_environment
 from ..trainyard.job.schedulers.records import HandedPlan, Plan, Source, Where
+from ..trainyard.job.variables import VARIABLES
 from ..trainyard.record.findings import Finding, counted
 from . import scheduler_clients, templates
 from .run_folder import forget_checked, new_run, pack, source_files
@@ -221,7 +222,7 @@ def _read_job(wanted: Wanted) -> tuple[jobs.Job | None, list[Finding]]:
     findings += wrong
     nodes, group = wanted.job.get("job_nodes") or 0, wanted.job.get("job_hosts")
     try:
-        count = jobs.parse_count(nodes, *jobs.NUMBERS["job_nodes"]) or 0
+        count = jobs.parse_count(nodes, VARIABLES["job_nodes"]) or 0
     except ValueError:
         # That it is no number is found already.
         count = 0

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..job import specification as jobs
+from ..job.variables import VARIABLES
 from ..record.findings import Finding, host_list
 
 # Reads YAML such as `[a, b]`. Raises an exception where it is none.
@@ -206,8 +207,8 @@ def _whole(value: Any, before: str, name: str) -> int:
         return int(value)
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         return int(value)
-    least, most = jobs.NUMBERS.get(name, (0, 0))
-    raise UnfitError(f"{before}a whole number{f' from {least} to {most}' if most else ''}")
+    of_job = VARIABLES.get(name)
+    raise UnfitError(f"{before}a whole number{f' {of_job.range}' if of_job else ''}")
 
 
 def _number(value: Any, before: str) -> float:

@@ -20,88 +20,14 @@ from . import command as commands
 from . import tls
 from .progress import DEFAULT_PATTERN, check_pattern
 from .rank_environment import environment
-
-# All variables a job file may set. `job` names the file itself, `job_id` chooses a run in the other playbooks.
-KEYS = (
-    "job",
-    "job_account",
-    "job_command",
-    "job_data",
-    "job_devices",
-    "job_env",
-    "job_folder",
-    "job_gres",
-    "job_heartbeat_timeout",
-    "job_hosts",
-    "job_id",
-    "job_image",
-    "job_join_timeout",
-    "job_kube_context",
-    "job_kubeconfig",
-    "job_kubernetes",
-    "job_launcher",
-    "job_log_limit_mib",
-    "job_login_host",
-    "job_max_restarts",
-    "job_message_timeout",
-    "job_min_disk_mib",
-    "job_mpi_parameters",
-    "job_mpi_placement",
-    "job_name",
-    "job_namespace",
-    "job_network",
-    "job_node_env",
-    "job_nodes",
-    "job_oneflow_style",
-    "job_packages",
-    "job_partition",
-    "job_port",
-    "job_processes_per_node",
-    "job_progress_pattern",
-    "job_qos",
-    "job_rank_table",
-    "job_recovery",
-    "job_rejoin_timeout",
-    "job_sbatch_options",
-    "job_scheduler",
-    "job_secret_env",
-    "job_source",
-    "job_timeout",
-    "job_tls",
-    "job_tls_ca_dir",
-    "job_tls_certificates",
-    "job_tls_revoked",
-    "job_tls_warning_days",
-    "job_venv",
-    "job_wait",
-)
+from .variables import VARIABLES, Variable
 
 # Variables of older job files: what to write in place of each.
 RENAMED = {
     "job_engine": "write its value as job_launcher, and beside it job_scheduler: slurm or job_scheduler: kubernetes"
 }
 
-# The least and the most that numbers of a job file may be.
-NUMBERS: Mapping[str, tuple[int, int]] = {
-    "job_heartbeat_timeout": (1, 86_400),
-    "job_join_timeout": (1, 86_400),
-    "job_log_limit_mib": (1, 1024),
-    "job_max_restarts": (0, 100),
-    "job_message_timeout": (1, 86_400),
-    "job_min_disk_mib": (0, 1_000_000_000),
-    "job_nodes": (0, 1_000_000),
-    "job_port": (1024, 65535),
-    "job_processes_per_node": (1, 1024),
-    "job_rejoin_timeout": (1, 86_400),
-    "job_timeout": (1, 31_536_000),
-    "job_tls_warning_days": (tls.LEAST_WARNING_DAYS, tls.MOST_WARNING_DAYS),
-}
-
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?")
-# How mpirun is told which host takes how many ranks: by a file, or by -H.
-MPI_PLACEMENTS = ("hostfile", "hosts")
-# Who tells a rank its place under OneFlow: its launch module, or the script itself out of a list of addresses.
-ONEFLOW_STYLES = ("launch", "address_list")
 # More devices than any node has: a range beyond it is a typo.
 _MOST_DEVICES = 1024
 
@@ -139,14 +65,14 @@ class Job:
     # Path of a rank table on the controller, and what is in it once somebody has read it.
     rank_table: str = ""
     given_table: GivenTable | None = None
-    oneflow_style: str = ONEFLOW_STYLES[0]
+    oneflow_style: str = "launch"
 
 
 def unknown_keys(given: Iterable[str]) -> list[Finding]:
     """Find variables that look like a job's but are none: a misspelt key would otherwise be ignored in silence."""
     findings = []
-    for key in sorted(set(given) - set(KEYS)):
-        near = difflib.get_close_matches(key, KEYS, n=1)
+    for key in sorted(set(given) - set(VARIABLES)):
+        near = difflib.get_close_matches(key, VARIABLES, n=1)
         otherwise = f"did you mean {near[0]}?" if near else "remove it from the job file"
         findings.append(
             Finding(
@@ -198,21 +124,21 @@ def parse_devices(value: Any) -> tuple[int, ...] | None:
     return tuple(numbers)
 
 
-def parse_count(value: Any, least: int, most: int) -> int | None:
-    """Read `auto` (None) or a whole number from `least` to `most`. Raises ValueError otherwise."""
+def parse_count(value: Any, variable: Variable) -> int | None:
+    """Read `auto` (None) or a whole number that the variable may be. Raises ValueError otherwise."""
     if value is None or value == "auto":
         return None
     if isinstance(value, bool):
         raise ValueError("a truth value")
     number = int(str(value))
-    if not least <= number <= most:
+    if not variable.least <= number <= variable.most:
         raise ValueError(f"{number} is out of range")
     return number
 
 
 def _unwritable(given: Mapping[str, Any]) -> list[Finding]:
     expected = "text in UTF-8 and numbers of a usual length"
-    found = {key: unwritable(given[key]) for key in sorted(set(given) & set(KEYS))}
+    found = {key: unwritable(given[key]) for key in sorted(set(given) & set(VARIABLES))}
     return [
         Finding(check=key, found=fault, expected=expected, action=f"correct {key}")
         for key, fault in found.items()
@@ -234,19 +160,33 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     def wrong(key: str, found: str, expected: str, action: str) -> None:
         findings.append(Finding(check=key, found=found, expected=expected, action=action))
 
-    def count(key: str, default: Any) -> int | None:
-        least, most = NUMBERS[key]
-        value = given.get(key, default)
-        may_be_auto = default == "auto"
+    def text(key: str) -> str:
+        return str(given.get(key) or VARIABLES[key].default)
+
+    def choice(key: str) -> str:
+        value, choices = text(key), VARIABLES[key].choices
+        if value not in choices:
+            expected = "one of " + ", ".join(choices)
+            wrong(key=key, found=repr(value), expected=expected, action="choose one of these")
+        return value
+
+    def count(key: str) -> int | None:
+        variable = VARIABLES[key]
+        value = given.get(key, variable.default)
+        may_be_auto = variable.default == "auto"
         try:
-            number = parse_count(default if value is None else value, least, most)
+            number = parse_count(variable.default if value is None else value, variable)
             if number is None and not may_be_auto:
                 raise ValueError("auto")
             return number
         except ValueError:
-            expected = f"{'auto or ' if may_be_auto else ''}a whole number from {least} to {most}"
+            expected = f"{'auto or ' if may_be_auto else ''}a whole number {variable.range}"
             wrong(key=key, found=repr(value), expected=expected, action=f"correct {key} in the job file")
             return None
+
+    def whole(key: str) -> int:
+        # Without a number there is a finding.
+        return count(key) or 0
 
     def words(key: str) -> tuple[str, ...]:
         value = given.get(key) or []
@@ -267,7 +207,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             action="give the job such a name",
         )
 
-    launcher = str(given.get("job_launcher") or "torchrun")
+    launcher = text("job_launcher")
     command = given.get("job_command") or []
     if (
         not isinstance(command, (list, tuple))
@@ -294,7 +234,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             action="correct job_devices",
         )
         devices = None
-    processes = count("job_processes_per_node", "auto")
+    processes = count("job_processes_per_node")
     if devices and processes is not None and processes != len(devices):
         wrong(
             key="job_processes_per_node",
@@ -318,10 +258,10 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         words_of_command = [str(part) for part in command]
         findings += commands.findings(words_of_command, launcher, processes, given.get("job_nodes"), env)
 
-    port = count("job_port", "auto")
-    restarts = count("job_max_restarts", 0)
-    timeout_s = count("job_timeout", 86_400)
-    rejoin_s = count("job_rejoin_timeout", 300)
+    port = count("job_port")
+    restarts = whole("job_max_restarts")
+    timeout_s = whole("job_timeout")
+    rejoin_s = whole("job_rejoin_timeout")
     recovery = bool(given.get("job_recovery"))
     if recovery and launcher != "mindspore":
         wrong(
@@ -337,10 +277,10 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             expected="a number of restarts: each process that comes back is one",
             action="set job_max_restarts, or leave job_recovery out",
         )
-    join_timeout_s = count("job_join_timeout", 600)
-    heartbeat_timeout_s = count("job_heartbeat_timeout", 30)
-    message_timeout_s = count("job_message_timeout", 300)
-    min_disk_mib = count("job_min_disk_mib", 0)
+    join_timeout_s = whole("job_join_timeout")
+    heartbeat_timeout_s = whole("job_heartbeat_timeout")
+    message_timeout_s = whole("job_message_timeout")
+    min_disk_mib = whole("job_min_disk_mib")
     packages, data = words("job_packages"), words("job_data")
     with_tls = bool(given.get("job_tls"))
     secret_env = dict.fromkeys([*secret, *(tls.PASSWORD_VARIABLES.values() if with_tls else ())])
@@ -361,8 +301,8 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             )
         for name in sorted(set(env) & set(tls.PASSWORD_VARIABLES.values())):
             wrong(key="job_env", found=name, expected="a secret in no plan", action=f"move {name} to job_secret_env")
-    for key, default in (("job_tls_warning_days", 30), ("job_nodes", 0), ("job_log_limit_mib", 4)):
-        count(key, default)
+    for key in ("job_tls_warning_days", "job_nodes", "job_log_limit_mib"):
+        whole(key)
 
     pattern = str(given.get("job_progress_pattern") or DEFAULT_PATTERN)
     fault = check_pattern(pattern)
@@ -374,7 +314,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             action="correct job_progress_pattern",
         )
 
-    rank_table = str(given.get("job_rank_table") or "")
+    rank_table = text("job_rank_table")
     if rank_table and launcher != "rank_table":
         wrong(
             key="job_rank_table",
@@ -384,49 +324,34 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         )
 
     mpi_parameters = environment(given.get("job_mpi_parameters") or {}, "job_mpi_parameters", findings)
-    mpi_placement = str(given.get("job_mpi_placement") or MPI_PLACEMENTS[0])
-    if mpi_placement not in MPI_PLACEMENTS:
-        wrong(
-            key="job_mpi_placement",
-            found=repr(mpi_placement),
-            expected="one of " + ", ".join(MPI_PLACEMENTS),
-            action="choose one of these",
-        )
-
-    oneflow_style = str(given.get("job_oneflow_style") or ONEFLOW_STYLES[0])
-    if oneflow_style not in ONEFLOW_STYLES:
-        wrong(
-            key="job_oneflow_style",
-            found=repr(oneflow_style),
-            expected="one of " + ", ".join(ONEFLOW_STYLES),
-            action="choose one of these",
-        )
+    mpi_placement = choice("job_mpi_placement")
+    oneflow_style = choice("job_oneflow_style")
 
     if findings:
         return None, findings
     return Job(
         name=name,
-        scheduler=str(given.get("job_scheduler") or "ssh"),
+        scheduler=text("job_scheduler"),
         launcher=launcher,
         command=tuple(str(part) for part in command),
-        source=str(given.get("job_source") or ""),
+        source=text("job_source"),
         processes_per_node=processes,
         devices=devices,
         env=env,
         secret_env=tuple(secret_env),
-        network=str(given.get("job_network") or ""),
+        network=text("job_network"),
         port=port,
-        timeout_s=timeout_s or 86_400,
-        join_timeout_s=join_timeout_s or 600,
-        heartbeat_timeout_s=heartbeat_timeout_s or 30,
-        message_timeout_s=message_timeout_s or 300,
-        max_restarts=restarts or 0,
-        rejoin_s=rejoin_s or 300,
+        timeout_s=timeout_s,
+        join_timeout_s=join_timeout_s,
+        heartbeat_timeout_s=heartbeat_timeout_s,
+        message_timeout_s=message_timeout_s,
+        max_restarts=restarts,
+        rejoin_s=rejoin_s,
         recovery=recovery,
         venv=str(given.get("job_venv") or ""),
         packages=packages,
         data=data,
-        min_disk_mib=min_disk_mib or 0,
+        min_disk_mib=min_disk_mib,
         progress_pattern=pattern,
         mpi_parameters=mpi_parameters,
         mpi_placement=mpi_placement,

@@ -11,7 +11,7 @@ import yaml
 from ansible.module_utils.trainyard.inputs import job_file
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, Place
-from ansible.module_utils.trainyard.job import specification as jobs
+from ansible.module_utils.trainyard.job.variables import VARIABLES
 from documented import KNOWN, ROLES, SPECS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,8 +80,6 @@ def test_a_number_of_a_job_says_its_range():
         "expected": "a whole number from 1 to 31536000",
         "action": "write a number without a unit, such as job_timeout: 86400",
     }
-    whole = [name for name in of_kind("int") if name.startswith("job_")]
-    assert set(whole) <= set(jobs.NUMBERS)
 
 
 @pytest.mark.parametrize("name", of_kind("float"))
@@ -198,9 +196,27 @@ def test_known_names_and_those_of_users_are_let_through():
     assert inputs.unknown(dict.fromkeys([*KNOWN, *own], COMMAND_LINE), KNOWN) == []
 
 
-def test_each_variable_of_a_job_is_known_in_one_place_as_in_the_other():
-    documented = {name for name in KNOWN if name.startswith("job")}
-    assert documented == set(jobs.KEYS)
+def test_the_variables_of_a_job_are_documented_as_the_table_of_them_has_it():
+    options = {}
+    for specs in SPECS.values():
+        for entry in specs.values():
+            options.update({name: it for name, it in (entry.get("options") or {}).items() if name.startswith("job")})
+    documented = {
+        name: (option["type"], option.get("default"), tuple(option.get("choices", ())))
+        for name, option in options.items()
+    }
+    assert documented == {name: (it.type, it.default, it.choices) for name, it in VARIABLES.items()}
+    assert all(option["description"] for option in options.values())
+    documents = "".join(path.read_text() for path in PROJECT.glob("docs/*.md"))
+    assert [name for name in VARIABLES if name != "job" and f"`{name}`" not in documents] == []
+
+
+def test_every_number_of_a_job_has_a_range_with_its_default_in_it():
+    numbers = {name: it for name, it in VARIABLES.items() if it.type == "int" or it.most}
+    assert len(numbers) > 10
+    for name, it in numbers.items():
+        assert it.least < it.most, name
+        assert it.default == "auto" or it.least <= it.default <= it.most, name
 
 
 def test_a_list_in_an_option_is_taken_whole():
@@ -306,23 +322,24 @@ def test_a_variable_of_the_cluster_is_one_for_all():
 # What is documented and what holds.
 
 
-def role_defaults():
-    for role in ROLES:
-        path = PROJECT / f"roles/{role}/defaults/main.yml"
-        for name, value in (yaml.safe_load(path.read_text()) if path.is_file() else {}).items():
-            yield role, name, value
+# What another role has chosen decides these; documented is what they are without it.
+CHOSEN = {"mindspore_device": "cpu", "mindspore_cuda": "", "pytorch_build": ""}
 
 
-def test_defaults_of_roles_are_those_of_their_argument_specs():
-    compared = 0
-    for role, name, value in role_defaults():
-        for entry in SPECS[role].values():
-            option = (entry.get("options") or {}).get(name)
-            # A default that Jinja chooses is described by the one that is usual.
-            if option and "default" in option and "{{" not in str(value):
-                assert option["default"] == value, (role, name)
-                compared += 1
-    assert compared > 400
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_has_the_same_variables_with_the_same_defaults_in_both_its_lists(role):
+    path = PROJECT / f"roles/{role}/defaults/main.yml"
+    defaults = (yaml.safe_load(path.read_text()) if path.is_file() else None) or {}
+    options = {}
+    for entry in SPECS[role].values():
+        for name, option in (entry.get("options") or {}).items():
+            same = {**option, "description": ""}
+            assert options.setdefault(name, same) == same, name
+    assert set(defaults) == {name for name, option in options.items() if not option.get("required")}
+    for name, default in defaults.items():
+        computed = "{{" in str(default)
+        documented = options[name].get("default", default if computed else None)
+        assert documented == (CHOSEN[name] if computed and name in CHOSEN else default), name
 
 
 def test_defaults_of_playbooks_are_those_of_their_argument_specs():

@@ -13,6 +13,7 @@ from ansible.module_utils.trainyard.job import specification as jobs
 from ansible.module_utils.trainyard.job.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.job.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard.job.rank_environment import RANK_VARIABLES, node_environment
+from ansible.module_utils.trainyard.job.variables import VARIABLES
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import VENV, job_file, make_job, texts, wrong
@@ -53,7 +54,7 @@ def test_a_short_job_file_gets_the_defaults():
         venv=VENV,
         packages=(),
         data=(),
-        min_disk_mib=0,
+        min_disk_mib=1024,
         progress_pattern=DEFAULT_PATTERN,
         mpi_parameters={},
         mpi_placement="hostfile",
@@ -360,7 +361,7 @@ def test_node_environment():
 
 @given(
     st.dictionaries(
-        st.sampled_from(sorted(jobs.KEYS)).filter(lambda key: key != "job_name"),
+        st.sampled_from(sorted(VARIABLES)).filter(lambda key: key != "job_name"),
         anything,
     )
 )
@@ -384,7 +385,7 @@ def test_any_node_environment_gives_variables_or_findings(value, host):
 
 @given(st.lists(st.text(max_size=30)))
 def test_any_names_of_variables_are_looked_at(names):
-    assert len(jobs.unknown_keys(names)) == len(set(names) - set(jobs.KEYS))
+    assert len(jobs.unknown_keys(names)) == len(set(names) - set(VARIABLES))
 
 
 @pytest.mark.parametrize("path", sorted((PROJECT / "jobs").glob("*.yml")), ids=lambda path: path.stem)
