@@ -219,14 +219,14 @@ def job(cluster, wanted):
 def test_a_job_is_submitted(command, job, tmp_path):
     command("sbatch", f'cat >{tmp_path}/script; echo "warning: x"; echo "42;cluster"')
     slurm, run_dir = job
-    assert slurm.submit(run_dir) == {"engine_id": "42"}
+    assert slurm.submit(run_dir, {}, {}) == {"engine_id": "42"}
     assert (tmp_path / "script").read_text() == (run_dir / "job.sbatch").read_text()
     assert json.loads((run_dir / "submitted.json").read_text()) == {"engine_id": "42"}
 
 
 def test_slurms_own_reason_stands_in_the_failure(command, job):
     command("sbatch", 'echo "sbatch: error: Invalid account" >&2; exit 1')
-    answer = job[0].submit(job[1])
+    answer = job[0].submit(job[1], {}, {})
     assert answer == {"failed": True, "msg": "Slurm does not take the job: sbatch: error: Invalid account"}
 
 

@@ -8,6 +8,7 @@ import math
 
 import pytest
 from ansible.module_utils.trainyard.job import run_record
+from ansible.module_utils.trainyard.job.cleaning import KUBERNETES
 from ansible.module_utils.trainyard.record.findings import render
 from ansible.module_utils.trainyard_controller import cleaning, reporting
 from job_samples import make_job, make_plan, member, summary_of
@@ -221,5 +222,9 @@ def test_what_went_is_noted_and_what_stayed_is_a_finding(tmp_path):
     ]
     assert json.loads((tmp_path / "a-1" / "removed.json").read_text())["hosts"] == {"n1": 1000.0}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1", "b-1"], "a-1 has something left on n2"
+    held = {KUBERNETES: {"a-1": {"failed": True, "msg": "Job a-1 is still there"}}}
+    (finding,) = cleaning.note(tmp_path, held, ["a-1"], 1001.0)
+    assert (finding.check, finding.expected) == ("objects of a-1", "none in the cluster any more")
+    assert (tmp_path / "a-1").is_dir(), "the record stays as long as something is left"
     assert cleaning.note(tmp_path, {"n2": {"a-1": gone}}, [], 1001.0) == []
     assert sorted(json.loads((tmp_path / "a-1" / "removed.json").read_text())["hosts"]) == ["n1", "n2"]
