@@ -12,7 +12,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..record.findings import Finding, counted
-from .rank_table_view import MOST_SERVER_ID, DeviceView, View, address_family, number, objects, plain, shown, version_of
+from . import rank_table_addresses, rank_table_super_pods
+from .rank_table_view import (
+    MOST_SERVER_ID,
+    DeviceView,
+    View,
+    field_text,
+    number,
+    objects,
+    plain,
+    shown,
+    version_of,
+)
 
 VERSIONS = ("1.0", "1.2")
 MOST_DEVICE_ID = {"910": 7, "910b": 15, "a3": 15}
@@ -21,15 +32,10 @@ _RINGS = (frozenset(range(4)), frozenset(range(4, 8)))
 _RENUMBER = "number the devices of all servers through, from 0"
 
 
-def _state(data: Mapping[str, Any], name: str) -> str:
-    """Say what a field holds."""
-    return f"{name} {shown(data[name])}" if name in data else f"no {name}"
-
-
 def _structure(view: View) -> Iterator[Finding]:
     action = "write the table with library/rank_table"
     if not view.entries:
-        found = _state(view.table, "server_list")
+        found = field_text(view.table, "server_list")
         yield Finding(
             check="structure",
             host="table",
@@ -44,7 +50,7 @@ def _structure(view: View) -> Iterator[Finding]:
             )
     for server in view.servers:
         if not server.entries:
-            found = _state(server.data, "device")
+            found = field_text(server.data, "device")
             yield Finding(
                 check="structure",
                 host=server.where,
@@ -92,7 +98,7 @@ def _string(view: View) -> Iterator[Finding]:
 def _version(view: View) -> Iterator[Finding]:
     wanted = (version_of(view.chip),) if view.chip else VERSIONS
     if view.version not in wanted:
-        found = f"version {plain(view.version)}" if view.version else _state(view.table, "version")
+        found = f"version {plain(view.version)}" if view.version else field_text(view.table, "version")
         yield Finding(
             check="version",
             host="table",
@@ -104,7 +110,7 @@ def _version(view: View) -> Iterator[Finding]:
 
 def _status(view: View) -> Iterator[Finding]:
     if view.table.get("status") != "completed":
-        found = _state(view.table, "status")
+        found = field_text(view.table, "status")
         yield Finding(
             check="status",
             host="table",
@@ -123,7 +129,7 @@ def _server_count(view: View) -> Iterator[Finding]:
         yield Finding(
             check="server_count",
             host="table",
-            found=_state(view.table, "server_count"),
+            found=field_text(view.table, "server_count"),
             expected=f"{servers}, the length of server_list",
             action="set it to the number of servers, after making sure that none is missing from server_list",
         )
@@ -135,7 +141,7 @@ def _server_id(view: View) -> Iterator[Finding]:
             yield Finding(
                 check="server_id",
                 host=server.where,
-                found=_state(server.data, "server_id"),
+                found=field_text(server.data, "server_id"),
                 expected="a name or an address",
                 action="give the server the address that the job's other nodes know it by",
             )
@@ -170,7 +176,7 @@ def _server_id_unique(view: View) -> Iterator[Finding]:
 def _rank_id(view: View) -> Iterator[Finding]:
     for device in view.devices:
         if device.rank is None:
-            found = _state(device.data, "rank_id")
+            found = field_text(device.data, "rank_id")
             yield Finding(
                 check="rank_id",
                 host=device.where,
@@ -237,7 +243,7 @@ def _device_id(view: View) -> Iterator[Finding]:
             yield Finding(
                 check="device_id",
                 host=device.where,
-                found=_state(device.data, "device_id"),
+                found=field_text(device.data, "device_id"),
                 expected=f"0 to {most}{f' on {view.chip}' if view.chip else ''}, as a string",
                 action=(
                     "use the device's physical id, which npu-smi shows (not the one that ASCEND_RT_VISIBLE_DEVICES "
@@ -346,239 +352,11 @@ def set_problems(devices: Sequence[int], chip: str, servers: int, where: str) ->
     return problems
 
 
-def _device_ip(view: View) -> Iterator[Finding]:
-    wrong = {address for address, family in view.families.items() if family is None}
-    for device in view.devices:
-        if not wrong.isdisjoint(device.addresses) or isinstance(device.data.get("device_ip"), (list, dict)):
-            yield Finding(
-                check="device_ip",
-                host=device.where,
-                found=_state(device.data, "device_ip"),
-                expected="an IPv4 or IPv6 address",
-                action="give the device its address with hccn_tool, and write the table again",
-            )
-
-
-def _device_ip_missing(view: View) -> Iterator[Finding]:
-    if not view.needs_device_ip:
-        return
-    for device in view.devices:
-        if device.data.get("device_ip") in (None, ""):
-            yield Finding(
-                check="device_ip_missing",
-                host=device.where,
-                found="no device_ip",
-                expected="an address for each device where there are several servers, unless these are one super pod",
-                action=(
-                    "look with hccn_tool -i N -ip -g or in /etc/hccn.conf; give the device an address where it has none"
-                ),
-            )
-
-
-def _device_ip_unique(view: View) -> Iterator[Finding]:
-    first: dict[str, DeviceView] = {}
-    for device in view.devices:
-        for address in device.addresses:
-            if first.setdefault(address, device) is not device and view.families[address] is not None:
-                yield Finding(
-                    check="device_ip_unique",
-                    host=device.where,
-                    found=f"device_ip {address}, which {first[address].where} has",
-                    expected="each device_ip once",
-                    action="give one of the two devices another address with hccn_tool",
-                )
-
-
-def _device_ip_family(view: View) -> Iterator[Finding]:
-    counts = Counter(family for family in view.families.values() if family is not None)
-    if len(counts) > 1:
-        usual = counts.most_common(1)[0][0]
-        for device in view.devices:
-            for address in device.addresses:
-                if view.families[address] not in (None, usual):
-                    yield Finding(
-                        check="device_ip_family",
-                        host=device.where,
-                        found=f"device_ip {address}",
-                        expected=f"IPv{usual}, as for other devices",
-                        action="use one address family for all devices",
-                    )
-
-
-def _device_options(view: View) -> Iterator[Finding]:
-    for device in view.devices:
-        # An ordinary entry has none of these, and 3 or 4 keys.
-        if len(device.data) < 4:
-            continue
-        action = "correct it, or leave it out"
-        for name in ("device_port", "host_port", "backup_device_port"):
-            if name in device.data and not 1 <= (number(device.data[name]) or 0) <= 65535:
-                found = _state(device.data, name)
-                yield Finding(
-                    check="device_options", host=device.where, found=found, expected="a port, 1 to 65535", action=action
-                )
-        backup = device.data.get("backup_device_ip", "127.0.0.1")
-        if not isinstance(backup, str) or address_family(backup) is None:
-            found = _state(device.data, "backup_device_ip")
-            yield Finding(
-                check="device_options",
-                host=device.where,
-                found=found,
-                expected="an IPv4 or IPv6 address",
-                action=action,
-            )
-
-
-def _host_ip(view: View) -> Iterator[Finding]:
-    have = sum("host_ip" in server.data for server in view.servers)
-    for server in view.servers:
-        if "host_ip" in server.data:
-            value = server.data["host_ip"]
-            if not isinstance(value, str) or address_family(value) is None:
-                found, expected = f"host_ip {shown(value)}", "an IPv4 or IPv6 address"
-                yield Finding(
-                    check="host_ip",
-                    host=server.where,
-                    found=found,
-                    expected=expected,
-                    action="write the address of the server's own network",
-                )
-        elif have:
-            yield Finding(
-                check="host_ip",
-                host=server.where,
-                found=f"no host_ip, which {have} of {len(view.servers)} servers have",
-                expected="host_ip on all servers or on none",
-                action="write it for every server",
-            )
-
-
-def _super_pod_list(view: View) -> Iterator[Finding]:
-    if view.version != "1.2":
-        return
-    action = "list each server of server_list in the super pod that it stands in, once"
-    if not view.pods:
-        found = _state(view.table, "super_pod_list")
-        yield Finding(
-            check="super_pod_list",
-            host="table",
-            found=found,
-            expected="a list with an entry for each super pod",
-            action=action,
-        )
-        return
-    servers = {server.server_id for server in view.servers}
-    seen: dict[str, int] = {}
-    for index, _, ids in view.pods:
-        where = f"super_pod_list[{index}]"
-        if not ids:
-            yield Finding(
-                check="super_pod_list",
-                host=where,
-                found="no servers",
-                expected="the servers of the super pod",
-                action=action,
-            )
-        for server_id in ids:
-            if server_id not in servers:
-                found = f"server {shown(server_id)}, which is not in server_list"
-                yield Finding(
-                    check="super_pod_list", host=where, found=found, expected="servers of server_list", action=action
-                )
-            if server_id in seen:
-                found = f"server {shown(server_id)}, which super_pod_list[{seen[server_id]}] has"
-                yield Finding(
-                    check="super_pod_list",
-                    host=where,
-                    found=found,
-                    expected="each server in one super pod",
-                    action=action,
-                )
-            seen.setdefault(server_id, index)
-    for server in view.servers:
-        if server.server_id and server.server_id not in seen:
-            yield Finding(
-                check="super_pod_list",
-                host=server.where,
-                found="in no super pod",
-                expected="each server in one super pod",
-                action=action,
-            )
-
-
-def _super_pod_id(view: View) -> Iterator[Finding]:
-    first: dict[str, int] = {}
-    for index, name, _ in view.pods if view.version == "1.2" else ():
-        where = f"super_pod_list[{index}]"
-        if not name:
-            action = "write the id that npu-smi info -t spod-info shows"
-            yield Finding(
-                check="super_pod_id", host=where, found="no super_pod_id", expected="the super pod's id", action=action
-            )
-        elif first.setdefault(name, index) != index:
-            found = f"super_pod_id {shown(name)}, which super_pod_list[{first[name]}] has"
-            yield Finding(
-                check="super_pod_id",
-                host=where,
-                found=found,
-                expected="each super_pod_id once",
-                action="join the two entries",
-            )
-
-
-def _super_pod_size(view: View) -> Iterator[Finding]:
-    pods = view.pods if view.version == "1.2" else []
-    counts = Counter(len(servers) for _, _, servers in pods)
-    if len(counts) > 1:
-        usual = counts.most_common(1)[0][0]
-        for index, name, servers in pods:
-            if len(servers) != usual:
-                yield Finding(
-                    check="super_pod_size",
-                    host=f"super_pod_list[{index}], super pod {shown(name)}",
-                    found=counted(len(servers), "server"),
-                    expected=f"{usual}, as in the other super pods",
-                    action="use the same number of servers of every super pod",
-                )
-
-
-def _super_device_id(view: View) -> Iterator[Finding]:
-    for device in view.devices if view.version == "1.2" else ():
-        value = number(device.data.get("super_device_id"))
-        # HCCL reads 32 bits, all of which set mean "none".
-        if value is None or value >= 0xFFFFFFFF:
-            found = _state(device.data, "super_device_id")
-            action = "write the id that npu-smi info -t spod-info -i CARD -c CHIP shows"
-            yield Finding(
-                check="super_device_id",
-                host=device.where,
-                found=found,
-                expected="a decimal number, as a string",
-                action=action,
-            )
-
-
-def _super_device_id_unique(view: View) -> Iterator[Finding]:
-    first: dict[tuple[str, int], DeviceView] = {}
-    for device in view.devices if view.version == "1.2" else ():
-        value = number(device.data.get("super_device_id"))
-        pod = view.pod_of.get(device.server.server_id)
-        if value is not None and pod is not None and first.setdefault((pod, value), device) is not device:
-            yield Finding(
-                check="super_device_id_unique",
-                host=device.where,
-                found=f"super_device_id {value}, which {first[pod, value].where} has",
-                expected="each super_device_id of a super pod once",
-                action="write the ids that npu-smi info -t spod-info shows on each of the two servers",
-            )
-
-
 RULES = (
     _structure, _string, _version, _status, _server_count, _server_id, _server_id_length, _server_id_unique,
     _rank_id, _rank_id_unique, _rank_id_contiguous, _rank_order,
     _device_id, _device_id_unique, _device_count, _device_set,
-    _device_ip, _device_ip_missing, _device_ip_unique, _device_ip_family, _device_options, _host_ip,
-    _super_pod_list, _super_pod_id, _super_pod_size, _super_device_id, _super_device_id_unique,
+    *rank_table_addresses.RULES, *rank_table_super_pods.RULES,
 )  # fmt: skip
 
 

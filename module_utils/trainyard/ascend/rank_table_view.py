@@ -66,6 +66,11 @@ def objects(data: Mapping[str, Any], name: str) -> list[tuple[int, dict[str, Any
     return [(at, entry) for at, entry in enumerate(listed) if isinstance(entry, dict)]
 
 
+def field_text(data: Mapping[str, Any], name: str) -> str:
+    """Say what a field holds."""
+    return f"{name} {shown(data[name])}" if name in data else f"no {name}"
+
+
 class DeviceView:
     """One entry of a server's `device`."""
 

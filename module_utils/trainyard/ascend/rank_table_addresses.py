@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of an HCCL rank table on addresses and ports of devices and servers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ..record.findings import Finding
+from .rank_table_view import DeviceView, View, address_family, field_text, number, shown
+
+
+def _device_ip(view: View) -> Iterator[Finding]:
+    wrong = {address for address, family in view.families.items() if family is None}
+    for device in view.devices:
+        if not wrong.isdisjoint(device.addresses) or isinstance(device.data.get("device_ip"), (list, dict)):
+            yield Finding(
+                check="device_ip",
+                host=device.where,
+                found=field_text(device.data, "device_ip"),
+                expected="an IPv4 or IPv6 address",
+                action="give the device its address with hccn_tool, and write the table again",
+            )
+
+
+def _device_ip_missing(view: View) -> Iterator[Finding]:
+    if not view.needs_device_ip:
+        return
+    for device in view.devices:
+        if device.data.get("device_ip") in (None, ""):
+            yield Finding(
+                check="device_ip_missing",
+                host=device.where,
+                found="no device_ip",
+                expected="an address for each device where there are several servers, unless these are one super pod",
+                action=(
+                    "look with hccn_tool -i N -ip -g or in /etc/hccn.conf; give the device an address where it has none"
+                ),
+            )
+
+
+def _device_ip_unique(view: View) -> Iterator[Finding]:
+    first: dict[str, DeviceView] = {}
+    for device in view.devices:
+        for address in device.addresses:
+            if first.setdefault(address, device) is not device and view.families[address] is not None:
+                yield Finding(
+                    check="device_ip_unique",
+                    host=device.where,
+                    found=f"device_ip {address}, which {first[address].where} has",
+                    expected="each device_ip once",
+                    action="give one of the two devices another address with hccn_tool",
+                )
+
+
+def _device_ip_family(view: View) -> Iterator[Finding]:
+    counts = Counter(family for family in view.families.values() if family is not None)
+    if len(counts) > 1:
+        usual = counts.most_common(1)[0][0]
+        for device in view.devices:
+            for address in device.addresses:
+                if view.families[address] not in (None, usual):
+                    yield Finding(
+                        check="device_ip_family",
+                        host=device.where,
+                        found=f"device_ip {address}",
+                        expected=f"IPv{usual}, as for other devices",
+                        action="use one address family for all devices",
+                    )
+
+
+def _device_options(view: View) -> Iterator[Finding]:
+    for device in view.devices:
+        # An ordinary entry has none of these, and 3 or 4 keys.
+        if len(device.data) < 4:
+            continue
+        action = "correct it, or leave it out"
+        for name in ("device_port", "host_port", "backup_device_port"):
+            if name in device.data and not 1 <= (number(device.data[name]) or 0) <= 65535:
+                found = field_text(device.data, name)
+                yield Finding(
+                    check="device_options", host=device.where, found=found, expected="a port, 1 to 65535", action=action
+                )
+        backup = device.data.get("backup_device_ip", "127.0.0.1")
+        if not isinstance(backup, str) or address_family(backup) is None:
+            found = field_text(device.data, "backup_device_ip")
+            yield Finding(
+                check="device_options",
+                host=device.where,
+                found=found,
+                expected="an IPv4 or IPv6 address",
+                action=action,
+            )
+
+
+def _host_ip(view: View) -> Iterator[Finding]:
+    have = sum("host_ip" in server.data for server in view.servers)
+    for server in view.servers:
+        if "host_ip" in server.data:
+            value = server.data["host_ip"]
+            if not isinstance(value, str) or address_family(value) is None:
+                found, expected = f"host_ip {shown(value)}", "an IPv4 or IPv6 address"
+                yield Finding(
+                    check="host_ip",
+                    host=server.where,
+                    found=found,
+                    expected=expected,
+                    action="write the address of the server's own network",
+                )
+        elif have:
+            yield Finding(
+                check="host_ip",
+                host=server.where,
+                found=f"no host_ip, which {have} of {len(view.servers)} servers have",
+                expected="host_ip on all servers or on none",
+                action="write it for every server",
+            )
+
+
+RULES = (_device_ip, _device_ip_missing, _device_ip_unique, _device_ip_family, _device_options, _host_ip)
