@@ -163,7 +163,10 @@ def test_one_machine_under_two_names(run_playbook: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"trainyard_network": "10.0.0"}, "'10.0.0' does not appear to be an IPv4 or IPv6 network. Expected a CIDR"),
+        (
+            {"trainyard_network": "10.0.0"},
+            "'10.0.0' does not appear to be an IPv4 or IPv6 network expected node_baseline_network a CIDR",
+        ),
         ({"trainyard_network": "192.0.2.0/24"}, "expected an address in 192.0.2.0/24 do correct node_baseline_network"),
         ({"node_baseline_memlock": "lots"}, "memlock is 'lots'; expected 'unlimited' or a number of KiB"),
         ({"node_baseline_nofile": 2000000000}, "expected at least node_baseline_nofile, 2000000000"),
