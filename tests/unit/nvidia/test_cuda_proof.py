@@ -1,0 +1,136 @@
+"""CUDA toolkits are proved: programs are compiled and run, on stand-ins where there is no device."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+import pytest
+from ansible.module_utils.trainyard.nvidia import cuda_proof
+from ansible.module_utils.trainyard_node.nvidia.cuda_proof import prove
+from cuda_states import state
+
+RIGHT = "".join(
+    f"trainyard-cuda rank {rank} of 2 on n1 device {rank} NVIDIA A100-SXM4-80GB: sum 3 expected 3\n" for rank in (0, 1)
+)
+NO_DEVICE = "".join(
+    f"trainyard-cuda rank {rank} of 2 on n1: no device: no CUDA-capable device is detected\n" for rank in (0, 1)
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "found"),
+    [
+        (0, "a warning\n" + RIGHT, "pass"),
+        (0, RIGHT.replace("rank 1 of 2", "rank 1 of 3"), "pass"),
+        (0, RIGHT.splitlines()[0] + "\n", "fail"),
+        (1, RIGHT, "fail"),
+        (6, RIGHT.replace("sum 3", "sum 2", 1), "fail"),
+        (2, NO_DEVICE, "no device"),
+        (2, NO_DEVICE.splitlines()[0], "fail"),
+        (4, RIGHT.splitlines()[0] + "\ntrainyard-cuda failed: ncclCommInitRank: unhandled system error\n", "fail"),
+        (124, RIGHT, "unknown"),
+        (127, "./proof: error while loading shared libraries: libcudart.so.13: cannot open shared object", "fail"),
+        (0, "", "fail"),
+    ],
+)
+def test_what_a_program_showed(status, output, found):
+    assert cuda_proof.read_run(status, output, 60)["state"] == found
+
+
+def ran(status, output):
+    return {"build": "pass", "detail": "", "with": ["mpi"], "run": cuda_proof.read_run(status, output, 60)}
+
+
+@pytest.mark.parametrize(
+    ("proof", "declared", "on_the_bus", "run", "action"),
+    [
+        (ran(2, NO_DEVICE), "0", 0, "skipped", None),
+        (ran(0, RIGHT), "auto", 2, "pass", None),
+        (ran(0, RIGHT), "2", 2, "pass", None),
+        (ran(0, RIGHT), "8", 2, "fail", "correct nvidia_gpus"),
+        (ran(0, RIGHT), "0", 2, "fail", "correct nvidia_gpus"),
+        (ran(2, NO_DEVICE), "auto", 0, "unknown", "set nvidia_gpus: 0 for a node that has none on purpose"),
+        (ran(2, NO_DEVICE), "auto", 2, "fail", "look at the driver"),
+        (ran(2, NO_DEVICE), "8", 0, "fail", "look at the driver"),
+        (ran(124, ""), "auto", 2, "unknown", "look at the driver"),
+        ({"build": "fail", "detail": "nvcc: cannot find -lnccl", "with": [], "run": {}}, "0", 0, "unknown", "repair"),
+    ],
+)
+def test_a_missing_device_is_a_state_only_where_none_is_declared(proof, declared, on_the_bus, run, action):
+    found = cuda_proof.outcome(proof, declared, on_the_bus)
+    assert found["run"] == run
+    findings = cuda_proof.judge_proof("n1", found, declared, on_the_bus)
+    assert [finding.action.startswith(action) for finding in findings] == ([] if action is None else [True])
+
+
+def test_errors_of_a_compiler_are_told_from_its_remarks():
+    output = "proof.cu(3): error: identifier x\n1 error detected in the compilation\nremark\n"
+    assert cuda_proof.compiler_error(output) == "proof.cu(3): error: identifier x / 1 error detected in the compilation"
+    assert cuda_proof.compiler_error("/usr/bin/ld: cannot find -lnccl\n") == "/usr/bin/ld: cannot find -lnccl"
+    assert cuda_proof.compiler_error("killed\n\n") == "killed"
+
+
+@pytest.fixture
+def stand_ins(tmp_path):
+    """Stand-ins of nvcc and mpirun: nvcc makes the program that the test wants, mpirun runs it once."""
+
+    def make(program, nvcc="cp given proof"):
+        for name, content in {"cuda/bin/nvcc": nvcc, "bin/mpirun": 'shift 6; exec "$@"', "bin/mpicxx": MPICXX}.items():
+            file = tmp_path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"#!/bin/sh\nFOLDER={tmp_path}\n{content.replace('given', str(tmp_path / 'given'))}\n")
+            file.chmod(0o755)
+        (tmp_path / "mpi.h").touch()
+        (tmp_path / "given").write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / "given").chmod(0o755)
+        return tmp_path
+
+    return make
+
+
+MPICXX = (
+    """case $1 in --showme:incdirs) echo $FOLDER ;; --showme:libdirs) echo /mpi/lib ;; *) echo mpi_cxx mpi ;; esac"""
+)
+
+
+def proved(folder, **changes):
+    node = state(mpi={"version": "4.1.4", "path": f"{folder}/bin/mpirun"}, nccl="/opt/nccl")
+    asked = {
+        "user": pwd.getpwuid(os.geteuid()).pw_name,
+        "home": f"{folder}/cuda",
+        "root": str(folder),
+        "compiler": "g++-11",
+        "mpi": True,
+        "nccl": True,
+        "gpus": 0,
+        "rpath": False,
+        "build_seconds": 20,
+        "run_seconds": 20,
+        **changes,
+    }
+    found = prove("int main() {}", node, asked)
+    assert not list(folder.glob(".cuda-proof-*"))
+    return found
+
+
+def test_a_program_is_linked_with_what_is_there(stand_ins):
+    folder = stand_ins("cat arguments", nvcc="cp given proof; echo $* >arguments")
+    found = proved(folder)
+    assert (found["build"], found["with"]) == ("pass", ["mpi", "nccl"])
+    said = found["run"]["detail"]
+    for flags in (
+        "-ccbin=g++-11",
+        f"-DWITH_MPI -I{folder} -L/mpi/lib -Xlinker -rpath,/mpi/lib -lmpi_cxx -lmpi",
+        "-DWITH_NCCL -I/opt/nccl/include -L/opt/nccl/lib -Xlinker -rpath,/opt/nccl/lib -lnccl",
+    ):
+        assert flags in said
+    assert proved(folder, mpi=False, nccl=False)["with"] == []
+
+
+def test_a_program_that_does_not_end_is_ended(stand_ins):
+    found = proved(stand_ins("sleep 600"), run_seconds=1)
+    assert found["run"]["state"] == "unknown"
+    assert proved(stand_ins("true", nvcc="exec sleep 600"), build_seconds=1)["build"] == "unknown"
+    found = proved(stand_ins("true", nvcc="echo 'proof.cu(1): error: no'; exit 1"))
+    assert (found["build"], found["detail"]) == ("fail", "nvcc: proof.cu(1): error: no")
