@@ -6,6 +6,7 @@ import pytest
 from ansible.module_utils.trainyard.nvidia import driver
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
+from filters import FILTERS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -244,7 +245,8 @@ WANTED = {"version": "", "branch": "", "flavour": "", "kernels": [KERNEL], "gpus
 
 
 def judged(state, **wanted):
-    return [(finding.check, finding.found) for finding in driver.judge(state, {**WANTED, **wanted})]
+    host = {"driver": state, "wanted": {**WANTED, **wanted}}
+    return [(finding["check"], finding["found"]) for finding in FILTERS["nvidia_driver_findings"]([host])]
 
 
 def test_a_driver_that_runs(machine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.trainyard.nvidia import driver_plan as plan
+from filters import FILTERS
 
 KERNEL = "6.1.0-56-amd64"
 STATE = {
@@ -57,6 +58,19 @@ INSTALLED = {"provider": "network_repo", "version": "550.54.15", "packages": {"n
 def planned(wanted=(), state=(), facts=()):
     host = {"driver": {**STATE, **dict(state)}, "facts": {**FACTS, **dict(facts)}, "wanted": {**WANTED, **dict(wanted)}}
     return plan.plan_host(host)
+
+
+def test_the_filter_plans_all_hosts():
+    hosts = [
+        {"driver": {**STATE, "host": name}, "facts": FACTS, "wanted": {**WANTED, **wanted}}
+        for name, wanted in (("n1", {}), ("n2", {"flavour": "open"}))
+    ]
+    made = FILTERS["nvidia_driver_plan"](hosts)
+    assert made["findings"] == []
+    assert {host: each["roots"][0][0] for host, each in made["nodes"].items()} == {
+        "n1": "cuda-drivers-550",
+        "n2": "nvidia-open-550",
+    }
 
 
 def roots(**given):
