@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tomllib
+
 from ..trainyard.report.junit import junit
-from ..trainyard.verify.report import VERSION, build, terminal_text
+from ..trainyard.verify.report import build, terminal_text
 from .pages import verify_page
 from .plotly_js import MISSING, plotly_js
 
@@ -19,6 +21,11 @@ _NOT_A_RECORD = (
     "A record of the proof is not as verify_report expects it: {kind}: {error}. Expected: checks and phases as "
     "module_utils/trainyard/record/checks.py has them. This is a fault of the playbook that called it."
 )
+_PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+
+
+def _version() -> str:
+    return str(tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]["version"])
 
 
 def report(run_dir: Path, given: Mapping[str, Any], *, ansible: str, check: bool) -> dict[str, Any]:
@@ -40,7 +47,7 @@ def report(run_dir: Path, given: Mapping[str, Any], *, ansible: str, check: bool
             not_asked=given.get("not_asked") or [],
             benchmarks=given.get("benchmarks") or [],
             stragglers=given.get("stragglers") or None,
-            versions={"trainyard": VERSION, "ansible": ansible, "python": platform.python_version()},
+            versions={"trainyard": _version(), "ansible": ansible, "python": platform.python_version()},
         )
     except (KeyError, TypeError, ValueError) as error:
         return {"failed": True, "msg": _NOT_A_RECORD.format(kind=type(error).__name__, error=error)}

@@ -18,7 +18,7 @@ from ansible.module_utils.trainyard_controller import agent_code
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job import folder as job_folder
 from ansible.module_utils.trainyard_node.job import preflight, processes, units
-from ansible.module_utils.trainyard_node.machine import as_user
+from ansible.module_utils.trainyard_node.machine import as_user, private
 from job_cluster import free_port
 
 IS_ROOT = os.geteuid() == 0
@@ -307,10 +307,10 @@ def test_what_takes_too_long_or_says_too_much_is_ended(place, monkeypatch):
 )
 def test_whether_root_alone_decides_what_a_folder_is(place, change, expected):
     if not IS_ROOT:
-        assert not as_user.only_root_changes(place.roots)
+        assert not private.only_root_changes(place.roots)
         return
     change(place.roots)
-    assert as_user.only_root_changes(place.roots) is expected
+    assert private.only_root_changes(place.roots) is expected
 
 
 def test_an_answer_larger_than_any_can_be_is_refused(monkeypatch):

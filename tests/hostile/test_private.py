@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.software import apt as rules
-from ansible.module_utils.trainyard_node.machine import as_user, private
+from ansible.module_utils.trainyard_node.machine import private
 from ansible.module_utils.trainyard_node.machine.private import (
     PrivateError,
     expect_file,
@@ -91,7 +91,7 @@ def test_whose_folder_it_is_shows_on_the_whole_way(place, plant):
         place.does(os.symlink, place.roots, way)
     else:
         place.roots.chmod(0o777)
-    assert not as_user.only_root_changes(way)
+    assert not private.only_root_changes(way)
 
 
 def test_a_file_of_the_right_content_that_another_user_owns_is_not_run(tmp_path, another_user):

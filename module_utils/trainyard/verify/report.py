@@ -19,8 +19,6 @@ from .measured import benchmark_checks, straggler_checks
 Data = Mapping[str, Any]
 
 SCHEMA = "trainyard-verify-1"
-# That of pyproject.toml, which modules cannot read.
-VERSION = "0.1.0"
 EXIT_CODES = {"pass": 0, "fail": 2, "unknown": 3}
 # Where to begin when several phases failed: a node that cannot be reached explains all that follows, a fault that a
 # device itself counts explains its bandwidth, and the bandwidth of all explains nothing.

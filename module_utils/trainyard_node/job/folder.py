@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..machine import as_user
+from ..machine import as_user, private
 from ..machine.as_user import JobError, Owner
 from ..machine.tree import size_of
 from . import processes
@@ -64,7 +64,7 @@ def make(job_dir: Path, owner: Owner) -> None:
         as_user.run(owner, _make_empty, job_dir)
     except JobError:
         # Root's alone: then root makes the one folder in which the user does the rest.
-        if job_dir.exists() or os.geteuid() or not as_user.only_root_changes(jobs):
+        if job_dir.exists() or os.geteuid() or not private.only_root_changes(jobs):
             raise
         job_dir.mkdir(mode=MODE)
         os.chown(job_dir, owner.uid, owner.gid, follow_symlinks=False)
@@ -77,7 +77,7 @@ def _make_folders(folder: Path) -> None:
 def _make_jobs(jobs: Path, owner: Owner) -> None:
     """Make the folder of all jobs where the training user may not: as root, where only root could move it meanwhile."""
     above = next(folder for folder in jobs.parents if folder.exists())
-    if not as_user.only_root_changes(above):
+    if not private.only_root_changes(above):
         raise JobError(f"{jobs} cannot be made by the training user, and {above} is not root's alone: run site.yml")
     jobs.mkdir(parents=True)
     os.chown(jobs, 0, owner.gid, follow_symlinks=False)
@@ -320,7 +320,7 @@ def _remove_as_root(job_dir: Path) -> None:
     folder = os.open(job_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         inside = Path(f"/proc/self/fd/{folder}")
-        if not as_user.only_root_changes(job_dir.parent) and not _is_roots(inside, job_dir.name):
+        if not private.only_root_changes(job_dir.parent) and not _is_roots(inside, job_dir.name):
             raise JobError(
                 f"{job_dir} has files that are not its user's, and {job_dir.parent} is not root's: remove it by hand, "
                 "and run site.yml"

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...trainyard.software import datasets
-from ..machine.as_user import JobError, Owner, named, only_root_changes
+from ..machine.as_user import JobError, Owner, named
+from ..machine.private import only_root_changes
 
 MANIFEST = "manifest.json"
 _BLOCK = 1 << 20
