@@ -6,8 +6,9 @@ import threading
 import time
 
 import pytest
+from ansible.module_utils.trainyard.job import progress
 from ansible.module_utils.trainyard.job.progress import check_pattern
-from ansible.module_utils.trainyard_node.job import exits, monitor
+from ansible.module_utils.trainyard_node.job import exits
 from ansible.module_utils.trainyard_node.job.slurm import last_metrics
 from ansible.module_utils.trainyard_node.machine.patience import TooLongError, cpu_at_most
 from job_cluster import PATIENCE_S, Cluster
@@ -20,7 +21,7 @@ LINE = "7 " + "a" * 60 + "!"
 def test_a_search_that_takes_too_long_is_cut_off(pattern):
     before = signal.getsignal(signal.SIGVTALRM)
     with pytest.raises(TooLongError), cpu_at_most(0.05):
-        monitor.progress.parse_line(LINE, monitor.progress.compile_pattern(pattern))
+        progress.parse_line(LINE, progress.compile_pattern(pattern))
     assert signal.getsignal(signal.SIGVTALRM) == before
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 

@@ -13,21 +13,22 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-Metrics = dict[str, float]
+from . import progress_forms
+from .progress_forms import NUMBER, WHOLE
 
-_NUMBER = r"[-+]?(?:(?:\d+(?:,\d{3})*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)"
+Metrics = dict[str, float]
 
 # Two forms in one: `step 40/200 epoch 2 loss 0.1234 rate 5123.4` (with `:`, `=` or `[..]` between, in any of the usual
 # spellings) and MindSpore's LossMonitor, `epoch: 1 step: 1, loss is 2.3`.
 DEFAULT_PATTERN = (
     r"(?i)(?:\bepoch\b\W{0,3}(?P<epoch>\d+)(?:\s{0,3}/\s{0,3}\d+)?\D{0,12}?)?"
-    r"\bstep\b\W{0,3}(?P<step>\d+)(?:\s{0,3}/\s{0,3}(?P<steps>\d+))?"
+    r"\bstep\b\W{0,3}(?P<step>" + WHOLE + r")(?:\s{0,3}/\s{0,3}(?P<steps>" + WHOLE + r"))?"
     r"(?:.{0,40}?\bepoch\b\W{0,3}(?P<epoch2>\d+))?"
-    r".{0,80}?\bloss\b(?:\s{1,3}is)?\W{0,3}?(?P<loss>" + _NUMBER + r")"
-    r"(?:.{0,40}?\brate\b\W{0,3}(?P<rate>" + _NUMBER + r"))?"
+    r".{0,80}?\bloss\b(?:\s{1,3}is)?\W{0,3}?(?P<loss>" + NUMBER + r")"
+    r"(?:.{0,40}?\brate\b\W{0,3}(?P<rate>" + NUMBER + r"))?"
 )
 # What scripts print for a loss that is not a number. In its place a pattern that knows digits only finds these.
-_NOT_A_NUMBER = re.compile(r"(?i)(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b")
+_NOT_ANUMBER = re.compile(r"(?i)(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b")
 _DIGITS = "0.0000"
 # Of these a value that is not a number says nothing.
 PLACES = frozenset({"step", "steps", "epoch"})
@@ -61,9 +62,18 @@ def check_pattern(pattern: str) -> str:
 
 
 def parse_line(line: str, pattern: re.Pattern[str]) -> Metrics | None:
-    """Read the metrics of one log line; None when it is not a progress line. Groups that are no number are left out."""
+    """Read the metrics of one log line; None when it is not a progress line. Groups that are no number are left out.
+
+    Without a pattern of the job's own, lines that frameworks print by themselves are known, too.
+    """
+    line = progress_forms.clean(line)
     if len(line) > MAX_LINE:
         return None
+    if pattern.pattern == DEFAULT_PATTERN:
+        known, texts = progress_forms.read(line)
+        if known:
+            values = {name: float(text.replace(",", "")) for name, text in (texts or {}).items()}
+            return {name: value for name, value in values.items() if math.isfinite(value) or name not in PLACES} or None
     match = pattern.search(line)
     digits, lost = _with_digits(line)
     if lost:
@@ -100,7 +110,7 @@ def _with_digits(line: str) -> tuple[str, list[range]]:
     parts: list[str] = []
     lost: list[range] = []
     length = end = 0
-    for match in _NOT_A_NUMBER.finditer(line):
+    for match in _NOT_ANUMBER.finditer(line):
         parts += [line[end : match.start()], _DIGITS]
         length += match.start() - end + len(_DIGITS)
         lost.append(range(length - len(_DIGITS), length))

@@ -18,7 +18,13 @@ import sys
 
 _PARTS = (
     *("trainyard", "trainyard.job", "trainyard_node", "trainyard_node.job", "trainyard_node.machine"),
-    *("trainyard.job.failure", "trainyard.job.messages", "trainyard.job.progress", "trainyard.job.restarts"),
+    *(
+        "trainyard.job.failure",
+        "trainyard.job.messages",
+        "trainyard.job.progress",
+        "trainyard.job.progress_forms",
+        "trainyard.job.restarts",
+    ),
     *("trainyard_node.job.execute", "trainyard_node.job.exits", "trainyard_node.job.monitor"),
     *("trainyard_node.job.node_part", "trainyard_node.job.processes", "trainyard_node.job.runtime"),
     *("trainyard_node.job.supervisors", "trainyard_node.job.tail", "trainyard_node.job.units"),

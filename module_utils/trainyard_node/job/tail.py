@@ -40,7 +40,8 @@ class Tail:
         except OSError:
             return
         self._offset += len(new)
-        *lines, self._rest = (self._rest + new).split(b"\n")
+        # A bar writes over itself; the one that is shown now is whole when the next one begins.
+        *lines, self._rest = re.split(rb"[\r\n]", self._rest + new)
         # One byte more than a line may have, so that the end of a longer one is not taken for a line.
         self._rest = self._rest[-progress.MAX_LINE - 1 :]
         found = self._parse(lines)
