@@ -223,3 +223,8 @@ class Cluster:
                 node.monitor.wait(PATIENCE_S)
                 assert not node.log(), node.log()
                 assert node.left() == []
+
+
+def attempt(node, name="rank0"):
+    """Which attempt of a process runs; None before the first."""
+    return (node.read(f"{name}.pid.json") or {}).get("attempt")
