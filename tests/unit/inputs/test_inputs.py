@@ -364,6 +364,21 @@ def test_defaults_of_the_cluster_stand_nowhere_else():
         assert again == [], path
 
 
+def test_paths_that_modules_assume_are_the_defaults_of_the_cluster():
+    cluster = [str(option.get("default")) for option in SPECS[""]["all"]["options"].values()]
+    assumed = {
+        (path.name, found)
+        for path in PROJECT.glob("library/*.py")
+        for found in re.findall(r'"default": "(/(?:opt|var/lib)/[^"]*)"', path.read_text())
+    }
+    assert len(assumed) > 3
+    for name, found in assumed:
+        assert any(f"{found}/".startswith(f"{default}/") for default in cluster if default.startswith("/")), (
+            name,
+            found,
+        )
+
+
 def tables():
     """Rows of tables of variables in documents: names, and the cell of their defaults."""
     for path in [PROJECT / "README.md", *PROJECT.glob("docs/*.md"), *PROJECT.glob("roles/*/README.md")]:
