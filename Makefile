@@ -10,8 +10,6 @@ RELEASE ?= bookworm
 # More than the two cores of a small machine: many unit tests wait, for monitors and for playbooks.
 WORKERS ?= 3
 
-# Pinned by hash: it is the one download that no other tool checks.
-COLLECTIONS_PACKAGE = ansible==12.3.0 --hash=sha256:cd156f82fa87f7a899212b0efa9f7ca3a24d609212de9f78428a572eb01e5414
 LAB_PACKAGES = podman runc netavark aardvark-dns iptables mmdebstrap openssh-client
 BROWSER_PACKAGES = chromium chromium-driver
 
@@ -33,7 +31,7 @@ help: ## show this
 	@echo "Variables of the lab: NODES=$(NODES) LAB=$(LAB) SUBNET=$(SUBNET) RELEASE=$(RELEASE). Interpreter: PYTHON=$(PYTHON)."
 
 .PHONY: demo
-demo: .venv/.controller .collections/.complete ## train a small network on this machine: no root, no GPU, no ssh
+demo: .venv/.controller ## train a small network on this machine: no root, no GPU, no ssh
 	@ansible-playbook site.yml -i inventories/localhost
 	@ansible-playbook launch.yml -i inventories/localhost -e @jobs/digits.yml
 
@@ -42,11 +40,11 @@ demo: .venv/.controller .collections/.complete ## train a small network on this 
 test: LAB := trainyard-test
 test: NODES := 3
 test: SUBNET := 10.76.0.0/24
-test: lab-packages .venv/.test .collections/.complete ## lint, unit, and every Molecule scenario on a lab of its own
+test: lab-packages .venv/.test ## lint, unit, and every Molecule scenario on a lab of its own
 	@.ci/test
 
 .PHONY: lint
-lint: .venv/.test .collections/.complete ## yamllint, ansible-lint (production), ruff, mypy
+lint: .venv/.test ## yamllint, ansible-lint (production), ruff, mypy
 	@failed=; \
 	yamllint --strict . || failed+=" yamllint"; \
 	ruff check --quiet || failed+=" ruff"; \
@@ -56,22 +54,22 @@ lint: .venv/.test .collections/.complete ## yamllint, ansible-lint (production),
 	echo "lint: passed"
 
 .PHONY: unit
-unit: .venv/.test .collections/.complete ## unit tests, WORKERS of them side by side
+unit: .venv/.test ## unit tests, WORKERS of them side by side
 	@pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: golden
-golden: .venv/.test .collections/.complete ## write the whole texts in tests/fixtures/golden anew: review what git shows
+golden: .venv/.test ## write the whole texts in tests/fixtures/golden anew: review what git shows
 	@pytest --golden tests/unit
 	@git status --short tests/fixtures/golden
 
 # Without KUBECONFIG against the stand-in that the other tests take.
 .PHONY: test-kubernetes
-test-kubernetes: .venv/.test .collections/.complete ## the life of a job in a real cluster: KUBECONFIG=path, NAMESPACE=, IMAGE=
+test-kubernetes: .venv/.test ## the life of a job in a real cluster: KUBECONFIG=path, NAMESPACE=, IMAGE=
 	@TRAINYARD_TEST_KUBECONFIG="$(abspath $(KUBECONFIG))" TRAINYARD_TEST_NAMESPACE="$(NAMESPACE)" \
 	  TRAINYARD_TEST_IMAGE="$(IMAGE)" pytest tests/kubernetes/test_life.py
 
 .PHONY: browser
-browser: browser-packages .venv/.test .collections/.complete ## open the pages of reports in a headless Chromium
+browser: browser-packages .venv/.test ## open the pages of reports in a headless Chromium
 	@pytest tests/browser
 
 .PHONY: molecule
@@ -79,11 +77,11 @@ molecule: lab-packages .venv/.test lab ## Molecule SCENARIO=name (all without it
 	@.ci/molecule $(SCENARIO)
 
 .PHONY: lab
-lab: lab-packages .venv/.controller .collections/.complete ## make NODES real hosts in containers; inventories/lab reaches them
+lab: lab-packages .venv/.controller ## make NODES real hosts in containers; inventories/lab reaches them
 	@ansible-playbook -i localhost, molecule/default/create.yml
 
 .PHONY: lab-destroy
-lab-destroy: .venv/.controller .collections/.complete ## remove the lab LAB, all of it
+lab-destroy: .venv/.controller ## remove the lab LAB, all of it
 	@ansible-playbook -i localhost, molecule/default/destroy.yml
 
 # A lab of its own, removed at the end unless KEEP is set; PART=rank_table, stragglers, scale and ssh need none. Without PART: all of them.
@@ -91,7 +89,7 @@ lab-destroy: .venv/.controller .collections/.complete ## remove the lab LAB, all
 benchmark: LAB := bench
 benchmark: SUBNET := 10.81.0.0/24
 benchmark: NODES := 8
-benchmark: $(if $(filter rank_table stragglers scale ssh,$(PART)),.venv/.controller .collections/.complete,lab) ## measure launch.yml and site.yml, PART=launch one part only; see benchmarks/README.md
+benchmark: $(if $(filter rank_table stragglers scale ssh,$(PART)),.venv/.controller,lab) ## measure launch.yml and site.yml, PART=launch one part only; see benchmarks/README.md
 	@trap '$(if $(KEEP)$(filter rank_table stragglers scale ssh,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
 
 # What is missing for the lab, installed as root, or said.
@@ -134,7 +132,7 @@ browser-packages:
 	@touch $@
 
 .PHONY: kubernetes
-kubernetes: .venv/.kubernetes .collections/.complete ## install what job_scheduler: kubernetes needs on top of the others
+kubernetes: .venv/.kubernetes ## install what job_scheduler: kubernetes needs on top of the others
 
 .venv/.kubernetes: .venv/.controller
 	@echo "Installing the client of Kubernetes into .venv"
@@ -144,15 +142,4 @@ kubernetes: .venv/.kubernetes .collections/.complete ## install what job_schedul
 .venv/.test: .venv/.controller
 	@echo "Installing the test tools into .venv"
 	@pip install -qq --group test
-	@touch $@
-
-# Galaxy is often out of reach; the PyPI package `ansible` carries the same collections.
-.collections/.complete: requirements.yml | .venv/.python
-	@echo "Installing the collections of requirements.yml into .collections"
-	@rm -rf .cache/collections && mkdir -p .cache/collections
-	@echo '$(COLLECTIONS_PACKAGE)' > .cache/collections/pin.txt
-	@pip download -qq --no-deps --require-hashes -r .cache/collections/pin.txt -d .cache/collections
-	@sed -nE 's/^ *- name: ([a-z]+)\.([a-z]+)$$/ansible_collections\/\1\/\2\/*/p' requirements.yml | \
-	  xargs python -c 'import fnmatch, glob, sys, zipfile; z = zipfile.ZipFile(glob.glob(".cache/collections/*.whl")[0]); z.extractall(".collections", [n for n in z.namelist() if any(fnmatch.fnmatch(n, p) for p in sys.argv[1:])])'
-	@rm -rf .cache/collections
 	@touch $@

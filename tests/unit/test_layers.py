@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
-CODE = Path(__file__).resolve().parents[2] / "module_utils"
+PROJECT = Path(__file__).resolve().parents[2]
+CODE = PROJECT / "module_utils"
 # Of each package, the others of the project that it may import.
 MAY_IMPORT = {
     "trainyard": set(),
@@ -98,3 +100,12 @@ def test_rules_touch_no_machine():
 def test_a_node_needs_nothing_of_ansible_or_jinja(package):
     found = {(path.name, name.split(".")[0]) for path in files(package) for name in imports(path)}
     assert {(file, name) for file, name in found if name in ("ansible", "jinja2")} == set()
+
+
+def test_nothing_but_ansible_core_is_needed():
+    """No collection has to be installed: what tasks, lookups, filters and tests are called by."""
+    named = re.compile(r"\b(?!ansible\.builtin\.)([a-z]+\.[a-z_]+\.[a-z_]+)(?=:\s|\s*:\s*$|['\"(])", re.M)
+    files = [path for folder in ("roles", "playbooks", "molecule") for path in (PROJECT / folder).rglob("*.yml")]
+    found = {(path.name, name) for path in files for name in named.findall(path.read_text())}
+    known = ("community.", "ansible.", "kubernetes.", "containers.")
+    assert len(files) > 200 and {each for each in found if each[1].startswith(known)} == set()
