@@ -58,8 +58,9 @@ options:
     default: 300
   nodes:
     description:
-      - Each with C(host), C(address), C(hostname), C(slurmd) (output of slurmd -C), C(version) (of slurmd -V), C(conf)
-        (its C(slurm.conf) of now, empty where there is none) and C(accelerators).
+      - Of each node, as the filter C(vars_of) returns it, C(name), C(ansible_host), C(ansible_facts) with its
+        C(hostname), and what the role has registered, C(__slurm_described) (slurmd -C), C(__slurm_version) (slurmd -V),
+        C(__slurm_conf) (its C(slurm.conf) of now, as slurp returns it) and C(__slurm_accelerators).
     type: list
     elements: dict
     required: true
@@ -74,8 +75,7 @@ EXAMPLES = r"""
     name: trainyard
     controller: n1
     controller_address: 10.77.0.11
-    nodes:
-      - {host: n1, address: 10.77.0.11, hostname: n1, slurmd: "{{ described.stdout }}", accelerators: {}}
+    nodes: "{{ hosts | vars_of(hostvars, ['ansible_facts', '__slurm_described', '__slurm_version']) }}"
   run_once: true
 """
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.trainyard.record.findings import render
-from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings
+from ansible.module_utils.trainyard.record.findings import UnusableError, render
+from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, nodes_of
+from ansible.module_utils.trainyard_controller.on_controller import OnController
 from ansible.module_utils.trainyard_controller.slurm_files import slurm_files
-from ansible.plugins.action import ActionBase
 
-ARGUMENTS = {
+SPEC = {
     "name": {"type": "str", "required": True},
     "controller": {"type": "str", "required": True},
     "controller_address": {"type": "str", "required": True},
@@ -27,20 +27,15 @@ ARGUMENTS = {
 FIELDS = {name: f"{name}_s" for name in ("node_timeout", "requeue_wait", "health_interval")}
 
 
-class ActionModule(ActionBase):
+class ActionModule(OnController):
     """All of it in this process: no machine is touched."""
 
-    BYPASS_HOST_LOOP = True
-    _supports_check_mode = True
+    spec = SPEC
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return `files`, or fail with all findings."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        _, given = self.validate_argument_spec(ARGUMENTS)
-        nodes = given.pop("nodes")
-        settings = ClusterSettings(**{FIELDS.get(name, name): value for name, value in given.items()})
-        files, findings = slurm_files(settings, nodes)
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return `files`."""
+        settings = {FIELDS.get(name, name): value for name, value in given.items() if name != "nodes"}
+        files, findings = slurm_files(ClusterSettings(**settings), nodes_of(given["nodes"]))
         if findings:
-            said = render(findings, "{count} {findings}: there is no configuration for Slurm.")
-            return {**result, "failed": True, "msg": said}
-        return {**result, "changed": False, "files": files}
+            raise UnusableError(render(findings, "{count} {findings}: there is no configuration for Slurm."))
+        return {"files": files}

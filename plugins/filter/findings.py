@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from ansible.module_utils.trainyard.hardware import rdma
 from ansible.module_utils.trainyard.nvidia import cuda_verdict, driver, nccl, nccl_tests_proof
 from ansible.module_utils.trainyard.record.findings import Finding
 from ansible.module_utils.trainyard.slurm.change import judge_change
+from ansible.module_utils.trainyard.slurm.configuration import nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import judge_confinement
 from ansible.module_utils.trainyard_controller.filters import findings_filter
 
@@ -26,14 +26,7 @@ def slurm_findings(
     nodes: Sequence[Mapping[str, Any]], cluster: str, controller: str, states: str = ""
 ) -> list[Finding]:
     """Return what speaks against a change of a Slurm cluster, by what tasks have registered of its nodes."""
-    asked = [
-        {
-            "host": node["name"],
-            "conf": base64.b64decode(node["__slurm_conf"].get("content", "")).decode(),
-            "cgroups": node.get("__slurm_cgroups", {}).get("stdout"),
-        }
-        for node in nodes
-    ]
+    asked = nodes_of(nodes)
     findings = judge_change(cluster, controller, asked, states)
     return findings + judge_confinement([node for node in asked if node["cgroups"] is not None])
 

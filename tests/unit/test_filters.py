@@ -154,3 +154,13 @@ def test_checks_of_a_proof_come_as_plain_records():
     jobs = found["job_hosts"](["n1"], {"n1": {}}, ["collectives"], ["pytorch"], False)
     assert jobs["collectives"] == {"pytorch": ["n1"]}
     assert found["duration"](75.2) == "0:01:15"
+
+
+def test_files_come_after_the_folders_that_they_lie_in():
+    assert FILTERS["with_folders"]({"a/__init__.py": "", "a/b/c.py": "x = 1\n", "a/b/d.py": ""}, "/lib") == [
+        {"path": "/lib/a"},
+        {"path": "/lib/a/b"},
+        {"path": "/lib/a/__init__.py", "content": ""},
+        {"path": "/lib/a/b/c.py", "content": "x = 1\n"},
+        {"path": "/lib/a/b/d.py", "content": ""},
+    ]

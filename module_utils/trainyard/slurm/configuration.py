@@ -8,7 +8,8 @@ prints, and by the device files of its accelerators.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,28 @@ class ClusterSettings:
     epilog: str = ""
     # Of each node's memory, what is left to the system, in MiB.
     memory_reserve_mib: int = 1024
+
+
+def nodes_of(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the nodes that content() and judge_change() take, from what the role has registered on each host.
+
+    What a host has not been asked for is None, a slurm.conf that it does not have is empty.
+    """
+    nodes = []
+    for host in hosts:
+        nodes.append(
+            {
+                "host": host["name"],
+                "address": host.get("ansible_host") or host["name"],
+                "hostname": (host.get("ansible_facts") or {}).get("hostname"),
+                "conf": b64decode((host.get("__slurm_conf") or {}).get("content") or "").decode(),
+                "cgroups": (host.get("__slurm_cgroups") or {}).get("stdout"),
+                "slurmd": (host.get("__slurm_described") or {}).get("stdout"),
+                "version": (host.get("__slurm_version") or {}).get("stdout"),
+                "accelerators": (host.get("__slurm_accelerators") or {}).get("accelerators"),
+            }
+        )
+    return nodes
 
 
 def hardware(line: str) -> dict[str, str]:

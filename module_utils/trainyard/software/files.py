@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 
@@ -15,6 +16,13 @@ def unlike(wanted: Iterable[Mapping[str, Any]], found: Mapping[str, Mapping[str,
     group and mode. In place of the content its sha256 may be given; without both it is a folder.
     """
     return [str(entry["path"]) for entry in wanted if not _as_wanted(entry, found.get(str(entry["path"]), {}))]
+
+
+def with_folders(texts: Mapping[str, str], root: str) -> list[dict[str, str]]:
+    """Return the entries of files below `root`, `texts` by relative path, after those of the folders they lie in."""
+    folders = dict.fromkeys(str(PurePosixPath(name).parent) for name in texts)
+    files = [{"path": f"{root}/{name}", "content": text} for name, text in texts.items()]
+    return [*({"path": f"{root}/{folder}"} for folder in folders), *files]
 
 
 def _as_wanted(entry: Mapping[str, Any], there: Mapping[str, str]) -> bool:

@@ -18,7 +18,7 @@ from ansible.module_utils.trainyard.record.findings import Finding
 from ansible.module_utils.trainyard.report.job_text import cause, explain
 from ansible.module_utils.trainyard.slurm import state as slurm_state
 from ansible.module_utils.trainyard.slurm.change import judge_change
-from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, gres_of, hardware
+from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, gres_of, hardware, nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import judge_confinement, missing
 from ansible.module_utils.trainyard_controller.planning import rendered
 from ansible.module_utils.trainyard_controller.slurm_files import slurm_files
@@ -598,3 +598,25 @@ def test_slurmd_is_not_newer_than_slurmctld_nor_too_old(controller, version, ref
     n1 = cluster_node("n1", version=f"slurm-wlm {controller}")
     found = change(n1, cluster_node("n2", version=version))
     assert found == ([("n2", "slurmd", version)] if refused else [])
+
+
+def test_nodes_are_what_the_role_has_registered_of_them():
+    bare = {"name": "n1", "ansible_facts": {"hostname": "host-1"}, "__slurm_conf": {"failed": True},
+            "__slurm_cgroups": {"skipped": True}}  # fmt: skip
+    registered = {"stdout": "CPUs=2"}, {"stdout": "slurm 22.05.8"}, {"accelerators": {"vendor": "none", "devices": []}}
+    whole = {
+        **bare,
+        **dict(zip(("__slurm_described", "__slurm_version", "__slurm_accelerators"), registered)),
+        "ansible_host": "10.0.0.1",
+        "__slurm_conf": {"content": base64.b64encode(b"ClusterName=lab\n").decode()},
+        "__slurm_cgroups": {"stdout": "cpuset"},
+    }
+    first, second = nodes_of([bare, whole])
+    assert first == {
+        "host": "n1", "address": "n1", "hostname": "host-1", "conf": "", "cgroups": None, "slurmd": None,
+        "version": None, "accelerators": None,
+    }  # fmt: skip
+    assert second == {
+        "host": "n1", "address": "10.0.0.1", "hostname": "host-1", "conf": "ClusterName=lab\n", "cgroups": "cpuset",
+        "slurmd": "CPUs=2", "version": "slurm 22.05.8", "accelerators": {"vendor": "none", "devices": []},
+    }  # fmt: skip
