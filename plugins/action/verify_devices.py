@@ -19,7 +19,7 @@ class ActionModule(ActionBase):
         """Return `checks`."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
-        checks = devices.verdict(
+        checks = devices.verify(
             given["results"],
             given.get("before"),
             groups=given.get("groups") or {},

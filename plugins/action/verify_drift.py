@@ -19,7 +19,7 @@ class ActionModule(ActionBase):
         """Return `checks` and `groups`."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
-        checks, groups = drift.verdict(
+        checks, groups = drift.verify(
             given["results"],
             groups=given["groups"],
             ignore=given["ignore"],

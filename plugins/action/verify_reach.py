@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
             own = {host: {"host": host, "nodes": peers(names, host, most)} for host in names}
             shared = {"user": given["user"], "connect_timeout": timeout_s, "parallel": int(given["ssh_parallel"])}
             logins = nodes.ask("logins", own, shared, limit_s)
-        checks, usable, told = reach.verdict(
+        checks, usable, told = reach.verify(
             given["results"],
             listeners,
             ended,

@@ -227,7 +227,7 @@ def _judge_gpu_counters(
     )
 
 
-def verdict(
+def verify(
     results: Mapping[str, Mapping[str, Any]],
     before: Mapping[str, Mapping[str, Any]] | None = None,
     *,

@@ -421,7 +421,7 @@ def judge(nodes: Sequence[Node], *, ignore: Sequence[str] = (), inventory: str =
     ]
 
 
-def verdict(
+def verify(
     results: Mapping[str, Mapping[str, Any]],
     *,
     groups: Mapping[str, str],

@@ -271,7 +271,7 @@ def judge_network(
     return checks, true
 
 
-def verdict(
+def verify(
     results: Mapping[str, Mapping[str, Any]],
     listeners: Mapping[str, Mapping[str, Any]],
     ended: Mapping[str, Mapping[str, Any]],

@@ -7,7 +7,7 @@ import copy
 import pytest
 from ansible.module_utils.trainyard.hardware.device_health import judge
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
-from ansible.module_utils.trainyard.verify.devices import growth, judge_counters, verdict
+from ansible.module_utils.trainyard.verify.devices import growth, judge_counters, verify
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.verify.facts import read_machine
 from captured_tree import NODES, unfold
@@ -339,6 +339,6 @@ def test_a_device_that_is_gone_afterwards_fails(reading):
 def test_what_all_nodes_said(reading, between):
     results = {"n1": {"devices": reading("gpu2_errors")}, "n2": {"unreachable": True, "msg": "lost"}}
     before = {"n1": {"devices": reading()}, "n2": {"devices": reading()}} if between else None
-    checks = verdict(results, before, groups={"all": ["n1"]}, allowed={"symbol_error": 10})
+    checks = verify(results, before, groups={"all": ["n1"]}, allowed={"symbol_error": 10})
     assert ("error counters" in [check.name for check in checks]) is between
     assert "fail" in {check.state for check in checks}

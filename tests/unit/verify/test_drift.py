@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.trainyard.record.checks import STATES
-from ansible.module_utils.trainyard.verify.drift import groups_of, judge, judge_clocks, verdict
+from ansible.module_utils.trainyard.verify.drift import groups_of, judge, judge_clocks, verify
 from ansible.module_utils.trainyard.verify.drift_facts import FACTS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -250,10 +250,10 @@ def test_who_did_not_answer_is_left_out():
     clocks = {"n1": clock(0.0), "n2": clock(0.0), "n3": {"failed": True, "msg": "no date"}}
     for name, reading in clocks.items():
         results[name]["clock"] = reading
-    checks, groups = verdict(results, groups={"n1": ""})
+    checks, groups = verify(results, groups={"n1": ""})
     assert groups == {NIC: ["n1", "n2", "n3"]}
     offset = [check for check in checks if check.name == "time offset"]
     assert [(check.state, list(check.hosts)) for check in offset] == [("unknown", ["n3"])]
     assert {check.state for check in checks if check.name != "time offset"} == {"pass", "skipped"}
-    (alone,) = verdict({"n4": results["n4"]}, groups={})[0]
+    (alone,) = verify({"n4": results["n4"]}, groups={})[0]
     assert (alone.name, alone.state) == ("facts", "unknown")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.trainyard.cluster.ssh_logins import distances
-from ansible.module_utils.trainyard.verify.reach import Failure, judge_network, judge_ssh, suspects, usable, verdict
+from ansible.module_utils.trainyard.verify.reach import Failure, judge_network, judge_ssh, suspects, usable, verify
 from ansible.module_utils.trainyard.verify.reach_names import judge_addresses, judge_names
 from ansible.module_utils.trainyard.verify.who_answered import judge_answers
 from ansible.module_utils.trainyard_node import agent
@@ -473,7 +473,7 @@ def test_whoever_jobs_cannot_use_is_left_out():
     rows = {host: {"tried": 4, "failures": [], "resolved": 3, "names": []} for host in ("n1", "n3", "n5")}
     rows["n5"]["failures"] = [{"host": "n1", "way": DATA, "reason": "no answer"}]
     ended = {host: {"lived": True} for host in rows}
-    checks, able, nodes = verdict(results, listeners, ended, rows, None)
+    checks, able, nodes = verify(results, listeners, ended, rows, None)
     assert able == ["n1", "n3"]
     assert [(node["host"], node["address"]) for node in nodes] == [
         ("n1", "10.0.0.1"), ("n2", ""), ("n3", "10.0.0.3"), ("n4", ""), ("n5", "10.0.0.5"),
