@@ -1,16 +1,13 @@
 """Lets unit tests import the project's modules and module_utils the way Ansible does; whole texts in files."""
 
-import importlib.util
 import json
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
-from types import SimpleNamespace
 
 import ansible.module_utils
 import pytest
+from actions import act  # noqa: F401
 from hypothesis import HealthCheck, settings
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -61,26 +58,3 @@ def golden(request):
         assert text == path.read_text(), f"is it meant? Then make golden, and review {path.relative_to(PROJECT)}"
 
     return hold
-
-
-def answered(action, check, given):
-    """Check the options and answer, in a process that is a controller for good once it has imported this."""
-    from ansible.errors import AnsibleError
-    from ansible.module_utils.trainyard.record.findings import UnusableError
-
-    spec = importlib.util.spec_from_file_location(action, PROJECT / f"plugins/action/{action}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    plugin = object.__new__(module.ActionModule)
-    plugin._task, plugin._load_name = SimpleNamespace(args=given, check_mode=check), action
-    try:
-        return {"changed": False, **plugin.answer(plugin.validate_argument_spec(dict(plugin.spec), **plugin.rules)[1])}
-    except (AnsibleError, UnusableError) as error:
-        return {"failed": True, "msg": str(error)}
-
-
-@pytest.fixture(scope="session")
-def act():
-    """Return what an action plugin answers; keywords are its options."""
-    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as process:
-        yield lambda action, /, check=False, **given: process.submit(answered, action, check, given).result()

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 import yaml
+from actions import PROJECT
 from ansible.module_utils.trainyard.hardware.device_health import judge
 from ansible.module_utils.trainyard.slurm.health import Found, decide, read_node, recall
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
@@ -20,7 +21,6 @@ from ansible.module_utils.trainyard_node.hardware.npu import read_npu
 from ansible.module_utils.trainyard_node.machine.tree import Outcome, Tree
 from ansible.module_utils.trainyard_node.slurm import health as slurm_health
 from captured_tree import NODES, unfold
-from conftest import PROJECT
 from hypothesis import given
 from hypothesis import strategies as st
 
