@@ -117,8 +117,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.job import tls
-from ansible.module_utils.trainyard.record.findings import Finding
 
 try:
     from ansible.module_utils.trainyard_controller.tls_authority import Authority, describe

@@ -116,7 +116,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.record.findings import Finding
+from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.software import apt as rules
 from ansible.module_utils.trainyard_node.software import apt
 

@@ -104,7 +104,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.record.findings import Finding
+from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.software import apt_sources, openpgp
 from ansible.module_utils.trainyard.software.apt import Source
 from ansible.module_utils.trainyard_node.software import apt

@@ -192,7 +192,7 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
     repair,
     validate,
 )
-from ansible.module_utils.trainyard.record.findings import Finding, render
+from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard_node.machine.whole_file import difference, remove, write
 
 

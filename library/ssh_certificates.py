@@ -150,7 +150,7 @@ from ansible.module_utils.trainyard.cluster.ssh_mesh import (
     to_be_revoked,
 )
 from ansible.module_utils.trainyard.cluster.ssh_names import given_names, host_patterns, principals
-from ansible.module_utils.trainyard.record.findings import render
+from ansible.module_utils.trainyard.findings.findings import render
 from ansible.module_utils.trainyard_controller.ssh_authority import Authority, AuthorityError
 
 # Stands in check mode for what only a real run makes.

@@ -50,7 +50,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 checks:
-  description: Records of module_utils/trainyard/record/checks.py.
+  description: Records of module_utils/trainyard/findings/checks.py.
   returned: always
   type: list
   elements: dict

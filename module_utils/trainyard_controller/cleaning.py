@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.cluster.no_answer import reason
+from ..trainyard.findings.findings import Finding, connection_reason
 from ..trainyard.job import runs as kept_records
 from ..trainyard.job.cleaning import DAY_S, KUBERNETES, Folder, choose, describe, of_schedulers
-from ..trainyard.record.findings import Finding, connection_reason
 from .run_folder import kept_runs, note_removed, note_submitted, scheduler_runs
 from .scheduler_clients import Answer, Ask, Kubernetes, handed
 

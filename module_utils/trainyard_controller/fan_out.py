@@ -39,8 +39,8 @@ from ansible.template import Templar
 from ansible.utils.display import Display
 
 from ..trainyard.cluster.no_answer import UNREADABLE, brace_before
+from ..trainyard.findings.findings import counted
 from ..trainyard.job.answers import checked
-from ..trainyard.record.findings import counted
 from . import agent_code
 from .clock import CLOCK, read_clock
 

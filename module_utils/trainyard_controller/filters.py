@@ -8,7 +8,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ..trainyard.record.findings import Finding
+from ..trainyard.findings.findings import Finding
 
 _WORDS = {Sequence: "a list", Mapping: "a dictionary", str: "a text", bool: "true or false"}
 

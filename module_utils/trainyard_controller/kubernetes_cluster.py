@@ -11,10 +11,10 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.findings.findings import Finding
 from ..trainyard.job.kubernetes import faults
 from ..trainyard.job.kubernetes.pods import LABEL
 from ..trainyard.job.kubernetes.resources import RESOURCES
-from ..trainyard.record.findings import Finding
 
 # Of an API that is overloaded or far away.
 _TIMEOUT_S = 30

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.findings.findings import Finding, UnusableError
 from ..trainyard.nvidia.nccl_tests_output import parse
-from ..trainyard.record.findings import Finding, UnusableError
 from ..trainyard.report.job_text import cause
 from ..trainyard.verify import benchmark, collectives, pair_report, pairing
 from ..trainyard.verify.bandwidth import BaselineError, add_baseline, read_baselines

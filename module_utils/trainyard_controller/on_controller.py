@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ansible.plugins.action import ActionBase
 
-from ..trainyard.record.findings import UnusableError
+from ..trainyard.findings.findings import UnusableError
 
 
 class OnController(ActionBase):  # type: ignore[misc]

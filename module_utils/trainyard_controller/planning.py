@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.ascend import given_rank_table
+from ..trainyard.findings.findings import Finding, counted
 from ..trainyard.job import schedulers
 from ..trainyard.job import specification as jobs
 from ..trainyard.job.placement import Member
@@ -28,7 +29,6 @@ from ..trainyard.job.preflight import join
 from ..trainyard.job.rank_environment import node_environment
 from ..trainyard.job.schedulers.records import HandedPlan, Plan, Source, Where
 from ..trainyard.job.variables import VARIABLES
-from ..trainyard.record.findings import Finding, counted
 from . import scheduler_clients, templates
 from .run_folder import forget_checked, new_run, pack, source_files
 from .scheduler_clients import Answer, Ask

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..trainyard.record.findings import UnusableError
+from ..trainyard.findings.findings import UnusableError
 from ..trainyard.verify.compare import compare
 
 _WHAT_TO_DO = "run playbooks/verify.yml, or name a report (compare_before, compare_after)"

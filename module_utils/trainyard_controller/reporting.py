@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.cluster.no_answer import reason
+from ..trainyard.findings.visible import as_overwritten
 from ..trainyard.job import progress, run_record, schedulers
 from ..trainyard.job.progress import strict
 from ..trainyard.job.schedulers import ssh
-from ..trainyard.record.visible import as_overwritten
 from ..trainyard.report.job_text import TAIL_LINES, explain, telling_log
 from ..trainyard_node.job.exits import read_json
 from ..trainyard_node.machine.patience import TooLongError, cpu_at_most

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.findings.findings import Finding, render
 from ..trainyard.job import run_record
 from ..trainyard.job.runs import Kept
-from ..trainyard.record.findings import Finding, render
 from ..trainyard_node.job.exits import read_json, write_json
 from ..trainyard_node.machine.tree import size_of
 

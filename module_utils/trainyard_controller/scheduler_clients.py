@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 import yaml
 
+from ..trainyard.findings.findings import Finding
 from ..trainyard.job.kubernetes import settings
 from ..trainyard.job.kubernetes.manifests import secrets
 from ..trainyard.job.preflight import join
 from ..trainyard.job.schedulers import kubernetes
 from ..trainyard.job.schedulers.sbatch import SCRIPT
-from ..trainyard.record.findings import Finding
 from .run_folder import scheduler_of
 
 Answer = dict[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible.utils.display import Display
 
-from ..trainyard.record.visible import visible, visible_but_colours
+from ..trainyard.findings.visible import visible, visible_but_colours
 
 _colours = False
 

@@ -19,7 +19,7 @@ from .plotly_js import MISSING, plotly_js
 
 _NOT_A_RECORD = (
     "A record of the proof is not as verify_report expects it: {kind}: {error}. Expected: checks and phases as "
-    "module_utils/trainyard/record/checks.py has them. This is a fault of the playbook that called it."
+    "module_utils/trainyard/findings/checks.py has them. This is a fault of the playbook that called it."
 )
 _PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.record.findings import UnusableError
+from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller.measured_runs import check_collective, refuse_collective
 from ansible.module_utils.trainyard_controller.on_controller import OnController
 

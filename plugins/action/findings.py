@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.record.findings import Finding, render
+from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.plugins.action import ActionBase
 
 

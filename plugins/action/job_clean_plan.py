@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.record.findings import render
+from ansible.module_utils.trainyard.findings.findings import render
 from ansible.module_utils.trainyard_controller.cleaning import Wanted, plan
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.plugins.action import ActionBase

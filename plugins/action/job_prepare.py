@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.job.specification import of_root
-from ansible.module_utils.trainyard.record.findings import Finding, render
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.plugins.action import ActionBase

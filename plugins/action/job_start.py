@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.cluster.no_answer import reason
+from ansible.module_utils.trainyard.findings.findings import counted
 from ansible.module_utils.trainyard.job.plan import parts
 from ansible.module_utils.trainyard.job.process import host_port
-from ansible.module_utils.trainyard.record.findings import counted
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.module_utils.trainyard_controller.run_folder import note_submitted
 from ansible.module_utils.trainyard_controller.scheduler_clients import handed

@@ -39,7 +39,7 @@ from ansible.plugins.callback.default import CallbackModule as Default
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 from ansible.module_utils.trainyard.cluster import no_answer
-from ansible.module_utils.trainyard.record.findings import host_list, is_rendered, render
+from ansible.module_utils.trainyard.findings.findings import host_list, is_rendered, render
 from ansible.module_utils.trainyard_controller import terminal
 
 # A task that takes longer than this is announced while it runs; others only when they changed something or failed.

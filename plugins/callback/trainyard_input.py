@@ -41,10 +41,10 @@ if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
 from ansible.module_utils.trainyard.cluster.hosts import inventory_findings
+from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import job_file, nothing_to_do
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, INVENTORY, Place
-from ansible.module_utils.trainyard.record.findings import Finding, render
 
 try:
     from ansible._internal._datatag._tags import Origin

@@ -13,9 +13,9 @@ import ansible.module_utils
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
 from ansible.module_utils.trainyard.ascend import software as ascend
+from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.hardware import rdma
 from ansible.module_utils.trainyard.nvidia import cuda_verdict, driver, nccl, nccl_tests_proof
-from ansible.module_utils.trainyard.record.findings import Finding
 from ansible.module_utils.trainyard.slurm.change import judge_change
 from ansible.module_utils.trainyard.slurm.configuration import nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import judge_confinement

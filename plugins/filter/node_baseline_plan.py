@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible.module_utils.trainyard.cluster.hosts import Node, Wanted, judge, parse_memlock
-from ansible.module_utils.trainyard.record.findings import Finding
+from ansible.module_utils.trainyard.findings.findings import Finding
 
 DOCUMENTATION = r"""
 name: node_baseline_plan

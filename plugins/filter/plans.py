@@ -14,8 +14,8 @@ import ansible.module_utils
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
 from ansible.module_utils.trainyard.ascend import software as ascend
+from ansible.module_utils.trainyard.findings.findings import render
 from ansible.module_utils.trainyard.nvidia import cuda_plan, driver_plan, nccl_tests, stack
-from ansible.module_utils.trainyard.record.findings import render
 from ansible.module_utils.trainyard.software import datasets, mindspore, oneflow, openmpi
 from ansible.module_utils.trainyard_controller.filters import checked, plan_filter
 

@@ -41,7 +41,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: Checks, as module_utils/trainyard/record/checks.py has them.
+  description: Checks, as module_utils/trainyard/findings/checks.py has them.
   type: list
   elements: dict
 """

@@ -28,9 +28,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
     ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 
+from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import job_file
 from ansible.module_utils.trainyard.inputs import variables as inputs
-from ansible.module_utils.trainyard.record.findings import Finding, render
 
 
 class InventoryModule(BaseInventoryPlugin):

@@ -16,7 +16,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 def answered(action, check, given):
     """Check the options and answer, in a process that is a controller for good once it has imported this."""
     from ansible.errors import AnsibleError
-    from ansible.module_utils.trainyard.record.findings import UnusableError
+    from ansible.module_utils.trainyard.findings.findings import UnusableError
 
     spec = importlib.util.spec_from_file_location(action, PROJECT / f"plugins/action/{action}.py")
     module = importlib.util.module_from_spec(spec)

@@ -18,23 +18,21 @@ MAY_IMPORT = {
 }
 # The folders of each package, lowest first: each may import those before it.
 ROOMS = {
-    "trainyard": (
-        *(
-            "record",
-            "hardware",
-            "software",
-            "cluster",
-            "nvidia",
-            "ascend",
-            "slurm",
-            "job",
-            "verify",
-            "report",
-            "inputs",
-        ),
-    ),
-    "trainyard_node": (*("machine", "hardware", "software", "ascend", "cluster", "nvidia", "slurm", "job", "verify"),),
-    "trainyard_controller": (),
+    "trainyard": [
+        "findings",
+        "hardware",
+        "software",
+        "cluster",
+        "nvidia",
+        "ascend",
+        "slurm",
+        "job",
+        "verify",
+        "report",
+        "inputs",
+    ],
+    "trainyard_node": ["machine", "hardware", "software", "ascend", "cluster", "nvidia", "slurm", "job", "verify"],
+    "trainyard_controller": [],
 }
 # What reads or changes a machine, waits, or belongs to Ansible; `socket` is there for its functions on addresses.
 IMPURE = {"ansible", "asyncio", "fcntl", "glob", "grp", "jinja2", "multiprocessing", "os", "pwd", "resource", "select",

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 from .rank_table_rules import VERSIONS, problems_of, set_problems
 from .rank_table_view import CHIPS, View, number, shown, version_of
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 from .rank_table_view import DeviceView, View, address_family, field_text, number, shown
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding, counted
+from ..findings.findings import Finding, counted
 from . import rank_table_addresses, rank_table_super_pods
 from .rank_table_view import (
     MOST_SERVER_ID,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ..record.findings import Finding, counted
+from ..findings.findings import Finding, counted
 from .rank_table_view import DeviceView, View, field_text, number, shown
 
 

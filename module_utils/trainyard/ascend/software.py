@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..findings.findings import Finding, counted, host_list
 from ..hardware.npu import NET_HEALTH_UNKNOWN
-from ..record.findings import Finding, counted, host_list
 
 State = Mapping[str, Any]
 Package = Mapping[str, Any]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding, connection_reason, host_list
+from ..findings.findings import Finding, connection_reason, host_list
 
 Answer = Mapping[str, Any]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 
 KINDS = ("host", "user")
 

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 from .hosts import is_inside, parse_address
 from .ssh_mesh import MeshNode
 

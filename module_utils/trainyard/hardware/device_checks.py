@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record.adhoc import shell as adhoc
-from ..record.checks import Check
-from ..record.findings import host_list
+from ..findings.adhoc import shell as adhoc
+from ..findings.checks import Check
+from ..findings.findings import host_list
 
 Reading = Mapping[str, Any]
 _MOST_PARTS = 6

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record.checks import Check
-from ..record.findings import counted
+from ..findings.checks import Check
+from ..findings.findings import counted
 from .device_checks import Reading, outcome
 from .gpu_rules import HARDWARE_XIDS, judge_gpus
 from .interfaces import natural_order

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..record.checks import Check
-from ..record.findings import counted
+from ..findings.checks import Check
+from ..findings.findings import counted
 from .device_checks import Reading, outcome
 
 Gpu = Mapping[str, Any]

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, TypedDict, Union
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 
 
 class Interface(TypedDict):

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding, host_list
+from ..findings.findings import Finding, host_list
 from .interfaces import RdmaPort
 
 State = Mapping[str, Any]

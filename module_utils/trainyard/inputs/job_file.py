@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..record.findings import Finding, host_list
+from ..findings.findings import Finding, host_list
 from .variables import Place
 
 

@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..record.checks import PHASES
-from ..record.findings import Finding, counted, host_list
+from ..findings.checks import PHASES
+from ..findings.findings import Finding, counted, host_list
 
 # Tags with a meaning of Ansible's own.
 SPECIAL = frozenset({"all", "always", "never", "tagged", "untagged"})

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..findings.findings import Finding, host_list
 from ..job import specification as jobs
 from ..job.variables import VARIABLES
-from ..record.findings import Finding, host_list
 
 # Reads YAML such as `[a, b]`. Raises an exception where it is none.
 Reader = Callable[[str], Any]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..record.findings import Finding, counted, host_list
+from ..findings.findings import Finding, counted, host_list
 
 DAY_S = 86_400
 

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 from . import starters
 
 _HOW = "docs/job-file.md, A launcher of your own"

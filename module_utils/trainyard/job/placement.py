@@ -16,6 +16,7 @@ from typing import Any
 
 from ..cluster.no_answer import Answer
 from ..cluster.no_answer import findings as no_answers
+from ..findings.findings import Finding, counted
 from ..hardware.interfaces import (
     SelectionError,
     behind_nat,
@@ -25,7 +26,6 @@ from ..hardware.interfaces import (
     network_of,
     select_interface,
 )
-from ..record.findings import Finding, counted
 from .specification import Job
 from .tls import environment as tls_environment
 

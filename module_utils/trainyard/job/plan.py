@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..record.findings import Finding, counted
+from ..findings.findings import Finding, counted
 from .command import scripts
 from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starts_by_ssh
 from .placement import Member, Node, Placement, common_environment, place

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..cluster.no_answer import findings as no_answers
+from ..findings.findings import Finding, counted
 from ..hardware.interfaces import leads_nowhere, named_interfaces
-from ..record.findings import Finding, counted
 from .command import scripts
 from .placement import Placement, common_environment, left_out
 from .specification import Job

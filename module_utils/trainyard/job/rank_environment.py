@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..record.findings import Finding
-from ..record.visible import unwritable
+from ..findings.findings import Finding
+from ..findings.visible import unwritable
 from . import tls
 
 # Set by the launcher from the placement: a job file that sets one of these would break the rendezvous.

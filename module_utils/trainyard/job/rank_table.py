@@ -14,7 +14,7 @@ from typing import Any
 from ..ascend import rank_table
 from ..ascend.given_rank_table import GivenTable, host_ip
 from ..ascend.rank_table_view import ServerView
-from ..record.findings import Finding, host_list
+from ..findings.findings import Finding, host_list
 from .placement import Node, Placement
 
 CHECK = "rank table"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record.findings import host_list
+from ..findings.findings import host_list
 
 Data = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..record.findings import Finding, host_list, render
+from ..findings.findings import Finding, host_list, render
 from .cleaning import DAY_S, Folder
 from .run_record import FINAL
 

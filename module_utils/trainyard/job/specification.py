@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ascend.given_rank_table import GivenTable
-from ..record.findings import Finding, counted
-from ..record.visible import unwritable
+from ..findings.findings import Finding, counted
+from ..findings.visible import unwritable
 from . import command as commands
 from . import tls
 from .progress import DEFAULT_PATTERN, check_pattern

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..record.findings import Finding, counted
+from ..findings.findings import Finding, counted
 
 # Whose processes call set_ps_context.
 LAUNCHERS = ("mindspore", "msrun")

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 from .cuda import NVCC_BUILDS, State, gcc_fits, newest_gcc, numbers, release
 
 Record = Mapping[str, Any]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..record.findings import Finding, counted
+from ..findings.findings import Finding, counted
 
 TIMED_OUT = 124
 NO_DEVICE = 2

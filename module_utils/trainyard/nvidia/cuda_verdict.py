@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding, host_list
+from ..findings.findings import Finding, host_list
 from .cuda import State
 from .cuda_plan import compiler_finding, matches, toolkit_text
 

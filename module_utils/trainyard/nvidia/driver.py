@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 
 State = Mapping[str, Any]
 

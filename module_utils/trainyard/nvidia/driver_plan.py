@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 from .driver import VERSION, branch_of, has_module, package_version
 
 Host = Mapping[str, Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..record.findings import host_list
+from ..findings.findings import host_list
 from . import cuda as toolkits
 from . import driver as nvidia_driver
 from . import driver_plan

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding, host_list
+from ..findings.findings import Finding, host_list
 
 State = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 from ..software.builds import Record, State, place_findings, share_out
 from . import gencode
 from .hardware import describe_gpus

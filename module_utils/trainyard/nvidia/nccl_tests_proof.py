@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding, host_list
+from ..findings.findings import Finding, host_list
 
 Probe = Mapping[str, Any]
 

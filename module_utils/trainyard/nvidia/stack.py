@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..record.findings import Finding, host_list
+from ..findings.findings import Finding, host_list
 from . import hardware as nvidia
 from .case import Host, Rules, Said
 from .rules import judge

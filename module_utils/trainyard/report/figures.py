@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..record.findings import counted
+from ..findings.findings import counted
 from .words import size
 
 Data = Mapping[str, Any]

@@ -12,11 +12,11 @@ from html import escape
 from textwrap import dedent
 from typing import Any
 
+from ..findings.findings import counted
+from ..findings.redaction import safe, safe_text
 from ..job.failure import exit_text
 from ..job.progress import clock, followed, not_a_number_text, not_numbers
 from ..job.restarts import restart_text
-from ..record.findings import counted
-from ..record.redaction import safe, safe_text
 from .figures import PALETTE, figure_layout
 from .words import shown, utc
 

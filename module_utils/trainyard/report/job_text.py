@@ -11,11 +11,11 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..findings.findings import connection_reason, counted, host_list
 from ..job import tls
 from ..job.failure import exit_text
 from ..job.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.restarts import restart_text
-from ..record.findings import connection_reason, counted, host_list
 
 Data = Mapping[str, Any]
 TAIL_LINES = 15

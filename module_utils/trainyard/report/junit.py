@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from ..record.findings import host_list
+from ..findings.findings import host_list
 
 Data = Mapping[str, Any]
 _ELEMENT = {"fail": "failure", "unknown": "error", "skipped": "skipped"}

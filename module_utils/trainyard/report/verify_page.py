@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..findings.findings import counted, host_list
 from ..job.progress import clock
-from ..record.findings import counted, host_list
 from ..verify.report import counts, first_text, left_out, verdict, why_not
 from .figures import bandwidth_figures, pairs_figure
 from .words import digits, shown, size, utc

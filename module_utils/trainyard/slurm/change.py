@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..record.findings import Finding, host_list
+from ..findings.findings import Finding, host_list
 
 # First line of a slurm.conf that the role has written begins so.
 SIGN = "# Written by trainyard (role slurm)"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 from .change import SIGN, judge_nodes
 
 # The name of a generic resource by vendor, and the device file of device N.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 
 _ROOT = "/sys/fs/cgroup"
 # cgroup v1 has a hierarchy for each; in v2 every group can be frozen, and devices are a matter of BPF.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 
 # At most this many versions are listed for a package before the rest is counted.
 _MOST = 12

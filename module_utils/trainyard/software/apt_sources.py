@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 from .apt import reasons
 
 

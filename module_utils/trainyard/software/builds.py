@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding
+from ..findings.findings import Finding
 
 State = Mapping[str, Any]
 Record = dict[str, Any]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record.findings import Finding, counted, host_list
+from ..findings.findings import Finding, counted, host_list
 from .builds import place_findings, share_out
 
 State = Mapping[str, Any]

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..findings.findings import host_list
 from ..hardware.interfaces import RdmaPort
-from ..record.findings import host_list
 
 Node = Mapping[str, Any]
 

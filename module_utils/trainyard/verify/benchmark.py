@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..findings.findings import Finding, counted, host_list
 from ..nvidia.nccl_tests_output import Measured, Output, Rank, Row
-from ..record.findings import Finding, counted, host_list
 from . import bandwidth, transport
 
 # Collectives whose busbw is not algbw times a factor of the number of ranks alone.

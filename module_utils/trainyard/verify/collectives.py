@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..record.checks import Check
-from ..record.findings import Finding, host_list
+from ..findings.checks import Check
+from ..findings.findings import Finding, host_list
 
 _LINE = re.compile(r"all-gather rank (?P<rank>\d+) of (?P<ranks>\d+) on (?P<host>\S+): (?P<values>-?\d+(?: -?\d+)*) ")
 _ACTION = "read the log of the rank; the nodes' network (job_network) and its driver are what collectives stand on"

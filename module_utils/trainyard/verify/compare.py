@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..record.checks import MADE
-from ..record.findings import counted, host_list
-from ..record.redaction import safe
+from ..findings.checks import MADE
+from ..findings.findings import counted, host_list
+from ..findings.redaction import safe
 from .measured import size_text
 from .report import SCHEMA
 

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..findings.checks import Check
+from ..findings.findings import host_list
 from ..hardware.device_checks import Reading, outcome
 from ..hardware.device_health import judge, port_name
 from ..hardware.gpu_rules import HARDWARE_XIDS
-from ..record.checks import Check
-from ..record.findings import host_list
 
 # Where counters of the InfiniBand specification stop: 4, 8 and 16 bits wide.
 _STOPS = {

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median, median_low
 from typing import Any
 
-from ..record.adhoc import ansible, shell
-from ..record.checks import Check
-from ..record.findings import counted, host_list
+from ..findings.adhoc import ansible, shell
+from ..findings.checks import Check
+from ..findings.findings import counted, host_list
 from .drift_facts import FACTS, OPTIONAL, Fact
 from .who_answered import answers
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..record.checks import Check
-from ..record.findings import counted
+from ..findings.checks import Check
+from ..findings.findings import counted
 
 Record = Mapping[str, Any]
 

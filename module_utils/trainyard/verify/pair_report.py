@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..record.checks import worst
-from ..record.findings import Finding, counted
+from ..findings.checks import worst
+from ..findings.findings import Finding, counted
 from . import stragglers
 
 Measurement = dict[str, Any]

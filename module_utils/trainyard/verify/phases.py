@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..record.checks import Check, outcomes, worst
+from ..findings.checks import Check, outcomes, worst
 
 # Roles that every proof asks, and those that the run which has just built the cluster has asked already: of these the
 # first ones see what came after them, as the driver after a reboot that may be due, or are cheap.

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..cluster.ssh_logins import partners
-from ..record.adhoc import ansible, shell
-from ..record.checks import Check
-from ..record.findings import counted, host_list
+from ..findings.adhoc import ansible, shell
+from ..findings.checks import Check
+from ..findings.findings import counted, host_list
 from .reach_names import judge_addresses, judge_names
 from .who_answered import NOBODY, answers, by_reason, judge_answers
 

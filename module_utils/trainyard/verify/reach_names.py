@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..record.adhoc import shell
-from ..record.checks import Check
-from ..record.findings import host_list
+from ..findings.adhoc import shell
+from ..findings.checks import Check
+from ..findings.findings import host_list
 from .who_answered import NOBODY, answers, grouped
 
 

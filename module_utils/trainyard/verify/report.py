@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..findings.checks import MADE, Check, outcomes, worst
+from ..findings.findings import counted, host_list
+from ..findings.redaction import safe
 from ..job.progress import clock
-from ..record.checks import MADE, Check, outcomes, worst
-from ..record.findings import counted, host_list
-from ..record.redaction import safe
 from .measured import benchmark_checks, straggler_checks
 
 Data = Mapping[str, Any]

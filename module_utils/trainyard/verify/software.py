@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record.checks import Check
+from ..findings.checks import Check
 
 PHASE = "software"
 

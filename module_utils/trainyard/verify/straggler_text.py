@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..record.findings import host_list
+from ..findings.findings import host_list
 from .pairing import Pair
 from .straggler_limits import Limits
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..record.checks import worst
-from ..record.findings import counted
+from ..findings.checks import worst
+from ..findings.findings import counted
 from .pairing import Pair, Round, first_rounds, full_rounds, with_partners
 from .straggler_limits import Limits
 from .straggler_text import look_at, measure_again, partners, reason

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..record.findings import host_list
+from ..findings.findings import host_list
 
 Traffic = Mapping[str, Mapping[str, "int | None"]]
 State = tuple[str, list[str], str]

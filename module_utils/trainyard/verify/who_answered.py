@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..cluster.no_answer import cause, reason
-from ..record.adhoc import ansible
-from ..record.checks import Check
-from ..record.findings import Finding, host_list
+from ..findings.adhoc import ansible
+from ..findings.checks import Check
+from ..findings.findings import Finding, host_list
 
 NOBODY = "no node could take part"
 

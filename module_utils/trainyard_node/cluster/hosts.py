@@ -14,7 +14,7 @@ from typing import Any
 
 from ...trainyard.cluster.hosts import Entry
 from ...trainyard.cluster.hosts_file import rewrite_hosts
-from ...trainyard.record.findings import Finding
+from ...trainyard.findings.findings import Finding
 from ..machine.clock import clock_fault
 from ..machine.packages import missing_packages
 from ..machine.tree import Tree

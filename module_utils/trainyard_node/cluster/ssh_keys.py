@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from ...trainyard.cluster.ssh_mesh import parse_sshd_settings, sshd_findings
-from ...trainyard.record.findings import Finding
+from ...trainyard.findings.findings import Finding
 from ..machine.tree import Tree
 
 _TIMEOUT_S = 30.0

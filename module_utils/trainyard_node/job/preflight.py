@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.record.findings import Finding
+from ...trainyard.findings.findings import Finding
 from ..cluster.ssh_logins import reach
 from ..machine import as_user
 from . import folder as job_folder

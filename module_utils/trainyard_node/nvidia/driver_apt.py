@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from ...trainyard.findings.findings import Finding
 from ...trainyard.nvidia.driver import is_driver_package
 from ...trainyard.nvidia.driver_plan import choose_version
-from ...trainyard.record.findings import Finding
 from ...trainyard.software import apt
 from ..machine.tree import Tree
 from ..software import apt as machine

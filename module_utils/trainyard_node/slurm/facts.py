@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from ...trainyard.record.findings import Finding
+from ...trainyard.findings.findings import Finding
 from ...trainyard.slurm.state import fields
 from .commands import SlurmError, call, show
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.cluster.no_answer import cause, findings, reason
-from ansible.module_utils.trainyard.record.findings import is_rendered, render
+from ansible.module_utils.trainyard.findings.findings import is_rendered, render
 
 PROJECT = Path(__file__).resolve().parents[3]
 CAPTURED = json.loads((PROJECT / "tests/fixtures/answers/ansible-2.19.json").read_text())["answers"]

@@ -32,7 +32,7 @@ from ansible.module_utils.trainyard.cluster.ssh_mesh import (
     to_be_revoked,
 )
 from ansible.module_utils.trainyard.cluster.ssh_names import given_names, host_patterns, principals
-from ansible.module_utils.trainyard.record.findings import Finding
+from ansible.module_utils.trainyard.findings.findings import Finding
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,7 +2,7 @@
 
 import pytest
 from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, judge_survey, read_probe
-from ansible.module_utils.trainyard.record.findings import render
+from ansible.module_utils.trainyard.findings.findings import render
 
 FREE = {"/opt/trainyard": 5.0}
 

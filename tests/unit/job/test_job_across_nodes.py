@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 
 import pytest
+from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.job import preflight
 from ansible.module_utils.trainyard.job.placement import Member
-from ansible.module_utils.trainyard.record.findings import Finding
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import make_job, make_plan, member, node_facts, planned, texts

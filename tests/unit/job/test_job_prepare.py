@@ -7,8 +7,8 @@ import os
 import tarfile
 
 import pytest
+from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.job.schedulers import ssh
-from ansible.module_utils.trainyard.record.findings import Finding
 from ansible.module_utils.trainyard_controller import planning
 from job_samples import job_file, make_wanted, node_facts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible.module_utils.trainyard.record.findings import Finding, connection_reason, host_list, render
+from ansible.module_utils.trainyard.findings.findings import Finding, connection_reason, host_list, render
 from ansible.module_utils.trainyard.report import job_text
 from job_samples import make_job, make_plan, member, summary_of
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.progress import DEFAULT_PATTERN, read_lines, rising
 from ansible.module_utils.trainyard.job.schedulers import slurm, slurm_fit
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
-from ansible.module_utils.trainyard.record.findings import Finding
 from ansible.module_utils.trainyard.report.job_text import cause, explain
 from ansible.module_utils.trainyard.slurm import state as slurm_state
 from ansible.module_utils.trainyard.slurm.change import judge_change

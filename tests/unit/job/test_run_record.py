@@ -7,9 +7,9 @@ import json
 import math
 
 import pytest
+from ansible.module_utils.trainyard.findings.findings import render
 from ansible.module_utils.trainyard.job import run_record
 from ansible.module_utils.trainyard.job.cleaning import KUBERNETES
-from ansible.module_utils.trainyard.record.findings import render
 from ansible.module_utils.trainyard_controller import cleaning, reporting
 from job_samples import make_job, make_plan, member, summary_of
 

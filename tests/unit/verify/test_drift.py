@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.trainyard.record.checks import STATES
+from ansible.module_utils.trainyard.findings.checks import STATES
 from ansible.module_utils.trainyard.verify.drift import groups_of, judge, judge_clocks, verify
 from ansible.module_utils.trainyard.verify.drift_facts import FACTS
 from hypothesis import given

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.record.findings import Finding
+from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.verify.pair_report import complete, describe, judge, read, refusal
 from ansible.module_utils.trainyard_controller import measured_runs
 from hypothesis import given

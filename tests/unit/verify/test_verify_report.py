@@ -14,7 +14,7 @@ from pathlib import Path
 import jsonschema
 import plotly.graph_objects as go
 import pytest
-from ansible.module_utils.trainyard.record.redaction import HIDDEN, MAX_TEXT, safe, safe_text
+from ansible.module_utils.trainyard.findings.redaction import HIDDEN, MAX_TEXT, safe, safe_text
 from ansible.module_utils.trainyard.report import figures as verify_figures
 from ansible.module_utils.trainyard.report.junit import junit
 from ansible.module_utils.trainyard.report.words import shown, size, utc

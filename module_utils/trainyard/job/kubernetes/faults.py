@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from .resources import RESOURCES
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from .. import tls
 from .names import is_label
 from .resources import IMPLIED, RESOURCES

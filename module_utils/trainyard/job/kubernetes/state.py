@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ...record.findings import counted
+from ...findings.findings import counted
 from ..failure import first_failure
 from ..failure import text as failure_text
 from .pods import ROLE_LABEL

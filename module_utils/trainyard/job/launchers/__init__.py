@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from ..placement import Node, Placement
 from ..process import RANK_LOG, File, Process
 from ..specification import Job

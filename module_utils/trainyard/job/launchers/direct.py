@@ -7,7 +7,7 @@ The lightest way, for any program that reads RANK, WORLD_SIZE, LOCAL_RANK, MASTE
 
 from __future__ import annotations
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from ..placement import Node, Placement, common_environment
 from ..process import Process, rank_log
 from ..specification import Job

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from ...software import mindspore
 from ..placement import Node, Placement, common_environment
 from ..process import Process, rank_log

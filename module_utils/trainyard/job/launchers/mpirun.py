@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from ..hostfile import MpiHost, render
 from ..placement import SYSTEM_PATH, VISIBLE_DEVICES, Node, Placement, common_environment
 from ..process import File, Process, runtime

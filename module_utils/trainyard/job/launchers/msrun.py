@@ -6,7 +6,7 @@ msrun belongs to MindSpore from 2.3 on. Without --join it returns before anythin
 
 from __future__ import annotations
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from ..placement import Node, Placement, common_environment, same_count
 from ..process import Process, agent_log
 from ..specification import Job

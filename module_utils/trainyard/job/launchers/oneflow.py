@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shlex
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from ..placement import Node, Placement, common_environment, same_count
 from ..process import File, Process, agent_log, rank_log, runtime
 from ..specification import Job

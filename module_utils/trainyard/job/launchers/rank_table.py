@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ascend import rank_table as hccl
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from .. import rank_table as job_table
 from ..placement import VISIBLE_DEVICES, Node, Placement, common_environment
 from ..process import File, Process, rank_log

@@ -7,7 +7,7 @@ torchrun orders the nodes by their addresses as text.
 
 from __future__ import annotations
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from ..placement import Node, Placement, common_environment, same_count
 from ..process import Process, agent_log, host_port, runtime
 from ..specification import Job

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from .. import specification as jobs
 from ..plan import source_findings
 from ..progress import strict

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from ..kubernetes import manifests, names, settings, state
 from ..kubernetes.pods import TLS_HOME, Manifest, Request
 from ..kubernetes.resources import RESOURCES

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...record.findings import Finding, counted
+from ...findings.findings import Finding, counted
 from ..specification import Job
 
 

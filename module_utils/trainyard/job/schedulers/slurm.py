@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from ...slurm.state import exit_of, nodes_of
 from ..failure import first_failure, signal_name
 from ..process import RANK_LOG

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...record.findings import Finding, counted, host_list
+from ...findings.findings import Finding, counted, host_list
 from .records import HandedPlan, Where
 
 Record = Mapping[str, str]

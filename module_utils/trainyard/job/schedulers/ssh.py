@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from ...record.findings import Finding
+from ...findings.findings import Finding
 from .. import launchers
 from ..placement import Member
 from ..plan import JobPlan, build

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.findings.findings import counted
 from ansible.module_utils.trainyard.job.plan import describe
-from ansible.module_utils.trainyard.record.findings import counted
 from ansible.module_utils.trainyard.report import job_text
 from job_samples import make_job, make_plan, member, summary_of
 
