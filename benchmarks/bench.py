@@ -278,11 +278,7 @@ def measure_scale(_: int) -> tuple[dict[str, Any], list[str]]:
             f"{plan['launchers'][name]['plan_s']:.3f}, {plan['launchers'][name]['render_s']:.3f}" for name in launchers
         ]
         lines.append(f"| {plan['nodes']} | {' | '.join(made)} | {plan['peak MiB']} |")
-    lines += [
-        "",
-        "| nodes | launch.yml --check s | ms per node | peak MiB |",
-        "|---|---|---|---|",
-    ]
+    lines += ["", "| nodes | launch.yml --check s | ms per node | peak MiB |", "|---|---|---|---|"]
     for check in checks:
         each = 1000 * check["seconds"] / check["nodes"]
         lines.append(f"| {check['nodes']} | {check['seconds']} | {each:.0f} | {check['peak MiB']} |")

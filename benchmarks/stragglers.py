@@ -238,11 +238,7 @@ def cost(size: int, full: bool) -> dict[str, Any]:
     }
 
 
-TABLES: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {
-    "faults": faults,
-    "noise": noise,
-    "confidence": confidence,
-}
+TABLES: dict[str, Callable[[], Iterable[dict[str, Any]]]] = {"faults": faults, "noise": noise, "confidence": confidence}
 
 
 def main() -> None:

@@ -116,10 +116,7 @@ from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={"root": {"type": "path", "default": "/"}},
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec={"root": {"type": "path", "default": "/"}}, supports_check_mode=True)
     found = read_accelerators(Tree(module.params["root"]))
     module.exit_json(changed=False, accelerators={**found, "count": len(found["devices"])})
 

@@ -132,9 +132,7 @@ def main() -> None:
     found = outcome(proof, declared, on_the_bus)
     findings = judge_proof(host, found, declared, on_the_bus)
     module.exit_json(
-        changed=False,
-        proof={**found, "with": proof["with"]},
-        findings=[finding.as_dict() for finding in findings],
+        changed=False, proof={**found, "with": proof["with"]}, findings=[finding.as_dict() for finding in findings]
     )
 
 

@@ -135,8 +135,7 @@ from ansible.module_utils.trainyard_node.machine.tree import Tree
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
-        argument_spec={"user": {"type": "str"}, "root": {"type": "path", "default": "/"}},
-        supports_check_mode=True,
+        argument_spec={"user": {"type": "str"}, "root": {"type": "path", "default": "/"}}, supports_check_mode=True
     )
     module.exit_json(changed=False, networks=read_networks(Tree(module.params["root"]), module.params["user"]))
 

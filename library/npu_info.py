@@ -97,10 +97,7 @@ from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={"root": {"type": "path", "default": "/"}},
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec={"root": {"type": "path", "default": "/"}}, supports_check_mode=True)
     tree = Tree(module.params["root"])
     module.exit_json(changed=False, npu=read_npu(tree, read_accelerators(tree)) or {})
 

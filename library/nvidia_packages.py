@@ -167,13 +167,7 @@ class Work:
         given = self.given
         offers, lists = apt.read_offers([package["name"] for package in given["packages"]])
         self.plan = rules.plan(
-            given["host"],
-            given["packages"],
-            offers,
-            self.installed,
-            self.record,
-            self.source,
-            given["remove_unwanted"],
+            given["host"], given["packages"], offers, self.installed, self.record, self.source, given["remove_unwanted"]
         )
         return lists
 

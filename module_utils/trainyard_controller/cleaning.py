@@ -143,10 +143,7 @@ def remove(jobs: Mapping[str, Sequence[Mapping[str, str]]], ask: Ask) -> dict[st
 
 
 def note(
-    runs_dir: Path,
-    answers: Mapping[str, Mapping[str, Answer]],
-    records: Sequence[str],
-    now: float,
+    runs_dir: Path, answers: Mapping[str, Mapping[str, Answer]], records: Sequence[str], now: float
 ) -> list[Finding]:
     """Note with the runs what went, and remove `records`, but those of which something is left.
 

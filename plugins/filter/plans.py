@@ -47,10 +47,7 @@ def dataset_plan(sets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def nvidia_stack_plan(
-    nodes: Sequence[Mapping[str, Any]],
-    catalog: Mapping[str, Any],
-    rules: Mapping[str, Any],
-    accept: Sequence[str] = (),
+    nodes: Sequence[Mapping[str, Any]], catalog: Mapping[str, Any], rules: Mapping[str, Any], accept: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the chosen sets, the findings, and a summary for people."""
     judged = stack.judge_all(nodes, catalog, rules, accept)

@@ -228,10 +228,7 @@ def assemble(
 
 
 def _judge(
-    found: Npu,
-    ports: Mapping[int, Port],
-    spods: Mapping[tuple[int, int], Answer | None],
-    pods: set[str],
+    found: Npu, ports: Mapping[int, Port], spods: Mapping[tuple[int, int], Answer | None], pods: set[str]
 ) -> None:
     """Add problems and notes to a record."""
     devices, problems, notes = found["devices"], found["problems"], found["notes"]

@@ -140,13 +140,7 @@ END = {
     "?failures": [FAILURE],
 }
 METRICS = Each(MAYBE_NUMBER)
-NOT_A_NUMBER = {
-    "since": (METRICS, NOTHING),
-    "first": METRICS,
-    "last": METRICS,
-    "stretches": int,
-    "steps": MAYBE_NUMBER,
-}
+NOT_A_NUMBER = {"since": (METRICS, NOTHING), "first": METRICS, "last": METRICS, "stretches": int, "steps": MAYBE_NUMBER}
 RESTART = {"elapsed_s": MAYBE_NUMBER, "reason": str, "restarted": str, "failure": FAILURE}
 CLUSTER = {
     "started": float,
@@ -176,11 +170,7 @@ NODE = {
     "service_manager": MAYBE_TEXT,
     "container": MAYBE_TEXT,
     "packages": Each(MAYBE_TEXT),
-    "accelerators": {
-        "vendor": MAYBE_TEXT,
-        "devices": [{"index": int, "physical_id": MAYBE_INT}],
-        "problems": [str],
-    },
+    "accelerators": {"vendor": MAYBE_TEXT, "devices": [{"index": int, "physical_id": MAYBE_INT}], "problems": [str]},
     "npu": ({"?devices": [{"index": int, "physical_id": int, "device_ip": MAYBE_TEXT}], "?chip": MAYBE_TEXT}, NOTHING),
     "networks": {"interfaces": [INTERFACE], "rdma": [{"device": str, "port": int, "active": bool}], "problems": [str]},
     "mpi": (Each(MAYBE_TEXT), NOTHING),

@@ -333,11 +333,7 @@ def _numbered(nodes: Sequence[Node], order: Callable[[Node], Any] | None) -> lis
 
 
 def place(
-    job: Job,
-    job_id: str,
-    state_dir: str,
-    members: Sequence[Member],
-    order: Callable[[Node], Any] | None = None,
+    job: Job, job_id: str, state_dir: str, members: Sequence[Member], order: Callable[[Node], Any] | None = None
 ) -> tuple[Placement | None, list[Finding]]:
     """Place the job on its members, in their order, or in that of the key `order`.
 

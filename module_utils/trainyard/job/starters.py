@@ -82,8 +82,7 @@ _DEEPSPEED = Starter(
 _MSRUN = Starter(
     "msrun",
     _options(
-        "",
-        "worker-num local-worker-num master-addr master-port node-rank log-dir join cluster-time-out bind-core",
+        "", "worker-num local-worker-num master-addr master-port node-rank log-dir join cluster-time-out bind-core"
     ),
     ("node-rank",),
     ("local-worker-num",),

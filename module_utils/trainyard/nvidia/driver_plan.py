@@ -59,12 +59,7 @@ def _distro(system: Mapping[str, str], branch: str, flavour: str, fabric_manager
 
 def _network_repo(branch: str, flavour: str, fabric_manager: bool) -> Roots:
     plain, suffixed = (
-        ("nvidia-open", f"nvidia-open-{branch}")
-        if flavour == "open"
-        else (
-            "cuda-drivers",
-            f"cuda-drivers-{branch}",
-        )
+        ("nvidia-open", f"nvidia-open-{branch}") if flavour == "open" else ("cuda-drivers", f"cuda-drivers-{branch}")
     )
     roots = [[plain] if not branch or int(branch) >= _PLAIN_DRIVER else [suffixed, plain]]
     if fabric_manager:

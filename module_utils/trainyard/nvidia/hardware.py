@@ -14,17 +14,7 @@ from typing import Any
 Gpu = Mapping[str, str]
 
 # Oldest first: what holds "up to Volta" or "from Turing on" is told by the order.
-GENERATIONS = (
-    "kepler",
-    "maxwell",
-    "pascal",
-    "volta",
-    "turing",
-    "ampere",
-    "ada",
-    "hopper",
-    "blackwell",
-)
+GENERATIONS = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
 UNKNOWN = "unknown"
 
 # First and last device id. GPUs of desktops are in these ranges as well.

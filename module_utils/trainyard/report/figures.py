@@ -240,12 +240,7 @@ def _curves(records: Sequence[Data], inside: bool) -> dict[str, Any]:
         hovermode="closest",
         legend={"orientation": "h", "y": -0.2, "yanchor": "top", "x": 0},
         showlegend=True,
-        xaxis={
-            "type": "log",
-            "tickvals": ticks,
-            "ticktext": [size(tick) for tick in ticks],
-            "automargin": True,
-        },
+        xaxis={"type": "log", "tickvals": ticks, "ticktext": [size(tick) for tick in ticks], "automargin": True},
         yaxis={"rangemode": "tozero", "title": {"text": "bus bandwidth, GB/s"}, "automargin": True, "zeroline": False},
     )
     return {"data": traces, "layout": layout}

@@ -29,7 +29,7 @@ RELEASES: Mapping[str, Release] = {
         pythons=("3.8", "3.10"),
         libraries=("nvidia-cublas-cu11==11.10.3.66", "nvidia-cudnn-cu11==8.5.0.96"),
         below={"numpy": "1.24", "protobuf": "3.21"},
-    ),
+    )
 }
 
 

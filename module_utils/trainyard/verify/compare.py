@@ -248,9 +248,7 @@ def _plain(value: Any) -> str | None:
 def _text(result: Mapping[str, Any]) -> str:
     """Return the comparison for reading."""
     before, after = result["before"], result["after"]
-    lines = [
-        f"{before['id']} ({before['state']}) and {after['id']} ({after['state']}): {_VERDICTS[result['state']]}",
-    ]
+    lines = [f"{before['id']} ({before['state']}) and {after['id']} ({after['state']}): {_VERDICTS[result['state']]}"]
     if before["cluster"] != after["cluster"]:
         lines.append(f"  of two clusters: {before['cluster']} and {after['cluster']}")
     for title, hosts in (("new nodes", result["hosts"]["new"]), ("nodes that are gone", result["hosts"]["gone"])):

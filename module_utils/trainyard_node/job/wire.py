@@ -223,10 +223,7 @@ class Door:
     async def open(self, address: str, port: int) -> None:
         """Let come in who can prove that it is a node of this job; all may come in the same moment."""
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: HeadLine(self._token, self._hear, self),
-            address,
-            port,
-            backlog=max(len(self.hosts), LEAST_BACKLOG),
+            lambda: HeadLine(self._token, self._hear, self), address, port, backlog=max(len(self.hosts), LEAST_BACKLOG)
         )
 
     def close(self) -> None:

@@ -17,12 +17,7 @@ FIRST, SECOND, THIRD = "n1", "n2", "n3"
 # All these processes share the machine's two cores that their imports alone take a while.
 PATIENT = {"job_command": ["python", "check_ranks.py", "--timeout=140"]}
 # Host and devices of jobs that run at the same time.
-ONE_NODE = {
-    "one": (FIRST, [0]),
-    "two": (SECOND, [6, 7]),
-    "four": (THIRD, [0, 1, 2, 3]),
-    "upper": (FIRST, "[4,8)"),
-}
+ONE_NODE = {"one": (FIRST, [0]), "two": (SECOND, [6, 7]), "four": (THIRD, [0, 1, 2, 3]), "upper": (FIRST, "[4,8)")}
 # Each rank imports PyTorch: two of each node show what all 24 would.
 LARGE = {
     "eight": (FIRST, "auto"),

@@ -62,8 +62,7 @@ def test_all_other_nodes_end_within_the_promised_time(silenced):
 
 
 @pytest.mark.parametrize(
-    ("group", "others", "where", "rank"),
-    [("node_killed", ["n1"], "n2", 1), ("node_frozen", ["n1", "n2"], "n3", 2)],
+    ("group", "others", "where", "rank"), [("node_killed", ["n1"], "n2", 1), ("node_frozen", ["n1", "n2"], "n3", 2)]
 )
 def test_a_silent_node_is_named(silenced, group, others, where, rank):
     run: Run = silenced[0][group]

@@ -83,11 +83,7 @@ def test_overrides_and_own_stacks_reach_the_choice(run_playbook):
     [
         (
             # Whether the headers of the lab's kernel are missed depends on whether apt has lists.
-            {
-                "nvidia_stack": by_host("v100", "debian12"),
-                "nvidia_gpus": by_host(0, 8),
-                "nvidia_driver_kernels": [],
-            },
+            {"nvidia_stack": by_host("v100", "debian12"), "nvidia_gpus": by_host(0, 8), "nvidia_driver_kernels": []},
             [
                 f"{SAID} 2 findings. Nothing was changed. 1. nvidia_stack on n1 found 'v100' expected one of "
                 "v100-runfile, mindspore-cuda11.1, mindspore-cuda11.6, pytorch-cuda12, pytorch-cuda13, debian12, "

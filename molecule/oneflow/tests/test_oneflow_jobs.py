@@ -118,8 +118,7 @@ def test_a_launch_module_has_a_session_of_its_own_and_a_killed_rank_is_named(pla
     wait_until(lambda: node.host.file(agent).exists, "the launch module of n2")
     pid = node.table.read_json(agent)["pid"]
     rank = wait_until(
-        lambda: [each for each in node.ranks(run.job_id) if "RANK=1" in environment(node, each)],
-        "rank 1 on n2",
+        lambda: [each for each in node.ranks(run.job_id) if "RANK=1" in environment(node, each)], "rank 1 on n2"
     )
     sessions = {int(node.host.check_output(f"ps -o sid= -p {each}")) for each in (pid, *rank)}
     assert sessions == {pid}

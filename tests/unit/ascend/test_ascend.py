@@ -266,10 +266,7 @@ def test_a_node_without_devices():
 
 def test_numbers_and_chips_that_differ():
     found = judge(state(1), state(2), with_devices(3, devices(3, 7)), with_devices(4, devices(4), chip="910"))
-    assert [one[:3] for one in found] == [
-        ("n3", "number of devices", "7 devices"),
-        ("n4", "chip", "910"),
-    ]
+    assert [one[:3] for one in found] == [("n3", "number of devices", "7 devices"), ("n4", "chip", "910")]
     assert [one[3] for one in judge(state(1), devices=16)] == ["16 devices"]
 
 

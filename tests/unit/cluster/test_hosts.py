@@ -118,11 +118,7 @@ def test_address_of_a_node(connect: str, network: str, address: str) -> None:
 
 @pytest.mark.parametrize(
     ("connect", "network", "default"),
-    [
-        ("203.0.113.9", "", "10.0.0.1"),
-        ("n1", "172.16.0.0/12", "10.0.0.1"),
-        ("n1", "", ""),
-    ],
+    [("203.0.113.9", "", "10.0.0.1"), ("n1", "172.16.0.0/12", "10.0.0.1"), ("n1", "", "")],
 )
 def test_a_node_without_usable_address(connect: str, network: str, default: str) -> None:
     address, finding = node_address(node(connect=connect, default_address=default), network)

@@ -48,12 +48,7 @@ def test_what_is_written_is_read_again(pieces):
 
 def test_what_sshd_says_it_sets():
     said = 'port 22\nsetenv PATH=/a:/b CUDA_HOME=/c "NVCC_PREPEND_FLAGS=-ccbin g++-11"\nsetenv LANG=C\n'
-    assert effective(said) == {
-        "PATH": "/a:/b",
-        "CUDA_HOME": "/c",
-        "NVCC_PREPEND_FLAGS": "-ccbin g++-11",
-        "LANG": "C",
-    }
+    assert effective(said) == {"PATH": "/a:/b", "CUDA_HOME": "/c", "NVCC_PREPEND_FLAGS": "-ccbin g++-11", "LANG": "C"}
 
 
 @pytest.fixture

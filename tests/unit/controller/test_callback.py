@@ -22,8 +22,7 @@ PLAY = """
 
 
 @pytest.mark.parametrize(
-    ("stats", "fails", "status"),
-    [("trainyard_exit: 3", "true", 3), ("other: 3", "true", 2), ("other: 3", "false", 0)],
+    ("stats", "fails", "status"), [("trainyard_exit: 3", "true", 3), ("other: 3", "true", 2), ("other: 3", "false", 0)]
 )
 def test_a_playbook_chooses_its_exit_status(tmp_path, stats, fails, status):
     playbook = tmp_path / "play.yml"

@@ -61,9 +61,7 @@ def test_equal_nodes_without_a_declaration_are_right(networks):
 def test_a_number_of_ports_and_a_rate_are_a_declaration(networks):
     node = state("g1", networks("gpu8_infiniband"), expected="8", rate_gbps=400.0, link_layer="InfiniBand")
     assert judge([node]) == []
-    assert texts(judge([{**node, "expected": "9"}])) == [
-        ("g1", "RDMA ports", "8", "9 of InfiniBand 400 Gb/s ACTIVE"),
-    ]
+    assert texts(judge([{**node, "expected": "9"}])) == [("g1", "RDMA ports", "8", "9 of InfiniBand 400 Gb/s ACTIVE")]
 
 
 def test_a_slow_and_a_dead_port_of_one_node_are_named(networks):
@@ -84,7 +82,7 @@ def test_a_slow_and_a_dead_port_of_one_node_are_named(networks):
             "RDMA ports",
             found,
             "mlx5_3:1 InfiniBand 400 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s ACTIVE, as on g1, g3",
-        ),
+        )
     ]
 
 
@@ -103,10 +101,7 @@ def test_ports_are_declared_one_by_one(networks):
     found = {check: (text, expected) for _, check, text, expected in texts(judge([node]))}
     assert found["RDMA port mlx5_0:1"] == ("InfiniBand 400 Gb/s ACTIVE", "InfiniBand 800 Gb/s ACTIVE")
     assert found["RDMA port mlx5_3:1"] == ("InfiniBand 400 Gb/s ACTIVE", "Ethernet ACTIVE")
-    assert found["RDMA port mlx5_4:1"] == (
-        "InfiniBand 400 Gb/s ACTIVE, netdev ib2",
-        "InfiniBand ACTIVE, netdev ib7",
-    )
+    assert found["RDMA port mlx5_4:1"] == ("InfiniBand 400 Gb/s ACTIVE, netdev ib2", "InfiniBand ACTIVE, netdev ib7")
     assert found["RDMA port mlx5_5:1"] == ("InfiniBand 400 Gb/s ACTIVE", "InfiniBand DOWN")
     assert found["RDMA port mlx5_6:2"][0].startswith("none; the node has mlx5_0:1, mlx5_3:1, ")
     assert found["RDMA port mlx5_7:1"][1] == "InfiniBand ACTIVE"
@@ -116,16 +111,14 @@ def test_ports_are_declared_one_by_one(networks):
 def test_a_second_port_that_nobody_cabled_is_no_fault_unless_declared(networks):
     assert judge([state("d1", networks("port_down"))]) == []
     found = judge([state("d1", networks("port_down"), ports=[{"device": "mlx5_0", "port": 2, "rate_gbps": 100}])])
-    assert texts(found) == [
-        ("d1", "RDMA port mlx5_0:2", "InfiniBand 10 Gb/s DOWN (Disabled)", "100 Gb/s ACTIVE"),
-    ]
+    assert texts(found) == [("d1", "RDMA port mlx5_0:2", "InfiniBand 10 Gb/s DOWN (Disabled)", "100 Gb/s ACTIVE")]
 
 
 def test_a_rate_holds_for_every_active_port_of_the_layer(networks):
     roce = networks("roce_bond")
     assert judge([state("r1", roce, link_layer="Ethernet")]) == []
     assert texts(judge([state("r1", roce, rate_gbps=100.0)])) == [
-        ("r1", "RDMA port mlx5_2:1", "Ethernet 25 Gb/s ACTIVE", "100 Gb/s"),
+        ("r1", "RDMA port mlx5_2:1", "Ethernet 25 Gb/s ACTIVE", "100 Gb/s")
     ]
     (finding,) = judge([state("r1", roce, link_layer="InfiniBand")])
     assert finding.expected == "at least one port that is InfiniBand ACTIVE"
@@ -190,6 +183,6 @@ def test_no_declaration_breaks_the_judgement(ports, expected):
 
 def test_the_filter_returns_all_findings(networks):
     found = FILTERS["rdma_findings"](
-        [state("p1", networks("plain")), state("d1", networks("port_down"), rate_gbps=100)],
+        [state("p1", networks("plain")), state("d1", networks("port_down"), rate_gbps=100)]
     )
     assert [finding["host"] for finding in found] == ["p1"]

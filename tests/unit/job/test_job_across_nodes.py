@@ -103,13 +103,7 @@ def test_variables_that_choose_such_an_interface_are_named():
     assert texts(findings) == [
         ("n1", "interface", guests, expected, action.format("NCCL_SOCKET_IFNAME")),
         ("n2", "interface", guests, expected, action.format("NCCL_SOCKET_IFNAME")),
-        (
-            "n2",
-            "interface",
-            "GLOO_SOCKET_IFNAME=lo: lo (loopback)",
-            expected,
-            action.format("GLOO_SOCKET_IFNAME"),
-        ),
+        ("n2", "interface", "GLOO_SOCKET_IFNAME=lo: lo (loopback)", expected, action.format("GLOO_SOCKET_IFNAME")),
     ]
     assert planned(make_job(env={"NCCL_SOCKET_IFNAME": "^docker,lo"}), [member(0), member(1)])[1] == []
     assert planned(job, [member(0)])[1] == [], "one node may talk to itself as it likes"

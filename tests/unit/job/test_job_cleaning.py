@@ -103,11 +103,7 @@ def test_of_jobs_of_a_scheduler_go_those_that_ended_there(job_id, days, expected
 
 @pytest.mark.parametrize(
     ("job_id", "found"),
-    [
-        ("waits", "waits runs on Slurm"),
-        ("trains", "trains runs on Kubernetes"),
-        ("silent", "silent: no slurmctld"),
-    ],
+    [("waits", "waits runs on Slurm"), ("trains", "trains runs on Kubernetes"), ("silent", "silent: no slurmctld")],
 )
 def test_a_job_that_its_scheduler_has_not_ended_stays(job_id, found):
     schedulers, unknown = of_schedulers(RUNS, ANSWERS, 100 * DAY_S)
@@ -236,10 +232,7 @@ def test_runs_of_schedulers_are_those_that_were_taken_and_not_removed(tmp_path):
     write_run(tmp_path, "removed", submitted={"engine_id": "8", "removed": True})
     write_run(tmp_path, "checked", submitted={"engine_id": "9"}, check=True)
     write_json(tmp_path / "taken" / "summary.json", {})
-    assert {run["job_id"]: run["engine_id"] for run in scheduler_runs(tmp_path)} == {
-        "taken": "7",
-        "pods": "Job x/pods",
-    }
+    assert {run["job_id"]: run["engine_id"] for run in scheduler_runs(tmp_path)} == {"taken": "7", "pods": "Job x/pods"}
 
 
 def test_who_is_asked_what(tmp_path):

@@ -34,11 +34,7 @@ def instead(words):
         ("torchrun --nproc_per_node 2 --standalone train.py", "torchrun", "python train.py"),
         ("/opt/v/bin/torchrun -m pkg.train --lr 0.1", "torchrun", "/opt/v/bin/python -m pkg.train --lr 0.1"),
         ("torchrun --no-python ./train", "torchrun", "./train"),
-        (
-            "python3 -u -m torch.distributed.run --nnodes 1 t.py",
-            "python -m torch.distributed.run",
-            "python3 -u t.py",
-        ),
+        ("python3 -u -m torch.distributed.run --nnodes 1 t.py", "python -m torch.distributed.run", "python3 -u t.py"),
         ("python -um torch.distributed.launch t.py", "python -m torch.distributed.launch", "python -u t.py"),
         ("python /usr/bin/torchrun t.py", "torchrun", "python t.py"),
         ("env A=1 -u B mpirun -np 4 --mca btl tcp,self python t.py", "mpirun", "env A=1 -u B python t.py"),

@@ -274,8 +274,7 @@ def said_by_mpirun(name):
 
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize(
-    ("name", "rank", "exit_code", "by_signal"),
-    [("exit7", 1, 7, None), ("sigkill", 1, None, 9), ("abort", 1, 5, None)],
+    ("name", "rank", "exit_code", "by_signal"), [("exit7", 1, 7, None), ("sigkill", 1, None, 9), ("abort", 1, 5, None)]
 )
 def test_the_rank_that_failed_first_under_mpirun(version, name, rank, exit_code, by_signal):
     cause = failures.root_cause(said_by_mpirun(f"openmpi{version}-{name}"))

@@ -158,19 +158,9 @@ DEVICES = ('auto, none, a list such as [0, 1], or a range such as "[4,8)"', "cor
         ),
         ({"port": 80}, "80", "auto or a whole number from 1024 to 65535", "correct job_port in the job file"),
         ({"port": "http"}, "'http'", "auto or a whole number from 1024 to 65535", "correct job_port in the job file"),
-        (
-            {"max_restarts": -1},
-            "-1",
-            "a whole number from 0 to 100",
-            "correct job_max_restarts in the job file",
-        ),
+        ({"max_restarts": -1}, "-1", "a whole number from 0 to 100", "correct job_max_restarts in the job file"),
         ({"timeout": 0}, "0", "a whole number from 1 to 31536000", "correct job_timeout in the job file"),
-        (
-            {"timeout": "auto"},
-            "'auto'",
-            "a whole number from 1 to 31536000",
-            "correct job_timeout in the job file",
-        ),
+        ({"timeout": "auto"}, "'auto'", "a whole number from 1 to 31536000", "correct job_timeout in the job file"),
         (
             {"min_disk_mib": "some"},
             "'some'",
@@ -180,12 +170,7 @@ DEVICES = ('auto, none, a list such as [0, 1], or a range such as "[4,8)"', "cor
         ({"env": {"A-B": 1}}, "variable name 'A-B'", "letters, digits and _", "rename it in job_env"),
         ({"env": {"A\n": 1}}, r"variable name 'A\n'", "letters, digits and _", "rename it in job_env"),
         ({"env": {7: 1}}, "variable name 7", "letters, digits and _", "rename it in job_env"),
-        (
-            {"env": {"RANK": 3}},
-            "RANK=3",
-            "RANK is set by the launcher on each rank",
-            "remove RANK from job_env",
-        ),
+        ({"env": {"RANK": 3}}, "RANK=3", "RANK is set by the launcher on each rank", "remove RANK from job_env"),
         ({"env": {"A": "x\0"}}, "a NUL character in A", "text", "remove it from job_env"),
         (
             {"env": {"A": None}},
@@ -220,18 +205,8 @@ DEVICES = ('auto, none, a list such as [0, 1], or a range such as "[4,8)"', "cor
             "a regular expression with named groups",
             "correct job_progress_pattern",
         ),
-        (
-            {"data": "/data/digits"},
-            "'/data/digits'",
-            "a list of words",
-            "write job_data as a YAML list",
-        ),
-        (
-            {"packages": [["torch"]]},
-            "[['torch']]",
-            "a list of words",
-            "write job_packages as a YAML list",
-        ),
+        ({"data": "/data/digits"}, "'/data/digits'", "a list of words", "write job_data as a YAML list"),
+        ({"packages": [["torch"]]}, "[['torch']]", "a list of words", "write job_packages as a YAML list"),
     ],
 )
 def test_each_rule_says_what_was_found_expected_and_what_to_do(changes, found, expected, action):
@@ -359,12 +334,7 @@ def test_node_environment():
     assert [(item.host, item.found) for item in findings] == [("n2", "MASTER_ADDR=x")]
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from(sorted(VARIABLES)).filter(lambda key: key != "job_name"),
-        anything,
-    )
-)
+@given(st.dictionaries(st.sampled_from(sorted(VARIABLES)).filter(lambda key: key != "job_name"), anything))
 def test_any_input_gives_a_job_or_findings(changes):
     job, findings = schedulers.parse({**job_file(), **changes})
     assert (job is None) == bool(findings)

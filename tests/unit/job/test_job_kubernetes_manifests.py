@@ -305,10 +305,7 @@ def test_code_comes_from_a_configmap_a_volume_or_the_image():
 
 @pytest.mark.parametrize(
     ("table", "secrets", "made"),
-    [
-        ({}, False, ["configmaps", "services"]),
-        ({"resource": "PyTorchJob"}, True, ["configmaps", "secrets"]),
-    ],
+    [({}, False, ["configmaps", "services"]), ({"resource": "PyTorchJob"}, True, ["configmaps", "secrets"])],
 )
 def test_rights_are_asked_for_what_is_made(table, secrets, made):
     chosen, _ = settings.parse({**GIVEN, "job_kubernetes": table}, "torchrun")

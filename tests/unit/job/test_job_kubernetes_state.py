@@ -54,10 +54,7 @@ def test_the_rank_that_failed_first_is_blamed_with_its_signal():
 
 @pytest.mark.parametrize(
     ("status", "said"),
-    [
-        (courses.evicted(), "low on resource: memory"),
-        (courses.unpack_failed(), "its code could not be unpacked"),
-    ],
+    [(courses.evicted(), "low on resource: memory"), (courses.unpack_failed(), "its code could not be unpacked")],
 )
 def test_a_pod_that_failed_before_or_beside_its_ranks_says_why(status, said):
     found = read(courses.failed(), two(status, courses.runs()))

@@ -341,13 +341,7 @@ def test_nodes_without_open_mpi_or_with_another_one():
     ]
     _, findings = planned(mpi_job(), members)
     assert texts(findings) == [
-        (
-            "n2",
-            "mpi",
-            "no Open MPI",
-            "Open MPI on every node",
-            "run site.yml with openmpi in trainyard_frameworks",
-        ),
+        ("n2", "mpi", "no Open MPI", "Open MPI on every node", "run site.yml with openmpi in trainyard_frameworks"),
         (
             "n3",
             "mpi",
@@ -355,13 +349,7 @@ def test_nodes_without_open_mpi_or_with_another_one():
             "Open MPI 4.1.4 (/usr/bin/mpirun), as on the other nodes",
             "run site.yml on all nodes",
         ),
-        (
-            "n5",
-            "mpi",
-            "Open MPI 3.1.3 (/usr/bin/mpirun)",
-            "Open MPI 4 or 5",
-            "install a newer one: role openmpi",
-        ),
+        ("n5", "mpi", "Open MPI 3.1.3 (/usr/bin/mpirun)", "Open MPI 4 or 5", "install a newer one: role openmpi"),
     ]
     _, findings = planned(mpi_job(), [member(0), member(1)])
     assert [(item.host, item.found) for item in findings] == [("n1", "no Open MPI"), ("n2", "no Open MPI")]

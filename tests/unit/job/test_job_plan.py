@@ -273,13 +273,7 @@ def test_too_few_devices_and_devices_that_are_not_there():
     job = make_job(launcher="direct", processes_per_node=4)
     _, findings = planned(job, [member(0, devices=4), member(1, devices=2)])
     assert texts(findings) == [
-        (
-            "n2",
-            "devices",
-            "2 devices",
-            "4, one for each process",
-            "lower job_processes_per_node or leave the node out",
-        )
+        ("n2", "devices", "2 devices", "4, one for each process", "lower job_processes_per_node or leave the node out")
     ]
     _, findings = planned(make_job(devices=[1, 2]), [member(0, devices=2), member(1)])
     assert texts(findings) == [

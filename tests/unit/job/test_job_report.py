@@ -152,11 +152,7 @@ def explained(results, *, unreachable=None, not_started=None, tail=(), launcher=
     return summary, job_text.explain(summary, RUN, DIR, tail).splitlines()
 
 
-LAST = (
-    f"  logs        {RUN}/logs",
-    f"  summary     {RUN}/summary.json",
-    f"  report      {RUN}/report.html",
-)
+LAST = (f"  logs        {RUN}/logs", f"  summary     {RUN}/summary.json", f"  report      {RUN}/report.html")
 
 
 def both(end, **changes):
@@ -232,10 +228,7 @@ def test_a_job_that_succeeded():
                 "result": "signal",
             },
             "direct",
-            [
-                "rank 3 on n2 failed first: killed by SIGKILL",
-                f"SIGKILL {FROM_OUTSIDE}",
-            ],
+            ["rank 3 on n2 failed first: killed by SIGKILL", f"SIGKILL {FROM_OUTSIDE}"],
             "rank_3.log",
         ),
         (
@@ -250,10 +243,7 @@ def test_a_job_that_succeeded():
                 "result": "exit-code",
             },
             "direct",
-            [
-                "rank 3 on n2 failed first: exit code 137",
-                f"exit code 137 is SIGKILL, which {FROM_OUTSIDE}",
-            ],
+            ["rank 3 on n2 failed first: exit code 137", f"exit code 137 is SIGKILL, which {FROM_OUTSIDE}"],
             "rank_3.log",
         ),
         (

@@ -269,11 +269,7 @@ def test_a_driver_that_runs(machine):
             {},
             [("reboot due", "module 535.261.03 is loaded, 535.309.01 is installed")],
         ),
-        (
-            {"sys/module/nouveau/refcnt": "1"},
-            {},
-            [("reboot due", "nouveau is loaded, 535.309.01 is installed")],
-        ),
+        ({"sys/module/nouveau/refcnt": "1"}, {}, [("reboot due", "nouveau is loaded, 535.309.01 is installed")]),
         (
             {
                 "commands/nvidia-smi.out": "Failed to initialize NVML: Driver/library version mismatch",
@@ -282,11 +278,7 @@ def test_a_driver_that_runs(machine):
             {},
             [("reboot due", "nvidia-smi says: Failed to initialize NVML: Driver/library version mismatch")],
         ),
-        (
-            {"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.550.54.15": ""},
-            {},
-            [("user space", "535.309.01, 550.54.15")],
-        ),
+        ({"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.550.54.15": ""}, {}, [("user space", "535.309.01, 550.54.15")]),
         (
             {"commands/nv-fabricmanager.out": "Fabric Manager version is : 535.261.03"},
             {"fabric_manager": True},

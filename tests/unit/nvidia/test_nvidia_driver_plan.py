@@ -107,11 +107,7 @@ def test_a_distributions_driver_comes_without_an_x_server():
     }
     assert not [name for name in names if "xserver" in name or name.endswith("-driver")]
     ubuntu = plan.roots({"id": "ubuntu"}, {**WANTED, "provider": "distro", "flavour": "open"}, True)
-    assert ubuntu == [
-        ["nvidia-headless-550-server-open"],
-        ["nvidia-utils-550-server"],
-        ["nvidia-fabricmanager-550"],
-    ]
+    assert ubuntu == [["nvidia-headless-550-server-open"], ["nvidia-utils-550-server"], ["nvidia-fabricmanager-550"]]
 
 
 @pytest.mark.parametrize(
@@ -147,12 +143,7 @@ def test_the_vendors_own_pin_is_the_exact_one_if_there_is():
             ["--dkms", "--kernel-module-build-directory=kernel-open"],
         ),
         ({"version": "580.95.05", "flavour": "open"}, {}, True, ["--dkms", "--kernel-module-type=open"]),
-        (
-            {"version": "580.95.05"},
-            {},
-            False,
-            ["--dkms", "--kernel-module-type=proprietary", "--skip-module-load"],
-        ),
+        ({"version": "580.95.05"}, {}, False, ["--dkms", "--kernel-module-type=proprietary", "--skip-module-load"]),
         (
             {"version": "470.103.01", "kernels": ["5.10.0-28-amd64", KERNEL]},
             {},
@@ -245,13 +236,7 @@ def test_what_stands_in_the_way(wanted, state, facts, said):
         ({}, {}, "install", "", "install driver 550.127.08 (network_repo)"),
         ({}, INSTALLED, "install", "", "driver 550.127.08 instead of 550.54.15 (network_repo)"),
         ({"version": "550.54.15"}, INSTALLED, "install", "", f"build the module 550.54.15 for {KERNEL}"),
-        (
-            {"version": "550.54.15"},
-            {**INSTALLED, "modules": {KERNEL: {"version": "550.54.15"}}},
-            "install",
-            "",
-            "",
-        ),
+        ({"version": "550.54.15"}, {**INSTALLED, "modules": {KERNEL: {"version": "550.54.15"}}}, "install", "", ""),
         (
             {"version": "", "branch": "560"},
             INSTALLED,

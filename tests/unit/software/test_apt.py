@@ -208,10 +208,7 @@ def test_each_package_is_pinned_to_its_own_version():
     assert [
         (stanza["package"], stanza["pin"], stanza["pin-priority"])
         for stanza in apt.read_stanzas(text.partition("\n")[2])
-    ] == [
-        ("cuda-nvcc-12-4", "version 12.4.131-1", "1001"),
-        ("libnccl2", "version 2.21.5-1+cuda12.4", "1001"),
-    ]
+    ] == [("cuda-nvcc-12-4", "version 12.4.131-1", "1001"), ("libnccl2", "version 2.21.5-1+cuda12.4", "1001")]
 
 
 def components(targets, wanted, codename="bookworm", own="/etc/apt/sources.list.d/own.sources"):

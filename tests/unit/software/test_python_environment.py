@@ -126,7 +126,4 @@ def test_a_proof_gets_the_environment_that_it_is_given(venv):
 def test_of_a_wheel_only_its_sum_is_recorded():
     assert python_environment.wheel_sums(
         {"b": "https://me:secret@x/b.whl#sha256=2", "a": "file:///a.whl#sha256=1"}
-    ) == {
-        "a": "1",
-        "b": "2",
-    }
+    ) == {"a": "1", "b": "2"}

@@ -83,10 +83,7 @@ def text_of(collective, ranks, rows, backend="gloo", end=True):
 
 
 ROW = st.tuples(
-    st.integers(4, 1 << 40),
-    st.floats(1e-6, 1e4),
-    st.floats(1e-6, 1e4),
-    st.one_of(st.none(), st.integers(0, 1 << 40)),
+    st.integers(4, 1 << 40), st.floats(1e-6, 1e4), st.floats(1e-6, 1e4), st.one_of(st.none(), st.integers(0, 1 << 40))
 )
 
 

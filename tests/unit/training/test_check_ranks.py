@@ -43,10 +43,7 @@ def test_a_rank_that_agrees_with_the_table():
         ),
         ({"RANK_SIZE": "8"}, "RANK_SIZE is 8, but the table has 4 ranks: 0 to 3"),
         ({"RANK_ID": "7"}, "RANK_ID is 7, which the table does not have"),
-        (
-            {"RANK_TABLE_FILE": "/jobs/a/table"},
-            "RANK_TABLE_FILE is /jobs/a/table, expected a name that ends in .json",
-        ),
+        ({"RANK_TABLE_FILE": "/jobs/a/table"}, "RANK_TABLE_FILE is /jobs/a/table, expected a name that ends in .json"),
     ],
 )
 def test_every_difference_is_said(change, fault):

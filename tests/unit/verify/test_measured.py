@@ -41,8 +41,7 @@ def node(host, state, score=1.0):
 
 
 @pytest.mark.parametrize(
-    ("size", "text"),
-    [(8, "8 bytes"), (1 << 20, "1 MiB"), (1025, "1025 bytes"), (8 << 30, "8 GiB"), (3 << 10, "3 KiB")],
+    ("size", "text"), [(8, "8 bytes"), (1 << 20, "1 MiB"), (1025, "1025 bytes"), (8 << 30, "8 GiB"), (3 << 10, "3 KiB")]
 )
 def test_sizes_are_read_in_the_largest_unit_that_divides_them(size, text):
     assert size_text(size) == text

@@ -153,12 +153,7 @@ def program(tmp_path):
 
 @pytest.mark.parametrize(
     ("params", "rounds"),
-    [
-        ({}, 3),
-        ({"rounds": "full"}, 3),
-        ({"schedule": [[["n4", "n1"]]]}, [[["n4", "n1"]]]),
-        ({"hosts": ["n1"]}, []),
-    ],
+    [({}, 3), ({"rounds": "full"}, 3), ({"schedule": [[["n4", "n1"]]]}, [[["n4", "n1"]]]), ({"hosts": ["n1"]}, [])],
 )
 def test_schedules(program, tmp_path, monkeypatch, params, rounds):
     monkeypatch.setattr(measured_runs.tempfile, "tempdir", str(tmp_path))

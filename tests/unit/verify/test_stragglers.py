@@ -116,12 +116,7 @@ def test_a_host_named_twice_is_refused():
 
 def test_a_fleet_that_is_all_the_same_passes():
     judged = judge(N4, rounds_of(N4, {}))
-    assert (judged["state"], judged["reason"], judged["suspects"], judged["retest"]) == (
-        "pass",
-        "",
-        [],
-        [],
-    )
+    assert (judged["state"], judged["reason"], judged["suspects"], judged["retest"]) == ("pass", "", [], [])
     assert judged["median"] == 10.0
     assert judged["gate"] == pytest.approx(9.3)
     assert {node["score"] for node in judged["nodes"]} == {1.0}

@@ -83,10 +83,7 @@ def recovery_environment(job: Job, placement: Placement, name: str) -> dict[str,
     """Return what lets MindSpore take a process back: its record of the cluster, good for one attempt of the job."""
     if not job.recovery:
         return {}
-    return {
-        "MS_ENABLE_RECOVERY": "1",
-        "MS_RECOVERY_PATH": f"{placement.job_dir}/attempt/recovery/{name}",
-    }
+    return {"MS_ENABLE_RECOVERY": "1", "MS_RECOVERY_PATH": f"{placement.job_dir}/attempt/recovery/{name}"}
 
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:

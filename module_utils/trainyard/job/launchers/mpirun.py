@@ -167,9 +167,7 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
         # With InfiniBand or RoCE Open MPI chooses by itself, UCX where it was built with it.
         chosen.update({"pml": "ob1", "btl": f"self,{'vader' if _old(placement) else 'sm'},tcp"})
     if len(placement.nodes) >= _NO_TREE_FROM:
-        chosen.update(
-            {"plm_rsh_no_tree_spawn": "1", "plm_rsh_num_concurrent": str(len(placement.nodes) - 1)},
-        )
+        chosen.update({"plm_rsh_no_tree_spawn": "1", "plm_rsh_num_concurrent": str(len(placement.nodes) - 1)})
     for name in job.mpi_parameters:
         # Open MPI refuses both lists at once.
         chosen.pop(re.sub(r"_exclude$", "_include", name), None)

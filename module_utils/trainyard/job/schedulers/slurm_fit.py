@@ -68,12 +68,7 @@ def common_gres(facts: Mapping[str, Any], partition: str, wanted: int | None) ->
 
 
 def findings(
-    plan: HandedPlan,
-    given: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    gres: str,
-    where: Where,
-    known: Iterable[str],
+    plan: HandedPlan, given: Mapping[str, Any], facts: Mapping[str, Any], gres: str, where: Where, known: Iterable[str]
 ) -> list[Finding]:
     """Find what this cluster can never give. `known` are the hosts of the inventory."""
     if not facts:
