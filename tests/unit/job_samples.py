@@ -117,3 +117,7 @@ def make_wanted(folder, job, hosts, **changes):
         "facts_file": folder / "facts.json",
     }
     return planning.Wanted(job=job, hosts=hosts, **{**given, **changes})
+
+
+def processes(plan):
+    return [(node, process) for node in plan["nodes"] for process in node["processes"]]

@@ -8,53 +8,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard.ascend import given_rank_table, rank_table
+from ansible.module_utils.trainyard.ascend import rank_table
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement import Member
 from ansible.module_utils.trainyard.job.plan import describe
-from ansible.module_utils.trainyard_controller import planning
 from hypothesis import given
 from hypothesis import strategies as st
-from job_samples import captured_member, make_job, make_plan, make_wanted, node_facts, planned, texts, wrong
+from job_samples import captured_member, make_job, make_plan, node_facts, planned, texts
+from rank_table_samples import JOB_DIR, TABLE, environments, server, table_job, table_of
 
 PROJECT = Path(__file__).resolve().parents[3]
-JOB_DIR = "/var/lib/trainyard/jobs/digits-20261120-101500"
-TABLE = f"{JOB_DIR}/rank_table.json"
-MPI = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
-
-
-def server(number, *, devices=8, chip="910b", physical=None, env=None, **changes):
-    """The member `number` with NPUs, at 10.77.0.(number + 1); `changes` are those of single devices, by index."""
-    physical = physical or list(range(devices))
-    npus = [
-        {
-            "index": index,
-            "physical_id": physical[index],
-            "device_ip": f"192.{physical[index] + 1}.0.{number + 1}",
-            "health": "OK",
-            "link": "up",
-            "net_health": "Success",
-            "super_device_id": f"{number * 100 + index}" if chip == "a3" else "",
-            "visible": True,
-            **changes.get(f"device{index}", {}),
-        }
-        for index in range(devices)
-    ]
-    facts = node_facts(number, mpi=MPI)
-    facts["accelerators"] = {"vendor": "ascend", "devices": [{"index": each["index"]} for each in npus], "problems": []}
-    facts["npu"] = {"chip": chip, "super_pod_id": "7" if chip == "a3" else "", "devices": npus, "problems": []}
-    facts["packages"] = changes.get("packages", {})
-    return Member(f"n{number + 1}", f"10.77.0.{number + 1}", facts, "", env or {})
-
-
-def table_job(**changes):
-    return make_job(launcher="rank_table", **changes)
-
-
-def table_of(plan):
-    (file,) = plan["files"]
-    assert file["path"] == TABLE
-    return json.loads(file["content"])
 
 
 def ranks_of(table):
@@ -65,10 +28,6 @@ def ranks_of(table):
         for device in server["device"]
     }
     return [found[rank] for rank in range(len(found))]
-
-
-def environments(plan):
-    return [process["env"] for node in plan["nodes"] for process in node["processes"]]
 
 
 # ---- what ranks find
@@ -191,184 +150,6 @@ def test_the_plan_of_the_example_on_captured_npu_machines_is_the_reviewed_one(tm
 
 
 # ---- a table that is given
-
-
-def given_job(members, change=None, text=None, **changes):
-    """A job with a table that fits `members`, but for what `change` does to it."""
-    plan = make_plan(table_job(**changes), members).as_dict()
-    table = table_of(plan)
-    if change:
-        change(table)
-    read, fault = given_rank_table.read("/home/ops/table.json", text or json.dumps(table))
-    assert fault == ""
-    return replace(table_job(rank_table="/home/ops/table.json", **changes), given_table=read)
-
-
-def test_a_given_table_is_sent_as_it_is_and_decides_the_order_of_devices():
-    def turn_round(table):
-        for entry in table["server_list"]:
-            devices = entry["device"]
-            ids = [device["rank_id"] for device in devices]
-            for device, rank in zip(devices, reversed(ids)):
-                device["rank_id"] = rank
-
-    members = [server(9), server(1)]
-    job = given_job(members, turn_round, devices=[0, 1])
-    plan = make_plan(job, members).as_dict()
-    assert plan["files"][0]["content"] == job.given_table.text
-    assert [(env["HCCL_IF_IP"], env["DEVICE_ID"]) for env in environments(plan)] == [
-        ("10.77.0.10", "1"),
-        ("10.77.0.10", "0"),
-        ("10.77.0.2", "1"),
-        ("10.77.0.2", "0"),
-    ]
-
-
-def test_servers_of_a_given_table_may_be_known_by_their_host_ip():
-    def by_name(table):
-        for number, entry in enumerate(table["server_list"]):
-            entry["server_id"] = table["super_pod_list"][0]["server_list"][number]["server_id"] = f"node_{number}"
-
-    members = [server(1, chip="a3"), server(0, chip="a3")]
-    plan = make_plan(given_job(members, by_name), members).as_dict()
-    assert [node["host"] for node in plan["nodes"]] == ["n1", "n2"]
-
-
-def test_a_table_for_another_network_of_the_same_servers_is_refused():
-    def elsewhere(table):
-        for entry in table["server_list"]:
-            entry["host_ip"] = "10.99.0.1"
-
-    _, findings = planned(given_job([server(0)], elsewhere), [server(0)])
-    assert texts(findings) == [
-        (
-            "n1",
-            "rank table",
-            "host_ip 10.99.0.1 of server 10.77.0.1 in /home/ops/table.json",
-            "10.77.0.1, the node's address on the job's network",
-            "set job_network to the network of host_ip, or correct the table",
-        )
-    ]
-
-
-def test_a_table_for_other_servers_is_refused_with_all_that_differs():
-    job = given_job([server(0), server(1), server(2)])
-    _, findings = planned(job, [server(0), server(4)])
-    assert texts(findings) == [
-        (
-            "n5",
-            "rank table",
-            "no server 10.77.0.5 in /home/ops/table.json",
-            "a server for every node of the job, with the node's address on the job's network as server_id",
-            "choose the table's nodes with job_hosts, job_nodes and job_network, or correct the table",
-        ),
-        (
-            "",
-            "rank table",
-            "server 10.77.0.2, 10.77.0.3 in /home/ops/table.json",
-            "only nodes of the job: 10.77.0.1, 10.77.0.5",
-            "run the job on these servers, too (job_hosts, job_nodes), or take them out of the table",
-        ),
-        (
-            "",
-            "rank table",
-            "24 ranks on 3 servers in /home/ops/table.json",
-            "16 ranks on 2 nodes, as the job has",
-            "correct the table, or leave job_rank_table out: the launcher then builds it",
-        ),
-    ]
-
-
-def test_a_table_for_other_devices_is_refused():
-    job = replace(given_job([server(0)], devices=[4, 5, 6, 7]), devices=(0, 1, 2, 3))
-    _, findings = planned(job, [server(0)])
-    assert texts(findings) == [
-        (
-            "n1",
-            "rank table",
-            "devices 4, 5, 6, 7 in /home/ops/table.json",
-            "devices 0, 1, 2, 3, as the job has on this node",
-            "set job_devices: [4, 5, 6, 7], or correct the table",
-        )
-    ]
-
-
-def test_a_table_with_addresses_that_devices_had_once_is_refused():
-    def old(table):
-        table["server_list"][1]["device"][3]["device_ip"] = "192.4.0.77"
-        table["server_list"][0]["device"][0]["device_ip"] = "192.1.0.1,fd00::1"
-
-    _, findings = planned(given_job([server(0), server(1)], old), [server(0), server(1)])
-    # Several addresses of one device are of several families, which is a fault of its own.
-    assert [item for item in texts(findings) if "with device_ip" in item[2]] == [
-        (
-            "n2",
-            "rank table",
-            "device 3 with device_ip 192.4.0.77 in /home/ops/table.json",
-            "192.4.0.2, which the device has",
-            "make the table anew, or leave job_rank_table out: the launcher then builds it",
-        )
-    ]
-
-
-def test_a_table_that_breaks_the_rules_is_refused_for_the_host_that_has_the_fault():
-    def spoil(table):
-        table["status"] = "initializing"
-        table["server_list"][1]["device"][0]["rank_id"] = 8
-
-    _, findings = planned(given_job([server(0), server(1)], spoil), [server(0), server(1)])
-    assert [(item.host, item.found) for item in findings] == [
-        ("n2", "server 10.77.0.2, device 0, rank 8 of /home/ops/table.json: rank_id is 8, a number"),
-        ("", 'table of /home/ops/table.json: status "initializing"'),
-    ]
-
-
-@given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)
-                    | st.dictionaries(st.sampled_from(["server_list", "device", "server_id", "rank_id", "device_id",
-                                                       "device_ip", "super_pod_list"]), inner, max_size=4),
-                    max_leaves=12))  # fmt: skip
-def test_whatever_is_given_there_are_findings_and_no_crash(table):
-    job = given_job([server(0)], text=json.dumps(table))
-    plan, findings = planned(job, [server(0), server(1)])
-    assert findings and plan is not None and plan.as_dict()
-
-
-def prepared(tmp_path, table):
-    path = tmp_path / "table.json"
-    if table is not None:
-        path.write_bytes(table)
-    job = {"job_name": "digits", "job_launcher": "rank_table", "job_command": ["true"], "job_rank_table": str(path)}
-    node = server(0)
-    wanted = make_wanted(tmp_path, job, [planning.Host(node.host, node.address)])
-    good = {"findings": [], "programs": {}, "stale": False}
-    return planning.prepare(
-        wanted, lambda question, own: {host: {"node": node.facts} if question == "probe" else good for host in own}
-    )
-
-
-@pytest.mark.parametrize(
-    ("table", "reason"),
-    [
-        (None, "No such file or directory"),
-        (b"\xff\xfe", "no text in UTF-8"),
-        (b'{"version": "1.0",\n}', "no JSON in line 2, column 1"),
-    ],
-)
-def test_a_file_that_is_no_table_is_refused(tmp_path, table, reason):
-    (finding,) = prepared(tmp_path, table).findings
-    assert finding.check == "job_rank_table"
-    assert finding.found.startswith(f"{tmp_path}/table.json: {reason}")
-
-
-def test_the_plan_has_the_table_of_the_controller(tmp_path):
-    content = rank_table.dumps(table_of(make_plan(table_job(), [server(0)]).as_dict())).replace("  ", "\t")
-    done = prepared(tmp_path, content.encode())
-    assert (done.findings, done.plan["files"][0]["content"]) == ([], content)
-
-
-def test_a_table_is_for_the_launcher_that_reads_it():
-    (finding,) = wrong(launcher="mpirun", rank_table="table.json")
-    assert (finding.check, finding.found) == ("job_rank_table", "table.json with job_launcher: mpirun")
 
 
 # ---- what is refused

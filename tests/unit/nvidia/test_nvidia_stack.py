@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard.nvidia import hardware as nvidia
 from ansible.module_utils.trainyard.nvidia import stack as nvidia_stack
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.driver import read_driver
@@ -410,47 +409,6 @@ def test_hosts_with_other_stacks_are_judged_by_their_own(node):
     judged = judge(node("v100", "v100-runfile"), node("b200", "pytorch-cuda13"))
     assert judged.findings == []
     assert (judged.sets["v100"]["cuda"]["version"], judged.sets["b200"]["cuda"]["version"]) == ("11.4.4", "13.0")
-
-
-def test_every_row_of_the_rules_has_a_source_that_is_named():
-    for kind, rows in RULES.items():
-        if kind == "sources":
-            continue
-        for row in rows if isinstance(rows, list) else [rows]:
-            assert row["source"] in RULES["sources"], (kind, row)
-    used = {row["source"] for rows in RULES.values() if isinstance(rows, list) for row in rows}
-    assert set(RULES["sources"]) - used == {"gcc", "estimate", "mindspore"}
-
-
-def test_rows_are_known_and_ordered():
-    assert [row["name"] for row in RULES["generations"]] == list(nvidia.GENERATIONS)
-    releases = [nvidia.number(row["version"]) for row in RULES["cuda"]]
-    assert releases == sorted(releases)
-    for row in RULES["cuda"]:
-        assert nvidia.number(row["least"]) <= nvidia.number(row["driver"])
-    names = set(nvidia._NAMES.values())
-    assert all(any(name.startswith(row["name"]) for name in names) for row in RULES["models"])
-    builds = {row["version"]: row["cuda"] for row in RULES["nccl"]}
-    for stack in CATALOG.values():
-        nccl = stack["set"]["nccl"]
-        assert nccl["provider"] != "network_repo" or nccl["cuda"] in builds[nccl["version"]]
-    for row in RULES["pytorch"]:
-        assert set(row["generations"]) | set(row.get("aarch64", ())) <= set(nvidia.GENERATIONS)
-
-
-def test_every_stack_of_the_catalog_is_whole():
-    for name, stack in CATALOG.items():
-        parts, wrong = nvidia_stack.choose("h", CATALOG, name, {})
-        assert wrong == [] and set(parts) == set(nvidia_stack.FIELDS), name
-        assert stack["for"] and "\n" not in stack["for"].strip()
-        for part in parts.values():
-            if part.get("provider") == "runfile":
-                assert re.fullmatch(r"[0-9a-f]{64}", part["sha256"]) and part["version"] in part["url"]
-
-
-def test_the_readme_lists_every_stack():
-    readme = (PROJECT / "roles/nvidia_stack/README.md").read_text()
-    assert [name for name in CATALOG if f"`{name}`" not in readme] == []
 
 
 @given(

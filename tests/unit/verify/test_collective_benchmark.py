@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-import rdma_traffic
-from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.nvidia.nccl_tests_output import parse
-from ansible.module_utils.trainyard.verify import transport
 from ansible.module_utils.trainyard.verify.bandwidth import (
     BaselineError,
     add_baseline,
@@ -20,47 +16,16 @@ from ansible.module_utils.trainyard.verify.bandwidth import (
     read_baselines,
 )
 from ansible.module_utils.trainyard.verify.benchmark import Asked, baseline_entry, judge, merge
+from benchmark_samples import GIB, H100, PORTS, gpus, judged, nic, node, port, read, traffic, two
 from hypothesis import given
 from hypothesis import strategies as st
 
-OUTPUTS = Path(__file__).parents[2] / "fixtures/nccl_tests_output"
 KEYS = [
     "state", "reason", "collective", "backend", "ranks", "hosts", "sizes", "busbw_largest", "busbw_average",
     "footer_seen", "job_id", "format", "expected", "path", "findings",
 ]  # fmt: skip
-GIB = 1 << 30
 A100, L40S = "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
 PCIE_4 = {"link_gen_max": 4, "link_width_max": 16}
-
-
-def read(name):
-    return (OUTPUTS / name).read_text()
-
-
-def judged(name, **asked):
-    return judge(parse(read(name)), Asked(**asked))
-
-
-def port(device="mlx5_0", rate=400.0, layer="InfiniBand", active=True):
-    return {"device": device, "port": 1, "rate_gbps": rate, "link_layer": layer, "active": active, "netdev": None}
-
-
-def nic(name="eth0", kind="physical", speed=10000):
-    return {"name": name, "kind": kind, "speed_mbps": speed, "up": True, "addresses": []}
-
-
-def node(host, ports=(), gpus=(), interface="eth0", interfaces=None, **more):
-    given = [nic()] if interfaces is None else interfaces
-    return {"host": host, "networks": {"rdma": list(ports), "interfaces": given}, "gpus": list(gpus),
-            "interface": interface, **more}  # fmt: skip
-
-
-def gpus(model="NVIDIA H100 80GB HBM3", number=8, **link):
-    return [{"model": model, **link} for _ in range(number)]
-
-
-PORTS = [port(f"mlx5_{index}") for index in range(8)]
-H100 = [node(host, PORTS, gpus(), hostname=host) for host in ("gpu-01", "gpu-02")]
 
 
 # -- what a sound run is
@@ -236,10 +201,6 @@ def test_logs_of_ranks_are_read_together():
 )
 def test_factors(collective, ranks, value):
     assert factor(collective, ranks) == value
-
-
-def two(**options):
-    return [node("n1", **options), node("n2", **options)]
 
 
 @pytest.mark.parametrize(
@@ -434,259 +395,4 @@ def test_a_file_of_baselines_that_is_none(text, found):
 # -- the path
 
 
-def traffic(count, ports=8):
-    return {f"mlx5_{index}:1": {"sent": count, "received": count} for index in range(ports)}
-
-
-HOSTS = ["gpu-01", "gpu-02"]
-ALL = [f"mlx5_{index}:1" for index in range(8)]
-ACTIVE, NONE = dict.fromkeys(HOSTS, ALL), {"gpu-01": [], "gpu-02": []}
-IB_LINES = [
-    "gpu-01:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.1<0>",
-    "gpu-01:1:2 [0] NCCL INFO Using network IB",
-    "gpu-01:1:2 [0] NCCL INFO Channel 01/0 : 1[1] -> 9[1] [send] via NET/IB/1/GDRDMA",
-]
-SOCKET_LINES = [
-    "gpu-01:1:2 [0] NCCL INFO NET/IB : No device found.",
-    "gpu-01:1:2 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>",
-    "gpu-01:1:2 [0] NCCL INFO Channel 00/0 : 15[7] -> 0[0] [receive] via NET/Socket/0",
-]
-
-
-def path(active=ACTIVE, moved=None, lines=(), backend="nccl"):
-    pairs = {host: (traffic(5), traffic(5 + count)) for host, count in (moved or {}).items()}
-    return transport.judge(HOSTS, backend, GIB, active, pairs, lines)
-
-
-@pytest.mark.parametrize(
-    ("given", "state", "devices", "reason"),
-    [
-        ({"moved": {"gpu-01": 9 * GIB, "gpu-02": 9 * GIB}}, "pass", ALL, "RDMA counters grew by the bytes"),
-        ({"moved": {"gpu-01": 9000, "gpu-02": 9000}}, "fail", ["TCP"], "active RDMA ports on gpu-01, gpu-02"),
-        ({"moved": {"gpu-01": 9 * GIB, "gpu-02": 9000}}, "fail", ALL, "RDMA ports on gpu-02 (mlx5_0:1"),
-        ({"lines": IB_LINES}, "pass", ["mlx5_1:1"], "NCCL says so (NET/IB, by GPUDirect RDMA)"),
-        ({"lines": SOCKET_LINES}, "fail", ["eth0"], "NCCL sent over TCP (eth0) although RDMA ports were active"),
-        ({"lines": [*IB_LINES, *SOCKET_LINES]}, "fail", ["eth0"], "NCCL sent over TCP (eth0) although"),
-        ({"lines": SOCKET_LINES, "active": NONE}, "pass", ["eth0"], "no node has an active RDMA port"),
-        ({"lines": SOCKET_LINES, "active": None}, "unknown", ["eth0"], "nobody looked whether there are RDMA ports"),
-        ({"active": NONE}, "pass", ["TCP"], "no node has an active RDMA port"),
-        ({}, "unknown", [], "neither RDMA counters nor NCCL's lines were there"),
-        ({"backend": "gloo"}, "pass", ["TCP"], "gloo speaks TCP"),
-    ],
-)  # fmt: skip
-def test_the_path_is_proved_by_counters_or_nccls_own_lines(given, state, devices, reason):
-    verdict = path(**given)
-    assert (verdict["state"], verdict["devices"]) == (state, devices)
-    assert reason in verdict["reason"]
-
-
-def test_ports_that_stay_idle_and_counters_that_tell_nothing():
-    pairs = {host: (traffic(0), {**traffic(20 * GIB, 2), "mlx5_2:1": {"sent": 9, "received": 9}}) for host in HOSTS}
-    verdict = transport.judge(
-        HOSTS, "nccl", GIB, {host: ["mlx5_0:1", "mlx5_1:1", "mlx5_2:1"] for host in HOSTS}, pairs, []
-    )
-    assert verdict["devices"] == ["mlx5_0:1", "mlx5_1:1"]
-    assert "idle although active: mlx5_2:1 (gpu-01, gpu-02)" in verdict["reason"]
-    # A reset, a counter of 32 bits that is full, one that cannot be read: no proof that nothing was sent.
-    stuck = {"sent": (2**32 - 1) * 4, "received": (2**32 - 1) * 4}
-    for before, after in (
-        ({"sent": 9 * GIB, "received": 9 * GIB}, {"sent": 7, "received": 7}),
-        (stuck, stuck),
-        ({"sent": None, "received": None}, {"sent": None, "received": None}),
-    ):
-        pairs = {host: ({"mlx5_0:1": before}, {"mlx5_0:1": after}) for host in HOSTS}
-        assert transport.moved(*pairs["gpu-01"]) == {"mlx5_0:1": None}
-        verdict = transport.judge(HOSTS, "nccl", GIB, {host: ["mlx5_0:1"] for host in HOSTS}, pairs, [])
-        assert (verdict["state"], verdict["devices"]) == ("unknown", [])
-        assert "could not be read" in verdict["reason"]
-        assert transport.judge(HOSTS, "nccl", GIB, ACTIVE, pairs, IB_LINES)["state"] == "pass"
-    assert transport.judge(["gpu-01"], "nccl", GIB, ACTIVE, {}, []) is None
-    assert transport.judge(HOSTS, "hccl", GIB, NONE, {}, []) is None
-
-
-def test_nccls_lines_of_its_versions():
-    said = transport.read_nccl_lines(
-        [
-            "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_bond_0:1/RoCE [RO]; OOB bond0:10.0.0.1<0>",
-            "n1:1:2 [0] NCCL INFO Using network IBext_v8",
-            "n1:1:2 [0] NCCL INFO Channel 00 : 0[1b000] -> 8[1b000] [receive] via NET/IB/0",
-            "n1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
-            "n2:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [send] via NET/Libfabric/3/GDRDMA/Shared",
-            "n3:1:2 [0] NCCL INFO Using network AWS Libfabric",
-            "n3:1:2 [0] NCCL INFO Channel 00 : 0[101c0] -> 8[101c0] [receive] via NET/AWS Libfabric/0",
-        ]
-    )
-    assert said.networks == {"IBext_v8", "AWS Libfabric"}
-    assert said.channels == {"IB": 1, "Libfabric": 1, "AWS Libfabric": 1} and said.gdrdma == 1 and not said.tcp
-    assert said.devices == {
-        "IB": {"mlx5_bond_0:1"},
-        "Libfabric": {"Libfabric device 3"},
-        "AWS Libfabric": {"AWS Libfabric device 0"},
-    }
-    assert transport.read_nccl_lines(["n1:1:2 [0] NCCL INFO Using network Socket"]).tcp
-
-
-def test_tcp_although_rdma_was_there_fails_the_benchmark_with_that_reason():
-    record = judged("2.19-all_reduce-tcp.txt", nodes=H100, ranks=16, busbw=1.0)
-    assert record["state"] == "fail" and record["path"]["state"] == "fail"
-    assert record["reason"] == (
-        "NCCL sent over TCP (eth0) although RDMA ports were active on gpu-01, gpu-02 (mlx5_0:1, mlx5_1:1, mlx5_2:1, "
-        "mlx5_3:1)"
-    )
-    # Both are said: the path first, then what it costs.
-    assert any(text.startswith("busbw 4.60 GB/s") for text in judged("2.19-all_reduce-tcp.txt", nodes=H100)["findings"])
-    # Without a look at the ports the lines are told, but judge nothing.
-    assert judged("2.19-all_reduce-tcp.txt", busbw=1.0)["state"] == "pass"
-
-
-def test_a_path_that_nothing_proves_is_no_pass():
-    record = judged("2.19-all_reduce-16-h100.txt", nodes=H100)
-    assert record["state"] == "unknown" and "NCCL_DEBUG=INFO" in record["reason"]
-
-
 # -- the modules
-
-
-def run(module, capsys, **params):
-    with patch_module_args(params), pytest.raises(SystemExit):
-        module.main()
-    return json.loads(capsys.readouterr().out)
-
-
-def test_a_file_is_judged(act, tmp_path):
-    log = OUTPUTS / "2.19-all_reduce-16-h100.json"
-    result = act("collective_benchmark", parse=str(log), expected_ranks=16, expected_busbw=384, job_id="mine")
-    assert result["changed"] is False and result["benchmarks"][0]["state"] == "pass"
-    assert result["benchmarks"][0]["job_id"] == "mine"
-    assert "stands-for-a-secret" not in json.dumps(result)
-    bad = act("collective_benchmark", parse=str(OUTPUTS / "README.md"))
-    assert (
-        bad["benchmarks"][0]["state"] == "fail"
-        and bad["benchmarks"][0]["reason"] == "there is no table of results in it"
-    )
-    (tmp_path / "binary").write_bytes(bytes(range(256)))
-    assert act("collective_benchmark", parse=str(tmp_path / "binary"))["benchmarks"][0]["state"] == "fail"
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"parse": "/nowhere/log"}, "/nowhere/log is not a file that can be read"),
-        ({"run_dir": "/nowhere"}, "/nowhere is not the folder of a run that has ended"),
-        ({"parse": "x", "run_dir": "y"}, "mutually exclusive"),
-        ({}, "neither parse nor run_dir is given"),
-        ({"parse": "x", "save_baseline": True}, "baseline"),
-        ({"parse": "x", "fraction": 90}, "fraction is 90, expected a number above 0, at most 1"),
-        ({"parse": "x", "expected_busbw": -1}, "expected_busbw is -1, expected GB/s above 0"),
-    ],
-)
-def test_only_unusable_input_is_a_failure(params, message, act):
-    result = act("collective_benchmark", **params)
-    assert result["failed"] and message in result["msg"]
-
-
-def run_folder(folder, log, state="succeeded", failure=None, ranks=(0, 1, 2, 3)):
-    each = len(ranks) // 2
-    plan = {
-        "job_id": "benchmark-20261121-200000", "world_size": len(ranks), "rank_log": "rank_{rank}.log",
-        "job_dir": "/jobs/benchmark-20261121-200000",
-        "nodes": [{"host": "n1", "ranks": list(ranks[:each])}, {"host": "n2", "ranks": list(ranks[each:])}],
-    }  # fmt: skip
-    nodes = [{**node, "state": "ended", "why": "", "node_rank": rank} for rank, node in enumerate(plan["nodes"])]
-    summary = {"state": state, "failure": failure, "nodes": nodes, "world_size": len(ranks)}
-    (folder / "logs").mkdir()
-    (folder / "plan.json").write_text(json.dumps(plan))
-    (folder / "summary.json").write_text(json.dumps(summary))
-    (folder / "logs/rank_0.log").write_text(log)
-    return str(folder)
-
-
-def test_a_run_is_judged_by_its_plan(act, tmp_path):
-    folder = run_folder(tmp_path, read("trainyard-all_reduce-gloo.txt"))
-    result = act("collective_benchmark", run_dir=folder, expected_busbw=1.0)["benchmarks"][0]
-    assert (result["state"], result["hosts"], result["backend"]) == ("pass", ["n1", "n2"], "gloo")
-    assert result["job_id"] == "benchmark-20261121-200000"
-    # A rank that took itself for the only one has a table of its own in its log.
-    (tmp_path / "logs/rank_2.log").write_text(read("trainyard-all_reduce-gloo.txt"))
-    result = act("collective_benchmark", run_dir=folder, expected_busbw=1.0)["benchmarks"][0]
-    assert result["state"] == "fail" and "each were a world of their own" in result["reason"]
-
-
-def test_the_nodes_of_a_run_may_work_by_themselves(act, tmp_path):
-    """Two ranks of each node have a table in their node's first log; that of n2 stops in the middle."""
-    lines = read("trainyard-all_reduce-gloo.txt").splitlines(keepends=True)
-    footer = [line for line in lines if "bounds" in line or "Avg" in line]
-    header = [line for line in lines if line.startswith("#") and " Rank " not in line and line not in footer]
-    row = f"{4096:12}{1024:14}   float   sum   -1{'  10.00  4.00  4.00  0' * 2}\n"
-
-    def table(host, end):
-        ranks = [f"#  Rank  {rank} Group  0 Pid   200{rank} on {host:>10} device cpu [eth0] gloo\n" for rank in (0, 1)]
-        at = next(number for number, line in enumerate(header) if "Using devices" in line) + 1
-        return "".join([*header[:at], *ranks, *header[at:], row, *(footer if end else [])])
-
-    folder = run_folder(tmp_path, table("n1", True))
-    (tmp_path / "logs/rank_2.log").write_text(table("n2", False))
-    given = {"run_dir": folder, "each_node": True, "expected_busbw": 4.0, "baseline": str(tmp_path / "baselines.json")}
-    result = act("collective_benchmark", **given, save_baseline=True)
-    first, second = result["benchmarks"]
-    assert (first["state"], first["hosts"], first["ranks"], first["busbw_largest"]) == ("pass", ["n1"], 2, 4.0)
-    assert (second["state"], second["hosts"], second["footer_seen"]) == ("fail", ["n2"], False)
-    assert first["job_id"] == second["job_id"] == "benchmark-20261121-200000"
-    assert result["changed"]
-    (tmp_path / "logs/rank_2.log").unlink()
-    second = act("collective_benchmark", **given)["benchmarks"][1]
-    assert (second["state"], second["hosts"]) == ("fail", ["n2"])
-
-
-def test_a_run_that_was_killed_half_way_fails_with_the_jobs_reason(act, tmp_path):
-    text = read("trainyard-all_reduce-gloo.txt")
-    failure = {"kind": "exit", "host": "n2", "process": "rank2", "rank": 2, "ranks": [2], "exit_code": None,
-               "signal": 9, "result": "signal", "time": 1.0}  # fmt: skip
-    folder = run_folder(tmp_path, text[: len(text) * 3 // 4], "failed", failure)
-    record = act("collective_benchmark", run_dir=folder, expected_busbw=1.0)["benchmarks"][0]
-    assert record["state"] == "fail"
-    assert record["reason"].startswith("the job failed: rank 2 on n2 failed first: ")
-    assert record["sizes"] and not record["footer_seen"]
-
-
-def test_a_baseline_is_kept_and_compared_with(act, tmp_path):
-    file = tmp_path / "baselines.json"
-    given = {
-        "parse": str(OUTPUTS / "trainyard-all_reduce-gloo.txt"),
-        "nodes": two(interfaces=[nic(kind="virtual")]),
-        "baseline": str(file),
-    }
-    assert act("collective_benchmark", **given)["benchmarks"][0]["state"] == "unknown"
-    checked = act("collective_benchmark", **given, save_baseline=True, check=True)
-    assert checked["changed"] and not file.exists()
-    kept = act("collective_benchmark", **given, save_baseline=True)
-    assert kept["changed"] and kept["baseline"]["saved"] and kept["baseline"]["key"] in file.read_text()
-    assert act("collective_benchmark", **given)["benchmarks"][0]["state"] == "pass"
-    assert not act("collective_benchmark", **given, save_baseline=True)["changed"]
-    wrong = {**given, "parse": str(OUTPUTS / "2.19-all_reduce-wrong.txt")}
-    refused = act("collective_benchmark", **wrong, save_baseline=True)
-    assert not refused["changed"] and not refused["baseline"]["saved"]
-    assert refused["baseline"]["reason"].startswith("wrong results")
-    file.write_text("nothing")
-    assert "is no file of baselines" in act("collective_benchmark", **given)["msg"]
-
-
-def test_counters_come_in_bytes_and_through_both_modules(act, capsys, tmp_path):
-    def tree(units):
-        for device in range(8):
-            folder = tmp_path / f"sys/class/infiniband/mlx5_{device}/ports/1/counters"
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "port_xmit_data").write_text(f"{units}\n")
-            (folder / "port_rcv_data").write_text("N/A (not supported)\n" if device == 7 else f"{units}\n")
-        return [run(rdma_traffic, capsys, host=host, root=str(tmp_path))["traffic"] for host in ("gpu-01", "gpu-02")]
-
-    before = tree(1000)
-    assert before[0]["host"] == "gpu-01"
-    assert before[0]["ports"]["mlx5_0:1"] == {"sent": 4000, "received": 4000}
-    assert before[0]["ports"]["mlx5_7:1"] == {"sent": 4000, "received": None}
-    given = {"parse": str(OUTPUTS / "2.19-all_reduce-16-h100.txt"), "nodes": H100, "traffic_before": before}
-    moved = act("collective_benchmark", **given, traffic_after=tree(1000 + 9 * GIB))["benchmarks"][0]
-    assert (moved["state"], moved["path"]["state"]) == ("pass", "pass")
-    dry = act("collective_benchmark", **given, traffic_after=tree(2000))["benchmarks"][0]
-    assert dry["state"] == "fail" and "did not move by the bytes of the run" in dry["reason"]
-    assert run(rdma_traffic, capsys, host="n1", root=str(tmp_path / "sys"))["traffic"]["ports"] == {}

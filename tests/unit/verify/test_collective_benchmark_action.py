@@ -1,0 +1,155 @@
+"""The action collective_benchmark over files, runs and counters."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import rdma_traffic
+from ansible.module_utils.testing import patch_module_args
+from benchmark_samples import GIB, H100, OUTPUTS, nic, read, two
+
+
+def run(module, capsys, **params):
+    with patch_module_args(params), pytest.raises(SystemExit):
+        module.main()
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_file_is_judged(act, tmp_path):
+    log = OUTPUTS / "2.19-all_reduce-16-h100.json"
+    result = act("collective_benchmark", parse=str(log), expected_ranks=16, expected_busbw=384, job_id="mine")
+    assert result["changed"] is False and result["benchmarks"][0]["state"] == "pass"
+    assert result["benchmarks"][0]["job_id"] == "mine"
+    assert "stands-for-a-secret" not in json.dumps(result)
+    bad = act("collective_benchmark", parse=str(OUTPUTS / "README.md"))
+    assert (
+        bad["benchmarks"][0]["state"] == "fail"
+        and bad["benchmarks"][0]["reason"] == "there is no table of results in it"
+    )
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    assert act("collective_benchmark", parse=str(tmp_path / "binary"))["benchmarks"][0]["state"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"parse": "/nowhere/log"}, "/nowhere/log is not a file that can be read"),
+        ({"run_dir": "/nowhere"}, "/nowhere is not the folder of a run that has ended"),
+        ({"parse": "x", "run_dir": "y"}, "mutually exclusive"),
+        ({}, "neither parse nor run_dir is given"),
+        ({"parse": "x", "save_baseline": True}, "baseline"),
+        ({"parse": "x", "fraction": 90}, "fraction is 90, expected a number above 0, at most 1"),
+        ({"parse": "x", "expected_busbw": -1}, "expected_busbw is -1, expected GB/s above 0"),
+    ],
+)
+def test_only_unusable_input_is_a_failure(params, message, act):
+    result = act("collective_benchmark", **params)
+    assert result["failed"] and message in result["msg"]
+
+
+def run_folder(folder, log, state="succeeded", failure=None, ranks=(0, 1, 2, 3)):
+    each = len(ranks) // 2
+    plan = {
+        "job_id": "benchmark-20261121-200000", "world_size": len(ranks), "rank_log": "rank_{rank}.log",
+        "job_dir": "/jobs/benchmark-20261121-200000",
+        "nodes": [{"host": "n1", "ranks": list(ranks[:each])}, {"host": "n2", "ranks": list(ranks[each:])}],
+    }  # fmt: skip
+    nodes = [{**node, "state": "ended", "why": "", "node_rank": rank} for rank, node in enumerate(plan["nodes"])]
+    summary = {"state": state, "failure": failure, "nodes": nodes, "world_size": len(ranks)}
+    (folder / "logs").mkdir()
+    (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "logs/rank_0.log").write_text(log)
+    return str(folder)
+
+
+def test_a_run_is_judged_by_its_plan(act, tmp_path):
+    folder = run_folder(tmp_path, read("trainyard-all_reduce-gloo.txt"))
+    result = act("collective_benchmark", run_dir=folder, expected_busbw=1.0)["benchmarks"][0]
+    assert (result["state"], result["hosts"], result["backend"]) == ("pass", ["n1", "n2"], "gloo")
+    assert result["job_id"] == "benchmark-20261121-200000"
+    # A rank that took itself for the only one has a table of its own in its log.
+    (tmp_path / "logs/rank_2.log").write_text(read("trainyard-all_reduce-gloo.txt"))
+    result = act("collective_benchmark", run_dir=folder, expected_busbw=1.0)["benchmarks"][0]
+    assert result["state"] == "fail" and "each were a world of their own" in result["reason"]
+
+
+def test_the_nodes_of_a_run_may_work_by_themselves(act, tmp_path):
+    """Two ranks of each node have a table in their node's first log; that of n2 stops in the middle."""
+    lines = read("trainyard-all_reduce-gloo.txt").splitlines(keepends=True)
+    footer = [line for line in lines if "bounds" in line or "Avg" in line]
+    header = [line for line in lines if line.startswith("#") and " Rank " not in line and line not in footer]
+    row = f"{4096:12}{1024:14}   float   sum   -1{'  10.00  4.00  4.00  0' * 2}\n"
+
+    def table(host, end):
+        ranks = [f"#  Rank  {rank} Group  0 Pid   200{rank} on {host:>10} device cpu [eth0] gloo\n" for rank in (0, 1)]
+        at = next(number for number, line in enumerate(header) if "Using devices" in line) + 1
+        return "".join([*header[:at], *ranks, *header[at:], row, *(footer if end else [])])
+
+    folder = run_folder(tmp_path, table("n1", True))
+    (tmp_path / "logs/rank_2.log").write_text(table("n2", False))
+    given = {"run_dir": folder, "each_node": True, "expected_busbw": 4.0, "baseline": str(tmp_path / "baselines.json")}
+    result = act("collective_benchmark", **given, save_baseline=True)
+    first, second = result["benchmarks"]
+    assert (first["state"], first["hosts"], first["ranks"], first["busbw_largest"]) == ("pass", ["n1"], 2, 4.0)
+    assert (second["state"], second["hosts"], second["footer_seen"]) == ("fail", ["n2"], False)
+    assert first["job_id"] == second["job_id"] == "benchmark-20261121-200000"
+    assert result["changed"]
+    (tmp_path / "logs/rank_2.log").unlink()
+    second = act("collective_benchmark", **given)["benchmarks"][1]
+    assert (second["state"], second["hosts"]) == ("fail", ["n2"])
+
+
+def test_a_run_that_was_killed_half_way_fails_with_the_jobs_reason(act, tmp_path):
+    text = read("trainyard-all_reduce-gloo.txt")
+    failure = {"kind": "exit", "host": "n2", "process": "rank2", "rank": 2, "ranks": [2], "exit_code": None,
+               "signal": 9, "result": "signal", "time": 1.0}  # fmt: skip
+    folder = run_folder(tmp_path, text[: len(text) * 3 // 4], "failed", failure)
+    record = act("collective_benchmark", run_dir=folder, expected_busbw=1.0)["benchmarks"][0]
+    assert record["state"] == "fail"
+    assert record["reason"].startswith("the job failed: rank 2 on n2 failed first: ")
+    assert record["sizes"] and not record["footer_seen"]
+
+
+def test_a_baseline_is_kept_and_compared_with(act, tmp_path):
+    file = tmp_path / "baselines.json"
+    given = {
+        "parse": str(OUTPUTS / "trainyard-all_reduce-gloo.txt"),
+        "nodes": two(interfaces=[nic(kind="virtual")]),
+        "baseline": str(file),
+    }
+    assert act("collective_benchmark", **given)["benchmarks"][0]["state"] == "unknown"
+    checked = act("collective_benchmark", **given, save_baseline=True, check=True)
+    assert checked["changed"] and not file.exists()
+    kept = act("collective_benchmark", **given, save_baseline=True)
+    assert kept["changed"] and kept["baseline"]["saved"] and kept["baseline"]["key"] in file.read_text()
+    assert act("collective_benchmark", **given)["benchmarks"][0]["state"] == "pass"
+    assert not act("collective_benchmark", **given, save_baseline=True)["changed"]
+    wrong = {**given, "parse": str(OUTPUTS / "2.19-all_reduce-wrong.txt")}
+    refused = act("collective_benchmark", **wrong, save_baseline=True)
+    assert not refused["changed"] and not refused["baseline"]["saved"]
+    assert refused["baseline"]["reason"].startswith("wrong results")
+    file.write_text("nothing")
+    assert "is no file of baselines" in act("collective_benchmark", **given)["msg"]
+
+
+def test_counters_come_in_bytes_and_through_both_modules(act, capsys, tmp_path):
+    def tree(units):
+        for device in range(8):
+            folder = tmp_path / f"sys/class/infiniband/mlx5_{device}/ports/1/counters"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "port_xmit_data").write_text(f"{units}\n")
+            (folder / "port_rcv_data").write_text("N/A (not supported)\n" if device == 7 else f"{units}\n")
+        return [run(rdma_traffic, capsys, host=host, root=str(tmp_path))["traffic"] for host in ("gpu-01", "gpu-02")]
+
+    before = tree(1000)
+    assert before[0]["host"] == "gpu-01"
+    assert before[0]["ports"]["mlx5_0:1"] == {"sent": 4000, "received": 4000}
+    assert before[0]["ports"]["mlx5_7:1"] == {"sent": 4000, "received": None}
+    given = {"parse": str(OUTPUTS / "2.19-all_reduce-16-h100.txt"), "nodes": H100, "traffic_before": before}
+    moved = act("collective_benchmark", **given, traffic_after=tree(1000 + 9 * GIB))["benchmarks"][0]
+    assert (moved["state"], moved["path"]["state"]) == ("pass", "pass")
+    dry = act("collective_benchmark", **given, traffic_after=tree(2000))["benchmarks"][0]
+    assert dry["state"] == "fail" and "did not move by the bytes of the run" in dry["reason"]
+    assert run(rdma_traffic, capsys, host="n1", root=str(tmp_path / "sys"))["traffic"]["ports"] == {}

@@ -1,0 +1,112 @@
+"""Which devices carried a benchmark's bytes: counters, and NCCL's own lines."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.module_utils.trainyard.verify import transport
+from benchmark_samples import ALL, GIB, H100, HOSTS, judged, traffic
+
+ACTIVE, NONE = dict.fromkeys(HOSTS, ALL), {"gpu-01": [], "gpu-02": []}
+IB_LINES = [
+    "gpu-01:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.1<0>",
+    "gpu-01:1:2 [0] NCCL INFO Using network IB",
+    "gpu-01:1:2 [0] NCCL INFO Channel 01/0 : 1[1] -> 9[1] [send] via NET/IB/1/GDRDMA",
+]
+
+
+SOCKET_LINES = [
+    "gpu-01:1:2 [0] NCCL INFO NET/IB : No device found.",
+    "gpu-01:1:2 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>",
+    "gpu-01:1:2 [0] NCCL INFO Channel 00/0 : 15[7] -> 0[0] [receive] via NET/Socket/0",
+]
+
+
+def path(active=ACTIVE, moved=None, lines=(), backend="nccl"):
+    pairs = {host: (traffic(5), traffic(5 + count)) for host, count in (moved or {}).items()}
+    return transport.judge(HOSTS, backend, GIB, active, pairs, lines)
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "devices", "reason"),
+    [
+        ({"moved": {"gpu-01": 9 * GIB, "gpu-02": 9 * GIB}}, "pass", ALL, "RDMA counters grew by the bytes"),
+        ({"moved": {"gpu-01": 9000, "gpu-02": 9000}}, "fail", ["TCP"], "active RDMA ports on gpu-01, gpu-02"),
+        ({"moved": {"gpu-01": 9 * GIB, "gpu-02": 9000}}, "fail", ALL, "RDMA ports on gpu-02 (mlx5_0:1"),
+        ({"lines": IB_LINES}, "pass", ["mlx5_1:1"], "NCCL says so (NET/IB, by GPUDirect RDMA)"),
+        ({"lines": SOCKET_LINES}, "fail", ["eth0"], "NCCL sent over TCP (eth0) although RDMA ports were active"),
+        ({"lines": [*IB_LINES, *SOCKET_LINES]}, "fail", ["eth0"], "NCCL sent over TCP (eth0) although"),
+        ({"lines": SOCKET_LINES, "active": NONE}, "pass", ["eth0"], "no node has an active RDMA port"),
+        ({"lines": SOCKET_LINES, "active": None}, "unknown", ["eth0"], "nobody looked whether there are RDMA ports"),
+        ({"active": NONE}, "pass", ["TCP"], "no node has an active RDMA port"),
+        ({}, "unknown", [], "neither RDMA counters nor NCCL's lines were there"),
+        ({"backend": "gloo"}, "pass", ["TCP"], "gloo speaks TCP"),
+    ],
+)  # fmt: skip
+def test_the_path_is_proved_by_counters_or_nccls_own_lines(given, state, devices, reason):
+    verdict = path(**given)
+    assert (verdict["state"], verdict["devices"]) == (state, devices)
+    assert reason in verdict["reason"]
+
+
+def test_ports_that_stay_idle_and_counters_that_tell_nothing():
+    pairs = {host: (traffic(0), {**traffic(20 * GIB, 2), "mlx5_2:1": {"sent": 9, "received": 9}}) for host in HOSTS}
+    verdict = transport.judge(
+        HOSTS, "nccl", GIB, {host: ["mlx5_0:1", "mlx5_1:1", "mlx5_2:1"] for host in HOSTS}, pairs, []
+    )
+    assert verdict["devices"] == ["mlx5_0:1", "mlx5_1:1"]
+    assert "idle although active: mlx5_2:1 (gpu-01, gpu-02)" in verdict["reason"]
+    # A reset, a counter of 32 bits that is full, one that cannot be read: no proof that nothing was sent.
+    stuck = {"sent": (2**32 - 1) * 4, "received": (2**32 - 1) * 4}
+    for before, after in (
+        ({"sent": 9 * GIB, "received": 9 * GIB}, {"sent": 7, "received": 7}),
+        (stuck, stuck),
+        ({"sent": None, "received": None}, {"sent": None, "received": None}),
+    ):
+        pairs = {host: ({"mlx5_0:1": before}, {"mlx5_0:1": after}) for host in HOSTS}
+        assert transport.moved(*pairs["gpu-01"]) == {"mlx5_0:1": None}
+        verdict = transport.judge(HOSTS, "nccl", GIB, {host: ["mlx5_0:1"] for host in HOSTS}, pairs, [])
+        assert (verdict["state"], verdict["devices"]) == ("unknown", [])
+        assert "could not be read" in verdict["reason"]
+        assert transport.judge(HOSTS, "nccl", GIB, ACTIVE, pairs, IB_LINES)["state"] == "pass"
+    assert transport.judge(["gpu-01"], "nccl", GIB, ACTIVE, {}, []) is None
+    assert transport.judge(HOSTS, "hccl", GIB, NONE, {}, []) is None
+
+
+def test_nccls_lines_of_its_versions():
+    said = transport.read_nccl_lines(
+        [
+            "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_bond_0:1/RoCE [RO]; OOB bond0:10.0.0.1<0>",
+            "n1:1:2 [0] NCCL INFO Using network IBext_v8",
+            "n1:1:2 [0] NCCL INFO Channel 00 : 0[1b000] -> 8[1b000] [receive] via NET/IB/0",
+            "n1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
+            "n2:1:2 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [send] via NET/Libfabric/3/GDRDMA/Shared",
+            "n3:1:2 [0] NCCL INFO Using network AWS Libfabric",
+            "n3:1:2 [0] NCCL INFO Channel 00 : 0[101c0] -> 8[101c0] [receive] via NET/AWS Libfabric/0",
+        ]
+    )
+    assert said.networks == {"IBext_v8", "AWS Libfabric"}
+    assert said.channels == {"IB": 1, "Libfabric": 1, "AWS Libfabric": 1} and said.gdrdma == 1 and not said.tcp
+    assert said.devices == {
+        "IB": {"mlx5_bond_0:1"},
+        "Libfabric": {"Libfabric device 3"},
+        "AWS Libfabric": {"AWS Libfabric device 0"},
+    }
+    assert transport.read_nccl_lines(["n1:1:2 [0] NCCL INFO Using network Socket"]).tcp
+
+
+def test_tcp_although_rdma_was_there_fails_the_benchmark_with_that_reason():
+    record = judged("2.19-all_reduce-tcp.txt", nodes=H100, ranks=16, busbw=1.0)
+    assert record["state"] == "fail" and record["path"]["state"] == "fail"
+    assert record["reason"] == (
+        "NCCL sent over TCP (eth0) although RDMA ports were active on gpu-01, gpu-02 (mlx5_0:1, mlx5_1:1, mlx5_2:1, "
+        "mlx5_3:1)"
+    )
+    # Both are said: the path first, then what it costs.
+    assert any(text.startswith("busbw 4.60 GB/s") for text in judged("2.19-all_reduce-tcp.txt", nodes=H100)["findings"])
+    # Without a look at the ports the lines are told, but judge nothing.
+    assert judged("2.19-all_reduce-tcp.txt", busbw=1.0)["state"] == "pass"
+
+
+def test_a_path_that_nothing_proves_is_no_pass():
+    record = judged("2.19-all_reduce-16-h100.txt", nodes=H100)
+    assert record["state"] == "unknown" and "NCCL_DEBUG=INFO" in record["reason"]
