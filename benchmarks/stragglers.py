@@ -88,7 +88,7 @@ class Outcome:
     rounds: int = 0
     judged_s: float = 0.0
     measurements: int = 0
-    verdict: dict[str, Any] = field(default_factory=dict)
+    judged: dict[str, Any] = field(default_factory=dict)
 
 
 def blamed(
@@ -106,11 +106,11 @@ def blamed(
             measured += fleet.measure(rng, pairs, outcome.rounds)
             outcome.rounds += 1
         began = time.perf_counter()
-        outcome.verdict = stragglers.judge(hosts, measured, expected=expected)
+        outcome.judged = stragglers.judge(hosts, measured, expected=expected)
         outcome.judged_s = max(outcome.judged_s, time.perf_counter() - began)
-        schedule = [outcome.verdict["retest"]] if outcome.verdict["retest"] and outcome.rounds < most else []
+        schedule = [outcome.judged["retest"]] if outcome.judged["retest"] and outcome.rounds < most else []
     outcome.measurements = len(measured)
-    for at, node in enumerate(outcome.verdict["nodes"]):
+    for at, node in enumerate(outcome.judged["nodes"]):
         planted, state = at in fleet.bad, node["state"]
         outcome.hits += planted and state == "fail"
         outcome.misses += planted and state == "pass"
@@ -215,7 +215,7 @@ def confidence() -> list[dict[str, Any]]:
         level = rng.choice(NOISES)
         bad = {at: rng.uniform(0.5, 0.92) for at in rng.sample(range(64), 6)}
         fleet = Fleet(64, bad, noise=level, disturbed=0.02)
-        for at, node in enumerate(blamed(fleet, rng).verdict["nodes"]):
+        for at, node in enumerate(blamed(fleet, rng).judged["nodes"]):
             if node["state"] != "unknown":
                 low = next(edge for edge in (0.99, 0.95, 0.9, 0.8, 0.0) if node["confidence"] >= edge)
                 said.setdefault((node["state"], low), []).append((at in bad) == (node["state"] == "fail"))

@@ -103,7 +103,7 @@ options:
 attributes:
   check_mode:
     support: full
-    description: The verdict is the same in both modes; a baseline is not written in check mode.
+    description: The result is the same in both modes; a baseline is not written in check mode.
 author:
   - trainyard
 seealso:

@@ -39,7 +39,7 @@ EXAMPLES = r"""
 - name: Judge what the ranks gathered
   collective_check:
     run_dir: runs/all-gather-pytorch-20261120-101500
-  register: verdict
+  register: checked
 """
 
 RETURN = r"""

@@ -42,7 +42,7 @@ options:
     elements: dict
     required: true
   not_asked:
-    description: Phases that nobody wanted; the verdict names them.
+    description: Phases that nobody wanted; the result names them.
     type: list
     elements: str
     default: []
@@ -98,15 +98,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: The verdict, V(pass), V(fail) or V(unknown) (nothing failed, but something could not be measured).
+  description: The result, V(pass), V(fail) or V(unknown) (nothing failed, but something could not be measured).
   returned: always
   type: str
 exit_code:
-  description: Exit status of a proof with this verdict, 0, 2 or 3.
+  description: Exit status of a proof with this result, 0, 2 or 3.
   returned: always
   type: int
 text:
-  description: The verdict, what to do first, the phases, and the checks that did not pass, for reading.
+  description: The result, what to do first, the phases, and the checks that did not pass, for reading.
   returned: always
   type: str
 first:

@@ -15,7 +15,7 @@ ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "
 from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.hardware import rdma
-from ansible.module_utils.trainyard.nvidia import cuda_verdict, driver, nccl, nccl_tests_proof
+from ansible.module_utils.trainyard.nvidia import cuda_findings, driver, nccl, nccl_tests_proof
 from ansible.module_utils.trainyard.slurm.change import judge_change
 from ansible.module_utils.trainyard.slurm.configuration import nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import judge_confinement
@@ -33,7 +33,7 @@ def slurm_findings(
 
 RULES = {
     "ascend_findings": ascend.judge,
-    "cuda_toolkit_findings": cuda_verdict.judge,
+    "cuda_toolkit_findings": cuda_findings.judge,
     "nccl_findings": nccl.judge,
     "nccl_tests_findings": nccl_tests_proof.judge,
     "nvidia_driver_findings": driver.judge_all,

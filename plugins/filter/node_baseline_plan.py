@@ -99,12 +99,12 @@ def node_baseline_plan(
         )
         return {"findings": [wrong.as_dict()]}
     wanted = Wanted(str(user), int(uid), str(group), int(gid), str(network), limit, int(nofile), bool(sets_clock))
-    verdict = judge([Node.from_dict(node) for node in nodes], wanted)
+    judged = judge([Node.from_dict(node) for node in nodes], wanted)
     return {
-        "findings": [finding.as_dict() for finding in verdict.findings],
-        "entries": [{"address": entry.address, "names": list(entry.names)} for entry in verdict.entries],
-        "limits": verdict.limits,
-        "exceptions": list(verdict.exceptions),
+        "findings": [finding.as_dict() for finding in judged.findings],
+        "entries": [{"address": entry.address, "names": list(entry.names)} for entry in judged.entries],
+        "limits": judged.limits,
+        "exceptions": list(judged.exceptions),
     }
 
 

@@ -60,7 +60,7 @@ class Output:
 
     `tables` counts result tables, of which rows holds the first one's. `unchecked_rows` counts those whose results
     nobody looked at (-c 0; the footer says OK nevertheless), `broken_rows` those without all their values.
-    `out_of_bounds` and `average` are the footer's, None where it is missing; `too_slow` is the verdict of
+    `out_of_bounds` and `average` are the footer's, None where it is missing; `too_slow` is the word of
     NCCL_TESTS_MIN_BW. `wrong_ranks` are those that our own benchmark names, `rank 1 on n2`; `errors` are the program's
     own words for what went wrong, `nccl_lines` what NCCL said (NCCL_DEBUG), `problem` why nothing could be read.
     """

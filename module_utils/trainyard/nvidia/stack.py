@@ -261,8 +261,8 @@ def _row(node: Mapping[str, Any], parts: Parts, stops: int, warnings: int) -> tu
         wanted = ""
     elif driver.get("provider") == "none":
         wanted = "as it is"
-    verdict = "does not fit: " + _number_of(stops, "finding") if stops else "fits"
-    verdict += f", {_number_of(warnings, 'warning')}" if warnings else ""
+    result = "does not fit: " + _number_of(stops, "finding") if stops else "fits"
+    result += f", {_number_of(warnings, 'warning')}" if warnings else ""
     return (
         "none, as declared" if declared else nvidia.describe_gpus(facts["gpus"]),
         f"{nvidia.described_os(facts)} {facts['arch']}",
@@ -270,7 +270,7 @@ def _row(node: Mapping[str, Any], parts: Parts, stops: int, warnings: int) -> tu
         f"{there} -> {wanted}" if wanted else there,
         _version(cuda),
         _version(nccl),
-        verdict,
+        result,
     )
 
 
@@ -288,7 +288,7 @@ def _table(rows: Sequence[tuple[str, tuple[str, ...]]]) -> str:
     kinds: dict[tuple[str, ...], list[str]] = {}
     for host, row in rows:
         kinds.setdefault(row, []).append(host)
-    head = ("hosts", "GPUs", "system", "kernel", "driver", "CUDA", "NCCL", "verdict")
+    head = ("hosts", "GPUs", "system", "kernel", "driver", "CUDA", "NCCL", "result")
     lines: list[tuple[str, ...]] = [head]
     for row, hosts in kinds.items():
         many = f" ({len(hosts)})" if len(hosts) > 1 else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..findings.findings import counted, host_list
 from ..job.progress import clock
-from ..verify.report import counts, first_text, left_out, verdict, why_not
+from ..verify.report import counts, first_text, left_out, sentence, why_not
 from .figures import bandwidth_figures, pairs_figure
 from .words import digits, shown, size, utc
 
@@ -34,7 +34,7 @@ def content(report: Data) -> dict[str, Any]:
             {key: value for key, value in each.items() if key not in ("title", "note")}
             for each in [*([pairs] if pairs else []), *curves]
         ],
-        "verdict": verdict(report).removesuffix("."),
+        "headline": sentence(report).removesuffix("."),
         "about": [
             f"{counts(report)}; {counted(len(report['hosts']), 'node')}; {clock(report['elapsed_s'])}.",
             *(f"{word[0].upper()}{word[1:]}: {names}." for word, names in left_out(report)),

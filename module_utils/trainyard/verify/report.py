@@ -83,7 +83,7 @@ def build(
 
 
 def _coverage(phases: Sequence[Data], not_asked: Iterable[str]) -> dict[str, Any]:
-    """Return what the verdict is about: phases in which something was checked, those that do not apply, the others."""
+    """Return what the result is about: phases in which something was checked, those that do not apply, the others."""
     named = {"checked": MADE, "not_applicable": ("skipped",), "not_asked": ("not_asked",)}
     found = {word: [phase["name"] for phase in phases if phase["state"] in states] for word, states in named.items()}
     return {**found, "not_asked": [*found["not_asked"], *map(safe, not_asked)]}
@@ -214,17 +214,17 @@ def first_text(first: Data) -> str:
     return f"{host_list(hosts)}: {reason}" if hosts and not named else reason
 
 
-def verdict(report: Data) -> str:
-    """Say the verdict in a sentence: what is proved is what was checked, and no more."""
+def sentence(report: Data) -> str:
+    """Say the result in a sentence: what is proved is what was checked, and no more."""
     checked = report["coverage"]["checked"]
     words = VERDICTS[report["state"]].format(checked=", ".join(checked)) if checked else NOTHING
     return f"The cluster {report['cluster']} {words}."
 
 
 def headline(report: Data) -> str:
-    """Say the verdict in a line: what, how long, how many nodes and checks."""
+    """Say the result in a line: what, how long, how many nodes and checks."""
     nodes = counted(len(report["hosts"]), "node")
-    return f"{verdict(report)} {counts(report)} on {nodes} in {clock(report['elapsed_s'])}."
+    return f"{sentence(report)} {counts(report)} on {nodes} in {clock(report['elapsed_s'])}."
 
 
 def counts(report: Data) -> str:
@@ -235,13 +235,13 @@ def counts(report: Data) -> str:
 
 
 def left_out(report: Data) -> list[tuple[str, str]]:
-    """Return words and phases for what the verdict is not about."""
+    """Return words and phases for what the result is not about."""
     words = (("not applicable", "not_applicable"), ("not asked for", "not_asked"))
     return [(word, ", ".join(report["coverage"][key])) for word, key in words if report["coverage"][key]]
 
 
 def terminal_text(report: Data, run_dir: str) -> str:
-    """Write what the user reads at the end of the run: verdict, first step, phases, what did not pass."""
+    """Write what the user reads at the end of the run: result, first step, phases, what did not pass."""
     lines = [headline(report)]
     first = report["first"]
     if first:

@@ -131,7 +131,7 @@ def judge(
     said = read_nccl_lines(lines)
     by_counters, unread = _by_counters(traffic, least_bytes)
     carried = sorted({port for ports in by_counters.values() for port in ports})
-    state, devices, reason = _verdict(hosts, backend, active, said, by_counters, unread)
+    state, devices, reason = _state(hosts, backend, active, said, by_counters, unread)
     if state == "pass" and carried and active:
         idle = {
             host: [port for port in active.get(host, ()) if port not in by_counters.get(host, {})]
@@ -144,7 +144,7 @@ def judge(
     return {"state": state, "devices": devices, "reason": reason}
 
 
-def _verdict(
+def _state(
     hosts: Sequence[str],
     backend: str,
     active: Mapping[str, Sequence[str]] | None,

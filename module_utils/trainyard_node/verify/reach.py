@@ -152,7 +152,7 @@ class _Try:
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.setblocking(False)
 
-    def verdict(self, token: str) -> str:
+    def reason(self, token: str) -> str:
         """Say what is wrong with what a connection brought to its end; "" where nothing is."""
         if len(self.got) >= _PAYLOAD_BYTES and self.got.startswith(f"{token} {self.peer.host}\n".encode()):
             return ""
@@ -218,7 +218,7 @@ def connect_all(
                     continue
                 one.got += part
                 if not part or len(one.got) >= _PAYLOAD_BYTES:
-                    finish(one, one.verdict(token))
+                    finish(one, one.reason(token))
         late = time.monotonic() - timeout_s
         for one in [one for one in running if one.began < late]:
             finish(one, _silence(one, timeout_s))

@@ -47,11 +47,11 @@ def texts(*nodes: Node, wanted: Wanted = WANTED) -> list[str]:
 
 def test_two_healthy_nodes_become_entries_in_inventory_order() -> None:
     nodes = [node("n2", hostname="gpu-17"), node("n1", connect="10.0.0.2", addresses=["10.0.0.2"])]
-    verdict = judge(nodes, WANTED)
-    assert verdict.entries == (Entry("10.0.0.1", ("n2", "gpu-17")), Entry("10.0.0.2", ("n1",)))
-    assert verdict.findings == ()
-    assert verdict.exceptions == ()
-    assert verdict.limits["n2"] == {"memlock": None, "nofile": 1048576}
+    judged = judge(nodes, WANTED)
+    assert judged.entries == (Entry("10.0.0.1", ("n2", "gpu-17")), Entry("10.0.0.2", ("n1",)))
+    assert judged.findings == ()
+    assert judged.exceptions == ()
+    assert judged.limits["n2"] == {"memlock": None, "nofile": 1048576}
 
 
 def test_all_duplicate_host_names_are_in_one_finding() -> None:
@@ -132,13 +132,13 @@ def test_two_nodes_at_one_address() -> None:
 
 
 def test_limits_that_cannot_be_raised_are_an_exception_with_words() -> None:
-    verdict = judge(
+    judged = judge(
         [node(hard_limits={"memlock": 8388608, "nofile": 20000}, can_raise_limits=False, container="podman")], WANTED
     )
-    assert verdict.limits["n1"] == {"memlock": 8388608, "nofile": 20000}
-    assert [text.split(":")[0] for text in verdict.exceptions] == ["n1", "n1"]
-    assert "memlock stays at 8192 KiB instead of unlimited" in verdict.exceptions[0]
-    assert "container (podman)" in verdict.exceptions[0]
+    assert judged.limits["n1"] == {"memlock": 8388608, "nofile": 20000}
+    assert [text.split(":")[0] for text in judged.exceptions] == ["n1", "n1"]
+    assert "memlock stays at 8192 KiB instead of unlimited" in judged.exceptions[0]
+    assert "container (podman)" in judged.exceptions[0]
 
 
 def test_the_clock_of_a_container_is_an_exception_only_where_a_service_was_to_set_it() -> None:

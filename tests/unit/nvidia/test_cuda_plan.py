@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.trainyard.nvidia import cuda_plan, cuda_verdict
+from ansible.module_utils.trainyard.nvidia import cuda_findings, cuda_plan
 from cuda_states import ROOT, state, toolkit
 
 SHA256 = "ab" * 32
@@ -258,7 +258,7 @@ def test_nodes_are_judged_together():
         state("n4", **{**right, "default": "/usr/local/cuda-12.6"}),
         state("n5", **{**right, "toolkits": {}}),
     ]
-    found = [(finding.host, finding.check, finding.found) for finding in cuda_verdict.judge(nodes, planned(*nodes))]
+    found = [(finding.host, finding.check, finding.found) for finding in cuda_findings.judge(nodes, planned(*nodes))]
     assert found == [
         ("n3", "CUDA toolkit", f"CUDA 12.4 (nvcc 12.4.99) in {HOME}"),
         ("n4", "default CUDA toolkit", "/usr/local/cuda-12.6"),
@@ -266,7 +266,7 @@ def test_nodes_are_judged_together():
         ("n3", "CUDA toolkits", "nvcc 12.4.99"),
         ("n5", "CUDA toolkits", "nvcc missing"),
     ]
-    assert cuda_verdict.judge(nodes[:2], planned(*nodes[:2])) == []
+    assert cuda_findings.judge(nodes[:2], planned(*nodes[:2])) == []
 
 
 def test_another_setenv_that_comes_first_is_found():
@@ -276,15 +276,15 @@ def test_another_setenv_that_comes_first_is_found():
         state("n2", **right, session={"PATH": "/opt/site/bin:/usr/bin"}),
         state("n3", **right, session=None),
     ]
-    found = [(finding.host, finding.found) for finding in cuda_verdict.judge(nodes, planned(*nodes), told=True)]
+    found = [(finding.host, finding.found) for finding in cuda_findings.judge(nodes, planned(*nodes), told=True)]
     assert found == [("n2", "PATH=/opt/site/bin:/usr/bin"), ("n3", "sshd does not say")]
-    assert cuda_verdict.judge(nodes, planned(*nodes)) == []
+    assert cuda_findings.judge(nodes, planned(*nodes)) == []
 
 
 def test_the_headers_of_an_installed_toolkit_judge_the_compiler():
     node = state("n1", toolkits={HOME: toolkit("12.4.131", newest_gcc="11")}, default=HOME)
     plans = planned(state("n1"))
-    assert texts(cuda_verdict.judge([node], plans)) == [("host compiler", "g++ 12.2.0")]
+    assert texts(cuda_findings.judge([node], plans)) == [("host compiler", "g++ 12.2.0")]
 
 
 def test_odd_nodes_are_named_where_any_version_is_right():
@@ -293,6 +293,6 @@ def test_odd_nodes_are_named_where_any_version_is_right():
         state(f"n{number}", toolkits={"/usr/local/cuda": toolkit(nvcc)}, default="/usr/local/cuda")
         for number, nvcc in enumerate(["12.4.131", "12.4.131", "12.6.85"], start=1)
     ]
-    (finding,) = cuda_verdict.judge(nodes, planned(*nodes, records=records))
+    (finding,) = cuda_findings.judge(nodes, planned(*nodes, records=records))
     assert (finding.host, finding.found) == ("n3", "nvcc 12.6.85")
     assert finding.expected == "nvcc 12.4.131, as on n1, n2"

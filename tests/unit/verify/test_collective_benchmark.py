@@ -70,7 +70,7 @@ def test_a_sound_run_passes_by_its_largest_size_and_not_by_its_average():
         ("2.19-all_reduce-2-processes-of-8.json", "pass", ""),
     ],
 )
-def test_the_verdict_over_outputs_against_a_number_that_all_of_them_reach(name, state, reason):
+def test_the_state_over_outputs_against_a_number_that_all_of_them_reach(name, state, reason):
     record = judged(name, busbw=1.0)
     assert (record["state"], record["reason"][: len(reason)]) == (state, reason)
     assert (record["reason"] == "") == (state == "pass")

@@ -133,8 +133,8 @@ def test_one_slow_node_is_named_whatever_its_place(count, speed):
         assert judged["suspects"] == [slow]
         assert rounds <= 5
         assert slow in judged["reason"]
-        verdict = next(node for node in judged["nodes"] if node["host"] == slow)
-        assert verdict["confidence"] > 0.99 and slow in verdict["action"]
+        found = next(node for node in judged["nodes"] if node["host"] == slow)
+        assert found["confidence"] > 0.99 and slow in found["action"]
 
 
 def silent(pairs, frozen, number=0):

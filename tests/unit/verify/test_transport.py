@@ -43,18 +43,18 @@ def path(active=ACTIVE, moved=None, lines=(), backend="nccl"):
     ],
 )  # fmt: skip
 def test_the_path_is_proved_by_counters_or_nccls_own_lines(given, state, devices, reason):
-    verdict = path(**given)
-    assert (verdict["state"], verdict["devices"]) == (state, devices)
-    assert reason in verdict["reason"]
+    found = path(**given)
+    assert (found["state"], found["devices"]) == (state, devices)
+    assert reason in found["reason"]
 
 
 def test_ports_that_stay_idle_and_counters_that_tell_nothing():
     pairs = {host: (traffic(0), {**traffic(20 * GIB, 2), "mlx5_2:1": {"sent": 9, "received": 9}}) for host in HOSTS}
-    verdict = transport.judge(
+    found = transport.judge(
         HOSTS, "nccl", GIB, {host: ["mlx5_0:1", "mlx5_1:1", "mlx5_2:1"] for host in HOSTS}, pairs, []
     )
-    assert verdict["devices"] == ["mlx5_0:1", "mlx5_1:1"]
-    assert "idle although active: mlx5_2:1 (gpu-01, gpu-02)" in verdict["reason"]
+    assert found["devices"] == ["mlx5_0:1", "mlx5_1:1"]
+    assert "idle although active: mlx5_2:1 (gpu-01, gpu-02)" in found["reason"]
     # A reset, a counter of 32 bits that is full, one that cannot be read: no proof that nothing was sent.
     stuck = {"sent": (2**32 - 1) * 4, "received": (2**32 - 1) * 4}
     for before, after in (
@@ -64,9 +64,9 @@ def test_ports_that_stay_idle_and_counters_that_tell_nothing():
     ):
         pairs = {host: ({"mlx5_0:1": before}, {"mlx5_0:1": after}) for host in HOSTS}
         assert transport.moved(*pairs["gpu-01"]) == {"mlx5_0:1": None}
-        verdict = transport.judge(HOSTS, "nccl", GIB, {host: ["mlx5_0:1"] for host in HOSTS}, pairs, [])
-        assert (verdict["state"], verdict["devices"]) == ("unknown", [])
-        assert "could not be read" in verdict["reason"]
+        found = transport.judge(HOSTS, "nccl", GIB, {host: ["mlx5_0:1"] for host in HOSTS}, pairs, [])
+        assert (found["state"], found["devices"]) == ("unknown", [])
+        assert "could not be read" in found["reason"]
         assert transport.judge(HOSTS, "nccl", GIB, ACTIVE, pairs, IB_LINES)["state"] == "pass"
     assert transport.judge(["gpu-01"], "nccl", GIB, ACTIVE, {}, []) is None
     assert transport.judge(HOSTS, "hccl", GIB, NONE, {}, []) is None

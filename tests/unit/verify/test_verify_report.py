@@ -1,4 +1,4 @@
-"""The report of a proof: report.json and its schema, the verdict, what to do first, the terminal, JUnit, the page."""
+"""The report of a proof: report.json and its schema, the result, what to do first, the terminal, JUnit, the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from report_samples import finished, phase, reported  # noqa: E402
 SCHEMA = jsonschema.Draft202012Validator(json.loads((PROJECT / "docs" / "report.schema.json").read_text()))
 
 
-# ---- verdict
+# ---- result
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ SCHEMA = jsonschema.Draft202012Validator(json.loads((PROJECT / "docs" / "report.
         ([], "unknown", 3),
     ],
 )
-def test_the_verdict_is_the_worst_that_was_found_and_nothing_proves_nothing(states, state, code):
+def test_the_result_is_the_worst_that_was_found_and_nothing_proves_nothing(states, state, code):
     report = reported([phase("drift", *(("kernel", each) for each in states))])
     assert (report["state"], report["exit_code"]) == (state, code)
 
@@ -345,7 +345,7 @@ def test_junit_is_xml_whatever_a_machine_says(said):
 # ---- the files
 
 
-def test_three_files_are_written_and_the_verdict_is_said(tmp_path):
+def test_three_files_are_written_and_the_result_is_said(tmp_path):
     given_records = composed(4)
     folder = tmp_path / "runs" / given_records.pop("report_id")
     result = verify_reporting.report(folder, given_records, ansible="2.19.14", check=False)
