@@ -48,7 +48,7 @@ _MEGATRON = re.compile(
 _PIPELINE = re.compile(
     r"\bsteps: (?P<step>\d+) loss: (?P<loss>"
     + NUMBER
-    + r") iter time \(s\): [\d.]+ samples/sec: (?P<rate>\d+(?:\.\d+)?)"
+    + r") .{0,200}?iter time \(s\): [\d.]+ samples/sec: (?P<rate>\d+(?:\.\d+)?)"
 )
 _TIMERS = re.compile(r"\bglobal_step=(?P<step>\d+), .*?\bCurrSamplesPerSec=(?P<rate>\d+(?:\.\d+)?)")
 _TITAN = re.compile(

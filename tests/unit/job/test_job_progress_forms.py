@@ -44,6 +44,7 @@ TIMERS = (
         ("Training:   0%|          | 0/50 [00:00<?, ?it/s]", {"step": 0, "steps": 50}),
         (MEGATRON, {"step": 10, "steps": 500, "loss": 9.876543}),
         ("steps: 10 loss: 2.3010 iter time (s): 0.512 samples/sec: 31.250", {"step": 10, "loss": 2.301, "rate": 31.25}),
+        ("steps: 10 loss: 2.3 aux: 0.1 iter time (s): 0.5 samples/sec: 31.2", {"step": 10, "loss": 2.3, "rate": 31.2}),
         (TIMERS, {"step": 10, "rate": 130.25}),
         (TITAN, {"step": 1010, "loss": 7.1234, "rate": 5123}),
         (
