@@ -17,6 +17,12 @@ from .accelerators import pci_address
 
 _NUMBER = re.compile(r"\d+")
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<code>\d+)(?P<rest>.*)")
+# What the driver writes where it has no value, with or without brackets.
+_RESET = "gpu requires reset"
+_NO_ANSWER = frozenset(
+    {"", "n/a", "unknown", "unknown error", "err!", "insufficient permissions", "not supported", "not found", "no data",
+     "requested functionality has been deprecated", "function not found", "gpu is lost", _RESET}
+)  # fmt: skip
 _REASON = re.compile(r"^clocks_(?:throttle|event)_reason_(?P<name>.+)$")
 
 
@@ -56,7 +62,19 @@ class Xid(TypedDict):
 
 def _said(gpu: ElementTree.Element, path: str) -> str | None:
     text = (gpu.findtext(path) or "").strip()
-    return None if text in ("", "N/A", "[N/A]", "Unknown Error", "ERR!") else text
+    return None if text.strip("[] ").lower() in _NO_ANSWER else text
+
+
+def _fabric(gpu: ElementTree.Element) -> str | None:
+    """Return the state of the NVSwitch fabric, with its status where a state that sounds well has one that is not."""
+    state, status = _said(gpu, "fabric/state"), _said(gpu, "fabric/status")
+    return state if state is None or status in (None, "Success") else f"{state}, status {status}"
+
+
+def _recovery(gpu: ElementTree.Element) -> str | None:
+    """Return what the driver wants done; a GPU that has to be reset says so in fields that it cannot answer."""
+    needed = any((item.text or "").strip("[] \n").lower() == _RESET for item in gpu.iter())
+    return _said(gpu, "gpu_recovery_action") or ("Reset" if needed else None)
 
 
 def _number(gpu: ElementTree.Element, path: str) -> int | None:
@@ -120,8 +138,8 @@ def _gpu(gpu: ElementTree.Element, index: int) -> Gpu:
         "link_width": _number(gpu, f"{link}/link_widths/current_link_width"),
         "link_width_max": _number(gpu, f"{link}/link_widths/max_link_width"),
         "replays": _number(gpu, "pci/replay_counter"),
-        "recovery": _said(gpu, "gpu_recovery_action"),
-        "fabric": _said(gpu, "fabric/state"),
+        "recovery": _recovery(gpu),
+        "fabric": _fabric(gpu),
     }
 
 

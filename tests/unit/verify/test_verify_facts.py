@@ -249,10 +249,38 @@ def test_a_warning_before_the_document_does_not_hide_it():
         ("current_link_width", "link_width"),
     ],
 )
-@pytest.mark.parametrize("word", ["N/A", "[N/A]", "Unknown Error", "ERR!", ""])
+@pytest.mark.parametrize(
+    "word",
+    ["N/A", "[N/A]", "Unknown Error", "[Unknown Error]", "ERR!", "", "Insufficient Permissions", "GPU requires reset"],
+)
 def test_what_a_gpu_does_not_say_is_none(field, key, word):
     text = re.sub(rf"<{field}>[^<]*<", f"<{field}>{word}<", (VERIFY / "volta.xml").read_text())
     assert parse_query(text)[0][0][key] is None
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "found"),
+    [
+        ("Completed", "Success", "Completed"),
+        ("Completed", "N/A", "Completed"),
+        ("Completed", "Insufficient Resources", "Completed, status Insufficient Resources"),
+        ("In Progress", "N/A", "In Progress"),
+        ("N/A", "N/A", None),
+    ],
+)
+def test_a_fabric_that_is_completed_without_success_is_not_well(state, status, found):
+    text = (VERIFY / "volta.xml").read_text()
+    text = text.replace("<fabric><state>N/A</state>", f"<fabric><state>{state}</state><status>{status}</status>")
+    (gpu,) = parse_query(text)[0]
+    assert gpu["fabric"] == found
+
+
+def test_a_gpu_that_has_to_be_reset_says_so_in_another_field():
+    text = re.sub(
+        r"<replay_counter>[^<]*<", "<replay_counter>[GPU requires reset]<", (VERIFY / "volta.xml").read_text()
+    )
+    (gpu,) = parse_query(text)[0]
+    assert (gpu["replays"], gpu["recovery"]) == (None, "Reset")
 
 
 @given(st.text(max_size=200))
