@@ -116,6 +116,12 @@ def pci_accelerator_vendor(vendor: str, pci_class: str) -> str | None:
     return None
 
 
+# Instead of a value; [N/A] is one, where GPU and CPU share one memory.
+_NO_VALUE = frozenset(
+    {"", "[unknown error]", "[insufficient permissions]", "[gpu requires reset]", "[gpu is lost]", "err!"}
+)
+
+
 def _number(text: str) -> int | None:
     # isdecimal() alone would let other scripts' digits through, which the tools never print.
     return int(text) if text.isascii() and text.isdecimal() else None
@@ -131,7 +137,7 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
     """Parse `nvidia-smi --query-gpu=FIELDS --format=csv,noheader,nounits`."""
     found = no_accelerators()
     found["vendor"] = "nvidia"
-    for line in output.splitlines():
+    for line in output.removeprefix("\ufeff").splitlines():
         if not line.strip():
             continue
         values = [value.strip() for value in line.split(",", len(fields) - 1)]
@@ -150,6 +156,12 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
             found["problems"].append(
                 f"GPU {index}: nvidia-smi reports `{row['uuid']}` instead of a UUID; the GPU does not answer: "
                 "look for `Xid` in the kernel log and reset the GPU or restart the node"
+            )
+        mute = [f"{name} `{row[name]}`" for name in ("name", "memory.total") if row[name].lower() in _NO_VALUE]
+        if uuid is not None and mute:
+            found["problems"].append(
+                f"GPU {index}: nvidia-smi reports {' and '.join(mute)}; the GPU does not answer: look for `Xid` in the "
+                "kernel log and reset the GPU or restart the node"
             )
         mig = row.get("mig.mode.current", "").lower() == "enabled"
         if mig:
@@ -238,6 +250,8 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
     chips, map_problems = parse_npu_map(mapping) if mapping is not None else ([], [])
     found["problems"].extend(map_problems)
     by_place = {(chip["npu"], chip["chip"]): chip for chip in chips}
+    if len(by_place) < len(chips) or len({chip["logic"] for chip in chips}) < len(chips):
+        found["problems"].append("npu-smi info -m lists a chip or a logic id twice: run `npu-smi info -m` on the node")
     if not chips:
         found["notes"].append(
             "npu-smi info -m gave no logic ids: devices are numbered by their order in `npu-smi info`"
@@ -268,6 +282,12 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
             found["problems"].append(f"npu-smi info printed a chip without its NPU: {_said(line)}")
             continue
         place = (npu, numbers[0])
+        if place in seen:
+            found["problems"].append(
+                f"npu-smi info lists NPU {npu} chip {numbers[0]} twice, or the line of the NPU between is missing: "
+                f"{_said(line)}"
+            )
+            continue
         seen.add(place)
         chip = by_place.get(place)
         if chip is None and chips:

@@ -16,6 +16,8 @@ FLAVORS = ("openmpi", "mpich", "deepspeed")
 
 # White space, `#`, `=` and `,` mean something in one hostfile or another, and in mpirun -H.
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.:%-]*[A-Za-z0-9_])?")
+_BLANKS = " \t\r\f\v"
+_COMMENT = re.compile(r"(?:#|//).*")
 _COUNT = re.compile(r"[0-9]{1,9}")
 # Open MPI takes both spellings.
 _KEYS = {"slots": "slots", "max_slots": "max_slots", "max-slots": "max_slots"}
@@ -81,16 +83,25 @@ def render(hosts: Sequence[MpiHost], flavor: str) -> str:
 
 
 def parse(text: str) -> tuple[list[MpiHost], dict[int, list[str]]]:
-    """Read a hostfile of any flavor: its hosts, and the faults by line (from 1). A line with a fault is no host."""
+    """Read a hostfile of any flavor: its hosts, and the faults by line (from 1). A line with a fault is no host.
+
+    As Open MPI reads it: a name that stands n times without a number has n slots, blanks are those of ASCII, and what
+    follows `#` or `//` is a comment.
+    """
     hosts: list[MpiHost] = []
     problems: dict[int, list[str]] = {}
     lines_of: dict[str, int] = {}
+    # Where in hosts those are that came without a number.
+    bare: dict[str, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         # Open MPI allows blanks around the equals sign.
-        words = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split()
+        words = re.sub(r"\s*=\s*", "=", _COMMENT.sub("", line), flags=re.ASCII).strip(_BLANKS)
         if not words:
             continue
-        host, wrong = _parse_words(words)
+        host, wrong = _parse_words(re.split(rf"[{_BLANKS}]+", words))
+        if host.name in bare and not wrong and host == MpiHost(host.name):
+            hosts[bare[host.name]] = MpiHost(host.name, (hosts[bare[host.name]].slots or 1) + 1)
+            continue
         if host.name in lines_of:
             wrong.append(f"{host.name} is in line {lines_of[host.name]} already")
         if _NAME.fullmatch(host.name):
@@ -98,6 +109,8 @@ def parse(text: str) -> tuple[list[MpiHost], dict[int, list[str]]]:
         if wrong:
             problems[number] = wrong
         else:
+            if host == MpiHost(host.name):
+                bare[host.name] = len(hosts)
             hosts.append(host)
     return hosts, problems
 

@@ -184,3 +184,27 @@ def test_npu_garbage_is_reported(table, mapping):
 def test_pci_addresses_are_read_or_refused(text):
     address = acc.pci_address(text)
     assert address is None or acc.pci_address(address) == address
+
+
+def test_a_word_for_no_value_is_a_problem_and_no_value():
+    found = acc.parse_nvidia_query(GPU.replace("81559", "[GPU requires reset]"))
+    assert found["devices"][0]["memory_mib"] is None
+    assert found["problems"][0].startswith(
+        "GPU 0: nvidia-smi reports memory.total `[GPU requires reset]`; the GPU does"
+    )
+
+
+def test_a_byte_order_mark_hides_no_gpu():
+    found = acc.parse_nvidia_query("\ufeff" + GPU + "\r\n")
+    assert (len(found["devices"]), found["problems"]) == (1, [])
+
+
+def test_a_table_whose_lines_are_doubled_counts_no_npu_twice():
+    lines = TABLE.format(health="OK").splitlines()
+    at = next(number for number, line in enumerate(lines) if "0000:9D:00.0" in line)
+    doubled = "\n".join([*lines[: at + 1], lines[at], *lines[at + 1 :]])
+    found, right = acc.parse_npu_info(doubled, MAP), acc.parse_npu_info(TABLE.format(health="OK"), MAP)
+    assert found["devices"] == right["devices"]
+    assert "twice, or the line of the NPU between is missing" in found["problems"][0]
+    again = acc.parse_npu_info(TABLE.format(health="OK"), MAP + MAP.splitlines()[1] + "\n")
+    assert "npu-smi info -m lists a chip or a logic id twice" in again["problems"][0]

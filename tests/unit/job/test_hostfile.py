@@ -181,3 +181,13 @@ def test_what_the_module_refuses(call):
     assert call(state="parsed")[0]["msg"] == f"no {path}. Expected a hostfile to read."
     path.mkdir()
     assert call(state="parsed")[0]["msg"] == f"{path} cannot be read: Is a directory. Expected a hostfile, or no file."
+
+
+def test_a_name_that_stands_several_times_has_as_many_slots():
+    hosts, problems = parse("n1\nn2 // the spare\nn1 # again\nn1\nn3 slots=2\n")
+    assert (hosts, problems) == ([MpiHost("n1", 3), MpiHost("n2"), MpiHost("n3", 2)], {})
+
+
+def test_only_blanks_of_ascii_separate_words():
+    hosts, problems = parse("n1\u00a0slots=2\n")
+    assert hosts == [] and "is no host name" in problems[1][0]
