@@ -31,7 +31,7 @@ _KERNEL_PACKAGE = re.compile(
 )
 _DKMS = re.compile(
     r"^(?P<module>nvidia[^/,\s]*)[/,]\s*(?P<version>[^,:\s]+)"
-    r"(?:,\s*(?P<kernel>[^,\s]+),\s*(?P<arch>[^:\s]+))?:\s*(?P<state>[a-z]+)"
+    r"(?:,\s*(?P<kernel>[^,:\s]+)(?:,\s*(?P<arch>[^:\s]+))?)?:\s*(?P<state>[a-z]+)"
 )
 # Who maintains a distribution's own packages.
 _DISTRIBUTOR = re.compile(r"[@.](debian\.org|ubuntu\.com|canonical\.com)>")

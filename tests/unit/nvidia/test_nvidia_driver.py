@@ -56,6 +56,7 @@ make: *** [Makefile:90: modules] Error 2
         ("nvidia-fs/2.17.5: added", None),
         ("zfs/2.1.11, 6.1.0-56-amd64, x86_64: installed", None),
         ("Error! Could not locate dkms.conf file.", None),
+        ("nvidia/535.183.01, 6.1.0-18-amd64: installed", ("nvidia", "535.183.01", "6.1.0-18-amd64", "installed")),
     ],
 )
 def test_dkms_status(said, found):
