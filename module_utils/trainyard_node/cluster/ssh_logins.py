@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import pwd
+import random
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -19,6 +21,8 @@ from ...trainyard.cluster.ssh_logins import pair_lines, ssh_reason
 
 # On top of ssh's own time-out for the connection: a peer that accepts it and then never speaks.
 _GRACE_S = 15
+# How often a server that does not greet is asked, and how much longer is waited each time.
+_TRIES, _PAUSE_S = 4, 1.0
 
 
 class LoginsError(Exception):
@@ -83,10 +87,12 @@ def as_user(user: str) -> dict[str, Any]:
 
 
 def try_login(user: str, peer: str, target: str, connect_timeout: int) -> Attempt:
-    """Log in once. A server too busy to greet (sshd's MaxStartups) is asked a second time."""
+    """Log in once. A server too busy to greet (sshd's MaxStartups) is asked again, a little later each time."""
     settings = as_user(user)
     reason = ""
-    for _ in range(2):
+    for number in range(_TRIES):
+        # All nodes try all others at the same time: whoever was turned away must not come back together.
+        time.sleep(number * random.uniform(_PAUSE_S / 2, _PAUSE_S))  # noqa: S311 (no secret)
         try:
             done = subprocess.run(
                 ssh_command(user, target, connect_timeout),
