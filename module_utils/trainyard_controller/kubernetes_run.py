@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..trainyard.job.failure import root_cause
@@ -23,16 +24,29 @@ _TAIL_OF_FAILURE = 2000
 
 
 def submit(cluster: Cluster, made: Sequence[Mapping[str, Any]]) -> None:
-    """Make the objects of a job, all or none. Raises ClusterError."""
-    done: list[tuple[str, str, str]] = []
-    try:
-        for manifest in made:
+    """Make the objects of a job, all or none. Raises ClusterError, which names what could not be removed again."""
+    ours: list[tuple[str, str, str]] = []
+    for manifest in made:
+        each = (manifest["apiVersion"], manifest["kind"], manifest["metadata"]["name"])
+        try:
             cluster.create(manifest)
-            done.append((manifest["apiVersion"], manifest["kind"], manifest["metadata"]["name"]))
+        except ClusterError as error:
+            # The answer to one that was made may be lost; one that was there before is not ours.
+            ours += [] if "(HTTP 409)" in error.finding.found else [each]
+            left = [f"{kind} {name}" for version, kind, name in ours if not _deleted(cluster, version, kind, name)]
+            if left:
+                found = f"{error.finding.found}; may be left: {', '.join(left)}"
+                raise ClusterError(replace(error.finding, found=found)) from None
+            raise
+        ours.append(each)
+
+
+def _deleted(cluster: Cluster, version: str, kind: str, name: str) -> bool:
+    try:
+        cluster.delete(version, kind, name)
     except ClusterError:
-        for each in done:
-            cluster.delete(*each)
-        raise
+        return False
+    return True
 
 
 def remove(cluster: Cluster, settings: Mapping[str, Any], only: str = "") -> None:

@@ -21,6 +21,7 @@ class OnController(ActionBase):  # type: ignore[misc]
 
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the result for the options given. Raises UnusableError."""
+        # Each plugin has its own.
         raise NotImplementedError
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -134,10 +134,8 @@ class Kubernetes:
             submit(cluster, wanted)
             return {"engine_id": f"{made['resource']} {made['namespace']}/{made['name']}"}
 
-        return self._asked(
-            f"The cluster did not take job {run_dir.name}, and nothing of it is left. What was applied: {manifest}.",
-            make,
-        )
+        refused = f"The cluster did not take job {run_dir.name}; what was made of it was removed."
+        return self._asked(f"{refused} What was applied: {manifest}.", make)
 
     def state(self, *, waits: bool) -> Answer:
         """Read the job's pods."""

@@ -75,9 +75,9 @@ class ActionModule(ActionBase):
         if isinstance(job, Kubernetes) and (stop or waits):
             # A job whose pods can never start would hold what those of them have that did.
             whole = stop or bool(state.get("hopeless"))
-            over = state["state"] not in ("pending", "running")
+            ended_there = state["state"] not in ("pending", "running")
             # As over ssh, what is secret goes when the job ends.
-            gone = job.remove("" if whole else "Secret") if (whole or over) and not check else {"changed": whole}
+            gone = job.remove("" if whole else "Secret") if (whole or ended_there) and not check else {"changed": whole}
             if "changed" not in gone:
                 return _failed(gone)
             changed = changed or gone["changed"]

@@ -120,6 +120,17 @@ def test_an_object_that_is_there_already_is_not_ours_to_remove(stand_in):
     assert list(stand_in.api.objects) == [("secrets", "digits-env")]
 
 
+def test_what_could_not_be_removed_again_is_named_beside_the_refusal(stand_in, monkeypatch):
+    monkeypatch.setattr(kubernetes_cluster, "_GONE_S", 0)
+    monkeypatch.setattr(kubernetes_cluster, "_POLL_S", 0)
+    stand_in.api.denied, stand_in.api.held = {("create", "configmaps")}, {"digits"}
+    service, code = (
+        {"apiVersion": "v1", "kind": kind, "metadata": {"name": "digits"}} for kind in ("Service", "ConfigMap")
+    )
+    with pytest.raises(ClusterError, match=r"making ConfigMap digits: .*\(HTTP 403\); may be left: Service digits"):
+        submit(Cluster(stand_in.kubeconfig), [service, code])
+
+
 def test_an_object_that_does_not_go_is_said(stand_in, monkeypatch):
     monkeypatch.setattr(kubernetes_cluster, "_GONE_S", 0)
     monkeypatch.setattr(kubernetes_cluster, "_POLL_S", 0)
