@@ -35,11 +35,14 @@ _TOOL_SAYS = re.compile(rf"^{_TOOL}: .+$", re.MULTILINE)
 _NO_PYTHON = re.compile(r"The module interpreter '([^']+)' was not found")
 _LOST_PYTHON = re.compile(r"python[\d.]*: (?:command )?not found")
 _OLD_PYTHON = re.compile(r"requires a minimum of Python.*?Current version: (\S+)")
+# So ends Ansible's own wrapper on a Python before 3.7, ahead of its question for the version.
+_NO_ANNOTATIONS = re.compile(r"SyntaxError: future feature annotations is not defined")
 
 _ROOT = "become root without a question"
 _ALLOW = "allow sudo for the connecting user"
 _WITHOUT = "set trainyard_become: false"
 _PYTHON = "install python3, or name another one in ansible_python_interpreter"
+NEWER_PYTHON = "install a newer one beside it and name that in ansible_python_interpreter"
 
 
 def cause(answer: Answer, connect: str = "") -> Finding | None:
@@ -59,13 +62,10 @@ def cause(answer: Answer, connect: str = "") -> Finding | None:
     if _NO_PYTHON.search(message):
         python = _NO_PYTHON.findall(message)[0]
         return Finding(check="Python", found=f"no {python}", expected="Python 3.9 or newer", action=_PYTHON)
-    if _OLD_PYTHON.search(message):
-        return Finding(
-            check="Python",
-            found=f"Python {_OLD_PYTHON.findall(message)[0].rstrip('.')}",
-            expected="Python 3.9 or newer",
-            action=_PYTHON,
-        )
+    older = _OLD_PYTHON.search(message)
+    if older or (from_shell and any(_NO_ANNOTATIONS.search(text) for text in words)):
+        python = f"Python {older[1].rstrip('.')}" if older else "a Python before 3.7"
+        return Finding(check="Python", found=python, expected="Python 3.9 or newer", action=NEWER_PYTHON)
     if from_shell:
         return _unreadable(words, answer.get("rc"))
     return None

@@ -12,11 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings.findings import Finding, host_list
-from .no_answer import Answer, brace_before, cause
+from .no_answer import NEWER_PYTHON, Answer, brace_before, cause
 from .no_answer import findings as no_answers
 
 SUPPORTED = {"debian": ("11", "12", "13"), "ubuntu": ("22.04", "24.04")}
 OLDEST_PYTHON = (3, 9)
+# Systems that guides still name, whose own Python is too old for Ansible's modules and ours.
+OWN_PYTHON = {
+    ("ubuntu", "18.04"): "3.6",
+    ("ubuntu", "20.04"): "3.8",
+    ("debian", "10"): "3.7",
+    ("centos", "7"): "3.6",
+    ("centos", "8"): "3.6",
+}
 _KIB_PER_GIB = 1024 * 1024
 
 
@@ -92,7 +100,7 @@ def _python_finding(node: Survey) -> Finding | None:
         check="Python",
         found=f"Python {version}" if numbers else "no Python that runs",
         expected="Python 3.9 or newer",
-        action="install python3, or name another one in ansible_python_interpreter",
+        action=NEWER_PYTHON if numbers else "install python3, or name another one in ansible_python_interpreter",
     )
 
 
@@ -100,12 +108,22 @@ def _os_finding(node: Survey) -> Finding | None:
     system, version = node.said.get("os_id", ""), node.said.get("os_version", "")
     if version in SUPPORTED.get(system, ()):
         return None
+    found = f"{system or 'unknown'} {version}".strip()
+    action = "use a node with one of these, or set trainyard_manage_system=false and prepare the node yourself"
+    own = OWN_PYTHON.get((system, version))
+    if own:
+        found += f", whose own Python is {own}"
+        # Ansible's modules for apt and dnf work with the system's Python alone, so a second one is no way for them.
+        action = (
+            "upgrade the node to one of these; where it must stay, bring a Python 3.9 or newer of your own, name it in "
+            "ansible_python_interpreter, set trainyard_manage_system=false and install driver, CUDA and MPI yourself"
+        )
     return Finding(
         host=node.name,
         check="operating system",
-        found=f"{system or 'unknown'} {version}".strip(),
+        found=found,
         expected="Debian 11, 12, 13 or Ubuntu 22.04, 24.04",
-        action="use a node with one of these, or set trainyard_manage_system=false and prepare the node yourself",
+        action=action,
     )
 
 

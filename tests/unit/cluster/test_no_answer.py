@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.cluster.no_answer import cause, findings, reason
+from ansible.module_utils.trainyard.cluster.no_answer import UNREADABLE, cause, findings, reason
 from ansible.module_utils.trainyard.findings.findings import is_rendered, render
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -87,6 +87,14 @@ def test_an_answer_and_what_a_module_says_have_no_such_cause(answer):
 def test_a_python_too_old_says_so_itself():
     text = "ansible-core requires a minimum of Python version 3.9. Current version: 3.7.3 (default, x)"
     assert cause({"msg": text, "rc": 1}).found == "Python 3.7.3"
+
+
+def test_a_python_before_3_7_is_the_cause_of_the_traceback_of_ansibles_wrapper_and_of_no_other():
+    said = '  File "<stdin>", line 3\nSyntaxError: future feature annotations is not defined\n'
+    found = cause({"msg": f"{UNREADABLE}: No start of json char found", "module_stderr": said, "rc": 1})
+    assert (found.check, found.found, found.expected) == ("Python", "a Python before 3.7", "Python 3.9 or newer")
+    assert "name that in ansible_python_interpreter" in found.action
+    assert cause({"msg": "pip failed", "cmd": ["pip"], "stderr": said, "rc": 1}) is None
 
 
 @pytest.mark.parametrize(

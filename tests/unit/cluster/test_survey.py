@@ -41,7 +41,7 @@ def test_healthy_hosts_have_no_finding_and_are_described():
     ("said", "check", "found"),
     [
         ({"os_id": "alpine", "os_version": "3.20"}, "operating system", "alpine 3.20"),
-        ({"os_id": "debian", "os_version": "10"}, "operating system", "debian 10"),
+        ({"os_id": "debian", "os_version": "9"}, "operating system", "debian 9"),
         ({"python": "3.8.10"}, "Python", "Python 3.8.10"),
         ({"python": ""}, "Python", "no Python that runs"),
         ({"free:/opt/trainyard": "1048576"}, "space for /opt/trainyard", "1.0 GiB free"),
@@ -51,6 +51,18 @@ def test_healthy_hosts_have_no_finding_and_are_described():
 def test_what_a_host_lacks(said, check, found):
     (finding,) = judge(record("n1"), record("n2", **said))
     assert (finding.host, finding.check, finding.found) == ("n2", check, found)
+
+
+def test_a_system_of_a_guide_that_cannot_be_served_says_why_and_what_to_do():
+    bionic = {"os_id": "ubuntu", "os_version": "18.04", "python": "3.6.9"}
+    system, python = judge(record("n1", **bionic))
+    assert system.found == "ubuntu 18.04, whose own Python is 3.6"
+    for way in ("upgrade the node", "ansible_python_interpreter", "trainyard_manage_system=false"):
+        assert way in system.action
+    assert (python.found, python.expected) == ("Python 3.6.9", "Python 3.9 or newer")
+    assert python.action == "install a newer one beside it and name that in ansible_python_interpreter"
+    # The way that is named there leads somewhere.
+    assert judge(record("n1", **{**bionic, "python": "3.11.9"}), check_system=False) == []
 
 
 def test_another_system_is_fine_where_the_system_is_left_alone():
