@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..findings.findings import Finding
-from .rank_table_view import DeviceView, View, address_family, field_text, number, shown
+from .rank_table_view import DeviceView, View, address_family, field_text, link_local, number, shown
 
 
 def _device_ip(view: View) -> Iterator[Finding]:
@@ -69,6 +69,30 @@ def _device_ip_family(view: View) -> Iterator[Finding]:
                     )
 
 
+def _device_ip_link_local(view: View) -> Iterator[Finding]:
+    """Between servers, IPv4's link-local addresses do where all devices of a place have them; IPv6's never."""
+    if not view.needs_device_ip:
+        return
+    local = {address for address in view.families if link_local(address)}
+    places: dict[int | None, set[bool]] = {}
+    for device in view.devices if local else ():
+        places.setdefault(device.device_id, set()).update(address in local for address in device.addresses)
+    for device in view.devices if local else ():
+        for address in device.addresses:
+            six = view.families[address] == 6
+            if address in local and (six or len(places[device.device_id]) > 1):
+                yield Finding(
+                    check="device_ip_link_local",
+                    host=device.where,
+                    found=f"device_ip {address}, which no router forwards"
+                    + (" and which says no interface" if six else ""),
+                    expected="an address that the other servers reach"
+                    + ("" if six else f"; device {device.device_id} of another has one that is not link-local"),
+                    action="give the device an address of the others' network: hccn_tool -i N -ip -s address ADDRESS "
+                    "netmask NETMASK",
+                )
+
+
 def _device_options(view: View) -> Iterator[Finding]:
     for device in view.devices:
         # An ordinary entry has none of these, and 3 or 4 keys.
@@ -117,4 +141,12 @@ def _host_ip(view: View) -> Iterator[Finding]:
             )
 
 
-RULES = (_device_ip, _device_ip_missing, _device_ip_unique, _device_ip_family, _device_options, _host_ip)
+RULES = (
+    _device_ip,
+    _device_ip_missing,
+    _device_ip_unique,
+    _device_ip_family,
+    _device_ip_link_local,
+    _device_options,
+    _host_ip,
+)

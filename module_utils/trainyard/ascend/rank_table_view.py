@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import socket
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,14 @@ def address_family(text: str) -> int | None:
             continue
         return version
     return None
+
+
+def link_local(address: str) -> bool:
+    """Tell whether an address is one that no router forwards: 169.254.0.0/16 (RFC 3927), fe80::/10 (RFC 4291)."""
+    try:
+        return ipaddress.ip_address(address).is_link_local
+    except ValueError:
+        return False
 
 
 def version_of(chip: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..findings.findings import Finding, counted, host_list
 from ..hardware.npu import NET_HEALTH_UNKNOWN
+from .rank_table_view import link_local
 
 State = Mapping[str, Any]
 Package = Mapping[str, Any]
@@ -271,6 +272,7 @@ def _cluster(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Fin
     )
     owners: dict[str, list[str]] = {}
     families: dict[str, list[str]] = {}
+    yield from _link_local(having)
     for state in having:
         addresses = {one["device_ip"] for one in state["npu"]["devices"]} - {""}
         for address in sorted(addresses):
@@ -291,6 +293,31 @@ def _cluster(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Fin
             found="; ".join(f"{family} on {host_list(hosts)}" for family, hosts in families.items()),
             expected="one address family in the cluster",
             action="give all devices addresses of one family",
+        )
+
+
+def _link_local(having: Sequence[State]) -> Iterator[Finding]:
+    """Link-local addresses serve devices of one switch: those of one place must all have them, or none (IPv6: none)."""
+    local: dict[int, list[str]] = {}
+    other: set[int] = set()
+    for state in having:
+        for one in state["npu"]["devices"]:
+            if link_local(one["device_ip"]):
+                local.setdefault(one["physical_id"], []).append(state["host"])
+            elif one["device_ip"]:
+                other.add(one["physical_id"])
+    six = any(
+        ":" in one["device_ip"] and link_local(one["device_ip"]) for each in having for one in each["npu"]["devices"]
+    )
+    wrong = {device: hosts for device, hosts in local.items() if device in other or (six and len(having) > 1)}
+    if wrong:
+        devices = ", ".join(map(str, sorted(wrong)))
+        hosts = list(dict.fromkeys(host for found in wrong.values() for host in found))
+        yield Finding(
+            check="device address",
+            found=f"link-local addresses of device{'s' if len(wrong) > 1 else ''} {devices} on {host_list(hosts)}",
+            expected="addresses that the same devices of the other nodes reach: no router forwards link-local ones",
+            action="give them addresses of the others' network with hccn_tool -ip -s",
         )
 
 

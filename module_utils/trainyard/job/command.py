@@ -44,6 +44,11 @@ def scripts(command: Sequence[str]) -> list[str]:
     return [word for word in command if word.endswith((".py", ".sh")) and not re.search(r"\s", word)]
 
 
+def leaves_source(command: Sequence[str]) -> bool:
+    """Tell whether a line of shell in the command goes to another folder: paths count from there then."""
+    return any(before == "-c" and re.search(r"\bcd\b", code) for before, code in zip(command, command[1:]))
+
+
 def findings(
     command: Sequence[str], launcher: str, processes: int | None, nodes: object, env: Mapping[str, str]
 ) -> list[Finding]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings.findings import Finding, counted
-from .command import scripts
+from .command import leaves_source, scripts
 from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starts_by_ssh
 from .placement import Member, Node, Placement, common_environment, place
 from .preflight import crowded, environment_findings, own_scripts
@@ -159,7 +159,7 @@ def source_findings(job: Job, source_files: Sequence[str] | None) -> list[Findin
             )
         ]
     named = [word for word in scripts(job.command) if not word.startswith(("/", "-"))]
-    if named and named[0].removeprefix("./") not in source_files:
+    if named and not leaves_source(job.command) and named[0].removeprefix("./") not in source_files:
         return [
             Finding(
                 check="job_command",

@@ -303,6 +303,32 @@ def test_two_families_of_addresses():
     assert judge(state(1), with_devices(2, six))[0][2] == "IPv4 on n1; IPv6 on n2"
 
 
+def local(host, form="169.254.{}.{}", of=range(8)):
+    """A node whose devices `of` have link-local addresses."""
+    changed = [
+        {**one, "device_ip": form.format(host + 1, one["index"] + 1)} if one["index"] in of else one
+        for one in devices(host)
+    ]
+    return with_devices(host, changed)
+
+
+def test_link_local_addresses_on_all_nodes_are_one_switch():
+    assert judge(local(1), local(2)) == []
+    assert judge(local(1, of=[3]), local(2, of=[3])) == []
+    assert judge(local(1, "fe80::{}:{}")) == []
+
+
+def test_link_local_addresses_that_other_nodes_do_not_reach():
+    action = "addresses that the same devices of the other nodes reach: no router forwards link-local ones"
+    for found, states in (
+        ("link-local addresses of device 7 on n2", (state(1), local(2, of=[7]))),
+        ("link-local addresses of devices 0, 1 on n1, n2", (local(1, of=[0, 1]), local(2, of=[0, 1]), state(3))),
+    ):
+        assert judge(*states) == [("", "device address", found, action)]
+    (six,) = judge(local(1, "fe80::{}:{}"), local(2, "fe80::{}:{}"))
+    assert six[2] == "link-local addresses of devices 0, 1, 2, 3, 4, 5, 6, 7 on n1, n2"
+
+
 def test_an_a3_without_addresses_passes():
     listed = [{**one, "device_ip": "", "link": "down", "net_health": ""} for one in devices(1, 16)]
     assert judge(with_devices(1, listed, chip="a3"), with_devices(2, listed, chip="a3")) == []

@@ -110,6 +110,12 @@ FAULTS = [
      f"device_ip 192.1.0.1, which {ON_FIRST} has", "each device_ip once"),
     (edit(a2(), [*SECOND, "device_ip"], "fd00::1"), "", "device_ip_family", ON_SECOND, "device_ip fd00::1",
      "IPv4, as for other devices"),
+    (edit(a2(), [*SECOND, "device_ip"], "169.254.1.9"), "", "device_ip_link_local", ON_SECOND,
+     "device_ip 169.254.1.9, which no router forwards",
+     "an address that the other servers reach; device 1 of another has one that is not link-local"),
+    (edit(a2(), [*SECOND, "device_ip"], "192.1.0.9,169.254.1.9"), "", "device_ip_link_local", ON_SECOND,
+     "device_ip 169.254.1.9, which no router forwards",
+     "an address that the other servers reach; device 1 of another has one that is not link-local"),
     # fields that may be there
     (edit(a3(), [*SECOND, "device_port"], "0"), "", "device_options", ON_SECOND, "device_port 0", "a port, 1 to 65535"),
     (edit(a3(), [*SECOND, "backup_device_port"], "x"), "", "device_options", ON_SECOND, 'backup_device_port "x"',
@@ -273,6 +279,34 @@ def test_sets_of_devices(devices, chip, servers, expected):
 def test_a_set_that_is_allowed_makes_a_valid_table(devices):
     table = build([Server("n1", tuple(map(Device, sorted(devices))))], "910")
     assert (device_set_problems(sorted(devices), "910", 1) == []) == (validate(table, "910") == [])
+
+
+def with_addresses(form, servers=2):
+    """A table of some servers with 2 devices each, whose addresses are `form` with the number of server and device."""
+    table = a2(servers)
+    for at, entry in enumerate(table["server_list"]):
+        for number, device in enumerate(entry["device"]):
+            device["device_ip"] = form.format(at + 1, number + 1)
+    return table
+
+
+def test_link_local_addresses_serve_one_switch_over_ipv4():
+    # HCCL's parser takes any IPv4 address. Alone, a server's devices need none between them.
+    assert validate(with_addresses("169.254.{}.{}"), "910b") == []
+    assert validate(with_addresses("169.254.{}.{}", 1), "910b") == []
+    assert validate(with_addresses("fe80::{}:{}", 1), "910b") == []
+    mixed = with_addresses("169.254.{}.{}")
+    # A rail of its own for each place: only the same devices of all servers must be in one network.
+    for entry in mixed["server_list"]:
+        entry["device"][1]["device_ip"] = f"192.2.0.{entry['server_id'][-1]}"
+    assert validate(mixed, "910b") == []
+
+
+def test_link_local_addresses_of_ipv6_say_no_interface():
+    problems = validate(with_addresses("fe80::{}:{}"), "910b")
+    assert {problem.check for problem in problems} == {"device_ip_link_local"} and len(problems) == 4
+    assert problems[0].found == "device_ip fe80::1:1, which no router forwards and which says no interface"
+    assert problems[0].expected == "an address that the other servers reach"
 
 
 def rules():

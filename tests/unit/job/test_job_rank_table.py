@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from ansible.module_utils.trainyard.ascend import rank_table
-from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job import progress, schedulers
 from ansible.module_utils.trainyard.job.placement import Member
 from ansible.module_utils.trainyard.job.plan import describe
 from hypothesis import given
@@ -147,6 +148,84 @@ def test_the_plan_of_the_example_on_captured_npu_machines_is_the_reviewed_one(tm
     # The second one comes first: its address stands first in a dictionary.
     plan = make_plan(job, [captured("npu2", "10.0.0.2", 192), captured("npu12", "10.0.0.12", 193)]).as_dict()
     golden(plan, "plans/rank-table-mindspore-two-npu8-nodes.json")
+
+
+# ---- the guide of MindOCR: tools/train.py on [0,8), on [4,8), and two ranks under mpirun
+
+
+# What its callbacks print (mindocr/utils/callbacks.py), composed: with the data sink and without.
+MINDOCR_LINES = """\
+[2024-05-01 10:00:00] mindocr.train INFO - epoch: [3/1200], loss: 1.372001, epoch time: 20.100 s, per step time: \
+319.047 ms, fps per card: 31.34 img/s
+[2024-05-01 10:00:20] mindocr.train INFO - epoch: [4/1200] step: [20/63], loss: 1.360000, lr: 0.004000, per step \
+time: 300.100 ms, fps per card: 33.30 img/s
+"""
+
+
+def mindocr_job(**changes):
+    text = (PROJECT / "jobs/mindocr-ascend.yml").read_text()
+    given = yaml.safe_load(text.replace("{{ trainyard_state }}", "/var/lib/trainyard"))
+    venv = {"job_venv": "/opt/trainyard/venvs/mindspore"}
+    job, findings = schedulers.parse({**given, **venv, **{f"job_{name}": value for name, value in changes.items()}})
+    assert findings == []
+    return job
+
+
+def mindocr_member(tmp_path):
+    """The captured machine with its addresses in 169.254.0.0/16, as some servers come; alone, it needs no others."""
+    mpi = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
+    member = captured_member(tmp_path, "ascend8", "npu1", "10.0.0.12", packages={"mindspore": "2.2.14"}, mpi=mpi)
+    facts = re.sub(r'"device_ip": "192\.[0-9]+\.0\.', '"device_ip": "169.254.10.', json.dumps(member.facts))
+    facts = re.sub(r'("physical_id": ([0-9]), "device_ip": "169\.254\.10\.)[0-9]+', r"\g<1>1\g<2>", facts)
+    return replace(member, facts=json.loads(facts))
+
+
+@pytest.mark.parametrize(("devices", "size"), [("auto", 8), ("[4,8)", 4)])
+def test_an_ocr_training_finds_what_the_loop_of_its_guide_exports(tmp_path, devices, size):
+    plan = make_plan(mindocr_job(devices=devices), [mindocr_member(tmp_path)], files=()).as_dict()
+    first = 8 - size
+    names = ("DEVICE_NUM", "RANK_SIZE", "RANK_ID", "DEVICE_ID")
+    assert [tuple(env[name] for name in names) for env in environments(plan)] == [
+        ("8", str(size), str(rank), str(first + rank)) for rank in range(size)
+    ]
+    table = table_of(plan)
+    assert [device["device_id"] for device in table["server_list"][0]["device"]] == list(map(str, range(first, 8)))
+    assert table["server_list"][0]["device"][0]["device_ip"].startswith("169.254.")
+    assert {tuple(process["argv"][5:8]) for node in plan["nodes"] for process in node["processes"]} == {
+        ("python", "tools/train.py", "--config=configs/det/dbnet/db_r50_icdar15.yaml")
+    }
+
+
+def test_an_ocr_training_under_mpirun(tmp_path):
+    job = mindocr_job(launcher="mpirun", processes_per_node=2)
+    plan = make_plan(job, [mindocr_member(tmp_path)], files=()).as_dict()
+    (process,) = plan["nodes"][0]["processes"]
+    assert process["argv"][process["argv"].index("-n") + 1] == "2" and "tools/train.py" in process["argv"]
+    (script,) = [file["content"] for file in plan["nodes"][0]["files"] if file["path"].endswith("mpi_rank")]
+    assert "export ASCEND_RT_VISIBLE_DEVICES=0,1\n" in script
+    assert "RANK_TABLE_FILE" not in json.dumps(plan)
+
+
+def test_what_an_ocr_training_prints_is_progress():
+    assert progress.read_lines(MINDOCR_LINES, mindocr_job().progress_pattern) == [
+        {"epoch": 3.0, "loss": 1.372001, "rate": 31.34},
+        {"epoch": 4.0, "step": 20.0, "steps": 63.0, "loss": 1.36, "rate": 33.3},
+    ]
+
+
+@pytest.mark.parametrize("number", ["3", "-8", "eight", ""])
+def test_device_num_is_no_less_than_the_ranks_of_a_node(number):
+    _, findings = planned(table_job(devices="[4,8)", env={"DEVICE_NUM": number}), [server(0)])
+    assert [(item.host, item.check, item.found, item.expected) for item in findings] == [
+        ("n1", "job_env", f"DEVICE_NUM={number}", "a number from 4 up, as the node has 4 ranks")
+    ]
+    _, findings = planned(table_job(), [server(0, env={"DEVICE_NUM": "4"})])
+    assert [item.check for item in findings] == ["job_node_env"]
+
+
+def test_device_num_is_the_ranks_of_the_node_where_nothing_else_is_said():
+    plan = make_plan(table_job(), [server(0), server(1, env={"DEVICE_NUM": "16"})]).as_dict()
+    assert [env["DEVICE_NUM"] for env in environments(plan)] == ["8"] * 8 + ["16"] * 8
 
 
 # ---- a table that is given

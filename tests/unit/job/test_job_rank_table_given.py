@@ -55,6 +55,17 @@ def test_servers_of_a_given_table_may_be_known_by_their_host_ip():
     assert [node["host"] for node in plan["nodes"]] == ["n1", "n2"]
 
 
+def test_the_only_server_of_a_given_table_may_be_127_0_0_1():
+    def at_home(table):
+        table["server_list"][0]["server_id"] = "127.0.0.1"
+
+    plan = make_plan(given_job([server(3)], at_home), [server(3)]).as_dict()
+    assert [env["RANK_ID"] for env in environments(plan)] == list("01234567")
+    # One such table is no table for two servers.
+    _, findings = planned(given_job([server(3)], at_home), [server(3), server(4)])
+    assert ("", "8 ranks on 1 server in /home/ops/table.json") in [(item.host, item.found) for item in findings]
+
+
 def test_a_table_for_another_network_of_the_same_servers_is_refused():
     def elsewhere(table):
         for entry in table["server_list"]:

@@ -8,11 +8,12 @@ the physical id and must be the table's: so ASCEND_RT_VISIBLE_DEVICES, which num
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from ...ascend import rank_table as hccl
-from ...findings.findings import Finding
+from ...findings.findings import Finding, counted
 from .. import rank_table as job_table
 from ..placement import VISIBLE_DEVICES, Node, Placement, common_environment
 from ..process import File, Process, rank_log
@@ -21,7 +22,10 @@ from ..specification import Job
 RANK_TABLE = "rank_table.json"
 _VISIBLE = VISIBLE_DEVICES["ascend"]
 # What places a process in the table.
-_OWN = ("RANK_TABLE_FILE", "RANK_SIZE", "RANK_ID", "DEVICE_ID", "DEVICE_NUM", _VISIBLE)
+_OWN = ("RANK_TABLE_FILE", "RANK_SIZE", "RANK_ID", "DEVICE_ID", _VISIBLE)
+# To some programs the ranks among which the data is divided, to others the devices that a server has: who trains on
+# four of eight devices may have to say which.
+_DEVICE_NUM = "DEVICE_NUM"
 
 
 def rank_order(job: Job) -> Callable[[Node], Any]:
@@ -84,6 +88,19 @@ def _environment_findings(job: Job, placement: Placement) -> list[Finding]:
         for name in _OWN
         if name in env
     ]
+    for node in placement.nodes:
+        number = {**job.env, **node.env}.get(_DEVICE_NUM, str(node.processes))
+        if not re.fullmatch("[0-9]{1,6}", number) or int(number) < node.processes:
+            findings.append(
+                Finding(
+                    host=node.host,
+                    check="job_node_env" if _DEVICE_NUM in node.env else "job_env",
+                    found=f"{_DEVICE_NUM}={number}",
+                    expected=f"a number from {node.processes} up, as the node has {counted(node.processes, 'rank')}",
+                    action=f"leave {_DEVICE_NUM} out, or set it to what the program takes it for: devices of a server, "
+                    "or ranks of the job",
+                )
+            )
     if "HCCL_IF_IP" in job.env and len(placement.nodes) > 1:
         findings.append(
             Finding(
@@ -131,7 +148,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
                 "RANK_SIZE": str(placement.world_size),
                 "RANK_ID": str(rank),
                 "DEVICE_ID": str(device),
-                "DEVICE_NUM": str(node.processes),
+                _DEVICE_NUM: common.get(_DEVICE_NUM, str(node.processes)),
                 # PyTorch's names for the same.
                 "RANK": str(rank),
                 "WORLD_SIZE": str(placement.world_size),
