@@ -20,6 +20,8 @@ _STEERS = re.compile(
 )
 # The colours that Ansible itself puts into what it prints.
 COLOUR = re.compile(r"\x1b\[(?:0|[01];3[0-7])m")
+# Colours, movements of the cursor, titles of windows: what tools write for a terminal beside their words.
+ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
 
 def visible(text: str) -> str:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import TypedDict
 
+from .pasted import said
+
 # The name comes last because it is the only free-form field.
 NVIDIA_FIELDS = ("index", "uuid", "memory.total", "pci.bus_id", "driver_version", "mig.mode.current", "name")
 # Drivers before 450 do not know MIG and refuse the whole query.
@@ -127,12 +129,6 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() else None
 
 
-def _said(text: str, limit: int = 3) -> str:
-    """Return the first lines of a tool's output as one line for a message."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[:limit])[:300] if lines else "(it printed nothing)"
-
-
 def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> Accelerators:
     """Parse `nvidia-smi --query-gpu=FIELDS --format=csv,noheader,nounits`."""
     found = no_accelerators()
@@ -149,7 +145,7 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
                     "nvidia-smi found no GPU although the driver runs: look for `NVRM` and `Xid` in the kernel log"
                 )
             else:
-                found["problems"].append(f"nvidia-smi printed a line that is no GPU record: {_said(line)}")
+                found["problems"].append(f"nvidia-smi printed a line that is no GPU record: {said(line)}")
             continue
         uuid = row["uuid"] if row["uuid"].startswith(("GPU-", "MIG-")) else None
         if uuid is None:
@@ -197,15 +193,15 @@ def nvidia_failure(status: int, output: str, on_the_bus: int) -> str:
     """Explain an nvidia-smi that failed; on_the_bus is the number of NVIDIA GPUs that PCI shows."""
     text = output.lower()
     bus = f"the PCI bus shows {on_the_bus} NVIDIA GPU(s)"
-    said = f"nvidia-smi ended with status {status}: {_said(output)}"
+    ended = f"nvidia-smi ended with status {status}: {said(output)}"
     if "version mismatch" in text:
-        return f"{said} ({bus}). The driver was upgraded under a running kernel module: restart the node"
+        return f"{ended} ({bus}). The driver was upgraded under a running kernel module: restart the node"
     if "couldn't communicate" in text:
         return (
-            f"{said} ({bus}). The kernel module is not loaded: look at `dkms status`, `mokutil --sb-state` and "
+            f"{ended} ({bus}). The kernel module is not loaded: look at `dkms status`, `mokutil --sb-state` and "
             "`modprobe nvidia`"
         )
-    return f"{said} ({bus}). Run nvidia-smi on the node and look for `NVRM` in the kernel log"
+    return f"{ended} ({bus}). Run nvidia-smi on the node and look for `NVRM` in the kernel log"
 
 
 def parse_npu_map(output: str) -> tuple[list[NpuChip], list[str]]:
@@ -225,7 +221,7 @@ def parse_npu_map(output: str) -> tuple[list[NpuChip], list[str]]:
             if {"NPU_ID", "Chip_ID", "Chip_Name"} <= set(names) and names[-1] == "Chip_Name":
                 columns = names
             else:
-                problems.append(f"npu-smi info -m: no table header in: {_said(line)}")
+                problems.append(f"npu-smi info -m: no table header in: {said(line)}")
             continue
         row = dict(zip(columns, line.split(None, len(columns) - 1)))
         # Newest drivers print only the physical id.
@@ -234,7 +230,7 @@ def parse_npu_map(output: str) -> tuple[list[NpuChip], list[str]]:
             continue
         npu, chip, logic = (_number(value) for value in (row.get("NPU_ID", ""), row.get("Chip_ID", ""), logic_text))
         if npu is None or chip is None or logic is None or "Chip_Name" not in row:
-            problems.append(f"npu-smi info -m printed a line that is no chip: {_said(line)}")
+            problems.append(f"npu-smi info -m printed a line that is no chip: {said(line)}")
             continue
         physical = _number(row.get("Chip_Phy-ID", ""))
         chips.append({"npu": npu, "chip": chip, "logic": logic, "physical": physical, "name": row["Chip_Name"].strip()})
@@ -279,13 +275,13 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
                     )
             continue
         if npu is None or not numbers or numbers[0] is None:
-            found["problems"].append(f"npu-smi info printed a chip without its NPU: {_said(line)}")
+            found["problems"].append(f"npu-smi info printed a chip without its NPU: {said(line)}")
             continue
         place = (npu, numbers[0])
         if place in seen:
             found["problems"].append(
                 f"npu-smi info lists NPU {npu} chip {numbers[0]} twice, or the line of the NPU between is missing: "
-                f"{_said(line)}"
+                f"{said(line)}"
             )
             continue
         seen.add(place)
@@ -321,7 +317,7 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
             f"NPU {npu_id} chip {chip_id} has a logic id in `npu-smi info -m` but is missing from `npu-smi info`"
         )
     if not found["devices"]:
-        found["problems"].append(f"npu-smi info listed no NPU: {_said(table)}")
+        found["problems"].append(f"npu-smi info listed no NPU: {said(table)}")
     found["devices"].sort(key=lambda device: device["index"])
     return found
 
@@ -329,7 +325,7 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
 def npu_failure(status: int, output: str, on_the_bus: int) -> str:
     """Explain an npu-smi that failed; on_the_bus is the number of Ascend NPUs that PCI shows."""
     return (
-        f"npu-smi ended with status {status}: {_said(output)} (the PCI bus shows {on_the_bus} Ascend NPU(s)). "
+        f"npu-smi ended with status {status}: {said(output)} (the PCI bus shows {on_the_bus} Ascend NPU(s)). "
         "The user must belong to the driver's group (HwHiAiUser), and no other container may own the devices: "
         "run `npu-smi info` on the node"
     )

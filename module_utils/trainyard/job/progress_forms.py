@@ -21,13 +21,13 @@ from __future__ import annotations
 import re
 from typing import Callable, Optional
 
+from ..findings.visible import ESCAPE_SEQUENCE
+
 Found = Optional[dict[str, str]]
 
 NUMBER = r"[-+]?(?:(?:\d+(?:,\d{3})*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)"
 WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 
-# Colours and other escape sequences, and the characters that Keras writes over.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))|\x08")
 _TRAINS = re.compile(r"(?i)\b(?:train(?:ing|er)?|epochs?|steps?|iter(?:ation)?s?)\b")
 _NOT_TRAINING = re.compile(
     r"(?i)(?:\b|_)(?:val(?:id(?:at(?:e|ing|ion))?)?|eval(?:uat(?:e|ing|ion))?|test(?:ing)?|predict(?:ing|ion)?|sanity|"
@@ -61,7 +61,7 @@ _KERAS = re.compile(
 
 def clean(line: str) -> str:
     """Return a line as a terminal would show it: without colours, and of what writes over itself the last."""
-    return _ESCAPES.sub("", line).rstrip("\r").rpartition("\r")[2]
+    return ESCAPE_SEQUENCE.sub("", line).replace("\b", "").rstrip("\r").rpartition("\r")[2]
 
 
 def _dictionary(line: str) -> Found:

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text of tools as it arrives: with a byte order mark, line ends of other systems, colours of a terminal."""
+
+from __future__ import annotations
+
+import re
+
+from ..findings.visible import ESCAPE_SEQUENCE
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of what a tool printed, without what only steers a terminal."""
+    return [line.rstrip() for line in _LINE_END.split(ESCAPE_SEQUENCE.sub("", text.removeprefix("\ufeff")))]
+
+
+def said(text: str, limit: int = 3) -> str:
+    """Return the first lines of a tool's output as one line for a message."""
+    lines = [line.strip() for line in lines_of(text) if line.strip()]
+    return " ".join(lines[:limit])[:300] if lines else "(it printed nothing)"
