@@ -17,7 +17,8 @@ from __future__ import annotations
 import sys
 
 _PARTS = (
-    *("trainyard", "trainyard.job", "trainyard_node", "trainyard_node.job", "trainyard_node.machine"),
+    *("trainyard", "trainyard.findings", "trainyard.findings.visible", "trainyard.job"),
+    *("trainyard_node", "trainyard_node.job", "trainyard_node.machine"),
     *(
         "trainyard.job.failure",
         "trainyard.job.messages",

@@ -37,6 +37,16 @@ def test_it_holds_only_what_it_needs_and_no_site_packages(job_dir):
     assert not [name for name in names if "ansible" in name or not name.endswith((".py", ".pyc"))]
 
 
+def test_each_of_its_modules_finds_in_it_what_it_imports(job_dir):
+    with zipfile.ZipFile(job_dir / "trainyard.pyz") as archive:
+        names = [name[: -len(".py")].replace("/", ".") for name in archive.namelist() if name.endswith(".py")]
+    modules = [name.removesuffix(".__init__") for name in names if not name.startswith("__main__")]
+    load = f"import importlib, sys; sys.path.insert(0, {str(job_dir / 'trainyard.pyz')!r})\n"
+    load += f"for name in {modules}: importlib.import_module(name)"
+    done = subprocess.run([sys.executable, "-IS", "-c", load], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("kind", [".py", ".pyc"])
 def test_its_text_and_its_code_each_suffice(job_dir, kind):
     """Another Python than the one that packed it finds code that it cannot use, and takes the text."""
