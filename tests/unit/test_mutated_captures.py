@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.cluster import ssh_mesh, ssh_sessions, survey
-from ansible.module_utils.trainyard.hardware import accelerators, gpu_health, interfaces, npu, nvidia_topology, rdma
+from ansible.module_utils.trainyard.hardware import (
+    accelerators,
+    gpu_health,
+    gpu_links,
+    interfaces,
+    npu,
+    nvidia_topology,
+    rdma,
+)
 from ansible.module_utils.trainyard.job import failure, hostfile, progress
 from ansible.module_utils.trainyard.nvidia import cuda_proof, nccl_tests_output
 from ansible.module_utils.trainyard.nvidia import driver as nvidia_driver
@@ -106,6 +114,7 @@ PARSERS = {
     "npu-smi info -m": (accelerators.parse_npu_map, commands("npu-smi.info-m")),
     "nvidia-smi -q -x": (gpu_health.parse_query, [*commands("nvidia-smi.q-x"), *texts("verify/volta.xml")]),
     "nvidia-smi topo -m": (nvidia_topology.parse_topology, texts("nvidia_topology/*.txt")),
+    "nvidia-smi nvlink": (gpu_links.parse_nvlinks, commands("nvidia-smi.nvlink")),
     "dmesg": (lambda text: gpu_health.parse_xids(text.splitlines()), commands("journalctl.dmesg")),
     "ip address": (interfaces.parse_ip_address, commands("ip.address")),
     "nccl.conf": (interfaces.parse_nccl_conf, commands("nccl.conf")),

@@ -14,6 +14,7 @@ from typing import Any
 from ..findings.checks import Check
 from ..findings.findings import counted
 from .device_checks import Reading, outcome
+from .gpu_links import judge_nvlinks
 from .gpu_rules import HARDWARE_XIDS, judge_gpus
 from .interfaces import natural_order
 
@@ -154,6 +155,7 @@ def judge(
         ]
     return (
         judge_gpus(readings, inventory, xids)
+        + judge_nvlinks(readings, groups or {}, inventory)
         + _judge_npus(readings, inventory)
         + _judge_ports(readings, groups or {}, inventory)
     )

@@ -33,6 +33,7 @@ class Gpu(TypedDict):
     pci: str | None
     model: str
     vbios: str | None
+    persistence: str | None
     ecc: str | None
     corrected: int | None
     uncorrected: int | None
@@ -119,6 +120,7 @@ def _gpu(gpu: ElementTree.Element, index: int) -> Gpu:
         "pci": pci_address(gpu.get("id") or _said(gpu, "pci/pci_bus_id") or ""),
         "model": _said(gpu, "product_name") or "",
         "vbios": _said(gpu, "vbios_version"),
+        "persistence": _said(gpu, "persistence_mode"),
         "ecc": _said(gpu, "ecc_mode/current_ecc"),
         "corrected": _ecc(gpu, "volatile", "correctable", "single_bit"),
         "uncorrected": _ecc(gpu, "volatile", "uncorrectable", "double_bit"),

@@ -19,6 +19,8 @@ HARDWARE_XIDS = (
     46, 48, 54, 61, 62, 64, 74, 79, 92, 94, 95, 110, 119, 120, 121, 136, 140, 143,
     144, 145, 146, 147, 148, 149, 150, 151, 154, 155, 156, 158, 160, 171, 172,
 )  # fmt: skip
+# The check that says nothing of a fault: what slows starts down is no reason to take a node away from jobs.
+PERSISTENCE = "GPU persistence mode"
 # Performance states in which a GPU works; in deeper ones it lowers the speed of its link to save power.
 _AT_WORK = ("P0", "P1", "P2")
 
@@ -79,6 +81,12 @@ def _fabric(gpu: Gpu) -> str | None:
     return "" if gpu["fabric"] in (None, "Completed") else f"fabric {gpu['fabric']}"
 
 
+def _persistence(gpu: Gpu) -> str | None:
+    if gpu["persistence"] is None:
+        return None
+    return "" if gpu["persistence"] == "Enabled" else f"persistence mode {gpu['persistence'].lower()}"
+
+
 _SEAT = "look at the slot, riser and power of the GPU, and at the BIOS setting of the slot"
 _RULES = (
     _Rule(
@@ -128,6 +136,14 @@ _RULES = (
         "the driver asks for a recovery of the GPU",
         "do what the driver asks for: reset the GPU, or restart the node",
         "nvidia-smi -q",
+    ),
+    _Rule(
+        PERSISTENCE,
+        _persistence,
+        "Enabled",
+        "the driver lets go of a GPU that nobody uses: each start waits for it, and its counts of errors begin anew",
+        "run the role nvidia_driver, or: systemctl enable --now nvidia-persistenced (nvidia-smi -pm 1 until a restart)",
+        "nvidia-smi --query-gpu=pci.bus_id,persistence_mode --format=csv",
     ),
     _Rule(
         "NVSwitch fabric",

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 from ..hardware.device_health import judge
+from ..hardware.gpu_rules import PERSISTENCE
 
 # What the reasons of this program begin with. A node that is drained for any other reason is somebody else's.
 SIGN = "trainyard:"
@@ -112,7 +113,7 @@ def judge_node(
     for check in judge({"earlier": earlier, "node": reading}):
         kind = next((kind for begin, kind in _ABOUT if check.name.startswith(begin)), None)
         matters = bool(ports) if kind is None else bool(devices.get(kind))
-        if "node" not in check.hosts or not matters or check.name in ignored:
+        if "node" not in check.hosts or not matters or check.name in (PERSISTENCE, *ignored):
             continue
         if check.state == "fail":
             faults[check.name] = check.found.partition(": ")[2]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The health of this machine's devices in one read: GPUs, NPUs, RDMA ports, network interfaces.
 
-Two processes where there are NVIDIA GPUs (nvidia-smi twice) and one that reads the kernel log; what npu.py says where
+Three processes where there are NVIDIA GPUs (nvidia-smi) and one that reads the kernel log; what npu.py says where
 there are Ascend devices; none elsewhere. Nothing is changed.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from ...trainyard.hardware.accelerators import Accelerators
 from ...trainyard.hardware.gpu_health import parse_query, parse_xids
+from ...trainyard.hardware.gpu_links import parse_nvlinks
 from ...trainyard.hardware.interfaces import Networks
 from ...trainyard.hardware.npu import Npu
 from ..machine.tree import Tree
@@ -34,13 +35,15 @@ def _kernel_log(tree: Tree) -> list[str] | None:
 
 def _gpus(tree: Tree, accelerators: Accelerators) -> dict[str, Any]:
     if accelerators["vendor"] != "nvidia":
-        return {"gpus": [], "xids": None, "problems": []}
+        return {"gpus": [], "nvlinks": None, "xids": None, "problems": []}
     problems = list(accelerators["problems"])
     answer = tree.command("nvidia-smi.q-x", ["nvidia-smi", "-q", "-x"], _TOOL_SECONDS)
     gpus, wrong = parse_query(answer.output) if answer is not None and accelerators["devices"] else ([], "")
+    links = tree.command("nvidia-smi.nvlink", ["nvidia-smi", "nvlink", "--status"], _TOOL_SECONDS) if gpus else None
     lines = _kernel_log(tree)
     return {
         "gpus": gpus,
+        "nvlinks": None if links is None else parse_nvlinks(links.output),
         "xids": None if lines is None else parse_xids(lines),
         "problems": problems + [text for text in (wrong,) if text],
     }

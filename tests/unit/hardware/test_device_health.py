@@ -59,6 +59,8 @@ def test_sound_devices_pass(reading):
         "GPU PCIe width": "pass",
         "GPU PCIe generation": "pass",
         "GPU recovery action": "pass",
+        "GPU persistence mode": "pass",
+        "GPU NVLink": "pass",
         "NVSwitch fabric": "pass",
         "GPU Xid": "pass",
         "NPUs": "skipped",
@@ -103,6 +105,7 @@ def test_an_idle_gpu_lowers_its_link_and_is_not_at_fault(reading):
         ("throttle", "GPU throttling"),
         ("link_width", "GPU PCIe width"),
         ("link_gen", "GPU PCIe generation"),
+        ("persistence", "GPU persistence mode"),
     ],
 )
 def test_what_a_gpu_does_not_say_is_unknown(reading, key, name):
@@ -140,6 +143,7 @@ def test_an_older_gpu_is_judged_by_the_same_rules(reading):
         "GPU ECC errors": "n1: GPU 0: 1 uncorrected",
         "GPU remapped rows": "n1: GPU 0: remapping pending",
         "GPU throttling": "n1: GPU 0: hw_slowdown, hw_power_brake_slowdown",
+        "GPU persistence mode": "n1: GPU 0: persistence mode disabled",
     }
 
 

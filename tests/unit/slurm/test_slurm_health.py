@@ -13,7 +13,8 @@ import pytest
 import yaml
 from actions import PROJECT
 from ansible.module_utils.trainyard.hardware.device_health import judge
-from ansible.module_utils.trainyard.slurm.health import Found, decide, read_node, recall
+from ansible.module_utils.trainyard.hardware.gpu_rules import PERSISTENCE
+from ansible.module_utils.trainyard.slurm.health import Found, decide, judge_node, read_node, recall
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
 from ansible.module_utils.trainyard_node.hardware.device_health import read_devices
 from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
@@ -310,9 +311,20 @@ def test_the_role_knows_every_check_that_can_be_ignored(tmp_path):
         accelerators = read_accelerators(machine)
         npu = read_npu(machine, accelerators)
         readings[host] = read_devices(machine, accelerators, npu, read_networks(machine), "")
-    names = {check.name for check in judge(readings)}
+    names = {check.name for check in judge(readings)} - {PERSISTENCE}
     options = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
     assert set(options["slurm_health_ignored"]["choices"]) == {*names, "disk", slurm_health.HUNG}
+
+
+def test_persistence_mode_that_is_off_is_for_the_proof_and_takes_no_node_away(tmp_path):
+    machine = Tree(str(unfold("gpu2", tmp_path, VERIFY)))
+    accelerators = read_accelerators(machine)
+    reading = read_devices(machine, accelerators, None, read_networks(machine), "")
+    for gpu in reading["gpus"]:
+        gpu["persistence"] = "Disabled"
+    assert judge_node(reading, {"gpu": 2}, []) == ({}, set())
+    reading["gpus"][0]["uncorrected"] = 1
+    assert set(judge_node(reading, {"gpu": 2}, []).faults) == {"GPU ECC errors"}
 
 
 def broken_settings(node):

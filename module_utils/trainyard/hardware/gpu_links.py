@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVLinks of GPUs: what `nvidia-smi nvlink --status` says, and which GPUs have fewer than others of their model.
+
+How many links a GPU should use depends on the machine (six of a V100 in a DGX, four of twelve of two A100 under one
+bridge), so GPUs are compared with those of their model, on all hosts of one group of hardware. Speeds are GB/s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from ..findings.checks import Check
+from .device_checks import Reading, outcome
+
+_GPU = re.compile(r"\s*GPU (?P<index>\d+): (?P<model>.+?)(?: \(UUID: .*)?")
+_LINK = re.compile(r"\s*Link (?P<link>\d+): (?P<state>.+?)\s*")
+_SPEED = re.compile(r"(\d+(?:\.\d+)?) GB/s")
+_ALL_DOWN = re.compile(r"all links are inactive", re.IGNORECASE)
+# Models that are made to be joined by NVLink; others have it where somebody has put a bridge on them.
+_JOINED = re.compile(r"SXM|HBM3\b|\bH200$|\bG?B[23]00\b")
+
+
+class NvLinks(TypedDict):
+    """The NVLinks of one GPU: how many it lists (None: it says only that none is active) and how many of them work."""
+
+    index: int
+    model: str
+    links: int | None
+    active: int
+
+
+def parse_nvlinks(output: str) -> list[NvLinks]:
+    """Parse `nvidia-smi nvlink --status`; GPUs without NVLink are listed with no links."""
+    found: list[NvLinks] = []
+    for line in output.splitlines():
+        gpu, link = _GPU.fullmatch(line), _LINK.fullmatch(line)
+        if gpu:
+            found.append({"index": int(gpu["index"]), "model": gpu["model"], "links": 0, "active": 0})
+        elif found and link and found[-1]["links"] is not None:
+            found[-1]["links"] += 1
+            found[-1]["active"] += bool(_SPEED.fullmatch(link["state"]))
+        elif found and _ALL_DOWN.search(line):
+            found[-1]["links"] = None
+    return found
+
+
+def _usual(nodes: Sequence[Sequence[NvLinks]]) -> dict[str, int]:
+    """Return how many links most GPUs of a model use; of as many, the higher number."""
+    votes: dict[str, Counter[int]] = {}
+    for node in nodes:
+        for gpu in node:
+            votes.setdefault(gpu["model"], Counter())[gpu["active"]] += 1
+    return {model: max(counts, key=lambda number: (counts[number], number)) for model, counts in votes.items()}
+
+
+def judge_nvlinks(readings: Mapping[str, Reading], groups: Mapping[str, str], inventory: str) -> list[Check]:
+    """Judge the NVLinks of all hosts; `groups` is the group of hardware of each host."""
+    hosts = {host: reading for host, reading in readings.items() if reading["gpus"]}
+    with_links = {
+        host: [gpu for gpu in reading["nvlinks"] or () if gpu["links"] != 0] for host, reading in hosts.items()
+    }
+    # A single GPU has nobody to be joined with, also where its model could.
+    silent = {
+        host: ["nvidia-smi nvlink says nothing of them"]
+        for host, reading in hosts.items()
+        if not reading["nvlinks"] and len(reading["gpus"]) > 1 and any(map(_is_joined, reading["gpus"]))
+    }
+    with_links = {host: gpus for host, gpus in with_links.items() if gpus and len(hosts[host]["gpus"]) > 1}
+    if not with_links and not silent:
+        if not hosts:
+            return []
+        return [Check(phase="devices", name="GPU NVLink", state="skipped", reason="no node has GPUs joined by NVLink")]
+    bad: dict[str, list[str]] = {}
+    for group in sorted({groups.get(host, "") for host in with_links}):
+        members = {host: gpus for host, gpus in with_links.items() if groups.get(host, "") == group}
+        usual = _usual(list(members.values()))
+        for host, gpus in members.items():
+            faults = [text for gpu in gpus if (text := _fault(gpu, usual[gpu["model"]]))]
+            if faults:
+                bad[host] = faults
+    active = sum(gpu["active"] for gpus in with_links.values() for gpu in gpus)
+    return outcome(
+        "GPU NVLink",
+        bad,
+        silent,
+        list(with_links),
+        f"{active} links are active",
+        expected="as many active links as on most GPUs of the model, and some where it is made for NVLink",
+        reason="NVLinks are down: NCCL goes around them, much slower",
+        action="look for Xid 74 and 149, at nvidia-fabricmanager where NVSwitches are, at bridges; restart the node",
+        shown="nvidia-smi nvlink --status",
+        inventory=inventory,
+    )
+
+
+def _is_joined(gpu: Mapping[str, Any]) -> bool:
+    return _JOINED.search(gpu["model"]) is not None
+
+
+def _fault(gpu: NvLinks, usual: int) -> str:
+    of = f" of {gpu['links']}" if gpu["links"] else ""
+    if gpu["active"] < usual:
+        return f"GPU {gpu['index']}: {gpu['active']}{of} links active, most have {usual}"
+    if gpu["active"] == 0 and _is_joined(gpu):
+        return f"GPU {gpu['index']}: no link{of} active"
+    return ""

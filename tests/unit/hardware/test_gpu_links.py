@@ -1,0 +1,72 @@
+"""NVLinks as nvidia-smi prints them in published reports of V100, H100, B200 and A100 machines; GPUs that lost some."""
+
+import pytest
+from ansible.module_utils.trainyard.hardware.gpu_links import judge_nvlinks, parse_nvlinks
+
+# The V100 of Azure/azhpc-diagnostics#73, the B200 of leptonai/gpud#1085; UUIDs are invented.
+V100 = """GPU 3: Tesla V100-SXM2-32GB (UUID: GPU-00000000-0000-0000-0000-000000000003)
+\t Link 0: 25.781 GB/s
+\t Link 1: 25.781 GB/s
+\t Link 2: 25.781 GB/s
+\t Link 3: <inactive>
+\t Link 4: 25.781 GB/s
+\t Link 5: <inactive>
+"""
+B200 = """GPU 2: NVIDIA B200 (UUID: GPU-00000000-0000-0000-0000-000000000002)
+NVML: Unable to retrieve NVLink information as all links are inActive
+"""
+
+
+def gpu(index, active, links=6, model="Tesla V100-SXM2-32GB"):
+    return {"index": index, "model": model, "links": links, "active": active}
+
+
+def node(*gpus, nvlinks=True):
+    return {"gpus": [{"model": each["model"]} for each in gpus], "nvlinks": list(gpus) if nvlinks else None}
+
+
+def judge(**nodes):
+    (check,) = judge_nvlinks(nodes, {}, "-i hosts")
+    return check
+
+
+def test_links_are_counted_by_gpu():
+    without = "GPU 0: Tesla T4 (UUID: GPU-00000000-0000-0000-0000-000000000000)\n"
+    assert parse_nvlinks(without + B200 + V100) == [gpu(0, 0, 0, "Tesla T4"), gpu(2, 0, None, "NVIDIA B200"), gpu(3, 4)]
+    assert parse_nvlinks("") == parse_nvlinks("Link 0: 25.781 GB/s\nNVML: Not Supported\n") == []
+
+
+def test_a_gpu_with_fewer_links_than_most_of_its_model_is_named_on_whatever_node():
+    check = judge(n1=node(gpu(0, 6), gpu(1, 6)), n2=node(gpu(0, 6), gpu(1, 4)))
+    assert (check.state, check.hosts) == ("fail", ("n2",))
+    assert check.found == "n2: GPU 1: 4 of 6 links active, most have 6"
+    assert judge(n1=node(gpu(0, 6), gpu(1, 6))).found == "12 links are active"
+
+
+def test_two_cards_under_one_bridge_use_some_of_their_links_and_are_well():
+    bridged = [gpu(index, 4, 12, "NVIDIA A100-PCIE-40GB") for index in (0, 1)]
+    assert judge(n1=node(*bridged)).state == "pass"
+    assert judge(n1=node(*(gpu(index, 0, 12, "NVIDIA A100-PCIE-40GB") for index in (0, 1)))).state == "pass"
+
+
+@pytest.mark.parametrize("model", ["Tesla V100-SXM2-32GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GB200"])
+@pytest.mark.parametrize(("links", "of"), [(6, " of 6"), (None, "")])
+def test_a_model_that_is_made_for_nvlink_and_uses_none_is_at_fault(model, links, of):
+    check = judge(n1=node(gpu(0, 0, links, model), gpu(1, 0, links, model)))
+    assert (check.state, check.found) == ("fail", f"n1: GPU 0: no link{of} active, GPU 1: no link{of} active")
+
+
+def test_where_nothing_is_said_of_links_that_should_be_there_it_is_unknown():
+    assert judge(n1=node(gpu(0, 6), gpu(1, 6), nvlinks=False)).state == "unknown"
+
+
+@pytest.mark.parametrize(
+    "alone",
+    [
+        node(gpu(0, 0)),  # a virtual machine with one of eight
+        node(gpu(0, 0, 0, "NVIDIA L40S"), gpu(1, 0, 0, "NVIDIA L40S")),
+        node(gpu(0, 0, 0, "Tesla T4"), gpu(1, 0, 0, "Tesla T4"), nvlinks=False),
+    ],
+)
+def test_gpus_that_nvlink_joins_with_nobody_are_not_judged(alone):
+    assert judge(n1=alone).state == "skipped"
