@@ -28,6 +28,11 @@ options:
     description: V(all), or how many peers.
     type: str
     required: true
+  changed:
+    description:
+      - Nodes that something was changed on. Of the pairs only those with one of them are left then, and each node's
+        first. Without it all pairs.
+    type: list
 author: trainyard
 """
 
@@ -46,11 +51,11 @@ _value:
 """
 
 
-def peers_of(nodes: Sequence[str], own: str, most: str | int) -> list[str]:
+def peers_of(nodes: Sequence[str], own: str, most: str | int, changed: Sequence[str] | None = None) -> list[str]:
     """Return the part of `nodes` that the node `own` tests. Raises ValueError."""
     if own not in nodes:
         raise ValueError(f"{own} is none of the nodes: {', '.join(nodes)}")
-    return peers(list(nodes), own, parse_peers(str(most)))
+    return peers(list(nodes), own, parse_peers(str(most)), None if changed is None else set(changed))
 
 
 class FilterModule:

@@ -12,6 +12,8 @@ def test_peers_of_a_node():
     assert peers_of(names, "n4", "all") == ["n5", "n1", "n2", "n3"]
     assert peers_of(names, "n4", 2) == ["n5", "n1"]
     assert peers_of(["n1"], "n1", "all") == []
+    assert peers_of(names, "n4", "all", ["n2"]) == ["n5", "n2"]
+    assert peers_of(names, "n4", "all", []) == ["n5"]
 
 
 @pytest.mark.parametrize(("own", "most", "said"), [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 
 def distances(count: int, most: int | None) -> list[int]:
@@ -25,13 +25,17 @@ def distances(count: int, most: int | None) -> list[int]:
     return sorted([*far, *near[: most - len(far)]])
 
 
-def peers(names: Sequence[str], own: str, most: int | None) -> list[str]:
+def peers(names: Sequence[str], own: str, most: int | None, changed: Collection[str] | None = None) -> list[str]:
     """Choose whom a node tests, as `distances` says. Every node is tested by as many others.
+
+    With `changed`, the nodes that something was changed on, of these pairs only those with one of them; and the next
+    node, so that each node still shows that it logs in and lets in. Without: all of them.
 
     The order starts behind the node itself, so that nodes that test at the same time do not all call on the first one.
     """
     place = names.index(own)
-    return [names[(place + distance) % len(names)] for distance in distances(len(names), most)]
+    chosen = [names[(place + distance) % len(names)] for distance in distances(len(names), most)]
+    return [one for at, one in enumerate(chosen) if changed is None or not at or one in changed or own in changed]
 
 
 def partners(count: int, most: int | None) -> int:

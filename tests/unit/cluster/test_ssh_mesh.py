@@ -384,6 +384,18 @@ def test_every_node_tests_and_is_tested_equally_often(count: int, most: int, dat
     assert {len(others) for others in tested_with.values()} == {partners(count, most)}
 
 
+@given(st.integers(2, 20), st.none() | st.integers(1, 30), st.data())
+def test_all_pairs_of_a_changed_node_are_tested_and_of_the_others_one_each(
+    count: int, most: int | None, data: st.DataObject
+) -> None:
+    names = [f"n{i}" for i in range(count)]
+    changed = data.draw(st.sets(st.sampled_from(names)))
+    asked = {(own, one) for own in names for one in peers(names, own, most)}
+    tested = {(own, one) for own in names for one in peers(names, own, most, changed)}
+    ring = set(zip(names, names[1:] + names[:1], strict=True))
+    assert tested == ring | {pair for pair in asked if changed & set(pair)}
+
+
 def test_few_peers_are_near_and_far() -> None:
     assert distances(1000, 8) == [1, 2, 4, 8, 16, 32, 64, 128]
     assert distances(1000, 12) == [1, 2, 3, 4, 5, 6, 8, 16, 32, 64, 128, 256]
