@@ -15,6 +15,7 @@ from ..findings.findings import host_list
 from ..hardware.device_checks import Reading, outcome
 from ..hardware.device_health import judge, port_name
 from ..hardware.gpu_rules import HARDWARE_XIDS
+from .topology import judge_topology
 
 # Where counters of the InfiniBand specification stop: 4, 8 and 16 bits wide.
 _STOPS = {
@@ -244,6 +245,7 @@ def verify(
     numbers = xids or HARDWARE_XIDS
     if before is None:
         kinds = {host: name for name, hosts in groups.items() for host in hosts}
-        return judge(now, groups=kinds, inventory=inventory, xids=numbers)
+        found = judge(now, groups=kinds, inventory=inventory, xids=numbers)
+        return found + judge_topology(now, kinds, inventory)
     earlier = {host: result["devices"] for host, result in before.items() if "devices" in result}
     return judge_counters(earlier, now, allowed=allowed, inventory=inventory, xids=numbers)

@@ -22,6 +22,7 @@ from typing import Any
 from ...trainyard.hardware import accelerators as pci
 from ...trainyard.hardware.accelerators import Accelerators
 from ...trainyard.hardware.interfaces import Interface, Networks, SelectionError, natural_order, select_interface
+from ...trainyard.hardware.nvidia_topology import Topology, parse_topology
 from ...trainyard.nvidia.hardware import read_os
 from ..ascend.software import read_ascend
 from ..cluster.hosts import parse_ulimit
@@ -271,6 +272,14 @@ def read_facts(
     return facts, environments
 
 
+def _topology(tree: Tree, devices: dict[str, Any]) -> Topology | None:
+    """Return the ways between GPUs and adapters, None where no GPU has anybody to be joined with."""
+    if len(devices["gpus"]) < 2:
+        return None
+    answer = tree.command("nvidia-smi.topo", ["nvidia-smi", "topo", "-m"], _TOOL_SECONDS)
+    return None if answer is None or answer.status else parse_topology(answer.output)
+
+
 def read_network(networks: Networks, network: str, host_address: str, alone: bool) -> dict[str, Any]:
     """Return interface and address of the job network, and why there is none; for one node alone loopback will do."""
     found: dict[str, Any] = {"interface": "", "address": "", "problem": "", "action": ""}
@@ -312,6 +321,8 @@ def read_machine(
     devices = read_devices(tree, accelerators, npu, networks, way["interface"])
     if devices_only:
         return {"host": host, "devices": devices}
+    # How devices are joined does not change while benchmarks run.
+    devices["topology"] = _topology(tree, devices)
     facts, environments = read_facts(
         tree,
         root=root,

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways between the GPUs and network adapters of a node (`nvidia-smi topo -m`), compared among nodes of one kind.
+
+What a way should be depends on the machine, so most nodes of a group of hardware decide it: a GPU in another slot, an
+adapter behind the other socket, an NVLink bridge that is missing. A node alone is told, not judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from ..findings.checks import Check
+from ..findings.findings import counted
+from ..hardware.device_checks import Reading, outcome
+from ..hardware.interfaces import natural_order
+
+_MOST_PAIRS = 4
+
+
+def _pairs(topology: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """Return the way of each pair of devices, once."""
+    return {
+        (one, other): way
+        for one in sorted(topology["links"], key=natural_order)
+        for other, way in topology["links"][one].items()
+        if natural_order(one) < natural_order(other)
+    }
+
+
+def _odd(nodes: Mapping[str, Mapping[tuple[str, str], str]]) -> dict[str, list[str]]:
+    """Return by host the pairs whose way most others have otherwise; two that differ are both said."""
+    bad: dict[str, list[str]] = {}
+    for pair in sorted({pair for pairs in nodes.values() for pair in pairs}, key=lambda each: natural_order(str(each))):
+        ways = {host: pairs.get(pair, "missing") for host, pairs in nodes.items()}
+        way, votes = Counter(ways.values()).most_common(1)[0]
+        usual = way if votes * 2 > len(ways) else ""
+        for host, own in ways.items():
+            if own != usual and len(set(ways.values())) > 1:
+                others = f", {usual} on most" if usual else ", and no way that most have"
+                bad.setdefault(host, []).append(f"{pair[0]} to {pair[1]} {own}{others}")
+    return {
+        host: [*texts[:_MOST_PAIRS], *([f"and {len(texts) - _MOST_PAIRS} more"] if len(texts) > _MOST_PAIRS else [])]
+        for host, texts in bad.items()
+    }
+
+
+def describe(topology: Mapping[str, Any]) -> str:
+    """Say in one line how the GPUs of a node are joined: `GPU to GPU NV2 6; GPU to mlx5_0 PIX 2, SYS 2`."""
+    between: Counter[str] = Counter()
+    nics: dict[str, Counter[str]] = {}
+    for (one, other), way in _pairs(topology).items():
+        gpus = [name for name in (one, other) if name.startswith("GPU")]
+        if len(gpus) == 2:
+            between[way] += 1
+        elif gpus:
+            nics.setdefault(one if other == gpus[0] else other, Counter())[way] += 1
+    parts = [("GPU", between)] if between else []
+    parts += sorted(nics.items(), key=lambda item: natural_order(item[0]))
+    return "; ".join(
+        f"GPU to {name} {', '.join(f'{way} {number}' for way, number in sorted(ways.items()))}" for name, ways in parts
+    )
+
+
+def judge_topology(readings: Mapping[str, Reading], groups: Mapping[str, str], inventory: str) -> list[Check]:
+    """Compare the ways of all hosts with several GPUs; `groups` is the group of hardware of each host."""
+    # A reading of the devices alone has none: it is made again, to be compared with a first one.
+    told = {host: reading for host, reading in readings.items() if "topology" in reading}
+    hosts = {host: reading["topology"] for host, reading in told.items() if len(reading["gpus"]) > 1}
+    if not hosts:
+        return []
+    silent = {
+        host: topology["problems"] if topology else ["nvidia-smi topo -m gives no answer"]
+        for host, topology in hosts.items()
+        if not topology or topology["problems"]
+    }
+    whole = {host: topology for host, topology in hosts.items() if host not in silent}
+    bad: dict[str, list[str]] = {}
+    for group in sorted({groups.get(host, "") for host in whole}):
+        bad.update(_odd({host: _pairs(topology) for host, topology in whole.items() if groups.get(host, "") == group}))
+    kinds: dict[str, list[str]] = {}
+    for host, topology in whole.items():
+        kinds.setdefault(describe(topology), []).append(host)
+    found = " | ".join(f"{counted(len(names), 'node')}: {text}" for text, names in kinds.items())
+    return outcome(
+        "GPU topology",
+        bad,
+        silent,
+        list(whole),
+        found,
+        expected="the ways between GPUs and adapters that the other nodes of the kind have",
+        reason="GPUs or adapters are joined in another way",
+        action="look at slots, risers, NVLink bridges and BIOS settings (ACS, NUMA), and at the order of the devices",
+        shown="nvidia-smi topo -m",
+        inventory=inventory,
+    )
