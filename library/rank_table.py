@@ -12,7 +12,7 @@ description:
   - Writes the JSON file from which HCCL learns servers, NPUs and ranks, from a list of servers or from tables of single
     servers. Servers stand in the dictionary order of server_id, which is the order of ranks that MindSpore demands.
   - Judges such a file, whoever wrote it, rule by rule, and names all faults at once. C(docs/rank-table.md) lists them.
-  - A table with a fault is never written.
+  - A table that HCCL's parser refuses is never written. What it takes and is hardly meant is a warning.
 version_added: "0.1.0"
 options:
   path:
@@ -88,7 +88,7 @@ options:
     type: bool
     default: false
   strict:
-    description: With O(state=validated), fail when the table has a fault.
+    description: With O(state=validated), fail when HCCL's parser would refuse the table.
     type: bool
     default: false
 attributes:
@@ -146,17 +146,19 @@ path:
   type: str
   sample: /var/lib/trainyard/hccl_2s_16p.json
 valid:
-  description: Whether the table has no fault.
+  description: Whether HCCL's parser takes the table. There may be warnings.
   returned: when O(state=present) or O(state=validated)
   type: bool
 problems:
   description:
-    - Every fault, with C(rule), C(where) (server, device and rank), C(found), C(expected), and C(action), what to do.
+    - Everything wrong, with C(rule), C(where) (server, device and rank), C(found), C(expected), C(action), what to do,
+      and C(level). That is C(error) where HCCL's own parser refuses the table, else C(warning).
   returned: when O(state=present) or O(state=validated)
   type: list
   elements: dict
   sample:
     - rule: string
+      level: error
       where: server 10.0.0.1, device 0, rank 0
       found: rank_id is 0, a number
       expected: a string in quotes
@@ -183,8 +185,10 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
     VERSIONS,
     Device,
     Server,
+    Warned,
     build,
     dumps,
+    faults,
     file_name,
     loads,
     merge,
@@ -223,9 +227,23 @@ def refuse(module: AnsibleModule, headline: str, problems: list[Finding], **more
 def dicts(problems: list[Finding]) -> list[dict[str, str]]:
     """Return problems as the result shows them."""
     return [
-        {"rule": each.check, "where": each.host, "found": each.found, "expected": each.expected, "action": each.action}
+        {
+            "rule": each.check,
+            "level": "warning" if isinstance(each, Warned) else "error",
+            "where": each.host,
+            "found": each.found,
+            "expected": each.expected,
+            "action": each.action,
+        }
         for each in problems
     ]
+
+
+def warn(module: AnsibleModule, path: Path, problems: list[Finding]) -> None:
+    """Warn of what HCCL takes."""
+    warned = [each for each in problems if isinstance(each, Warned)]
+    if warned:
+        module.warn(render(warned, f"{path}: HCCL takes it, but".replace("{", "{{").replace("}", "}}")))
 
 
 def in_file(problem: Finding, files: list[Path]) -> Finding:
@@ -271,8 +289,9 @@ def present(module: AnsibleModule, path: Path) -> None:
     if path.is_dir():
         path /= file_name(table)
     problems += path_problems(str(path))
-    if problems:
+    if faults(problems):
         refuse(module, f"{path} was not written", problems, path=str(path), repaired=dicts(repaired))
+    warn(module, path, problems)
     before = path.read_bytes() if path.exists() else None
     # A file without faults stays as it is, however it is indented.
     in_place = module.params["servers"] is None and module.params["merge"] is None
@@ -281,7 +300,7 @@ def present(module: AnsibleModule, path: Path) -> None:
         changed=write(module, path, before, after),
         path=str(path),
         valid=True,
-        problems=[],
+        problems=dicts(problems),
         repaired=dicts(repaired),
         sha256=hashlib.sha256(after).hexdigest(),
         diff=difference(path, before, after),
@@ -333,9 +352,10 @@ def main() -> None:
     if not any(problem.check == "json" for problem in problems):
         problems += validate(table, module.params["chip"] or "")
     result = {"path": str(path), "sha256": hashlib.sha256(content).hexdigest()}
-    if problems and module.params["strict"]:
+    if faults(problems) and module.params["strict"]:
         refuse(module, f"{path} is no table that HCCL would take", problems, **result)
-    module.exit_json(changed=False, valid=not problems, problems=dicts(problems), **result)
+    warn(module, path, problems)
+    module.exit_json(changed=False, valid=not faults(problems), problems=dicts(problems), **result)
 
 
 if __name__ == "__main__":

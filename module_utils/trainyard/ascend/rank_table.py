@@ -15,11 +15,11 @@ from typing import Any
 
 from ..findings.findings import Finding
 from .rank_table_rules import VERSIONS, problems_of, set_problems
-from .rank_table_view import CHIPS, View, number, shown, version_of
+from .rank_table_view import CHIPS, View, Warned, faults, number, shown, version_of
 
 __all__ = [
-    "CHIPS", "VERSIONS", "Device", "Server", "Table", "build", "device_set_problems", "dumps", "file_name",
-    "loads", "merge", "path_problems", "repair", "validate",
+    "CHIPS", "VERSIONS", "Device", "Server", "Table", "Warned", "build", "device_set_problems", "dumps", "faults",
+    "file_name", "loads", "merge", "path_problems", "repair", "validate",
 ]  # fmt: skip
 
 Table = dict[str, Any]
@@ -89,6 +89,7 @@ def _pods(members: Iterable[tuple[str, str]]) -> list[Table]:
 def validate(table: object, chip: str = "") -> list[Finding]:
     """Return all that is wrong with a table, as json.loads gives it. Without the chip, its own limits are not known.
 
+    What HCCL takes all the same is among it as Warned; `faults` leaves that out.
     Raises ValueError for an unknown chip.
     """
     return list(problems_of(table, chip))
@@ -104,15 +105,16 @@ def device_set_problems(devices: Sequence[int], chip: str, servers: int, where: 
 
 def path_problems(path: str) -> list[Finding]:
     """Return what is wrong with the name of a table's file."""
-    if path.endswith(".json"):
+    # HCCL looks for the first `.json` in the whole path.
+    if 0 <= path.find(".json") == len(path) - len(".json"):
         return []
     action = "rename the file; HCCL takes no other name"
     return [
         Finding(
             check="file_name",
             host=path,
-            found="a name that does not end in .json",
-            expected="a name that ends in .json",
+            found="a second .json before the end" if path.endswith(".json") else "a name that does not end in .json",
+            expected="a name that ends in .json, and .json nowhere before in the path",
             action=action,
         )
     ]
@@ -187,9 +189,9 @@ def repair(table: object) -> tuple[Table, list[Finding]]:
         fixed = _renumbered(fixed)
         cured += ranks
         problems = validate(fixed)
-    if [problem.check for problem in problems] == ["status"] and isinstance(fixed.get("status", ""), str):
+    if [problem.check for problem in faults(problems)] == ["status"] and isinstance(fixed.get("status", ""), str):
         fixed["status"] = "completed"
-        cured += problems
+        cured += faults(problems)
     return fixed, cured
 
 

@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ..findings.findings import Finding
-from .rank_table_view import DeviceView, View, address_family, field_text, link_local, number, shown
+from ..findings.findings import Finding, counted
+from .rank_table_view import DeviceView, View, Warned, address_family, addresses, field_text, link_local, number, shown
+
+# Read only on an A3, and where operations are tried again between super pods.
+_BACKUP = ("backup_device_ip", "backup_device_port")
 
 
 def _device_ip(view: View) -> Iterator[Finding]:
@@ -27,8 +30,12 @@ def _device_ip_missing(view: View) -> Iterator[Finding]:
     if not view.needs_device_ip:
         return
     for device in view.devices:
-        if device.data.get("device_ip") in (None, ""):
-            yield Finding(
+        value = device.data.get("device_ip")
+        if value in (None, ""):
+            # The NPUs of an A3 reach each other by the super pod, those of a 910 by the server's own interface.
+            other_way = "host_ip" in device.server.data or value == ""
+            taken = view.version == "1.2" or (view.chip != "910b" and other_way)
+            yield (Warned if taken else Finding)(
                 check="device_ip_missing",
                 host=device.where,
                 found="no device_ip",
@@ -36,6 +43,20 @@ def _device_ip_missing(view: View) -> Iterator[Finding]:
                 action=(
                     "look with hccn_tool -i N -ip -g or in /etc/hccn.conf; give the device an address where it has none"
                 ),
+            )
+
+
+def _device_ip_count(view: View) -> Iterator[Finding]:
+    # One that is missing counts as one address to HCCL.
+    usual = max(len(view.devices[0].addresses), 1) if view.devices else 0
+    for device in view.devices:
+        if max(len(device.addresses), 1) != usual:
+            yield Finding(
+                check="device_ip_count",
+                host=device.where,
+                found=counted(len(device.addresses), "address", "addresses"),
+                expected=f"{usual}, as the first device has",
+                action="give every device as many addresses, or one each",
             )
 
 
@@ -55,12 +76,14 @@ def _device_ip_unique(view: View) -> Iterator[Finding]:
 
 def _device_ip_family(view: View) -> Iterator[Finding]:
     counts = Counter(family for family in view.families.values() if family is not None)
+    # Of one server HCCL compares none.
+    kind = Finding if len(view.entries) > 1 else Warned
     if len(counts) > 1:
         usual = counts.most_common(1)[0][0]
         for device in view.devices:
             for address in device.addresses:
                 if view.families[address] not in (None, usual):
-                    yield Finding(
+                    yield kind(
                         check="device_ip_family",
                         host=device.where,
                         found=f"device_ip {address}",
@@ -73,15 +96,15 @@ def _device_ip_link_local(view: View) -> Iterator[Finding]:
     """Between servers, IPv4's link-local addresses do where all devices of a place have them; IPv6's never."""
     if not view.needs_device_ip:
         return
-    local = {address for address in view.families if link_local(address)}
+    local = {address for address, family in view.families.items() if family is not None and link_local(address)}
     places: dict[int | None, set[bool]] = {}
     for device in view.devices if local else ():
         places.setdefault(device.device_id, set()).update(address in local for address in device.addresses)
     for device in view.devices if local else ():
         for address in device.addresses:
-            six = view.families[address] == 6
+            six = view.families[address] == 6 and "%" not in address
             if address in local and (six or len(places[device.device_id]) > 1):
-                yield Finding(
+                yield Warned(
                     check="device_ip_link_local",
                     host=device.where,
                     found=f"device_ip {address}, which no router forwards"
@@ -99,26 +122,27 @@ def _device_options(view: View) -> Iterator[Finding]:
         if len(device.data) < 4:
             continue
         action = "correct it, or leave it out"
-        for name in ("device_port", "host_port", "backup_device_port"):
+        for name in ("device_port", "device_vnic_port", "host_port", "backup_device_port"):
             if name in device.data and not 1 <= (number(device.data[name]) or 0) <= 65535:
                 found = field_text(device.data, name)
-                yield Finding(
+                yield (Warned if name in _BACKUP else Finding)(
                     check="device_options", host=device.where, found=found, expected="a port, 1 to 65535", action=action
                 )
         backup = device.data.get("backup_device_ip", "127.0.0.1")
-        if not isinstance(backup, str) or address_family(backup) is None:
-            found = field_text(device.data, "backup_device_ip")
-            yield Finding(
+        if not isinstance(backup, str) or any(address_family(each) is None for each in addresses(backup)):
+            yield Warned(
                 check="device_options",
                 host=device.where,
-                found=found,
-                expected="an IPv4 or IPv6 address",
+                found=field_text(device.data, "backup_device_ip"),
+                expected="an IPv4 or IPv6 address, or several with commas",
                 action=action,
             )
 
 
 def _host_ip(view: View) -> Iterator[Finding]:
     have = sum("host_ip" in server.data for server in view.servers)
+    first = view.devices[0] if view.devices else None
+    by_host = first is not None and "host_ip" in first.server.data and not first.addresses
     for server in view.servers:
         if "host_ip" in server.data:
             value = server.data["host_ip"]
@@ -132,7 +156,8 @@ def _host_ip(view: View) -> Iterator[Finding]:
                     action="write the address of the server's own network",
                 )
         elif have:
-            yield Finding(
+            # Only where the first rank would use the server's own interface do all need one.
+            yield (Finding if by_host else Warned)(
                 check="host_ip",
                 host=server.where,
                 found=f"no host_ip, which {have} of {len(view.servers)} servers have",
@@ -144,6 +169,7 @@ def _host_ip(view: View) -> Iterator[Finding]:
 RULES = (
     _device_ip,
     _device_ip_missing,
+    _device_ip_count,
     _device_ip_unique,
     _device_ip_family,
     _device_ip_link_local,

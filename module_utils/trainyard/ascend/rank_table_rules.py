@@ -13,12 +13,28 @@ from typing import Any
 
 from ..findings.findings import Finding, counted
 from . import rank_table_addresses, rank_table_super_pods
-from .rank_table_view import MOST_SERVER_ID, DeviceView, View, field_text, number, objects, plain, shown, version_of
+from .rank_table_view import (
+    MOST_SERVER_ID,
+    DeviceView,
+    View,
+    Warned,
+    field_text,
+    number,
+    objects,
+    plain,
+    shown,
+    version_of,
+)
 
 VERSIONS = ("1.0", "1.2")
 MOST_DEVICE_ID = {"910": 7, "910b": 15, "a3": 15}
 # A 910 server has two rings of four devices; four devices in use are a whole ring.
 _RINGS = (frozenset(range(4)), frozenset(range(4, 8)))
+# What HCCL reads; whatever else generators write beside it is nothing to HCCL.
+_READ = frozenset(
+    {"version", "status", "server_count", "server_id", "host_ip", "rank_id", "device_id", "device_ip", "device_port",
+     "device_vnic_port", "host_port", "super_device_id", "super_pod_id"}
+)  # fmt: skip
 _RENUMBER = "number the devices of all servers through, from 0"
 
 
@@ -62,7 +78,7 @@ def _structure(view: View) -> Iterator[Finding]:
 def _string(view: View) -> Iterator[Finding]:
     def check(data: Mapping[str, Any], where: str) -> Iterator[Finding]:
         for name, value in data.items():
-            if not isinstance(value, (str, list, dict)):
+            if name in _READ and not isinstance(value, (str, list, dict)):
                 kind = "no value" if value is None else "true or false" if isinstance(value, bool) else "a number"
                 yield Finding(
                     check="string",
@@ -89,12 +105,15 @@ def _version(view: View) -> Iterator[Finding]:
     wanted = (version_of(view.chip),) if view.chip else VERSIONS
     if view.version not in wanted:
         found = f"version {plain(view.version)}" if view.version else field_text(view.table, "version")
-        yield Finding(
+        yield (Warned if view.version in VERSIONS else Finding)(
             check="version",
             host="table",
             found=found,
             expected=f"{' or '.join(wanted)}{f' for chip {view.chip}' if view.chip else ''}",
-            action="write the table for the chip that the servers have; HCCL stops with EI0014 at a wrong version",
+            action=(
+                "write the table for the chip that the servers have: HCCL stops with EI0014 at one that it does not know, "
+                "and has no super pods with 1.0"
+            ),
         )
 
 
@@ -116,7 +135,8 @@ def _status(view: View) -> Iterator[Finding]:
 def _server_count(view: View) -> Iterator[Finding]:
     servers = len(view.entries)
     if number(view.table.get("server_count")) != servers:
-        yield Finding(
+        # HCCL counts them itself where nobody says.
+        yield (Finding if "server_count" in view.table else Warned)(
             check="server_count",
             host="table",
             found=field_text(view.table, "server_count"),
@@ -208,6 +228,7 @@ def _rank_id_contiguous(view: View) -> Iterator[Finding]:
 
 
 def _rank_order(view: View) -> Iterator[Finding]:
+    """MindSpore's demand; HCCL takes any order."""
     known = [server for server in view.servers if server.server_id and server.ranks]
     by_id = sorted(known, key=lambda server: server.server_id)
     by_rank = {id(server): at for at, server in enumerate(sorted(known, key=lambda server: min(server.ranks)))}
@@ -219,10 +240,10 @@ def _rank_order(view: View) -> Iterator[Finding]:
         if by_rank[id(server)] != at:
             place = f"number {by_rank[id(server)] + 1} of {len(known)}"
             found = f"{place} by its ranks, from {lowest}, but number {at + 1} by its server_id"
-            yield Finding(check="rank_order", host=server.where, found=found, expected=expected, action=action)
+            yield Warned(check="rank_order", host=server.where, found=found, expected=expected, action=action)
         elif lowest < last:
             found = f"rank {lowest} here, rank {last} on a server before it"
-            yield Finding(check="rank_order", host=server.where, found=found, expected=expected, action=action)
+            yield Warned(check="rank_order", host=server.where, found=found, expected=expected, action=action)
         last = max(last, *server.ranks)
 
 
@@ -264,7 +285,8 @@ def _device_count(view: View) -> Iterator[Finding]:
         usual = counts.most_common(1)[0][0]
         for server in view.servers:
             if len(server.entries) != usual:
-                yield Finding(
+                # Only a 910 refuses it.
+                yield (Finding if view.chip == "910" else Warned)(
                     check="device_count",
                     host=server.where,
                     found=counted(len(server.entries), "device"),
@@ -284,6 +306,9 @@ def _grouping(devices: Sequence[int | None], servers: int, where: str) -> Iterat
     used = frozenset(device for device in devices if device is not None)
     found = f"{counted(len(devices), 'device')}: {', '.join(map(str, sorted(used)))}"
     ring = any(used <= ring for ring in _RINGS)
+    # HCCL refuses numbers that are none of these, and four that are no ring; of two it says nothing, and several
+    # servers with less than 8 each are slower.
+    kind = Finding if len(devices) not in (1, 2, 4, 8) or (len(devices) == 4 and not ring) else Warned
     if servers > 1 and len(devices) != 8:
         expected = "8 devices {0-7} on each server, since there are several servers"
     elif len(devices) not in (1, 2, 4, 8):
@@ -294,7 +319,7 @@ def _grouping(devices: Sequence[int | None], servers: int, where: str) -> Iterat
         expected = "{0,1,2,3} or {4,5,6,7} for 4 devices"
     else:
         return
-    yield Finding(
+    yield kind(
         check="device_set",
         host=where,
         found=found,

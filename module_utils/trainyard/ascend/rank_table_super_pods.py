@@ -7,16 +7,23 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..findings.findings import Finding, counted
-from .rank_table_view import DeviceView, View, field_text, number, shown
+from .rank_table_view import DeviceView, View, Warned, field_text, number, shown
+
+
+def _kind(view: View) -> type[Finding]:
+    """Return what a fault of super pods is: only an A3 reads them."""
+    return Warned if view.chip in ("910", "910b") else Finding
 
 
 def _super_pod_list(view: View) -> Iterator[Finding]:
     if view.version != "1.2":
         return
     action = "list each server of server_list in the super pod that it stands in, once"
+    kind = _kind(view)
     if not view.pods:
         found = field_text(view.table, "super_pod_list")
-        yield Finding(
+        # Without the list there are no super pods, to HCCL; an empty one is refused.
+        yield (kind if "super_pod_list" in view.table else Warned)(
             check="super_pod_list",
             host="table",
             found=found,
@@ -29,7 +36,7 @@ def _super_pod_list(view: View) -> Iterator[Finding]:
     for index, _, ids in view.pods:
         where = f"super_pod_list[{index}]"
         if not ids:
-            yield Finding(
+            yield kind(
                 check="super_pod_list",
                 host=where,
                 found="no servers",
@@ -39,12 +46,13 @@ def _super_pod_list(view: View) -> Iterator[Finding]:
         for server_id in ids:
             if server_id not in servers:
                 found = f"server {shown(server_id)}, which is not in server_list"
-                yield Finding(
+                yield kind(
                     check="super_pod_list", host=where, found=found, expected="servers of server_list", action=action
                 )
             if server_id in seen:
+                # The last one counts, to HCCL.
                 found = f"server {shown(server_id)}, which super_pod_list[{seen[server_id]}] has"
-                yield Finding(
+                yield Warned(
                     check="super_pod_list",
                     host=where,
                     found=found,
@@ -54,7 +62,7 @@ def _super_pod_list(view: View) -> Iterator[Finding]:
             seen.setdefault(server_id, index)
     for server in view.servers:
         if server.server_id and server.server_id not in seen:
-            yield Finding(
+            yield kind(
                 check="super_pod_list",
                 host=server.where,
                 found="in no super pod",
@@ -69,12 +77,12 @@ def _super_pod_id(view: View) -> Iterator[Finding]:
         where = f"super_pod_list[{index}]"
         if not name:
             action = "write the id that npu-smi info -t spod-info shows"
-            yield Finding(
+            yield _kind(view)(
                 check="super_pod_id", host=where, found="no super_pod_id", expected="the super pod's id", action=action
             )
         elif first.setdefault(name, index) != index:
             found = f"super_pod_id {shown(name)}, which super_pod_list[{first[name]}] has"
-            yield Finding(
+            yield _kind(view)(
                 check="super_pod_id",
                 host=where,
                 found=found,
@@ -90,7 +98,7 @@ def _super_pod_size(view: View) -> Iterator[Finding]:
         usual = counts.most_common(1)[0][0]
         for index, name, servers in pods:
             if len(servers) != usual:
-                yield Finding(
+                yield Warned(
                     check="super_pod_size",
                     host=f"super_pod_list[{index}], super pod {shown(name)}",
                     found=counted(len(servers), "server"),
@@ -106,7 +114,10 @@ def _super_device_id(view: View) -> Iterator[Finding]:
         if value is None or value >= 0xFFFFFFFF:
             found = field_text(device.data, "super_device_id")
             action = "write the id that npu-smi info -t spod-info -i CARD -c CHIP shows"
-            yield Finding(
+            read = value is None and "super_device_id" in device.data
+            # One that is not there is missed only where there are super pods.
+            missed = "super_pod_list" in view.table and _kind(view) is Finding
+            yield (Finding if read or missed else Warned)(
                 check="super_device_id",
                 host=device.where,
                 found=found,
@@ -121,7 +132,7 @@ def _super_device_id_unique(view: View) -> Iterator[Finding]:
         value = number(device.data.get("super_device_id"))
         pod = view.pod_of.get(device.server.server_id)
         if value is not None and pod is not None and first.setdefault((pod, value), device) is not device:
-            yield Finding(
+            yield _kind(view)(
                 check="super_device_id_unique",
                 host=device.where,
                 found=f"super_device_id {value}, which {first[pod, value].where} has",

@@ -6,13 +6,24 @@ from __future__ import annotations
 import ipaddress
 import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
+
+from ..findings.findings import Finding
 
 CHIPS = ("910", "910b", "a3")
 MOST_SERVER_ID = 64  # characters
 _MOST_SHOWN = 80  # characters of a value
+
+
+class Warned(Finding):
+    """What HCCL's parser takes: no fault, but what is hardly meant, or what a framework refuses."""
+
+
+def faults(problems: Iterable[Finding]) -> list[Finding]:
+    """Return those of a table's problems for which HCCL refuses it."""
+    return [problem for problem in problems if not isinstance(problem, Warned)]
 
 
 def shown(value: object) -> str:
@@ -42,7 +53,10 @@ def plain(text: str) -> str:
 
 
 def address_family(text: str) -> int | None:
-    """Return the family, 4 or 6, of an address; None where it is none."""
+    """Return the family, 4 or 6, of an address, which may name its interface (fe80::1%eth0); None where it is none."""
+    text, mark, interface = text.partition("%")
+    if mark and not interface:
+        return None
     for family, version in ((socket.AF_INET, 4), (socket.AF_INET6, 6)):
         # A table may hold thousands, for which `ipaddress` is slow; this is no less strict.
         try:
@@ -56,7 +70,7 @@ def address_family(text: str) -> int | None:
 def link_local(address: str) -> bool:
     """Tell whether an address is one that no router forwards: 169.254.0.0/16 (RFC 3927), fe80::/10 (RFC 4291)."""
     try:
-        return ipaddress.ip_address(address).is_link_local
+        return ipaddress.ip_address(address.partition("%")[0]).is_link_local
     except ValueError:
         return False
 
@@ -80,6 +94,13 @@ def field_text(data: Mapping[str, Any], name: str) -> str:
     return f"{name} {shown(data[name])}" if name in data else f"no {name}"
 
 
+def addresses(value: object) -> Sequence[str]:
+    """Return the parts of a field that HCCL splits at commas; one comma at the end is nothing to it."""
+    if not isinstance(value, str) or not value:
+        return ()
+    return value.removesuffix(",").split(",") if "," in value else (value,)
+
+
 class DeviceView:
     """One entry of a server's `device`."""
 
@@ -93,10 +114,7 @@ class DeviceView:
     @property
     def addresses(self) -> Sequence[str]:
         """The addresses in `device_ip`, which HCCL lets be several with commas."""
-        value = self.data.get("device_ip")
-        if not isinstance(value, str) or not value:
-            return ()
-        return value.split(",") if "," in value else (value,)
+        return addresses(self.data.get("device_ip"))
 
     @property
     def where(self) -> str:

@@ -55,7 +55,10 @@ def build(placement: Placement) -> rank_table.Table:
 
 
 def table_findings(placement: Placement, given: GivenTable | None) -> list[Finding]:
-    """Return what is wrong with the job's table: HCCL's and the framework's rules, and whether a given one fits."""
+    """Return what is wrong with the job's table: HCCL's and the framework's rules, and whether a given one fits.
+
+    Of a given one what HCCL takes is taken, too; in one that is built of the nodes it is the nodes' fault.
+    """
     if given is None:
         # device_set_findings says it of every launcher's devices.
         problems = [
@@ -67,7 +70,7 @@ def table_findings(placement: Placement, given: GivenTable | None) -> list[Findi
         place = given.place(node.address)
         if place is not None:
             hosts[given.servers[place].server_id] = node.host
-    problems = rank_table.validate(given.table, chip(placement))
+    problems = rank_table.faults(rank_table.validate(given.table, chip(placement)))
     return [*_as_findings(problems, hosts, f" of {given.path}"), *_fit_findings(placement, given)]
 
 
@@ -225,7 +228,9 @@ def device_set_findings(placement: Placement) -> list[Finding]:
     findings = []
     for node in placement.nodes:
         if node.devices and node.npu.get("chip") in rank_table.CHIPS:
-            found = rank_table.device_set_problems(physical_ids(node), node.npu["chip"], len(placement.nodes))
+            found = rank_table.faults(
+                rank_table.device_set_problems(physical_ids(node), node.npu["chip"], len(placement.nodes))
+            )
             findings += [
                 Finding(
                     host=node.host,

@@ -212,7 +212,10 @@ def test_only_what_is_certain_is_repaired(table, cured, left):
 def test_names_and_texts_of_files():
     assert path_problems("/a/b.json") == []
     (problem,) = path_problems("/a/b.txt")
-    assert (problem.check, problem.host, problem.expected) == ("file_name", "/a/b.txt", "a name that ends in .json")
+    assert (problem.check, problem.host) == ("file_name", "/a/b.txt")
+    assert problem.expected == "a name that ends in .json, and .json nowhere before in the path"
+    # HCCL's parser compares the end with the first place that it finds.
+    assert [each.found for each in path_problems("/a.json/b.json")] == ["a second .json before the end"]
     assert loads(dumps(a2())) == (a2(), [])
     for text, where in (('{\n  "a": }', "line 2, column 8"), ("[" * 100_000, "file"), ("9" * 5000, "file")):
         value, (problem,) = loads(text)
