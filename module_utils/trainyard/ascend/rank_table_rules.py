@@ -111,8 +111,8 @@ def _version(view: View) -> Iterator[Finding]:
             found=found,
             expected=f"{' or '.join(wanted)}{f' for chip {view.chip}' if view.chip else ''}",
             action=(
-                "write the table for the chip that the servers have: HCCL stops with EI0014 at one that it does not know, "
-                "and has no super pods with 1.0"
+                "write the table for the chip that the servers have: HCCL stops with EI0014 at one that it does not "
+                "know, and has no super pods with 1.0"
             ),
         )
 
