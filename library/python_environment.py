@@ -80,25 +80,25 @@ options:
     description: Free disk space in MB (10^6 bytes) without which nothing is installed.
     type: int
     default: 0
-  proof_script:
+  verify_script:
     description: >-
       A Python program that the environment must run successfully before it counts as whole. The last line that it
       prints is a JSON object. Run again only when the program or the packages have changed.
     type: str
     default: ""
-  proof_user:
+  verify_user:
     description: Who runs the proof when the module runs as root. Empty for root itself.
     type: str
     default: ""
-  proof_timeout:
+  verify_timeout:
     description: Seconds after which a proof has failed.
     type: int
     default: 180
-  proof_environment:
+  verify_environment:
     description: Further environment of the proof, such as the search path of an accelerator's libraries.
     type: dict
     default: {}
-  prove_again:
+  verify:
     description: Run the proof even when it has succeeded before.
     type: bool
     default: false
@@ -157,7 +157,7 @@ lacking:
   returned: success
   type: list
   elements: str
-proof:
+verified:
   description: What the proof printed when it last succeeded.
   returned: when there is a proof
   type: dict
@@ -187,11 +187,11 @@ ARGUMENTS: dict[str, Any] = {
     "wheels": {"type": "dict", "default": {}},
     "libraries": {"type": "list", "elements": "str", "default": []},
     "min_free_mb": {"type": "int", "default": 0},
-    "proof_script": {"type": "str", "default": ""},
-    "proof_user": {"type": "str", "default": ""},
-    "proof_timeout": {"type": "int", "default": 180},
-    "proof_environment": {"type": "dict", "default": {}},
-    "prove_again": {"type": "bool", "default": False},
+    "verify_script": {"type": "str", "default": ""},
+    "verify_user": {"type": "str", "default": ""},
+    "verify_timeout": {"type": "int", "default": 180},
+    "verify_environment": {"type": "dict", "default": {}},
+    "verify": {"type": "bool", "default": False},
 }
 
 
@@ -207,8 +207,8 @@ class Work:
         params["wheels"] = {requirements.normal(name): address for name, address in params["wheels"].items()}
         self.findings += requirements.wheel_findings(params["wheels"], self.pins)
         self.state = python_environment.examine(self.path)
-        self.proof = python_environment.Proof(
-            params["proof_script"], params["proof_user"], params["proof_timeout"], params["proof_environment"]
+        self.verification = python_environment.Verification(
+            params["verify_script"], params["verify_user"], params["verify_timeout"], params["verify_environment"]
         )
         self.remake = self._remake()
         self.renew = self._renew()
@@ -217,13 +217,13 @@ class Work:
             *self.state.lost,
             *(f"{name} is from another wheel than the wanted one" for name in self.renew),
         ]
-        self.prove = self._prove()
+        self.verify = self._verify()
         self._judge()
 
     @property
     def reasons(self) -> list[str]:
         """Return why something is changed."""
-        return [*(self.install or []), *(["it is not proved yet"] if self.prove and not self.install else [])]
+        return [*(self.install or []), *(["it is not proved yet"] if self.verify and not self.install else [])]
 
     def _remake(self) -> list[str]:
         was = self.state.python
@@ -245,11 +245,11 @@ class Work:
         wanted = python_environment.wheel_sums(self.params["wheels"])
         return [pin.name for pin in self.pins if had.get(pin.name) != wanted.get(pin.name)]
 
-    def _prove(self) -> bool:
-        if not self.proof.script:
+    def _verify(self) -> bool:
+        if not self.verification.script:
             return False
-        proved = (self.state.record.get("proof") or {}).get("identity")
-        return bool(self.install) or proved != self.proof.identity(self.state)
+        held = (self.state.record.get("verified") or {}).get("identity")
+        return bool(self.install) or held != self.verification.identity(self.state)
 
     def _judge(self) -> None:
         params = self.params
@@ -271,16 +271,16 @@ class Work:
                 f"{free // 10**6} MB are free for {self.path}, {params['min_free_mb']} MB are needed; "
                 "make room, or choose another root"
             )
-        if self.proof.script:
+        if self.verification.script:
             try:
-                self.proof.account()
+                self.verification.account()
             except python_environment.EnvironmentFailure as error:
                 self.findings.append(str(error))
 
     def do(self) -> None:
         """Bring the environment to what is wanted."""
         os.umask(0o022)  # readable for all, whatever root's own umask is
-        proof = self.state.record.get("proof")
+        verified = self.state.record.get("verified")
         if self.install:
             if self.remake:
                 self._make()
@@ -300,17 +300,17 @@ class Work:
             if found is None:
                 raise python_environment.EnvironmentFailure(f"the interpreter of {self.path} does not run after pip")
             self.state = python_environment.State("whole", *found)
-            proof = None
+            verified = None
             # Whole but not yet proved: a proof that fails is repeated by the next run, the installation is not.
             self._record(None)
-        if self.prove or (self.params["prove_again"] and self.proof.script):
-            proof = self.proof.run(self.path, self.state)
+        if self.verify or (self.params["verify"] and self.verification.script):
+            verified = self.verification.run(self.path, self.state)
         if self.reasons:
-            self._record(proof)
+            self._record(verified)
         self.state = python_environment.examine(self.path)
 
-    def _record(self, proof: dict[str, Any] | None) -> None:
-        python_environment.write_record(self.path, self.state, self.params["packages"], self.params["wheels"], proof)
+    def _record(self, verified: dict[str, Any] | None) -> None:
+        python_environment.write_record(self.path, self.state, self.params["packages"], self.params["wheels"], verified)
 
     def _make(self) -> None:
         if not self.interpreter.can_make_environments:
@@ -333,9 +333,9 @@ class Work:
             "reasons": self.reasons,
             "lacking": python_environment.lacking_libraries(self.params["libraries"]),
         }
-        proof = self.state.record.get("proof")
-        if proof:
-            result["proof"] = proof["result"]
+        verified = self.state.record.get("verified")
+        if verified:
+            result["verified"] = verified["result"]
         return result
 
     def lines(self, packages: dict[str, str]) -> str:

@@ -45,7 +45,7 @@ author:
 EXAMPLES = r"""
 - name: Judge what grew while the benchmarks ran
   verify_devices:
-    before: "{{ proof.answers }}"
+    before: "{{ facts.answers }}"
     results: "{{ afterwards.answers }}"
     allowed_growth: {symbol_error: 10}
     inventory: -i inventories/mine

@@ -41,7 +41,7 @@ author:
 EXAMPLES = r"""
 - name: Compare all nodes
   verify_drift:
-    results: "{{ proof.answers }}"
+    results: "{{ facts.answers }}"
     groups: {}
     ignore: [bios]
     max_clock_offset: 1.0

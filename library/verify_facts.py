@@ -65,7 +65,7 @@ EXAMPLES = r"""
     host: "{{ inventory_hostname }}"
     address: "{{ ansible_host | default(inventory_hostname) }}"
     user: train
-  register: proof
+  register: facts
 """
 
 RETURN = r"""

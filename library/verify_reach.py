@@ -74,7 +74,7 @@ seealso:
 EXAMPLES = r"""
 - name: Try all ways
   verify_reach:
-    results: "{{ proof.answers }}"
+    results: "{{ facts.answers }}"
     peers: all
     names: true
     ssh: true

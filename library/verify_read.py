@@ -67,7 +67,7 @@ EXAMPLES = r"""
     venvs: /opt/trainyard/venvs
     ascend_root: /usr/local/Ascend
     limit_s: 240
-  register: proof
+  register: facts
 """
 
 RETURN = r"""

@@ -20,7 +20,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ..trainyard.report import job_page as of_job
-from ..trainyard.report import verify_page as of_proof
+from ..trainyard.report import verify_page as of_cluster
 from .templates import FOLDER, render
 
 
@@ -29,9 +29,9 @@ def job_page(summary: of_job.Data, series: of_job.Series, told: str, library: by
     return page("report/job.html.j2", of_job.content(summary, series, told), library)
 
 
-def verify_page(report: of_proof.Data, library: bytes) -> str:
+def verify_page(report: of_cluster.Data, library: bytes) -> str:
     """Return the page of a proof. `library` is plotly.js."""
-    return page("report/verify.html.j2", of_proof.content(report), library)
+    return page("report/verify.html.j2", of_cluster.content(report), library)
 
 
 def page(template: str, content: Mapping[str, Any], library: bytes) -> str:

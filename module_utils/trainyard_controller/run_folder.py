@@ -171,7 +171,7 @@ def kept_runs(runs_dir: Path, now: float) -> list[Kept]:
             refused = (run_dir / "findings.json").exists()
             found.append(Kept.of_job(run_dir.name, age_s, size_mib, plan, refused, summary))
         elif run_dir.name.startswith("verify-") and isinstance(report, dict) and "phases" in report:
-            found.append(Kept(run_dir.name, age_s, size_mib, proof_of=str(report.get("cluster", ""))))
+            found.append(Kept(run_dir.name, age_s, size_mib, verified=str(report.get("cluster", ""))))
     return found
 
 

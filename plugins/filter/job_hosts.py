@@ -43,7 +43,7 @@ author: trainyard
 EXAMPLES = r"""
 - name: Show them
   ansible.builtin.debug:
-    msg: "{{ verify_usable | job_hosts(proof.answers, ['bandwidth'], ['pytorch'], pair_venv=false) }}"
+    msg: "{{ verify_usable | job_hosts(facts.answers, ['bandwidth'], ['pytorch'], pair_venv=false) }}"
 """
 
 RETURN = r"""

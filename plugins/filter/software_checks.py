@@ -17,7 +17,7 @@ description:
 options:
   _input:
     description:
-      - Each host that answered, with C(name), and in C(__verify_proved) by role C(fault) (its message, empty where it
+      - Each host that answered, with C(name), and in C(__verify_noted) by role C(fault) (its message, empty where it
         holds) and C(all), whether that message is about all nodes together.
     type: list
     elements: dict
@@ -36,7 +36,7 @@ author: trainyard
 EXAMPLES = r"""
 - name: Show the checks
   ansible.builtin.debug:
-    msg: "{{ hosts | vars_of(hostvars, ['__verify_proved']) | software_checks({'pytorch': hosts}, again) }}"
+    msg: "{{ hosts | vars_of(hostvars, ['__verify_noted']) | software_checks({'pytorch': hosts}, again) }}"
 """
 
 RETURN = r"""
@@ -51,7 +51,7 @@ def software_checks(
     hosts: Iterable[Mapping[str, Any]], roles: Mapping[str, Sequence[str]], again: str
 ) -> list[dict[str, Any]]:
     """Return the checks of all roles."""
-    said = {host["name"]: host.get("__verify_proved") or {} for host in hosts}
+    said = {host["name"]: host.get("__verify_noted") or {} for host in hosts}
     checks = []
     for role, wanted in roles.items():
         of_role = {host: outcomes[role] for host, outcomes in said.items() if role in outcomes}

@@ -45,7 +45,7 @@ FETCHED = """
 
 
 @functools.cache
-def proof(nodes, **options):
+def cluster_page(nodes, **options):
     report = build(**composed(nodes, **options))
     report["text"] = terminal_text(report, "runs/verify-1")
     return verify_page(report, plotly_js())
@@ -57,7 +57,7 @@ def job(nodes=2, points=200):
 
 
 @pytest.mark.parametrize("width", [1200, 360])
-@pytest.mark.parametrize("content", [lambda: proof(5, hostile=True), job], ids=["proof", "job"])
+@pytest.mark.parametrize("content", [lambda: cluster_page(5, hostile=True), job], ids=["report", "job"])
 def test_a_page_is_whole_and_readable(browser, content, width):
     browser.open(content(), width=width)
     # Each figure is drawn, and nothing is wider than the window.
@@ -74,7 +74,7 @@ def test_a_page_is_whole_and_readable(browser, content, width):
 
 
 def test_figures_follow_the_system_when_it_turns_dark(browser):
-    browser.open(proof(5))
+    browser.open(cluster_page(5))
     colour = "return document.querySelector('#pairs')._fullLayout.font.color"
     before = browser.run(colour)
     browser.turn(dark=True)
@@ -83,7 +83,7 @@ def test_figures_follow_the_system_when_it_turns_dark(browser):
 
 
 def test_cells_are_reached_and_read_by_keyboard(browser):
-    browser.open(proof(5))
+    browser.open(cluster_page(5))
     for _ in range(60):
         browser.press(Keys.TAB)
         if browser.run("return document.activeElement.id") == "pairs":
@@ -113,14 +113,14 @@ def test_cells_are_reached_and_read_by_keyboard(browser):
 
 
 def test_a_cell_shows_on_hover_what_it_says_by_keyboard(browser):
-    browser.open(proof(5, hostile=True))
+    browser.open(cluster_page(5, hostile=True))
     browser.one("#pairs").click()
     texts = browser.run("return document.querySelector('#pairs').data[0].text.filter(Boolean)")
     assert len(texts) == 8 and sum("&lt;script&gt;" in text for text in texts) == 4
 
 
 def test_names_and_log_lines_are_text(browser):
-    browser.open(proof(5, hostile=True))
+    browser.open(cluster_page(5, hostile=True))
     assert HOSTILE in browser.one("#nodes").text
     assert HOSTILE in browser.run("return document.querySelector('#pairs').textContent") or (
         "<script>ale..1)</script>" in browser.run("return document.querySelector('#pairs').textContent")
@@ -134,14 +134,14 @@ def test_names_and_log_lines_are_text(browser):
 
 def test_a_script_that_slipped_through_would_not_run(browser):
     evil = '<img src="https://example.org/x" onerror="window.hit = 1"><script>window.hit = 2</script>'
-    browser.open(proof(5).replace("<main", evil + "<main", 1))
+    browser.open(cluster_page(5).replace("<main", evil + "<main", 1))
     assert browser.run("return window.hit === undefined")
     complaints = browser.complaints()
     assert complaints and all("Content Security Policy" in line for line in complaints)
 
 
 def test_nodes_are_found_by_name_and_state(browser):
-    browser.open(proof(5))
+    browser.open(cluster_page(5))
     visible = "return [...document.querySelectorAll('#filtered tbody tr')].filter((row) => !row.hidden).length"
     assert browser.run(visible) == 5
     browser.one("#filter-text").send_keys("N3")
@@ -152,7 +152,7 @@ def test_nodes_are_found_by_name_and_state(browser):
 
 
 def test_a_thousand_nodes_are_usable(browser):
-    browser.open(proof(1024))
+    browser.open(cluster_page(1024))
     assert browser.complaints() == []
     assert browser.one("#filter-count").text == "3 of 1024"
     browser.run("document.querySelector('#pairs').focus()")
@@ -166,7 +166,7 @@ def test_a_thousand_nodes_are_usable(browser):
 def test_without_javascript_the_tables_stay(browser):
     browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
-        browser.open(proof(5).replace('id="figures"', 'id="figures-unread"'))
+        browser.open(cluster_page(5).replace('id="figures"', 'id="figures-unread"'))
         assert "n3" in browser.one("#filtered").text and "Do this first" in browser.one("#first").text
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

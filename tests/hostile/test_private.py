@@ -18,7 +18,7 @@ from ansible.module_utils.trainyard_node.machine.private import (
     make_private,
     opened,
 )
-from ansible.module_utils.trainyard_node.nvidia import cuda_proof
+from ansible.module_utils.trainyard_node.nvidia import cuda_verify
 from ansible.module_utils.trainyard_node.software import apt
 
 GOOD = {"libnccl2": {"version": "2.21.5-1+cuda12.4", "added": True}}
@@ -176,18 +176,18 @@ def test_what_no_role_has_written_is_no_record(tmp_path, forged):
         rules.read_record(json.dumps(forged).encode())
 
 
-def test_a_link_that_the_user_puts_into_the_folder_of_the_cuda_proof_leads_root_nowhere(tmp_path, monkeypatch):
+def test_a_link_that_the_user_puts_into_the_folder_of_the_cuda_verification_leads_root_nowhere(tmp_path, monkeypatch):
     victim = tmp_path / "shadow"
     victim.write_text("root:secret")
 
     def give(folder, *_):
-        (folder / "proof.cu").unlink(missing_ok=True)
-        (folder / "proof.cu").symlink_to(victim)
+        (folder / "verify.cu").unlink(missing_ok=True)
+        (folder / "verify.cu").symlink_to(victim)
 
-    monkeypatch.setattr(cuda_proof, "as_user", lambda _: {"user": 4711, "group": 4711, "env": {}})
-    monkeypatch.setattr(cuda_proof, "_prove", lambda *_: {"build": "pass"})
+    monkeypatch.setattr(cuda_verify, "as_user", lambda _: {"user": 4711, "group": 4711, "env": {}})
+    monkeypatch.setattr(cuda_verify, "_verify", lambda *_: {"build": "pass"})
     monkeypatch.setattr(os, "chown", give)
-    assert cuda_proof.prove("int main() {}", {}, {"user": "train", "root": str(tmp_path)}) == {"build": "pass"}
+    assert cuda_verify.verify("int main() {}", {}, {"user": "train", "root": str(tmp_path)}) == {"build": "pass"}
     assert victim.read_text() == "root:secret"
 
 

@@ -152,7 +152,7 @@ def take(stream):
 @pytest.mark.parametrize("hello", [
     b"x" * 64 + b"n2", b"x" * 64 + b"\xed\xa0\x80", b"x" * 10, b"", b'{"host": "n2", "mac": "0"}',
 ])  # fmt: skip
-def test_whoever_cannot_prove_itself_is_not_heard(head, hello):
+def test_whoever_cannot_authenticate_itself_is_not_heard(head, hello):
     with socket.create_connection(("127.0.0.1", head.spec["monitor_port"]), PATIENCE_S) as stranger:
         stream = stranger.makefile("rb")
         assert len(take(stream)) == 32
@@ -307,7 +307,7 @@ def test_what_a_node_said_is_nothing_that_the_head_says(tmp_path):
         # Not even the proof: that of the node is none of the head.
         assert said[0][36:68] != other._mac("proof of the head")
         line.data_received(frame(other._mac("proof of the head")))
-        assert await line.proved
+        assert await line.authenticated
         line.send({"stopped": True})
         line.data_received(said[-1])
         assert (heard, said[-1]) == ([], "ended")
@@ -324,13 +324,13 @@ def test_a_fake_head_ends_nothing(tmp_path, monkeypatch):
         node = job.nodes[1]
         node.start()
         end = {"end": {"state": "succeeded", "finished": time.time()}}
-        for proof in (os.urandom(32), b"", None):
+        for answer in (os.urandom(32), b"", None):
             connection, _ = fake.accept()
             with connection, connection.makefile("rb") as stream:
                 connection.sendall(frame(os.urandom(32)))
                 hello = take(stream)
                 # None: its own proof comes back.
-                connection.sendall(frame(hello[32:64] if proof is None else proof))
+                connection.sendall(frame(hello[32:64] if answer is None else answer))
                 connection.sendall(frame(os.urandom(32) + json.dumps(end).encode()))
                 assert stream.read() == b""
         connection, _ = fake.accept()

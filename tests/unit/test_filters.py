@@ -139,9 +139,9 @@ def test_validate_survey_judges_the_answers_of_all_hosts():
     assert survey([{**plain, "trainyard_become": False}], {}, True)["findings"] == []
 
 
-def test_checks_of_a_proof_come_as_plain_records():
+def test_checks_of_a_verification_come_as_plain_records():
     found = FILTERS
-    hosts = [{"name": "n1", "__verify_proved": {"nccl": {"fault": ""}}}, {"name": "n2"}]
+    hosts = [{"name": "n1", "__verify_noted": {"nccl": {"fault": ""}}}, {"name": "n2"}]
     checks = found["software_checks"](hosts, {"nccl": ["n1"], "rdma": ["n2"]}, "again")
     assert [(check["name"], check["state"], check["hosts"]) for check in checks] == [
         ("nccl", "pass", []),

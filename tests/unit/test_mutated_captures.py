@@ -24,7 +24,7 @@ from ansible.module_utils.trainyard.hardware import (
     rdma,
 )
 from ansible.module_utils.trainyard.job import failure, hostfile, progress
-from ansible.module_utils.trainyard.nvidia import cuda_proof, nccl_tests_output
+from ansible.module_utils.trainyard.nvidia import cuda_verify, nccl_tests_output
 from ansible.module_utils.trainyard.nvidia import driver as nvidia_driver
 from ansible.module_utils.trainyard.nvidia import hardware as nvidia
 from ansible.module_utils.trainyard.slurm import change as slurm_change
@@ -32,7 +32,7 @@ from ansible.module_utils.trainyard.slurm import health as slurm_health
 from ansible.module_utils.trainyard.slurm import state as slurm_state
 from ansible.module_utils.trainyard.software import apt
 from ansible.module_utils.trainyard.verify import pair_report, transport
-from ansible.module_utils.trainyard_node.cluster import hosts as proof
+from ansible.module_utils.trainyard_node.cluster import hosts as node_hosts
 from ansible.module_utils.trainyard_node.cluster import identity, node
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia import host as nvidia_host
@@ -135,7 +135,7 @@ PARSERS = {
     "nccl-tests": (nccl_tests_output.parse, texts("nccl_tests_output/*.txt", "nccl_tests_output/*.json")),
     "pairs": (lambda text: pair_report.read([text]), texts("nccl_tests_output/trainyard-*.txt")),
     "what NCCL says": (lambda text: transport.read_nccl_lines(text.splitlines()), texts("nccl_tests_output/*.txt")),
-    "CUDA proof": (lambda text: cuda_proof.read_run(0, text, 1), ['{"devices": 1, "sum": 3.0}\n', "no device\n"]),
+    "CUDA proof": (lambda text: cuda_verify.read_run(0, text, 1), ['{"devices": 1, "sum": 3.0}\n', "no device\n"]),
     "cause of an end": (failure.root_cause, texts("torchrun/*.txt", "mpirun/*.txt", "mindspore/*.txt")),
     "progress": (
         lambda text: [progress.strict(progress.parse_line(line, PATTERN) or {}) for line in text.splitlines()],
@@ -161,7 +161,7 @@ PARSERS = {
         identity.parse_hard_limits,
         ["Max locked memory   8388608   8388608   bytes\nMax open files   1024   1048576   files\n"],
     ),
-    "ulimit": (proof.parse_ulimit, commands("ulimit")),
+    "ulimit": (node_hosts.parse_ulimit, commands("ulimit")),
 }  # fmt: skip
 
 

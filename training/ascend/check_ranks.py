@@ -148,9 +148,9 @@ def main() -> int:
     faults += census_faults(gather(report, rank, ranks, timeout_s), rank, table)
     for fault in faults:
         print(f"rank {rank} wrong: {fault}")
-    verdict = f"wrong, {len(faults)} faults" if faults else "right"
+    outcome = f"wrong, {len(faults)} faults" if faults else "right"
     place = f"server {server} device {device}, table {report['table']}"
-    print(f"rank {rank} of {ranks} on {report['host']}: {place} {verdict}", flush=True)
+    print(f"rank {rank} of {ranks} on {report['host']}: {place} {outcome}", flush=True)
     return 1 if faults else 0
 
 

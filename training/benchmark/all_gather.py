@@ -18,9 +18,9 @@ def main() -> int:
     """Gather, judge, and return the exit status."""
     group = Group()
     gathered, expected = group.all_gather(group.rank), list(range(group.ranks))
-    verdict = "right" if gathered == expected else f"wrong, expected {' '.join(map(str, expected))}"
+    outcome = "right" if gathered == expected else f"wrong, expected {' '.join(map(str, expected))}"
     numbers = " ".join(map(str, gathered))
-    sys.stdout.write(f"all-gather rank {group.rank} of {group.ranks} on {socket.gethostname()}: {numbers} {verdict}\n")
+    sys.stdout.write(f"all-gather rank {group.rank} of {group.ranks} on {socket.gethostname()}: {numbers} {outcome}\n")
     sys.stdout.flush()
     # The first rank that fails ends all of them: each must have said its line before.
     group.leave()

@@ -93,5 +93,5 @@ def row(collective: str, nbytes: int, count: int, ranks: int, ways: Sequence[Out
 def footer(wrong: int, busbw: Sequence[float]) -> str:
     """Return the lines below the rows: wrong elements over all sizes, and the average over all of them."""
     average = sum(busbw) / len(busbw) if busbw else 0.0
-    verdict = "FAILED" if wrong else "OK"
-    return f"# Out of bounds values : {wrong} {verdict}\n# Avg bus bandwidth    : {average:g}\n#\n"
+    outcome = "FAILED" if wrong else "OK"
+    return f"# Out of bounds values : {wrong} {outcome}\n# Avg bus bandwidth    : {average:g}\n#\n"

@@ -25,8 +25,8 @@ def main() -> int:
     """Gather, judge, and return the exit status."""
     rank, ranks = cluster.join()
     gathered, expected = gather(rank, ranks), list(range(ranks))
-    verdict = "right" if gathered == expected else f"wrong, expected {' '.join(map(str, expected))}"
-    line = f"all-gather rank {rank} of {ranks} on {socket.gethostname()}: {' '.join(map(str, gathered))} {verdict}"
+    outcome = "right" if gathered == expected else f"wrong, expected {' '.join(map(str, expected))}"
+    line = f"all-gather rank {rank} of {ranks} on {socket.gethostname()}: {' '.join(map(str, gathered))} {outcome}"
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
     # The first rank that fails ends all of them: each must have said its line before. CPUs have no barrier.

@@ -41,8 +41,8 @@ def main() -> int:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     gathered, expected = gather(rank, ranks, device), list(range(ranks))
-    verdict = "right" if gathered == expected else f"wrong, expected {' '.join(map(str, expected))}"
-    line = f"all-gather rank {rank} of {ranks} on {socket.gethostname()}: {' '.join(map(str, gathered))} {verdict}"
+    outcome = "right" if gathered == expected else f"wrong, expected {' '.join(map(str, expected))}"
+    line = f"all-gather rank {rank} of {ranks} on {socket.gethostname()}: {' '.join(map(str, gathered))} {outcome}"
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
     # The first rank that fails ends all of them: each must have said its line before.

@@ -81,7 +81,7 @@ class Kept:
     state: str = ""
     open_hosts: tuple[str, ...] = ()
     engine: str = ""
-    proof_of: str | None = None
+    verified: str | None = None
 
     @classmethod
     def of_job(cls, name: str, age_s: float, size_mib: int, plan: Data, found: bool, record: Data | None) -> Kept:
@@ -116,7 +116,7 @@ def may_go(
     youngest = {folder.job_id: folder.age_s for folders in nodes.values() for folder in folders}
     for folder in (folder for folders in nodes.values() for folder in folders):
         youngest[folder.job_id] = min(youngest[folder.job_id], folder.age_s)
-    newest = {run.proof_of: run for run in sorted(kept, key=lambda run: -run.age_s) if run.proof_of is not None}
+    newest = {run.verified: run for run in sorted(kept, key=lambda run: -run.age_s) if run.verified is not None}
     go, stay = [], {}
     for run in kept:
         if run.name != job_id if days is None else min(run.age_s, youngest.get(run.name, run.age_s)) <= days * DAY_S:
@@ -124,7 +124,7 @@ def may_go(
         if (days is not None and run in newest.values()) or run.name in running or run.name in unknown:
             # What runs is no news, and of what its scheduler does not tell it has been said.
             continue
-        why = _may_run(run, nodes, silent) if run.started and run.proof_of is None else ""
+        why = _may_run(run, nodes, silent) if run.started and run.verified is None else ""
         if why:
             stay[run.name] = why
         else:

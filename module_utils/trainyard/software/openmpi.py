@@ -135,7 +135,7 @@ def _processes(number: int) -> str:
     return counted(number, "process", "processes")
 
 
-def judge_proof(slots: Mapping[str, int], hosts: Mapping[str, str], status: int, output: str) -> list[Finding]:
+def judge_program(slots: Mapping[str, int], hosts: Mapping[str, str], status: int, output: str) -> list[Finding]:
     """Judge what the processes printed: one for each slot, on the right hosts, with the right sum over all ranks.
 
     `slots` is by inventory name, `hosts` the host name that each of these has.

@@ -25,7 +25,7 @@ TOLERANCE = 0.05
 _BAD = ("fail", "unknown")
 # At most this many lines of one kind are written; the data has all.
 _MOST_LINES = 20
-_VERDICTS = {"pass": "nothing got worse", "fail": "something got worse", "unknown": "not all could be compared"}
+_RESULTS = {"pass": "nothing got worse", "fail": "something got worse", "unknown": "not all could be compared"}
 
 
 def compare(before: Report, after: Report, tolerance: float = TOLERANCE) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def _plain(value: Any) -> str | None:
 def _text(result: Mapping[str, Any]) -> str:
     """Return the comparison for reading."""
     before, after = result["before"], result["after"]
-    lines = [f"{before['id']} ({before['state']}) and {after['id']} ({after['state']}): {_VERDICTS[result['state']]}"]
+    lines = [f"{before['id']} ({before['state']}) and {after['id']} ({after['state']}): {_RESULTS[result['state']]}"]
     if before["cluster"] != after["cluster"]:
         lines.append(f"  of two clusters: {before['cluster']} and {after['cluster']}")
     for title, hosts in (("new nodes", result["hosts"]["new"]), ("nodes that are gone", result["hosts"]["gone"])):

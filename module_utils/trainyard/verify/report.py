@@ -169,7 +169,7 @@ def _comparison(check: Data) -> str:
 
 
 def _nodes(
-    hosts: Sequence[str], given: Mapping[str, Data], checks: Sequence[Data], stragglers: Data | None, proved: bool
+    hosts: Sequence[str], given: Mapping[str, Data], checks: Sequence[Data], stragglers: Data | None, verified: bool
 ) -> list[dict[str, Any]]:
     states: dict[str, list[str]] = {}
     for check in checks:
@@ -181,7 +181,7 @@ def _nodes(
         {
             "host": safe(host),
             "address": safe((given.get(host) or {}).get("address") or ""),
-            "state": worst([*states.get(safe(host), ()), "pass" if proved else "skipped"]),
+            "state": worst([*states.get(safe(host), ()), "pass" if verified else "skipped"]),
             "facts": safe((given.get(host) or {}).get("facts") or {}),
         }
         for host in hosts
@@ -197,7 +197,7 @@ def _commands(checks: Iterable[Data]) -> list[dict[str, str]]:
     return list(seen.values())
 
 
-VERDICTS = {
+_RESULTS = {
     "pass": "is proved in {checked}",
     "fail": "is NOT fit to train",
     "unknown": "is not proved: something could not be measured",
@@ -217,7 +217,7 @@ def first_text(first: Data) -> str:
 def sentence(report: Data) -> str:
     """Say the result in a sentence: what is proved is what was checked, and no more."""
     checked = report["coverage"]["checked"]
-    words = VERDICTS[report["state"]].format(checked=", ".join(checked)) if checked else NOTHING
+    words = _RESULTS[report["state"]].format(checked=", ".join(checked)) if checked else NOTHING
     return f"The cluster {report['cluster']} {words}."
 
 

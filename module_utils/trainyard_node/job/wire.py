@@ -51,7 +51,7 @@ class Line(asyncio.Protocol):
         self.host, self.open = "", True
         self._told: Message = {}
         # How the handshake ended.
-        self.proved: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.authenticated: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._token, self._hear, self._gone = token.encode(), hear, gone
         self._buffer, self._nonce, self._nonces = bytearray(), secrets.token_bytes(_MAC), b""
         self._keys, self._numbers = {"head": b"", "node": b""}, {"head": 0, "node": 0}
@@ -67,8 +67,8 @@ class Line(asyncio.Protocol):
         del error
         self._timer.cancel()
         self.open = False
-        if not self.proved.done():
-            self.proved.set_result(False)
+        if not self.authenticated.done():
+            self.authenticated.set_result(False)
         self._gone(self)
 
     def pause_writing(self) -> None:
@@ -88,7 +88,7 @@ class Line(asyncio.Protocol):
                 else:
                     self._shake(frame)
         except BadMessage as error:
-            if self.proved.done():
+            if self.authenticated.done():
                 # Into the monitor's log, if that has room.
                 with contextlib.suppress(OSError):
                     print(f"connection with {self.host or 'the head'} ended: {error}", flush=True)
@@ -98,7 +98,7 @@ class Line(asyncio.Protocol):
         if len(self._buffer) < _SIZE:
             return None
         end = _SIZE + int.from_bytes(self._buffer[:_SIZE], "big")
-        if end > _SIZE + (MAX_MESSAGE if self.proved.done() else MAX_HELLO):
+        if end > _SIZE + (MAX_MESSAGE if self.authenticated.done() else MAX_HELLO):
             raise BadMessage("a frame that is too long")
         if len(self._buffer) < end:
             return None
@@ -115,9 +115,9 @@ class Line(asyncio.Protocol):
         said = what.encode() + b"\0" + self._nonces + self.host.encode("utf-8", "surrogatepass")
         return hmac.digest(self._token, said, "sha256")
 
-    def _believe(self, proof: bytes) -> None:
+    def _believe(self, seal: bytes) -> None:
         """Make the keys of this connection, if the other side's proof holds. Raises BadMessage if not."""
-        if not hmac.compare_digest(proof, self._mac(f"proof of the {self._other}")):
+        if not hmac.compare_digest(seal, self._mac(f"proof of the {self._other}")):
             raise BadMessage("no proof")
         self._keys = {who: self._mac(f"key of the {who}") for who in self._keys}
         self._timer.cancel()
@@ -171,7 +171,7 @@ class NodeLine(Line):
     def _shake(self, frame: bytes) -> None:
         if self._nonces:
             self._believe(frame)
-            self.proved.set_result(True)
+            self.authenticated.set_result(True)
         elif len(frame) == _MAC:
             self._nonces = frame + self._nonce
             self._write(self._nonce + self._mac("proof of the node") + self.host.encode())
@@ -205,7 +205,7 @@ class HeadLine(Line):
         if self.host not in self._door.hosts:
             raise BadMessage("not a node of this job")
         self._write(self._mac("proof of the head"))
-        self.proved.set_result(True)
+        self.authenticated.set_result(True)
         self._door.entered(self)
 
 
@@ -257,6 +257,6 @@ async def call(token: str, host: str, where: tuple[str, int], hear: Hear, gone: 
     """Connect a node to the head. Raises OSError, asyncio.TimeoutError where nobody there proves to be the head."""
     made = asyncio.get_running_loop().create_connection(lambda: NodeLine(token, hear, gone, host), *where)
     _, line = await asyncio.wait_for(made, HELLO_S)
-    if not await line.proved:
+    if not await line.authenticated:
         raise ConnectionRefusedError("nobody there that proves to be the head of this job")
     return line

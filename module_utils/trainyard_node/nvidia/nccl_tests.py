@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.nvidia import nccl_tests as parse
-from ...trainyard.nvidia.nccl_tests_proof import missing_libraries, needs_mpi, parse_flags
+from ...trainyard.nvidia.nccl_tests_verify import missing_libraries, needs_mpi, parse_flags
 from ..machine.tree import Outcome, Tree
 
 # Where each is looked for after what the roles of this project leave. Debian's Open MPI keeps headers and libraries

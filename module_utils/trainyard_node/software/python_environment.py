@@ -227,7 +227,7 @@ def wheel_sums(wheels: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_record(
-    path: Path, state: State, wanted: Sequence[str], wheels: Mapping[str, str], proof: Mapping[str, Any] | None
+    path: Path, state: State, wanted: Sequence[str], wheels: Mapping[str, str], verified: Mapping[str, Any] | None
 ) -> None:
     """Declare the environment whole."""
     record = {
@@ -235,7 +235,7 @@ def write_record(
         "wanted": list(wanted),
         "wheels": wheel_sums(wheels),
         "packages": dict(state.packages),
-        "proof": proof,
+        "verified": verified,
     }
     partial = path / f"{RECORD}.partial"
     partial.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
@@ -249,7 +249,7 @@ def withdraw(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Proof:
+class Verification:
     """A Python program that must succeed in the environment, run by an ordinary user where root makes it."""
 
     script: str

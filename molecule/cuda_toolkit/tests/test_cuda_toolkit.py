@@ -57,7 +57,7 @@ def test_nvcc_is_found_by_ssh_by_login_shells_and_by_services(host, node_names):
 
 
 def test_the_program_compiles_links_and_runs_to_the_missing_device(run_playbook, node_names):
-    done = run_playbook("changed.yml", step="verify", show_proof=True)
+    done = run_playbook("changed.yml", step="verify", show_verified=True)
     assert done.rc == 0, done.output
     for name in node_names:
         shown = done.text.partition(f"{name} build=")[2]
@@ -104,7 +104,7 @@ def side_by_side(run_playbook, first):
     given = {
         "cuda_toolkit_versions": SIDE_BY_SIDE,
         "cuda_toolkit_default": "12.6",
-        "cuda_toolkit_proof": False,
+        "cuda_toolkit_verify": False,
         "stand_in": "present",
     }
     done = run_playbook("changed.yml", "--limit", first, **given)

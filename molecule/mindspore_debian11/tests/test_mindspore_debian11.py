@@ -7,10 +7,10 @@ import json
 VENV = "/opt/trainyard/venvs/mindspore"
 
 
-def test_the_last_release_for_its_python_was_proved(host):
+def test_the_last_release_for_its_python_was_verified(host):
     assert host.system_info.release.startswith("11")
     record = json.loads(host.check_output(f"cat {VENV}/.trainyard.json"))
-    result = record["proof"]["result"]
+    result = record["verified"]["result"]
     assert (record["python"].rpartition(".")[0], result["mindspore"], result["device"]) == ("3.9", "2.9.0", "CPU")
     assert "installed on platform [CPU] successfully" in result["run_check"]
 

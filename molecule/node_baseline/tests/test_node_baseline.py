@@ -190,7 +190,7 @@ def test_what_a_container_cannot_be_given_is_said(run_playbook: Any) -> None:
     assert "the clock belongs to the machine that runs it: no time service is installed" in run.text
 
 
-def test_proof_names_the_node_where_a_name_leads_astray(run_playbook: Any, node: Any) -> None:
+def test_verification_names_the_node_where_a_name_leads_astray(run_playbook: Any, node: Any) -> None:
     host = node("n3")
     host.check_output("sudo cp -p /etc/hosts /root/kept")
     try:

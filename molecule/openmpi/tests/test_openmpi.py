@@ -30,7 +30,7 @@ def test_packages_in_the_systems_folders_need_no_settings(host):
     assert host.run("ls /etc/ssh/sshd_config.d/*sessions* /etc/profile.d/*openmpi*").stdout == ""
 
 
-def test_the_proof_passes_and_changes_nothing(run_playbook):
+def test_the_verification_passes_and_changes_nothing(run_playbook):
     done = run_playbook("changed.yml", step="verify")
     assert done.rc == 0, done.output
     assert set(done.changes.values()) == {0}
@@ -59,7 +59,7 @@ def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
         odd.check_output("sudo rm -rf /opt/trainyard/odd /opt/trainyard/openmpi")
 
 
-def test_a_node_that_cannot_take_part_fails_the_proof(run_playbook, node_names, node):
+def test_a_node_that_cannot_take_part_fails_the_verification(run_playbook, node_names, node):
     last = node(node_names[-1])
     last.check_output("sudo mv /usr/bin/orted /usr/bin/orted.away")
     try:

@@ -45,9 +45,9 @@ def test_packages_are_compiled(host):
     assert host.run(f"ls {package}/__pycache__/environment.*.pyc").rc == 0
 
 
-def test_it_was_proved_by_the_training_user(host):
+def test_it_was_verified_by_the_training_user(host):
     record = json.loads(host.check_output(f"cat {VENV}/.trainyard.json"))
-    assert record["proof"]["result"] == {"user": "train", "jinja2": "3.1.6"}
+    assert record["verified"]["result"] == {"user": "train", "jinja2": "3.1.6"}
 
 
 def test_check_mode_says_what_would_be_made_and_makes_nothing(run, bare):
@@ -69,7 +69,7 @@ def test_check_mode_says_what_would_be_made_and_makes_nothing(run, bare):
         ({"python_runtime_min_free_mb": 999999999}, "999999999 MB are needed; make room, or choose another root"),
         ({"python_runtime_name": "../up"}, "python_runtime_name is '../up', expected a single folder name"),
         (
-            {"python_runtime_proof_script": "print('{}')", "python_runtime_proof_user": "nobody9"},
+            {"python_runtime_verify_script": "print('{}')", "python_runtime_verify_user": "nobody9"},
             "the proof is to run as user 'nobody9', whom this host does not have",
         ),
     ],
@@ -128,11 +128,11 @@ def test_a_version_that_no_index_has_leaves_the_environment_as_it_was(run, node)
     assert set(again.changes.values()) == {0}
 
 
-def test_a_proof_that_fails_fails_the_role_until_it_succeeds(run, node):
-    done = run(python_runtime_proof_script="raise SystemExit('no such luck')")
+def test_a_verification_that_fails_fails_the_role_until_it_succeeds(run, node):
+    done = run(python_runtime_verify_script="raise SystemExit('no such luck')")
     assert done.rc != 0
     assert f"the proof of {OTHER} failed with status 1: no such luck" in done.text
-    again = run(python_runtime_proof_script="print('{}')")
+    again = run(python_runtime_verify_script="print('{}')")
     assert again.rc == 0, again.output
     assert "reasons: it is not proved yet" in again.text
 

@@ -22,9 +22,9 @@ def test_the_training_user_imports_the_wanted_version(host):
 
 
 def test_two_processes_summed_a_tensor(host):
-    proof = json.loads(host.check_output(f"cat {VENV}/.trainyard.json"))["proof"]["result"]
-    assert proof["all_reduce"] == 3.0
-    assert proof["torch"].split("+")[0] == "2.13.0"
+    result = json.loads(host.check_output(f"cat {VENV}/.trainyard.json"))["verified"]["result"]
+    assert result["all_reduce"] == 3.0
+    assert result["torch"].split("+")[0] == "2.13.0"
 
 
 def test_torchrun_is_there(host):
@@ -37,13 +37,13 @@ def test_the_cheap_check_passes_and_changes_nothing(run_playbook):
     assert set(done.changes.values()) == {0}
 
 
-def test_the_proof_runs_again_when_asked(run_playbook, node_names, node):
+def test_the_verification_runs_again_when_asked(run_playbook, node_names, node):
     # Python runs this line at each start; only the proof has that variable, and hangs as with a network that is down.
     stall = node.check_output(f"ls -d {VENV}/lib/python*/site-packages") + "/stall.pth"
     line = "import os, time; os.environ.get('OMP_NUM_THREADS') and time.sleep(600)"
     node.check_output(f'echo "{line}" | sudo tee {stall}')
     try:
-        done = run_playbook("changed.yml", "--limit", node_names[-1], pytorch_verify=True, pytorch_proof_timeout=3)
+        done = run_playbook("changed.yml", "--limit", node_names[-1], pytorch_verify=True, pytorch_verify_timeout=3)
         assert done.rc != 0
         assert f"the proof of {VENV} did not end within 3 s" in done.text
     finally:
@@ -63,7 +63,7 @@ def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
         f'&& sudo sed -i \'s/"numpy": "2.4.6"/"numpy": "2.4.5"/\' {VENV}/.trainyard.json'
     )
     try:
-        done = run_playbook("changed.yml", pytorch_packages=[], pytorch_proof_timeout=180)
+        done = run_playbook("changed.yml", pytorch_packages=[], pytorch_verify_timeout=180)
         assert done.rc != 0
         assert f"The nodes have different versions: {node_names[-1]}: torch 2.13.0" in done.text
         assert "numpy 2.4.5, Python 3" in done.text

@@ -68,7 +68,7 @@ def test_a_node_that_does_not_answer_is_named_with_sshs_reason(run_playbook, inv
     assert set(run.changes.values()) == {0}
 
 
-def test_the_list_of_frameworks_decides_what_is_proved(run_playbook, nodes, tmp_path):
+def test_the_list_of_frameworks_decides_what_is_verified(run_playbook, nodes, tmp_path):
     # Only who asks for Open MPI hears that n3 has none: mpirun is a link to orterun.
     host, software = nodes["n3"].host, {"verify_phases": ["software"], "trainyard_runs": str(tmp_path)}
     host.run("mv /usr/bin/orterun /usr/bin/orterun.away")

@@ -19,7 +19,7 @@ SMALL = {"benchmark_max_bytes": "256K", "pair_max_bytes": "1M", "pair_backend": 
 SLOW = "limit rate over 8 mbytes/second burst 64 kbytes drop"
 
 
-class Proof(NamedTuple):
+class Verified(NamedTuple):
     """How verify.yml ended, what it printed, and report.json."""
 
     rc: int
@@ -38,13 +38,13 @@ class Proof(NamedTuple):
 
 
 @pytest.fixture
-def prove(run_playbook: Any, tmp_path: Path) -> Any:
+def verify(run_playbook: Any, tmp_path: Path) -> Any:
     """Run verify.yml; keywords are its variables."""
 
-    def run(**variables: Any) -> Proof:
+    def run(**variables: Any) -> Verified:
         done = run_playbook(VERIFY, trainyard_runs=str(tmp_path), **{**SMALL, **variables})
         folder = max(tmp_path.glob("verify-*"))
-        return Proof(done.rc, done.text, done.output, folder, json.loads((folder / "report.json").read_text()))
+        return Verified(done.rc, done.text, done.output, folder, json.loads((folder / "report.json").read_text()))
 
     return run
 
@@ -72,86 +72,85 @@ def _chain(hook: str, port: str) -> str:
     )
 
 
-def test_a_sound_cluster_passes_and_leaves_a_report(prove: Any, node_names: list[str]) -> None:
+def test_a_sound_cluster_passes_and_leaves_a_report(verify: Any, node_names: list[str]) -> None:
     phases = ["software", "drift", "reach", "devices", "collectives", "bandwidth", "counters"]
-    proof = prove(verify_phases=phases, verify_busbw=ANY_SPEED, trainyard_frameworks=["pytorch", "openmpi"])
-    assert proof.rc == 0, proof.output
-    assert proof.states == {**dict.fromkeys(phases, "pass"), "devices": "skipped"}
+    done = verify(verify_phases=phases, verify_busbw=ANY_SPEED, trainyard_frameworks=["pytorch", "openmpi"])
+    assert done.rc == 0, done.output
+    assert done.states == {**dict.fromkeys(phases, "pass"), "devices": "skipped"}
     checked = "software, drift, reach, collectives, bandwidth, counters"
-    assert f"The cluster trainyard is proved in {checked}. " in proof.text
-    assert "not applicable devices not asked for stragglers" in proof.text
-    assert {check["name"] for check in proof.checks("software")} == {"node_baseline", "openmpi", "pytorch"}
-    assert [check["name"] for check in proof.checks("collectives")] == [
+    assert f"The cluster trainyard is proved in {checked}. " in done.text
+    assert "not applicable devices not asked for stragglers" in done.text
+    assert {check["name"] for check in done.checks("software")} == {"node_baseline", "openmpi", "pytorch"}
+    assert [check["name"] for check in done.checks("collectives")] == [
         "all-gather of pytorch under torchrun",
         "all-gather of mpi under mpirun",
     ]
-    (record,) = proof.report["benchmarks"]
+    (record,) = done.report["benchmarks"]
     assert (record["hosts"], record["backend"], record["state"]) == (node_names, "gloo", "pass")
-    assert [node["host"] for node in proof.report["nodes"]] == node_names
-    assert "<html" in (proof.folder / "report.html").read_text()
-    assert 'failures="0"' in (proof.folder / "report.xml").read_text()
+    assert [node["host"] for node in done.report["nodes"]] == node_names
+    assert "<html" in (done.folder / "report.html").read_text()
+    assert 'failures="0"' in (done.folder / "report.xml").read_text()
     # Progress: each phase when it begins and when it ends, with the time so far.
-    assert "0:00:0" in proof.text and "drift: differences between nodes" in proof.text
+    assert "0:00:0" in done.text and "drift: differences between nodes" in done.text
     # What was skipped is not told as passed.
-    assert re.search(r"drift: pass, [0-9]+ passed, [0-9]+ not applicable", proof.text)
-    assert "devices: does not apply, no node has an NVIDIA GPU; no node has an Ascend NPU; no node has" in proof.text
+    assert re.search(r"drift: pass, [0-9]+ passed, [0-9]+ not applicable", done.text)
+    assert "devices: does not apply, no node has an NVIDIA GPU; no node has an Ascend NPU; no node has" in done.text
 
 
-def test_a_bandwidth_with_nothing_to_compare_it_with_is_unknown(prove: Any) -> None:
-    proof = prove(verify_phases=["bandwidth"])
-    assert proof.rc == 3, proof.output
-    (check,) = proof.checks("bandwidth", "unknown")
+def test_a_bandwidth_with_nothing_to_compare_it_with_is_unknown(verify: Any) -> None:
+    done = verify(verify_phases=["bandwidth"])
+    assert done.rc == 3, done.output
+    (check,) = done.checks("bandwidth", "unknown")
     assert check["found"].startswith("busbw ") and "verify_save_baseline" in check["action"]
 
 
-def test_what_was_saved_is_what_the_next_proof_compares_with(prove: Any, tmp_path: Path) -> None:
+def test_what_was_saved_is_what_the_next_verification_compares_with(verify: Any, tmp_path: Path) -> None:
     baseline = {"verify_phases": ["bandwidth"], "verify_baseline": str(tmp_path / "baseline.json")}
-    saved = prove(**baseline, verify_save_baseline=True)
+    saved = verify(**baseline, verify_save_baseline=True)
     assert (tmp_path / "baseline.json").is_file(), saved.output
-    again = prove(**baseline, verify_fraction=ANY_SPEED)
+    again = verify(**baseline, verify_fraction=ANY_SPEED)
     assert again.rc == 0, again.output
     assert "baseline" in again.checks("bandwidth", "pass")[0]["source"]
 
 
-def test_a_slow_node_is_named_by_its_pairs(prove: Any, nodes: Any) -> None:
+def test_a_slow_node_is_named_by_its_pairs(verify: Any, nodes: Any) -> None:
     with slow(nodes["n2"]):
-        proof = prove(verify_phases=["stragglers"])
-    assert proof.rc == 2, proof.output
+        done = verify(verify_phases=["stragglers"])
+    assert done.rc == 2, done.output
     # The others share the machine's cores with each other and with whatever runs beside: only the slowest is sure.
-    assert proof.report["first"]["hosts"] == ["n2"], proof.output
-    (n2,) = [node for node in proof.report["stragglers"]["nodes"] if node["host"] == "n2"]
+    assert done.report["first"]["hosts"] == ["n2"], done.output
+    (n2,) = [node for node in done.report["stragglers"]["nodes"] if node["host"] == "n2"]
     assert (n2["state"], n2["score"] < 0.25) == ("fail", True)
 
 
-def test_without_pytorch_there_are_no_pairs_and_the_phase_says_what_to_do(prove: Any) -> None:
-    proof = prove(verify_phases=["stragglers"], trainyard_frameworks=["openmpi"])
-    assert (proof.rc, proof.states) == (3, {"stragglers": "skipped"}), proof.output
+def test_without_pytorch_there_are_no_pairs_and_the_phase_says_what_to_do(verify: Any) -> None:
+    done = verify(verify_phases=["stragglers"], trainyard_frameworks=["openmpi"])
+    assert (done.rc, done.states) == (3, {"stragglers": "skipped"}), done.output
     assert (
-        "stragglers: does not apply, pairs need PyTorch on every node: add pytorch to trainyard_frameworks"
-        in proof.text
+        "stragglers: does not apply, pairs need PyTorch on every node: add pytorch to trainyard_frameworks" in done.text
     )
 
 
 def test_a_frozen_node_is_left_out_and_one_without_its_software_is_named(
-    prove: Any, nodes: Any, node_names: list[str]
+    verify: Any, nodes: Any, node_names: list[str]
 ) -> None:
     mark = "/opt/trainyard/venvs/pytorch/.trainyard.json"
     nodes["n2"].host.check_output(f"mv {mark} {mark}.away")
     nodes["n3"].podman("pause")
     try:
-        proof = prove(verify_phases=["software", "reach", "collectives"])
+        done = verify(verify_phases=["software", "reach", "collectives"])
     finally:
         nodes["n3"].podman("unpause")
         nodes["n2"].host.check_output(f"mv {mark}.away {mark}")
-    assert proof.rc == 2, proof.output
+    assert done.rc == 2, done.output
     # The others go on without it.
-    assert proof.states == {"software": "fail", "reach": "fail", "collectives": "pass"}
-    assert [check["hosts"] for check in proof.checks("reach", "fail")] == [["n3"]]
-    assert proof.report["first"]["hosts"] == ["n3"]
-    (software,) = proof.checks("software", "fail")
+    assert done.states == {"software": "fail", "reach": "fail", "collectives": "pass"}
+    assert [check["hosts"] for check in done.checks("reach", "fail")] == [["n3"]]
+    assert done.report["first"]["hosts"] == ["n3"]
+    (software,) = done.checks("software", "fail")
     assert (software["name"], software["hosts"]) == ("pytorch", ["n2"])
     left = len(node_names) - 1
-    assert f"{left} ranks on {left} nodes (torchrun)" in proof.text
+    assert f"{left} ranks on {left} nodes (torchrun)" in done.text
 
 
 def test_phases_that_do_not_exist_and_a_limit_without_the_controller_are_refused(run_playbook: Any) -> None:

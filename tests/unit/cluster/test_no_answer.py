@@ -207,7 +207,7 @@ def test_a_playbook_of_modules_alone_names_them_too(silent_hosts, tmp_path):
     assert "deserialization" not in said and "Premature" not in said and "fatal" not in said and "RECAP" not in said
 
 
-def test_a_proof_names_them_as_its_checks(silent_hosts, tmp_path):
+def test_a_verification_names_them_as_its_checks(silent_hosts, tmp_path):
     status, said = playbook("playbooks/verify.yml", silent_hosts, tmp_path, "-e", '{"verify_phases": ["reach"]}')
     assert status == 2
     assert "reach: answer on gpu1 to gpu4: fail found become: no sudo here expected" in told(said), said

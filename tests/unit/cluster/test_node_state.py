@@ -148,7 +148,7 @@ def test_node_identity_brings_the_facts_that_roles_ask_for(run, tmp_path):
     assert bool(found["container"]) is inside
 
 
-def test_the_proof_comes_only_where_nothing_is_missing():
+def test_the_verification_comes_only_where_nothing_is_missing():
     given = {
         "host": "n1", "entries": [{"address": "192.0.2.1", "names": ["nowhere.invalid"]}], "user": "nobody",
         "memlock": "1", "nofile": "1", "systemd": False,
@@ -156,9 +156,9 @@ def test_the_proof_comes_only_where_nothing_is_missing():
     missing = baseline(**given, block="no-such-block", packages=["no-such-package"], package_manager="apt")
     assert missing["lacking"] == ["package no-such-package", "lines in /etc/hosts"]
     assert (missing["packages"], missing["findings"]) == (["no-such-package"], [])
-    proved = baseline(**given)
-    assert (proved["lacking"], proved["packages"]) == ([], [])
-    assert "name nowhere.invalid" in [finding["check"] for finding in proved["findings"]]
+    verified = baseline(**given)
+    assert (verified["lacking"], verified["packages"]) == ([], [])
+    assert "name nowhere.invalid" in [finding["check"] for finding in verified["findings"]]
 
 
 def test_openmpi_state_says_whether_sessions_are_told(run, tmp_path):

@@ -205,7 +205,7 @@ def test_limit_may_stand_in_a_file(ask, tmp_path):
     assert answers == {"a": {"folders": []}, "b": {}, "c": {"folders": []}}
 
 
-def test_a_proof_tells_who_did_not_answer_and_judges_the_others(ask, tmp_path):
+def test_a_verification_tells_who_did_not_answer_and_judges_the_others(ask, tmp_path):
     hangs = program(tmp_path, "hangs", "exec sleep 600")
     hosts = {
         "well": {},

@@ -35,7 +35,7 @@ def test_a_check_survives_the_way_between_modules(check):
         ([], "skipped"),
     ],
 )
-def test_the_worst_state_decides_and_what_was_not_asked_for_proves_nothing(states, expected):
+def test_the_worst_state_decides_and_what_was_not_asked_for_verifies_nothing(states, expected):
     assert worst(states) == expected
 
 

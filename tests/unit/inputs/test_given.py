@@ -233,7 +233,7 @@ def test_what_the_inventory_cannot_mean_is_a_finding(playbook, tmp_path):
         assert said in run.text, run.output
 
 
-def test_what_only_the_nodes_are_told_of_a_job_or_a_proof_holds_on_the_controller_or_is_a_finding(
+def test_what_only_the_nodes_are_told_of_a_job_or_a_verification_holds_on_the_controller_or_is_a_finding(
     show, playbook, tmp_path
 ):
     hosts = f"compute: {{hosts: {{n1: {HERE}, n2: {HERE}}}}}\n"

@@ -326,11 +326,11 @@ def test_which_runs_go_from_the_controller(run, goes, why):
     assert (bool(go), stay) == (goes, {run.name: why} if why else {})
 
 
-def test_the_newest_proof_of_a_cluster_stays():
-    proofs = [kept(f"verify-{days}", days, proof_of=cluster) for days, cluster in ((90, "a"), (80, "a"), (70, "b"))]
-    go, _ = may_go(proofs, {}, [], "", 30, {})
+def test_the_newest_verification_of_a_cluster_stays():
+    reports = [kept(f"verify-{days}", days, verified=cluster) for days, cluster in ((90, "a"), (80, "a"), (70, "b"))]
+    go, _ = may_go(reports, {}, [], "", 30, {})
     assert [run.name for run in go] == ["verify-90"]
-    go, _ = may_go(proofs, {}, [], "verify-70", None, {})
+    go, _ = may_go(reports, {}, [], "verify-70", None, {})
     assert [run.name for run in go] == ["verify-70"]
     assert describe_runs(go, {"x": "why"}, "runs", True).splitlines() == [
         "Would remove 1 run (2 MiB) from runs.",

@@ -8,7 +8,7 @@ import cuda_toolkit_state
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.nvidia import cuda, cuda_proof
+from ansible.module_utils.trainyard.nvidia import cuda, cuda_verify
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.cuda import read_cuda
 from cuda_states import ROOT, toolkit
@@ -86,7 +86,7 @@ def test_any_text_can_be_read(text):
     assert isinstance(cuda.toolkit_version(text), str)
     assert isinstance(cuda.newest_gcc_of(text), str)
     assert isinstance(cuda.gcc_version(text), str)
-    assert cuda_proof.read_run(0, text, 5)["state"] in ("fail", "pass", "no device")
+    assert cuda_verify.read_run(0, text, 5)["state"] in ("fail", "pass", "no device")
 
 
 def test_packages_of_compilers():

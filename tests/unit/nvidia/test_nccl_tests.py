@@ -13,7 +13,7 @@ from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.nvidia import gencode
 from ansible.module_utils.trainyard.nvidia import hardware as nvidia
 from ansible.module_utils.trainyard.nvidia.nccl_tests import cuda_version, header_version, plan_builds
-from ansible.module_utils.trainyard.nvidia.nccl_tests_proof import judge, missing_libraries, needs_mpi, parse_flags
+from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import judge, missing_libraries, needs_mpi, parse_flags
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.nvidia.nccl_tests import read_part
 from filters import FILTERS

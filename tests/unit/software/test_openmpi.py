@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-import openmpi_proof
 import openmpi_state
+import openmpi_verify
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_proof, plan_builds
+from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_program, plan_builds
 from filters import FILTERS
 
 PREFIX = "/opt/trainyard/openmpi-4.1.8"
@@ -142,7 +142,7 @@ NAMES = {"gpu1": "a", "gpu2": "b"}
 
 
 def test_a_process_for_each_slot_on_the_right_hosts_is_right():
-    assert judge_proof(SLOTS, NAMES, 0, "a warning of Open MPI\n" + answers("a", "a", "b", "b")) == []
+    assert judge_program(SLOTS, NAMES, 0, "a warning of Open MPI\n" + answers("a", "a", "b", "b")) == []
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_a_process_for_each_slot_on_the_right_hosts_is_right():
         (1, answers("a", "a", "b", "b"), [("", "mpirun", "it ended with status 1 and said: nothing")]),
     ],
 )
-def test_what_is_wrong_with_a_proof_is_said(status, output, found):
-    assert texts(judge_proof(SLOTS, NAMES, status, output)) == found
+def test_what_is_wrong_with_a_verification_is_said(status, output, found):
+    assert texts(judge_program(SLOTS, NAMES, status, output)) == found
 
 
 def run(module, capsys, **params):
@@ -186,7 +186,7 @@ def test_this_machine_has_a_state(capsys, tmp_path):
 
 
 def test_odd_versions_are_found_before_anything_is_started(capsys):
-    result = run(openmpi_proof, capsys, user="nobody-here", states=[state("n1"), state("n2", mpi=None)])
+    result = run(openmpi_verify, capsys, user="nobody-here", states=[state("n1"), state("n2", mpi=None)])
     assert [finding["host"] for finding in result["findings"]] == ["n2"]
 
 

@@ -16,8 +16,8 @@ def venv(tmp_path):
     return tmp_path
 
 
-def proof(script, timeout=60):
-    return python_environment.Proof(script, "", timeout)
+def program(script, timeout=60):
+    return python_environment.Verification(script, "", timeout)
 
 
 def test_an_empty_or_missing_folder_is_absent(tmp_path):
@@ -84,8 +84,8 @@ def test_what_is_no_interpreter_is_named():
         python_environment.describe("false")
 
 
-def test_a_proof_returns_its_last_line(venv):
-    result = proof("print('chatter'); print('{\"sum\": 3}')").run(venv, python_environment.examine(venv))
+def test_a_verification_returns_its_last_line(venv):
+    result = program("print('chatter'); print('{\"sum\": 3}')").run(venv, python_environment.examine(venv))
     assert result["result"] == {"sum": 3}
 
 
@@ -98,28 +98,34 @@ def test_a_proof_returns_its_last_line(venv):
         ("import no_such_module", "No module named 'no_such_module'"),
     ],
 )
-def test_a_failed_proof_tells_its_end(venv, script, said):
+def test_a_failed_verification_tells_its_end(venv, script, said):
     with pytest.raises(python_environment.EnvironmentFailure, match=said):
-        proof(script).run(venv, python_environment.examine(venv))
+        program(script).run(venv, python_environment.examine(venv))
 
 
-def test_a_proof_that_hangs_is_ended(venv):
+def test_a_verification_that_hangs_is_ended(venv):
     with pytest.raises(python_environment.EnvironmentFailure, match="did not end within 1 s"):
-        proof("import threading; threading.Event().wait()", timeout=1).run(venv, python_environment.examine(venv))
+        program("import threading; threading.Event().wait()", timeout=1).run(venv, python_environment.examine(venv))
 
 
-def test_a_proof_counts_only_for_the_packages_and_the_program_it_was_made_with():
+def test_a_verification_counts_only_for_the_packages_and_the_program_it_was_made_with():
     state = python_environment.State("whole", (3, 11, 2), {"a": "1"})
-    assert proof("x").identity(state) == proof("x").identity(state)
-    assert proof("x").identity(state) != proof("y").identity(state)
-    assert proof("x").identity(state) != proof("x").identity(python_environment.State("whole", (3, 11, 2), {"a": "2"}))
-    assert proof("x").identity(state) != proof("x").identity(python_environment.State("whole", (3, 12, 0), {"a": "1"}))
-    assert proof("x").identity(state) != python_environment.Proof("x", "", 60, {"DEVICE": "GPU"}).identity(state)
+    assert program("x").identity(state) == program("x").identity(state)
+    assert program("x").identity(state) != program("y").identity(state)
+    assert program("x").identity(state) != program("x").identity(
+        python_environment.State("whole", (3, 11, 2), {"a": "2"})
+    )
+    assert program("x").identity(state) != program("x").identity(
+        python_environment.State("whole", (3, 12, 0), {"a": "1"})
+    )
+    assert program("x").identity(state) != python_environment.Verification("x", "", 60, {"DEVICE": "GPU"}).identity(
+        state
+    )
 
 
-def test_a_proof_gets_the_environment_that_it_is_given(venv):
+def test_a_verification_gets_the_environment_that_it_is_given(venv):
     script = "import json, os; print(json.dumps({'path': os.environ['LD_LIBRARY_PATH']}))"
-    given = python_environment.Proof(script, "", 60, {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64"})
+    given = python_environment.Verification(script, "", 60, {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64"})
     assert given.run(venv, python_environment.examine(venv))["result"] == {"path": "/usr/local/cuda/lib64"}
 
 

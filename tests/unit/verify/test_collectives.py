@@ -10,8 +10,8 @@ from ansible.module_utils.trainyard.verify.collectives import check, judge
 HOSTS = {0: "n1", 1: "n1", 2: "n2"}
 
 
-def line(rank, values="0 1 2", ranks=3, verdict="right"):
-    return f"something before\nall-gather rank {rank} of {ranks} on host: {values} {verdict}\nsomething after\n"
+def line(rank, values="0 1 2", ranks=3, outcome="right"):
+    return f"something before\nall-gather rank {rank} of {ranks} on host: {values} {outcome}\nsomething after\n"
 
 
 def texts(findings):
@@ -23,7 +23,7 @@ def test_all_ranks_with_all_numbers_are_right():
 
 
 def test_wrong_and_silent_ranks_are_named_with_their_hosts():
-    logs = {0: line(0), 1: line(1, "0 7 2", verdict="wrong, expected 0 1 2")}
+    logs = {0: line(0), 1: line(1, "0 7 2", outcome="wrong, expected 0 1 2")}
     findings = judge(HOSTS, logs, "failed")
     assert texts(findings) == [("n1", "rank 1 has 0 7 2"), ("n2", "rank 2 printed no result")]
     assert {finding.expected for finding in findings} == {"0 1 2"}

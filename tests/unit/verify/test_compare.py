@@ -97,7 +97,7 @@ def test_what_was_measured_in_place_only_is_compared_too(before, after):
         (lambda report: report.update(stragglers=None), "pairs of nodes: not measured any more"),
     ],
 )
-def test_what_cannot_be_compared_is_said_and_proves_nothing(before, after, change, said):
+def test_what_cannot_be_compared_is_said_and_verifies_nothing(before, after, change, said):
     change(after)
     result = compare(before, after)
     assert (result["state"], result["not_compared"], result["slower"]) == ("unknown", [said], [])
@@ -233,7 +233,7 @@ def write(runs, report, **changes):
     return path
 
 
-def test_the_two_newest_proofs_of_the_cluster_are_chosen(tmp_path, act, before):
+def test_the_two_newest_verifications_of_the_cluster_are_chosen(tmp_path, act, before):
     write(tmp_path, before, id="verify-1", started=STARTED)
     write(tmp_path, before, id="verify-2", started=STARTED + 10)
     write(tmp_path, before, id="verify-3", started=STARTED + 20, cluster="other")

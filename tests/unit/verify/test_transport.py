@@ -42,7 +42,7 @@ def path(active=ACTIVE, moved=None, lines=(), backend="nccl"):
         ({"backend": "gloo"}, "pass", ["TCP"], "gloo speaks TCP"),
     ],
 )  # fmt: skip
-def test_the_path_is_proved_by_counters_or_nccls_own_lines(given, state, devices, reason):
+def test_the_path_is_verified_by_counters_or_nccls_own_lines(given, state, devices, reason):
     found = path(**given)
     assert (found["state"], found["devices"]) == (state, devices)
     assert reason in found["reason"]
@@ -107,6 +107,6 @@ def test_tcp_although_rdma_was_there_fails_the_benchmark_with_that_reason():
     assert judged("2.19-all_reduce-tcp.txt", busbw=1.0)["state"] == "pass"
 
 
-def test_a_path_that_nothing_proves_is_no_pass():
+def test_a_path_that_nothing_verifies_is_no_pass():
     record = judged("2.19-all_reduce-16-h100.txt", nodes=H100)
     assert record["state"] == "unknown" and "NCCL_DEBUG=INFO" in record["reason"]

@@ -41,7 +41,7 @@ SCHEMA = jsonschema.Draft202012Validator(json.loads((PROJECT / "docs" / "report.
         ([], "unknown", 3),
     ],
 )
-def test_the_result_is_the_worst_that_was_found_and_nothing_proves_nothing(states, state, code):
+def test_the_result_is_the_worst_that_was_found_and_nothing_verifies_nothing(states, state, code):
     report = reported([phase("drift", *(("kernel", each) for each in states))])
     assert (report["state"], report["exit_code"]) == (state, code)
 
@@ -145,13 +145,13 @@ def test_what_the_terminal_shows(golden):
     golden(verify_report.terminal_text(report, "runs/verify-1") + "\n", "verify-terminal.txt")
 
 
-def test_a_proved_cluster_needs_few_lines():
+def test_a_verified_cluster_needs_few_lines():
     text = verify_report.terminal_text(reported([phase("drift", ("kernel", "pass"))], ["n1"]), "runs/verify-1")
     assert text.startswith("The cluster lab is proved in drift. 1 check passed on 1 node in 0:01:05.\n\n  drift  pass")
     assert "first" not in text and len(text.splitlines()) == 7
 
 
-def test_what_is_proved_is_what_was_checked():
+def test_what_is_verified_is_what_was_checked():
     alone = "there is one node, and nothing to compare it with"
     report = reported(
         [
@@ -184,7 +184,7 @@ def test_what_is_proved_is_what_was_checked():
     assert "skipped" not in shown + text
 
 
-def test_a_proof_that_checked_nothing_says_so():
+def test_a_verification_that_checked_nothing_says_so():
     report = reported([{"name": "stragglers", "state": "skipped", "reason": "one node"}], not_asked=["drift"])
     assert report["exit_code"] == 3
     assert verify_report.headline(report).startswith("The cluster lab is not proved: nothing was checked. 0 checks on")

@@ -26,7 +26,7 @@ def test_equal_faults_of_nodes_are_one_check_that_names_them():
 
 
 @pytest.mark.parametrize(("all_nodes", "named"), [(True, ()), (False, ("n1",))])
-def test_a_fault_ends_the_proof_of_the_other_nodes_which_say_nothing_then(all_nodes, named):
+def test_a_fault_ends_the_verification_of_the_other_nodes_which_say_nothing_then(all_nodes, named):
     (check,) = judge("nccl", HOSTS, {"n1": {"fault": "NCCL is not the same: 1 finding.", "all": all_nodes}}, AGAIN)
     assert (check.state, check.hosts) == ("fail", named)
 

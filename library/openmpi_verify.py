@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
-module: openmpi_proof
+module: openmpi_verify
 short_description: Prove Open MPI over all nodes
 description:
   - Compares the versions of the nodes. Where they are equal, starts one process for each slot by this node's C(mpirun),
@@ -46,11 +46,11 @@ author:
 
 EXAMPLES = r"""
 - name: Prove Open MPI over all nodes
-  openmpi_proof:
+  openmpi_verify:
     states: "{{ ansible_play_hosts | map('extract', hostvars, ['openmpi', 'state']) }}"
     user: train
   run_once: true
-  register: proof
+  register: ranks
 """
 
 RETURN = r"""
@@ -65,7 +65,7 @@ import subprocess
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_proof
+from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_program
 from ansible.module_utils.trainyard_node.cluster.ssh_logins import as_user
 
 # Any MPI program would do; this one needs no compiler on the nodes. The handles are Open MPI's own symbols.
@@ -108,7 +108,7 @@ def main() -> None:
             status, output = start(given, states, slots)
         except (KeyError, OSError) as error:
             module.fail_json(msg=f"{states[0]['host']}: mpirun could not be started as {given['user']}: {error}")
-        findings = judge_proof(slots, {state["host"]: state["hostname"] for state in states}, status, output)
+        findings = judge_program(slots, {state["host"]: state["hostname"] for state in states}, status, output)
     module.exit_json(changed=False, findings=[finding.as_dict() for finding in findings])
 
 

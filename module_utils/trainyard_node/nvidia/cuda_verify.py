@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.nvidia import cuda as rules
-from ...trainyard.nvidia import cuda_proof as parse
+from ...trainyard.nvidia import cuda_verify as parse
 from ..cluster.ssh_logins import as_user
 
 # Open MPI runs two processes where no GPU says how many.
@@ -81,7 +81,7 @@ def nccl_flags(home: str) -> list[str]:
     return ["-DWITH_NCCL", f"-I{home}/include", f"-L{lib}", "-Xlinker", f"-rpath,{lib}", "-lnccl"]
 
 
-def prove(source: str, state: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+def verify(source: str, state: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
     """Compile and run the program; return `build`, `detail`, `with` and `run`.
 
     `asked`: `user`, `home` of the toolkit, `root` to work below, `compiler`, `mpi` and `nccl` (whether to try them),
@@ -89,26 +89,26 @@ def prove(source: str, state: dict[str, Any], asked: dict[str, Any]) -> dict[str
     Raises KeyError for a user that is not there, PermissionError where it cannot be acted as that user.
     """
     settings = as_user(asked["user"])
-    folder = Path(tempfile.mkdtemp(prefix=".cuda-proof-", dir=asked["root"]))
+    folder = Path(tempfile.mkdtemp(prefix=".cuda-verify-", dir=asked["root"]))
     try:
-        (folder / "proof.cu").write_text(source)
-        (folder / "proof.cu").chmod(0o644)
+        (folder / "verify.cu").write_text(source)
+        (folder / "verify.cu").chmod(0o644)
         # From here on the folder is the user's, and root does nothing in it.
         if "user" in settings:
             os.chown(folder, settings["user"], settings["group"])
         settings.update({"cwd": str(folder)})
         settings["env"]["TMPDIR"] = str(folder)
-        return _prove(state, asked, settings)
+        return _verify(state, asked, settings)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _prove(state: dict[str, Any], asked: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def _verify(state: dict[str, Any], asked: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     home, gpus = asked["home"], asked["gpus"]
     mpi = mpi_flags(state["mpi"]["path"], settings) if asked["mpi"] and state["mpi"] else []
     nccl = nccl_flags(state["nccl"]) if asked["nccl"] and state["nccl"] else []
     nvcc = (state["toolkits"].get(home) or {}).get("nvcc", "")
-    argv = [f"{home}/bin/nvcc", "-O1", "-cudart", "shared", "-o", "proof", "proof.cu"]
+    argv = [f"{home}/bin/nvcc", "-O1", "-cudart", "shared", "-o", "verify", "verify.cu"]
     if asked["compiler"]:
         argv.append(f"-ccbin={asked['compiler']}")
     # Before 11.6 `native` is unknown; code for an old GPU is then compiled anew by the driver when it is loaded.
@@ -127,7 +127,7 @@ def _prove(state: dict[str, Any], asked: dict[str, Any], settings: dict[str, Any
         timed_out = status == parse.TIMED_OUT
         why = f"no end within {asked['build_seconds']} s" if timed_out else parse.compiler_error(output)
         return {**result, "build": "unknown" if timed_out else "fail", "detail": f"nvcc: {why}"}
-    program = ["./proof"]
+    program = ["./verify"]
     if mpi:
         size = str(gpus or _PROCESSES_WITHOUT_GPU)
         program = [state["mpi"]["path"], "-H", f"localhost:{size}", "-n", size, "--bind-to", "none", *program]

@@ -6,8 +6,8 @@ import os
 import pwd
 
 import pytest
-from ansible.module_utils.trainyard.nvidia import cuda_proof
-from ansible.module_utils.trainyard_node.nvidia.cuda_proof import prove
+from ansible.module_utils.trainyard.nvidia import cuda_verify
+from ansible.module_utils.trainyard_node.nvidia.cuda_verify import verify
 from cuda_states import state
 
 RIGHT = "".join(
@@ -30,20 +30,20 @@ NO_DEVICE = "".join(
         (2, NO_DEVICE.splitlines()[0], "fail"),
         (4, RIGHT.splitlines()[0] + "\ntrainyard-cuda failed: ncclCommInitRank: unhandled system error\n", "fail"),
         (124, RIGHT, "unknown"),
-        (127, "./proof: error while loading shared libraries: libcudart.so.13: cannot open shared object", "fail"),
+        (127, "./verify: error while loading shared libraries: libcudart.so.13: cannot open shared object", "fail"),
         (0, "", "fail"),
     ],
 )
 def test_what_a_program_showed(status, output, found):
-    assert cuda_proof.read_run(status, output, 60)["state"] == found
+    assert cuda_verify.read_run(status, output, 60)["state"] == found
 
 
 def ran(status, output):
-    return {"build": "pass", "detail": "", "with": ["mpi"], "run": cuda_proof.read_run(status, output, 60)}
+    return {"build": "pass", "detail": "", "with": ["mpi"], "run": cuda_verify.read_run(status, output, 60)}
 
 
 @pytest.mark.parametrize(
-    ("proof", "declared", "on_the_bus", "run", "action"),
+    ("program", "declared", "on_the_bus", "run", "action"),
     [
         (ran(2, NO_DEVICE), "0", 0, "skipped", None),
         (ran(0, RIGHT), "auto", 2, "pass", None),
@@ -57,25 +57,25 @@ def ran(status, output):
         ({"build": "fail", "detail": "nvcc: cannot find -lnccl", "with": [], "run": {}}, "0", 0, "unknown", "repair"),
     ],
 )
-def test_a_missing_device_is_a_state_only_where_none_is_declared(proof, declared, on_the_bus, run, action):
-    found = cuda_proof.outcome(proof, declared, on_the_bus)
+def test_a_missing_device_is_a_state_only_where_none_is_declared(program, declared, on_the_bus, run, action):
+    found = cuda_verify.outcome(program, declared, on_the_bus)
     assert found["run"] == run
-    findings = cuda_proof.judge_proof("n1", found, declared, on_the_bus)
+    findings = cuda_verify.judge_program("n1", found, declared, on_the_bus)
     assert [finding.action.startswith(action) for finding in findings] == ([] if action is None else [True])
 
 
 def test_errors_of_a_compiler_are_told_from_its_remarks():
-    output = "proof.cu(3): error: identifier x\n1 error detected in the compilation\nremark\n"
-    assert cuda_proof.compiler_error(output) == "proof.cu(3): error: identifier x / 1 error detected in the compilation"
-    assert cuda_proof.compiler_error("/usr/bin/ld: cannot find -lnccl\n") == "/usr/bin/ld: cannot find -lnccl"
-    assert cuda_proof.compiler_error("killed\n\n") == "killed"
+    output = "verify.cu(3): error: identifier x\n1 error detected in the compilation\nremark\n"
+    assert cuda_verify.compiler_error(output) == output.replace("\nremark\n", "").replace("\n", " / ")
+    assert cuda_verify.compiler_error("/usr/bin/ld: cannot find -lnccl\n") == "/usr/bin/ld: cannot find -lnccl"
+    assert cuda_verify.compiler_error("killed\n\n") == "killed"
 
 
 @pytest.fixture
 def stand_ins(tmp_path):
     """Stand-ins of nvcc and mpirun: nvcc makes the program that the test wants, mpirun runs it once."""
 
-    def make(program, nvcc="cp given proof"):
+    def make(program, nvcc="cp given verify"):
         for name, content in {"cuda/bin/nvcc": nvcc, "bin/mpirun": 'shift 6; exec "$@"', "bin/mpicxx": MPICXX}.items():
             file = tmp_path / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ MPICXX = (
 )
 
 
-def proved(folder, **changes):
+def verified(folder, **changes):
     node = state(mpi={"version": "4.1.4", "path": f"{folder}/bin/mpirun"}, nccl="/opt/nccl")
     asked = {
         "user": pwd.getpwuid(os.geteuid()).pw_name,
@@ -109,14 +109,14 @@ def proved(folder, **changes):
         "run_seconds": 20,
         **changes,
     }
-    found = prove("int main() {}", node, asked)
-    assert not list(folder.glob(".cuda-proof-*"))
+    found = verify("int main() {}", node, asked)
+    assert not list(folder.glob(".cuda-verify-*"))
     return found
 
 
 def test_a_program_is_linked_with_what_is_there(stand_ins):
-    folder = stand_ins("cat arguments", nvcc="cp given proof; echo $* >arguments")
-    found = proved(folder)
+    folder = stand_ins("cat arguments", nvcc="cp given verify; echo $* >arguments")
+    found = verified(folder)
     assert (found["build"], found["with"]) == ("pass", ["mpi", "nccl"])
     said = found["run"]["detail"]
     for flags in (
@@ -125,12 +125,12 @@ def test_a_program_is_linked_with_what_is_there(stand_ins):
         "-DWITH_NCCL -I/opt/nccl/include -L/opt/nccl/lib -Xlinker -rpath,/opt/nccl/lib -lnccl",
     ):
         assert flags in said
-    assert proved(folder, mpi=False, nccl=False)["with"] == []
+    assert verified(folder, mpi=False, nccl=False)["with"] == []
 
 
 def test_a_program_that_does_not_end_is_ended(stand_ins):
-    found = proved(stand_ins("sleep 600"), run_seconds=1)
+    found = verified(stand_ins("sleep 600"), run_seconds=1)
     assert found["run"]["state"] == "unknown"
-    assert proved(stand_ins("true", nvcc="exec sleep 600"), build_seconds=1)["build"] == "unknown"
-    found = proved(stand_ins("true", nvcc="echo 'proof.cu(1): error: no'; exit 1"))
-    assert (found["build"], found["detail"]) == ("fail", "nvcc: proof.cu(1): error: no")
+    assert verified(stand_ins("true", nvcc="exec sleep 600"), build_seconds=1)["build"] == "unknown"
+    found = verified(stand_ins("true", nvcc="echo 'verify.cu(1): error: no'; exit 1"))
+    assert (found["build"], found["detail"]) == ("fail", "nvcc: verify.cu(1): error: no")

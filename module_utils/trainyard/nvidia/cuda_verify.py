@@ -70,11 +70,11 @@ def expected_gpus(declared: str, on_the_bus: int) -> int:
     return on_the_bus if declared == "auto" else int(declared)
 
 
-def outcome(proof: Mapping[str, Any], declared: str, on_the_bus: int) -> dict[str, str]:
-    """Return the states `build` and `run` of a node with a `detail`; `proof` is what library/cuda_toolkit_proof did."""
-    if proof["build"] != "pass":
-        return {"build": proof["build"], "run": "unknown", "detail": proof["detail"]}
-    run = proof["run"]
+def outcome(program: Mapping[str, Any], declared: str, on_the_bus: int) -> dict[str, str]:
+    """Return the states `build` and `run` of a node with a `detail`; `program` is what came of it there."""
+    if program["build"] != "pass":
+        return {"build": program["build"], "run": "unknown", "detail": program["detail"]}
+    run = program["run"]
     expected = expected_gpus(declared, on_the_bus)
     if run["state"] == "no device":
         state = "skipped" if declared == "0" else "unknown" if expected == 0 else "fail"
@@ -85,7 +85,7 @@ def outcome(proof: Mapping[str, Any], declared: str, on_the_bus: int) -> dict[st
     return {"build": "pass", "run": run["state"], "detail": run["detail"]}
 
 
-def judge_proof(host: str, found: Mapping[str, str], declared: str, on_the_bus: int) -> list[Finding]:
+def judge_program(host: str, found: Mapping[str, str], declared: str, on_the_bus: int) -> list[Finding]:
     """Find what an outcome asks somebody to do; pass and skipped ask nothing."""
     if found["build"] != "pass":
         return [
@@ -94,7 +94,7 @@ def judge_proof(host: str, found: Mapping[str, str], declared: str, on_the_bus: 
                 check="CUDA program",
                 found=found["detail"],
                 expected="a program that compiles and links with the toolkit",
-                action="repair the toolkit, MPI or NCCL it names; cuda_toolkit_proof_mpi and _nccl say which are tried",
+                action="repair the toolkit, MPI or NCCL it names; cuda_toolkit_verify_mpi, _nccl say which are tried",
             )
         ]
     if found["run"] in ("pass", "skipped"):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
-module: cuda_toolkit_proof
+module: cuda_toolkit_verify
 short_description: Prove a CUDA toolkit by a program with MPI and NCCL
 description:
   - Compiles and links O(source) with the toolkit, Open MPI and NCCL where those are there, and runs it, one process for
@@ -64,17 +64,17 @@ author:
 
 EXAMPLES = r"""
 - name: Prove the default toolkit
-  cuda_toolkit_proof:
-    source: "{{ lookup('ansible.builtin.file', 'proof.cu') }}"
+  cuda_toolkit_verify:
+    source: "{{ lookup('ansible.builtin.file', 'verify.cu') }}"
     state: "{{ found.state }}"
     home: /usr/local/cuda-12.4
     user: train
     gpus: "8"
-  register: proof
+  register: program
 """
 
 RETURN = r"""
-proof:
+program:
   description:
     - C(build) and C(run), each V(pass), V(fail), V(unknown) or V(skipped) (a node that declares no GPU), C(detail) in
       words, and C(with), what the program was linked with besides CUDA.
@@ -89,8 +89,8 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.nvidia.cuda_proof import expected_gpus, judge_proof, outcome
-from ansible.module_utils.trainyard_node.nvidia.cuda_proof import prove
+from ansible.module_utils.trainyard.nvidia.cuda_verify import expected_gpus, judge_program, outcome
+from ansible.module_utils.trainyard_node.nvidia.cuda_verify import verify
 
 
 def main() -> None:
@@ -124,15 +124,15 @@ def main() -> None:
         "run_seconds": given["run_timeout"],
     }
     try:
-        proof = prove(given["source"], state, asked)
+        program = verify(given["source"], state, asked)
     except KeyError:
         module.fail_json(msg=f"{host}: there is no user {given['user']}; run the role node_baseline first.")
     except OSError as error:
         module.fail_json(msg=f"{host}: the program could not be compiled as {given['user']}: {error}")
-    found = outcome(proof, declared, on_the_bus)
-    findings = judge_proof(host, found, declared, on_the_bus)
+    found = outcome(program, declared, on_the_bus)
+    findings = judge_program(host, found, declared, on_the_bus)
     module.exit_json(
-        changed=False, proof={**found, "with": proof["with"]}, findings=[finding.as_dict() for finding in findings]
+        changed=False, program={**found, "with": program["with"]}, findings=[finding.as_dict() for finding in findings]
     )
 
 
