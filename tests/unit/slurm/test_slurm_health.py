@@ -316,7 +316,7 @@ def test_the_role_knows_every_check_that_can_be_ignored(tmp_path):
     assert set(options["slurm_health_ignored"]["choices"]) == {*names, "disk", slurm_health.HUNG}
 
 
-def test_persistence_mode_that_is_off_is_for_the_proof_and_takes_no_node_away(tmp_path):
+def test_persistence_mode_that_is_off_is_for_verify_and_takes_no_node_away(tmp_path):
     machine = Tree(str(unfold("gpu2", tmp_path, VERIFY)))
     accelerators = read_accelerators(machine)
     reading = read_devices(machine, accelerators, None, read_networks(machine), "")

@@ -66,7 +66,7 @@ def test_a_node_without_two_gpus_has_nothing_to_compare(gpus):
     assert judge_topology({"n1": {"gpus": gpus, "topology": None}}, {}, "") == []
 
 
-def test_a_captured_machine_goes_through_the_proof(tmp_path):
+def test_a_captured_machine_goes_through_the_judgement(tmp_path):
     root = unfold("gpu2", tmp_path, NODES.parent / "verify")
     read = read_machine(
         Tree(str(root)), host="n1", root="/opt/trainyard", venvs="/opt/trainyard/venvs", user="",
