@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job import messages
+from ansible.module_utils.trainyard.job.shapes import misfit
 from ansible.module_utils.trainyard_node.job import monitor as monitors
 from ansible.module_utils.trainyard_node.job import wire
 from job_cluster import PATIENCE_S, Cluster, free_port, wait_for
@@ -138,7 +139,7 @@ def test_bad_messages_of_one_who_knows_the_token_end_a_connection_and_never_the_
 
     asyncio.run(asyncio.wait_for(all_of_them(), PATIENCE_S))
     assert head.monitor.poll() is None and head.read("cluster.json")["end"] is None
-    assert "connection with n2 ended: report with a wrong 'failures'" in head.log()
+    assert "connection with n2 ended: report.failures[0].host is 'n1', expected 'n2'" in head.log()
 
 
 def frame(content):
@@ -350,4 +351,4 @@ def test_a_log_that_lies_cuts_nobody_off(tmp_path):
     assert (told["rank"], told["exit_code"]) == (0, 1)
     told = node._failure({**process, "name": "rank0"}, {"exit_code": [], "signal": None, "result": "x", "time": 1.0})
     assert (told["exit_code"], told["result"]) == (None, "unreadable")
-    assert messages.failure_check("n1", 1)(told)
+    assert not misfit(told, messages.failure_shape("n1", 1))

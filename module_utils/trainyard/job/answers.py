@@ -1,96 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes may answer, as far as the controller builds on it: a node's word is looked at before it is used.
-
-A shape is a type, a tuple of shapes (one of them), a list of one shape (any number of it), a dictionary of shapes by
-name (a name that begins with `?` may be missing; others may be there besides), Each (any names, one shape), ByKind (a
-dictionary of one of these kinds, with what each has), or a function that raises ValueError for what is not meant.
-"""
+"""What nodes may answer, as far as the controller builds on it: a node's word is looked at before it is used."""
 
 from __future__ import annotations
 
 import ipaddress
-import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from .run_record import FINAL
-
-Shape = Any
-NOTHING = type(None)
-# Beyond it, arithmetic on whole numbers and on others is no longer the same.
-_MOST = 2**63
-
-
-class Each(NamedTuple):
-    """A dictionary with any names, whose values have one shape."""
-
-    value: Shape
-
-
-class ByKind(NamedTuple):
-    """A dictionary with a `kind`, and what all kinds have, and what those that there are have besides."""
-
-    all: Mapping[str, Shape]
-    kinds: Mapping[str, Mapping[str, Shape]]
-
-
-def misfit(value: Any, shape: Shape, where: str = "") -> str:
-    """Return where and how a value differs from a shape, "" where it does not."""
-    if isinstance(shape, ByKind):
-        kind = value.get("kind") if isinstance(value, dict) else None
-        if not isinstance(kind, str) or kind not in shape.kinds:
-            return _differs(kind, f"one of {', '.join(sorted(shape.kinds))}", f"{where}.kind")
-        return _of_dictionary(value, {**shape.all, **shape.kinds[kind]}, where)
-    if isinstance(shape, Each):
-        return _of_dictionary(value, dict.fromkeys(value, shape.value) if isinstance(value, dict) else {}, where)
-    if isinstance(shape, tuple):
-        each = [misfit(value, one, where) for one in shape]
-        return "" if "" in each else each[0]
-    if isinstance(shape, dict):
-        return _of_dictionary(value, shape, where)
-    if isinstance(shape, list):
-        if not isinstance(value, list):
-            return _differs(value, "a list", where)
-        return next((wrong for at, one in enumerate(value) if (wrong := misfit(one, shape[0], f"{where}[{at}]"))), "")
-    if shape in _NAMES:
-        return "" if _is(value, shape) else _differs(value, _NAMES[shape], where)
-    try:
-        shape(value)
-    except ValueError:
-        return _differs(value, shape.__doc__, where)
-    return ""
-
-
-_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", NOTHING: "nothing", object: ""}
-
-
-def _is(value: Any, kind: type) -> bool:
-    if kind is float:
-        kind = int if isinstance(value, int) else float
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind in (bool, object)
-    if kind in (int, float):
-        return isinstance(value, kind) and abs(value) < _MOST and math.isfinite(value)
-    return isinstance(value, kind)
-
-
-def _of_dictionary(value: Any, shapes: Mapping[str, Shape], where: str) -> str:
-    if not isinstance(value, dict):
-        return _differs(value, "names with values", where)
-    for name, shape in shapes.items():
-        key = name.removeprefix("?")
-        if key not in value:
-            if name != key:
-                continue
-            return f"{where or 'it'} has no {key}"
-        wrong = misfit(value[key], shape, f"{where}.{key}" if where else key)
-        if wrong:
-            return wrong
-    return ""
-
-
-def _differs(value: Any, expected: str, where: str) -> str:
-    return f"{where or 'it'} is {repr(value)[:60]}, expected {expected}"
+from .messages import STATES
+from .shapes import NOTHING, ByKind, Each, Is, Shape, misfit
 
 
 def address(value: Any) -> None:
@@ -102,14 +19,6 @@ def address(value: Any) -> None:
 
 MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
 EXIT = {"exit_code": MAYBE_INT, "signal": MAYBE_INT, "result": str, "time": float}
-
-
-def end_state(value: Any) -> None:
-    """how a job ends"""
-    if not isinstance(value, str) or value not in FINAL:
-        raise ValueError(value)
-
-
 _SILENT = {"host": str, "after_s": float}
 FAILURE = ByKind(
     {
@@ -132,7 +41,7 @@ FAILURE = ByKind(
     },
 )
 END = {
-    "state": end_state,
+    "state": Is(STATES),
     "finished": float,
     "?host": MAYBE_TEXT,
     "?after_s": MAYBE_NUMBER,

@@ -12,22 +12,22 @@ is new.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from .failure import KINDS
 from .progress import MOST_METRICS, MOST_NAME
+from .shapes import NOTHING, All, Each, Exact, Few, Is, Shape, Text, Whole, finite, misfit
 
 Message = dict[str, Any]
-Check = Callable[[Any], bool]
 
 # Lines of logs that a failure quotes, names of hosts and the like, in characters.
 MOST_TEXT = 2000
 MOST_FAILURES = 4096
 # What no exit status, process id or count of processes exceeds.
 _LARGE = 1 << 32
+# How a job ends.
 STATES = ("succeeded", "failed", "timed_out", "stopped")
 _PROCESS = re.compile(r"agent|mpirun|scheduler|rank(?P<rank>0|[1-9]\d{0,8})")
 
@@ -62,153 +62,95 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _bool(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MOST_TEXT and not re.search("[\ud800-\udfff]", value)
-
-
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _whole(most: int, least: int = 0) -> Check:
-    return lambda value: type(value) is int and least <= value <= most
-
-
-def _maybe(check: Check) -> Check:
-    return lambda value: value is None or check(value)
-
-
-def _list(check: Check, most: int) -> Check:
-    return lambda value: isinstance(value, list) and len(value) <= most and all(map(check, value))
-
-
-def _record(fields: Mapping[str, Check], more: Mapping[str, Check]) -> Check:
-    """Return the check of an object that has all of `fields`, maybe some of `more`, and nothing else."""
-    known = {**more, **fields}
-
-    def check(value: Any) -> bool:
-        return (
-            isinstance(value, dict)
-            and fields.keys() <= value.keys() <= known.keys()
-            and all(known[name](value[name]) for name in value)
-        )
-
-    return check
-
-
-_PLACE = _record({name: _maybe(_number) for name in ("step", "epoch", "elapsed_s")}, {})
-_LOST = _record(
-    {"since": _maybe(_PLACE), "first": _PLACE, "last": _PLACE, "stretches": _whole(_LARGE), "steps": _maybe(_number)},
-    {},
+_TEXT = Text(MOST_TEXT)
+_MAYBE_NUMBER = (finite, NOTHING)
+_PLACE = Exact(dict.fromkeys(("step", "epoch", "elapsed_s"), _MAYBE_NUMBER))
+_LOST = Exact(
+    {"since": (_PLACE, NOTHING), "first": _PLACE, "last": _PLACE, "stretches": Whole(_LARGE), "steps": _MAYBE_NUMBER}
 )
+_METRICS = Each(_MAYBE_NUMBER, Text(MOST_NAME), MOST_METRICS)
+_PLAIN = (_TEXT, bool, finite, NOTHING)
+# A failure that the head passes on: of a known kind, with plain values.
+_TOLD = All(({"kind": Is(KINDS)}, Each((*_PLAIN, Few(_PLAIN, _LARGE)), _TEXT, 32)))
 
 
-def _metrics(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and len(value) <= MOST_METRICS
-        and all(len(name) <= MOST_NAME and _text(name) for name in value)
-        and all(map(_maybe(_number), value.values()))
-    )
+def _attempts(names: Shape, budget: int) -> Shape:
+    """Return the shape of how often what was started again; "" is the whole job."""
+    count = Whole(budget)
+    return All(({"": count}, Each(count, (Is(("",)), names))))
 
 
-def _attempts(names: Check, budget: int) -> Check:
-    """Return the check of how often what was started again; "" is the whole job."""
-    count = _whole(budget)
-    return lambda value: (
-        isinstance(value, dict)
-        and "" in value
-        and all((name == "" or names(name)) and count(often) for name, often in value.items())
-    )
+def _process(world_size: int) -> Shape:
+    """Return the shape of a process's name, as a plan of this many ranks may have it."""
 
-
-def _process(world_size: int) -> Check:
-    """Return the check of a process's name, as a plan of this many ranks may have it."""
-
-    def check(value: Any) -> bool:
+    def process(value: Any) -> None:
+        """a process of the plan"""
         found = _PROCESS.fullmatch(value) if isinstance(value, str) else None
-        return found is not None and (found["rank"] is None or int(found["rank"]) < world_size)
+        if found is None or int(found["rank"] or 0) >= world_size:
+            raise ValueError(value)
 
-    return check
+    return process
 
 
-def failure_check(host: str, world_size: int) -> Check:
-    """Return the check of a failure that `host` may tell of its own processes."""
-    rank = _whole(world_size - 1)
-    fields: dict[str, Check] = {
-        "kind": lambda value: value in ("exit", "not_joined"),
-        "host": lambda value: bool(value == host),
-        "process": _process(world_size),
-        "ranks": _list(rank, world_size),
-        "rank": _maybe(rank),
-        "exit_code": _maybe(_whole(_LARGE, -_LARGE)),
-        "signal": _maybe(_whole(255)),
-        "result": _text,
-        "time": _maybe(_number),
-    }
-    more = {"recover_after_s": _maybe(_number), "attempt": _whole(_LARGE), "recorded": _bool}
-    return _record(fields, {**more, "reason": _text, "who": _text})
+def failure_shape(host: str, world_size: int) -> Shape:
+    """Return the shape of a failure that `host` may tell of its own processes."""
+    rank = Whole(world_size - 1)
+    return Exact(
+        {
+            "kind": Is(("exit", "not_joined")),
+            "host": Is((host,)),
+            "process": _process(world_size),
+            "ranks": Few(rank, world_size),
+            "rank": (rank, NOTHING),
+            "exit_code": (Whole(_LARGE, -_LARGE), NOTHING),
+            "signal": (Whole(255), NOTHING),
+            "result": _TEXT,
+            "time": _MAYBE_NUMBER,
+            "?recover_after_s": _MAYBE_NUMBER,
+            "?attempt": Whole(_LARGE),
+            "?recorded": bool,
+            "?reason": _TEXT,
+            "?who": _TEXT,
+        }
+    )
 
 
 def check_from_node(message: Message, host: str, world_size: int, budget: int) -> None:
     """Check what `host` says to the head of a job with this many ranks and restarts. Raises BadMessage."""
     attempts = _attempts(_process(world_size), budget)
-    stuck: dict[str, Check] = {
-        "kind": lambda value: bool(value == "cannot_write"),
-        "host": lambda value: bool(value == host),
-        "folder": _text,
-        "reason": _text,
-    }
-    report: dict[str, Check] = {
-        "host": lambda value: bool(value == host),
-        "ranks_running": _whole(world_size),
-        "done": _bool,
-        "idle": _bool,
-        "rankless": _whole(MOST_FAILURES),
-        "failures": _list(failure_check(host, world_size), MOST_FAILURES),
-        "metrics": _metrics,
-        "loss_not_a_number": _maybe(_LOST),
+    stuck = Exact({"kind": Is(("cannot_write",)), "host": Is((host,)), "folder": _TEXT, "reason": _TEXT})
+    report = {
+        "host": Is((host,)),
+        "ranks_running": Whole(world_size),
+        "done": bool,
+        "idle": bool,
+        "rankless": Whole(MOST_FAILURES),
+        "failures": Few(failure_shape(host, world_size), MOST_FAILURES),
+        "metrics": _METRICS,
+        "loss_not_a_number": (_LOST, NOTHING),
         "attempts": attempts,
-        "ready_for": _maybe(attempts),
-        "cannot_write": _maybe(_record(stuck, {})),
+        "ready_for": (attempts, NOTHING),
+        "cannot_write": (stuck, NOTHING),
     }
-    if message.keys() == {"report"}:
-        _demand("report", message["report"], report, {})
-    elif message:
-        _demand("message", message, {"stopped": lambda value: value is True}, {})
+    _demand(message, {"report": Exact(report)} if "report" in message else {"stopped": Is((True,))})
 
 
 def check_from_head(message: Message, processes: Collection[str], budget: int) -> None:
     """Check what the head says to a node with these processes. Raises BadMessage."""
-    orders: dict[str, Check] = {"attempts": _attempts(lambda name: name in processes, budget), "go": _bool}
-    end: dict[str, Check] = {"state": lambda value: value in STATES, "finished": _number}
-    more: dict[str, Check] = {"after_s": _number, "host": _text, "failure": _told, "failures": _list(_told, 64)}
-    if message.keys() == {"end"}:
-        _demand("end", message["end"], end, more)
-    elif message:
-        _demand("orders", message, orders, {})
+    end = {
+        "state": Is(STATES),
+        "finished": finite,
+        "?after_s": finite,
+        "?host": _TEXT,
+        "?failure": _TOLD,
+        "?failures": Few(_TOLD, 64),
+    }
+    orders = {"attempts": _attempts(Is(processes), budget), "go": bool}
+    _demand(message, {"end": Exact(end)} if "end" in message else orders)
 
 
-def _told(value: Any) -> bool:
-    """Check a failure that the head passes on: of a known kind, with plain values."""
-    if not isinstance(value, dict) or value.get("kind") not in KINDS or len(value) > 32:
-        return False
-
-    def plain(one: Any) -> bool:
-        return one is None or _text(one) or _bool(one) or _number(one)
-
-    return all(_text(name) and (plain(one) or _list(plain, _LARGE)(one)) for name, one in value.items())
-
-
-def _demand(what: str, value: Any, fields: Mapping[str, Check], more: Mapping[str, Check]) -> None:
-    """Raise BadMessage, which names the bad fields, unless `value` has all of `fields`, maybe some of `more`."""
-    if _record(fields, more)(value):
-        return
-    known = {**more, **fields}
-    names = value.keys() | fields.keys() if isinstance(value, dict) else ()
-    bad = sorted(name for name in names if name not in known or name not in value or not known[name](value[name]))
-    raise BadMessage(f"{what} with a wrong {ascii(', '.join(bad))[:100]}" if bad else f"no {what}")
+def _demand(message: Message, names: dict[str, Shape]) -> None:
+    """Raise BadMessage, which names what is wrong, unless a message is empty or has these names and no others."""
+    wrong = misfit(message, Exact(names)) if message else ""
+    if wrong:
+        raise BadMessage(ascii(wrong)[1:-1][:160])

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import host_list
+from .messages import STATES
 
 Data = Mapping[str, Any]
 
-FINAL = frozenset({"succeeded", "failed", "timed_out", "stopped"})
+FINAL = frozenset(STATES)
 
 
 def read(data: object) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ from ...trainyard.job import failure as failures
 from ...trainyard.job import messages, progress
 from ...trainyard.job.messages import Message
 from ...trainyard.job.restarts import WHOLE, Attempts
+from ...trainyard.job.shapes import misfit
 from . import processes as procs
 from . import units
 from .exits import Exit, keep_json, read_json, turn, write_json
@@ -182,8 +183,8 @@ class NodePart:
         if self.unsaved:
             record["reason"] = f"{self.job_dir} on {self.host} cannot be written: {self.unsaved}"
         # Files and logs are the ranks', and anything may stand there.
-        fits = messages.failure_check(self.host, self.spec["world_size"])
-        if not fits(record):
+        shape = messages.failure_shape(self.host, self.spec["world_size"])
+        if misfit(record, shape):
             record = {key: value for key, value in record.items() if key not in ended}
             record.update(exit_code=None, signal=None, result="unreadable", time=time.time())
         if not process["name"].startswith("rank"):
@@ -191,7 +192,7 @@ class NodePart:
             if cause is not None:
                 told = {**record, **{key: value for key, value in cause.items() if value is not None or key != "time"}}
                 told["result"] = "signal" if cause["signal"] else "exit-code"
-                record = told if fits(told) else record
+                record = record if misfit(told, shape) else told
         return record
 
     def finish(self, state: str, **details: Any) -> None:

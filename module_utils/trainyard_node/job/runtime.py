@@ -25,6 +25,7 @@ _PARTS = (
         "trainyard.job.progress",
         "trainyard.job.progress_forms",
         "trainyard.job.restarts",
+        "trainyard.job.shapes",
     ),
     *("trainyard_node.job.execute", "trainyard_node.job.exits", "trainyard_node.job.monitor"),
     *("trainyard_node.job.node_part", "trainyard_node.job.processes", "trainyard_node.job.runtime"),

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapes of what comes from elsewhere, as JSON: a word of a node or of a monitor is looked at before it is used.
+
+A shape is a type, a tuple of shapes (one of them), a list of one shape (any number of it), a dictionary of shapes by
+name (a name that begins with `?` may be missing; others may be there besides, unless it stands in Exact), one of the
+classes below, or a function that raises ValueError for what is not meant, and says in its docstring what is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+Shape = Any
+NOTHING = type(None)
+# Beyond it, arithmetic on whole numbers and on others is no longer the same.
+_MOST = 2**63
+
+
+class Exact(NamedTuple):
+    """A dictionary with these names and no others."""
+
+    names: Mapping[str, Shape]
+
+
+class Each(NamedTuple):
+    """A dictionary with any names of a shape, at most so many, whose values have one shape."""
+
+    value: Shape
+    name: Shape = str
+    most: float = math.inf
+
+
+class ByKind(NamedTuple):
+    """A dictionary with a `kind`, and what all kinds have, and what those that there are have besides."""
+
+    all: Mapping[str, Shape]
+    kinds: Mapping[str, Mapping[str, Shape]]
+
+
+class All(NamedTuple):
+    """What fits all of these."""
+
+    shapes: tuple[Shape, ...]
+
+
+class Few(NamedTuple):
+    """A list of one shape, at most so long."""
+
+    shape: Shape
+    most: int
+
+
+class Whole(NamedTuple):
+    """A whole number, from `least` to `most`."""
+
+    most: int
+    least: int = 0
+
+
+class Text(NamedTuple):
+    """Text of at most so many characters, each of which UTF-8 can write."""
+
+    most: int
+
+
+class Is(NamedTuple):
+    """One of these values, and of its type."""
+
+    values: Collection[Any]
+
+
+def finite(value: Any) -> None:
+    """a number"""
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(value)
+
+
+def misfit(value: Any, shape: Shape, where: str = "") -> str:
+    """Return where and how a value differs from a shape, "" where it does not."""
+    if isinstance(shape, (ByKind, Each, Exact, dict)):
+        return _of_dictionary(value, shape, where)
+    if isinstance(shape, (list, Few)):
+        return _of_list(value, shape, where)
+    if isinstance(shape, All):
+        return next((wrong for one in shape.shapes if (wrong := misfit(value, one, where))), "")
+    if isinstance(shape, (Whole, Text, Is)):
+        fits, expected = _bounded(value, shape)
+        return "" if fits else _differs(value, expected, where)
+    if isinstance(shape, tuple):
+        each = [misfit(value, one, where) for one in shape]
+        return "" if "" in each else each[0]
+    if shape in _NAMES:
+        return "" if _is(value, shape) else _differs(value, _NAMES[shape], where)
+    try:
+        shape(value)
+    except ValueError:
+        return _differs(value, shape.__doc__, where)
+    return ""
+
+
+_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", NOTHING: "nothing", object: ""}
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind is float:
+        kind = int if isinstance(value, int) else float
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind in (bool, object)
+    if kind in (int, float):
+        return isinstance(value, kind) and abs(value) < _MOST and math.isfinite(value)
+    return isinstance(value, kind)
+
+
+def _bounded(value: Any, shape: Whole | Text | Is) -> tuple[bool, str]:
+    if isinstance(shape, Whole):
+        fits = type(value) is int and shape.least <= value <= shape.most
+        return fits, f"a whole number from {shape.least} to {shape.most}"
+    if isinstance(shape, Text):
+        fits = isinstance(value, str) and len(value) <= shape.most and not re.search("[\ud800-\udfff]", value)
+        return fits, f"text of at most {shape.most} characters"
+    fits = any(type(value) is type(one) and value == one for one in shape.values)
+    return fits, " or ".join(sorted(map(repr, shape.values)))
+
+
+def _of_list(value: Any, shape: list[Shape] | Few, where: str) -> str:
+    one, most = shape if isinstance(shape, Few) else (shape[0], math.inf)
+    if not isinstance(value, list):
+        return _differs(value, "a list", where)
+    if len(value) > most:
+        return f"{where or 'it'} has {len(value)} entries, expected at most {most}"
+    return next((wrong for at, each in enumerate(value) if (wrong := misfit(each, one, f"{where}[{at}]"))), "")
+
+
+def _of_dictionary(value: Any, shape: ByKind | Each | Exact | Mapping[str, Shape], where: str) -> str:
+    if not isinstance(value, dict):
+        return _differs(value, "an object", where)
+    if isinstance(shape, Each):
+        if len(value) > shape.most:
+            return f"{where or 'it'} has {len(value)} names, expected at most {shape.most}"
+        named = (wrong for name in value if (wrong := misfit(name, shape.name, f"a name in {where or 'it'}")))
+        return next(named, "") or _of_names(value, dict.fromkeys(value, shape.value), where)
+    if isinstance(shape, ByKind):
+        kind = value.get("kind")
+        if not isinstance(kind, str) or kind not in shape.kinds:
+            return _differs(kind, f"one of {', '.join(sorted(shape.kinds))}", f"{where}.kind")
+        return _of_names(value, {**shape.all, **shape.kinds[kind]}, where)
+    if isinstance(shape, Exact):
+        known = {name.removeprefix("?") for name in shape.names}
+        more = [name for name in value if name not in known]
+        if more:
+            return f"{where or 'it'} has {more[0][:60]!r}, which nobody asked for"
+        return _of_names(value, shape.names, where)
+    return _of_names(value, shape, where)
+
+
+def _of_names(value: Mapping[str, Any], shapes: Mapping[str, Shape], where: str) -> str:
+    for name, shape in shapes.items():
+        key = name.removeprefix("?")
+        if key not in value:
+            if name != key:
+                continue
+            return f"{where or 'it'} has no {key}"
+        wrong = misfit(value[key], shape, f"{where}.{key}" if where else key)
+        if wrong:
+            return wrong
+    return ""
+
+
+def _differs(value: Any, expected: str, where: str) -> str:
+    # Not what is in it, which may be deep.
+    found = "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else repr(value)[:60]
+    return f"{where or 'it'} is {found}, expected {expected}"
