@@ -63,6 +63,7 @@ class Output:
     `out_of_bounds` and `average` are the footer's, None where it is missing; `too_slow` is the word of
     NCCL_TESTS_MIN_BW. `wrong_ranks` are those that our own benchmark names, `rank 1 on n2`; `errors` are the program's
     own words for what went wrong, `nccl_lines` what NCCL said (NCCL_DEBUG), `problem` why nothing could be read.
+    `headless`: it begins in the middle, so nobody can tell what stood before.
     """
 
     format: str = ""
@@ -83,6 +84,7 @@ class Output:
     notes: list[str] = field(default_factory=list)
     nccl_lines: list[str] = field(default_factory=list)
     problem: str = ""
+    headless: bool = False
 
 
 # mpirun --tag-output: [1,0]<stdout>: of Open MPI 4, [prterun-host-12@1,0]<stdout>: of 5, which also adds [host:pid].
@@ -101,6 +103,8 @@ _RANK = re.compile(
 _ROW = re.compile(r"(?:^|\s)(?P<size>\d+)\s+(?P<count>\d+)\s+(?P<type>(?!nan|inf)[a-z]\w*)(?=\s)(?P<rest>.*)$")
 _OUT_OF_BOUNDS = re.compile(r"#\s+Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 _AVERAGE = re.compile(r"#\s+Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
+# One of these is among the first lines of every version's output, and before the list of ranks.
+_BEGIN = re.compile(r"#\s+(?:Collective test starting:|nThread \d|Using devices|trainyard collectives:)")
 _VERSION = re.compile(r"#\s+nccl-tests version (\S+)")
 _STARTING = re.compile(r"#\s+Collective test starting:\s*(\S+)")
 _OWN = re.compile(r"#\s+trainyard collectives:\s*(\w+) over (\w+)")
@@ -244,8 +248,7 @@ def parse_text(text: str) -> Output:
     """Read the text output of nccl-tests or of training/benchmark/collectives.py out of a log."""
     found = Output(format="nccl-tests text")
     tables: list[_Table] = []
-    for stream in streams(text).values():
-        _read_stream(stream, found, tables)
+    strays = sum(_read_stream(stream, found, tables) for stream in streams(text).values())
     found.tables = len(tables)
     if tables:
         first = tables[0]
@@ -256,6 +259,9 @@ def parse_text(text: str) -> Output:
     else:
         found.problem = "there is no table of results in it"
     found.footer_seen = found.out_of_bounds is not None and found.average is not None
+    footer = found.out_of_bounds is not None or found.average is not None
+    inside = bool(strays or tables or footer or found.ranks or '"average_bus_bandwidth"' in text)
+    found.headless = inside and _BEGIN.search(text) is None
     if not found.collective:
         # Versions before 2.17 do not say what they measure: a command line in the log may.
         programs = set(_PROGRAM.findall(text))
@@ -265,9 +271,10 @@ def parse_text(text: str) -> Output:
     return found
 
 
-def _read_stream(text: str, found: Output, tables: list[_Table]) -> None:
-    """Read what one rank printed."""
+def _read_stream(text: str, found: Output, tables: list[_Table]) -> int:
+    """Read what one rank printed; return how many rows stand before any header."""
     table: _Table | None = None
+    strays = 0
     for line in _joined(text, found.nccl_lines):
         if "#" in line and _comment(line, found):
             continue
@@ -283,8 +290,10 @@ def _read_stream(text: str, found: Output, tables: list[_Table]) -> None:
         failure = _FAILURE.search(line)
         if failure:
             found.errors.append(failure[1].strip().removeprefix(".. "))
+        strays += table is None and _ROW.search(line) is not None
     if table:
         table.flush()
+    return strays
 
 
 def _comment(line: str, found: Output) -> bool:

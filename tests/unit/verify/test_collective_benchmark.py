@@ -76,6 +76,43 @@ def test_the_state_over_outputs_against_a_number_that_all_of_them_reach(name, st
     assert (record["reason"] == "") == (state == "pass")
 
 
+@pytest.mark.parametrize(
+    "name", ["2.19-all_reduce-16-h100.txt", "2.10-all_reduce-8-v100.txt", "trainyard-all_reduce-gloo.txt"]
+)
+def test_a_log_that_begins_in_the_middle_is_unknown_wherever_that_is(name):
+    text = read(name)
+    begun = text.index("# Using devices")
+    asked = {"busbw": 0.01, "ranks": 16, "hosts": ["gpu-01", "gpu-02", "n9"], "exact_hosts": True}
+    for at in range(begun + 2, text.index("# Avg bus bandwidth")):
+        record = judge(parse(text[at:]), Asked(**asked))
+        assert record["state"] == "unknown", text[at : at + 40]
+        assert record["reason"].startswith("the log begins in the middle")
+    # What it does say of wrong results is said.
+    wrong = read("2.19-all_reduce-wrong.txt")
+    assert judge(parse(wrong[wrong.index("#  Rank") :]), Asked(busbw=0.01))["state"] == "fail"
+
+
+def test_json_without_its_begin_is_unknown_and_what_is_no_log_at_all_has_failed():
+    text = read("2.19-all_reduce-16-h100.json")
+    assert judge(parse(text[200:]), Asked(busbw=1.0))["state"] == "unknown"
+    for other in ("", "bash: all_reduce_perf: command not found\n"):
+        assert judge(parse(other), Asked(busbw=1.0))["state"] == "fail"
+
+
+def test_a_bandwidth_that_collapses_in_place_only_does_not_pass():
+    text = read("2.19-all_reduce-16-h100.txt")
+    row = next(line for line in text.splitlines() if line.split()[:1] == ["8589934592"])
+    words = row.split()
+    assert len(words) == 13
+    slow = row[: row.rindex(words[11])] + "31.20" + row[row.rindex(words[11]) + len(words[11]) :]
+    record = judge(parse(text.replace(row, slow)), Asked(busbw=384.0))
+    assert record["state"] == "fail"
+    assert record["reason"] == (
+        "busbw 31.20 GB/s in place at 8589934592 bytes, expected at least 311.04 (90% of out of place, which is 90% of "
+        "384.00: given)"
+    )
+
+
 def test_no_end_in_the_middle_ever_passes():
     text = read("trainyard-all_reduce-gloo.txt")
     footer = text.index("# Avg bus")
