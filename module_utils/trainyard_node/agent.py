@@ -256,13 +256,20 @@ def logins(**arguments: Any) -> Answer:
         return {"failed": True, "msg": str(error)}
 
 
+def can_install(**arguments: Any) -> Answer:
+    """Return what would keep software from being installed here (can_install.can_install); nothing is changed."""
+    from .software.can_install import can_install as look
+
+    return look(**arguments)
+
+
 QUESTIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
         *(probe, preflight, start, state, collect, remove, folders, rdma_traffic),
         *(verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
-        *(baseline, logins),
+        *(baseline, logins, can_install),
     )
 }
 

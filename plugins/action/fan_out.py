@@ -8,8 +8,8 @@ from typing import Any
 from ansible.module_utils.trainyard.cluster.no_answer import findings
 from ansible.module_utils.trainyard.findings.findings import render
 from ansible.module_utils.trainyard_controller.fan_out import LIMIT_S, FanOut
+from ansible.module_utils.trainyard_controller.host_variables import value_on
 from ansible.plugins.action import ActionBase
-from ansible.template import Templar, trust_as_template
 
 
 class ActionModule(ActionBase):
@@ -27,7 +27,7 @@ class ActionModule(ActionBase):
             own = {host: {**arguments, given["named"]: host} for host, arguments in own.items()}
 
         if given.get("arguments"):
-            own = {host: {**self._of(host, given["arguments"], task_vars or {}), **own[host]} for host in own}
+            own = {host: {**value_on(self, task_vars or {}, host, given["arguments"]), **own[host]} for host in own}
 
         limit_s = float(given.get("limit_s") or LIMIT_S)
         nodes = FanOut(self, task_vars or {})
@@ -38,16 +38,3 @@ class ActionModule(ActionBase):
             addresses = {host: str(nodes.variables(host).get("ansible_host") or host) for host in silent}
             result.update(failed=True, msg=render(findings(silent, addresses), "{count} {findings}:"))
         return result
-
-    def _of(self, host: str, name: str, task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Return the variable as this task would see it on that host, with what its role has for it."""
-        hostvars = task_vars["hostvars"]
-        variables = hostvars._variable_manager.get_vars(
-            play=self._task.get_play(), host=hostvars._inventory.get_host(host), task=self._task, include_hostvars=False
-        )
-        variables["hostvars"] = hostvars
-        variables.update({each: task_vars[each] for each in task_vars if each.startswith("ansible_play_")})
-        found: dict[str, Any] = Templar(loader=self._loader, variables=variables).template(
-            trust_as_template("{{ " + name + " }}")
-        )
-        return found

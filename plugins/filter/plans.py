@@ -34,16 +34,17 @@ def framework_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[st
 
     def plan(wanted: Mapping[str, Any]) -> dict[str, Any]:
         asked = rules.Wanted(**{key: value if key == "packages" else str(value) for key, value in wanted.items()})
-        fault = " ".join(rules.problems(asked))
-        return {"fault": fault} if fault else {"fault": "", **rules.plan(asked)}
+        faults = list(rules.problems(asked))
+        return {"fault": " ".join(faults), "faults": faults, **({} if faults else rules.plan(asked))}
 
     return plan
 
 
 def dataset_plan(sets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the fault and the data sets."""
+    """Return the faults, in one text, too, the data sets and where they come from."""
     planned, findings = datasets.plan(sets)
-    return {"fault": f"dataset_sets cannot be used: {'; '.join(findings)}" if findings else "", "sets": planned}
+    fault = f"dataset_sets cannot be used: {'; '.join(findings)}" if findings else ""
+    return {"fault": fault, "faults": findings, "sets": planned, "sources": datasets.sources(planned)}
 
 
 def nvidia_stack_plan(

@@ -43,9 +43,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(findings), for M(findings), and without any C(summary), what the hosts are in one line.
+  description: >-
+    C(findings), for M(findings), C(usable), the hosts of which more can be asked, and without any finding C(summary),
+    what the hosts are in one line.
   type: dict
 """
+
+# Faults of a host that answers all the same.
+ASKED = ("operating system", "host name", "inventory")
 
 
 def validate_survey(
@@ -63,8 +68,11 @@ def validate_survey(
         }
         surveys.append(Survey.from_dict(record))
     findings = judge_survey(surveys, {path: float(size) for path, size in free_gib.items()}, bool(check_system))
+    # Whom more can be asked: what else is wrong with the host keeps nobody from that.
+    deaf = {finding.host for finding in findings if finding.check not in ASKED and "space" not in finding.check}
     return {
         "findings": [finding.as_dict() for finding in findings],
+        "usable": [survey.name for survey in surveys if survey.name not in deaf],
         "summary": "" if findings else describe_nodes(surveys),
     }
 

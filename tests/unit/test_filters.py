@@ -127,13 +127,14 @@ def test_validate_survey_judges_the_answers_of_all_hosts():
     survey = FILTERS["validate_survey"]
     assert survey([one], {}, True) == {
         "findings": [],
+        "usable": ["n1"],
         "summary": "1 node: debian 12; Python 3.11.2; at least 0 GiB free",
     }
     told = survey([one, other], {}, True)
     assert {(finding["check"], finding["host"]) for finding in told["findings"]} == {
         ("become", "n2"), ("inventory", "n1"), ("inventory", "n2"),
     }  # fmt: skip
-    assert told["summary"] == ""
+    assert told["summary"] == "" and told["usable"] == ["n1"]
     plain = {**one, "__validate_probe": {"rc": 0, "stdout": SAID % ("n1", 1000)}}
     assert [finding["check"] for finding in survey([plain], {}, True)["findings"]] == ["become"]
     assert survey([{**plain, "trainyard_become": False}], {}, True)["findings"] == []

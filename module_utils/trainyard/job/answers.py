@@ -99,6 +99,7 @@ SHAPES: dict[str, Shape] = {
     "slurm_logs": {"logs": LOGS, "exits": [Each(object)]},
     "slurm_submit": {"engine_id": str},
     "slurm_end": {"changed": bool},
+    "can_install": {"findings": [FINDING], "files": [str], "asks_index": bool},
 }
 
 

@@ -19,6 +19,8 @@ FORMATS = ("binary", "python")
 RECORD = 1 + 3 * 32 * 32
 CLASSES = 10
 BATCHES = 5
+# Written last into a data set's folder.
+MANIFEST = "manifest.json"
 DIGITS_FILE = "digits.csv.gz"
 DIGITS_MEMBER = "sklearn/datasets/data/digits.csv.gz"
 DIGITS_SHA256 = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
@@ -122,6 +124,27 @@ def plan(wanted: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], lis
     twice = sorted({name for name in names if names.count(name) > 1})
     findings += [f"{name}: two data sets have this name; give one of them another name and kind" for name in twice]
     return [asdict(entry) for entry in sets], findings
+
+
+def sources(sets: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return where each planned data set comes from, for a look before anything is touched; generated ones have none.
+
+    `unless` is a file below the folder of all data sets that is there when the set is.
+    """
+    return [
+        {
+            "what": f"data set {entry['name']}",
+            "unless": f"{entry['name']}/{MANIFEST}",
+            "variables": (
+                f"url or local_file of {entry['name']} in dataset_sets"
+                if entry["kind"] == "cifar10"
+                else f"dataset_index_url, or local_file of {entry['name']} in dataset_sets"
+            ),
+            **{name: entry[name] for name in ("url", "local_file", "sha256")},
+        }
+        for entry in sets
+        if entry["kind"] != "generated"
+    ]
 
 
 def _complete(entry: Mapping[str, Any]) -> Dataset:

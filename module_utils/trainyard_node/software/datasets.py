@@ -24,7 +24,7 @@ from ...trainyard.software import datasets
 from ..machine.as_user import JobError, Owner, named
 from ..machine.private import only_root_changes
 
-MANIFEST = "manifest.json"
+MANIFEST = datasets.MANIFEST
 _BLOCK = 1 << 20
 
 

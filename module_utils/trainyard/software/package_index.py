@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a package index holds a pinned package for a Python, by what `pip index versions --json` answered.
+
+Pure. pip goes by its own configuration, by the tags of wheels and by what they require of Python, so only its answer is
+read here: versions where it found any, else why not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..findings.findings import Finding
+from .requirements import Pin, without_password
+
+# At most this many versions are named.
+_MOST = 8
+_SILENT = re.compile(
+    r"(?:Retrying \(Retry\(.*?\)\) after connection broken by|Could not fetch URL .*?:|There was a problem .*?:)\s*(.+)"
+)
+_REASON = re.compile(r"(Connection refused|Name or service not known|Temporary failure in name resolution|timed? ?out"
+                     r"|No route to host|Network is unreachable|certificate verify failed|Connection reset by peer)",
+                     re.IGNORECASE)  # fmt: skip
+_NOTHING = "No matching distribution found"
+
+
+@dataclass(frozen=True)
+class Offered:
+    """The versions that fit the Python which asked; `silent` says why an index did not answer.
+
+    `known` is false where nothing can be said: pip did not run, or said something else.
+    """
+
+    versions: tuple[str, ...] = ()
+    silent: str = ""
+    known: bool = True
+
+
+def read_offered(status: int, output: str, complaints: str) -> Offered:
+    """Read what pip printed: JSON, and beside it warnings of indexes that do not answer."""
+    said = f"{output}\n{complaints}"
+    found = _SILENT.search(said)
+    reason = _REASON.search(said) if found else None
+    silent = reason[1] if reason else found[1].strip()[:200] if found else ""
+    if not found and "is not a trusted or secure host" in said:
+        silent = "pip trusts no http of another machine; https is trusted, or --trusted-host"
+    if status == 0:
+        try:
+            versions = json.loads(output.strip().splitlines()[-1])["versions"]
+            return Offered(tuple(str(version) for version in versions), silent)
+        except (IndexError, KeyError, TypeError, ValueError):
+            return Offered(known=False)
+    return Offered((), silent) if _NOTHING in complaints else Offered(known=False)
+
+
+def where(index_url: str, extra_index_urls: Sequence[str], find_links: Sequence[str], no_index: bool) -> str:
+    """Say in words where pip looks."""
+    named = [] if no_index or not index_url else [index_url]
+    named += [] if no_index else list(extra_index_urls)
+    shown = [without_password(address) for address in [*named, *find_links]]
+    if no_index or index_url:
+        return " and ".join(shown)
+    return " and ".join(["the index of pip's own configuration there", *shown])
+
+
+def judge(pin: Pin, offered: Offered, looked: str, python: str, prefix: str) -> Finding | None:
+    """Return why pip would not find a package; None where it would, or where that cannot be told.
+
+    `looked` is where pip looks, in words; `python` for which Python and machine; `prefix` begins the names of the
+    variables that say where it looks, such as `pytorch`.
+    """
+    if not offered.known or any(pin.accepts(version) for version in offered.versions):
+        return None
+    if offered.silent and not offered.versions:
+        return Finding(
+            check=f"index for {pin.name}",
+            found=f"{looked} does not answer: {offered.silent}",
+            expected="a package index that answers on the node",
+            action=f"see how the node reaches it (name, proxy, certificate), or name a mirror in {prefix}_index_url",
+        )
+    listed = ", ".join(offered.versions[:_MOST])
+    listed += f", ... ({len(offered.versions) - _MOST} more)" if len(offered.versions) > _MOST else ""
+    return Finding(
+        check=f"index for {pin.name}",
+        found=f"{looked} has {listed or 'none at all'} for {python}"
+        + (f"; one that is named does not answer: {offered.silent}" if offered.silent else ""),
+        expected=f"{pin.name} {pin.version}",
+        action=(
+            f"name the index or folder that has it ({prefix}_index_url, {prefix}_extra_index_urls, {prefix}_find_links)"
+            ", or another version"
+        ),
+    )

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the controller is to bring to hosts: files that lie here, packages that its pip fetches, and that pip itself."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.findings.findings import Finding
+from ..trainyard.software import wanted as rules
+from ..trainyard.software.package_index import Offered, read_offered
+
+_LIMIT_S = 90
+
+
+def source_findings(sources: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Return what is wrong with sources that the controller is to bring: each has `local_file`, or a `package`."""
+    found = (
+        rules.file_finding(source, sha256(Path(source["local_file"]).expanduser()))
+        if source.get("local_file")
+        else _package(source)
+        for source in sources
+    )
+    return [finding for finding in found if finding]
+
+
+def _package(source: Mapping[str, Any]) -> Finding | None:
+    """Ask for a package, unless what is taken from it is kept here already."""
+    if Path(source["cached"]).expanduser().exists():
+        return None
+    return rules.package_finding(source, _offered(source))
+
+
+def _offered(source: Mapping[str, Any]) -> Offered:
+    name = str(source["package"]).partition("==")[0]
+    argv = [sys.executable, "-m", "pip", "index", "versions", name, "--json", *str(source["platform"]).split()]
+    environment = {"PIP_RETRIES": "1", "PIP_TIMEOUT": "15", "PIP_NO_INPUT": "1", "LC_ALL": "C.UTF-8"}
+    if source.get("index_url"):
+        environment["PIP_INDEX_URL"] = str(source["index_url"])
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
+            env={**os.environ, **environment},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return Offered(known=False)
+    return read_offered(done.returncode, done.stdout, done.stderr)
+
+
+def sha256(path: Path) -> str | None:
+    """Return the sum of a file, None where there is none that can be read."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    except OSError:
+        return None
+    return digest.hexdigest()
+
+
+def packed_pip() -> str:
+    """Return the controller's own pip as a zip file that Python runs, in base64; "" where it has none."""
+    found = importlib.util.find_spec("pip")
+    if found is None or not found.origin:
+        return ""
+    root, packed = Path(found.origin).parent, io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and path.suffix not in (".pyc", ".exe"):
+                archive.write(path, f"pip/{path.relative_to(root)}")
+    return base64.b64encode(packed.getvalue()).decode()

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask a package index for versions, with pip, as an installation would ask it later; only its pages are downloaded.
+
+pip comes with the question, as a zip file: a bare system has none, and an old one cannot answer in JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ...trainyard.findings.findings import Finding
+from ...trainyard.software import package_index as rules
+from ...trainyard.software.requirements import Pin
+from .environment_work import Work
+from .python_environment import Sources
+
+# Seconds that one index may be silent, and that one package may take.
+SILENCE_S = 15
+LIMIT_S = 90
+
+
+def offered(work: Work, pin: Pin, pip: Path) -> rules.Offered:
+    """Return what pip finds of a package for the environment's Python."""
+    sources = _sources(work.params)
+    argv = [work.interpreter.executable, str(pip / "pip"), "index", "versions", pin.name, "--json", *sources.pip_args]
+    argv += ["--pre"] if any(mark in pin.version for mark in ("a", "b", "rc", "dev")) else []
+    environment = {
+        "PIP_TIMEOUT": str(SILENCE_S),
+        "PIP_RETRIES": "1",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_INPUT": "1",
+        "LC_ALL": "C.UTF-8",
+    }
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+            cwd="/",
+            env={**os.environ, **environment, **sources.environment()},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return rules.Offered(known=False)
+    return rules.read_offered(done.returncode, done.stdout, done.stderr)
+
+
+def _sources(params: dict[str, Any]) -> Sources:
+    return Sources(**{name: params[name] for name in Sources.__dataclass_fields__})
+
+
+def to_ask(work: Work) -> list[Pin]:
+    """Return the packages that pip would have to find in an index or a folder."""
+    if not work.install:
+        return []
+    there = {} if work.remake else work.state.packages
+    return [
+        pin
+        for pin in work.pins
+        if pin.name not in work.params["wheels"] and not (pin.name in there and pin.accepts(there[pin.name]))
+    ]
+
+
+def findings(work: Work, prefix: str, pip: Path) -> list[Finding]:
+    """Return why pip would not find what is to be installed."""
+    sources = _sources(work.params)
+    looked = rules.where(sources.index_url, sources.extra_index_urls, sources.find_links, sources.no_index)
+    python = f"Python {'.'.join(str(part) for part in work.interpreter.minor)} on {platform.machine()}"
+    found = (rules.judge(pin, offered(work, pin, pip), looked, python, prefix) for pin in to_ask(work))
+    return [finding for finding in found if finding]

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask all hosts what would keep their software from being installed. Documentation: library/can_install.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.module_utils.trainyard.cluster import no_answer
+from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.software import wanted as rules
+from ansible.module_utils.trainyard_controller.fan_out import LIMIT_S, FanOut
+from ansible.module_utils.trainyard_controller.own_sources import packed_pip, source_findings
+from ansible.plugins.action import ActionBase
+
+# An index may be slow for a first answer, and each package is asked for by itself.
+INDEX_LIMIT_S = 300.0
+
+
+class ActionModule(ActionBase):
+    """One visit to all hosts, and a second one to those that have to ask an index."""
+
+    BYPASS_HOST_LOOP = True
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return `findings`."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        variables, given = task_vars or {}, self._task.args
+        wanted: dict[str, Any] = variables.get("ansible_facts", {}).get("trainyard_wanted") or {}
+        findings = list(rules.input_findings(wanted))
+        nodes = FanOut(self, variables)
+        own = {
+            host: {"wanted": {name: part for name, part in wanted[host].items() if not part.get("faults")}}
+            for host in given["hosts"]
+            if host in wanted
+        }
+        answers = nodes.ask("can_install", own, None, LIMIT_S)
+        asking = {host: own[host] for host, answer in answers.items() if answer.get("asks_index")}
+        pip = packed_pip() if asking else ""
+        if pip:
+            answers |= nodes.ask("can_install", asking, {"pip": pip}, INDEX_LIMIT_S)
+        silent = {host: answer for host, answer in answers.items() if answer.get("failed") or answer.get("unreachable")}
+        addresses = {host: str(nodes.variables(host).get("ansible_host") or host) for host in silent}
+        findings += no_answer.findings(silent, addresses)
+        good = {host: answer for host, answer in answers.items() if "findings" in answer}
+        findings += [Finding.from_dict(each).on(host) for host, answer in good.items() for each in answer["findings"]]
+        needed = {host: answer["files"] for host, answer in good.items()}
+        findings += source_findings(rules.needed_of_controller(wanted, needed))
+        return {**result, "changed": False, "findings": [finding.as_dict() for finding in findings]}

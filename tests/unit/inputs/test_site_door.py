@@ -1,0 +1,95 @@
+"""site.yml stops with everything that can be known before it touches anything: one list, from real playbooks."""
+
+import json
+import os
+import subprocess
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+# This machine's own indexes are none of these tests'.
+PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    """An empty package index on the loopback."""
+    folder = tmp_path_factory.mktemp("index")
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(folder))
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Run site.yml on this machine alone, with folders of its own; returns the status and what was said on one line."""
+
+    def run(*arguments, playbook="site.yml", inventory="inventories/localhost", **variables):
+        given = {
+            "trainyard_root": str(tmp_path / "root"),
+            "trainyard_state": str(tmp_path / "state"),
+            "trainyard_free_gib": 0,
+            **variables,
+        }
+        done = subprocess.run(
+            ["ansible-playbook", playbook, "-i", inventory, *arguments, "-e", json.dumps(given)],
+            cwd=PROJECT,
+            env={**PLAIN, "ANSIBLE_NOCOLOR": "1", "PIP_CONFIG_FILE": "/dev/null"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+    return run
+
+
+def test_what_each_part_lacks_is_one_list_and_nothing_is_touched(site, index, tmp_path):
+    status, said = site(
+        trainyard_frameworks=["pytorch", "mindspore", "oneflow"],
+        pytorch_index_url=index,
+        pytorch_min_free_mb=0,
+        mindspore_version="2.2.14",
+        mindspore_device="gpu",
+        mindspore_cuda="11.6",
+        oneflow_interpreter="python9",
+        dataset_sets=[
+            {"name": "cifar10", "url": f"{index}/cifar-10-binary.tar.gz"},
+            {"name": "digits", "local_file": str(tmp_path / "digits.csv.gz")},
+        ],
+    )
+    assert status == 2, said
+    assert "These hosts cannot become nodes yet: " in said
+    assert "input of mindspore on localhost found No package index has MindSpore 2.2.14 for gpu" in said
+    assert "do give the address of its wheel in mindspore_wheel_url and its sum in mindspore_wheel_sha256" in said
+    assert f"index for torch on localhost found {index} has none at all for Python 3." in said
+    assert "Python of oneflow on localhost found there is no Python interpreter 'python9'" in said
+    assert f"source of data set cifar10 on localhost found {index}/cifar-10-binary.tar.gz: HTTP 404" in said
+    assert f"source of data set digits found {tmp_path}/digits.csv.gz on the controller does not exist" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tags_choose_what_is_asked_about(site, index):
+    wrong = {
+        "pytorch_index_url": index,
+        "pytorch_min_free_mb": 0,
+        "dataset_sets": [{"name": "cifar10", "url": f"{index}/none.gz"}],
+    }
+    status, said = site("--tags", "dataset", **wrong)
+    assert status == 2 and "source of data set cifar10" in said and "index for torch" not in said
+    status, said = site("--skip-tags", "dataset", **wrong)
+    assert status == 2 and "index for torch" in said and "source of data set" not in said

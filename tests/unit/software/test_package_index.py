@@ -1,0 +1,71 @@
+"""Whether an index holds a package, by what pip says of it."""
+
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.software import package_index
+from ansible.module_utils.trainyard.software.requirements import parse
+
+SAID = Path(__file__).resolve().parents[2] / "fixtures/pip"
+
+
+def complaints(name):
+    return (SAID / f"{name}.err").read_text()
+
+
+def judged(pin, offered):
+    return package_index.judge(parse(pin, (3, 11)), offered, "the index", "Python 3.11 on x86_64", "pytorch")
+
+
+FOUND = package_index.read_offered(
+    0, '{"name": "torch", "versions": ["2.13.0+cpu", "2.12.1"], "latest": "2.12.1"}\n', ""
+)
+
+
+def test_a_version_that_is_there_is_no_finding():
+    for pin in ("torch==2.13.0", "torch==2.13.0+cpu", "torch==2.12.1"):
+        assert judged(pin, FOUND) is None
+
+
+def test_another_build_is_named_with_what_there_is_and_which_variables_help():
+    finding = judged("torch==2.13.0+cu126", FOUND)
+    assert finding.found == "the index has 2.13.0+cpu, 2.12.1 for Python 3.11 on x86_64"
+    assert finding.expected == "torch 2.13.0+cu126"
+    assert "pytorch_index_url, pytorch_extra_index_urls, pytorch_find_links" in finding.action
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("refused", "does not answer: Connection refused"), ("not_trusted", "pip trusts no http of another machine")],
+)
+def test_an_index_that_does_not_answer_is_said_to_be_silent(name, said):
+    finding = judged("torch==2.13.0", package_index.read_offered(1, "", complaints(name)))
+    assert said in finding.found
+    assert "pytorch_index_url" in finding.action
+
+
+def test_an_index_that_has_nothing_for_this_python():
+    finding = judged("torch==2.13.0", package_index.read_offered(1, "", complaints("nothing")))
+    assert finding.found == "the index has none at all for Python 3.11 on x86_64"
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "errors"),
+    [(2, "", "no such option: --json"), (0, "[]", ""), (0, "", ""), (0, '{"versions": 3}', ""), (1, "", "Traceback")],
+)
+def test_what_pip_could_not_say_is_no_finding(status, output, errors):
+    assert judged("torch==2.13.0", package_index.read_offered(status, output, errors)) is None
+
+
+def test_many_versions_are_counted():
+    offered = package_index.Offered(tuple(f"1.{number}" for number in range(20)))
+    assert "1.7, ... (12 more)" in judged("torch==2.13.0", offered).found
+
+
+def test_where_pip_looks_is_said_without_passwords():
+    said = package_index.where(
+        "https://me:secret@mirror.example.org/simple", ["https://b.example.org"], ["/wheels"], False
+    )
+    assert said == "https://***@mirror.example.org/simple and https://b.example.org and /wheels"
+    assert package_index.where("", [], [], False) == "the index of pip's own configuration there"
+    assert package_index.where("https://a", ["https://b"], ["/wheels"], True) == "/wheels"
