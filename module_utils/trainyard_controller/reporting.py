@@ -18,6 +18,7 @@ from ..trainyard.findings.visible import as_overwritten
 from ..trainyard.job import progress, run_record, schedulers
 from ..trainyard.job.progress import strict
 from ..trainyard.job.schedulers import ssh
+from ..trainyard.nvidia.nccl_lines import read_nccl_lines
 from ..trainyard.report.job_text import TAIL_LINES, explain, telling_log
 from ..trainyard_node.job.exits import read_json
 from ..trainyard_node.machine.patience import TooLongError, cpu_at_most
@@ -27,6 +28,8 @@ from .run_folder import read_removed, write_whole
 
 # Of a log so much is read for its last lines, and so much of each shown, in bytes and characters.
 TAIL_BYTES, LINE = 1 << 20, 1000
+# So many logs are searched for NCCL's lines.
+MOST_NCCL_LOGS = 1024
 # What it may take to read progress out of a log, in seconds of CPU.
 PARSE_S = 20.0
 Answer = Mapping[str, Any]
@@ -55,6 +58,16 @@ def last_lines(path: Path) -> list[str]:
         lines = log.read().decode("utf-8", "replace").rstrip("\n").split("\n")[-TAIL_LINES:]
     shown = [as_overwritten(line) for line in lines]
     return [line if len(line) <= LINE else f"... {line[-LINE:]}" for line in shown] if lines != [""] else []
+
+
+def said_by_nccl(logs: Path) -> dict[str, Any] | None:
+    """Return what NCCL said of its networks: in what nodes have sent of it, else in the logs as they were brought."""
+    sent = sorted(logs.glob("nccl_*.log")) or sorted(logs.glob("*.log"))
+    lines: list[str] = []
+    for path in sent[:MOST_NCCL_LOGS]:
+        with path.open("rb") as log:
+            lines += [line[:LINE] for line in log.read(TAIL_BYTES).decode("utf-8", "replace").splitlines()]
+    return read_nccl_lines(lines).as_dict()
 
 
 @contextlib.contextmanager
@@ -131,6 +144,7 @@ def _report(
             series = list(progress.rising(found))
         answer["loss_not_a_number"] = progress.followed(found)
         answer["metrics"] = answer["metrics"] or strict(found[-1] if found else {})
+    answer["nccl"] = said_by_nccl(run_dir / "logs")
     summary = run_record.settle(known, answer)
     written = run_record.is_final(known)
     told = run_record.with_nodes(summary, answer) if known and known["state"] in run_record.FINAL else summary

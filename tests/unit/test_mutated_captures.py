@@ -24,14 +24,14 @@ from ansible.module_utils.trainyard.hardware import (
     rdma,
 )
 from ansible.module_utils.trainyard.job import failure, hostfile, progress
-from ansible.module_utils.trainyard.nvidia import cuda_verify, nccl_tests_output
+from ansible.module_utils.trainyard.nvidia import cuda_verify, nccl_lines, nccl_tests_output
 from ansible.module_utils.trainyard.nvidia import driver as nvidia_driver
 from ansible.module_utils.trainyard.nvidia import hardware as nvidia
 from ansible.module_utils.trainyard.slurm import change as slurm_change
 from ansible.module_utils.trainyard.slurm import health as slurm_health
 from ansible.module_utils.trainyard.slurm import state as slurm_state
 from ansible.module_utils.trainyard.software import apt
-from ansible.module_utils.trainyard.verify import pair_report, transport
+from ansible.module_utils.trainyard.verify import pair_report
 from ansible.module_utils.trainyard_node.cluster import hosts as node_hosts
 from ansible.module_utils.trainyard_node.cluster import identity, node
 from ansible.module_utils.trainyard_node.machine.tree import Tree
@@ -134,7 +134,7 @@ PARSERS = {
     "apt-get -s": (apt.read_transaction, ["Inst a [1] (2 x:1/y [amd64])\nConf a (2 x)\nRemv b [3]\n"]),
     "nccl-tests": (nccl_tests_output.parse, texts("nccl_tests_output/*.txt", "nccl_tests_output/*.json")),
     "pairs": (lambda text: pair_report.read([text]), texts("nccl_tests_output/trainyard-*.txt")),
-    "what NCCL says": (lambda text: transport.read_nccl_lines(text.splitlines()), texts("nccl_tests_output/*.txt")),
+    "what NCCL says": (lambda text: nccl_lines.read_nccl_lines(text.splitlines()), texts("nccl_tests_output/*.txt")),
     "CUDA proof": (lambda text: cuda_verify.read_run(0, text, 1), ['{"devices": 1, "sum": 3.0}\n', "no device\n"]),
     "cause of an end": (failure.root_cause, texts("torchrun/*.txt", "mpirun/*.txt", "mindspore/*.txt")),
     "progress": (

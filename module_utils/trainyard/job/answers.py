@@ -61,11 +61,12 @@ CLUSTER = {
     "restarts": {"history": [RESTART]},
     "end": (END, NOTHING),
 }
+PORTS = Each({"sent": MAYBE_INT, "received": MAYBE_INT})
 STATUS = {
     "known": bool,
     "monitor_alive": bool,
     "processes": [{"name": str, "ranks": [int], "exit": (EXIT, NOTHING)}],
-    "monitor": ({"started": float, "end": (END, NOTHING)}, NOTHING),
+    "monitor": ({"started": float, "end": (END, NOTHING), "?carried": {"before": PORTS, "now": PORTS}}, NOTHING),
     "cluster": (CLUSTER, NOTHING),
     "left": int,
 }

@@ -56,7 +56,7 @@ def settle(record: Data | None, answer: Data) -> dict[str, Any]:
 def _ended(node: Data, now: Data) -> dict[str, Any]:
     exits = {process["name"]: process for process in now["processes"]}
     processes = [{**process, **exits.get(process["name"], {})} for process in node["processes"]]
-    return {**node, "state": "ended", "processes": processes}
+    return {**node, "state": "ended", "processes": processes, "carried": now.get("carried") or node.get("carried")}
 
 
 def with_nodes(record: Data, answer: Data) -> dict[str, Any]:

@@ -254,6 +254,17 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             action=f"keep {both} in job_secret_env only",
         )
 
+    if given.get("job_nccl_info"):
+        if env.get("NCCL_DEBUG", "INFO").upper() not in ("INFO", "TRACE"):
+            wrong(
+                key="job_nccl_info",
+                found=f"true with NCCL_DEBUG: {env['NCCL_DEBUG']} in job_env",
+                expected="NCCL_DEBUG: INFO, at which NCCL names its networks",
+                action="leave NCCL_DEBUG out of job_env, or job_nccl_info",
+            )
+        # Networks and channels, and nothing of each collective.
+        env = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", **env}
+
     if command:
         words_of_command = [str(part) for part in command]
         findings += commands.findings(words_of_command, launcher, processes, given.get("job_nodes"), env)

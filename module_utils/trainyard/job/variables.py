@@ -67,6 +67,7 @@ VARIABLES: Mapping[str, Variable] = {
     "job_mpi_placement": Variable("str", "hostfile", choices=MPI_PLACEMENTS),
     "job_name": Variable("str"),
     "job_namespace": Variable("str", ""),
+    "job_nccl_info": Variable("bool", False),
     "job_network": Variable("str", ""),
     "job_node_env": Variable("dict", {}),
     "job_nodes": Variable("int", 0, 0, 1_000_000),

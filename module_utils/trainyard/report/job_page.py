@@ -17,6 +17,7 @@ from ..findings.redaction import safe, safe_text
 from ..job.failure import exit_text
 from ..job.progress import clock, followed, not_a_number_text, not_numbers
 from ..job.restarts import restart_text
+from . import job_traffic
 from .figures import PALETTE, figure_layout
 from .words import shown, utc
 
@@ -63,6 +64,8 @@ def _about(summary: Data) -> list[tuple[str, str]]:
         ("began", utc(summary["started"])),
         ("ended", utc(summary["finished"])),
         ("took", clock(summary["elapsed_s"]) if summary["elapsed_s"] is not None else ""),
+        ("NCCL", job_traffic.nccl_text(summary)),
+        ("ports, all nodes", job_traffic.ports_text(summary)),
     ]
     return [(name, value) for name, value in about if value]
 

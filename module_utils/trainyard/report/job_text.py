@@ -16,6 +16,7 @@ from ..job import tls
 from ..job.failure import exit_text
 from ..job.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.restarts import restart_text
+from . import job_traffic
 
 Data = Mapping[str, Any]
 TAIL_LINES = 15
@@ -166,6 +167,8 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], note
         )
     elif summary["metrics"]:
         lines.append(f"  last progress: {metrics_text(summary['metrics'])}")
+    if state not in ("running", "pending"):
+        lines += [f"  {line}" for line in job_traffic.lines(summary)]
     if tail:
         # A pod's log is no file.
         folder = f"{job_dir}/logs/" if job_dir else ""

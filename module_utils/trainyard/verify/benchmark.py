@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings.findings import Finding, counted, host_list
+from ..hardware.traffic import Traffic
 from ..nvidia.nccl_tests_output import Measured, Output, Rank, Row
 from . import bandwidth, transport
 
@@ -44,7 +45,7 @@ class Asked:
     busbw: float | None = None
     fraction: float = bandwidth.FRACTION
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    traffic: Mapping[str, tuple[transport.Traffic, transport.Traffic]] = field(default_factory=dict)
+    traffic: Mapping[str, tuple[Traffic, Traffic]] = field(default_factory=dict)
     job_id: str = ""
     job_failure: str = ""
 

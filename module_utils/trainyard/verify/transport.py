@@ -7,91 +7,14 @@ Forms of NCCL's lines: its versions 2.7 to 2.28, also with a network plugin (IBe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings.findings import host_list
+from ..hardware.traffic import Traffic, moved
+from ..nvidia.nccl_lines import Said, read_nccl_lines
 
-Traffic = Mapping[str, Mapping[str, "int | None"]]
 State = tuple[str, list[str], str]
-
-_USING = re.compile(r"NCCL INFO NET/(?P<net>[\w -]+?)\s*: Using (?P<devices>\[\d+\].*)")
-_DEVICE = re.compile(r"\[(?P<index>\d+)\](?P<name>[^\s;:\[\]]+:?\d*)")
-# `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA`, older `0[1b000] -> 8[1b000] [receive] via NET/Socket/0`.
-_VIA = re.compile(r"\bvia NET/(?P<net>[\w -]+?)/(?P<index>\d+)(?P<gdr>/GDRDMA)?\b")
-_NETWORK = re.compile(r"NCCL INFO (?:comm \S+ .*\b)?Using network (?P<net>[\w-]+(?: [\w-]+)*)")
-_HOST = re.compile(r"(?:^|\] )(?P<host>[\w.-]+):\d+:\d+ ")
-
-
-@dataclass
-class Said:
-    """What NCCL's lines say: networks that were chosen, channels and devices per network, GPUDirect RDMA."""
-
-    networks: set[str] = field(default_factory=set)
-    channels: dict[str, int] = field(default_factory=dict)
-    devices: dict[str, set[str]] = field(default_factory=dict)
-    gdrdma: int = 0
-
-    @property
-    def tcp(self) -> bool:
-        """Whether bytes went through sockets."""
-        return self.channels.get("Socket", 0) > 0 or (not self.channels and self.networks == {"Socket"})
-
-    @property
-    def other(self) -> list[str]:
-        """Return the networks other than sockets, such as IB."""
-        return sorted({*self.channels, *(self.networks if not self.channels else ())} - {"Socket"})
-
-
-def read_nccl_lines(lines: Iterable[str]) -> Said:
-    """Read what NCCL said on all ranks."""
-    said = Said()
-    names: dict[tuple[str, str, int], str] = {}
-    used: set[tuple[str, str, int]] = set()
-    for line in lines:
-        found = _HOST.search(line)
-        host = found["host"] if found else ""
-        using = _USING.search(line)
-        if using:
-            for device in _DEVICE.finditer(using["devices"].partition(";")[0]):
-                name = device["name"].partition(":")[0] if using["net"] == "Socket" else device["name"]
-                names[host, using["net"], int(device["index"])] = name
-        network = _NETWORK.search(line)
-        if network:
-            said.networks.add(network["net"])
-        via = _VIA.search(line)
-        if via:
-            said.channels[via["net"]] = said.channels.get(via["net"], 0) + 1
-            said.gdrdma += via["gdr"] is not None
-            used.add((host, via["net"], int(via["index"])))
-    for host, net, index in used:
-        # A plugin names its devices under its own name, and its channels under NCCL's.
-        name = names.get((host, net, index)) or next(
-            (name for (one, other, number), name in names.items() if one == host and number == index
-             and other != "Socket" and net != "Socket"), f"{net} device {index}",
-        )  # fmt: skip
-        said.devices.setdefault(net, set()).add(name)
-    return said
-
-
-def moved(before: Traffic, after: Traffic) -> dict[str, int | None]:
-    """Return the bytes that each port sent or received, whichever is more; None where a counter tells nothing.
-
-    A counter that went back was reset, and one that stands at the most that 32 bits hold has stopped counting.
-    """
-    full = (2**32 - 1) * 4
-    result: dict[str, int | None] = {}
-    for port in after:
-        deltas = []
-        for name in ("sent", "received"):
-            first, last = (before.get(port) or {}).get(name), after[port].get(name)
-            stuck = last == full or (last is not None and first is not None and last < first)
-            deltas.append(None if first is None or last is None or stuck else last - first)
-        known = [delta for delta in deltas if delta is not None]
-        result[port] = max(known) if known else None
-    return result
 
 
 def _by_counters(

@@ -9,6 +9,7 @@ for no pipe, and as_user.py sees to it that it has no rights but the user's.
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip  # noqa: F401 (tarfile imports it late, when these rights may not be enough)
 import hashlib
 import io
@@ -22,10 +23,11 @@ import signal
 import stat
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.nvidia.nccl_lines import is_of_transport
 from ..machine import as_user, private
 from ..machine.as_user import JobError, Owner
 from ..machine.tree import size_of
@@ -40,6 +42,8 @@ JOBS_MODE = 0o1775
 _JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?")
 # Logs of one node, and bytes of them all, that are brought at most.
 MOST_LOGS, MOST_LOG_BYTES = 4096, 256 << 20
+# Of each log so much is searched for what NCCL says as it starts; so much of that is brought, and of each line.
+NCCL_SCAN_BYTES, NCCL_MOST_BYTES, NCCL_LINE = 4 << 20, 128 << 10, 400
 
 
 def is_job_id(name: str) -> bool:
@@ -240,6 +244,10 @@ def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
     """
     logs, left = {}, MOST_LOG_BYTES
     paths = sorted((job_dir / "logs").glob("*.log"))[:MOST_LOGS]
+    nccl = _said_by_nccl(paths)
+    if nccl:
+        # Of this node: the logs of all nodes come together.
+        logs[f"nccl_{os.uname().nodename.partition('.')[0]}.log"] = base64.b64encode(nccl).decode()
     for path in [*paths, job_dir / "metrics.jsonl"]:
         try:
             with open_regular(path) as log:
@@ -250,6 +258,18 @@ def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
             left = max(0, left - len(content))
             logs[path.name] = base64.b64encode(content).decode()
     return logs
+
+
+def _said_by_nccl(paths: Iterable[Path]) -> bytes:
+    """Return NCCL's lines about networks: they stand where a log begins, and of a long one only the end is brought."""
+    found, size = [], 0
+    for path in paths:
+        with contextlib.suppress(OSError), open_regular(path) as log:
+            for line in log.read(NCCL_SCAN_BYTES).decode("utf-8", "replace").splitlines():
+                if size < NCCL_MOST_BYTES and "NCCL" in line and is_of_transport(line[:NCCL_LINE]):
+                    found.append(line[:NCCL_LINE])
+                    size += len(found[-1])
+    return "".join(f"{line}\n" for line in found).encode()
 
 
 def _end_of(log: Any, limit: int, path: Path) -> bytes:

@@ -22,6 +22,8 @@ from ...trainyard.job import messages, progress
 from ...trainyard.job.messages import Message
 from ...trainyard.job.restarts import WHOLE, Attempts
 from ...trainyard.job.shapes import misfit
+from ..hardware.rdma_traffic import read_interface, read_traffic
+from ..machine.tree import Tree
 from . import processes as procs
 from . import units
 from .exits import Exit, keep_json, read_json, turn, write_json
@@ -48,6 +50,7 @@ class NodePart:
         self.supervisor: Supervisor = supervisor(job_dir, self.spec)
         self.tail = Tail(job_dir, self.spec["rank_log"].replace("{rank}", "0"), self.spec["progress_pattern"])
         self.started, self.started_at = time.monotonic(), time.time()
+        self.carried_before = self._carried()
         self.ended = asyncio.Event()
         # Set by whatever is worth a look at once; the processes whose ends set it, by name.
         self.news = asyncio.Event()
@@ -63,6 +66,11 @@ class NodePart:
         self.ending_since: float | None = None
         # The attempts for which nothing of an earlier one was left here.
         self.cleared_for: Mapping[str, int] | None = None
+
+    def _carried(self) -> dict[str, dict[str, int | None]]:
+        """Return what the RDMA ports and the interface of the job network have carried so far."""
+        machine = Tree()
+        return {**read_traffic(machine), **read_interface(machine, str(self.spec.get("interface") or ""))}
 
     def look(self) -> bool:
         """Look at this node's processes and logs; return whether something changed that the head must know now."""
@@ -214,6 +222,7 @@ class NodePart:
                 "started": self.started_at,
                 "ranks_running": self.report.get("ranks_running", 0),
                 "end": self.end_record or None,
+                "carried": {"before": self.carried_before, "now": self._carried()},
             },
         )
 

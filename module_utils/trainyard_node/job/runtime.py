@@ -31,6 +31,8 @@ _PARTS = (
     *("trainyard_node.job.node_part", "trainyard_node.job.processes", "trainyard_node.job.runtime"),
     *("trainyard_node.job.supervisors", "trainyard_node.job.tail", "trainyard_node.job.units"),
     *("trainyard_node.job.wire", "trainyard_node.machine.patience"),
+    # What the ports carry meanwhile.
+    *("trainyard_node.hardware", "trainyard_node.hardware.rdma_traffic", "trainyard_node.machine.tree"),
 )
 _MAIN = b"import sys\nfrom runtime.trainyard_node.job.runtime import main\nsys.exit(main(sys.argv[1:]))\n"
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard_controller import known_runs, reporting
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job import processes, units
+from ansible.module_utils.trainyard_node.job import folder, processes, units
 from ansible.module_utils.trainyard_node.job.exits import write_json
 from job_cluster import free_port, wait_for
 from job_samples import make_job, make_plan, member
@@ -54,6 +54,7 @@ def job(tmp_path, monkeypatch):
         "rank_log": "rank_{rank}.log",
         "files": [],
         "devices": [],
+        "interface": "lo",
         "processes": [
             {
                 "name": "rank0",
@@ -191,6 +192,26 @@ def test_waiting_ends_with_the_job(job):
     told = state(job, wait_s=90)
     assert told["cluster"]["end"]["state"] == "succeeded"
     assert told["processes"][0]["exit"]["exit_code"] == 0
+    carried = told["monitor"]["carried"]
+    assert set(carried["now"]) == set(carried["before"]) >= {"lo"}
+    assert all(carried["now"]["lo"][way] >= carried["before"]["lo"][way] for way in ("sent", "received"))
+
+
+def test_what_nccl_says_as_it_starts_is_brought_apart_from_the_end_of_a_long_log(tmp_path):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    line = "n1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"
+    logs.joinpath("rank_0.log").write_text(f"{line}\nNCCL INFO comm 0x1 rank 0\n" + "step 1\n" * 1000)
+    logs.joinpath("rank_1.log").symlink_to("rank_0.log")
+    found = {name: base64.b64decode(text).decode() for name, text in folder.read_logs(tmp_path, 70).items()}
+    own = f"nccl_{socket.gethostname().partition('.')[0]}.log"
+    assert set(found) == {"rank_0.log", own}
+    assert found[own] == f"{line}\n" and line not in found["rank_0.log"]
+
+    logs.joinpath("rank_0.log").write_text(f"{line}{'x' * 5000}\n" * 1000)
+    cut = base64.b64decode(folder.read_logs(tmp_path, 70)[own])
+    assert len(cut) <= folder.NCCL_MOST_BYTES + 2 * folder.NCCL_LINE
+    assert max(map(len, cut.splitlines())) == folder.NCCL_LINE
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,7 @@ def test_a_job_that_succeeded():
         "why": "",
         "ranks": [2, 3],
         "processes": [{"name": f"rank{rank}", "ranks": [rank], "log": f"rank_{rank}.log", **well} for rank in (2, 3)],
+        "carried": None,
     }
 
 

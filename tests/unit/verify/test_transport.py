@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from ansible.module_utils.trainyard.hardware.traffic import moved
+from ansible.module_utils.trainyard.nvidia.nccl_lines import read_nccl_lines
 from ansible.module_utils.trainyard.verify import transport
 from benchmark_samples import ALL, GIB, H100, HOSTS, judged, traffic
 
@@ -63,7 +65,7 @@ def test_ports_that_stay_idle_and_counters_that_tell_nothing():
         ({"sent": None, "received": None}, {"sent": None, "received": None}),
     ):
         pairs = {host: ({"mlx5_0:1": before}, {"mlx5_0:1": after}) for host in HOSTS}
-        assert transport.moved(*pairs["gpu-01"]) == {"mlx5_0:1": None}
+        assert moved(*pairs["gpu-01"]) == {"mlx5_0:1": None}
         found = transport.judge(HOSTS, "nccl", GIB, {host: ["mlx5_0:1"] for host in HOSTS}, pairs, [])
         assert (found["state"], found["devices"]) == ("unknown", [])
         assert "could not be read" in found["reason"]
@@ -73,7 +75,7 @@ def test_ports_that_stay_idle_and_counters_that_tell_nothing():
 
 
 def test_nccls_lines_of_its_versions():
-    said = transport.read_nccl_lines(
+    said = read_nccl_lines(
         [
             "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_bond_0:1/RoCE [RO]; OOB bond0:10.0.0.1<0>",
             "n1:1:2 [0] NCCL INFO Using network IBext_v8",
@@ -91,7 +93,7 @@ def test_nccls_lines_of_its_versions():
         "Libfabric": {"Libfabric device 3"},
         "AWS Libfabric": {"AWS Libfabric device 0"},
     }
-    assert transport.read_nccl_lines(["n1:1:2 [0] NCCL INFO Using network Socket"]).tcp
+    assert read_nccl_lines(["n1:1:2 [0] NCCL INFO Using network Socket"]).tcp
 
 
 def test_tcp_although_rdma_was_there_fails_the_benchmark_with_that_reason():

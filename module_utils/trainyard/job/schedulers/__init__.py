@@ -122,6 +122,8 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
         "restarts": list(state.get("restarts") or ()),
         "max_restarts": plan["max_restarts"],
         "stopped_on": state.get("stopped_on"),
+        # What NCCL said stands in the logs.
+        "nccl": None,
     }
     if engine:
         summary["engine"] = {
@@ -138,6 +140,7 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
             "why": node.get("why", ""),
             "ranks": list(node["ranks"]),
             "processes": list(node["processes"]),
+            "carried": node.get("carried"),
         }
         for number, node in enumerate(state.get("nodes") or ())
     ]

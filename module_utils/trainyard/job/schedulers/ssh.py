@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ...findings.findings import Finding
+from ...hardware.traffic import told_by_node
 from .. import launchers
 from ..placement import Member
 from ..plan import JobPlan, build
@@ -70,6 +71,7 @@ def state(
                 "why": unreachable.get(node["host"], ""),
                 "ranks": node["ranks"],
                 "processes": _processes(node, result),
+                "carried": told_by_node(((result or {}).get("monitor") or {}).get("carried")),
             }
             for node in plan["nodes"]
             for result in [results.get(node["host"])]

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes that network ports have carried between two readings of their counters. Pure.
+
+Traffic of a node is {"mlx5_0:1": {"sent": bytes, "received": bytes}}, None for a counter that cannot be read; network
+interfaces stand beside RDMA ports under their own names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Traffic = Mapping[str, Mapping[str, "int | None"]]
+
+# What 32 bits of units of four octets hold: a counter that stands there has stopped counting.
+_FULL = (2**32 - 1) * 4
+_PORT = re.compile(r"[A-Za-z0-9][\w.@:-]{0,63}")
+_MOST_PORTS = 256
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def grown(before: Traffic, after: Traffic) -> dict[str, dict[str, int | None]]:
+    """Return what each port sent and received in between; None where a counter was reset or tells nothing."""
+    result: dict[str, dict[str, int | None]] = {}
+    for port in after:
+        result[port] = {}
+        for name in ("sent", "received"):
+            first, last = (before.get(port) or {}).get(name), after[port].get(name)
+            told = first is not None and last is not None and last != _FULL and last >= first
+            result[port][name] = last - first if told and first is not None and last is not None else None
+    return result
+
+
+def moved(before: Traffic, after: Traffic) -> dict[str, int | None]:
+    """Return the bytes that each port sent or received, whichever is more; None where a counter tells nothing."""
+    result: dict[str, int | None] = {}
+    for port, counts in grown(before, after).items():
+        known = [count for count in counts.values() if count is not None]
+        result[port] = max(known) if known else None
+    return result
+
+
+def told_by_node(readings: Any) -> dict[str, dict[str, int | None]] | None:
+    """Return what the ports of a node carried by its two readings `before` and `now`, None where it told none.
+
+    Names are the node's word: what no port is called is left out.
+    """
+    if not readings:
+        return None
+    ports = grown(readings["before"], readings["now"])
+    return {port: ports[port] for port in sorted(ports)[:_MOST_PORTS] if _PORT.fullmatch(port)}
+
+
+def is_rdma(port: str) -> bool:
+    """Tell an RDMA port (`mlx5_0:1`) from a network interface."""
+    return re.search(r":\d+$", port) is not None
+
+
+def size(count: float) -> str:
+    """Write a number of bytes in powers of 1000."""
+    unit = 0
+    while count >= 1000 and unit < len(_UNITS) - 1:
+        count, unit = count / 1000, unit + 1
+    return f"{count:.0f} {_UNITS[unit]}" if unit == 0 else f"{count:.3g} {_UNITS[unit]}"
