@@ -68,6 +68,19 @@ test-kubernetes: .venv/.test ## the life of a job in a real cluster: KUBECONFIG=
 	@TRAINYARD_TEST_KUBECONFIG="$(abspath $(KUBECONFIG))" TRAINYARD_TEST_NAMESPACE="$(NAMESPACE)" \
 	  TRAINYARD_TEST_IMAGE="$(IMAGE)" pytest tests/kubernetes/test_life.py
 
+# On a machine with devices, as it is: nothing is installed but .venv, with wheels of the folder WHEELS where no index is.
+HARDWARE_TEST = $(foreach name,CUDA NCCL NCCL_TESTS CANN HCCL_TEST,TRAINYARD_TEST_$(name)="$($(name))") \
+	  TRAINYARD_TEST_TORCH="$(or $(TORCH),$(PYTHON))" \
+	  pytest -p no:cacheprovider -o console_output_style=classic -rN --tb=short
+
+.PHONY: test-gpu
+test-gpu: .venv/.hardware ## a machine with NVIDIA GPUs tests itself: TORCH=python CUDA= NCCL= NCCL_TESTS=source
+	@$(HARDWARE_TEST) tests/hardware/test_gpu.py
+
+.PHONY: test-npu
+test-npu: .venv/.hardware ## a machine with Ascend NPUs tests itself: TORCH=python CANN= HCCL_TEST=source
+	@$(HARDWARE_TEST) tests/hardware/test_npu.py
+
 .PHONY: browser
 browser: browser-packages .venv/.test ## open the pages of reports in a headless Chromium
 	@pytest tests/browser
@@ -113,17 +126,29 @@ browser-packages:
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(BROWSER_PACKAGES); } >/dev/null; \
 	fi
 
+PIP = 26.3
+# A folder with wheels in the place of an index, that of pip among them, so that ensurepip may be missing.
+ifdef WHEELS
+export PIP_NO_INDEX := 1
+export PIP_FIND_LINKS := $(abspath $(WHEELS))
+endif
+
 .venv/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "$(PYTHON) is $$($(PYTHON) --version 2>&1 || true); expected: Python 3.11 or newer. Name another one: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
-	@if ! $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null; then \
+	@if [ -n "$(WHEELS)" ]; then \
+	  if [ ! -f $(WHEELS)/pip-$(PIP)-py3-none-any.whl ]; then \
+	    echo "no pip-$(PIP)-py3-none-any.whl in WHEELS=$(WHEELS); docs/hardware-test.md says how the folder is made" >&2; exit 1; fi; \
+	  $(PYTHON) -m venv --without-pip .venv; \
+	  python $(WHEELS)/pip-$(PIP)-py3-none-any.whl/pip install -qq pip==$(PIP); \
+	elif ! $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null; then \
 	  if [ "$$(id -u)" != 0 ]; then \
 	    echo "$(PYTHON) cannot make virtual environments. Run: sudo apt-get install -y python3-venv" >&2; exit 1; fi; \
 	  echo "Installing with apt: python3-venv"; \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv; } >/dev/null; \
 	fi
-	@$(PYTHON) -m venv .venv
-	@pip install -qq pip==26.3
+	@[ -n "$(WHEELS)" ] || $(PYTHON) -m venv .venv
+	@[ -n "$(WHEELS)" ] || pip install -qq pip==$(PIP)
 	@touch $@
 
 .venv/.controller: .venv/.python pyproject.toml
@@ -137,6 +162,12 @@ kubernetes: .venv/.kubernetes ## install what job_scheduler: kubernetes needs on
 .venv/.kubernetes: .venv/.controller
 	@echo "Installing the client of Kubernetes into .venv"
 	@pip install -qq --group kubernetes
+	@touch $@
+
+.venv/.hardware: .venv/.controller
+	@python -c 'import pytest' 2>/dev/null || echo "Installing pytest into .venv"
+	@pip install -qq --group hardware || { \
+	  echo "No index can be reached? docs/hardware-test.md says how to bring wheels: make test-gpu WHEELS=folder" >&2; exit 1; }
 	@touch $@
 
 .venv/.test: .venv/.controller

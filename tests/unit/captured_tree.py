@@ -1,7 +1,11 @@
-"""Unfold a captured machine (tests/fixtures/nodes/NAME.tree) into a folder; the format is in the README there."""
+"""Unfold a captured machine (tests/fixtures/nodes/NAME.tree) into a folder; the format is in the README there.
+
+By itself it folds a folder, such as the captures of `make test-gpu`, and prints it: captured_tree.py FOLDER
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 NODES = Path(__file__).resolve().parents[1] / "fixtures" / "nodes"
@@ -43,3 +47,33 @@ def _parts(line: str) -> tuple[str, str, str]:
     if line.endswith("/") and " " not in line:
         return line[:-1], "/", ""
     raise ValueError(f"no such line in the format: {line}")
+
+
+def fold(folder: Path) -> str:
+    """Return a folder in the format: files, links, and folders with nothing in them."""
+    lines = []
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if " " in name:
+            raise ValueError(f"{name} has a space in it, which the format does not know: rename it")
+        if path.is_symlink():
+            lines.append(f"{name} -> {path.readlink()}\n")
+        elif path.is_dir():
+            lines += [f"{name}/\n"] if not any(path.iterdir()) else []
+        else:
+            lines.append(_folded(name, path.read_text(encoding="utf-8")))
+    return "".join(lines)
+
+
+def _folded(name: str, content: str) -> str:
+    text = content.removesuffix("\n")
+    if text and "\n" not in text:
+        return f"{name}: {text}\n"
+    mark = "EOF"
+    while mark in text.splitlines():
+        mark += "_"
+    return f"{name} <<{mark}\n{content}{'' if content.endswith(chr(10)) or not content else chr(10)}{mark}\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(fold(Path(sys.argv[1])))

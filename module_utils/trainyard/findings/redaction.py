@@ -32,14 +32,19 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-@lru_cache(maxsize=8192)
-def safe_text(text: str) -> str:
-    """Return a text without secrets that can be told as such, terminal codes and control characters."""
+def without_secrets(text: str) -> str:
+    """Return a whole text, such as a log, without secrets that can be told as such, terminal codes and controls."""
     text = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _COLOUR.sub("", text.replace("\r\n", "\n")))
     text = _KEY_BLOCK.sub(HIDDEN, text)
     text = _IN_ADDRESS.sub(rf"\1{HIDDEN}@", text)
     text = _BEARER.sub(rf"\1{HIDDEN}", text)
-    text = _ASSIGNED.sub(rf"\1{HIDDEN}", text)
+    return _ASSIGNED.sub(rf"\1{HIDDEN}", text)
+
+
+@lru_cache(maxsize=8192)
+def safe_text(text: str) -> str:
+    """Return a text of a report without secrets, and without its end where that is far."""
+    text = without_secrets(text)
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]}... ({counted(len(text) - MAX_TEXT, 'more character')})"
     return text

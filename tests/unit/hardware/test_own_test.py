@@ -1,0 +1,276 @@
+"""`make test-gpu` and `make test-npu` themselves, on stand-ins: steps, report, exit status, and what they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+import tomllib
+from ansible.module_utils.trainyard.findings.redaction import HIDDEN
+from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
+from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from captured_tree import fold, unfold
+
+PROJECT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(PROJECT / "tests/hardware"))
+
+import software  # noqa: E402
+from anonymous import Anonymous  # noqa: E402
+from recording import Recording  # noqa: E402
+
+STAND_INS = {"gpu": "nvidia_smi", "npu": "ascend"}
+MACHINES = PROJECT / "tests/fixtures/verify"
+
+
+class Done:
+    """How such a test ended, and its report."""
+
+    def __init__(self, done, reports):
+        self.rc, self.output, self.reports = done.returncode, done.stdout + done.stderr, reports
+
+    @property
+    def folder(self):
+        [found] = [path for path in self.reports.iterdir() if path.is_dir()]
+        return found
+
+    @property
+    def report(self):
+        return json.loads((self.folder / "report.json").read_text())
+
+    @property
+    def steps(self):
+        return {step["name"]: step for step in self.report["steps"]}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a function that runs tests/hardware as `make` does, with the stand-in of the vendor's tool."""
+
+    def run_it(*options, kind="gpu", **environment):
+        (tmp_path / "work").mkdir()
+        env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("TRAINYARD_TEST", "PYTEST"))},
+            "PATH": f"{PROJECT / 'tests/fixtures' / STAND_INS[kind]}:{os.environ['PATH']}",
+            "TMPDIR": str(tmp_path / "work"),
+            "TRAINYARD_TEST_REPORTS": str(tmp_path / "reports"),
+            "TRAINYARD_TEST_TORCH": "/absent/python3",
+            "TRAINYARD_TEST_CUDA": "/absent/cuda",
+            **environment,
+        }
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"tests/hardware/test_{kind}.py", *options]
+        done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, check=False)
+        assert list((tmp_path / "work").iterdir()) == [], "something was left behind"
+        return Done(done, tmp_path / "reports")
+
+    return run_it
+
+
+def test_it_goes_from_end_to_end_and_says_that_it_met_a_stand_in(run):
+    done = run()
+    assert done.rc == 0, done.output
+    assert done.report["result"] == "passed"
+    assert done.report["stand_in"] == ["stand-in for nvidia-smi of trainyard's tests, NVIDIA-SMI version : 570.86.15"]
+    assert "With a stand-in, which says nothing of any device" in done.output
+    states = {name: step["state"] for name, step in done.steps.items()}
+    for name in (
+        "devices_are_those_that_nvidia_smi_lists",
+        "health_is_what_nvidia_smi_says",
+        "verification_of_this_machine",
+    ):
+        assert states[name] == "passed", done.steps[name]
+    # What is not there says what it would take, and is no success.
+    not_run = {
+        "training_over_nccl": "no /absent/python3; name a Python with a PyTorch for these devices: TORCH=",
+        "cuda_program_is_compiled_and_runs": "no nvcc with its headers in /absent/cuda; name the CUDA toolkit: CUDA=",
+        "nccl_tests_measure_inside_the_node": "no nvcc with its headers",
+    }
+    for name, why in not_run.items():
+        assert states[name] == "not run" and done.steps[name]["reason"].startswith(why), done.steps[name]
+    assert re.search(r"passed, 0 failed, \d+ not run on 2 x NVIDIA H100 80GB HBM3", done.output)
+    verified = done.steps["verification_of_this_machine"]["data"]
+    assert verified["left_out"].startswith("collectives, bandwidth: no /absent/python3")
+    assert set(verified["phases"]) == {"devices", "counters"} and "fail" not in verified["phases"].values()
+
+
+def test_the_same_for_npus(run, tmp_path):
+    (tmp_path / "replay.conf").write_text("NODE=1\nMODEL=910B3\nDEVICES=8\nCARD_CHIPS=1\n")
+    (tmp_path / "replay.running").write_text("DRIVER=24.1.0\nFIRMWARE=7.5.0.3.220\n")
+    (tmp_path / "hccn.conf").write_text("".join(f"address_{number}=192.168.{number}.1\n" for number in range(8)))
+    done = run(kind="npu", REPLAY=str(tmp_path), TRAINYARD_TEST_CANN="/absent")
+    assert done.rc == 0, done.output
+    assert (done.report["test"], done.report["stand_in"]) == ("npu", ["npu-smi replay, version: 24.1.0"])
+    states = {name: step["state"] for name, step in done.steps.items()}
+    for name in ("devices_are_those_that_npu_smi_lists", "rank_table_of_this_machine_fits_all_rules"):
+        assert states[name] == "passed", done.steps[name]
+    assert states["verification_of_this_machine"] == "passed", done.steps["verification_of_this_machine"]
+    assert done.steps["hccl_test_is_right_on_all_devices"]["reason"].startswith("no source of HCCL test; give one")
+    assert [states[name] for name in ("software_of_the_vendor_is_read", "collectives_over_hccl")] == ["not run"] * 2
+    assert (
+        len(done.steps["rank_table_of_this_machine_fits_all_rules"]["data"]["table"]["server_list"][0]["device"]) == 8
+    )
+
+
+def test_the_documentation_names_the_wheels_that_make_installs():
+    groups = tomllib.loads((PROJECT / "pyproject.toml").read_text())["dependency-groups"]
+    wanted = [*groups["controller"], *(entry for entry in groups["hardware"] if isinstance(entry, str))]
+    pip = re.search(r"^PIP = (\S+)$", (PROJECT / "Makefile").read_text(), re.MULTILINE)[1]
+    said = (PROJECT / "docs/hardware-test.md").read_text()
+    [download] = [line for line in said.splitlines() if line.startswith("pip download")]
+    for entry in wanted:
+        version, _, marker = entry.partition(";")
+        where = said if "< '3.12'" in marker else download
+        assert version.strip().replace("==", " " if where is said else "==") in where
+    assert download.split()[-1] == f"pip=={pip}"
+
+
+def test_what_is_sent_is_the_report_with_captures_and_pages_and_does_not_name_the_machine(run):
+    done = run("-k", "devices_are_those_that_nvidia or verification or captures")
+    packed = done.folder.with_name(f"{done.folder.name}.tar.gz")
+    with tarfile.open(packed) as tar:
+        names = [member.name.partition("/")[2] for member in tar.getmembers()]
+        assert {(member.uid, member.uname) for member in tar.getmembers()} == {(0, "")}
+    assert {"report.json", "captures/commands/nvidia-smi.query-gpu.out"} <= set(names)
+    assert [name for name in names if re.fullmatch(r"runs/verify-[\d-]+/report\.(json|html|xml)", name)]
+    texts = [path.read_text() for path in done.folder.rglob("*") if path.is_file() and path.suffix != ".html"]
+    assert not [text for text in texts if "GPU-5a1c7b0e-4c1f-4d7e-9a55-0b1c52f0a001" in text]
+    assert not [text for text in texts if re.search(rf"(?<![\w-]){re.escape(socket.gethostname())}(?![\w-])", text)]
+    assert "GPU-00000000-0000-0000-0000-000000000001" in (done.folder / "report.json").read_text()
+
+
+def test_a_device_that_nvidia_smi_does_not_list_fails_it(run):
+    done = run("-k", "devices_are_those_that_nvidia_smi_lists", STAND_IN_NVIDIA_SMI="fewer")
+    assert done.rc == 1
+    assert (done.report["result"], done.report["numbers"]["failed"]) == ("failed", 1)
+
+
+def test_without_a_device_that_answers_it_ends_at_once_with_one_message(run):
+    done = run(STAND_IN_NVIDIA_SMI="broken")
+    assert done.rc == pytest.ExitCode.USAGE_ERROR
+    said = " ".join(done.output.split())
+    assert "make test-gpu: this machine has no NVIDIA GPU that its driver answers for:" in said
+    assert "couldn't communicate with the NVIDIA driver" in said and "Nothing was tested" in said
+    assert not done.reports.exists()
+
+
+def test_captures_hold_what_was_read_with_the_links_of_sysfs(tmp_path, monkeypatch):
+    machine = tmp_path / "machine"
+    device = machine / "sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0"
+    device.mkdir(parents=True)
+    (device / "max_link_speed").write_text("32.0 GT/s PCIe\n")
+    (device.parent / "max_link_speed").write_text("16.0 GT/s PCIe\n")
+    bus = machine / "sys/bus/pci/devices"
+    bus.mkdir(parents=True)
+    (bus / "0000:17:00.0").symlink_to("../../../devices/pci0000:16/0000:16:01.0/0000:17:00.0")
+    tree = Recording(tmp_path / "captures", str.upper)
+    paths = [f"{bus}/0000:17:00.0/max_link_speed", f"{bus}/0000:17:00.0/../max_link_speed"]
+    assert tree.names(str(bus)) == ["0000:17:00.0"]
+    assert [tree.text(path) for path in paths] == ["32.0 GT/s PCIe", "16.0 GT/s PCIe"]
+    assert tree.text("/absent") is None and tree.exists(str(bus))
+    outcome = tree.command("false", ["sh", "-c", "echo no; exit 3"], 10)
+    assert (outcome.status, outcome.output) == (3, "no\n")
+    again = Tree(str(tmp_path / "captures"))
+    assert [again.text(path) for path in paths] == ["32.0 GT/S PCIE", "16.0 GT/S PCIE"]
+    assert again.names(str(bus)) == ["0000:17:00.0"]
+    assert again.command("false", [], 10) == (3, "NO")
+
+
+def test_a_kernel_log_is_kept_as_far_as_it_is_of_devices(tmp_path):
+    tree = Recording(tmp_path / "captures", str)
+    said = "login of somebody\\nNVRM: Xid (PCI:0000:1b:00): 79\\n"
+    tree.command("dmesg", ["printf", said], 10)
+    assert (tmp_path / "captures/commands/dmesg.out").read_text() == "NVRM: Xid (PCI:0000:1b:00): 79\n"
+
+
+def test_a_folder_of_captures_becomes_a_tree(tmp_path):
+    machine = unfold("gpu2", tmp_path / "a", MACHINES)
+    (machine / "empty").mkdir()
+    (machine / "link").symlink_to("empty")
+    (machine / "commands/odd.out").write_text("one\nEOF\ntwo")
+    (tmp_path / "again.tree").write_text(fold(machine))
+    again = unfold("again", tmp_path / "b", tmp_path)
+    read = [read_accelerators(Tree(str(folder))) for folder in (machine, again)]
+    assert read[0] == read[1] and read[0]["devices"]
+    assert (again / "link").readlink() == Path("empty") and (again / "empty").is_dir()
+    assert (again / "commands/odd.out").read_text() == "one\nEOF\ntwo\n"
+
+
+@pytest.fixture
+def anonymous():
+    return Anonymous({"gpu-7", "gpu-7.example.org"}, ["10.1.2.3", "2a01:db8::7"], {"/home/ann", "/root"})
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("GPU-5a1c7b0e-4c1f-4d7e-9a55-0b1c52f0a001", "GPU-00000000-0000-0000-0000-000000000001"),
+        ("<serial>1650922003456</serial>", f"<serial>{HIDDEN}</serial>"),
+        ("<serial>N/A</serial>", "<serial>N/A</serial>"),
+        ("    Serial Number           : 1650922003456", f"    Serial Number           : {HIDDEN}"),
+        ("    Serial Number           : N/A", "    Serial Number           : N/A"),
+        ("rank 0 on gpu-7 and gpu-7.example.org", "rank 0 on this-machine and this-machine"),
+        ("gpu-70 mygpu-7", "gpu-70 mygpu-7"),
+        ("at 10.1.2.3:5000, not 10.1.2.34 or 110.1.2.3", "at 192.0.2.1:5000, not 10.1.2.34 or 110.1.2.3"),
+        ("inet6 2a01:db8::7/64", "inet6 2001:db8::2/64"),
+        ("link/ether 3c:ec:ef:12:34:56 brd ff:ff:ff:ff:ff:ff", "link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff"),
+        ("node_guid 946d:ae03:0012:3456", "node_guid 0200:0000:0000:0001"),
+        ("/home/ann/train.py /home/anna", "/home/user/train.py /home/anna"),
+        ("VBIOS 96.00.89.00.01, cuDNN 9.10.2.21", "VBIOS 96.00.89.00.01, cuDNN 9.10.2.21"),
+        ("<process_name>/home/bob/secret_project</process_name>", f"<process_name>{HIDDEN}</process_name>"),
+        ("API_KEY=abcdef", f"API_KEY={HIDDEN}"),
+        ("0000:1b:00.0", "0000:1b:00.0"),
+    ],
+)  # fmt: skip
+def test_what_names_a_machine_becomes_something_else_of_the_same_form(anonymous, text, shown):
+    assert anonymous(text) == shown
+    assert anonymous(anonymous(text)) == shown
+
+
+def test_each_name_keeps_its_own_number_and_long_captures_stay_whole(anonymous, tmp_path):
+    one, two = "GPU-5a1c7b0e-4c1f-4d7e-9a55-0b1c52f0a001", "GPU-5a1c7b0e-4c1f-4d7e-9a55-0b1c52f0a002"
+    shown = [anonymous(text) for text in (one, two, one)]
+    assert shown[0] == shown[2] != shown[1]
+    query = (unfold("gpu2", tmp_path, MACHINES) / "commands/nvidia-smi.q-x.out").read_text()
+    assert parse_query(anonymous(query)) == parse_query(query) and parse_query(query)[0]
+
+
+def test_what_pytorch_lies_in_is_the_environment_of_jobs(tmp_path):
+    prefix = tmp_path / "conda"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "bin/python").symlink_to(sys.executable)
+    torch = {
+        "prefix": str(prefix),
+        "folder": str(prefix / "lib/python3.12/site-packages/torch"),
+        "python": sys.executable,
+    }
+    assert software.environment_of(torch, tmp_path) == str(prefix)
+    system = {**torch, "folder": "/usr/lib/python3/dist-packages/torch"}
+    made = Path(software.environment_of(system, tmp_path))
+    assert "include-system-site-packages = true" in (made / "pyvenv.cfg").read_text()
+
+
+def test_sources_come_from_folders_and_tar_files(tmp_path):
+    source = tmp_path / "nccl-tests"
+    (source / "src").mkdir(parents=True)
+    (source / "src/all_reduce.cu").write_text("// a program")
+    with tarfile.open(tmp_path / "given.tar.gz", "w:gz") as tar:
+        tar.add(source, "nccl-tests-2.19")
+    for number, given in enumerate((source, tmp_path / "given.tar.gz")):
+        work = tmp_path / str(number)
+        work.mkdir()
+        found = software.source_of(str(given), "all_reduce.cu", "nccl-tests", "NCCL_TESTS", work)
+        assert (found / "all_reduce.cu").read_text() == "// a program" and work in found.parents
+    for given, why in (
+        ("", "no source of nccl-tests; give one"),
+        ("/absent", "no /absent"),
+        (tmp_path / "0", "has no x"),
+    ):
+        with pytest.raises(software.Missing, match=why):
+            software.source_of(given, "x", "nccl-tests", "NCCL_TESTS", tmp_path / "1")
