@@ -9,10 +9,10 @@ driver must never look like a node without accelerators.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
-from .pasted import said
+from .pasted import lines_of, said
 
 # The name comes last because it is the only free-form field.
 NVIDIA_FIELDS = ("index", "uuid", "memory.total", "pci.bus_id", "driver_version", "mig.mode.current", "name")
@@ -133,7 +133,7 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
     """Parse `nvidia-smi --query-gpu=FIELDS --format=csv,noheader,nounits`."""
     found = no_accelerators()
     found["vendor"] = "nvidia"
-    for line in output.removeprefix("\ufeff").splitlines():
+    for line in lines_of(output):
         if not line.strip():
             continue
         values = [value.strip() for value in line.split(",", len(fields) - 1)]
@@ -210,7 +210,7 @@ def parse_npu_map(output: str) -> tuple[list[NpuChip], list[str]]:
     columns: list[str] = []
     chips: list[NpuChip] = []
     problems: list[str] = []
-    for line in output.splitlines():
+    for line in lines_of(output):
         if not line.strip():
             continue
         if not columns:
@@ -243,6 +243,7 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
     found["vendor"] = "ascend"
     version = _NPU_VERSION.search(table)
     found["driver"] = version.group(1) if version else None
+    lines = lines_of(table)
     chips, map_problems = parse_npu_map(mapping) if mapping is not None else ([], [])
     found["problems"].extend(map_problems)
     by_place = {(chip["npu"], chip["chip"]): chip for chip in chips}
@@ -256,8 +257,10 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
     npu: int | None = None
     model = health = ""
     seen: set[tuple[int, int]] = set()
-    for line in table.splitlines():
+    whole, waiting = False, ""  # waiting: the line of an NPU whose chip has not come yet
+    for line in lines:
         if "Process id" in line:  # the second table repeats `<npu> <chip>` for each process
+            whole = True
             break
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if not line.strip().startswith("|") or len(cells) < 3:
@@ -267,6 +270,9 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
         pci = pci_address(cells[1])
         if pci is None:
             if len(first) == 2 and numbers[0] is not None:
+                if waiting:
+                    found["problems"].append(f"npu-smi info printed an NPU without its chip: {said(waiting)}")
+                waiting = line
                 npu, model, health = numbers[0], first[1], cells[1]
                 if health != "OK":
                     found["problems"].append(
@@ -277,6 +283,7 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
         if npu is None or not numbers or numbers[0] is None:
             found["problems"].append(f"npu-smi info printed a chip without its NPU: {said(line)}")
             continue
+        waiting = ""
         place = (npu, numbers[0])
         if place in seen:
             found["problems"].append(
@@ -312,6 +319,10 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
                 "chip": place[1],
             }
         )
+    if waiting:
+        found["problems"].append(f"npu-smi info printed an NPU without its chip: {said(waiting)}")
+    if found["devices"] and not chips:
+        found["problems"].extend(_cut(lines, found["driver"], whole))
     for npu_id, chip_id in sorted(set(by_place) - seen):
         found["problems"].append(
             f"NPU {npu_id} chip {chip_id} has a logic id in `npu-smi info -m` but is missing from `npu-smi info`"
@@ -320,6 +331,16 @@ def parse_npu_info(table: str, mapping: str | None) -> Accelerators:
         found["problems"].append(f"npu-smi info listed no NPU: {said(table)}")
     found["devices"].sort(key=lambda device: device["index"])
     return found
+
+
+def _cut(lines: Sequence[str], driver: str | None, ended: bool) -> Iterator[str]:
+    """Say what of a table is missing at its ends, where no `npu-smi info -m` says how many NPUs there are."""
+    if driver is None or not any("Bus-Id" in line for line in lines):
+        yield "npu-smi info's table has no head: it begins in the middle, and NPUs may be missing"
+    # Drivers before 22.0 end it without the list of processes.
+    release = re.match(r"\d+", driver or "")
+    if not ended and release and int(release[0]) >= 23:
+        yield "npu-smi info's table has no list of processes: it may have been cut, and NPUs may be missing"
 
 
 def npu_failure(status: int, output: str, on_the_bus: int) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from ansible.module_utils.trainyard.hardware import accelerators as acc
+from ansible.module_utils.trainyard.hardware.pasted import lines_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,7 +172,7 @@ WORDS = st.lists(
 @given(WORDS)
 def test_nvidia_garbage_is_reported_and_never_dropped(text):
     found = acc.parse_nvidia_query(text)
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines_of(text) if line.strip()]
     assert len(found["devices"]) + len(found["problems"]) >= len(lines)
 
 
@@ -208,3 +210,36 @@ def test_a_table_whose_lines_are_doubled_counts_no_npu_twice():
     assert "twice, or the line of the NPU between is missing" in found["problems"][0]
     again = acc.parse_npu_info(TABLE.format(health="OK"), MAP + MAP.splitlines()[1] + "\n")
     assert "npu-smi info -m lists a chip or a logic id twice" in again["problems"][0]
+
+
+PROCESSES = "| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |\n"
+ALONE = TABLE.format(health="OK") + PROCESSES
+
+
+def test_no_npu_vanishes_from_a_table_with_a_missing_row_or_a_cut_end():
+    """Without `npu-smi info -m` the table itself has to show that it is whole."""
+    right = acc.parse_npu_info(ALONE, None)
+    assert right["problems"] == [] and len(right["devices"]) == 2
+    lines = ALONE.splitlines(keepends=True)
+    parts = [lines[:at] for at in range(len(lines))] + [lines[at:] for at in range(2, len(lines))]
+    parts += [lines[:at] + lines[at + 1 :] for at in range(1, len(lines)) if "| 0" in lines[at] or "| 1" in lines[at]]
+    for part in parts:
+        found = acc.parse_npu_info("".join(part), None)
+        fewer = [(each["card"], each["chip"]) for each in found["devices"]] != [(0, 0), (0, 1)]
+        assert found["problems"] or not fewer, part
+
+
+def test_drivers_before_22_print_no_list_of_processes():
+    old = TABLE.format(health="OK").replace("25.0.rc1", "21.0.4  ")
+    assert acc.parse_npu_info(old, None)["problems"] == []
+    assert acc.parse_npu_info(TABLE.format(health="OK"), None)["problems"] == [
+        "npu-smi info's table has no list of processes: it may have been cut, and NPUs may be missing"
+    ]
+
+
+@pytest.mark.parametrize(("parse", "text"), [
+    (acc.parse_nvidia_query, GPU + "\n"), (lambda text: acc.parse_npu_info(text, MAP), ALONE), (acc.parse_npu_map, MAP),
+])  # fmt: skip
+def test_colours_and_line_ends_change_nothing(parse, text):
+    coloured = "".join(f"\x1b[1;32m{line}\x1b[0m\r\n" for line in text.splitlines())
+    assert parse("\ufeff" + coloured) == parse(text)
