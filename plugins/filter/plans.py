@@ -68,6 +68,7 @@ class FilterModule:
         return {
             **{name: plan_filter(rule) for name, rule in RULES.items()},
             **{name: framework_filter(rules) for name, rules in FRAMEWORKS.items()},
+            "cuda_toolkit_sources": checked(cuda_plan.sources),
             "dataset_plan": checked(dataset_plan),
             "nvidia_stack_plan": checked(nvidia_stack_plan),
         }

@@ -36,6 +36,22 @@ def home(record: Record, root: str) -> str:
     }[str(record["provider"])]
 
 
+def sources(records: Sequence[Mapping[str, Any]], root: str) -> list[dict[str, str]]:
+    """Return where the installers of toolkits come from, for a look before anything is touched."""
+    return [
+        {
+            "what": f"CUDA {record.get('version', '')}",
+            "unless": f"{home(record, root)}/bin/nvcc",
+            "variables": "cuda_toolkit_url or cuda_toolkit_local_file",
+            "url": "" if record.get("local_file") else str(record.get("url") or ""),
+            "local_file": str(record.get("local_file") or ""),
+            "sha256": str(record.get("sha256") or ""),
+        }
+        for record in records
+        if record.get("provider") == "runfile" and (record.get("url") or record.get("local_file"))
+    ]
+
+
 def packages(record: Record) -> list[dict[str, str]]:
     """Return `name` and `version` of a record's packages; without a version the newest is taken, and then held."""
     provider, version = record["provider"], str(record.get("version", ""))

@@ -16,8 +16,9 @@ from .package_index import Offered, judge
 from .requirements import parse
 
 Wanted = Mapping[str, Mapping[str, Any]]
-_EXPECTED = re.compile(r"(?P<found>.+?), expected (?P<expected>.+?)(?:; (?P<action>[a-z].+?))?\.?")
-_ACTION = re.compile(r"(?P<found>.+?)[:;] (?P<action>(?:give|set|leave|take|name|correct) .+?)\.?")
+_DO = r"(?P<action>(?:give|set|leave|take|name another|correct) .+?)"
+_EXPECTED = re.compile(rf"(?P<found>.+?), expected (?P<expected>.+?)(?:; {_DO})?\.?")
+_ACTION = re.compile(rf"(?P<found>.+?)[:;] {_DO}\.?")
 
 
 def finding_of(part: str, fault: str) -> Finding:

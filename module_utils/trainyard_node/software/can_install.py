@@ -8,6 +8,7 @@ only where something would have to come from them.
 from __future__ import annotations
 
 import base64
+import glob
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,9 +30,9 @@ def can_install(*, wanted: Mapping[str, Mapping[str, Any]], pip: str = "") -> di
 
     A part may have `environment` (arguments of the module python_environment), with `prefix`, how the variables of its
     sources begin, and `manage_system`; and `sources`, each with `what` it is, `variables` that name it, `unless` (a
-    path below the part's `root`, there when it is), and a `url` for this machine, or none where the controller brings
-    it.
-    `pip` is pip as a zip file in base64; without it, no index is asked, and `asks_index` says that one would be.
+    pattern of paths below the part's `root`, one of them there when it is), and a `url` for this machine, or none where
+    the controller brings it. `pip` is pip as a zip file in base64; without it, no index is asked, and `asks_index` says
+    that one would be.
     """
     found: list[Finding] = []
     works: list[tuple[str, Work]] = []
@@ -42,7 +43,7 @@ def can_install(*, wanted: Mapping[str, Mapping[str, Any]], pip: str = "") -> di
             found += faults
             works += [(str(part["prefix"]), work)] if work and not faults else []
         for source in part.get("sources", ()):
-            if Path(part.get("root") or "/", source["unless"]).exists():
+            if glob.glob(str(Path(part.get("root") or "/", source["unless"])), recursive=True):  # noqa: PTH207 (absolute)
                 continue
             found += _source(source)
             files += [] if source.get("url") else [source["what"]]

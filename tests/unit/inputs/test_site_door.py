@@ -93,3 +93,31 @@ def test_tags_choose_what_is_asked_about(site, index):
     assert status == 2 and "source of data set cifar10" in said and "index for torch" not in said
     status, said = site("--skip-tags", "dataset", **wrong)
     assert status == 2 and "index for torch" in said and "source of data set" not in said
+
+
+def test_of_a_gpu_host_the_stack_and_all_its_sources_are_in_the_same_list(site, index, tmp_path):
+    hosts = tmp_path / "hosts.yml"
+    python = "{{ ansible_playbook_python }}"
+    host = {"ansible_connection": "local", "ansible_python_interpreter": python, "nvidia_gpus": 0}
+    hosts.write_text(json.dumps({"compute": {"hosts": {"h1": host}}, "nvidia": {"hosts": {"h1": None}}}))
+    given = {
+        "trainyard_become": False,
+        "trainyard_frameworks": ["mindspore", "openmpi"],
+        "trainyard_nvidia": ["cuda_toolkit", "nccl", "nccl_tests"],
+        "openmpi_url": f"{index}/openmpi.tar.bz2",
+        "cuda_toolkit_local_file": "/nowhere/cuda.run",
+        "nccl_tests_repository": f"{index}/nccl-tests.git",
+        "dataset_sets": [{"name": "generated"}],
+    }
+    status, said = site(inventory=str(hosts), nvidia_stack="mindspore-cuda11.6", **given)
+    assert status == 2, said
+    assert "h1 none, as declared" in said
+    assert "input of mindspore on h1 found No package index has MindSpore 2.2.14 for gpu" in said
+    assert f"source of Open MPI 4.1.4 on h1 found {index}/openmpi.tar.bz2: HTTP 404" in said
+    assert "source of CUDA 11.6.2 found /nowhere/cuda.run on the controller does not exist" in said
+    assert "input of nccl_tests on h1 found nccl_tests_commit is ''" in said
+    assert said.count("Nothing was changed.") == 1
+    status, said = site(inventory=str(hosts), nvidia_stack="pytorch-cuda14", **given)
+    assert status == 2 and "nvidia_stack on h1 found 'pytorch-cuda14'" in said
+    assert "input of nccl_tests on h1" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["hosts.yml"]

@@ -296,3 +296,16 @@ def test_odd_nodes_are_named_where_any_version_is_right():
     (finding,) = cuda_findings.judge(nodes, planned(*nodes, records=records))
     assert (finding.host, finding.found) == ("n3", "nvcc 12.6.85")
     assert finding.expected == "nvcc 12.4.131, as on n1, n2"
+
+
+def test_installers_say_where_they_come_from():
+    records = [
+        {"provider": "runfile", "version": "11.6.2", "url": "https://x/c.run", "sha256": "0f"},
+        {"provider": "runfile", "version": "11.8.0", "local_file": "/c.run", "url": "https://x/unused"},
+        {"provider": "network_repo", "version": "12.4"},
+    ]
+    found = cuda_plan.sources(records, "/opt")
+    assert [(each["what"], each["unless"], each["url"], each["local_file"]) for each in found] == [
+        ("CUDA 11.6.2", "/opt/cuda-11.6.2/bin/nvcc", "https://x/c.run", ""),
+        ("CUDA 11.8.0", "/opt/cuda-11.8.0/bin/nvcc", "", "/c.run"),
+    ]
