@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+LISTED = ("ONEFLOW_MACHINES", "ONEFLOW_CTRL_PORT", "ONEFLOW_DEVICE_NUM")
 NAMES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 
 
@@ -26,6 +27,15 @@ def place(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in NAMES} if not missing else {}
 
 
+def machines(environment: Mapping[str, str]) -> tuple[list[str], int, int]:
+    """Return what a script before OneFlow 0.5 hands over: all machines, the master first, the port, devices of each."""
+    missing = [name for name in LISTED if not environment.get(name)]
+    if missing:
+        raise PlaceError(f"{', '.join(missing)} not set: start the script with job_oneflow_style: address_list")
+    addresses, port, devices = (environment[name] for name in LISTED)
+    return addresses.split(","), int(port), int(devices)
+
+
 def _of_machines(environment: Mapping[str, str]) -> dict[str, str]:
     machines = environment["ONEFLOW_MACHINES"].split(",")
     missing = [name for name in ("ONEFLOW_MACHINE_ID", "ONEFLOW_CTRL_PORT") if not environment.get(name)]
@@ -35,7 +45,7 @@ def _of_machines(environment: Mapping[str, str]) -> dict[str, str]:
     if devices != 1:
         raise PlaceError(
             f"ONEFLOW_DEVICE_NUM is {devices}: a process of OneFlow 0.5 and newer uses one device; set "
-            "job_processes_per_node: 1, or job_oneflow_style: launch"
+            "job_processes_per_node: 1, or job_oneflow_style: launch (older ones use all: global_function.py)"
         )
     if machine not in range(len(machines)):
         raise PlaceError(f"ONEFLOW_MACHINE_ID is {machine}, but ONEFLOW_MACHINES has {len(machines)} machines")

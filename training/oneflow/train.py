@@ -5,7 +5,8 @@
 Runs under trainyard's launcher `oneflow` in both of its styles, under `direct`, or alone. As OneFlow's users expect,
 only the first rank prints and saves: `step 40/200 epoch 2 loss 0.1234 rate 5123.4 samples/s` (loss: mean over the
 ranks; rate: all ranks together), after each epoch `epoch 2 test accuracy 96.43 %`, and at the end the checksum of
-every rank's parameters, which must be equal. What goes wrong is told by the rank it went wrong on.
+every rank's parameters, which must be equal. What goes wrong is told by the rank it went wrong on. With --checkpoints
+every rank keeps its state after each epoch, and goes on from the newest epoch of which all ranks have one.
 
 Exit status: 0 done, 1 failed while training, 2 wrong input, 3 the ranks ended with different parameters.
 """
@@ -21,9 +22,11 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
+from zipfile import BadZipFile
 
 import numpy as np
 import pictures
+import rank_checkpoints
 from checksum import checksum
 from place import PlaceError, place
 
@@ -46,10 +49,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log-every", type=int, default=10, help="steps between two progress lines")
+    parser.add_argument("--checkpoints", type=Path, help="folder for checkpoints; each rank has one of its own in it")
+    parser.add_argument("--keep-checkpoints", type=int, default=2, help="how many each rank keeps, at least 2")
     parser.add_argument("--save", type=Path, help="folder for the parameters, made by the first rank")
     options = parser.parse_args()
     if min(options.epochs, options.batch_size, options.log_every) < 1:
         parser.error("--epochs, --batch-size and --log-every are at least 1")
+    if options.keep_checkpoints < 2:
+        # Where ranks end at different epochs, none of them may have dropped what the others still have.
+        parser.error("--keep-checkpoints is at least 2")
     if options.save is None and "TRAINYARD_JOB_DIR" in os.environ:
         options.save = Path(os.environ["TRAINYARD_JOB_DIR"], "parameters")
     return options
@@ -93,6 +101,8 @@ class Training:
             # It gives all ranks the first one's parameters, and averages gradients. There are no buffers.
             self.parallel = flow.nn.parallel.DistributedDataParallel(self.network, broadcast_buffers=False)
 
+        self.optimizer = flow.optim.SGD(self.network.parameters(), options.learning_rate, momentum=options.momentum)
+
     def tensor(self, values: np.ndarray) -> Any:
         """Return an array on this rank's device."""
         return self.flow.tensor(values, device=self.device)
@@ -123,21 +133,62 @@ class Training:
             answers = self.network(self.pictures_of(self.data.test)).numpy().argmax(1)
         return 100.0 * float((answers == self.data.test_labels).mean())
 
+    def resume(self, folder: Path) -> int:
+        """Bring this rank to the newest epoch that all ranks have and return it, 0 without any."""
+        mine = rank_checkpoints.epochs(folder)[: self.options.keep_checkpoints]
+        table = np.zeros((self.ranks, self.options.keep_checkpoints), np.float32)
+        table[self.rank, : len(mine)] = mine
+        last = int(rank_checkpoints.newest_common(self.sum_over_ranks(table).tolist()))
+        if last:
+            self.restore(folder / rank_checkpoints.name(last))
+            self.first(f"resumed after epoch {last} from {folder}, as all ranks")
+        return last
+
+    def restore(self, file: Path) -> None:
+        """Take parameters and momentum from a checkpoint."""
+        try:
+            with np.load(file, allow_pickle=False) as saved:
+                state = {name: self.tensor(saved[name]) for name in saved.files}
+            self.network.load_state_dict({name: state[f"parameter {name}"] for name in self.network.state_dict()})
+            whole = self.optimizer.state_dict()
+            momentum = {number: {"momentum_buf": state[f"momentum {number}"]} for number in self.numbers()}
+            self.optimizer.load_state_dict({**whole, "state": {**whole["state"], **momentum}})
+        except (OSError, EOFError, BadZipFile, ValueError, KeyError, RuntimeError) as error:
+            raise InputError(f"{file} is no checkpoint of this network: {error}; give other --checkpoints") from error
+
+    def numbers(self) -> range:
+        """Return the numbers by which the optimizer knows the parameters."""
+        return range(len(list(self.network.parameters())))
+
+    def keep(self, folder: Path, epoch: int) -> None:
+        """Write a checkpoint of this rank."""
+        buffers = self.optimizer.state_dict()["state"]
+        state = {f"parameter {name}": tensor.numpy() for name, tensor in self.network.state_dict().items()}
+        state.update({f"momentum {number}": buffers[number]["momentum_buf"].numpy() for number in self.numbers()})
+
+        def save(file: Path) -> None:
+            # By its name numpy would give the file another one.
+            with file.open("wb") as stream:
+                np.savez(stream, **state)
+
+        rank_checkpoints.write(folder, epoch, save, self.options.keep_checkpoints)
+
     def train(self) -> None:
         """Train to the last epoch."""
         options, all_steps = self.options, self.options.epochs * self.steps
+        folder = options.checkpoints and options.checkpoints / f"rank_{self.rank}"
+        last = self.resume(folder) if folder else 0
         judge = self.flow.nn.CrossEntropyLoss()
-        optimizer = self.flow.optim.SGD(self.network.parameters(), options.learning_rate, momentum=options.momentum)
-        step, since, steps_since = 0, time.perf_counter(), 0
-        for epoch in range(1, options.epochs + 1):
+        step, since, steps_since = last * self.steps, time.perf_counter(), 0
+        for epoch in range(last + 1, options.epochs + 1):
             for batch, labels in self.batches(epoch):
                 loss = judge(self.parallel(batch), labels)
                 loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
+                self.optimizer.step()
+                self.optimizer.zero_grad()
                 step, steps_since = step + 1, steps_since + 1
                 # The first step tells the watcher that the ranks have met.
-                if step % options.log_every == 0 or step in (1, all_steps):
+                if step % options.log_every == 0 or step in (last * self.steps + 1, all_steps):
                     mean = float(self.sum_over_ranks(loss.numpy().reshape(1))[0]) / self.ranks
                     now = time.perf_counter()
                     rate = steps_since * options.batch_size * self.ranks / (now - since)
@@ -147,6 +198,8 @@ class Training:
                 pause = time.perf_counter()
                 say(f"epoch {epoch} test accuracy {self.test_accuracy():.2f} %")
                 since += time.perf_counter() - pause  # the rate is that of training alone
+            if folder:
+                self.keep(folder, epoch)
 
     def first(self, line: str) -> None:
         """Print a line on the first rank."""

@@ -132,6 +132,36 @@ def test_a_launch_module_has_a_session_of_its_own_and_a_killed_rank_is_named(pla
     assert left(run.job_id) == {}
 
 
+@pytest.mark.parametrize(("file", "place"), [(LAUNCH, "RANK=1"), (ADDRESS_LIST, "ONEFLOW_MACHINE_ID=1")])
+def test_a_killed_rank_brings_all_back_and_they_go_on_from_their_checkpoints(two, play, nodes, left, file, place):
+    command = ["python", "train.py", "--dataset=digits", "--data=/var/lib/trainyard/data/digits", "--epochs=30"]
+    run = play.launch(file, job_max_restarts=1, job_command=[*command, "--checkpoints=checkpoints"])
+    node, saved = nodes["n2"], f"{job_dir(run)}/source/checkpoints/rank_1/epoch-0002.ckpt"
+    wait_until(lambda: node.host.file(saved).exists, "the second checkpoint of rank 1")
+    killed = [
+        each
+        for each in node.ranks(run.job_id)
+        if place in environment(node, each) and node.host.run(f"cat /proc/{each}/comm").stdout.startswith("python")
+        if "launch" not in node.host.run(f"cat /proc/{each}/cmdline").stdout
+    ]
+    node.table.kill(killed[0])
+    assert run.rc == 0, run.output
+    assert [(each["failure"]["rank"], each["restarted"]) for each in run.summary["restarts"]] == [(1, "the whole job")]
+    assert "rank 1 on n2 failed first: killed by SIGKILL, so the whole job starts again" in run.text
+    resumed = re.search(r"^resumed after epoch (\d+) from checkpoints/rank_0, as all ranks$", run.log(0), re.MULTILINE)
+    assert int(resumed[1]) >= 1
+    # What a run learns that nobody disturbed.
+    assert checksums(run) == checksums(two)
+    assert left(run.job_id) == {}
+
+
+def test_the_first_guides_program_says_that_this_release_is_too_new(play, left):
+    run = play.launch(PROJECT / "jobs/oneflow-global-function.yml", job_venv="oneflow", job_packages=["oneflow"])
+    assert run.rc == 2, run.output
+    assert "OneFlow 0.9.0 has no global functions, which ended with 0.4: use train.py, or an older one" in run.text
+    assert left(run.job_id) == {}
+
+
 def test_more_devices_than_a_script_that_configures_itself_can_use(play, left):
     run = play.launch(ADDRESS_LIST, job_nodes=1, job_processes_per_node=2)
     assert run.rc == 2, run.output

@@ -6,14 +6,20 @@ import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job import failure
+import yaml
+from ansible.module_utils.trainyard.job import failure, schedulers
 from ansible.module_utils.trainyard.job.plan import describe
 from ansible.module_utils.trainyard_node.job import runtime
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import VENV, make_job, make_plan, member, node_facts, planned, texts, wrong
+
+PROJECT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(PROJECT / "training/oneflow"))
+from place import machines  # noqa: E402
 
 JOB_DIR = "/var/lib/trainyard/jobs/digits-20261120-101500"
 # OneFlow dies of finding some of these without the others.
@@ -73,6 +79,40 @@ def test_a_script_that_configures_itself_is_started_once_on_each_node(nodes, slo
             "ONEFLOW_DEVICE_NUM": str(slots),
         }
         assert not ITS_OWN & env.keys()
+
+
+def test_the_guides_program_on_all_devices_of_two_nodes():
+    given = yaml.safe_load((PROJECT / "jobs/oneflow-global-function.yml").read_text())
+    job, findings = schedulers.parse(given)
+    assert findings == []
+    members = [member(number, devices=8, packages={"oneflow-cu102": "0.2.0"}) for number in range(2)]
+    plan = make_plan(job, members, files=("global_function.py",)).as_dict()
+    for node in plan["nodes"]:
+        (process,) = node["processes"]
+        assert (process["ranks"], process["argv"][:2]) == (node["ranks"], ["python", "global_function.py"])
+        assert process["env"]["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
+        # What the script there makes of it: machine(), ctrl_port(), gpu_device_num().
+        assert machines(process["env"]) == (["10.77.0.1", "10.77.0.2"], 9988, 8)
+
+
+@pytest.mark.parametrize(
+    ("style", "packages", "tried"),
+    [
+        ("address_list", {"oneflow-cu102": "0.2.0"}, True),
+        ("address_list", {"oneflow": "0.4.0+cu102"}, True),
+        # Nobody said which it is.
+        ("address_list", {}, True),
+        ("address_list", {"oneflow": "0.9.0"}, False),
+        ("address_list", {"oneflow": "1.0.0+cu118"}, False),
+        ("launch", {}, False),
+    ],
+)
+def test_ssh_is_tried_where_a_release_may_log_in(style, packages, tried):
+    job = oneflow_job(style, packages=list(packages))
+    slices = make_plan(job, [member(number, packages=packages) for number in range(3)]).slices([])
+    peers = [part["ssh_peers"] for part in slices.values()]
+    both = [{"host": f"n{number}", "address": f"10.77.0.{number}"} for number in (2, 3)]
+    assert peers == [both if tried else [], [], []]
 
 
 def test_the_plan_for_reading_shows_by_what_a_rank_starts():

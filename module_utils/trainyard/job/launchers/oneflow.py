@@ -7,11 +7,14 @@ job_oneflow_style: launch
     It does not say which rank failed; so each starts through a small script that does, and that gives it its log.
 job_oneflow_style: address_list
     One process on each node. The script finds in its environment what it hands to OneFlow: the addresses of all
-    machines, the first of which is the master, one port, and the number of devices of each machine.
+    machines, the first of which is the master, one port, and the number of devices of each machine. OneFlow before 0.5
+    drives all of these from the one process. Its `deprecated.init_worker` starts the others over ssh from the master
+    (oneflow/python/deprecated/init_cluster_env.py of 0.1.10 to 0.4.0); nothing of a later release uses ssh.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from ...findings.findings import Finding
@@ -57,6 +60,21 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     ]
     del job
     return findings
+
+
+def starts_by_ssh(job: Job, placement: Placement) -> bool:
+    """Whether the script may have OneFlow log in: in the old style, where the release is not known to be past that."""
+    if job.oneflow_style != "address_list":
+        return False
+    found = [
+        version for node in placement.nodes for name, version in node.packages.items() if name.startswith("oneflow")
+    ]
+    return not found or any(_before_0_5(version) for version in found)
+
+
+def _before_0_5(version: str) -> bool:
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is None or (int(numbers[1]), int(numbers[2])) < (0, 5)
 
 
 def _environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:

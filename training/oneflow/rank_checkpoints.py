@@ -1,0 +1,1 @@
+../mindspore/rank_checkpoints.py
