@@ -24,7 +24,7 @@ FAILURE = ByKind(
     {
         **{f"?{name}": MAYBE_TEXT for name in ("host", "process", "result", "seen_by", "reason", "error", "who")},
         **{f"?{name}": MAYBE_NUMBER for name in ("after_s", "time", "recover_after_s", "ranks_running")},
-        **{f"?{name}": MAYBE_INT for name in ("rank", "exit_code", "signal", "attempt")},
+        **{f"?{name}": MAYBE_INT for name in ("rank", "exit_code", "signal", "attempt", "fruitless")},
         "?ranks": [int],
         "?hosts": [str],
     },
@@ -50,7 +50,15 @@ END = {
 }
 METRICS = Each(MAYBE_NUMBER)
 NOT_A_NUMBER = {"since": (METRICS, NOTHING), "first": METRICS, "last": METRICS, "stretches": int, "steps": MAYBE_NUMBER}
-RESTART = {"elapsed_s": MAYBE_NUMBER, "reason": str, "restarted": str, "failure": FAILURE}
+RESTART = {
+    "elapsed_s": MAYBE_NUMBER,
+    "reason": str,
+    "restarted": str,
+    "failure": FAILURE,
+    "?step": MAYBE_NUMBER,
+    "?fruitless": MAYBE_INT,
+    "?wait_s": MAYBE_NUMBER,
+}
 CLUSTER = {
     "started": float,
     "elapsed_s": float,

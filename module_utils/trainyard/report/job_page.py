@@ -16,7 +16,7 @@ from ..findings.findings import counted
 from ..findings.redaction import safe, safe_text
 from ..job.failure import exit_text
 from ..job.progress import clock, followed, not_a_number_text, not_numbers
-from ..job.restarts import restart_text
+from ..job.restarts import gave_up, restart_text
 from . import job_traffic
 from .figures import PALETTE, figure_layout
 from .words import shown, utc
@@ -199,4 +199,5 @@ def _restarts(summary: Data) -> dict[str, Any] | None:
     if not summary["max_restarts"]:
         return None
     lines = [restart_text(restart) for restart in summary["restarts"]]
-    return {"number": f"{len(lines)} of at most {summary['max_restarts']}.", "lines": lines}
+    number = f"{len(lines)} of at most {summary['max_restarts']}."
+    return {"number": number, "lines": [*lines, *gave_up(summary)]}

@@ -15,7 +15,7 @@ from ..findings.findings import connection_reason, counted, host_list
 from ..job import tls
 from ..job.failure import exit_text
 from ..job.progress import clock, metrics_text, not_a_number_text, progress_line
-from ..job.restarts import restart_text
+from ..job.restarts import gave_up, restart_text
 from . import job_traffic
 
 Data = Mapping[str, Any]
@@ -158,6 +158,7 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], note
     if summary["max_restarts"]:
         lines += [f"  started again {len(summary['restarts'])} of at most {counted(summary['max_restarts'], 'time')}"]
         lines += [f"    {restart_text(restart)}" for restart in summary["restarts"]]
+        lines += [f"  {line}" for line in gave_up(summary)]
     if state == "running":
         lines.append(
             "  "

@@ -109,9 +109,12 @@ class Monitor(NodePart):
     def fail(self, failure: Message, found: Sequence[Message] = ()) -> None:
         """Answer a failure: by a restart while the budget lasts, else by the end of the job."""
         now = time.monotonic()
-        if self.restarts.take(found or [failure], now, now - self.started):
+        if not self.budget:
+            self.finish("failed", failure=failure, **({"failures": list(found[:64])} if found else {}))
+        elif self.restarts.take(found or [failure], now, now - self.started, self._metrics()):
             self.first_failure_at = self.ranks_done_at = None
         else:
+            failure = {**failure, "fruitless": self.restarts.fruitless}
             self.finish("failed", failure=failure, **({"failures": list(found[:64])} if found else {}))
 
     def judge(self, now: float) -> None:
@@ -187,14 +190,14 @@ class Monitor(NodePart):
     def _fail_frozen(self, slept: float) -> None:
         self.fail({"kind": "frozen", "host": self.host, "after_s": round(slept)})
 
+    def _metrics(self) -> Message:
+        """Return the last of each metric; they come from the node of rank 0."""
+        return {name: value for report in self.reports.values() for name, value in report.get("metrics", {}).items()}
+
     def save_cluster(self) -> None:
         """Write the state of the whole job."""
         now = time.monotonic()
-        metrics: Message = {}
-        lost: Message | None = None
-        for report in self.reports.values():
-            metrics.update(report.get("metrics", {}))
-            lost = lost or report.get("loss_not_a_number")
+        lost = next(filter(None, (report.get("loss_not_a_number") for report in self.reports.values())), None)
         waiting = len(self.seen) < len(self.spec["hosts"])
         keep_json(
             self.job_dir / "cluster.json",
@@ -203,7 +206,7 @@ class Monitor(NodePart):
                 "state": self.end_record.get("state") or ("starting" if waiting else "running"),
                 "started": self.started_at,
                 "elapsed_s": round(now - self.started, 2),
-                "metrics": metrics,
+                "metrics": self._metrics(),
                 "loss_not_a_number": lost,
                 "world_size": self.spec["world_size"],
                 "ranks_running": sum(report.get("ranks_running", 0) for report in self.reports.values()),

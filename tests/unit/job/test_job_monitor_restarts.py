@@ -41,6 +41,15 @@ def test_a_failure_starts_the_whole_job_again_until_the_budget_is_used_up(cluste
     job.all_ended()
 
 
+def test_a_job_that_gets_no_further_fails_whatever_is_left_of_the_budget(cluster):
+    job = cluster(["exit3"], ["wait"], max_restarts=9).start()
+    job.head.go()
+    end = job.over()
+    assert (end["state"], end["failure"]["exit_code"], end["failure"]["fruitless"]) == ("failed", 3, 3)
+    assert [entry["wait_s"] for entry in job.state()["restarts"]["history"]] == [0, 5]
+    job.all_ended()
+
+
 def test_after_a_restart_a_job_succeeds(cluster):
     job = cluster(["train"], ["train"], max_restarts=1).start()
     os.kill(job.head.pid("rank0"), signal.SIGKILL)

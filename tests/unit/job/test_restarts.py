@@ -1,0 +1,104 @@
+"""The policy of restarts: what counts as getting further, how long the next attempt waits, and when it is enough."""
+
+from __future__ import annotations
+
+import json
+
+from ansible.module_utils.trainyard.job.restarts import (
+    MOST_FRUITLESS,
+    PAUSE_S,
+    SHORT_S,
+    Restarts,
+    gave_up,
+    restart_text,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+KILLED = {"kind": "exit", "host": "n2", "process": "rank1", "rank": 1, "ranks": [1], "signal": 9, "time": 1.0}
+SCHEDULER = {"kind": "exit", "host": "n1", "process": "scheduler", "rank": None, "ranks": [], "signal": 9, "time": 1.0}
+
+
+def lives(steps, *, budget=100, every_s=60.0):
+    """A job whose attempts die with these steps printed last; what was answered each time, and the book."""
+    book = Restarts(budget, 300.0)
+    answers = []
+    for number, step in enumerate(steps, start=1):
+        elapsed_s = number * every_s
+        answers.append(book.take([KILLED], elapsed_s, elapsed_s, {} if step is None else {"step": step, "loss": None}))
+        # As a head that went down and came back reads it.
+        book = Restarts(budget, 300.0, json.loads(json.dumps(book.as_dict())))
+    return answers, book
+
+
+def test_attempts_that_get_further_are_answered_as_long_as_the_budget_lasts():
+    assert lives([10, 20, 30, 40, 50], budget=4)[0] == [True, True, True, True, False]
+    assert [entry["wait_s"] for entry in lives([10, 20, 30])[1].history] == [0, 0, 0]
+
+
+def test_three_in_a_row_that_come_no_further_are_enough_whatever_is_left():
+    answers, book = lives([120, 120, 110, 120])
+    assert answers == [True, True, True, False]
+    assert [entry["fruitless"] for entry in book.history] == [0, 1, 2]
+    assert [entry["wait_s"] for entry in book.history] == [0, 0, PAUSE_S]
+    assert book.fruitless == MOST_FRUITLESS
+
+
+def test_one_that_gets_further_begins_the_count_again():
+    assert lives([120, 120, 120, 121, 121, 121, 122])[0] == [True] * 7
+
+
+def test_short_attempts_that_never_reach_a_step_are_fruitless_long_ones_may_print_none():
+    assert lives([None] * 3, every_s=20)[0] == [True, True, False]
+    assert lives([None] * 9, every_s=SHORT_S + 60)[0] == [True] * 9
+
+
+def test_a_step_of_a_later_epoch_is_further():
+    book = Restarts(100, 300.0)
+    for number, epoch in enumerate(range(6), start=1):
+        assert book.take([KILLED], 60.0 * number, 60.0 * number, {"step": 4, "epoch": epoch})
+    assert book.fruitless == 0
+
+
+def test_a_process_that_comes_back_alone_says_nothing_of_the_attempt():
+    book = Restarts(100, 300.0)
+    for number in range(1, 7):
+        assert book.take([{**SCHEDULER, "recover_after_s": 1}], float(number), float(number), {"step": 3})
+    assert book.fruitless == 0
+
+
+def test_all_start_together_when_the_wait_is_over():
+    book = Restarts(9, 300.0)
+    for now in (1.0, 2.0, 3.0):
+        before = book.fruitless
+        assert book.take([KILLED], now, now) == (before < MOST_FRUITLESS - 1)
+        ready = {"n1": {"attempts": {"": -1}, "ready_for": book.attempts("n1")}}
+        if before == 1:
+            assert book.gather(["n1"], ready, now + PAUSE_S - 0.1) == [] and not book.go
+            assert book.gather(["n1"], ready, now + PAUSE_S) == [] and book.go
+
+
+@given(st.lists(st.none() | st.integers(0, 5), max_size=30), st.integers(0, 10))
+def test_a_job_never_starts_more_often_than_allowed_and_never_after_the_last_word(steps, budget):
+    answers, book = lives(steps, budget=budget)
+    assert sum(answers) == len(book.history) <= budget
+    if False in answers:
+        stopped = answers.index(False)
+        fruitless = lives(steps[: stopped + 1], budget=budget)[1].fruitless
+        assert stopped == budget or fruitless == MOST_FRUITLESS
+
+
+def test_what_is_said_of_it():
+    book = lives([120, 120, 119, 118])[1]
+    assert [restart_text(entry) for entry in book.history] == [
+        "0:01:00   rank 1 on n2: killed by SIGKILL (after step 120), so the whole job starts again",
+        "0:02:00   rank 1 on n2: killed by SIGKILL (no further than step 120), so the whole job starts again",
+        "0:03:00   rank 1 on n2: killed by SIGKILL (no further than step 120), so the whole job starts again in 5 s",
+    ]
+    summary = {"failure": {**KILLED, "fruitless": book.fruitless}, "restarts": book.history, "max_restarts": 100}
+    assert gave_up(summary) == [
+        "not started again: none of the last 3 attempts came further than step 120; what stops them does not go away"
+    ]
+    assert gave_up({**summary, "max_restarts": 3}) == []
+    assert gave_up({**summary, "failure": KILLED}) == []
+    assert gave_up({**summary, "failure": None}) == []
