@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters ROLE_plan: decide for all nodes together who gets what. Documentation: NAME.yml beside this."""
+"""Filters ROLE_plan, and validate_survey: all nodes together. Documentation: NAME.yml beside this."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +15,9 @@ import ansible.module_utils
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
 from ansible.module_utils.trainyard.ascend import software as ascend
-from ansible.module_utils.trainyard.findings.findings import render
+from ansible.module_utils.trainyard.cluster.hosts import Node, Wanted, judge, parse_memlock
+from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, judge_survey
+from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.nvidia import cuda_plan, driver_plan, nccl_tests, stack
 from ansible.module_utils.trainyard.software import datasets, mindspore, oneflow, openmpi
 from ansible.module_utils.trainyard_controller.filters import checked, plan_filter
@@ -27,6 +30,9 @@ RULES = {
     "openmpi_plan": openmpi.plan_builds,
 }
 FRAMEWORKS = {"mindspore_plan": mindspore, "oneflow_plan": oneflow}
+
+# Faults of a host that answers all the same.
+ASKED = ("operating system", "host name", "inventory")
 
 
 def framework_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
@@ -60,6 +66,64 @@ def nvidia_stack_plan(
     }
 
 
+def node_baseline_plan(
+    nodes: Iterable[Mapping[str, Any]],
+    user: str,
+    uid: int,
+    group: str,
+    gid: int,
+    nofile: int,
+    network: str = "",
+    memlock: str | int = "unlimited",
+    sets_clock: bool = False,
+) -> dict[str, Any]:
+    """Return findings, entries, limits and exceptions."""
+    try:
+        if network:
+            ipaddress.ip_network(str(network), strict=False)
+        limit = parse_memlock(str(memlock))
+    except ValueError as error:
+        wrong = Finding(
+            check="input of node_baseline",
+            found=str(error),
+            expected="node_baseline_network a CIDR such as 10.0.0.0/24, node_baseline_memlock 'unlimited' or KiB",
+            action="correct it",
+        )
+        return {"findings": [wrong.as_dict()]}
+    wanted = Wanted(str(user), int(uid), str(group), int(gid), str(network), limit, int(nofile), bool(sets_clock))
+    judged = judge([Node.from_dict(node) for node in nodes], wanted)
+    return {
+        "findings": [finding.as_dict() for finding in judged.findings],
+        "entries": [{"address": entry.address, "names": list(entry.names)} for entry in judged.entries],
+        "limits": judged.limits,
+        "exceptions": list(judged.exceptions),
+    }
+
+
+def validate_survey(
+    nodes: Iterable[Mapping[str, Any]], free_gib: Mapping[str, Any], check_system: bool
+) -> dict[str, Any]:
+    """Return findings and summary."""
+    surveys = []
+    for node in nodes:
+        probe, plain = node["__validate_probe"], node.get("__validate_plain") or {}
+        record = {
+            "name": node["name"],
+            "connect": node.get("ansible_host", node["name"]),
+            "probe": plain if "stdout" in plain else probe,
+            "become": probe if node["trainyard_become"] else None,
+        }
+        surveys.append(Survey.from_dict(record))
+    findings = judge_survey(surveys, {path: float(size) for path, size in free_gib.items()}, bool(check_system))
+    # Whom more can be asked: what else is wrong with the host keeps nobody from that.
+    deaf = {finding.host for finding in findings if finding.check not in ASKED and "space" not in finding.check}
+    return {
+        "findings": [finding.as_dict() for finding in findings],
+        "usable": [survey.name for survey in surveys if survey.name not in deaf],
+        "summary": "" if findings else describe_nodes(surveys),
+    }
+
+
 class FilterModule:
     """See the module's docstring."""
 
@@ -70,5 +134,7 @@ class FilterModule:
             **{name: framework_filter(rules) for name, rules in FRAMEWORKS.items()},
             "cuda_toolkit_sources": checked(cuda_plan.sources),
             "dataset_plan": checked(dataset_plan),
+            "node_baseline_plan": node_baseline_plan,
             "nvidia_stack_plan": checked(nvidia_stack_plan),
+            "validate_survey": validate_survey,
         }

@@ -153,8 +153,8 @@ def test_checks_of_a_verification_come_as_plain_records():
     assert found["straggler_checks"]({}, "again") == []
     assert found["benchmark_checks"]([], "again") == []
     assert found["phase_outcome"](checks, "software", "", "again")["said"] == "unknown, 1 passed, 1 unknown"
-    assert found["verified_roles"](["n1"], {}, ["pytorch"], [], True, True) == {"pytorch": ["n1"]}
-    jobs = found["job_hosts"](["n1"], {"n1": {}}, ["collectives"], ["pytorch"], False)
+    assert found["verified_roles"](["n1"], {}, ["pytorch"], [], manage_system=True, fresh=True) == {"pytorch": ["n1"]}
+    jobs = found["job_hosts"](["n1"], {"n1": {}}, ["collectives"], ["pytorch"], pair_venv=False)
     assert jobs["collectives"] == {"pytorch": ["n1"]}
     assert found["duration"](75.2) == "0:01:15"
 
