@@ -49,7 +49,7 @@ class FilterModule:
         return {
             "duration": clock,
             "peers_of": peers_of,
-            "unlike": files.unlike,
+            "differing": files.differing,
             "vars_of": vars_of,
             "versions_in": versions_in,
             "with_folders": files.with_folders,

@@ -8,6 +8,7 @@ from pathlib import Path
 import ansible.module_utils
 import pytest
 from actions import act  # noqa: F401
+from device_readings import reading  # noqa: F401
 from hypothesis import HealthCheck, settings
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 
-def unlike(wanted: Iterable[Mapping[str, Any]], found: Mapping[str, Mapping[str, str]]) -> list[str]:
+def differing(wanted: Iterable[Mapping[str, Any]], found: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Return the paths of what is missing or differs, in the order in which they are wanted.
 
     Entries of `wanted` are those of the module node_files, with the same defaults: a path and perhaps content, owner,

@@ -12,7 +12,7 @@ import openmpi_state
 import pytest
 import ssh_node_keys
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.software.files import unlike
+from ansible.module_utils.trainyard.software import files
 from ansible.module_utils.trainyard_node.cluster.hosts import baseline
 from ansible.module_utils.trainyard_node.machine.clock import clock_fault
 from ansible.module_utils.trainyard_node.machine.files import read_files
@@ -34,7 +34,7 @@ def etc(tmp_path):
 
 
 def differing(wanted):
-    return unlike(wanted, read_files([entry["path"] for entry in wanted]))
+    return files.differing(wanted, read_files([entry["path"] for entry in wanted]))
 
 
 def test_nothing_differs_by_content_by_digest_by_name_and_by_number(etc):
