@@ -14,7 +14,7 @@ description:
   - A driver that is installed but does not answer, a device that does not answer, and devices on the PCI bus without
     a driver are problems; such a node never looks like one without accelerators.
 version_added: "0.1.0"
-extends_documentation_fragment: [captured_machine, read_only]
+extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
 author:
   - trainyard
 seealso:
@@ -26,6 +26,11 @@ EXAMPLES = r"""
 - name: Read the accelerators
   accelerator_info:
   register: found
+
+- name: Read what somebody pasted of nvidia-smi and lspci
+  accelerator_info:
+    capture: ticket-4711.txt
+  delegate_to: localhost
 
 - name: Stop where there are fewer than eight GPUs or one does not answer
   ansible.builtin.assert:
@@ -110,14 +115,19 @@ accelerators:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.hardware.captures import accelerators
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
+from ansible.module_utils.trainyard_node.hardware.captures import read_capture
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(argument_spec={"root": {"type": "path", "default": "/"}}, supports_check_mode=True)
-    found = read_accelerators(Tree(module.params["root"]))
+    module = AnsibleModule(
+        argument_spec={"root": {"type": "path", "default": "/"}, "capture": {"type": "path"}}, supports_check_mode=True
+    )
+    capture = module.params["capture"]
+    found = read_capture(module, accelerators) if capture else read_accelerators(Tree(module.params["root"]))
     module.exit_json(changed=False, accelerators={**found, "count": len(found["devices"])})
 
 

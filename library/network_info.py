@@ -19,7 +19,7 @@ options:
   user:
     description: User whose C(~/.nccl.conf) counts. Default is the user that runs the module.
     type: str
-extends_documentation_fragment: [captured_machine, read_only]
+extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
 author:
   - trainyard
 seealso:
@@ -32,6 +32,11 @@ EXAMPLES = r"""
   network_info:
     user: train
   register: found
+
+- name: Read what somebody pasted of ibstat and ibdev2netdev
+  network_info:
+    capture: ticket-4711.txt
+  delegate_to: localhost
 
 - name: Stop where an RDMA port is down
   ansible.builtin.assert:
@@ -128,6 +133,8 @@ networks:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.hardware.captures import networks
+from ansible.module_utils.trainyard_node.hardware.captures import read_capture
 from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
@@ -135,8 +142,11 @@ from ansible.module_utils.trainyard_node.machine.tree import Tree
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
-        argument_spec={"user": {"type": "str"}, "root": {"type": "path", "default": "/"}}, supports_check_mode=True
+        argument_spec={"user": {"type": "str"}, "root": {"type": "path", "default": "/"}, "capture": {"type": "path"}},
+        supports_check_mode=True,
     )
+    if module.params["capture"]:
+        module.exit_json(changed=False, networks=read_capture(module, networks))
     module.exit_json(changed=False, networks=read_networks(Tree(module.params["root"]), module.params["user"]))
 
 

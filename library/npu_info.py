@@ -16,7 +16,7 @@ description:
   - Devices are never renumbered, also where ASCEND_RT_VISIBLE_DEVICES hides some of them from programs.
   - Reads only. Starts C(hccn_tool) three times for each device, one after the other. With some drivers only root may.
 version_added: "0.2.0"
-extends_documentation_fragment: [captured_machine, read_only]
+extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
 author:
   - trainyard
 seealso:
@@ -28,6 +28,11 @@ EXAMPLES = r"""
 - name: Read the Ascend devices
   npu_info:
   register: found
+
+- name: Read what somebody pasted of npu-smi and hccn_tool
+  npu_info:
+    capture: ticket-4711.txt
+  delegate_to: localhost
 
 - name: Stop where a device has no address or its link is down
   ansible.builtin.assert:
@@ -87,17 +92,29 @@ npu:
       description: What could not be read, or is worth knowing.
       type: list
       elements: str
+queries:
+  description: What hccn_tool answered to its other queries, by physical id and query, as it names it.
+  returned: with O(capture)
+  type: dict
+  sample: {"0": {"optical": {"present": "present"}}}
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.hardware.captures import npus
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
+from ansible.module_utils.trainyard_node.hardware.captures import read_capture
 from ansible.module_utils.trainyard_node.hardware.npu import read_npu
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(argument_spec={"root": {"type": "path", "default": "/"}}, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec={"root": {"type": "path", "default": "/"}, "capture": {"type": "path"}}, supports_check_mode=True
+    )
+    if module.params["capture"]:
+        found, queries = read_capture(module, npus)
+        module.exit_json(changed=False, npu=found or {}, queries=queries)
     tree = Tree(module.params["root"])
     module.exit_json(changed=False, npu=read_npu(tree, read_accelerators(tree)) or {})
 

@@ -16,6 +16,7 @@ from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.cluster import ssh_mesh, ssh_sessions, survey
 from ansible.module_utils.trainyard.hardware import (
     accelerators,
+    captures,
     gpu_health,
     gpu_links,
     interfaces,
@@ -115,6 +116,9 @@ PARSERS = {
     "nvidia-smi -q -x": (gpu_health.parse_query, [*commands("nvidia-smi.q-x"), *texts("verify/volta.xml")]),
     "nvidia-smi topo -m": (nvidia_topology.parse_topology, texts("nvidia_topology/*.txt")),
     "nvidia-smi nvlink": (gpu_links.parse_nvlinks, commands("nvidia-smi.nvlink")),
+    "pasted accelerators": (captures.accelerators, texts("pasted/*.txt")),
+    "pasted networks": (captures.networks, texts("pasted/*.txt")),
+    "pasted NPUs": (captures.npus, texts("pasted/*.txt")),
     "dmesg": (lambda text: gpu_health.parse_xids(text.splitlines()), commands("journalctl.dmesg")),
     "ip address": (interfaces.parse_ip_address, commands("ip.address")),
     "nccl.conf": (interfaces.parse_nccl_conf, commands("nccl.conf")),
@@ -174,7 +178,16 @@ def test_numbers_beyond_all_bounds_in_the_json_of_nccl_tests():
 
 
 # Those that say so; all others read what they can.
-MAY_REFUSE = ("ssh-keygen -L", "scontrol show node", "ip -j address", "/proc/1/limits", "ulimit")
+MAY_REFUSE = (
+    "pasted accelerators",
+    "pasted networks",
+    "pasted NPUs",
+    "ssh-keygen -L",
+    "scontrol show node",
+    "ip -j address",
+    "/proc/1/limits",
+    "ulimit",
+)
 
 
 @pytest.mark.parametrize("name", PARSERS)

@@ -23,6 +23,9 @@ PCI_VENDORS = {"0x10de": "nvidia", "0x19e5": "ascend"}
 # 3D controllers and displays of NVIDIA (its NVSwitches are 0x0680), processing accelerators of Huawei.
 PCI_CLASSES = {"nvidia": ("0x0302", "0x0300"), "ascend": ("0x1200",)}
 
+# Kunpeng's own ZIP engines are processing accelerators of Huawei, too (hisi_zip of the kernel: PF, VF).
+_KUNPENG_ENGINES = ("0xa250", "0xa251")
+
 _PCI_ADDRESS = re.compile(r"^([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])$")
 _LINK_SPEED = re.compile(r"^(\d+(?:\.\d+)?) GT/s")
 # Of 16 GT/s kernels print 16 or 16.0.
@@ -110,8 +113,10 @@ def pci_link(speeds: Sequence[str | None], widths: Sequence[str | None]) -> PciL
     return {"link_gen_max": min(generations), "link_width_max": min(lanes)} if generations and lanes else {}
 
 
-def pci_accelerator_vendor(vendor: str, pci_class: str) -> str | None:
-    """Return the vendor whose accelerator a PCI function is, from its `vendor` and `class` files."""
+def pci_accelerator_vendor(vendor: str, pci_class: str, device: str = "") -> str | None:
+    """Return the vendor whose accelerator a PCI function is, from its `vendor`, `class` and `device` files."""
+    if vendor.strip().lower() == "0x19e5" and device.strip().lower() in _KUNPENG_ENGINES:
+        return None
     name = PCI_VENDORS.get(vendor.strip().lower())
     if name is not None and pci_class.strip().lower().startswith(PCI_CLASSES[name]):
         return name

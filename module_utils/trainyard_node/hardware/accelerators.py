@@ -20,7 +20,8 @@ def _on_the_bus(tree: Tree) -> dict[str, list[str]]:
         device = f"/sys/bus/pci/devices/{address}"
         vendor = tree.text(f"{device}/vendor") or ""
         if vendor in parse.PCI_VENDORS:
-            name = parse.pci_accelerator_vendor(vendor, tree.text(f"{device}/class") or "")
+            of_device = tree.text(f"{device}/device") or ""
+            name = parse.pci_accelerator_vendor(vendor, tree.text(f"{device}/class") or "", of_device)
             if name is not None:
                 found[name].append(address)
     return found

@@ -99,6 +99,8 @@ def test_pci_functions_of_accelerators():
     assert acc.pci_accelerator_vendor("0x10de", "0x040300") is None, "nor is the sound function of one"
     assert acc.pci_accelerator_vendor("0x19e5", "0x120000") == "ascend"
     assert acc.pci_accelerator_vendor("0x19e5", "0x020000") is None, "a Huawei network adapter"
+    assert acc.pci_accelerator_vendor("0x19e5", "0x120000", "0xa250") is None, "the ZIP engine of every Kunpeng"
+    assert acc.pci_accelerator_vendor("0x19e5", "0x120000", "0xd802") == "ascend"
 
 
 TABLE = """\

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people paste of a machine's tools, one output after the other, as the records that are made on the machine.
+
+Outputs are told apart by their own first lines, or by the command lines before them (`root@n1:~# npu-smi info -l`).
+The answers of hccn_tool and of `npu-smi info -t` need theirs: they do not say whose they are. What nothing says is None
+and never guessed; what does not fit together is a problem.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from . import accelerators as acc
+from . import npu, nvidia_smi, nvidia_topology, rdma_tools
+from .interfaces import Networks
+from .pasted import lines_of
+
+_COMMAND = re.compile(
+    r"(?:.*[#$%>] *)?(?:sudo +)?(?:\S*/)?(?P<tool>hccn_tool|npu-smi|nvidia-smi|lspci|ibstat|ibstatus|ibdev2netdev)"
+    r"(?P<arguments>(?: +-?[\w-]+)*) *"
+)
+_PROMPT = re.compile(r"\[?\w[\w.-]*@[\w.-]+[ :][^#$]*[#$](?: .*)?")
+_LSPCI = re.compile(
+    r"(?P<pci>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (?P<kind>[^:]+): (?P<name>.*)", re.IGNORECASE
+)
+# The tools by the first lines of their outputs, and by those that stand there where the first ones were cut off.
+_FORMS = (
+    ("nvidia-smi", re.compile(r"\|\s*NVIDIA-SMI\s+\d")),
+    ("nvidia-smi", nvidia_smi.ROW),
+    ("nvidia-smi -L", nvidia_smi.LISTED),
+    ("nvidia-smi topo -m", re.compile(r"\s*GPU0\s+(?:GPU1\s|(?:NIC0|mlx\d_0|CPU Affinity)\b)")),
+    ("npu-smi info", re.compile(r"\|\s*npu-smi \S+\s+Version:|\|\s*NPU\s+Name\s+\|")),
+    ("npu-smi info", re.compile(r"\|\s*\d+\s+\d*\s*\|\s*[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*\|")),
+    ("npu-smi info -m", re.compile(r"\s*NPU ID\s+Chip ID\s")),
+    ("npu-smi info -l", re.compile(r"\s*Total Count\s*:\s*\d")),
+    ("ibstat", rdma_tools.CA),
+    ("ibstatus", rdma_tools.STATUS),
+    ("ibdev2netdev", re.compile(r".*\sport\s+\d+\s.*==>\s")),
+    ("lspci", _LSPCI),
+)
+_KNOWN = sorted({tool for tool, _ in _FORMS})
+_FIELD = re.compile(r"\s*(?:\[device \d+\])?\s*(?P<name>[A-Za-z][\w ()%/.-]*?)\s*:\s*(?P<value>.*)")
+# Kunpeng's own engines are of the same class, and no NPUs.
+_NPU = re.compile(r"Huawei Technologies Co\., Ltd\. (?!HiSilicon)")
+
+
+class Section(NamedTuple):
+    """One output: of which tool, with which arguments where its command line stood there, and what it printed."""
+
+    tool: str
+    arguments: tuple[str, ...]
+    text: str
+
+    def number(self, option: str) -> int | None:
+        """Return the number behind an option, `-i 3`; None where it is not there."""
+        words = self.arguments
+        after = words[words.index(option) + 1 :] if option in words else ()
+        return int(after[0]) if after and after[0].isascii() and after[0].isdecimal() and len(after[0]) < 4 else None
+
+
+def sections(text: str) -> list[Section]:
+    """Take apart what was pasted; what stands before anything known is left out."""
+    found: list[tuple[str, tuple[str, ...], list[str]]] = []
+    for line in lines_of(text):
+        command = _COMMAND.fullmatch(line)
+        if command:
+            found.append((_named(command["tool"], command["arguments"]), tuple(command["arguments"].split()), []))
+            continue
+        form = next((tool for tool, pattern in _FORMS if pattern.match(line)), None)
+        if form and not (found and found[-1][0] == form):
+            found.append((form, (), []))
+        elif not form and _PROMPT.fullmatch(line):
+            found.append(("another", (), []))
+        if found:
+            found[-1][2].append(line)
+    return [Section(tool, arguments, "\n".join(lines) + "\n") for tool, arguments, lines in found]
+
+
+def _named(tool: str, arguments: str) -> str:
+    words = arguments.split()
+    for known in _KNOWN:
+        if known.split() == [tool, *words]:
+            return known
+    if words[:2] == ["info", "-t"] and len(words) > 2:
+        return f"npu-smi {words[2]}"
+    return tool if tool != "nvidia-smi" or not words else "another"
+
+
+def _text(known: Sequence[Section], tool: str) -> str | None:
+    texts = [section.text for section in known if section.tool == tool and section.text.strip()]
+    return "".join(texts) or None
+
+
+def accelerators(text: str) -> acc.Accelerators:
+    """Return the accelerators of the machine whose tools printed this. Raises ValueError where none of them did."""
+    known = sections(text)
+    nvidia, ascend, bus = _nvidia(known), _ascend(known), _on_the_bus(_text(known, "lspci") or "")
+    found = [record for record in (nvidia, ascend) if record is not None]
+    if not found and _text(known, "lspci") is None:
+        tools = "nvidia-smi, nvidia-smi -L, npu-smi info (-m, -l), lspci"
+        raise ValueError(f"no output of a tool that names accelerators: give one of {tools}")
+    found.sort(key=lambda record: not record["devices"])
+    result = found[0] if found else acc.no_accelerators()
+    for vendor, functions in bus.items() if _text(known, "lspci") else ():
+        record = {"nvidia": nvidia, "ascend": ascend}[vendor]
+        if record is None and functions:
+            result = result if result["vendor"] != "none" else _bus_only(vendor, functions)
+        elif record is not None and len(functions) != len(record["devices"]):
+            shown = len(record["devices"])
+            record["problems"].append(f"lspci shows {len(functions)} devices of {vendor}, the vendor's tool {shown}")
+    return result
+
+
+def _nvidia(known: Sequence[Section]) -> acc.Accelerators | None:
+    table, listed, topology = (_text(known, tool) for tool in ("nvidia-smi", "nvidia-smi -L", "nvidia-smi topo -m"))
+    found = nvidia_smi.joined(
+        nvidia_smi.parse_table(table) if table else None, nvidia_smi.parse_list(listed) if listed else None
+    )
+    if topology and found is not None:
+        ways = nvidia_topology.parse_topology(topology)
+        indexes = [device["index"] for device in found["devices"]]
+        found["problems"].extend(ways["problems"])
+        if ways["gpus"] and ways["gpus"] != indexes:
+            found["problems"].append(f"nvidia-smi topo -m has {len(ways['gpus'])} GPUs, the others {len(indexes)}")
+    return found
+
+
+def _on_the_bus(text: str) -> dict[str, list[tuple[str, str]]]:
+    """Return address and name of the GPUs and NPUs in the output of lspci, also with -D and -nn."""
+    found: dict[str, list[tuple[str, str]]] = {"nvidia": [], "ascend": []}
+    for line in lines_of(text):
+        row = _LSPCI.match(line)
+        if row is None:
+            continue
+        kind, name = re.sub(r" \[[0-9a-f]{4}\]$", "", row["kind"]), row["name"]
+        address = acc.pci_address(row["pci"] if row["pci"].count(":") > 1 else f"0000:{row['pci']}") or row["pci"]
+        if kind in ("3D controller", "VGA compatible controller") and name.startswith("NVIDIA"):
+            found["nvidia"].append((address, name))
+        elif kind == "Processing accelerators" and _NPU.match(name):
+            found["ascend"].append((address, name))
+    return found
+
+
+def _bus_only(vendor: str, functions: Sequence[tuple[str, str]]) -> acc.Accelerators:
+    result = acc.no_accelerators()
+    result["vendor"] = vendor
+    result["problems"] = [acc.missing_driver(vendor, [address for address, _ in functions])]
+    return result
+
+
+def _ascend(known: Sequence[Section]) -> acc.Accelerators | None:
+    table, mapping, listing = (_text(known, f"npu-smi info{option}") for option in ("", " -m", " -l"))
+    cards, problems = _cards(listing or "")
+    if table:
+        found = acc.parse_npu_info(table, mapping)
+        seen = {(device["card"], device["chip"]) for device in found["devices"]}
+        absent = sorted({card for card, _ in cards} - {card for card, _ in seen if card is not None})
+        if absent:
+            problems.append(f"npu-smi info -l has NPU {', '.join(map(str, absent))}, which npu-smi info does not show")
+    elif mapping or listing:
+        found = acc.no_accelerators()
+        found["vendor"] = "ascend"
+        chips, wrong = acc.parse_npu_map(mapping) if mapping else ([], [])
+        problems += wrong
+        for index, (card, chip) in enumerate(cards if not chips else []):
+            chips.append({"npu": card, "chip": chip, "logic": index, "physical": None, "name": "Ascend"})
+        found["devices"] = [_npu(chip) for chip in sorted(chips, key=lambda chip: chip["logic"])]
+        found["notes"].append("npu-smi info was not given: health and bus addresses are unknown")
+    else:
+        return None
+    found["problems"].extend(problems)
+    _add_memory(found, known)
+    return found
+
+
+def _npu(chip: acc.NpuChip) -> acc.Device:
+    return {
+        "index": chip["logic"],
+        "uuid": None,
+        "model": chip["name"],
+        "memory_mib": None,
+        "pci": None,
+        "mig": False,
+        "physical_id": chip["logic"] if chip["physical"] is None else chip["physical"],
+        "health": None,
+        "card": chip["npu"],
+        "chip": chip["chip"],
+    }
+
+
+def _cards(text: str) -> tuple[list[tuple[int, int]], list[str]]:
+    """Return card and chip of each NPU in `npu-smi info -l`, and what does not fit."""
+    chips: list[tuple[int, int]] = []
+    problems: list[str] = []
+    total = card = None
+    cards = 0
+    for name, value in _fields(text):
+        number = int(value) if value.isascii() and value.isdecimal() and len(value) < 4 else None
+        if name == "Total Count":
+            total = number
+        elif name == "NPU ID":
+            card, cards = number, cards + 1
+        elif name == "Chip Count" and card is not None and number is not None:
+            chips += [(card, chip) for chip in range(min(number, 64))]
+            card = None
+    if text and (total != cards or card is not None or len(set(chips)) < len(chips)):
+        problems.append(f"npu-smi info -l counts {total} NPUs and lists {cards}: the output may have been cut")
+    return chips, problems
+
+
+def _fields(text: str) -> list[tuple[str, str]]:
+    matches = (_FIELD.fullmatch(line) for line in lines_of(text))
+    return [(match["name"], match["value"].strip()) for match in matches if match]
+
+
+def _add_memory(found: acc.Accelerators, known: Sequence[Section]) -> None:
+    """Take what `npu-smi info -t memory` says: that of a chip stands before its Chip ID, or the command names it."""
+    sizes: dict[tuple[int | None, int | None], int] = {}
+    for section in known:
+        if section.tool != "npu-smi memory":
+            continue
+        card, chip, values = section.number("-i"), section.number("-c"), {}
+        for name, value in [*_fields(section.text), ("Chip ID", str(chip if chip is not None else 0))]:
+            if name in ("HBM Capacity(MB)", "DDR Capacity(MB)") and value.isascii() and value.isdecimal():
+                values[name] = int(value[:9])
+            elif name == "Chip ID" and values:
+                size = values.get("HBM Capacity(MB)") or values.get("DDR Capacity(MB)")
+                if size and value.isascii() and value.isdecimal():
+                    sizes[card, int(value[:4])] = size
+                values = {}
+    for device in found["devices"]:
+        size = sizes.get((device["card"], device["chip"]))
+        if size is not None and device["memory_mib"] not in (None, size):
+            found["problems"].append(
+                f"NPU {device['card']} chip {device['chip']}: memory is {device['memory_mib']} in npu-smi info and "
+                f"{size} in npu-smi info -t memory"
+            )
+        device["memory_mib"] = device["memory_mib"] or size
+
+
+def networks(text: str) -> Networks:
+    """Return the RDMA ports of the machine whose tools printed this. Raises ValueError where none of them did."""
+    known = sections(text)
+    ibstat, ibstatus, netdevs = (_text(known, tool) for tool in ("ibstat", "ibstatus", "ibdev2netdev"))
+    if ibstat is None and ibstatus is None and netdevs is None:
+        raise ValueError("no output of a tool that names RDMA ports: give one of ibstat, ibstatus, ibdev2netdev")
+    states = rdma_tools.parse_ibstat(ibstat) if ibstat else rdma_tools.parse_ibstatus(ibstatus) if ibstatus else None
+    ports, problems = rdma_tools.joined(states, rdma_tools.parse_ibdev2netdev(netdevs) if netdevs else None)
+    return {"interfaces": [], "rdma": ports, "nccl_conf": [], "nccl_settings": {}, "problems": problems}
+
+
+def npus(text: str) -> tuple[npu.Npu | None, dict[str, dict[str, dict[str, str]]]]:
+    """Return the NPUs, None where there are none, and by physical id and query what else hccn_tool said.
+
+    Raises ValueError where no tool printed this that names accelerators.
+    """
+    known = sections(text)
+    found = accelerators(text)
+    if found["vendor"] != "ascend":
+        return None, {}
+    answers: dict[int, dict[str, npu.Answer]] = {}
+    queries: dict[str, dict[str, dict[str, str]]] = {}
+    problems = []
+    spods: dict[tuple[int, int], npu.Answer | None] = {}
+    for section in known:
+        number, answer = section.number("-i"), npu.Answer(0, section.text)
+        if section.tool == "npu-smi spod-info" and number is not None:
+            spods[number, section.number("-c") or 0] = answer
+        if section.tool != "hccn_tool" or number is None:
+            continue
+        words = [word.lstrip("-") for word in section.arguments if word not in ("-i", "-g", str(number))]
+        query = words[0] if words else ""
+        if query in npu.Port._fields:
+            answers.setdefault(number, {})[query] = answer
+        elif query:
+            queries.setdefault(str(number), {})[query] = dict(_fields(section.text))
+            if queries[str(number)][query].get("present", "").startswith("not"):
+                problems.append(f"device {number} (physical id) has no optical module: hccn_tool says `not present`")
+    record = npu.assemble(
+        found["devices"],
+        ports={number: npu.Port(**given) for number, given in answers.items()},
+        conf=npu.parse_hccn_conf(text),
+        spods=spods,
+    )
+    record["problems"] = [*found["problems"], *record["problems"], *problems]
+    record["notes"] = [*found["notes"], *record["notes"]]
+    return record, queries

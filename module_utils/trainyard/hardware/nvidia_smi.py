@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people paste of nvidia-smi: the table that it prints without options, and `nvidia-smi -L`.
+
+Pure parsing, memory in MiB. Tables of drivers 418 to 590: two rows for a GPU, a third one from 450 on, which says MIG.
+Programs ask by --query-gpu (accelerators.py), which is exact; here names may be cut short, and UUIDs are in one of the
+two forms only. What is not said is None, never a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .accelerators import Accelerators, Device, no_accelerators, pci_address
+from .pasted import lines_of, said
+
+ROW = re.compile(
+    r"\|\s+(?P<index>\d{1,3})\s+(?P<name>\S.*?)\s+(?:On|Off|N/A)\s*\|\s*(?P<pci>[0-9A-Fa-f]{4,8}(?::[0-9A-Fa-f]{2}){2}\.\d)"
+)
+HEAD = re.compile(r"NVIDIA-SMI\s+\d.*Driver Version:\s*(?P<driver>\S+)")
+LISTED = re.compile(r"GPU (?P<index>\d{1,3}): (?P<name>.+?) \(UUID: (?P<uuid>[^)]*)\)")
+_MEMORY = re.compile(r"\|[^|]*\|\s*\d+MiB\s*/\s*(?P<total>\d{1,9})MiB\s*\|")
+_MIG_MODE = re.compile(r"\|[^|]*\|[^|]*\|\s*(Enabled|Disabled|N/A)\*?\s*\|")
+_MIG_SLICE = re.compile(r"\s+MIG \S+\s+Device\s+\d+:")
+_MUTE = ("ERR!", "Unknown Error", "GPU is lost", "Unable to determine the device handle", "GPU requires reset")
+
+
+def _device(index: int, name: str, uuid: str | None, pci: str | None) -> Device:
+    return {
+        "index": index,
+        "uuid": uuid,
+        "model": name,
+        "memory_mib": None,
+        "pci": pci,
+        "mig": False,
+        "physical_id": index,
+        "health": None,
+        "card": None,
+        "chip": None,
+    }
+
+
+def parse_table(output: str) -> Accelerators:
+    """Parse the table that `nvidia-smi` prints without options."""
+    found = no_accelerators()
+    found["vendor"] = "nvidia"
+    device: Device | None = None
+    head = ended = False
+    for line in lines_of(output):
+        matched, row = HEAD.search(line), ROW.search(line)
+        if matched:
+            head, found["driver"] = True, matched["driver"]
+        elif "Processes:" in line:
+            ended = True
+            break
+        elif row:
+            _memory_missing(found, device)
+            device = _device(int(row["index"]), row["name"], None, pci_address(row["pci"]))
+            found["devices"].append(device)
+        elif device is not None:
+            memory, mode = _MEMORY.search(line), _MIG_MODE.search(line)
+            if memory and device["memory_mib"] is None:
+                device["memory_mib"] = int(memory["total"])
+            elif mode:
+                device["mig"] = mode[1] == "Enabled"
+        if any(word in line for word in _MUTE):
+            who = f"GPU {device['index']}" if device else "a GPU"
+            found["problems"].append(
+                f"{who} does not answer: nvidia-smi printed {said(line)}; look for `Xid` in the kernel log"
+            )
+    _memory_missing(found, device)
+    if not found["devices"]:
+        found["problems"].append(f"nvidia-smi's table lists no GPU: {said(output)}")
+    elif not head:
+        found["problems"].append("nvidia-smi's table has no head: it begins in the middle, and GPUs may be missing")
+    elif not ended:
+        found["problems"].append("nvidia-smi's table has no list of processes: it may have been cut")
+    _counted(found, "nvidia-smi's table")
+    for each in found["devices"]:
+        if each["model"].endswith("..."):
+            found["notes"].append(f"GPU {each['index']}: nvidia-smi's table cuts the name `{each['model']}`")
+    return found
+
+
+def _memory_missing(found: Accelerators, device: Device | None) -> None:
+    if device is not None and device["memory_mib"] is None:
+        found["problems"].append(f"GPU {device['index']}: nvidia-smi's table has no memory of it")
+
+
+def parse_list(output: str) -> Accelerators:
+    """Parse `nvidia-smi -L`."""
+    found = no_accelerators()
+    found["vendor"] = "nvidia"
+    for line in lines_of(output):
+        row = LISTED.search(line)
+        if row:
+            uuid = row["uuid"] if row["uuid"].startswith("GPU-") else None
+            found["devices"].append(_device(int(row["index"]), row["name"], uuid, None))
+            if uuid is None:
+                found["problems"].append(f"GPU {row['index']}: nvidia-smi -L has `{row['uuid']}` instead of a UUID")
+        elif _MIG_SLICE.match(line) and found["devices"]:
+            found["devices"][-1]["mig"] = True
+        elif any(word in line for word in _MUTE):
+            found["problems"].append(f"a GPU does not answer: nvidia-smi -L printed {said(line)}")
+    if not found["devices"]:
+        found["problems"].append(f"nvidia-smi -L lists no GPU: {said(output)}")
+    _counted(found, "nvidia-smi -L")
+    return found
+
+
+def _counted(found: Accelerators, source: str) -> None:
+    indexes = [device["index"] for device in found["devices"]]
+    twice = sorted({index for index in indexes if indexes.count(index) > 1})
+    if twice:
+        found["problems"].append(f"{source} has GPU {_named(twice)} more than once: give the output of one machine")
+    missing = [index for index in range(max(indexes, default=-1)) if index not in indexes]
+    if missing:
+        found["problems"].append(f"{source} has no GPU {_named(missing)}, but later ones")
+
+
+def _named(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def joined(table: Accelerators | None, listed: Accelerators | None) -> Accelerators | None:
+    """Return what both forms say of one machine; each GPU that only one of them has is a problem."""
+    if table is None or listed is None:
+        return table or listed
+    by_index = {device["index"]: device for device in listed["devices"]}
+    seen = {device["index"] for device in table["devices"]}
+    for device in table["devices"]:
+        other = by_index.get(device["index"])
+        if other is not None:
+            device.update({"uuid": other["uuid"], "model": other["model"], "mig": device["mig"] or other["mig"]})
+    odd = sorted(seen ^ set(by_index))
+    table["problems"].extend(listed["problems"])
+    if odd:
+        table["problems"].append(f"GPU {_named(odd)}: in one of nvidia-smi's table and nvidia-smi -L only")
+        table["devices"].extend(by_index[index] for index in odd if index in by_index)
+    table["devices"].sort(key=lambda device: device["index"])
+    table["notes"] = [note for note in table["notes"] if "cuts the name" not in note]
+    return table

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people paste of RDMA ports: `ibstat`, `ibstatus` and `ibdev2netdev` (also -v). Pure parsing, rates in Gb/s.
+
+Nodes read sysfs (trainyard_node/hardware/interfaces.py). An interface that ibdev2netdev calls Down says nothing of the
+port: with InfiniBand alone nobody gives it an address.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .interfaces import RdmaPort, parse_rate, parse_state
+from .pasted import lines_of, said
+
+CA = re.compile(r"CA '(?P<device>[^']+)'")
+STATUS = re.compile(r"Infiniband device '(?P<device>[^']+)' port (?P<port>\d{1,3}) status:")
+NETDEV = re.compile(
+    r"(?P<device>\w+)\s+(?:\(.*\)\s+.*)?port\s+(?P<port>\d{1,3})\s+(?:\((?P<state>\w+)\s*\)\s+)?==>\s+(?P<netdev>\S+)\s+"
+    r"\((?:Up|Down)\)"
+)
+_PORT = re.compile(r"\s+Port (?P<port>\d{1,3}):$")
+_FIELD = re.compile(r"\s+(?P<name>[A-Za-z_ ]+?):\s*(?P<value>.*)")
+_PORTS = re.compile(r"\s+Number of ports:\s*(?P<ports>\d{1,3})$")
+# ibstat's words; sysfs has ACTIVE, DOWN, INIT, ARMED.
+_STATES = {"initializing": "INIT"}
+
+Ports = tuple[list[RdmaPort], list[str]]
+
+
+def _port(device: str, port: int) -> RdmaPort:
+    return {
+        "device": device,
+        "port": port,
+        "state": None,
+        "physical_state": None,
+        "rate_gbps": None,
+        "link_layer": None,
+        "netdev": None,
+        "active": False,
+    }
+
+
+def parse_ibstat(output: str) -> Ports:
+    """Parse `ibstat`: ports, and what is wrong with what it printed."""
+    ports: list[RdmaPort] = []
+    problems: list[str] = []
+    wanted: dict[str, int] = {}
+    device: str | None = None
+    port: RdmaPort | None = None
+    for line in lines_of(output):
+        named, numbered, count, field = CA.match(line), _PORT.match(line), _PORTS.match(line), _FIELD.match(line)
+        if named:
+            device, port = named["device"], None
+            wanted[device] = 1
+        elif "ibpanic" in line or "failed" in line:
+            problems.append(f"ibstat: {said(line)}")
+        elif (numbered or field) and device is None:
+            problems.append(f"ibstat: the output begins in the middle, without the adapter's name: {said(line)}")
+            break
+        elif count and device is not None:
+            wanted[device] = int(count["ports"])
+        elif numbered and device is not None:
+            port = _port(device, int(numbered["port"]))
+            ports.append(port)
+        elif field and port is not None:
+            _take(port, field["name"].strip(), field["value"].strip())
+    for name, number in wanted.items():
+        have = sum(each["device"] == name for each in ports)
+        if have != number:
+            problems.append(f"ibstat: {have} ports of {name}, expected {number}: the output may have been cut")
+    return ports, problems + _finished(ports, "ibstat")
+
+
+def _take(port: RdmaPort, name: str, value: str) -> None:
+    word = value.split()[0] if value else None
+    if name == "State" and word:
+        port["state"] = _STATES.get(word.lower(), word.upper())
+    elif name == "Physical state":
+        port["physical_state"] = word
+    elif name == "Rate" and word and re.fullmatch(r"[0-9]{1,6}(?:\.[0-9]{1,3})?", word):
+        port["rate_gbps"] = float(word)
+    elif name == "Link layer":
+        port["link_layer"] = word
+
+
+def parse_ibstatus(output: str) -> Ports:
+    """Parse `ibstatus`: ports, and what is wrong with what it printed."""
+    ports: list[RdmaPort] = []
+    problems: list[str] = []
+    said_of: set[str] = set()
+    for line in lines_of(output):
+        named, field = STATUS.match(line), _FIELD.match(line)
+        if named:
+            ports.append(_port(named["device"], int(named["port"])))
+            said_of = set()
+        elif field and not ports:
+            problems.append(f"ibstatus: the output begins in the middle, without the adapter's name: {said(line)}")
+            break
+        elif field:
+            name, value = field["name"].strip(), field["value"].strip()
+            if name in said_of:
+                problems.append(f"ibstatus: {name} of {ports[-1]['device']} twice: a line between is missing")
+                break
+            said_of.add(name)
+            if name == "state":
+                ports[-1]["state"] = parse_state(value)
+            elif name == "phys state":
+                ports[-1]["physical_state"] = parse_state(value)
+            elif name == "rate":
+                ports[-1]["rate_gbps"] = parse_rate(value)
+            elif name == "link_layer":
+                ports[-1]["link_layer"] = value or None
+    return ports, problems + _finished(ports, "ibstatus")
+
+
+def _finished(ports: list[RdmaPort], tool: str) -> list[str]:
+    problems = []
+    for port in ports:
+        port["active"] = port["state"] == "ACTIVE" and port["physical_state"] == "LinkUp"
+        missing = [name for name in ("state", "physical_state", "rate_gbps", "link_layer") if port[name] is None]
+        if missing:
+            problems.append(f"{tool}: no {', '.join(missing)} of port {port['device']}:{port['port']}")
+    return problems
+
+
+def parse_ibdev2netdev(output: str) -> Ports:
+    """Parse `ibdev2netdev`, also with -v, which alone knows a port's state."""
+    ports: list[RdmaPort] = []
+    problems: list[str] = []
+    for line in lines_of(output):
+        row = NETDEV.search(line)
+        if row:
+            port = _port(row["device"], int(row["port"]))
+            port["netdev"], port["state"] = row["netdev"], row["state"]
+            port["active"] = row["state"] == "ACTIVE"
+            ports.append(port)
+        elif "==>" in line:
+            problems.append(f"ibdev2netdev printed a line that is no port: {said(line)}")
+    return ports, problems
+
+
+def joined(states: Ports | None, netdevs: Ports | None) -> Ports:
+    """Return the ports with the interfaces that ibdev2netdev names; a port that only one tool knows is a problem."""
+    ports, problems = states or ([], [])
+    names, more = netdevs or ([], [])
+    problems = [*problems, *more]
+    if states is None:
+        unknown = [f"{port['device']}:{port['port']}" for port in names if port["state"] is None]
+        if unknown:
+            problems.append(f"nothing says the state of {', '.join(unknown)}: give ibstat or ibstatus, too")
+        return names, problems
+    known = {(port["device"], port["port"]): port for port in names}
+    if len(known) < len(names) or len({(port["device"], port["port"]) for port in ports}) < len(ports):
+        problems.append("a port stands there more than once: give the output of one machine")
+    for port in ports:
+        other = known.pop((port["device"], port["port"]), None)
+        port["netdev"] = other["netdev"] if other else None
+    if known:
+        listed = ", ".join(f"{device}:{port}" for device, port in known)
+        problems.append(f"ibdev2netdev has {listed}, of which nothing else says a state")
+    return ports, problems

@@ -1,0 +1,208 @@
+"""What people paste of tools: each form read, put together, and never believed to be whole where it was cut."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import accelerator_info
+import network_info
+import npu_info
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.hardware import captures, nvidia_smi, rdma_tools
+from hypothesis import given
+from hypothesis import strategies as st
+
+PASTED = Path(__file__).resolve().parents[2] / "fixtures" / "pasted"
+
+
+def read(name):
+    return (PASTED / f"{name}.txt").read_text()
+
+
+def part(name, tool):
+    return "".join(section.text for section in captures.sections(read(name)) if section.tool == tool)
+
+
+def test_table_list_and_bus_of_eight_gpus_are_one_record():
+    found = captures.accelerators(read("a100_8"))
+    assert (found["vendor"], found["driver"], found["problems"], found["notes"]) == ("nvidia", "470.103.01", [], [])
+    assert [device["pci"] for device in found["devices"]][:2] == ["0000:07:00.0", "0000:0b:00.0"]
+    assert {(device["model"], device["memory_mib"]) for device in found["devices"]} == {
+        ("NVIDIA A100-SXM4-40GB", 40536)
+    }
+    assert found["devices"][7]["uuid"] == "GPU-00000007-1111-2222-3333-444444444444"
+
+
+def test_the_table_alone_says_what_it_cuts_and_lacks():
+    found = captures.accelerators(part("a100_8", "nvidia-smi"))
+    assert found["problems"] == [] and found["devices"][0]["uuid"] is None
+    assert found["notes"][0] == "GPU 0: nvidia-smi's table cuts the name `NVIDIA A100-SXM...`"
+
+
+def test_a_gpu_that_does_not_answer_and_one_that_is_divided():
+    found = captures.accelerators(read("h100_2"))
+    assert [device["mig"] for device in found["devices"]] == [True, False]
+    assert found["problems"][0].startswith("GPU 1 does not answer: nvidia-smi printed |   1  NVIDIA H100 80GB HBM3")
+
+
+def test_gpus_that_only_one_of_the_outputs_has():
+    text = read("a100_8")
+    fewer = re.sub(r"GPU 3: .*\n", "", text)
+    assert captures.accelerators(fewer)["problems"] == [
+        "nvidia-smi -L has no GPU 3, but later ones",
+        "GPU 3: in one of nvidia-smi's table and nvidia-smi -L only",
+    ]
+    fewer = re.sub(r"cb:00.0 3D.*\n", "", text)
+    assert captures.accelerators(fewer)["problems"] == ["lspci shows 7 devices of nvidia, the vendor's tool 8"]
+    lost = "GPU 0: Tesla V100-SXM2-32GB (UUID: GPU-1)\nUnable to determine the device handle for gpu 0000:8A:00.0\n"
+    [problem] = captures.accelerators(lost)["problems"]
+    assert problem.startswith("a GPU does not answer: nvidia-smi -L printed Unable to determine")
+
+
+def test_lspci_alone_shows_devices_without_a_driver():
+    found = captures.accelerators(
+        "af:00.0 Processing accelerators [1200]: Huawei Technologies Co., Ltd. Device [19e5:d802]\n"
+    )
+    assert (found["vendor"], found["devices"]) == ("ascend", [])
+    assert found["problems"][0].startswith("the PCI bus shows 1 Ascend NPU(s) (0000:af:00.0) but npu-smi is not")
+    engine = "75:00.0 Processing accelerators: Huawei Technologies Co., Ltd. HiSilicon ZIP Engine (rev 21)\n"
+    assert captures.accelerators(engine)["vendor"] == "none"
+
+
+def test_ports_of_ibstat_and_the_interfaces_of_ibdev2netdev():
+    found = captures.networks(read("rdma"))
+    assert found["problems"] == []
+    assert [
+        (port["device"], port["state"], port["physical_state"], port["rate_gbps"], port["link_layer"], port["netdev"],
+         port["active"])
+        for port in found["rdma"]
+    ] == [
+        ("mlx5_0", "ACTIVE", "LinkUp", 400.0, "InfiniBand", "ibp26s0", True),
+        ("mlx5_1", "ACTIVE", "LinkUp", 200.0, "Ethernet", "enp27s0f0np0", True),
+        ("mlx5_10", "DOWN", "Disabled", 40.0, "Ethernet", "ens9", False),
+    ]  # fmt: skip
+
+
+def test_ibstatus_and_ibdev2netdev_alone():
+    found = captures.networks(read("rdma_ibstatus"))
+    assert [(port["state"], port["rate_gbps"], port["active"]) for port in found["rdma"]] == [
+        ("ACTIVE", 100.0, True), ("INIT", 400.0, False),
+    ]  # fmt: skip
+    found = captures.networks(part("rdma", "ibdev2netdev"))
+    assert not any(port["active"] for port in found["rdma"])
+    assert found["problems"] == [
+        "nothing says the state of mlx5_0:1, mlx5_1:1, mlx5_10:1: give ibstat or ibstatus, too"
+    ]
+    verbose = "0000:1a:00.0 mlx5_0 (MT4123 - MCX653105A-HDAT) ConnectX-6 fw 20.31.1014 port 1 (ACTIVE) ==> ib0 (Up)\n"
+    [port] = captures.networks(verbose)["rdma"]
+    assert (port["device"], port["netdev"], port["state"], port["active"]) == ("mlx5_0", "ib0", "ACTIVE", True)
+
+
+def test_an_adapter_that_ibstat_cannot_ask_is_said():
+    text = read("rdma").replace("$ ibdev2netdev", "ibpanic: [1323906] main: stat of IB device 'mlx5_8' failed: No\n$ x")
+    assert captures.networks(text)["problems"] == [
+        "ibstat: ibpanic: [1323906] main: stat of IB device 'mlx5_8' failed: No"
+    ]
+
+
+def test_npus_by_list_map_and_memory_with_all_that_hccn_tool_says():
+    found, queries = captures.npus(read("ascend_2"))
+    assert found["chip"] == "910b"
+    assert [(device["device_ip"], device["link"], device["net_health"]) for device in found["devices"]] == [
+        ("29.1.112.210", "up", "Success"), ("29.1.112.211", "up", "Success"),
+    ]  # fmt: skip
+    assert found["problems"] == ["device 1 (physical id) has no optical module: hccn_tool says `not present`"]
+    assert queries == {
+        "0": {"gateway": {"default gateway": "29.1.0.1, Iface:eth0"}},
+        "1": {
+            "optical": {"optical info": "", "present": "not present"},
+            "link_stat": {"current time": "Wed Jun  7 10:08:28 2023", "link up count": "2"},
+        },
+    }
+    devices = captures.accelerators(read("ascend_2"))["devices"]
+    assert [(device["card"], device["model"], device["memory_mib"]) for device in devices] == [
+        (0, "Ascend 910B3", 65536), (1, "Ascend 910B3", 65536),
+    ]  # fmt: skip
+
+
+def test_the_list_of_npus_that_does_not_fit_itself_or_the_table():
+    listing = part("ascend_2", "npu-smi info -l")
+    assert captures.accelerators(listing)["problems"] == []
+    assert captures.accelerators(listing.replace(": 2", ": 8"))["problems"] == [
+        "npu-smi info -l counts 8 NPUs and lists 2: the output may have been cut"
+    ]
+    head = "| npu-smi 21.0.4  Version: 21.0.4 |\n| Chip | Bus-Id | AICore |\n| 0 910A | OK | 70 |\n"
+    table = head + "| 0 | 0000:C1:00.0 | 0 839 / 15170 1 / 32768 |\n"
+    assert captures.accelerators(table + listing)["problems"] == [
+        "npu-smi info -l has NPU 1, which npu-smi info does not show"
+    ]
+
+
+@pytest.mark.parametrize("name", ["a100_8", "h100_2", "rdma", "rdma_ibstatus", "ascend_2"])
+def test_colours_and_line_ends_change_nothing(name):
+    read_all = {"r": captures.networks, "a": captures.accelerators, "h": captures.accelerators}[name[0]]
+    text = read(name)
+    coloured = "".join(f"\x1b[0;32m{line}\x1b[0m\r\n" for line in text.splitlines())
+    assert read_all("\ufeff" + coloured) == read_all(text)
+
+
+FORMS = {
+    "table": (nvidia_smi.parse_table, part("a100_8", "nvidia-smi"), lambda found: found["devices"]),
+    "list": (nvidia_smi.parse_list, part("a100_8", "nvidia-smi -L"), lambda found: found["devices"]),
+    "ibstat": (lambda text: dict(zip(("ports", "problems"), rdma_tools.parse_ibstat(text))), part("rdma", "ibstat"),
+               lambda found: found["ports"]),
+    "ibstatus": (lambda text: dict(zip(("ports", "problems"), rdma_tools.parse_ibstatus(text))), read("rdma_ibstatus"),
+                 lambda found: found["ports"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["table", "ibstat"])
+@given(data=st.data())
+def test_nothing_vanishes_silently_from_what_was_cut(form, data):
+    """`nvidia-smi -L` and ibstatus do not say how many there are."""
+    parse, text, devices = FORMS[form]
+    whole = devices(parse(text))
+    lines = text.splitlines(keepends=True)
+    at = data.draw(st.integers(0, len(lines)))
+    # The last lines of ibstat's adapters are where a cut leaves nothing to see.
+    seen = form != "ibstat" or (0 < at < len(lines) and not lines[at].startswith("CA "))
+    for cut in ("".join(lines[:at]), "".join(lines[at:])):
+        found = parse(cut)
+        if seen and cut.strip():
+            assert len(devices(found)) == len(whole) or found["problems"] or not devices(found)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(data=st.data())
+def test_a_line_that_is_missing_makes_no_value_up(form, data):
+    parse, text, devices = FORMS[form]
+    lines = text.splitlines(keepends=True)
+    at = data.draw(st.integers(0, len(lines) - 1))
+    found = parse("".join(lines[:at] + lines[at + 1 :]))
+    for device, other in zip(devices(found), devices(parse(text))):
+        if device.get("index") == other.get("index") and device.get("device") == other.get("device"):
+            assert all(device[name] in (other[name], None, False) for name in device) or found["problems"]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "key"),
+    [(accelerator_info, "a100_8", "accelerators"), (network_info, "rdma", "networks"), (npu_info, "ascend_2", "npu")],
+)
+def test_the_modules_take_a_capture(module, name, key, capsys, tmp_path):
+    def call(path):
+        with patch_module_args({"capture": str(path)}), pytest.raises(SystemExit):
+            module.main()
+        return json.loads(capsys.readouterr().out)
+
+    right = call(PASTED / f"{name}.txt")
+    assert not right["changed"] and right[key]
+    # As PowerShell redirects.
+    wide = tmp_path / "wide.txt"
+    wide.write_bytes(read(name).encode("utf-16"))
+    assert call(wide)[key] == right[key]
+    (tmp_path / "other.txt").write_text("hello\n")
+    assert "other.txt: no output of a tool that names" in call(tmp_path / "other.txt")["msg"]
+    assert "cannot be read: No such file" in call(tmp_path / "gone.txt")["msg"]
