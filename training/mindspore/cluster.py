@@ -11,9 +11,11 @@ import os
 import socket
 import sys
 import time
+from pathlib import Path
 
 import mindspore
 import numpy as np
+import releases
 from mindspore import Tensor, nn, ops
 from mindspore.communication import get_group_size, get_rank, init
 
@@ -25,6 +27,22 @@ _LAUNCHED_BY = ("MS_ROLE", "OMPI_COMM_WORLD_SIZE", "RANK_TABLE_FILE")
 def device_target() -> str:
     """Return what MindSpore calls the device of this process."""
     return next((target for name, target in _DEVICES.items() if os.environ.get(name)), "CPU")
+
+
+def came_back() -> bool:
+    """Tell whether this process died in this job and comes back alone, while the other ranks still train.
+
+    MindSpore brings such a one to where the others are itself: a collective that only this rank calls would never end.
+    """
+    path = os.environ.get("MS_RECOVERY_PATH")
+    if os.environ.get("MS_ENABLE_RECOVERY") != "1" or not path:
+        return False
+    mark = Path(path, f"joined_{os.environ.get('MS_NODE_ID', socket.gethostname())}")
+    if mark.exists():
+        return True
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    return False
 
 
 def await_scheduler() -> None:
@@ -48,11 +66,7 @@ def join() -> tuple[int, int]:
 
     The scheduler runs this program, too: it stays in here for as long as the workers train, and never returns.
     """
-    if hasattr(mindspore, "set_device"):  # from 2.5 on
-        mindspore.set_context(mode=mindspore.GRAPH_MODE)
-        mindspore.set_device(device_target())
-    else:
-        mindspore.set_context(mode=mindspore.GRAPH_MODE, device_target=device_target())
+    releases.use_device(device_target())
     if not any(os.environ.get(name) for name in _LAUNCHED_BY):
         return 0, 1
     if os.environ.get("MS_TLS_CONFIG"):

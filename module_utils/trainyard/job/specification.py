@@ -54,6 +54,7 @@ class Job:
     max_restarts: int
     rejoin_s: int
     recovery: bool
+    recovery_path: str
     venv: str
     packages: tuple[str, ...]
     data: tuple[str, ...]
@@ -288,6 +289,21 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             expected="a number of restarts: each process that comes back is one",
             action="set job_max_restarts, or leave job_recovery out",
         )
+    recovery_path = str(given.get("job_recovery_path", "")).rstrip("/")
+    if recovery_path and not recovery:
+        wrong(
+            key="job_recovery_path",
+            found=f"{recovery_path} without job_recovery",
+            expected="job_recovery: true, whose records lie there",
+            action="set job_recovery, or leave job_recovery_path out",
+        )
+    elif recovery_path and not recovery_path.startswith("/"):
+        wrong(
+            key="job_recovery_path",
+            found=recovery_path,
+            expected="an absolute path of a folder in which the training user may write, on every node",
+            action="write the whole path, or leave job_recovery_path out: the records then lie in the job's folder",
+        )
     join_timeout_s = whole("job_join_timeout")
     heartbeat_timeout_s = whole("job_heartbeat_timeout")
     message_timeout_s = whole("job_message_timeout")
@@ -359,6 +375,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         max_restarts=restarts,
         rejoin_s=rejoin_s,
         recovery=recovery,
+        recovery_path=recovery_path,
         venv=str(given.get("job_venv") or ""),
         packages=packages,
         data=data,

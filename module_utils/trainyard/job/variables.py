@@ -80,6 +80,7 @@ VARIABLES: Mapping[str, Variable] = {
     "job_qos": Variable("str", ""),
     "job_rank_table": Variable("str", ""),
     "job_recovery": Variable("bool", False),
+    "job_recovery_path": Variable("path", ""),
     "job_rejoin_timeout": Variable("int", 300, 1, _DAY),
     "job_sbatch_options": Variable("list", []),
     "job_scheduler": Variable("str", "ssh"),

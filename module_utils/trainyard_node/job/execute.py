@@ -65,7 +65,7 @@ def _exec(argv: list[str], env: dict[str, str]) -> int:
 def run_process(job_dir: str, name: str) -> int:
     """Become the process `name` of the job in `job_dir`. Returns only when it cannot be started."""
     from . import processes
-    from .exits import write_json
+    from .exits import read_json, write_json
 
     end_with_parent()
     spec = _read_spec(job_dir)
@@ -76,6 +76,10 @@ def run_process(job_dir: str, name: str) -> int:
     if spec.get("max_restarts"):
         mine["attempt"] = wait_for_turn(job_dir, name)
         env["TRAINYARD_ATTEMPT"] = str(mine["attempt"])
+        if "MS_RECOVERY_PATH" in env:
+            # What MindSpore remembers of a cluster that is gone would be in the way of the next one.
+            whole = (read_json(f"{job_dir}/attempts.json") or {}).get("", 0)
+            env["MS_RECOVERY_PATH"] += f"/attempt_{whole}"
     write_json(f"{job_dir}/{name}.pid.json", mine)
     redirect(process["log"])
     if mine.get("attempt"):

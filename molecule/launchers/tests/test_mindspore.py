@@ -69,7 +69,7 @@ def test_the_scheduler_stands_on_the_head_and_every_worker_on_its_node(three, no
     assert {"scheduler.log", "worker_0.log", "worker_1.log", "worker_2.log"} <= collected
     # As the plan numbers them, not in the order of arrival.
     for rank in range(3):
-        assert f"rank {rank}: no epoch of which all ranks have a checkpoint" in three.log(rank)
+        assert f"rank {rank}: no checkpoint that all ranks have" in three.log(rank)
 
 
 def test_a_run_goes_on_from_the_newest_epoch_that_all_ranks_have(three, play, nodes, left):

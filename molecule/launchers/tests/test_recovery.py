@@ -14,7 +14,7 @@ GATED = f"""
 import os, pathlib, time
 import train
 
-write = train.EpochCheckpoints.on_train_epoch_end
+write = train.Checkpoints.epoch_end
 
 def write_and_wait(self, run_context):
     write(self, run_context)
@@ -23,7 +23,7 @@ def write_and_wait(self, run_context):
     while epoch in {GATES} and not gate.exists():
         time.sleep(0.1)
 
-train.EpochCheckpoints.on_train_epoch_end = write_and_wait
+train.Checkpoints.epoch_end = write_and_wait
 train.main()
 """
 

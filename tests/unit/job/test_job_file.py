@@ -51,6 +51,7 @@ def test_a_short_job_file_gets_the_defaults():
         max_restarts=0,
         rejoin_s=300,
         recovery=False,
+        recovery_path="",
         venv=VENV,
         packages=(),
         data=(),

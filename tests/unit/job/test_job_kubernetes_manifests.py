@@ -342,6 +342,16 @@ WRONG = [
     ({"job_launcher": "mindspore", "job_processes_per_node": 2}, "each pod is one rank"),
     ({"job_launcher": "direct", "job_processes_per_node": 2}, "each pod is one rank"),
     ({"job_launcher": "mindspore", "job_recovery": True, "job_max_restarts": 1}, "recovery_claim"),
+    (
+        {
+            "job_launcher": "mindspore",
+            "job_recovery": True,
+            "job_max_restarts": 1,
+            "job_recovery_path": "/recovery",
+            "job_kubernetes": {"recovery_claim": "x"},
+        },
+        "recovery_claim is the place",
+    ),
     ({"job_network": "eth1"}, "NCCL_SOCKET_IFNAME"),
     ({"job_data": ["/data"]}, "job_kubernetes.volumes"),
     ({"job_namespace": "My_Space"}, "lower-case letters"),

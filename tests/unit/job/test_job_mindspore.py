@@ -77,6 +77,25 @@ def test_with_recovery_processes_come_back_alone_where_mindspore_takes_them(fact
         assert process["recover_after_s"] == (0 if name == "scheduler" else workers)
 
 
+def test_the_record_of_the_cluster_lies_where_it_is_wanted():
+    job = mindspore_job(recovery=True, recovery_path="/shared/recovery/", max_restarts=3)
+    plan = make_plan(job, [member(0)]).as_dict()
+    for _, process in processes(plan):
+        assert process["env"]["MS_RECOVERY_PATH"] == f"/shared/recovery/{plan['job_id']}/{process['name']}"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"recovery_path": "/shared/recovery"}, "/shared/recovery without job_recovery"),
+        ({"recovery_path": "recovery", "recovery": True, "max_restarts": 1}, "recovery"),
+    ],
+)
+def test_a_path_for_the_record_is_absolute_and_of_a_job_with_recovery(given, found):
+    (finding,) = wrong(launcher="mindspore", **given)
+    assert (finding.check, finding.found) == ("job_recovery_path", found)
+
+
 def test_without_recovery_all_come_back_together():
     plan = make_plan(mindspore_job(max_restarts=3), [member(0)]).as_dict()
     assert [process["recover_after_s"] for _, process in processes(plan)] == [None, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -79,6 +80,23 @@ def test_a_rank_that_cannot_be_started_ends_as_in_a_shell(job_dir, program, stat
     done = subprocess.run(command(job_dir, "rank", program), env=env_of(job_dir), check=False)
     assert done.returncode == status
     assert f"trainyard: cannot start '{program}': " in (job_dir / "logs" / "rank_5.log").read_text()
+
+
+def test_mindspores_record_of_a_cluster_is_one_for_each_attempt_of_the_whole_job(job_dir):
+    """The process ran three times: once it came back alone, once with all others."""
+    (job_dir / "source").mkdir()
+    log = job_dir / "logs" / "worker_0.log"
+    process = {
+        "name": "rank0",
+        "argv": ["sh", "-c", "echo $MS_RECOVERY_PATH $TRAINYARD_ATTEMPT"],
+        "env": {"MS_RECOVERY_PATH": "/records/rank0"},
+        "log": str(log),
+    }
+    spec = {"processes": [process], "base_env": {"PATH": os.defpath}, "secret_env": {}, "max_restarts": 3}
+    (job_dir / "job.json").write_text(json.dumps(spec))
+    (job_dir / "attempts.json").write_text('{"": 1, "rank0": 1}')
+    subprocess.run(command(job_dir, "exec", str(job_dir), "rank0"), env=env_of(job_dir), check=True)
+    assert log.read_text() == "--- started again, attempt 3 ---\n/records/rank0/attempt_1 2\n"
 
 
 AGENT = """

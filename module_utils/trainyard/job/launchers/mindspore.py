@@ -80,10 +80,15 @@ def cluster_environment(job: Job, node: Node) -> dict[str, str]:
 
 
 def recovery_environment(job: Job, placement: Placement, name: str) -> dict[str, str]:
-    """Return what lets MindSpore take a process back: its record of the cluster, good for one attempt of the job."""
+    """Return what lets MindSpore take a process back: its record of the cluster.
+
+    One is good for one attempt of the whole job: what becomes the process adds the number of the attempt to the path.
+    """
     if not job.recovery:
         return {}
-    return {"MS_ENABLE_RECOVERY": "1", "MS_RECOVERY_PATH": f"{placement.job_dir}/attempt/recovery/{name}"}
+    job_dir = placement.job_dir
+    base = f"{job.recovery_path}/{job_dir.rpartition('/')[2]}" if job.recovery_path else f"{job_dir}/attempt/recovery"
+    return {"MS_ENABLE_RECOVERY": "1", "MS_RECOVERY_PATH": f"{base}/{name}"}
 
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:

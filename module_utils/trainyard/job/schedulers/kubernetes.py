@@ -223,6 +223,15 @@ def _refused(job: Job) -> list[Finding]:
                 action="leave job_network out; NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME can be set in job_env",
             )
         )
+    if job.recovery_path:
+        findings.append(
+            Finding(
+                check="job_recovery_path",
+                found=job.recovery_path,
+                expected="nothing: paths of hosts are not those of pods",
+                action="leave job_recovery_path out; the claim job_kubernetes.recovery_claim is the place",
+            )
+        )
     if job.data:
         findings.append(
             Finding(
