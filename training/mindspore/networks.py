@@ -17,10 +17,10 @@ EXPANSION = 4
 LARGE = 64
 
 
-def _convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> list[nn.Cell]:
+def _convolution(inputs: int, outputs: int, size: int, stride: int = 1, scale: str = "ones") -> list[nn.Cell]:
     return [
         nn.Conv2d(inputs, outputs, size, stride=stride, pad_mode="pad", padding=size // 2, has_bias=False),
-        nn.BatchNorm2d(outputs),
+        nn.BatchNorm2d(outputs, gamma_init=scale),
     ]
 
 
@@ -36,7 +36,8 @@ class Bottleneck(nn.Cell):
             nn.ReLU(),
             *_convolution(width, width, 3, stride),
             nn.ReLU(),
-            *_convolution(width, outputs, 1),
+            # Each block begins as its shortcut alone: sixteen of them would otherwise add up to a first loss far off.
+            *_convolution(width, outputs, 1, scale="zeros"),
         )
         self.projects = stride != 1 or inputs != outputs
         self.shortcut = nn.SequentialCell(*_convolution(inputs, outputs, 1, stride)) if self.projects else None
@@ -67,7 +68,7 @@ class ResNet50(nn.Cell):
         self.layers = nn.SequentialCell(*layers)
         self.mean = ops.ReduceMean(keep_dims=False)
         # So small that no class is preferred at first: the first loss is near ln(classes). Defaults differ by release.
-        self.classify = nn.Dense(inputs, classes, weight_init=Normal(0.01), bias_init="zeros")
+        self.classify = nn.Dense(inputs, classes, weight_init=Normal(0.001), bias_init="zeros")
 
     def construct(self, pictures: Tensor) -> Tensor:
         """Return a value for each class."""
