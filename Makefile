@@ -127,6 +127,7 @@ browser-packages:
 	fi
 
 PIP = 26.3
+NO_INDEX = No index of packages can be reached? Bring them as wheels, make WHEELS=folder ...: docs/hardware-test.md says how.
 # A folder with wheels in the place of an index, that of pip among them, so that ensurepip may be missing.
 ifdef WHEELS
 export PIP_NO_INDEX := 1
@@ -148,12 +149,12 @@ endif
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv; } >/dev/null; \
 	fi
 	@[ -n "$(WHEELS)" ] || $(PYTHON) -m venv .venv
-	@[ -n "$(WHEELS)" ] || pip install -qq pip==$(PIP)
+	@[ -n "$(WHEELS)" ] || pip install -qq pip==$(PIP) || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 .venv/.controller: .venv/.python pyproject.toml
 	@echo "Installing the controller's tools into .venv"
-	@pip install -qq --group controller
+	@pip install -qq --group controller || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 .PHONY: kubernetes
@@ -166,8 +167,7 @@ kubernetes: .venv/.kubernetes ## install what job_scheduler: kubernetes needs on
 
 .venv/.hardware: .venv/.controller
 	@python -c 'import pytest' 2>/dev/null || echo "Installing pytest into .venv"
-	@pip install -qq --group hardware || { \
-	  echo "No index can be reached? docs/hardware-test.md says how to bring wheels: make test-gpu WHEELS=folder" >&2; exit 1; }
+	@pip install -qq --group hardware || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 .venv/.test: .venv/.controller

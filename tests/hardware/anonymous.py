@@ -12,8 +12,25 @@ from collections.abc import Callable, Iterable
 
 from ansible.module_utils.trainyard.findings.redaction import HIDDEN, without_secrets
 
-# Shorter names are parts of other words.
+# Shorter names, and words of the trade, tell of no machine, and stand in what tools print.
 _LEAST_NAME = 3
+_WORDS = frozenset(
+    {
+        "localhost",
+        "host",
+        "node",
+        "server",
+        "gpu",
+        "npu",
+        "cuda",
+        "nvidia",
+        "ascend",
+        "train",
+        "compute",
+        "head",
+        "linux",
+    }
+)
 _HEX = "[0-9a-fA-F]"
 _UUID = re.compile(rf"\b(GPU|MIG)-{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}")
 _MAC = re.compile(rf"(?<![\w:])(?!00:00:00:00:00:00|ff:ff:ff:ff:ff:ff)(?:{_HEX}{{2}}:){{5}}{_HEX}{{2}}(?![\w:])")
@@ -35,14 +52,15 @@ class Anonymous:
         """Take what is known of this machine."""
         self._new: dict[str, dict[str, str]] = {}
         self._own: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = []
-        for name in sorted({name for name in names if len(name) >= _LEAST_NAME and name != "localhost"}, key=len)[::-1]:
+        telling = {name for name in names if len(name) >= _LEAST_NAME and name.lower() not in _WORDS}
+        for name in sorted(telling, key=len, reverse=True):
             self._own.append((re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])"), lambda _: "this-machine"))
         for number, address in enumerate(sorted(set(addresses)), 1):
             # Addresses that are for documentation (RFC 5737, RFC 3849).
             shown = f"2001:db8::{number}" if ":" in address else f"192.0.2.{number}"
             end = r"(?![\w:])" if ":" in address else r"(?!\w|\.\w)"
             self._own.append((re.compile(rf"(?<![\w.:]){re.escape(address)}{end}"), lambda _, shown=shown: shown))
-        for home in sorted({home for home in homes if home.count("/") > 1}, key=len)[::-1]:
+        for home in sorted({home for home in homes if home.count("/") > 1}, key=len, reverse=True):
             self._own.append((re.compile(rf"{re.escape(home)}(?![\w-])"), lambda _: "/home/user"))
 
     def _as(self, form: str, kind: str) -> Callable[[re.Match[str]], str]:

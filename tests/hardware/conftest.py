@@ -116,7 +116,10 @@ class Session:
         return frozenset(self.runs.glob("*/"))
 
     def close(self):
-        """Remove all but the report."""
+        """End jobs that still run, as after Ctrl-C, and remove all but the report."""
+        for run in self.known_runs():
+            if (run / "plan.json").exists() and not (run / "summary.json").exists():
+                self.play("playbooks/stop.yml", job_id=run.name)
         shutil.rmtree(self.work, ignore_errors=True)
         if not self._had_agents:
             shutil.rmtree(self._agents, ignore_errors=True)

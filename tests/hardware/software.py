@@ -104,7 +104,7 @@ def environment_of(torch: Mapping[str, Any], work: Path) -> str:
 
 
 def cuda_home(given: str) -> str:
-    """Return the folder of the CUDA toolkit. Raises Missing where there is none."""
+    """Return the folder of the CUDA toolkit. Raises Missing where there is none, or no compiler that nvcc needs."""
     nvcc = shutil.which("nvcc")
     newest = sorted(Path("/usr/local").glob("cuda-*"), key=_version)[::-1]
     # An nvcc in PATH may be a wrapper that lies elsewhere.
@@ -112,6 +112,8 @@ def cuda_home(given: str) -> str:
     places = [given] if given else [os.environ.get("CUDA_HOME", ""), *of_path, "/usr/local/cuda", *map(str, newest)]
     for place in filter(None, places):
         if Path(place, "bin/nvcc").exists() and Path(place, "include/cuda_runtime.h").exists():
+            if not shutil.which("g++"):
+                raise Missing(f"no g++ in the PATH, which {place}/bin/nvcc needs; have it installed")
             return place
     where = given or "PATH or /usr/local/cuda*"
     raise Missing(f"no nvcc with its headers in {where}; name the CUDA toolkit: CUDA=/usr/local/cuda-13.0")

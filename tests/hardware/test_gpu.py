@@ -203,13 +203,15 @@ def test_cuda_program_adds_up_with_nccl(machine, cuda, nccl, record):
 def nccl_tests(machine, cuda, nccl):
     """Return the folder of nccl-tests' programs, built here from the source that was given."""
     source = source_of(GIVEN["NCCL_TESTS"], "all_reduce.cu", "nccl-tests", "NCCL_TESTS", machine.work).parent
+    if not shutil.which("make"):
+        raise Missing("no make in the PATH, which builds nccl-tests; have it installed")
     asked = machine.command("nvidia-smi --query-gpu=compute_cap --format=csv,noheader")
     numbers = sorted({line.strip().replace(".", "") for line in asked.output.splitlines() if line.strip()})
     code = " ".join(f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers)
     prefix = machine.root / "nccl-tests"
     options = [f"CUDA_HOME={cuda}", f"NCCL_HOME={nccl}", f"NVCC_GENCODE={code}", f"BUILDDIR={prefix}/build", "MPI=0"]
     built = ran(
-        ["make", "-j", str(os.cpu_count() or 1), *options], 580, source, {"LD_RUN_PATH": f"{nccl}/lib:{cuda}/lib64"}
+        ["make", "-j", str(os.cpu_count() or 1), *options], 1800, source, {"LD_RUN_PATH": f"{nccl}/lib:{cuda}/lib64"}
     )
     machine.report.keep_text(built.output, "logs/nccl-tests-make.txt")
     assert built.status == 0, f"nccl-tests could not be built: {built.end()}"

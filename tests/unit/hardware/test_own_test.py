@@ -160,6 +160,33 @@ def test_without_a_device_that_answers_it_ends_at_once_with_one_message(run):
     assert not done.reports.exists()
 
 
+LEFT_RUNNING = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, "tests/hardware")
+from conftest import Session
+session = Session("gpu", "nvidia", "nvidia-smi", Path(sys.argv[1]) / "report")
+job = dict(job_name="left", job_launcher="direct", job_devices="none", job_venv="", job_packages=[], job_wait=False)
+done = session.play("launch.yml", job_processes_per_node=1, job_source=sys.argv[2], job_command=["sleep", "600"], **job)
+assert done.status == 0, done.output
+session.close()
+assert not session.work.exists()
+print(*(path.read_text() for path in session.report.folder.glob("logs/*-stop.txt")))
+"""
+
+
+def test_a_job_that_still_runs_when_it_is_interrupted_is_ended_before_its_folder_goes(tmp_path):
+    (tmp_path / "source").mkdir()
+    env = {
+        **os.environ,
+        "PATH": f"{PROJECT / 'tests/fixtures/nvidia_smi'}:{os.environ['PATH']}",
+        "TMPDIR": str(tmp_path),
+    }
+    command = [sys.executable, "-c", LEFT_RUNNING, str(tmp_path), str(tmp_path / "source")]
+    done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, check=False)
+    assert "nothing of the job is left on localhost" in done.stdout, done.stdout + done.stderr
+
+
 def test_captures_hold_what_was_read_with_the_links_of_sysfs(tmp_path, monkeypatch):
     machine = tmp_path / "machine"
     device = machine / "sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0"
@@ -231,6 +258,13 @@ def anonymous():
 def test_what_names_a_machine_becomes_something_else_of_the_same_form(anonymous, text, shown):
     assert anonymous(text) == shown
     assert anonymous(anonymous(text)) == shown
+
+
+def test_a_name_that_is_a_word_of_the_trade_tells_nothing_and_stays():
+    assert (
+        Anonymous({"gpu", "Node", "vm"})('<gpu id="1"> Node 0, vm.max_map_count')
+        == '<gpu id="1"> Node 0, vm.max_map_count'
+    )
 
 
 def test_each_name_keeps_its_own_number_and_long_captures_stay_whole(anonymous, tmp_path):
