@@ -13,10 +13,7 @@ description:
   - Reads only. Starts no process on a node that has neither tool, and works for an unprivileged user.
   - A driver that is installed but does not answer, a device that does not answer, and devices on the PCI bus without
     a driver are problems; such a node never looks like one without accelerators.
-version_added: "0.1.0"
 extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
-author:
-  - trainyard
 seealso:
   - module: network_info
   - module: node_info

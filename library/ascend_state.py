@@ -12,19 +12,12 @@ description:
   - Returns the devices as M(npu_info) does, and the versions of driver, firmware and CANN as the vendor's version files
     tell them, with the driver and firmware that run as C(npu-smi) tells them.
   - Reads only. Starts C(npu-smi) once for each card on top of what M(npu_info) starts.
-version_added: "0.2.0"
 options:
-  host:
-    description: The node's name in the inventory.
-    type: str
-    required: true
   ascend_root:
     description: Where the vendor's packages are installed, unless C(/etc/ascend_install.info) names another folder.
     type: path
     default: /usr/local/Ascend
-extends_documentation_fragment: [captured_machine, read_only]
-author:
-  - trainyard
+extends_documentation_fragment: [captured_machine, inventory_name, read_only]
 """
 
 EXAMPLES = r"""

@@ -15,7 +15,6 @@ description:
     index for versions that fit their Python (C(pip index versions)). What cannot be told so is no finding, as with
     Python 3.9, too old for that pip.
   - Where everything is there already, no index and no address is asked.
-version_added: "0.2.0"
 options:
   hosts:
     description: Whom to ask, inventory names. Of others only the input is judged.
@@ -23,8 +22,6 @@ options:
     elements: str
     required: true
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

@@ -15,7 +15,6 @@ description:
     bandwidth at the largest size is what the hardware, a saved baseline or a given number lets expect, and which
     devices carried the bytes.
   - Never fails because of what was measured; only because of a file that cannot be read. No machine is touched.
-version_added: "0.2.0"
 options:
   parse:
     description:
@@ -104,8 +103,6 @@ attributes:
   check_mode:
     support: full
     description: The result is the same in both modes; a baseline is not written in check mode.
-author:
-  - trainyard
 seealso:
   - module: rdma_traffic
   - module: network_info

@@ -12,7 +12,6 @@ description:
   - Reads the collected logs of a run of C(all_gather.py) on the controller, and compares what every rank gathered with
     0 to n - 1.
   - Returns all faults and does not fail because of them. Changes nothing.
-version_added: "0.2.0"
 options:
   run_dir:
     description: Folder of the run on the controller, with C(plan.json), C(summary.json) and C(logs). Or O(refused).
@@ -31,8 +30,6 @@ options:
     type: str
     default: ""
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

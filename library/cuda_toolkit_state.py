@@ -12,12 +12,7 @@ description:
   - Returns the toolkits in C(/usr/local/cuda-X.Y), below O(cuda_root) and in O(homes) with their own versions, which of
     them is the default, the host compiler, and Open MPI and NCCL that programs could be built with.
   - Reads only.
-version_added: "0.2.0"
 options:
-  host:
-    description: The node's name in the inventory.
-    type: str
-    required: true
   cuda_root:
     description: Folder of the link C(cuda) to the default toolkit, and of the toolkits that the role installs.
     type: path
@@ -35,9 +30,7 @@ options:
     description: Whose ssh sessions are to be looked at. Empty for nobody's.
     type: str
     default: ""
-extends_documentation_fragment: [captured_machine, read_only]
-author:
-  - trainyard
+extends_documentation_fragment: [captured_machine, inventory_name, read_only]
 """
 
 EXAMPLES = r"""

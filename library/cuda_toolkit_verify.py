@@ -11,7 +11,6 @@ short_description: Prove a CUDA toolkit by a program with MPI and NCCL
 description:
   - Compiles and links O(source) with the toolkit, Open MPI and NCCL where those are there, and runs it, one process for
     each GPU. Leaves nothing behind.
-version_added: "0.2.0"
 options:
   source:
     description: The program.
@@ -58,8 +57,6 @@ options:
     type: int
     default: 120
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

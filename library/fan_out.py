@@ -13,7 +13,6 @@ description:
     for each, as many at once as C(forks). The agent of the project answers; a host that lacks it is sent it.
   - A host that gives no answer in time, or none that can be read, delays no other, and is among the answers with what
     a task's result says of it. One that C(--limit) leaves out has an empty answer.
-version_added: "0.1.0"
 options:
   question:
     description: Name of a function of C(QUESTIONS) in module_utils/trainyard_node/agent.py.
@@ -49,8 +48,6 @@ options:
     type: float
     default: 120
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

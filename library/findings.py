@@ -12,7 +12,6 @@ description:
   - Fails when there is a finding, with one message that names for each the hosts, what was found, what was expected and
     what to do. Findings that differ only by host are one entry.
   - Works on the controller, whatever host it is for. With C(run_once) all hosts stop.
-version_added: "0.1.0"
 options:
   findings:
     description: What checks found.
@@ -27,8 +26,6 @@ options:
     description: File on this machine that keeps the findings as JSON.
     type: path
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

@@ -40,7 +40,6 @@ attributes:
   diff_mode:
     support: full
     description: Shows the file before and after.
-author: trainyard
 """
 
 EXAMPLES = r"""

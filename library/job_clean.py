@@ -13,7 +13,6 @@ description:
   - Writes C(removed.json) into the folder of each run of which something was removed, where there is one.
   - Removes the folders in O(runs_dir) that were chosen, but for those of jobs that a node could not remove.
   - Fails with what could not be removed from a node. What has been removed is noted before.
-version_added: "0.1.0"
 options:
   runs_dir:
     description: Folder of the runs on the controller.
@@ -28,8 +27,6 @@ attributes:
   check_mode:
     description: Can run in check mode; it says what would go then.
     support: full
-author:
-  - trainyard
 seealso:
   - module: job_clean_plan
 """

@@ -13,7 +13,6 @@ description:
   - Asks schedulers of their jobs, too. A job that waits or runs there stays, and one of which its scheduler says
     nothing.
   - Fails when the job that is named still runs or is nowhere. Nothing is removed.
-version_added: "0.1.0"
 options:
   hosts:
     description: The nodes.
@@ -48,8 +47,6 @@ options:
     type: bool
     default: false
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 seealso:
   - module: job_clean
 """

@@ -10,7 +10,6 @@ module: job_collect
 short_description: Bring the logs of a job to the controller
 description:
   - Brings the logs of all nodes into the run's folder and returns how the job is on each, or by its scheduler.
-version_added: "0.1.0"
 options:
   run_dir:
     description: Folder of the run on the controller.
@@ -33,8 +32,6 @@ attributes:
   check_mode:
     description: Can run in check mode; it ends nothing and writes no file then.
     support: full
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

@@ -14,7 +14,6 @@ description:
   - All findings of the job file and of every node come at once. What is known of the nodes from an earlier launch is
     used where each of them says that it holds.
   - A job for Slurm or Kubernetes asks that what it is, and its nodes nothing; what is submitted stands beside the plan.
-version_added: "0.1.0"
 options:
   job:
     description: The variables of the job file, C(job_*), as docs/job-file.md describes them; of secrets the names.
@@ -80,8 +79,6 @@ attributes:
   check_mode:
     description: Shows the plan, which is written in place of that of the check before.
     support: full
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

@@ -15,7 +15,6 @@ description:
     how they are now, and what clean.yml has removed there.
   - The page is one file that needs no network. It holds plotly.js where there are metrics to draw.
   - Runs on the controller, whose Python has plotly.
-version_added: "0.1.0"
 options:
   run_dir:
     description: Folder of the run on the controller.
@@ -45,8 +44,6 @@ attributes:
   check_mode:
     description: Can run in check mode; it writes no file then.
     support: full
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

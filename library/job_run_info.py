@@ -11,7 +11,6 @@ short_description: Find a run among those that this controller started
 description:
   - Reads the plans in the folder of runs and returns where the run that is meant lives.
   - Fails with the names of the newest runs when there is no such run.
-version_added: "0.1.0"
 options:
   runs_dir:
     description: Folder on the controller that holds the folders of all runs.
@@ -32,8 +31,6 @@ options:
     type: bool
     default: false
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

@@ -11,7 +11,6 @@ short_description: Start a job that was prepared on all its nodes
 description:
   - Sends each node its part of the plan, the source and the secrets, which go through standard input alone.
   - A job for Slurm is submitted; one for Kubernetes was applied before. What that calls it stands in the run's folder.
-version_added: "0.1.0"
 options:
   run_dir:
     description: Folder of the run on the controller.
@@ -45,8 +44,6 @@ attributes:
   check_mode:
     description: Does nothing then.
     support: none
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

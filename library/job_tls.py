@@ -16,7 +16,6 @@ description:
   - Everything that would keep MindSpore from using them becomes an entry of RV(findings); the module does not fail
     because of them. Nothing is made while there are any.
   - Runs on the controller. The authority's private key never leaves its folder.
-version_added: "0.1.0"
 options:
   cluster:
     description: Name of the cluster, the name of its authority.
@@ -71,8 +70,6 @@ attributes:
   check_mode:
     description: Can run in check mode, looks at what there is, and makes nothing.
     support: full
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

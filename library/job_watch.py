@@ -13,15 +13,12 @@ description:
     20 seconds beyond those that a lost node may take to come back.
   - Asks the head node alone, or the job's scheduler, which is given up after 60 seconds. To interrupt it changes
     nothing for the job.
-version_added: "0.1.0"
 options:
   run_dir:
     description: Folder of the run on the controller.
     type: path
     required: true
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

@@ -11,7 +11,6 @@ short_description: Write, read or remove the hostfile of an MPI or DeepSpeed lau
 description:
   - Writes a file that names hosts with their slots, in the notation of Open MPI, MPICH (Hydra) or DeepSpeed.
   - Reads such a file, whoever wrote it, and lists every fault with its line.
-version_added: "0.1.0"
 options:
   path:
     description: The hostfile.
@@ -53,8 +52,6 @@ attributes:
     description: Shows the file before and after.
 extends_documentation_fragment:
   - ansible.builtin.files
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

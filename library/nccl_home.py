@@ -12,7 +12,6 @@ description:
   - Makes O(path) with C(include) and C(lib), which hold links to the files of packages or of a prefix, and a
     C(libnccl.so) where the vendor has none, as in wheels. It is made beside the old one and put in its place whole.
   - What something else has made at O(path) is not touched.
-version_added: "0.2.0"
 options:
   path:
     description: The folder.
@@ -39,8 +38,6 @@ attributes:
   check_mode:
     support: full
     description: Says what would change, also before the packages or the prefix are there.
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

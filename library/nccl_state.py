@@ -12,12 +12,7 @@ description:
   - Loads the library below O(home), asks it for its version (C(ncclGetVersion), which needs no GPU), reads from it
     which CUDA it was built with, and from the header which version that is.
   - Reads also what can change NCCL behind a job's back, C(/etc/nccl.conf) and the training user's C(.nccl.conf).
-version_added: "0.2.0"
 options:
-  host:
-    description: The node's name in the inventory.
-    type: str
-    required: true
   home:
     description: Folder with C(include) and C(lib) that M(nccl_home) made.
     type: path
@@ -30,9 +25,7 @@ options:
     description: For each provider a path that is there when it was used before.
     type: dict
     default: {}
-extends_documentation_fragment: read_only
-author:
-  - trainyard
+extends_documentation_fragment: [inventory_name, read_only]
 """
 
 EXAMPLES = r"""

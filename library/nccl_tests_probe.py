@@ -13,12 +13,7 @@ description:
     C(LD_LIBRARY_PATH); then runs the first one as a single rank over eight bytes. Without a GPU that run ends with
     CUDA's word for that.
   - Changes nothing.
-version_added: "0.2.0"
 options:
-  host:
-    description: The node's name in the inventory.
-    type: str
-    required: true
   prefix:
     description: Where nccl-tests are; the programs lie in C(bin).
     type: path
@@ -32,9 +27,7 @@ options:
     description: Who runs them.
     type: str
     required: true
-extends_documentation_fragment: read_only
-author:
-  - trainyard
+extends_documentation_fragment: [inventory_name, read_only]
 """
 
 EXAMPLES = r"""

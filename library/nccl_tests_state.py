@@ -12,12 +12,7 @@ description:
   - Returns CUDA, NCCL and Open MPI with their versions, the tools that a build needs and the node lacks, and what is in
     the prefix.
   - Reads only; starts C(nvcc --version).
-version_added: "0.2.0"
 options:
-  host:
-    description: The node's name in the inventory.
-    type: str
-    required: true
   prefix:
     description: Where nccl-tests are to be.
     type: path
@@ -43,9 +38,7 @@ options:
     type: list
     elements: str
     default: []
-extends_documentation_fragment: read_only
-author:
-  - trainyard
+extends_documentation_fragment: [inventory_name, read_only]
 """
 
 EXAMPLES = r"""

@@ -14,14 +14,11 @@ description:
   - Reads sysfs and C(ip -json address); without iproute2 the kernel is asked directly. Works for an unprivileged
     user.
   - Lists the nccl.conf files that would override a job's environment without a word.
-version_added: "0.1.0"
 options:
   user:
     description: User whose C(~/.nccl.conf) counts. Default is the user that runs the module.
     type: str
 extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
-author:
-  - trainyard
 seealso:
   - module: accelerator_info
   - module: node_info

@@ -44,7 +44,6 @@ attributes:
   diff_mode:
     support: full
     description: Shows each file that changes before and after.
-author: trainyard
 """
 
 EXAMPLES = r"""

@@ -42,7 +42,6 @@ options:
     type: int
     required: true
 extends_documentation_fragment: read_only
-author: trainyard
 """
 
 EXAMPLES = r"""

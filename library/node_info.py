@@ -16,7 +16,6 @@ description:
     of Ascend devices).
   - What is broken (a driver that does not answer, a port without a readable state) is listed under C(problems) of
     its part, never left out.
-version_added: "0.1.0"
 options:
   venv:
     description:
@@ -55,8 +54,6 @@ options:
     type: bool
     default: false
 extends_documentation_fragment: [captured_machine, read_only]
-author:
-  - trainyard
 seealso:
   - module: accelerator_info
   - module: network_info

@@ -15,10 +15,7 @@ description:
     empty and a problem, but on A3, where devices of one super pod may do without.
   - Devices are never renumbered, also where ASCEND_RT_VISIBLE_DEVICES hides some of them from programs.
   - Reads only. Starts C(hccn_tool) three times for each device, one after the other. With some drivers only root may.
-version_added: "0.2.0"
 extends_documentation_fragment: [captured_machine, pasted_outputs, read_only]
-author:
-  - trainyard
 seealso:
   - module: accelerator_info
   - module: node_info

@@ -13,12 +13,7 @@ description:
     on, so that all of them can be installed at exactly this version and held. Changes nothing.
   - With O(before), brings the driver's packages back to what they were, also from the middle of an installation that
     failed, so that apt works again.
-version_added: "0.2.0"
 options:
-  host:
-    description: The node's name in the inventory.
-    type: str
-    required: true
   roots:
     description: Packages to ask for, each a list of names of which the first that is offered is meant.
     type: list
@@ -52,8 +47,7 @@ options:
 attributes:
   check_mode:
     support: full
-author:
-  - trainyard
+extends_documentation_fragment: inventory_name
 """
 
 EXAMPLES = r"""

@@ -12,20 +12,13 @@ description:
   - Returns the driver that is installed and where it came from, what dkms built for which kernel, and which version
     runs. A driver whose module was not built for a kernel is seen as that, and with the compiler's reason.
   - Reads only.
-version_added: "0.2.0"
 options:
-  host:
-    description: The node's name in the inventory.
-    type: str
-    required: true
   kernels:
     description: Kernels that need the module, as C(uname -r) prints them; the running one without any.
     type: list
     elements: str
     default: []
-extends_documentation_fragment: [captured_machine, read_only]
-author:
-  - trainyard
+extends_documentation_fragment: [captured_machine, inventory_name, read_only]
 """
 
 EXAMPLES = r"""

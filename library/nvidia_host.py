@@ -12,12 +12,7 @@ description:
   - Reads the GPUs from the PCI bus, so no driver is needed, and everything else that decides which driver and which
     CUDA the node can have. The filter C(nvidia_stack_plan) compares it with what is wanted.
   - Reads only. Starts a few short processes (C(uname), C(gcc), C(df), C(dpkg-query), C(apt-cache), C(mokutil)).
-version_added: "0.2.0"
 options:
-  host:
-    description: The node's name in the inventory.
-    type: str
-    required: true
   toolkits:
     description: Folders in which CUDA toolkits lie, each as C(cuda-VERSION).
     type: list
@@ -27,9 +22,7 @@ options:
     description: Folder in which the role nvidia_repository notes which packages it keeps at their version.
     type: path
     default: /var/lib/trainyard-root/packages
-extends_documentation_fragment: [captured_machine, read_only]
-author:
-  - trainyard
+extends_documentation_fragment: [captured_machine, inventory_name, read_only]
 """
 
 EXAMPLES = r"""

@@ -12,12 +12,7 @@ description:
   - Finds the one version that is meant among those that O(provider)'s source offers, has apt simulate it all
     and returns as findings what stops it, in check mode; outside of check mode findings are failures.
   - Upgrades and downgrades. What is installed is held and pinned, package by package. Holds of others are left alone.
-version_added: "0.2.0"
 options:
-  host:
-    description: The node's name in the inventory.
-    type: str
-    required: true
   packages:
     description:
       - Each has C(name) and C(version), whole or without epoch and packaging suffix. Without a version what is there
@@ -70,8 +65,7 @@ attributes:
   check_mode:
     support: full
     description: Simulates the transaction. Fetches package lists if O(refresh).
-author:
-  - trainyard
+extends_documentation_fragment: inventory_name
 """
 
 EXAMPLES = r"""

@@ -14,12 +14,7 @@ description:
   - In check mode what is new is tried out first, apart from the system's own lists. A key with another fingerprint, a
     repository that does not answer or whose signature does not fit, and a second source of the same packages are
     findings. Outside of check mode they are failures, and the files are as before.
-version_added: "0.2.0"
 options:
-  host:
-    description: The node's name in the inventory.
-    type: str
-    required: true
   provider:
     description: V(network_repo) for NVIDIA's repository or a mirror, V(distro) for components of the distribution.
     type: str
@@ -70,8 +65,7 @@ attributes:
   check_mode:
     support: full
     description: Nothing is changed; what would be new is tried out in a temporary folder.
-author:
-  - trainyard
+extends_documentation_fragment: inventory_name
 """
 
 EXAMPLES = r"""

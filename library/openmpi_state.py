@@ -12,12 +12,7 @@ description:
   - Returns the C(mpirun) that the node has, what the prefix holds, and whether headers of CUDA and UCX are there.
   - Says which of O(packages) are missing, what there is of O(files), and whether O(session) is as it shall be.
   - Reads only.
-version_added: "0.2.0"
 options:
-  host:
-    description: The node's name in the inventory.
-    type: str
-    required: true
   link:
     description: Link to the prefix in use, where C(mpirun) is looked for first.
     type: path
@@ -52,9 +47,7 @@ options:
     description: What M(session_environment) would be given; empty for nothing.
     type: dict
     default: {}
-extends_documentation_fragment: read_only
-author:
-  - trainyard
+extends_documentation_fragment: [inventory_name, read_only]
 """
 
 EXAMPLES = r"""

@@ -12,7 +12,6 @@ description:
   - Compares the versions of the nodes. Where they are equal, starts one process for each slot by this node's C(mpirun),
     as the training user over its ssh, and has them sum their ranks by C(MPI_Allreduce).
   - Returns all faults and does not fail because of them. Changes nothing.
-version_added: "0.2.0"
 options:
   states:
     description: What M(openmpi_state) returned of each node; this module runs on the first of them.
@@ -40,8 +39,6 @@ options:
     type: int
     default: 60
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

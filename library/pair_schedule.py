@@ -12,7 +12,6 @@ description:
   - Puts all hosts into rounds of disjoint pairs, or takes the rounds that are given, and writes them beside a copy of
     the program that measures them, as the source of a job.
   - Runs on the controller. Whoever calls it removes the folder.
-version_added: "0.2.0"
 options:
   hosts:
     description: The hosts, in the order of their ranks.
@@ -36,8 +35,6 @@ attributes:
   check_mode:
     support: full
     description: The folder is made in both modes, as a plan needs it.
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

@@ -12,7 +12,6 @@ description:
   - Reads what C(training/benchmark/pairs.py) printed in a run on the controller, adds it to what earlier runs measured,
     and says which nodes are slow, wrong or silent, how sure that is, and which pairs would decide what is open.
   - Never fails because of what was measured.
-version_added: "0.2.0"
 options:
   hosts:
     description: The hosts, in the order of the inventory.
@@ -44,8 +43,6 @@ options:
     description: Part of the healthy bandwidth that a node may lack; more where measurements scatter.
     type: float
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

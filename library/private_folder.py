@@ -32,7 +32,6 @@ attributes:
   check_mode:
     support: full
     description: Makes no folder.
-author: trainyard
 """
 
 EXAMPLES = r"""

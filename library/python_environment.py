@@ -108,7 +108,6 @@ attributes:
     description: Says what would change, also where there is no environment yet. Refuses what would be refused.
   diff_mode:
     support: full
-author: trainyard
 """
 
 EXAMPLES = r"""

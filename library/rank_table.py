@@ -13,7 +13,6 @@ description:
     servers. Servers stand in the dictionary order of server_id, which is the order of ranks that MindSpore demands.
   - Judges such a file, whoever wrote it, rule by rule, and names all faults at once. C(docs/rank-table.md) lists them.
   - A table that HCCL's parser refuses is never written. What it takes and is hardly meant is a warning.
-version_added: "0.1.0"
 options:
   path:
     description:
@@ -100,8 +99,6 @@ attributes:
     description: Shows the file before and after.
 extends_documentation_fragment:
   - ansible.builtin.files
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

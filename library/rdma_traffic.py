@@ -12,15 +12,7 @@ description:
   - Returns the bytes that every RDMA port has sent and received since it was started. Two readings around a benchmark
     tell M(collective_benchmark) which devices carried it.
   - Reads sysfs; works for an unprivileged user.
-version_added: "0.2.0"
-options:
-  host:
-    description: The node's name in the inventory.
-    type: str
-    required: true
-extends_documentation_fragment: [captured_machine, read_only]
-author:
-  - trainyard
+extends_documentation_fragment: [captured_machine, inventory_name, read_only]
 seealso:
   - module: collective_benchmark
   - module: network_info

@@ -12,7 +12,6 @@ description:
   - Reads two C(report.json) that C(verify.yml) wrote, and says what got slower, which findings are new or gone, and
     which versions and settings changed.
   - Returns all of this and does not fail because of it. Changes nothing.
-version_added: "0.2.0"
 options:
   after:
     description: The later report, C(report.json) or its folder. Default is the newest one in O(runs).
@@ -29,8 +28,6 @@ options:
     type: float
     default: 0.05
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 seealso:
   - module: verify_report
 """

@@ -13,7 +13,6 @@ description:
     several roles in one file below C(sshd_config.d), with one line that sums them up, and changes one piece of it.
   - A command that comes by ssh without a login shell, as mpirun's own do, then finds the programs of all of them.
   - The new file is read by C(sshd -t) before it is put in place. Without any piece the file is removed.
-version_added: "0.2.0"
 options:
   file:
     description: The file, below C(sshd_config.d).
@@ -45,8 +44,6 @@ attributes:
   check_mode:
     support: full
     description: Says what would be changed.
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

@@ -13,7 +13,6 @@ description:
   - Fails, with all findings at once, where a node does not say what it is, has another release of Slurm than its
     controller works with, or has fewer devices than its configuration.
   - Runs once, on the controller.
-version_added: "0.1.0"
 options:
   name:
     description: Name of the cluster.
@@ -65,8 +64,6 @@ options:
     elements: dict
     required: true
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

@@ -71,7 +71,6 @@ attributes:
   diff_mode:
     support: full
     description: Lists what was signed and revoked, and why.
-author: trainyard
 """
 
 EXAMPLES = r"""

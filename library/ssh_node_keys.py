@@ -44,7 +44,6 @@ attributes:
   check_mode:
     support: full
     description: Reads the node and makes no key.
-author: trainyard
 """
 
 EXAMPLES = r"""

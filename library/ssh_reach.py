@@ -35,7 +35,6 @@ options:
     type: int
     default: 8
 extends_documentation_fragment: read_only
-author: trainyard
 """
 
 EXAMPLES = r"""

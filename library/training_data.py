@@ -68,7 +68,6 @@ attributes:
     support: full
   diff_mode:
     support: none
-author: trainyard
 """
 
 EXAMPLES = r"""

@@ -11,7 +11,6 @@ short_description: Judge the devices of all nodes, at one time or between two
 description:
   - Judges GPUs, NPUs and RDMA ports. With O(before) it judges which error counters grew since then, and nothing else.
   - What a device does not say is unknown, never well. Asks no node.
-version_added: "0.2.0"
 options:
   results:
     description: What M(verify_read) returned as C(answers).
@@ -38,8 +37,6 @@ options:
     type: str
     required: true
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

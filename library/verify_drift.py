@@ -10,7 +10,6 @@ module: verify_drift
 short_description: Compare what the nodes of a cluster should have in common
 description:
   - Finds, by majority vote among nodes that can be compared, those that differ, with the difference. Asks no node.
-version_added: "0.2.0"
 options:
   results:
     description: What M(verify_read) returned as C(answers).
@@ -34,8 +33,6 @@ options:
     type: str
     required: true
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

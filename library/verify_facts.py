@@ -14,7 +14,6 @@ description:
   - A proof asks all nodes at once, with M(verify_read); this shows what one of them says.
   - Reads only. Versions come from metadata, headers and file names; no framework is imported.
   - A fact is empty where the node does not have the thing, and null where it has it and does not say.
-version_added: "0.2.0"
 options:
   host:
     description: Inventory name of this node.
@@ -53,8 +52,6 @@ options:
     type: bool
     default: false
 extends_documentation_fragment: [captured_machine, read_only]
-author:
-  - trainyard
 seealso:
   - module: verify_read
 """

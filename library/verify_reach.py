@@ -14,7 +14,6 @@ description:
     size; resolves their names; logs in to them by ssh.
   - A listener is one small process that writes nothing and ends after O(life_s) whatever happens.
   - Names the nodes that failures have in common, and returns those among which every way led to its end.
-version_added: "0.2.0"
 options:
   results:
     description: What M(verify_read) returned as C(answers).
@@ -65,8 +64,6 @@ options:
     type: str
     required: true
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 seealso:
   - module: ssh_reach
 """

@@ -11,7 +11,6 @@ short_description: Read what the proof of a cluster compares and judges, on all 
 description:
   - Asks all nodes at once for what M(verify_facts) shows of one, and how far their clocks are from the controller's. A
     node that gives no answer in time delays no other.
-version_added: "0.2.0"
 options:
   hosts:
     description: Whom to ask, inventory names. Those that C(--limit) leaves out are not asked.
@@ -51,8 +50,6 @@ options:
     type: float
     required: true
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 seealso:
   - module: verify_facts
 """

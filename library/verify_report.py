@@ -14,7 +14,6 @@ description:
   - The page is one file that needs no network; its figures are drawn by plotly.js, which it holds.
   - Words that are secrets by their form or name, environments, control characters and not-a-number values are left out.
   - Runs once, on the controller, whose Python has plotly.
-version_added: "0.1.0"
 options:
   run_dir:
     description: Folder of this proof on the controller; it is made, and its name is the name of the report.
@@ -71,8 +70,6 @@ attributes:
   check_mode:
     description: Can run in check mode; it writes no file then.
     support: full
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

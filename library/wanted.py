@@ -11,7 +11,6 @@ short_description: Note what hosts are to get of a part of the software
 description:
   - Reads a variable as a task of the same role would read it on each host, and adds it to the fact
     C(trainyard_wanted) of the host whose task this is. No host is visited. M(can_install) asks about all parts at once.
-version_added: "0.2.0"
 options:
   hosts:
     description: Which hosts, inventory names.
@@ -29,8 +28,6 @@ options:
     type: str
     required: true
 extends_documentation_fragment: read_only
-author:
-  - trainyard
 """
 
 EXAMPLES = r"""

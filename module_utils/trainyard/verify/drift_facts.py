@@ -27,9 +27,6 @@ _FIRMWARE = "bring the firmware to the others' version, with the vendor's tool"
 _ROLE = "run site.yml for all nodes, which installs one version everywhere"
 
 
-_LSPCI = "lspci -nn"
-
-
 FACTS: Mapping[str, Fact] = {
     "kernel": Fact("kernel", "hardware", _SAME_SYSTEM, "uname -r"),
     "os": Fact("operating system", "hardware", _SAME_SYSTEM, "cat /etc/os-release"),

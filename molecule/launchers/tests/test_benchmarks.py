@@ -12,8 +12,6 @@ SMALL = {"benchmark_min_bytes": "4K", "benchmark_max_bytes": "256K", "benchmark_
 SMALL_PAIRS = {"pair_hosts": "compute[0:2]", "pair_max_bytes": "4M", "pair_backend": "gloo", "pair_retests": 0}
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 PLANTED = "/opt/planted"
-# The nodes of the lab share cores, on which ranks that wait would keep the others from running.
-YIELD = {"mpi_yield_when_idle": 1}
 # What is broken adds a number that nobody sent.
 SITECUSTOMIZE = """\
 import torch.distributed as dist
