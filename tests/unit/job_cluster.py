@@ -37,6 +37,11 @@ if mode == "train":
 elif mode == "diverge":
     for step in range(1, 26):
         print(f"step {step}/25 loss {1 / step if step < 11 else float('nan'):.4f} rate 100.5", flush=True)
+elif mode == "lost":
+    # As PyTorch ends a rank whose peer is gone (tests/fixtures/torchrun).
+    where = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553]"
+    print(f"RuntimeError: {where} Connection closed by peer [127.0.0.1]:1431. This is typically caused by", flush=True)
+    sys.exit(1)
 elif mode.startswith("exit"):
     print("about to fail", flush=True)
     sys.exit(int(mode[4:]))

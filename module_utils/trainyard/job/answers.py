@@ -22,7 +22,10 @@ EXIT = {"exit_code": MAYBE_INT, "signal": MAYBE_INT, "result": str, "time": floa
 _SILENT = {"host": str, "after_s": float}
 FAILURE = ByKind(
     {
-        **{f"?{name}": MAYBE_TEXT for name in ("host", "process", "result", "seen_by", "reason", "error", "who")},
+        **{
+            f"?{name}": MAYBE_TEXT
+            for name in ("host", "process", "result", "seen_by", "reason", "lost", "error", "who")
+        },
         **{f"?{name}": MAYBE_NUMBER for name in ("after_s", "time", "recover_after_s", "ranks_running")},
         **{f"?{name}": MAYBE_INT for name in ("rank", "exit_code", "signal", "attempt", "fruitless")},
         "?ranks": [int],
@@ -31,6 +34,7 @@ FAILURE = ByKind(
     {
         "exit": {"host": str, "process": str, "ranks": [int], "result": str},
         "not_joined": {"host": str, "process": str, "who": str},
+        "gone": {"host": str, "reason": str},
         "silent": _SILENT,
         "head_silent": {**_SILENT, "seen_by": str},
         "absent": _SILENT,

@@ -18,7 +18,18 @@ Failure = dict[str, Any]
 
 STARTED_AGAIN = "--- started again"
 # What the monitors of a job can find wrong with it.
-KINDS = ("exit", "not_joined", "silent", "head_silent", "absent", "frozen", "rebooted", "not_back", "cannot_write")
+KINDS = (
+    "exit",
+    "not_joined",
+    "gone",
+    "silent",
+    "head_silent",
+    "absent",
+    "frozen",
+    "rebooted",
+    "not_back",
+    "cannot_write",
+)
 
 # One field of torchrun's report; `[0]:` entries stand under "Failures:" and "Root Cause (first observed failure):".
 _FIELD = re.compile(r"^\s*(?P<key>time|host|rank|exitcode)\s*:\s*(?P<value>.+?)\s*$")
@@ -82,16 +93,23 @@ def exit_text(failure: Mapping[str, Any]) -> str:
     return f"exit code {failure['exit_code']}"
 
 
+def well(failure: Mapping[str, Any]) -> bool:
+    """Tell whether it is the end of a process that did nothing wrong, but for its peers ended too early."""
+    return failure.get("result") == "success"
+
+
 def text(failure: Mapping[str, Any]) -> str:
     """Say in a few words what failed where."""
     kind, host = failure.get("kind"), failure.get("host", "")
     if kind == "exit":
         who = f"rank {failure['rank']}" if failure.get("rank") is not None else failure["process"]
-        return f"{who} on {host}: {exit_text(failure)}"
+        return f"{who} on {host}: {exit_text(failure)}" + (" before the others" if well(failure) else "")
     if kind == "not_joined":
         return f"{failure['who']} never joined"
     if kind in ("silent", "head_silent", "absent"):
         return f"node {host}: no word for {failure['after_s']} s"
+    if kind == "gone":
+        return f"node {host}: its monitor ended"
     if kind == "frozen":
         return f"head node {host}: stood still for {failure['after_s']} s"
     if kind == "rebooted":
@@ -240,15 +258,17 @@ def _first_seen(agent_log: str, pid: str, reported: float) -> float:
     return at if reported - _REPORT_DELAY_S <= at < reported + 1 else reported
 
 
-def order(failure: Failure) -> tuple[int, int, float]:
+def order(failure: Failure) -> tuple[int, int, int, float]:
     """Sort key that puts the likely cause before its consequences.
 
     A rank that a signal killed from outside is a cause. A rank that we know of by its own report comes before an agent
-    that only says that something failed. SIGABRT and SIGTERM are what the survivors of a broken collective die of.
+    that only says that something failed, and one that failed of itself before one that had lost a peer. SIGABRT and
+    SIGTERM are what the survivors of a broken collective die of.
     """
     number = failure.get("signal")
     killed = bool(number) and number not in (signal.SIGABRT, signal.SIGTERM)
-    return (0 if killed else 1, 0 if failure.get("rank") is not None else 1, float(failure.get("time") or 0.0))
+    known, lost = failure.get("rank") is not None, bool(failure.get("lost"))
+    return (0 if killed else 1, 0 if known else 1, 1 if lost else 0, float(failure.get("time") or 0.0))
 
 
 def is_beyond_doubt(failure: Failure) -> bool:

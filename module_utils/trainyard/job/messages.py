@@ -110,8 +110,18 @@ def failure_shape(host: str, world_size: int) -> Shape:
             "?attempt": Whole(_LARGE),
             "?recorded": bool,
             "?reason": _TEXT,
+            "?lost": _TEXT,
             "?who": _TEXT,
         }
+    )
+
+
+def _well_shape(host: str, world_size: int) -> Shape:
+    """Return the shape of a process that ended well, as `host` may tell of its own."""
+    rank = Whole(world_size - 1)
+    ranks = Few(rank, world_size)
+    return Exact(
+        {"host": Is((host,)), "process": _process(world_size), "ranks": ranks, "rank": (rank, NOTHING), "time": finite}
     )
 
 
@@ -126,6 +136,7 @@ def check_from_node(message: Message, host: str, world_size: int, budget: int) -
         "idle": bool,
         "rankless": Whole(MOST_FAILURES),
         "failures": Few(failure_shape(host, world_size), MOST_FAILURES),
+        "?well": (_well_shape(host, world_size), NOTHING),
         "metrics": _METRICS,
         "loss_not_a_number": (_LOST, NOTHING),
         "attempts": attempts,

@@ -95,12 +95,15 @@ class Restarts:
         now: float,
         elapsed_s: float,
         metrics: Mapping[str, float | None] | None = None,
+        first: Failure | None = None,
     ) -> bool:
         """Answer failures that were seen together with a restart; `metrics` are the last that the job has printed.
 
+        `first` is to blame where it is none of them.
+
         False: the budget is used up, or too many attempts were `fruitless`; the job has failed.
         """
-        first = first_failure(failures)
+        first = first or first_failure(failures)
         if first is None:
             raise ValueError("no failure to answer")
         alone = [failure for failure in failures if failure.get("recover_after_s") is not None]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..findings.findings import connection_reason, counted, host_list
 from ..job import tls
-from ..job.failure import exit_text
+from ..job.failure import exit_text, well
 from ..job.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.restarts import gave_up, restart_text
 from . import job_traffic
@@ -79,6 +79,8 @@ def cause(summary: Data, job_dir: str) -> list[str]:
         who = f"the agent of {on_node}" if failure["process"] == "agent" else failure["process"]
         if rank is not None:
             who, host = f"rank {rank}", _where(summary)
+        if well(failure):
+            return [f"{who} on {host} ended first, with exit code 0, while others still ran", failure["reason"]]
         return [
             f"{who} on {host} failed first: {exit_text(failure)}"
             + (f" ({failure['result']})" if failure.get("result") in ("oom-kill", "timeout", "watchdog") else ""),
@@ -90,6 +92,12 @@ def cause(summary: Data, job_dir: str) -> list[str]:
             f"{failure['who']} never joined the cluster: the scheduler waited for job_join_timeout",
             "a worker that waits before it calls init(), is slow (a longer job_join_timeout), or does not reach the "
             f"scheduler on {host}",
+        ]
+    if kind == "gone":
+        return [
+            f"the monitor of {host} ended first, and {on_node} with it",
+            failure["reason"],
+            f"see what killed it: journalctl -k and {job_dir}/logs/monitor_*.log on {host}",
         ]
     if kind == "silent":
         return [

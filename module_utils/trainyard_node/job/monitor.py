@@ -34,8 +34,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...trainyard.job import causes, messages
 from ...trainyard.job import failure as failures
-from ...trainyard.job import messages
 from ...trainyard.job.messages import Message
 from ...trainyard.job.restarts import WHOLE, Restarts
 from . import units, wire
@@ -69,6 +69,7 @@ class Monitor(NodePart):
         # Head only: last report and time of contact of each node.
         self.reports: dict[str, Message] = {}
         self.seen: dict[str, float] = {}
+        self.door: Door | None = None
         self.first_failure_at: float | None = None
         self.ranks_done_at: float | None = None
         self.budget, self.rejoin_s = int(self.spec.get("max_restarts", 0)), float(self.spec.get("rejoin_s", 0))
@@ -111,7 +112,7 @@ class Monitor(NodePart):
         now = time.monotonic()
         if not self.budget:
             self.finish("failed", failure=failure, **({"failures": list(found[:64])} if found else {}))
-        elif self.restarts.take(found or [failure], now, now - self.started, self._metrics()):
+        elif self.restarts.take(found or [failure], now, now - self.started, self._metrics(), failure):
             self.first_failure_at = self.ranks_done_at = None
         else:
             failure = {**failure, "fruitless": self.restarts.fruitless}
@@ -133,7 +134,8 @@ class Monitor(NodePart):
             found = [record for record in found if record["ranks"]]
         if found:
             self.first_failure_at = self.first_failure_at or now
-            cause = failures.first_failure(found) or {}
+            well = [report["well"] for report in reports.values() if report.get("well")]
+            cause = causes.blame(found, well, self.gone()) or {}
             all_told = ranks_done and not rankless
             if all_told or failures.is_beyond_doubt(cause) or now - self.first_failure_at >= GRACE_S:
                 self.fail(cause, found)
@@ -154,6 +156,12 @@ class Monitor(NodePart):
         self.wanted, self.go = self.restarts.attempts(self.host), self.restarts.go
         if now - self.started > self.spec["timeout_s"]:
             self.finish("timed_out", after_s=self.spec["timeout_s"])
+
+    def gone(self) -> list[str]:
+        """Return the nodes whose monitors were here and are no longer: they have closed their connections."""
+        here = {self.host, *(self.door.lines if self.door else ())}
+        free = {host for host, report in self.reports.items() if report.get("done") and not report.get("idle")}
+        return [host for host in self.spec["hosts"] if host in self.seen and host not in here | free]
 
     def _judge_absence(self, now: float) -> None:
         """Find nodes that are not there. While all gather for a restart, a node may be away for `rejoin_s`."""
@@ -327,7 +335,7 @@ class Monitor(NodePart):
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, self._told_to_end)
         # Before anything is started: without its port a head is none.
-        door = await self._open() if self.is_head else None
+        door = self.door = await self._open() if self.is_head else None
         try:
             self.supervisor.start()
             if self.budget:

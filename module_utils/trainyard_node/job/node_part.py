@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -17,8 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.job import causes, messages, progress
 from ...trainyard.job import failure as failures
-from ...trainyard.job import messages, progress
 from ...trainyard.job.messages import Message
 from ...trainyard.job.restarts import WHOLE, Attempts
 from ...trainyard.job.shapes import misfit
@@ -95,6 +96,7 @@ class NodePart:
                 for process in processes
                 if exits.get(process["name"], {}).get("result", "success") != "success"
             ],
+            "well": self._well(exits),
             "metrics": progress.strict(self.tail.last),
             "loss_not_a_number": self.tail.lost,
             "attempts": self.attempts,
@@ -174,6 +176,23 @@ class NodePart:
                 os.kill(pid, signal.SIGTERM if now - self.ending_since < END_S else signal.SIGKILL)
         return not left
 
+    def _well(self, exits: Mapping[str, Exit]) -> Message | None:
+        """Return the first process with ranks that ended well: for the ranks of others that may have been too early."""
+        ended = [
+            {
+                "host": self.host,
+                "process": process["name"],
+                "ranks": process["ranks"],
+                "rank": process["ranks"][0] if len(process["ranks"]) == 1 else None,
+                "time": exits[process["name"]].get("time"),
+            }
+            for process in self.spec["processes"]
+            if process["ranks"] and exits.get(process["name"], {}).get("result") == "success"
+        ]
+        # The file is the ranks', and anything may stand there.
+        told = [each for each in ended if isinstance(each["time"], float) and math.isfinite(each["time"])]
+        return min(told, key=lambda each: each["time"], default=None)
+
     def _failure(self, process: Message, ended: Exit) -> Message:
         known: Message = next((old for old in self.report.get("failures", ()) if old["process"] == process["name"]), {})
         if known:
@@ -201,6 +220,11 @@ class NodePart:
                 told = {**record, **{key: value for key, value in cause.items() if value is not None or key != "time"}}
                 told["result"] = "signal" if cause["signal"] else "exit-code"
                 record = record if misfit(told, shape) else told
+        if record["rank"] is not None and record["signal"] != signal.SIGKILL:
+            # Ranks that mpirun starts write their logs on other nodes.
+            name = self.spec["rank_log"].replace("{rank}", str(record["rank"]))
+            lost = causes.lost_peer(_end_of(self.job_dir / "logs" / name, 1 << 16))
+            record = {**record, "lost": lost} if lost else record
         return record
 
     def finish(self, state: str, **details: Any) -> None:

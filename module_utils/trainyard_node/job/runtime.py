@@ -20,6 +20,7 @@ _PARTS = (
     *("trainyard", "trainyard.findings", "trainyard.findings.visible", "trainyard.job"),
     *("trainyard_node", "trainyard_node.job", "trainyard_node.machine"),
     *(
+        "trainyard.job.causes",
         "trainyard.job.failure",
         "trainyard.job.messages",
         "trainyard.job.progress",
