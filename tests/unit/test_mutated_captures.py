@@ -177,6 +177,11 @@ def test_numbers_beyond_all_bounds_in_the_json_of_nccl_tests():
     assert many != text and len(nccl_tests_output.parse(many).ranks) < 100_000
 
 
+def test_a_byte_order_mark_before_the_json_of_nccl_tests():
+    [text] = texts("nccl_tests_output/2.19-all_reduce-16-h100.json")
+    assert nccl_tests_output.parse("\ufeff" + text) == nccl_tests_output.parse(text)
+
+
 # Those that say so; all others read what they can.
 MAY_REFUSE = (
     "pasted accelerators",
@@ -204,6 +209,33 @@ def test_a_mutated_text_is_read_or_refused(name, choose, times):
         assert name in MAY_REFUSE
         return
     json.dumps(as_json(found), allow_nan=True)
+
+
+# Logs and files that somebody coloured, edited or copied elsewhere; what we ask ourselves comes without all that.
+EDITED = (
+    "nvidia-smi --query-gpu", "npu-smi info", "npu-smi info -m", "nvidia-smi topo -m", "nvidia-smi nvlink",
+    "pasted accelerators", "pasted networks", "pasted NPUs", "hccn.conf", "cause of an end", "progress",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_colours_line_ends_and_a_byte_order_mark_change_nothing(name):
+    parser, samples = PARSERS[name]
+
+    def read(text):
+        try:
+            return repr(parser(text))
+        except ValueError as error:
+            return str(error)
+
+    for text in samples:
+        lines = text.splitlines()
+        for other in (
+            text.replace("\n", "\r\n"),
+            "\ufeff" + text,
+            "".join(f"{COLOUR}{line}\x1b[0m\n" for line in lines),
+        ):
+            assert read(other) == read(text)
 
 
 class Mutated(Tree):

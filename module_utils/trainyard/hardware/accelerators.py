@@ -191,6 +191,13 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
     indexes = [device["index"] for device in found["devices"]]
     for index in sorted({index for index in indexes if indexes.count(index) > 1}):
         found["problems"].append(f"nvidia-smi lists GPU {index} {indexes.count(index)} times")
+    missing = sorted(set(range(max(indexes, default=0))) - set(indexes))
+    if missing:
+        # It counts the GPUs that it shows, in containers, too.
+        listed = ", ".join(map(str, missing[:8]))
+        found["problems"].append(f"nvidia-smi lists no GPU {listed}, but later ones: run nvidia-smi on the node")
+    if not indexes and not found["problems"]:
+        found["problems"].append("nvidia-smi printed nothing, expected a line for each GPU: run nvidia-smi on the node")
     return found
 
 

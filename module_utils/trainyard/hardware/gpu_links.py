@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 
 from ..findings.checks import Check
 from .device_checks import Reading, outcome
+from .pasted import lines_of
 
 _GPU = re.compile(r"\s*GPU (?P<index>\d+): (?P<model>.+?)(?: \(UUID: .*)?")
 _LINK = re.compile(r"\s*Link (?P<link>\d+): (?P<state>.+?)\s*")
@@ -35,7 +36,7 @@ class NvLinks(TypedDict):
 def parse_nvlinks(output: str) -> list[NvLinks]:
     """Parse `nvidia-smi nvlink --status`; GPUs without NVLink are listed with no links."""
     found: list[NvLinks] = []
-    for line in output.splitlines():
+    for line in lines_of(output):
         gpu, link = _GPU.fullmatch(line), _LINK.fullmatch(line)
         if gpu:
             found.append({"index": int(gpu["index"]), "model": gpu["model"], "links": 0, "active": 0})

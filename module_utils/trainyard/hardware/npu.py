@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
 from .accelerators import Device
+from .pasted import lines_of
 
 # Of the first generation there is a 910B without a digit; what is sold as 910B has one (910B1 to 910B4-1, 910B2C).
 _FIRST_GENERATION = re.compile(r"910(?:A|B|PRO[AB]|PREMIUMA)$")
@@ -108,7 +109,7 @@ def parse_hccn_conf(text: str) -> dict[int, str]:
     """Return the addresses in /etc/hccn.conf by physical id; IPv4 goes before IPv6, as in `hccn_tool -ip -g`."""
     found: dict[int, str] = {}
     six: dict[int, str] = {}
-    for line in text.splitlines():
+    for line in lines_of(text):
         match = _CONF.match(line)
         address = _address(match["address"]) if match else ""
         # \d takes the digits of any script.

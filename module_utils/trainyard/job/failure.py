@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from ..findings.visible import ESCAPE_SEQUENCE
+
 Failure = dict[str, Any]
 
 STARTED_AGAIN = "--- started again"
@@ -122,7 +124,7 @@ def text(failure: Mapping[str, Any]) -> str:
 def root_cause(log: str) -> Failure | None:
     """Read which rank failed first out of the log of what started the ranks; None when it does not say."""
     # A process that is started again appends to its log; what was said before that is told already.
-    log = log.rpartition(STARTED_AGAIN)[2]
+    log = ESCAPE_SEQUENCE.sub("", log.rpartition(STARTED_AGAIN)[2]).removeprefix("\ufeff")
     return torchrun_root_cause(log) or mpirun_root_cause(log) or msrun_root_cause(log) or scheduler_root_cause(log)
 
 

@@ -406,4 +406,5 @@ def _json_measured(value: Any) -> Measured | None:
 
 def parse(text: str) -> Output:
     """Read a log or a JSON file, whichever it is."""
+    text = text.removeprefix("\ufeff")
     return parse_json(text) if text.lstrip().startswith("{") else parse_text(text)

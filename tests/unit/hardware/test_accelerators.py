@@ -198,6 +198,16 @@ def test_a_word_for_no_value_is_a_problem_and_no_value():
     )
 
 
+def test_nothing_at_all_is_no_node_without_gpus_and_a_missing_line_is_seen():
+    assert acc.parse_nvidia_query("\n")["problems"] == [
+        "nvidia-smi printed nothing, expected a line for each GPU: run nvidia-smi on the node"
+    ]
+    others = GPU.replace("0, GPU-1", "3, GPU-3")
+    assert acc.parse_nvidia_query(f"{GPU}\n{others}\n")["problems"] == [
+        "nvidia-smi lists no GPU 1, 2, but later ones: run nvidia-smi on the node"
+    ]
+
+
 def test_a_byte_order_mark_hides_no_gpu():
     found = acc.parse_nvidia_query("\ufeff" + GPU + "\r\n")
     assert (len(found["devices"]), found["problems"]) == (1, [])
