@@ -14,6 +14,8 @@ from typing import Any
 
 DEVICES = ("cpu", "gpu", "ascend")
 # What the accelerator facts call the vendor, and MindSpore the device.
+# What it is called where there is none of that name: before 2.0 builds for devices are distributions of their own.
+FORMER_NAMES = ("mindspore-gpu", "mindspore-ascend")
 DEVICE_OF_VENDOR: Mapping[str, str] = {"none": "cpu", "nvidia": "gpu", "ascend": "ascend"}
 
 
@@ -71,6 +73,15 @@ RELEASES: Mapping[str, Release] = {
     # Its metadata allows numpy 2.
     "2.10": replace(_WITHOUT_GPU, pythons=("3.10", "3.12")),
 }
+
+
+# Builds for GPUs in the Python package index and the CUDA releases that they were built for, as the libraries of 1.7.0,
+# 1.10.0 and 2.0.0 say; those between the first two are taken to be alike.
+_INDEXED_GPU: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("1.7.0", "1.8.0", "1.8.1", "1.9.0", "1.10.0"), ("11.1",)),
+    "2.0.0": ("11.1", "11.6"),
+}
+_INDEXED_ASCEND = ("1.7.0", "1.8.0", "1.8.1", "1.9.0", "1.10.0")
 
 
 @dataclass(frozen=True)
@@ -178,8 +189,14 @@ class Wanted:
 def problems(wanted: Wanted) -> Iterator[str]:
     """Yield what is wrong with a wanted installation."""
     version, device = wanted.version, wanted.device
-    if not re.fullmatch(r"\d+\.\d+\.\d+((rc|\.post)\d+)?", version):
+    if not re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc|\.post|\.dev)\d+)?", version):
         yield f"mindspore_version is {version!r}, expected an exact release such as 2.10.0."
+        return
+    if re.search(r"\d(a|b|\.dev)\d", version) and not wanted.wheel_url:
+        yield (
+            f"MindSpore {version} is a release before the release, which indexes give up: give the address of its "
+            "wheel in mindspore_wheel_url and its sum in mindspore_wheel_sha256."
+        )
         return
     if device not in DEVICES:
         yield f"mindspore_device is {device!r}, expected {', '.join(DEVICES)}."
@@ -226,11 +243,16 @@ def _wheel_problems(wanted: Wanted, release: Release | None) -> Iterator[str]:
         )
     if wanted.wheel_sha256 and not wanted.wheel_url:
         yield "mindspore_wheel_sha256 is set without mindspore_wheel_url: set both or none."
-    # The wheels that an index has are those for CPU, from 2.0 on with what Ascend needs in them.
-    if not wanted.wheel_url and (wanted.device == "gpu" or (wanted.device == "ascend" and release is _FIRST)):
+    # From 2.0 on those for CPU have in them what Ascend needs.
+    if wanted.wheel_url or wanted.device == "cpu" or (wanted.device == "ascend" and release is not _FIRST):
+        return
+    there = {version: cudas for version, cudas in _INDEXED_GPU.items() if wanted.cuda in cudas}
+    indexed: Sequence[str] = list(there) if wanted.device == "gpu" else _INDEXED_ASCEND
+    if wanted.version not in indexed:
+        instead = f" Of this build the index has {', '.join(indexed)}." if indexed else ""
         yield (
             f"No package index has MindSpore {wanted.version} for {wanted.device}: give the address of its wheel in "
-            "mindspore_wheel_url and its sum in mindspore_wheel_sha256."
+            f"mindspore_wheel_url and its sum in mindspore_wheel_sha256.{instead}"
         )
 
 

@@ -18,6 +18,7 @@ import socket
 import sys
 from typing import Any
 
+from ...trainyard.software.mindspore import FORMER_NAMES
 from ..hardware.accelerators import read_accelerators
 from ..hardware.interfaces import read_networks
 from ..hardware.npu import read_npu
@@ -112,6 +113,9 @@ def installed_packages(tree: Tree, venv: str | None) -> dict[str, str]:
 def package_versions(tree: Tree, venv: str | None, wanted: list[str]) -> dict[str, str | None]:
     """Return the installed version of each wanted distribution, None where it is missing."""
     versions = installed_packages(tree, venv) if wanted else {}
+    for former in FORMER_NAMES:
+        if former in versions:
+            versions.setdefault("mindspore", versions[former])
     return {name: versions.get(_normal(name)) for name in wanted}
 
 

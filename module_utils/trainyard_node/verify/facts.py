@@ -24,6 +24,7 @@ from ...trainyard.hardware.accelerators import Accelerators
 from ...trainyard.hardware.interfaces import Interface, Networks, SelectionError, natural_order, select_interface
 from ...trainyard.hardware.nvidia_topology import Topology, parse_topology
 from ...trainyard.nvidia.hardware import read_os
+from ...trainyard.software.mindspore import FORMER_NAMES
 from ..ascend.software import read_ascend
 from ..cluster.hosts import parse_ulimit
 from ..cluster.node import container, installed_packages
@@ -42,7 +43,7 @@ _NCCL_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/
 _FRAMEWORKS = {
     "torch": "torch",
     "torch-npu": "torch_npu",
-    "mindspore": "mindspore",
+    **dict.fromkeys(("mindspore", *FORMER_NAMES), "mindspore"),
     "oneflow": "oneflow",
     "numpy": "numpy",
 }

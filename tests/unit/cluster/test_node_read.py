@@ -282,6 +282,12 @@ def test_packages_are_read_from_the_folder_names(tmp_path):
     assert package_versions(Tree(str(tmp_path)), "/opt/none", ["torch"]) == {"torch": None}
 
 
+@pytest.mark.parametrize("name", ["mindspore_gpu-1.10.0", "mindspore_ascend-1.10.0", "mindspore-1.10.0"])
+def test_a_build_of_mindspore_before_2_0_counts_by_whatever_name(tmp_path, name):
+    (tmp_path / f"opt/venv/lib/python3.9/site-packages/{name}.dist-info").mkdir(parents=True)
+    assert package_versions(Tree(str(tmp_path)), "/opt/venv", ["mindspore"]) == {"mindspore": "1.10.0"}
+
+
 def test_a_venv_may_see_the_systems_packages(tmp_path):
     (tmp_path / "opt/venv").mkdir(parents=True)
     config = tmp_path / "opt/venv/pyvenv.cfg"

@@ -111,6 +111,13 @@ WHEEL = {"wheel_url": "https://x/y.whl", "wheel_sha256": SUM}
         {"version": "2.7.1.post1", **WHEEL},
         {"version": "2.2.14", "device": "gpu", "cuda": "11.6", **WHEEL},
         {"version": "1.10.1", "device": "gpu", "cuda": "10.1", **WHEEL},
+        # In the index, by their own names: read from the wheels.
+        {"version": "1.10.0", "device": "gpu", "cuda": "11.1"},
+        {"version": "1.8.1", "device": "gpu", "cuda": "11.1"},
+        {"version": "2.0.0", "device": "gpu", "cuda": "11.6"},
+        {"version": "1.10.0", "device": "ascend"},
+        # Before the release, from a wheel only.
+        {"version": "2.0.0a0", **WHEEL},
         {"version": "2.7.0", "device": "ascend", **WHEEL},
         {"version": "2.10.0", "device": "ascend"},
         {"version": "9.0.0", "device": "gpu", "cuda": "13.0", "python_min": "3.13", "python_max": "3.14", **WHEEL},
@@ -135,6 +142,12 @@ def test_what_exists_or_is_not_known_has_no_problem(wanted):
         ),
         ({"version": "2.10.0", "cuda": "11.6"}, "mindspore_cuda is '11.6', but mindspore_device is cpu: leave it"),
         ({"version": "2.2.14", "device": "gpu", "cuda": "11.6"}, "No package index has MindSpore 2.2.14 for gpu: give"),
+        (
+            {"version": "1.10.1", "device": "gpu", "cuda": "11.1"},
+            "mindspore_wheel_sha256. Of this build the index has 1.7.0, 1.8.0, 1.8.1, 1.9.0, 1.10.0, 2.0.0.",
+        ),
+        ({"version": "1.10.0", "device": "gpu", "cuda": "10.1"}, "No package index has MindSpore 1.10.0 for gpu: give"),
+        ({"version": "2.0.0a0"}, "MindSpore 2.0.0a0 is a release before the release, which indexes give up: give"),
         ({"version": "1.10.1", "device": "ascend"}, "No package index has MindSpore 1.10.1 for ascend: give the add"),
         ({"version": "2.2.14", "wheel_url": "https://x/y.whl"}, "mindspore_wheel_sha256 is '', expected the 64 hexa"),
         ({"version": "2.2.14", "wheel_sha256": SUM}, "mindspore_wheel_sha256 is set without mindspore_wheel_url"),

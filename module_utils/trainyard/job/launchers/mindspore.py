@@ -25,7 +25,7 @@ WORKER_BACK_AFTER_S = 30
 def release(node: Node) -> tuple[str, str]:
     """Return version and device of a node's MindSpore; the version is "" where it is not known (job_packages)."""
     device = mindspore.DEVICE_OF_VENDOR.get(node.vendor, "cpu") if node.devices else "cpu"
-    names = ("mindspore", *(f"mindspore-{device}" for device in mindspore.DEVICES))
+    names = ("mindspore", *mindspore.FORMER_NAMES)
     version = next((node.packages[name] for name in names if name in node.packages), "")
     return version if re.match(r"\d+\.\d+", version) else "", device
 
