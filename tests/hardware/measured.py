@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+_ROW = re.compile(r"^\s*(\d+)\s*\|?\s+([\d.]+)\s*\|?\s+([\d.]+)\s*\|?\s+(\w+)\s*\|?\s*$", re.MULTILINE)
 
 
 def benchmark(machine: Any, record: dict[str, Any], collective: str, **variables: Any) -> None:
@@ -43,3 +45,8 @@ def verify(machine: Any, record: dict[str, Any], phases: list[str], **variables:
     assert done.status in (0, 3), done.end(20)
     page = (folder / "report.html").read_text()
     assert "<html" in page and "devices" in page
+
+
+def hccl_rows(output: str) -> list[tuple[str, ...]]:
+    """Return the rows of CANN's HCCL test: bytes, time in us, GB/s, and `success`, `failed` or `NULL` (not checked)."""
+    return _ROW.findall(output)

@@ -14,9 +14,13 @@ from pathlib import Path
 
 from ansible.module_utils.trainyard_node.machine.tree import Outcome, Tree
 
-# The kernel's log tells of much; what is read of it are the driver's messages.
-_KERNEL_LOGS = ("journalctl.dmesg", "dmesg")
+# Of these only the lines are kept that are read: the kernel's log tells of much, and CUDA's headers are NVIDIA's.
 _OF_DEVICES = re.compile(r"NVRM|nvidia|Xid|mlx5|davinci|hisi|devdrv", re.I)
+_READ_OF = {
+    "/commands/journalctl.dmesg.out": _OF_DEVICES,
+    "/commands/dmesg.out": _OF_DEVICES,
+    "/include/crt/host_config.h": re.compile("__GNUC__"),
+}
 
 
 class Recording(Tree):
@@ -45,6 +49,9 @@ class Recording(Tree):
         return self.folder / here.relative_to("/")
 
     def _keep(self, path: str, content: str) -> None:
+        read = next((pattern for end, pattern in _READ_OF.items() if path.endswith(end)), None)
+        if read is not None:
+            content = "".join(line for line in content.splitlines(keepends=True) if read.search(line))
         place = self._place(path)
         place.parent.mkdir(parents=True, exist_ok=True)
         if not place.is_dir():
@@ -79,9 +86,7 @@ class Recording(Tree):
     def command(self, name: str, argv: list[str], timeout: float) -> Outcome | None:
         outcome = super().command(name, argv, timeout)
         if outcome is not None:
-            lines = outcome.output.splitlines(keepends=True)
-            shown = lines if name not in _KERNEL_LOGS else [line for line in lines if _OF_DEVICES.search(line)]
-            self._keep(f"/commands/{name}.out", "".join(shown))
+            self._keep(f"/commands/{name}.out", outcome.output)
             if outcome.status:
                 self._keep(f"/commands/{name}.rc", f"{outcome.status}\n")
         return outcome

@@ -18,8 +18,6 @@ PROJECT = Path(__file__).resolve().parents[2]
 GIVEN = {name: os.environ.get(f"TRAINYARD_TEST_{name}", "") for name in ("TORCH", "CANN", "HCCL_TEST")}
 CANN = GIVEN["CANN"] or "/usr/local/Ascend"
 _NAME_CANN = "name the folder of the vendor's software: CANN=/path"
-# data_size, aveg_time, alg_bandwidth, check_result; with bars between them in some releases.
-_ROW = re.compile(r"^\s*(\d+)\s*\|?\s+([\d.]+)\s*\|?\s+([\d.]+)\s*\|?\s+(\w+)\s*\|?\s*$", re.MULTILINE)
 # What is kept for parsers that read what people paste, besides what the steps read.
 PASTED = (
     "npu-smi info", "npu-smi info -l", "npu-smi info -m", "npu-smi info -t topo", "npu-smi info -t health -i 0",

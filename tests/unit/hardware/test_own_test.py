@@ -24,6 +24,7 @@ sys.path.insert(0, str(PROJECT / "tests/hardware"))
 
 import software  # noqa: E402
 from anonymous import Anonymous  # noqa: E402
+from measured import hccl_rows  # noqa: E402
 from recording import Recording  # noqa: E402
 
 STAND_INS = {"gpu": "nvidia_smi", "npu": "ascend"}
@@ -209,8 +210,13 @@ def test_captures_hold_what_was_read_with_the_links_of_sysfs(tmp_path, monkeypat
     assert again.command("false", [], 10) == (3, "NO")
 
 
-def test_a_kernel_log_is_kept_as_far_as_it_is_of_devices(tmp_path):
+def test_of_logs_and_headers_the_lines_that_are_read_are_kept(tmp_path):
     tree = Recording(tmp_path / "captures", str)
+    header = tmp_path / "cuda/include/crt/host_config.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("/* words of its owner */\n#if __GNUC__ > 15\n#error\n")
+    assert "words" in tree.text(str(header))
+    assert (tmp_path / "captures" / header.relative_to("/")).read_text() == "#if __GNUC__ > 15\n"
     said = "login of somebody\\nNVRM: Xid (PCI:0000:1b:00): 79\\n"
     tree.command("dmesg", ["printf", said], 10)
     assert (tmp_path / "captures/commands/dmesg.out").read_text() == "NVRM: Xid (PCI:0000:1b:00): 79\n"
@@ -288,6 +294,20 @@ def test_what_pytorch_lies_in_is_the_environment_of_jobs(tmp_path):
     system = {**torch, "folder": "/usr/lib/python3/dist-packages/torch"}
     made = Path(software.environment_of(system, tmp_path))
     assert "include-system-site-packages = true" in (made / "pyvenv.cfg").read_text()
+
+
+# As the tool prints it by its source, with bars between the columns.
+HCCL_TEST = """\
+the minbytes is 8192, maxbytes is 16384, iters is 20, warmup_iters is 5
+data_size(Bytes): | aveg_time(us): | alg_bandwidth(GB/s): | check_result:
+8192              | 12.50          | 0.65536              | success
+16384             | 13.00          | 1.26030              | failed
+"""
+
+
+def test_what_hccl_test_prints_is_read():
+    rows = hccl_rows(HCCL_TEST)
+    assert rows == [("8192", "12.50", "0.65536", "success"), ("16384", "13.00", "1.26030", "failed")]
 
 
 def test_sources_come_from_folders_and_tar_files(tmp_path):
