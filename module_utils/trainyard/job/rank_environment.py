@@ -49,72 +49,34 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def environment(value: Any, key: str, findings: list[Finding], host: str = "") -> dict[str, str]:
     """Check the variables that `key` gives, and return those that are right, as text."""
+
+    def wrong(found: str, expected: str, action: str) -> None:
+        findings.append(Finding(host=host, check=key, found=found, expected=expected, action=action))
+
     if not isinstance(value, Mapping):
-        findings.append(
-            Finding(
-                host=host,
-                check=key,
-                found=f"a {type(value).__name__}",
-                expected="a dictionary of variables",
-                action=f"write {key} as NAME: value lines",
-            )
-        )
+        wrong(f"a {type(value).__name__}", "a dictionary of variables", f"write {key} as NAME: value lines")
         return {}
     env: dict[str, str] = {}
     for name, content in value.items():
         fault = unwritable([name, content])
         if fault:
-            findings.append(
-                Finding(host=host, check=key, found=fault, expected="text in UTF-8", action=f"correct it in {key}")
-            )
+            wrong(fault, "text in UTF-8", f"correct it in {key}")
             continue
         # YAML's true is what shells and frameworks write in lower case.
         text = str(content).lower() if isinstance(content, bool) else str(content)
         if not _NAME.fullmatch(str(name)):
-            findings.append(
-                Finding(
-                    host=host,
-                    check=key,
-                    found=f"variable name {name!r}",
-                    expected="letters, digits and _",
-                    action=f"rename it in {key}",
-                )
-            )
+            wrong(f"variable name {name!r}", "letters, digits and _", f"rename it in {key}")
         elif name in RANK_VARIABLES:
-            findings.append(
-                Finding(
-                    host=host,
-                    check=key,
-                    found=f"{name}={text}" if text else str(name),
-                    expected=f"{name} is set by the launcher on each rank",
-                    action=f"remove {name} from {key}",
-                )
-            )
+            found = f"{name}={text}" if text else str(name)
+            wrong(found, f"{name} is set by the launcher on each rank", f"remove {name} from {key}")
         elif content is None:
-            expected, action = "text or a number", f'write a value for {name} in {key}, or "" for an empty one'
-            findings.append(
-                Finding(host=host, check=key, found=f"{name} without a value", expected=expected, action=action)
-            )
+            action = f'write a value for {name} in {key}, or "" for an empty one'
+            wrong(f"{name} without a value", "text or a number", action)
         elif not isinstance(content, (str, int, float)):
-            findings.append(
-                Finding(
-                    host=host,
-                    check=key,
-                    found=f"{name} is a {type(content).__name__}",
-                    expected="text or a number",
-                    action=f"write one value for {name} in {key}",
-                )
-            )
+            found = f"{name} is a {type(content).__name__}"
+            wrong(found, "text or a number", f"write one value for {name} in {key}")
         elif "\0" in text:
-            findings.append(
-                Finding(
-                    host=host,
-                    check=key,
-                    found=f"a NUL character in {name}",
-                    expected="text",
-                    action=f"remove it from {key}",
-                )
-            )
+            wrong(f"a NUL character in {name}", "text", f"remove it from {key}")
         else:
             env[str(name)] = text
     return env

@@ -87,42 +87,19 @@ def outcome(program: Mapping[str, Any], declared: str, on_the_bus: int) -> dict[
 
 def judge_program(host: str, found: Mapping[str, str], declared: str, on_the_bus: int) -> list[Finding]:
     """Find what an outcome asks somebody to do; pass and skipped ask nothing."""
-    if found["build"] != "pass":
-        return [
-            Finding(
-                host=host,
-                check="CUDA program",
-                found=found["detail"],
-                expected="a program that compiles and links with the toolkit",
-                action="repair the toolkit, MPI or NCCL it names; cuda_toolkit_verify_mpi, _nccl say which are tried",
-            )
-        ]
-    if found["run"] in ("pass", "skipped"):
+    if found["build"] == "pass" and found["run"] in ("pass", "skipped"):
         return []
-    if found["run"] == "unknown" and declared == "auto" and on_the_bus == 0:
-        return [
-            Finding(
-                host=host,
-                check="CUDA program",
-                found=found["detail"],
-                expected="a GPU, as nvidia_gpus is auto",
-                action="set nvidia_gpus: 0 for a node that has none on purpose",
-            )
-        ]
-    return [
-        Finding(
-            host=host,
-            check="CUDA program",
-            found=found["detail"],
-            expected=(
-                "no device, as nvidia_gpus is 0"
-                if declared == "0"
-                else f"a right sum on {expected_gpus(declared, on_the_bus)} GPUs"
-            ),
-            action=(
-                "correct nvidia_gpus"
-                if declared == "0" or "took part" in found["detail"]
-                else "look at the driver (nvidia-smi, dmesg) and run playbooks/verify.yml"
-            ),
-        )
-    ]
+    if found["build"] != "pass":
+        expected = "a program that compiles and links with the toolkit"
+        action = "repair the toolkit, MPI or NCCL it names; cuda_toolkit_verify_mpi, _nccl say which are tried"
+    elif found["run"] == "unknown" and declared == "auto" and on_the_bus == 0:
+        expected = "a GPU, as nvidia_gpus is auto"
+        action = "set nvidia_gpus: 0 for a node that has none on purpose"
+    else:
+        none = declared == "0"
+        gpus = expected_gpus(declared, on_the_bus)
+        expected = "no device, as nvidia_gpus is 0" if none else f"a right sum on {gpus} GPUs"
+        action = "look at the driver (nvidia-smi, dmesg) and run playbooks/verify.yml"
+        if none or "took part" in found["detail"]:
+            action = "correct nvidia_gpus"
+    return [Finding(host=host, check="CUDA program", found=found["detail"], expected=expected, action=action)]

@@ -152,6 +152,12 @@ def explained(results, *, unreachable=None, not_started=None, tail=(), launcher=
     return summary, job_text.explain(summary, RUN, DIR, tail).splitlines()
 
 
+def ended(**changes):
+    """How rank 3 on n2 ended, where nothing else is said."""
+    record = {"kind": "exit", "host": "n2", "process": "rank3", "rank": 3, "ranks": [3]}
+    return {**record, "exit_code": 1, "signal": None, "result": "exit-code", **changes}
+
+
 LAST = (f"  logs        {RUN}/logs", f"  summary     {RUN}/summary.json", f"  report      {RUN}/report.html")
 
 
@@ -184,32 +190,9 @@ def test_a_job_that_succeeded():
 @pytest.mark.parametrize(
     ("failure", "launcher", "lines", "log"),
     [
+        (ended(exit_code=7), "direct", ["rank 3 on n2 failed first: exit code 7"], "rank_3.log"),
         (
-            {
-                "kind": "exit",
-                "host": "n2",
-                "process": "rank3",
-                "rank": 3,
-                "ranks": [3],
-                "exit_code": 7,
-                "signal": None,
-                "result": "exit-code",
-            },
-            "direct",
-            ["rank 3 on n2 failed first: exit code 7"],
-            "rank_3.log",
-        ),
-        (
-            {
-                "kind": "exit",
-                "host": "n2",
-                "process": "rank3",
-                "rank": 3,
-                "ranks": [3],
-                "exit_code": None,
-                "signal": 9,
-                "result": "oom-kill",
-            },
+            ended(exit_code=None, signal=9, result="oom-kill"),
             "direct",
             [
                 "rank 3 on n2 failed first: killed by SIGKILL (oom-kill)",
@@ -218,46 +201,19 @@ def test_a_job_that_succeeded():
             "rank_3.log",
         ),
         (
-            {
-                "kind": "exit",
-                "host": "n2",
-                "process": "rank3",
-                "rank": 3,
-                "ranks": [3],
-                "exit_code": None,
-                "signal": 9,
-                "result": "signal",
-            },
+            ended(exit_code=None, signal=9, result="signal"),
             "direct",
             ["rank 3 on n2 failed first: killed by SIGKILL", f"SIGKILL {FROM_OUTSIDE}"],
             "rank_3.log",
         ),
         (
-            {
-                "kind": "exit",
-                "host": "n2",
-                "process": "rank3",
-                "rank": 3,
-                "ranks": [3],
-                "exit_code": 137,
-                "signal": None,
-                "result": "exit-code",
-            },
+            ended(exit_code=137),
             "direct",
             ["rank 3 on n2 failed first: exit code 137", f"exit code 137 is SIGKILL, which {FROM_OUTSIDE}"],
             "rank_3.log",
         ),
         (
-            {
-                "kind": "exit",
-                "host": "n2",
-                "process": "agent",
-                "ranks": [2, 3],
-                "rank": None,
-                "exit_code": 1,
-                "signal": None,
-                "result": "exit-code",
-            },
+            ended(process="agent", ranks=[2, 3], rank=None),
             "torchrun",
             ["the agent of ranks 2 to 3 on n2 failed first: exit code 1"],
             "agent_1.log",
@@ -317,17 +273,14 @@ def test_a_job_that_failed(failure, launcher, lines, log):
 
 
 def test_what_mpirun_says_of_an_address_is_said_of_its_host():
-    failure = {
-        "kind": "exit",
-        "host": "n1",
-        "process": "rank0",
-        "rank": None,
-        "ranks": [0, 1, 2, 3],
-        "exit_code": 255,
-        "signal": None,
-        "result": "exit-code",
-        "reason": "ssh: connect to host 10.77.0.2 port 22: No route to host; not 10.77.0.22, 110.77.0.2",
-    }
+    failure = ended(
+        host="n1",
+        process="rank0",
+        rank=None,
+        ranks=[0, 1, 2, 3],
+        exit_code=255,
+        reason="ssh: connect to host 10.77.0.2 port 22: No route to host; not 10.77.0.22, 110.77.0.2",
+    )
     _, text = explained(both({"state": "failed", "finished": 1072.5, "failure": failure}))
     assert text[1:3] == [
         "  rank0 on n1 failed first: exit code 255",
