@@ -156,7 +156,11 @@ def parse_query(text: str) -> tuple[list[Gpu], str]:
         root = ElementTree.fromstring(text[start : end + len("</nvidia_smi_log>")])  # noqa: S314 (a local root's tool)
     except ElementTree.ParseError as error:
         return [], f"`nvidia-smi -q -x` printed no XML: {error}"
-    return [_gpu(gpu, index) for index, gpu in enumerate(root.findall("gpu"))], ""
+    gpus = [_gpu(gpu, index) for index, gpu in enumerate(root.findall("gpu"))]
+    attached = _number(root, "attached_gpus")
+    if attached is not None and attached != len(gpus):
+        return gpus, f"`nvidia-smi -q -x` counts {attached} GPUs and describes {len(gpus)}: run it on the node"
+    return gpus, ""
 
 
 def parse_xids(lines: Iterable[str]) -> list[Xid]:

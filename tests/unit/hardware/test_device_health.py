@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from ansible.module_utils.trainyard.hardware.device_health import judge
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
@@ -200,3 +202,13 @@ def test_nodes_without_devices_are_skipped_and_no_node_is_unknown(reading):
         "RDMA ports": "skipped",
     }
     assert [check.state for check in judge({})] == ["unknown"]
+
+
+def test_a_gpu_that_the_driver_counts_and_does_not_describe_is_said():
+    text = (VERIFY / "volta.xml").read_text()
+    more = re.sub(r"<attached_gpus>\d+</attached_gpus>", "", text).replace(
+        "<gpu ", "<attached_gpus>8</attached_gpus><gpu ", 1
+    )
+    gpus, wrong = parse_query(more)
+    assert gpus == parse_query(text)[0]
+    assert wrong == f"`nvidia-smi -q -x` counts 8 GPUs and describes {len(gpus)}: run it on the node"
