@@ -40,7 +40,7 @@ demo: .venv/.controller ## train a small network on this machine: no root, no GP
 test: LAB := trainyard-test
 test: NODES := 3
 test: SUBNET := 10.76.0.0/24
-test: lab-packages .venv/.test ## lint, unit, and every Molecule scenario on a lab of its own
+test: lab-packages .venv/.test ## lint, unit, and Molecule, all but the slow scenarios, on a lab of its own
 	@.ci/test
 
 .PHONY: lint

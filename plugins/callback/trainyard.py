@@ -36,6 +36,17 @@ from typing import Any
 import ansible.module_utils
 from ansible import constants as C
 from ansible.plugins.callback.default import CallbackModule as Default
+from ansible.release import __version__
+
+OLDEST_CORE, OLDEST_PYTHON = (2, 19), (3, 11)
+if tuple(map(int, __version__.split(".")[:2])) < OLDEST_CORE or sys.version_info < OLDEST_PYTHON:
+    # Else its first filter or plugin that cannot be loaded would be all that is said.
+    sys.exit(
+        f"{sys.argv[0]} is ansible-core {__version__} with Python {sys.version.split()[0]}, expected ansible-core 2.19 "
+        "and Python 3.11, or newer ones. In the project's folder `make .venv/.controller` installs them into .venv; "
+        "without make: python3 -m venv .venv; .venv/bin/pip install --upgrade pip; .venv/bin/pip install --group "
+        "controller. Then call .venv/bin/ansible-playbook."
+    )
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 from ansible.module_utils.trainyard.cluster import no_answer

@@ -82,13 +82,15 @@ def judge(pin: Pin, offered: Offered, looked: str, python: str, prefix: str) -> 
         )
     listed = ", ".join(offered.versions[:_MOST])
     listed += f", ... ({len(offered.versions) - _MOST} more)" if len(offered.versions) > _MOST else ""
+    # PyTorch has an index for each of its builds.
+    of_builds = f"{prefix}_builds_url, " if pin.name == "torch" and "+" in pin.version else ""
     return Finding(
         check=f"index for {pin.name}",
         found=f"{looked} has {listed or 'none at all'} for {python}"
         + (f"; one that is named does not answer: {offered.silent}" if offered.silent else ""),
         expected=f"{pin.name} {pin.version}",
         action=(
-            f"name the index or folder that has it ({prefix}_index_url, {prefix}_extra_index_urls, {prefix}_find_links)"
-            ", or another version"
+            f"name the index or folder that has it ({of_builds}{prefix}_index_url, "
+            f"{prefix}_extra_index_urls, {prefix}_find_links), or another version"
         ),
     )

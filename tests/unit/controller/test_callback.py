@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -102,3 +103,19 @@ def test_what_is_no_finding_is_told_as_ever(tmp_path):
     assert status == 2
     assert "fatal: [n1]: FAILED!" in said and "PLAY RECAP" in said
     assert said.rstrip().endswith("FAILED on n1 to n4: ansible.builtin.fail\nno luck"), said
+
+
+OLD = """
+import runpy, sys
+import ansible.release
+ansible.release.__version__ = "2.16.19"
+runpy.run_path(sys.argv[1])
+"""
+
+
+def test_an_ansible_that_is_too_old_says_what_to_do():
+    """Else its first filter that cannot be loaded would be all that is said."""
+    command = [sys.executable, "-c", OLD, str(PROJECT / "plugins/callback/trainyard.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert re.search(r"is ansible-core 2\.16\.19 .* expected ansible-core 2\.19 .*--group controller", done.stderr)

@@ -31,7 +31,7 @@ def test_another_build_is_named_with_what_there_is_and_which_variables_help():
     finding = judged("torch==2.13.0+cu126", FOUND)
     assert finding.found == "the index has 2.13.0+cpu, 2.12.1 for Python 3.11 on x86_64"
     assert finding.expected == "torch 2.13.0+cu126"
-    assert "pytorch_index_url, pytorch_extra_index_urls, pytorch_find_links" in finding.action
+    assert "pytorch_builds_url, pytorch_index_url, pytorch_extra_index_urls, pytorch_find_links" in finding.action
 
 
 @pytest.mark.parametrize(
