@@ -12,7 +12,7 @@ description:
   - With O(roots), looks up which version is meant and which packages belong to it, those asked for and what they depend
     on, so that all of them can be installed at exactly this version and held. Changes nothing.
   - With O(before), brings the driver's packages back to what they were, also from the middle of an installation that
-    failed, so that apt works again.
+    failed, so that apt works again. In check mode tells what could not be brought back.
 options:
   roots:
     description: Packages to ask for, each a list of names of which the first that is offered is meant.
@@ -80,12 +80,17 @@ undone:
   returned: with O(before)
   type: list
   elements: str
+lacking:
+  description: Packages of O(before), with their versions, that no package list offers.
+  returned: with O(before), in check mode
+  type: list
+  elements: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.software.apt import Source
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia.driver_apt import Wanted, resolve, undo
+from ansible.module_utils.trainyard_node.nvidia.driver_apt import Wanted, lacking, resolve, undo
 from ansible.module_utils.trainyard_node.software.apt import AptError
 
 
@@ -107,7 +112,9 @@ def main() -> None:
     given = module.params
     try:
         if given["before"] is not None:
-            undone = [] if module.check_mode else undo(Tree(), given["before"])
+            if module.check_mode:
+                module.exit_json(changed=False, undone=[], lacking=lacking(given["before"]))
+            undone = undo(Tree(), given["before"])
             module.exit_json(changed=bool(undone), undone=undone)
         wanted = Wanted(given["roots"], given["pinning"], given["version"], given["branch"])
         source = Source(given["uri"], tuple(given["origins"]))

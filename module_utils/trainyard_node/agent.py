@@ -238,6 +238,14 @@ def unlisten(*, pid: int, start_time: int | None) -> Answer:
     return {"lived": stop_listener(pid, start_time)}
 
 
+def in_use(*, state_dir: str, services: list[str]) -> Answer:
+    """Return who `uses` this node, in words, and what `slurm` calls it, "" where it is none of Slurm's."""
+    from .job.in_use import read_uses
+
+    uses, node = read_uses(Path(state_dir, "jobs"), services)
+    return {"uses": uses, "slurm": node}
+
+
 def baseline(**arguments: Any) -> Answer:
     """Return what this node lacks of what all nodes have in common, or the proof that it holds (proof.baseline)."""
     from .cluster.hosts import baseline as look
@@ -269,7 +277,7 @@ QUESTIONS: dict[str, Callable[..., Answer]] = {
         *(probe, preflight, start, state, collect, remove, folders, rdma_traffic),
         *(verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
-        *(baseline, logins, can_install),
+        *(baseline, logins, can_install, in_use),
     )
 }
 

@@ -15,7 +15,7 @@ ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "
 from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.hardware import rdma
-from ansible.module_utils.trainyard.nvidia import cuda_findings, driver, nccl, nccl_tests_verify
+from ansible.module_utils.trainyard.nvidia import cuda_findings, driver, nccl, nccl_tests_verify, upgrade
 from ansible.module_utils.trainyard.slurm.change import judge_change
 from ansible.module_utils.trainyard.slurm.configuration import nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import judge_confinement
@@ -37,6 +37,7 @@ RULES = {
     "nccl_findings": nccl.judge,
     "nccl_tests_findings": nccl_tests_verify.judge,
     "nvidia_driver_findings": driver.judge_all,
+    "nvidia_upgrade_findings": upgrade.stops,
     "rdma_findings": rdma.judge,
     "slurm_findings": slurm_findings,
 }

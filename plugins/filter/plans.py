@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters ROLE_plan, and validate_survey: all nodes together. Documentation: NAME.yml beside this."""
+"""Filters ROLE_plan, validate_survey and nvidia_upgrade_*: all nodes together. Documentation: NAME.yml beside this."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.cluster.hosts import Node, Wanted, judge, parse_memlock
 from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, judge_survey
 from ansible.module_utils.trainyard.findings.findings import Finding, render
-from ansible.module_utils.trainyard.nvidia import cuda_plan, driver_plan, nccl_tests, stack
+from ansible.module_utils.trainyard.nvidia import cuda_plan, driver_plan, nccl_tests, stack, upgrade
 from ansible.module_utils.trainyard.software import datasets, mindspore, oneflow, openmpi
 from ansible.module_utils.trainyard_controller.filters import checked, plan_filter
 
@@ -136,5 +136,9 @@ class FilterModule:
             "dataset_plan": checked(dataset_plan),
             "node_baseline_plan": node_baseline_plan,
             "nvidia_stack_plan": checked(nvidia_stack_plan),
+            "nvidia_upgrade_before": checked(upgrade.had),
+            "nvidia_upgrade_plan": checked(upgrade.plan),
+            "nvidia_upgrade_returned": checked(upgrade.came_back),
+            "nvidia_upgrade_settled": checked(upgrade.settle),
             "validate_survey": validate_survey,
         }

@@ -25,6 +25,7 @@ HOSTS = {
     "collective_benchmark.yml": ("benchmark_hosts", "compute", 1),
     "pair_check.yml": ("pair_hosts", "compute", 2),
     "nvidia_reboot.yml": ("", "nvidia", 1),
+    "nvidia_upgrade.yml": ("", "nvidia", 1),
 }
 # Those that measure and do nothing else.
 MEASURING = ("verify.yml",)

@@ -113,6 +113,7 @@ SHAPES: dict[str, Shape] = {
     "slurm_submit": {"engine_id": str},
     "slurm_end": {"changed": bool},
     "can_install": {"findings": [FINDING], "files": [str], "asks_index": bool},
+    "in_use": {"uses": [str], "slurm": str},
 }
 
 

@@ -131,6 +131,16 @@ def _coupled(names: Sequence[str]) -> bool:
     return names[0] not in ("nvidia-modprobe", "nvidia-persistenced")
 
 
+def lacking(before: Mapping[str, str]) -> list[str]:
+    """Return which of these packages no list offers at these versions, so that nothing could bring them back."""
+    offers, _ = machine.read_offers(sorted(before))
+    return [
+        f"{name} {version}"
+        for name, version in sorted(before.items())
+        if version not in {one.version for one in offers.get(name, ())}
+    ]
+
+
 def undo(tree: Tree, before: Mapping[str, str]) -> list[str]:
     """Bring the driver's packages back to `before`, also from the middle of an installation.
 

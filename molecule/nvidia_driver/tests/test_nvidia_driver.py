@@ -1,11 +1,16 @@
 """What nvidia_driver promises: one exact version whose module is built, up and down; or the reason, and all as before.
 
-NVIDIA's repository, its installer and dkms are stand-ins; apt, dpkg, systemd and the role are real.
+NVIDIA's repository, its installer and dkms are stand-ins; apt, dpkg, systemd, the role and the job are real.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+from pathlib import Path
+
 import pytest
+from lab_jobs import WORKER
 
 OLD, NEW = "550.54.15", "550.127.08"
 RUNFILE = "470.103.01"
@@ -34,6 +39,8 @@ VENDORS = {
 }
 INSTALLER = "/var/lib/trainyard-root/nvidia-driver"
 BOOT_TIME = "stat -c %Z /proc/1"
+# Of another driver, as a removal by hand leaves it: the proof of a newer one finds it.
+LEFTOVER = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.550.54.15"
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +86,65 @@ def test_nothing_failed_on_a_node_without_gpu(host):
     assert "nvidia" not in host.check_output("systemctl list-units --failed --no-legend")
     assert host.service("nvidia-fabricmanager").is_enabled
     assert "blacklist nouveau" in host.file("/etc/modprobe.d/trainyard-nouveau.conf").content_string
+
+
+@pytest.fixture(scope="module")
+def upgrade(run_playbook, tmp_path_factory):
+    """Run playbooks/nvidia_upgrade.yml, from one table on; `table` is its text."""
+    runs = tmp_path_factory.mktemp("upgrade")
+
+    def run(*arguments, **given):
+        done = run_playbook("upgrade.yml", *arguments, nvidia_driver_version=NEW, trainyard_runs=str(runs), **given)
+        texts = [file.read_text() for file in runs.glob("nvidia-upgrade-*/table.txt")]
+        return done, " ".join(" ".join(texts).split())
+
+    return run
+
+
+def test_bad_input_of_an_upgrade_is_said_before_anything_is_touched(upgrade, node_names):
+    done, table = upgrade("--check", nvidia_driver_upgrade_canary=["n9"], nvidia_driver_upgrade_serial=0)
+    assert done.rc == 2
+    assert "The upgrade of the NVIDIA driver cannot begin: 2 findings. Nothing was changed." in done.text
+    assert f"found n9 expected hosts of the groups nvidia and compute that --limit leaves: {node_names[0]}" in done.text
+    assert "found 0 expected nodes of one batch: a number from 1 on" in done.text
+    assert table == ""
+
+
+def test_a_canary_that_fails_its_proof_gets_back_what_it_had_and_no_other_node_is_touched(upgrade, node, node_names):
+    first, *others = node_names
+    mark = "stat -c %Y /var/lib/dpkg/status"
+    before = {name: node(name).check_output(mark) for name in node_names}
+    node(first).check_output(f"sudo touch {LEFTOVER}")
+    try:
+        done, table = upgrade(nvidia_driver_upgrade_serial=4)
+    finally:
+        node(first).check_output(f"sudo rm {LEFTOVER}")
+    assert done.rc == 2
+    assert f"rolled back on {first} found user space: {OLD} expected the new driver, proved" in done.text
+    assert f"{first} 1 rolled back {NEW} (network_repo) user space: {OLD}" in table
+    expect_whole(node(first), OLD)
+    assert node(first).check_output(mark) != before[first], "it had the new one meanwhile"
+    for name in others:
+        assert f"{name} 2 waiting {NEW} (network_repo)" in table
+        assert node(name).check_output(mark) == before[name]
+        expect_whole(node(name), OLD)
+
+
+def test_the_next_run_goes_on_and_leaves_out_a_node_with_a_job(upgrade, play, node, nodes, node_names):
+    *others, last = node_names
+    job = play.launch(WORKER, job_hosts=last).trains()
+    try:
+        done, table = upgrade(nvidia_driver_upgrade_serial=4)
+    finally:
+        nodes[last].kill_rank(job.job_id, 0)
+        job.wait()
+    assert done.rc == 3, done.output
+    assert f"Not upgraded: {last}. Run this again" in done.text
+    assert f"{last} - in use {NEW} (network_repo) job {job.job_id} {len(node_names)} nodes:" in table
+    for name in others:
+        assert f"{name} 1 upgraded {NEW}" in table or f"{name} 2 upgraded {NEW}" in table
+        expect_whole(node(name), NEW)
+    expect_whole(node(last), OLD)
 
 
 def test_a_preview_says_what_it_would_do_and_an_upgrade_does_it(run, last, last_name):
@@ -158,6 +224,24 @@ def test_the_vendors_installer_replaces_packages_when_that_is_allowed(run, last)
     again = run(**VENDORS)
     assert again.rc == 0, again.output
     assert set(again.changes.values()) == {0}
+
+
+def test_an_upgrade_that_fails_goes_back_to_the_runfile_that_was_there(upgrade, node_names, last, last_name):
+    folder = os.environ.get("MOLECULE_EPHEMERAL_DIRECTORY") or Path(__file__).resolve().parents[3] / ".cache"
+    file = Path(folder).resolve() / f"NVIDIA-Linux-x86_64-{RUNFILE}.run"
+    way_back = {"version": RUNFILE, "file": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    last.check_output(f"sudo touch {LEFTOVER}; sudo rm /var/log/replay-installer.arguments")
+    try:
+        done, table = upgrade(nvidia_driver_replace=True, nvidia_driver_upgrade_runfiles=[way_back])
+    finally:
+        last.check_output(f"sudo rm {LEFTOVER}")
+    assert done.rc == 2
+    assert f"{last_name} 1 rolled back {NEW} (network_repo) user space: {OLD}" in table
+    assert f"{node_names[0]} - upgraded" in table
+    assert parts(last) == {}
+    assert last.check_output("sudo dkms status") == f"nvidia/{RUNFILE}, {KERNEL}, x86_64: installed"
+    assert f"--kernel-name={KERNEL}" in last.file("/var/log/replay-installer.arguments").content_string
+    assert not last.file(INSTALLER).exists
 
 
 def test_a_reboot_is_announced_and_made_only_when_allowed(run_playbook, last, last_name):

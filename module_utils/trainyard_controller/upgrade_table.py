@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of an upgrade on the controller: how each node stands, from one run to the next."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.findings.findings import UnusableError
+from ..trainyard.nvidia.upgrade import table_text
+from .run_folder import write_whole
+
+Table = dict[str, dict[str, Any]]
+
+
+def folder_of(runs_dir: Path, cluster: str) -> Path:
+    """Return the folder of a cluster's table; each cluster has one."""
+    return runs_dir / f"nvidia-upgrade-{cluster}"
+
+
+def read_table(folder: Path) -> Table:
+    """Read the table; {} where there is none. Raises UnusableError where it is none: what nodes had stands in it."""
+    file = folder / "table.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UnusableError(f"{file} cannot be read: {error}; expected the table that an upgrade has left") from error
+    nodes = found.get("nodes") if isinstance(found, dict) else None
+    if not isinstance(nodes, dict) or not all(isinstance(entry, dict) for entry in nodes.values()):
+        raise UnusableError(f"{file} is no table of an upgrade; expected one, or no such file. Move it away")
+    return nodes
+
+
+def note(folder: Path, entries: Mapping[str, Mapping[str, Any]], batches: Sequence[Sequence[str]]) -> Table:
+    """Write entries into the table, for this program (table.json) and for people (table.txt). Raises UnusableError."""
+    table = read_table(folder)
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    for host, entry in entries.items():
+        known = table.get(host, {})
+        # What a node had is of one target.
+        known = known if known.get("target") == entry.get("target", known.get("target")) else {}
+        since = known.get("since", now) if known.get("state") == entry["state"] else now
+        table[host] = {**known, **entry, "since": since}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / "table.json", json.dumps({"nodes": table}, indent=2, sort_keys=True) + "\n")
+        write_whole(folder / "table.txt", table_text(table, batches) + "\n")
+    except OSError as error:
+        raise UnusableError(f"{folder} cannot be written: {error.strerror}; expected room for the table") from error
+    return table

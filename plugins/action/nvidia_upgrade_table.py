@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read or write how the nodes of an upgrade stand. Documentation: library/nvidia_upgrade_table.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.trainyard.nvidia.upgrade import table_text
+from ansible.module_utils.trainyard_controller.on_controller import OnController
+from ansible.module_utils.trainyard_controller.upgrade_table import folder_of, note, read_table
+
+SPEC = {
+    "runs": {"type": "path", "required": True},
+    "cluster": {"type": "str", "required": True},
+    "entries": {"type": "dict", "default": {}},
+    "batches": {"type": "list", "elements": "list", "default": []},
+}
+
+
+class ActionModule(OnController):
+    """All of it in this process: no machine is touched."""
+
+    spec = SPEC
+
+    def answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the `table`, its `text` and its `folder`."""
+        folder, entries = folder_of(Path(given["runs"]), given["cluster"]), given["entries"]
+        if self._task.check_mode:
+            table = {**read_table(folder), **entries}
+        else:
+            table = note(folder, entries, given["batches"]) if entries else read_table(folder)
+        text = table_text(table, given["batches"], entries or None)
+        return {"table": table, "text": text, "folder": str(folder)}

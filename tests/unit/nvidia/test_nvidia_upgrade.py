@@ -1,0 +1,408 @@
+"""An upgrade of the driver over many nodes: the order, what a node's proof makes of it, and the way back."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.module_utils.trainyard.nvidia import upgrade
+from filters import FILTERS
+from hypothesis import given
+from hypothesis import strategies as st
+
+OLD, NEW = "550.54.15", "550.127.08"
+TARGET = {"provider": "network_repo", "version": NEW, "flavour": "open"}
+WANTED = {**TARGET, "state": "present", "branch": "", "kernels": ["k"], "arguments": ["--no-opengl-files"]}
+JUDGED = {"version": NEW, "branch": "", "flavour": "open", "kernels": ["k"], "gpus": True, "fabric_manager": False}
+SETTINGS = {"canary": [], "serial": 1, "busy": "skip", "runfiles": [], "without_way_back": False, "checks": []}
+RUNFILE = {"version": "470.103.01", "file": "/srv/NVIDIA-470.run", "sha256": "a" * 64}
+
+
+def driver(host="n1", version=OLD, **given):
+    """What library/nvidia_driver_state says of a node that is well."""
+    return {
+        "host": host,
+        "kernel": "k",
+        "headers": ["k"],
+        "provider": "network_repo",
+        "version": version,
+        "loaded": version,
+        "packages": {"nvidia-kernel-dkms": f"{version}-1", "nvidia-smi": f"{version}-1"},
+        "broken": [],
+        "held": ["nvidia-kernel-dkms"],
+        "runfile": "",
+        "flavour": "open",
+        "userspace": version,
+        "fabric_manager": "",
+        "smi": {"driver": version, "problem": ""},
+        "dkms": [],
+        "modules": {"k": {"version": version}},
+        "builds": {},
+        "nouveau": False,
+        "reboot_due": [],
+        **given,
+    }
+
+
+def node(host="n1", version=OLD, **given):
+    """What is known of a node before an upgrade."""
+    return {
+        "driver": driver(host, version),
+        "plan": {"action": "install", "step": "" if version == NEW else f"driver {NEW} instead of {version}"},
+        "wanted": WANTED,
+        "judged": JUDGED,
+        "uses": [],
+        "slurm": "",
+        "lacking": [],
+        **given,
+    }
+
+
+def planned(nodes, kept=(), **given):
+    return FILTERS["nvidia_upgrade_plan"](nodes, {**SETTINGS, **given}, dict(kept))
+
+
+def four(**of):
+    return [node(f"n{number}", **of.get(f"n{number}", {})) for number in (1, 2, 3, 4)]
+
+
+def states(found):
+    return {host: entry["state"] for host, entry in found["table"].items()}
+
+
+def entry(state, **given):
+    return {"state": state, "why": "", "target": TARGET, **given}
+
+
+# ---- the order
+
+
+@pytest.mark.parametrize(
+    ("settings", "batches"),
+    [
+        ({}, [["n1"], ["n2"], ["n3"], ["n4"]]),
+        ({"serial": 2}, [["n1"], ["n2", "n3"], ["n4"]]),
+        ({"serial": "50%"}, [["n1"], ["n2", "n3"], ["n4"]]),
+        ({"serial": "1%"}, [["n1"], ["n2"], ["n3"], ["n4"]]),
+        ({"canary": ["n3"], "serial": 9}, [["n3"], ["n1", "n2", "n4"]]),
+        ({"canary": ["n4", "n2"], "serial": 9}, [["n4", "n2"], ["n1", "n3"]]),
+    ],
+)
+def test_a_canary_goes_first_and_the_others_in_batches(settings, batches):
+    found = planned(four(), **settings)
+    assert (found["findings"], found["batches"]) == ([], batches)
+    assert set(states(found).values()) == {"waiting"}
+
+
+def test_nodes_in_use_are_left_out_or_waited_for():
+    nodes = four(n1={"uses": ["job digits-1"]}, n3={"uses": ["python3 (process 7)", "job 12 of Slurm"]})
+    found = planned(nodes, serial=4)
+    assert found["batches"] == [["n2"], ["n4"]]
+    assert found["table"]["n3"]["why"] == "python3 (process 7), job 12 of Slurm"
+    assert states(found) == {"n1": "in use", "n2": "waiting", "n3": "in use", "n4": "waiting"}
+    assert planned(nodes, serial=4, busy="wait")["batches"] == [["n1"], ["n2", "n3", "n4"]]
+
+
+def test_the_next_run_goes_on_where_the_one_before_ended():
+    nodes = four(n1={"version": NEW})
+    found = planned(nodes, {"n1": entry("upgraded")}, serial=4)
+    assert found["batches"] == [["n2", "n3", "n4"]], "after one that was proved all others may go"
+    assert states(found)["n1"] == "upgraded"
+
+
+@pytest.mark.parametrize("state", upgrade.UNDONE)
+def test_what_did_not_end_well_goes_first_and_alone(state):
+    nodes = four(n1={"version": NEW})
+    kept = {"n1": entry("upgraded"), "n3": entry(state, why="cut off")}
+    assert planned(nodes, kept, serial=4)["batches"] == [["n3"], ["n2", "n4"]]
+    # It cannot be tried: then the others do not all go at once either.
+    nodes[2]["uses"] = ["job a"]
+    found = planned(nodes, kept, serial=4)
+    assert found["batches"] == [["n2"], ["n4"]]
+    assert states(found)["n3"] == state
+
+
+def test_an_interrupted_run_leaves_what_the_node_had_and_another_target_forgets_it():
+    before = upgrade.had(driver(version="535.1.1"))
+    kept = {"n1": entry("installing", before=before)}
+    assert planned([node()], kept)["table"]["n1"]["before"] == before
+    other = {"n1": {**entry("installing", before=before), "target": {**TARGET, "version": "560.35.03"}}}
+    assert planned([node()], other)["table"]["n1"] == {"state": "waiting", "why": "", "target": TARGET}
+    # What was brought back is what it has.
+    assert "before" not in planned([node()], {"n1": entry("rolled back", before=before)})["table"]["n1"]
+
+
+def test_a_node_with_the_target_that_is_not_well_is_upgraded_again():
+    sick = node(version=NEW, driver=driver(version=NEW, userspace=OLD))
+    assert planned([sick])["batches"] == [["n1"]]
+    assert planned([node(version=NEW)])["batches"] == []
+
+
+def test_nodes_without_a_gpu_have_no_part_in_it():
+    nodes = four(n2={"plan": {"action": "skip", "step": ""}})
+    found = planned(nodes, serial=4)
+    assert (states(found)["n2"], found["batches"]) == ("left out", [["n1"], ["n3", "n4"]])
+    (finding,) = planned(nodes, canary=["n2"])["findings"]
+    assert finding["found"] == "a node that is declared to have no GPU"
+
+
+HOSTS = st.lists(st.integers(1, 30).map("n{}".format), unique=True, min_size=1, max_size=12)
+KEPT = st.sampled_from(["none", "waiting", "upgraded", "in use", *upgrade.UNDONE])
+
+
+@given(HOSTS, st.data())
+def test_every_node_stands_in_the_table_and_in_one_batch_at_most(hosts, data):
+    done = data.draw(st.sets(st.sampled_from(hosts)))
+    used = data.draw(st.sets(st.sampled_from(hosts)))
+    serial = data.draw(st.one_of(st.integers(1, 40), st.integers(1, 100).map("{}%".format)))
+    canary = data.draw(st.lists(st.sampled_from(hosts), unique=True, max_size=2))
+    busy = data.draw(st.sampled_from(upgrade.BUSY))
+    kept = {host: entry(state) for host in hosts if (state := data.draw(KEPT)) != "none"}
+    nodes = [node(host, NEW if host in done else OLD, uses=["job a"] if host in used else []) for host in hosts]
+    found = planned(nodes, kept, serial=serial, canary=canary, busy=busy)
+    flat = [host for batch in found["batches"] for host in batch]
+    assert set(found["table"]) == set(hosts)
+    assert len(flat) == len(set(flat)) and all(found["batches"])
+    assert all(found["table"][host]["state"] not in ("upgraded", "in use") or busy == "wait" for host in flat)
+    if found["findings"]:
+        assert flat == []
+        return
+    # Nobody is forgotten: who is in no batch has it, or is in use.
+    for host in set(hosts) - set(flat):
+        assert found["table"][host]["state"] == "upgraded" or (host in used and busy == "skip")
+    size = upgrade.batch_size(serial, len(flat)) or 0
+    assert all(len(batch) <= size for batch in found["batches"][1:])
+    proved = "upgraded" in states(found).values() and not set(states(found).values()) & set(upgrade.UNDONE)
+    if found["batches"] and not proved:
+        assert len(found["batches"][0]) <= max(1, len(canary)), "nothing is proved: no batch before a canary"
+    assert upgrade.table_text(found["table"], found["batches"]).count("\n") == len(hosts) + 1
+
+
+@given(st.one_of(st.text(max_size=8), st.integers(), st.booleans(), st.none(), st.floats()), st.integers(0, 5000))
+def test_a_batch_has_a_node_at_least_or_is_refused(serial, nodes):
+    size = upgrade.batch_size(serial, nodes)
+    assert size is None or size >= 1
+
+
+# ---- what is refused before anything is touched
+
+
+@pytest.mark.parametrize(
+    ("nodes", "settings", "check", "found"),
+    [
+        ([node()], {"canary": ["n9"]}, "nvidia_driver_upgrade_canary", "n9"),
+        ([node()], {"serial": 0}, "nvidia_driver_upgrade_serial", "0"),
+        ([node()], {"serial": "half"}, "nvidia_driver_upgrade_serial", "'half'"),
+        ([node()], {"serial": "200%"}, "nvidia_driver_upgrade_serial", "'200%'"),
+        ([node(wanted={**WANTED, "version": ""})], {}, "nvidia_driver_version", "none"),
+        (
+            [node(wanted={**WANTED, "version": "", "branch": "550"})],
+            {},
+            "nvidia_driver_version",
+            "none, only branch 550",
+        ),
+        ([node(wanted={**WANTED, "provider": "none"})], {}, "nvidia_driver_provider", "none"),
+        ([node(uses=["job a"])], {}, "in use", "job a"),
+        ([node(), node("n2", uses=["job a"])], {"canary": ["n2"]}, "in use", "job a"),
+        (
+            [node(lacking=["nvidia-smi 550.54.15-1"])],
+            {},
+            "way back",
+            "no package list offers nvidia-smi 550.54.15-1 any longer",
+        ),
+        (
+            [node(driver=driver(provider="runfile", packages={}, runfile="470.103.01"))],
+            {},
+            "way back",
+            "driver 470.103.01 of a runfile, and nothing says where that is",
+        ),
+        (
+            [node()],
+            {"runfiles": [{"version": "470.103.01", "file": "/a", "url": "https://b", "sha256": "a" * 64}]},
+            "nvidia_driver_upgrade_runfiles",
+            f"file: /a, sha256: {'a' * 64}, url: https://b, version: 470.103.01",
+        ),
+        (
+            [node()],
+            {"checks": [{"name": "GPU ECC errors", "state": "fail", "hosts": ["n1"], "found": "n1: GPU 1: 2"}]},
+            "devices",
+            "GPU ECC errors: n1: GPU 1: 2",
+        ),
+    ],
+)
+def test_bad_input_is_a_finding_and_nothing_is_planned(nodes, settings, check, found):
+    made = planned(nodes, **settings)
+    assert [(each["check"], each["found"]) for each in made["findings"]] == [(check, found)]
+    assert made["batches"] == []
+
+
+def test_who_has_no_way_back_goes_when_that_is_accepted():
+    assert planned([node(lacking=["nvidia-smi 1"])], without_way_back=True)["batches"] == [["n1"]]
+    assert planned([node(driver=driver(provider="none", version="", packages={}, loaded=""))])["batches"] == [["n1"]]
+
+
+# ---- the proof
+
+
+def settled(now, **given):
+    return FILTERS["nvidia_upgrade_settled"](
+        {
+            "driver": now,
+            "judged": JUDGED,
+            "checks": [],
+            "failure": "",
+            "reboots": True,
+            "before": upgrade.had(driver()),
+            "wanted": WANTED,
+            "runfiles": [],
+            "gpus": True,
+            **given,
+        }
+    )
+
+
+def test_a_node_that_is_well_stays():
+    assert settled(driver(version=NEW)) == {"state": "upgraded", "why": "", "back": {}}
+
+
+def test_a_reboot_that_nobody_allows_is_waited_for_and_one_that_did_not_help_is_a_fault():
+    due = driver(version=NEW, loaded=OLD, reboot_due=[f"module {OLD} is loaded, {NEW} is installed"])
+    found = settled(due, reboots=False)
+    assert (found["state"], found["why"]) == ("reboot due", f"module {OLD} is loaded, {NEW} is installed")
+    assert settled(due)["state"] == "going back"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"failure": "apt-get ended with 100\n  twice"}, "apt-get ended with 100 twice"),
+        (
+            {"checks": [{"name": "GPUs", "state": "fail", "hosts": ["n1", "n2"], "found": "n1: 7 of 8"}]},
+            "GPUs: n1: 7 of 8",
+        ),
+    ],
+)
+def test_what_stopped_the_installation_or_makes_a_device_fail_sends_it_back(given, why):
+    found = settled(driver(version=NEW), **given)
+    assert (found["state"], found["why"]) == ("going back", why)
+    assert found["back"]["packages"] == {"nvidia-kernel-dkms": f"{OLD}-1", "nvidia-smi": f"{OLD}-1"}
+
+
+def test_a_proof_that_fails_is_told_in_its_words():
+    found = settled(driver(version=NEW, userspace=OLD))
+    assert (found["state"], found["why"]) == ("going back", f"user space: {OLD}")
+
+
+OTHERS = "It stops: 1 finding.\n\n  1. package on n2\n     found     none\n     expected  one\n     do        look"
+
+
+def test_what_stopped_the_batch_because_of_another_node_is_not_this_nodes_fault():
+    assert settled(driver(version=NEW), failure=OTHERS)["state"] == "upgraded"
+    assert settled(driver(version=NEW), failure=OTHERS.replace("n2", "n1"))["state"] == "going back"
+    assert settled(driver(), failure=OTHERS)["why"] == f"driver: {OLD}"
+
+
+def test_checks_of_devices_do_not_count_where_no_gpu_is_to_be():
+    checks = [{"name": "GPUs", "state": "fail", "hosts": ["n1"], "found": "none"}]
+    judged = {**JUDGED, "gpus": False}
+    assert settled(driver(version=NEW), checks=checks, judged=judged)["state"] == "upgraded"
+    assert planned([node(judged=judged)], checks=checks)["findings"] == []
+
+
+def test_a_fault_of_a_device_that_may_be_the_upgrades_is_none_before_it():
+    checks = [{"name": "GPUs", "state": "fail", "hosts": ["n1"], "found": "n1: 7 of 8"}]
+    kept = {"n1": entry("reboot due", before=upgrade.had(driver()))}
+    # It was rebooted by hand: all but the device is as it should be.
+    found = planned([node(version=NEW)], kept, checks=checks)
+    assert (found["findings"], found["batches"]) == ([], [["n1"]])
+    assert planned([node(version=NEW)], kept)["table"]["n1"]["state"] == "upgraded"
+
+
+def test_the_table_steers_no_terminal():
+    table = {"n1": entry("in use", why="\x1b]52;c;cm0gLXJm\x07 (process 7)\nn2 upgraded")}
+    assert "\\x1b]52;c;cm0gLXJm\\x07 (process 7) n2 upgraded\n" in upgrade.table_text(table)
+
+
+def test_of_a_large_cluster_a_batch_has_its_lines_and_all_are_counted():
+    table = {f"n{number}": entry("waiting") for number in range(1000)} | {"n7": entry("upgraded")}
+    lines = upgrade.table_text(table, [["n8"], ["n7", "n9"]], ["n7", "n9"]).splitlines()
+    assert [line.split()[:2] for line in lines[1:-1]] == [["n7", "2"], ["n9", "2"]]
+    assert lines[-1] == "1000 nodes: 999 waiting, 1 upgraded"
+
+
+# ---- the way back
+
+
+def test_back_to_packages_of_the_same_provider_removes_nothing():
+    back = settled(driver(version=NEW), failure="no")["back"]
+    assert (back["provider"], back["remove"], back["runfile"], back["held"]) == (
+        "network_repo",
+        "",
+        {},
+        ["nvidia-kernel-dkms"],
+    )
+
+
+def test_back_to_a_runfile_has_its_installer_with_the_arguments_of_that_branch():
+    before = upgrade.had(
+        driver(version="470.103.01", provider="runfile", packages={}, runfile="470.103.01", flavour="")
+    )
+    wanted = {**WANTED, "flavour": "proprietary"}
+    found = settled(driver(version=NEW), failure="no", before=before, runfiles=[RUNFILE], wanted=wanted)
+    assert found["back"]["remove"] == "network_repo"
+    assert found["back"]["runfile"] == {
+        **RUNFILE,
+        "url": "",
+        "arguments": ["--silent", "--no-questions", "--no-x-check", "--dkms", "--no-opengl-files"],
+    }
+    # It never went.
+    now = driver(version="470.103.01", provider="runfile", packages={}, runfile="470.103.01")
+    assert settled(now, failure="no", before=before, runfiles=[RUNFILE])["back"]["runfile"] == {}
+
+
+def test_back_to_nothing_removes_what_came():
+    before = upgrade.had(driver(version="", provider="none", packages={}))
+    assert settled(driver(version=NEW), failure="no", before=before)["back"]["remove"] == "network_repo"
+
+
+def returned(now, **given):
+    made = {"before": upgrade.had(driver()), "driver": now, "why": "it failed", "failure": "", **given}
+    return FILTERS["nvidia_upgrade_returned"](made)
+
+
+def test_a_node_that_has_what_it_had_is_rolled_back():
+    assert returned(driver()) == {"state": "rolled back", "why": "it failed"}
+    due = returned(driver(reboot_due=["module is loaded"]))
+    assert due == {"state": "rolled back", "why": "it failed; reboot due: module is loaded"}
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (driver(version=NEW), f"nvidia-kernel-dkms {NEW}-1, had {OLD}-1, nvidia-smi {NEW}-1, had {OLD}-1"),
+        (driver(packages={"nvidia-kernel-dkms": f"{OLD}-1"}), f"nvidia-smi is missing, had {OLD}-1"),
+        (driver(packages={**driver()["packages"], "libcuda1": "1"}), "libcuda1 is new"),
+        (driver(broken=["nvidia-smi"]), "nvidia-smi is half installed"),
+        (driver(runfile=NEW), f"runfile {NEW}, had none"),
+    ],
+)
+def test_a_node_that_does_not_have_what_it_had_needs_somebody(now, said):
+    found = returned(now, failure="apt-get\nended with 100")
+    assert found["state"] == "failed"
+    assert found["why"] == f"it failed; it was not brought back: apt-get ended with 100; {said}"
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("12")),
+    st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("12")),
+)
+def test_rolled_back_means_the_same_packages_at_the_same_versions(before, now):
+    found = returned(driver(packages=now), before=upgrade.had(driver(packages=before)))
+    assert (found["state"] == "rolled back") == (before == now)
+
+
+def test_a_batch_that_is_not_all_upgraded_stops_the_rest():
+    entries = {"n1": entry("upgraded"), "n2": entry("rolled back", why="user space"), "n3": entry("rebooting")}
+    found = FILTERS["nvidia_upgrade_findings"](entries)
+    assert [(each["host"], each["check"], each["found"]) for each in found] == [
+        ("n2", "rolled back", "user space"),
+        ("n3", "rebooting", "nothing was said"),
+    ]
