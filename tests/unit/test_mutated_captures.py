@@ -151,7 +151,9 @@ PARSERS = {
     "hostfile": (hostfile.parse, ["n1 slots=8\nn2 slots=8 max_slots=9\n# n3\n", "n1:2\nn1\n"]),
     "survey": (survey.read_probe, ["trainyard:python=3.11.2\nmotd\ntrainyard:sudo=yes\n"]),
     "ssh-keygen -L": (ssh_mesh.parse_certificates, [
-        "(stdin):1:\n        Type: ssh-ed25519-cert-v01@openssh.com host certificate\n        Key ID: \"n1\"\n"
+        "(stdin):1:\n        Type: ssh-ed25519-cert-v01@openssh.com host certificate\n"
+        "        Public key: ED25519-CERT SHA256:AAAA\n        Signing CA: ED25519 SHA256:BBBB (using ssh-ed25519)\n"
+        "        Key ID: \"n1\"\n"
         "        Serial: 3\n        Valid: from 2026-01-01T00:00:00 to 2027-01-01T00:00:00\n"
         "        Principals: \n                n1\n        Critical Options: (none)\n"
     ]),
@@ -209,6 +211,21 @@ def test_a_mutated_text_is_read_or_refused(name, choose, times):
         assert name in MAY_REFUSE
         return
     json.dumps(as_json(found), allow_nan=True)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_sample_is_read_as_it_is_unless_it_is_of_other_tools(name):
+    """A sample that is refused before it is mutated tries nothing."""
+    parser, samples = PARSERS[name]
+    read = 0
+    for text in samples:
+        try:
+            parser(text)
+        except ValueError:
+            assert name in MAY_REFUSE
+        else:
+            read += 1
+    assert read
 
 
 # Logs and files that somebody coloured, edited or copied elsewhere; what we ask ourselves comes without all that.

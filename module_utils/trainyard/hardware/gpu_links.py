@@ -65,9 +65,9 @@ def judge_nvlinks(readings: Mapping[str, Reading], groups: Mapping[str, str], in
     }
     # A single GPU has nobody to be joined with, also where its model could.
     silent = {
-        host: ["nvidia-smi nvlink says nothing of them"]
+        host: [f"nvidia-smi nvlink says nothing of {_unsaid(reading)}"]
         for host, reading in hosts.items()
-        if not reading["nvlinks"] and len(reading["gpus"]) > 1 and any(map(_is_joined, reading["gpus"]))
+        if _unsaid(reading) and len(reading["gpus"]) > 1 and any(map(_is_joined, reading["gpus"]))
     }
     with_links = {host: gpus for host, gpus in with_links.items() if gpus and len(hosts[host]["gpus"]) > 1}
     if not with_links and not silent:
@@ -95,6 +95,12 @@ def judge_nvlinks(readings: Mapping[str, Reading], groups: Mapping[str, str], in
         shown="nvidia-smi nvlink --status",
         inventory=inventory,
     )
+
+
+def _unsaid(reading: Reading) -> str:
+    """Say of how many GPUs the driver's other list has nothing is known here."""
+    missing = len(reading["gpus"]) - len(reading["nvlinks"] or ())
+    return "them" if not reading["nvlinks"] else f"{missing} of {len(reading['gpus'])} GPUs" if missing > 0 else ""
 
 
 def _is_joined(gpu: Mapping[str, Any]) -> bool:

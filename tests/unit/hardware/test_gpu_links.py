@@ -56,6 +56,14 @@ def test_a_model_that_is_made_for_nvlink_and_uses_none_is_at_fault(model, links,
     assert (check.state, check.found) == ("fail", f"n1: GPU 0: no link{of} active, GPU 1: no link{of} active")
 
 
+def test_where_nothing_is_said_of_some_gpus_it_is_unknown():
+    """As where the begin of the output is missing: what stands under no GPU is nobody's."""
+    cut = node(gpu(0, 6), gpu(1, 6))
+    cut["nvlinks"] = cut["nvlinks"][1:]
+    check = judge(n1=cut, n2=node(gpu(0, 6), gpu(1, 6)))
+    assert check.state == "unknown" and "n1: nvidia-smi nvlink says nothing of 1 of 2 GPUs" in check.found
+
+
 def test_where_nothing_is_said_of_links_that_should_be_there_it_is_unknown():
     assert judge(n1=node(gpu(0, 6), gpu(1, 6), nvlinks=False)).state == "unknown"
 
