@@ -37,7 +37,6 @@ from networks import CrossEntropy, ResNet50, perceptron
 WRONG_INPUT, DIFFERENT_PARAMETERS = 2, 3
 # By option: each rank trains on its share of every batch, or MindSpore also divides the network's own operators.
 PARALLEL = {"data": "data_parallel", "auto": "auto_parallel"}
-TEST_BATCH = 120
 
 
 class InputError(Exception):
@@ -142,14 +141,14 @@ def build(options: argparse.Namespace, data: pictures.Pictures) -> nn.Cell:
     return perceptron(channels * (options.pixels**2 or height * width), data.classes)
 
 
-def test_accuracy(network: nn.Cell, data: pictures.Pictures, pixels: int) -> float:
+def test_accuracy(network: nn.Cell, data: pictures.Pictures, size: int, pixels: int) -> float:
     """Return the share of test pictures recognised, in per cent."""
     network.set_train(False)
     right = 0
-    for batch in batches.testing(data.test, data.test_labels, size=TEST_BATCH, pixels=pixels):
+    for batch in batches.testing(data.test, data.test_labels, size=size, pixels=pixels):
         shown, labels = batch["picture"], batch["label"]
         # All batches of one size: each new one would be compiled anew.
-        padded = np.concatenate([shown, np.zeros((TEST_BATCH - len(shown), *shown.shape[1:]), np.float32)])
+        padded = np.concatenate([shown, np.zeros((size - len(shown), *shown.shape[1:]), np.float32)])
         right += int((network(Tensor(padded)).asnumpy()[: len(shown)].argmax(1) == labels).sum())
     return 100.0 * right / len(data.test)
 
@@ -235,7 +234,7 @@ def run(options: argparse.Namespace) -> int:
         # The network of each rank is a part of one: rank 0 alone could not use it.
         return 0
     if rank == 0:
-        say(f"final test accuracy {test_accuracy(network, data, options.pixels):.2f} %")
+        say(f"final test accuracy {test_accuracy(network, data, options.batch_size, options.pixels):.2f} %")
     return 0
 
 
