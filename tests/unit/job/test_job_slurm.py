@@ -188,6 +188,22 @@ def test_packages_are_compared_before_the_ranks_start(tmp_path):
     assert "trainyard: no torch on n4 (job_packages)" in shown.stdout
 
 
+def test_a_build_of_mindspore_before_2_0_counts_by_its_own_name(tmp_path):
+    (tmp_path / "bin").mkdir()
+    folder = tmp_path / "n1" / "mindspore_gpu-1.10.0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: mindspore-gpu\nVersion: 1.10.0\n")
+    python = tmp_path / "bin/python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/$SLURMD_NODENAME exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    text = script(job_venv=str(tmp_path), job_packages=["mindspore"])
+    path = f"{tmp_path}/bin:/usr/bin:/bin"
+    assert prepared(text, tmp_path, ("n1",), PATH=path).returncode == 0
+    shown = prepared(text, tmp_path, ("n1", "n2"), PATH=path)
+    assert shown.returncode == 66
+    assert "trainyard: no mindspore on n2 (job_packages)" in shown.stdout
+
+
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
