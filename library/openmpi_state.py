@@ -97,6 +97,9 @@ state:
     mpi:
       description: C(version) and C(path) of the C(mpirun) of Open MPI; null where there is none that answers.
       type: dict
+    in_prefix:
+      description: The same of the C(mpirun) in O(prefix), whoever brought it; null where there is none.
+      type: dict
     record:
       description: What the Open MPI in O(prefix) was built from; null where this role built none.
       type: dict
@@ -130,7 +133,7 @@ from ansible.module_utils.trainyard_node.machine.files import read_files
 from ansible.module_utils.trainyard_node.machine.packages import missing_packages
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.software.builds import read_place
-from ansible.module_utils.trainyard_node.software.openmpi import read_mpi
+from ansible.module_utils.trainyard_node.software.openmpi import read_mpi, read_mpi_of
 
 HEADERS = {"cuda": "include/cuda.h", "ucx": "include/ucp/api/ucp.h"}
 FOLDERS = {"cuda": ["/usr/local/cuda", "/usr"], "ucx": ["/opt/ucx", "/usr/local", "/usr"]}
@@ -182,6 +185,7 @@ def main() -> None:
             "host": module.params["host"],
             "hostname": os.uname().nodename,
             "mpi": read_mpi(Tree(), str(link)),
+            "in_prefix": read_mpi_of(Tree(), str(prefix)),
             **read_place(prefix),
             "link": str(link),
             "link_target": str(link.readlink()) if link.is_symlink() else "",

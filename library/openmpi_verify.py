@@ -34,6 +34,15 @@ options:
     description: Network (CIDR) to use; empty for what Open MPI chooses.
     type: str
     default: ""
+  libraries:
+    description: Folders of LD_LIBRARY_PATH of an Open MPI that is in none of the system's folders.
+    type: list
+    elements: str
+    default: []
+  environment:
+    description: Variables without which it does not find its own files.
+    type: dict
+    default: {}
   timeout:
     description: Seconds after which the proof has failed.
     type: int
@@ -92,6 +101,8 @@ def main() -> None:
             "user": {"type": "str", "required": True},
             "slots": {"type": "int", "default": 2},
             "network": {"type": "str", "default": ""},
+            "libraries": {"type": "list", "elements": "str", "default": []},
+            "environment": {"type": "dict", "default": {}},
             "timeout": {"type": "int", "default": 60},
         },
         supports_check_mode=True,
@@ -115,6 +126,10 @@ def start(given: dict[str, Any], states: list[dict[str, Any]], slots: dict[str, 
     # Open MPI 4 reads the OMPI names, 5 for its run time the PRTE ones; each ignores what it does not know.
     agent = "ssh -o BatchMode=yes -o ConnectTimeout=10"
     settings["env"].update({"OMPI_MCA_plm_rsh_agent": agent, "PRTE_MCA_plm_ssh_agent": agent})
+    settings["env"].update({name: str(value) for name, value in given["environment"].items()})
+    if given["libraries"]:
+        known = settings["env"].get("LD_LIBRARY_PATH")
+        settings["env"]["LD_LIBRARY_PATH"] = ":".join([*given["libraries"], *([known] if known else [])])
     if given["network"]:
         for name in ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"):
             settings["env"][name] = given["network"]

@@ -70,22 +70,15 @@ def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dic
 
     One node of each operating system and architecture builds.
     """
+    if wanted.get("existing"):
+        return {state["host"]: {"action": "none"} for state in states}, _existing_findings(states, wanted)
     findings: list[Finding] = []
     groups: dict[str, list[tuple[State, dict[str, Any]]]] = {}
     for state in states:
         mine, wrong = record(state, wanted)
         findings += wrong
         findings += place_findings(state, mine, wanted["prefix"], wanted["min_free_mb"], "openmpi")
-        if state["link_kind"] == "foreign":
-            findings.append(
-                Finding(
-                    host=state["host"],
-                    check="link",
-                    found=f"{state['link']}, which is no link",
-                    expected="room for the link to the Open MPI in use",
-                    action="give that folder another name",
-                )
-            )
+        findings += _link_findings(state)
         groups.setdefault(state["platform"], []).append((state, mine))
     plan: dict[str, dict[str, Any]] = {}
     for platform, members in groups.items():
@@ -103,6 +96,39 @@ def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dic
         ]
         plan.update(share_out(members))
     return plan, findings
+
+
+def _link_findings(state: State) -> list[Finding]:
+    if state["link_kind"] != "foreign":
+        return []
+    return [
+        Finding(
+            host=state["host"],
+            check="link",
+            found=f"{state['link']}, which is no link",
+            expected="room for the link to the Open MPI in use",
+            action="give that folder another name",
+        )
+    ]
+
+
+def _existing_findings(states: Sequence[State], wanted: Mapping[str, Any]) -> list[Finding]:
+    """Find nodes on which the prefix that was given has no Open MPI, or another one than the others have."""
+    prefix = wanted["prefix"]
+    findings = [finding for state in states for finding in _link_findings(state)]
+    lacking = [state["host"] for state in states if not state["in_prefix"]]
+    findings += [
+        Finding(
+            host=host,
+            check="openmpi_prefix",
+            found=f"no {prefix}/bin/mpirun that answers as Open MPI",
+            expected="the same Open MPI in that folder on every node",
+            action="correct openmpi_prefix (of an environment module: `module show` names it), or install it there",
+        )
+        for host in lacking
+    ]
+    there = [{**state, "mpi": state["in_prefix"]} for state in states if state["in_prefix"]]
+    return findings + compare_versions(there, wanted["version"])
 
 
 def compare_versions(states: Sequence[State], wanted: str) -> list[Finding]:

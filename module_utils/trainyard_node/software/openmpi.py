@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import PurePosixPath
 
 from ...trainyard.software.openmpi import open_mpi_version
 from ..machine.tree import Tree
@@ -22,11 +23,23 @@ def read_mpi(tree: Tree, prefix: str | None) -> dict[str, str] | None:
     """
     path = [] if tree.captured else os.environ.get("PATH", "").split(os.pathsep)
     folders = [*([f"{prefix}/bin"] if prefix else []), *filter(os.path.isabs, path), *_FOLDERS]
-    for program in dict.fromkeys(f"{folder}/{name}" for name in _NAMES for folder in folders):
-        if not os.access(tree.path(program), os.X_OK):
-            continue
-        outcome = tree.command("mpirun.version", [program, "--version"], _ANSWER_SECONDS)
-        version = open_mpi_version(outcome.output) if outcome and outcome.status == 0 else None
-        if version:
-            return {"version": version, "path": program}
-    return None
+    found = (_read(tree, f"{folder}/{name}") for name in _NAMES for folder in dict.fromkeys(folders))
+    return next((mpi for mpi in found if mpi), None)
+
+
+def read_mpi_of(tree: Tree, prefix: str) -> dict[str, str] | None:
+    """Return the Open MPI of a prefix and of no other place, or None."""
+    return _read(tree, f"{prefix}/bin/mpirun") if prefix else None
+
+
+def _read(tree: Tree, program: str) -> dict[str, str] | None:
+    if not os.access(tree.path(program), os.X_OK):
+        return None
+    outcome = tree.command("mpirun.version", [program, "--version"], _ANSWER_SECONDS)
+    version = open_mpi_version(outcome.output) if outcome and outcome.status == 0 else None
+    if not version:
+        return None
+    home = PurePosixPath(program).parent.parent
+    # Red Hat's family and MLNX_OFED have libraries there.
+    wide = tree.exists(f"{home}/lib64/libmpi.so") and not tree.exists(f"{home}/lib/libmpi.so")
+    return {"version": version, "path": program, **({"lib": f"{home}/lib64"} if wide else {})}

@@ -72,6 +72,40 @@ def test_a_node_that_cannot_take_part_fails_the_verification(run_playbook, node_
     assert f"expected {2 * len(node_names)} processes" in done.text
 
 
+def test_one_that_is_there_already_is_used_and_proved(host, run_playbook, node_names, node):
+    """Debian's own, found under another prefix as one of MLNX_OFED or HPC-X would be."""
+    there, link = "/opt/site/openmpi-4.1.4", "/opt/trainyard/openmpi"
+    given = {"openmpi_provider": "existing", "openmpi_prefix": there}
+    system = "/usr/lib/x86_64-linux-gnu/openmpi"
+    for name in node_names:
+        node(name).check_output(
+            f"sudo sh -ec 'mkdir -p {there}/bin; cd {there}; ln -s {system}/lib {system}/include .;"
+            "for each in mpirun orted mpicc ompi_info; do ln -s /usr/bin/$each bin/; done'"
+        )
+    last = node_names[-1]
+    try:
+        node(last).check_output(f"sudo mv {there}/bin/mpirun {there}/bin/away")
+        lacking = run_playbook("changed.yml", **given)
+        assert lacking.rc != 0 and set(lacking.changes.values()) == {0}
+        assert (
+            f"Open MPI cannot be used: 1 finding. Nothing was changed. 1. openmpi_prefix on {last} "
+            f"found no {there}/bin/mpirun that answers as Open MPI"
+        ) in lacking.text
+        node(last).check_output(f"sudo mv {there}/bin/away {there}/bin/mpirun")
+        done = run_playbook("changed.yml", **given)
+        assert done.rc == 0, done.output
+        assert run_playbook("changed.yml", **given).changes == dict.fromkeys(node_names, 0)
+        for name in node_names:
+            found = host.check_output(f"{AS_TRAIN} ssh -o BatchMode=yes {name} 'command -v mpirun; readlink {link}'")
+            assert found.split() == [f"{link}/bin/mpirun", there]
+    finally:
+        back = run_playbook("changed.yml")
+        for name in node_names:
+            node(name).check_output("sudo rm -rf /opt/site")
+    assert back.rc == 0, back.output
+    assert host.run(f"ls {link} /etc/ssh/sshd_config.d/*sessions* /etc/profile.d/*openmpi*").stdout == ""
+
+
 def test_a_preview_of_a_build_says_who_builds(run_playbook, node_names):
     done = run_playbook("changed.yml", "--check", openmpi_provider="source")
     assert done.rc == 0, done.output
@@ -85,7 +119,8 @@ def test_a_preview_of_a_build_says_who_builds(run_playbook, node_names):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"openmpi_provider": "vendor"}, "value of openmpi_provider must be one of: distro, source, got: vendor"),
+        ({"openmpi_provider": "vendor"}, "openmpi_provider must be one of: distro, source, existing, "),
+        ({"openmpi_provider": "existing"}, "openmpi_prefix is '', expected the folder that has bin/mpirun"),
         ({"openmpi_version": "latest"}, "openmpi_version is 'latest', expected an exact release such as 4.1.8."),
         ({"openmpi_manage_system": False}, "'distro', whose packages only root may install, but trainyard_manage"),
         (

@@ -40,6 +40,7 @@ def state(host, **changes):
         "mpi": {"version": "4.1.4", "path": "/usr/bin/mpirun"},
         "record": None,
         "prefix_kind": "none",
+        "in_prefix": None,
         "link": "/opt/trainyard/openmpi",
         "link_kind": "none",
         "cuda": "",
@@ -188,6 +189,31 @@ def test_this_machine_has_a_state(capsys, tmp_path):
 def test_odd_versions_are_found_before_anything_is_started(capsys):
     result = run(openmpi_verify, capsys, user="nobody-here", states=[state("n1"), state("n2", mpi=None)])
     assert [finding["host"] for finding in result["findings"]] == ["n2"]
+
+
+OFED = {
+    "version": "4.1.7a1",
+    "path": "/usr/mpi/gcc/openmpi-4.1.7a1/bin/mpirun",
+    "lib": "/usr/mpi/gcc/openmpi-4.1.7a1/lib64",
+}
+THERE = {**WANTED, "existing": True, "version": "", "prefix": "/usr/mpi/gcc/openmpi-4.1.7a1"}
+
+
+def test_one_that_is_there_is_used_where_all_nodes_have_the_same():
+    plan, findings = plan_builds([state("n1", in_prefix=OFED), state("n2", in_prefix=OFED)], THERE)
+    assert findings == [] and {node["action"] for node in plan.values()} == {"none"}
+
+
+def test_nodes_on_which_the_given_prefix_has_none_or_another_one_are_found_at_once():
+    older = {**OFED, "version": "4.1.5a1"}
+    nodes = [state("n1", in_prefix=OFED), state("n2", in_prefix=OFED), state("n3"), state("n4", in_prefix=older)]
+    _, findings = plan_builds(nodes, THERE)
+    assert texts(findings) == [
+        ("n3", "openmpi_prefix", "no /usr/mpi/gcc/openmpi-4.1.7a1/bin/mpirun that answers as Open MPI"),
+        ("n4", "Open MPI", f"Open MPI 4.1.5a1 ({OFED['path']})"),
+    ]
+    _, findings = plan_builds([state("n1", in_prefix=OFED, link_kind="foreign")], {**THERE, "version": "4.1.4"})
+    assert [finding.check for finding in findings] == ["link", "Open MPI"]
 
 
 def test_plan_as_a_filter():

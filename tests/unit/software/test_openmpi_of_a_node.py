@@ -6,7 +6,7 @@ import pytest
 from ansible.module_utils.trainyard.software.openmpi import open_mpi_version
 from ansible.module_utils.trainyard_node.cluster.node import fingerprint, read_node
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.software.openmpi import read_mpi
+from ansible.module_utils.trainyard_node.software.openmpi import read_mpi, read_mpi_of
 
 # Captured: `mpirun --version` of Debian 12 and Debian 13.
 OPEN_MPI_4 = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
@@ -97,3 +97,14 @@ def test_another_open_mpi_is_another_machine_for_kept_facts(machine):
     assert fingerprint(first) == first["fingerprint"]
     tree.path("commands/mpirun.version.out").write_text(OPEN_MPI_5)
     assert node(tree)["fingerprint"] != first["fingerprint"]
+
+
+def test_one_that_is_there_already_is_read_from_its_prefix_alone_with_its_folder_of_libraries(machine):
+    ofed = "/usr/mpi/gcc/openmpi-4.1.7a1"
+    tree = machine(OPEN_MPI_4, f"{ofed}/bin/mpirun", "/usr/bin/mpirun")
+    assert read_mpi_of(tree, ofed) == {"version": "4.1.4", "path": f"{ofed}/bin/mpirun"}
+    library = tree.path(f"{ofed}/lib64/libmpi.so")
+    library.parent.mkdir()
+    library.touch()
+    assert read_mpi_of(tree, ofed) == {"version": "4.1.4", "path": f"{ofed}/bin/mpirun", "lib": f"{ofed}/lib64"}
+    assert read_mpi_of(tree, "/opt/hpcx/ompi") is None and read_mpi_of(tree, "") is None

@@ -145,7 +145,8 @@ def _environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
     prefix = PurePosixPath(node.mpi.get("path", "/usr/bin/mpirun")).parent.parent
     if f"{prefix}/bin" not in SYSTEM_PATH.split(":"):
         # Programs that were linked to an Open MPI of its own do not always know where it is.
-        env["LD_LIBRARY_PATH"] = ":".join(filter(None, [f"{prefix}/lib", env.get("LD_LIBRARY_PATH")]))
+        libraries = node.mpi.get("lib") or f"{prefix}/lib"
+        env["LD_LIBRARY_PATH"] = ":".join(filter(None, [libraries, env.get("LD_LIBRARY_PATH")]))
     return env
 
 
