@@ -40,7 +40,20 @@ options:
   warning_days:
     description: Say so when the authority or a given certificate expires within this many days.
     type: int
-    default: 30
+    default: 90
+  ciphers:
+    description: Cipher suites by OpenSSL's names. By default those of the guides that MindSpore 2 knows.
+    type: list
+    elements: str
+    default:
+      - ECDHE-RSA-AES128-GCM-SHA256
+      - ECDHE-ECDSA-AES128-GCM-SHA256
+      - ECDHE-RSA-AES256-GCM-SHA384
+      - ECDHE-ECDSA-AES256-GCM-SHA384
+      - ECDHE-RSA-CHACHA20-POLY1305
+      - ECDHE-ECDSA-AES128-CCM
+      - ECDHE-ECDSA-AES256-CCM
+      - ECDHE-ECDSA-CHACHA20-POLY1305
   revoked:
     description: Jobs whose certificates are revoked. Revocation lasts when a job is taken out of the list.
     type: list
@@ -280,7 +293,8 @@ def main() -> None:
             "job_id": {"type": "str", "default": ""},
             "job_dir": {"type": "str", "default": ""},
             "valid_s": {"type": "int", "required": True},
-            "warning_days": {"type": "int", "default": 30},
+            "warning_days": {"type": "int", "default": 90},
+            "ciphers": {"type": "list", "elements": "str", "default": list(tls.DEFAULT_CIPHERS)},
             "revoked": {"type": "list", "elements": "str", "default": []},
             "certificates": {"type": "dict", "default": {}},
             "base_dir": {"type": "path", "default": "."},
@@ -305,7 +319,9 @@ def main() -> None:
             )
         ]
     if result["files"]:
-        config = tls.configuration(params["job_dir"], params["warning_days"], tls.REVOCATION_LIST in result["files"])
+        config = tls.configuration(
+            params["job_dir"], params["warning_days"], tls.REVOCATION_LIST in result["files"], params["ciphers"]
+        )
         result["files"][tls.CONFIG] = config.encode()
     result["files"] = {name: base64.b64encode(content).decode() for name, content in result["files"].items()}
     module.exit_json(findings=[finding.as_dict() for finding in findings], **result)

@@ -18,13 +18,14 @@ from typing import Any
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..trainyard.job import tls
 
 AUTHORITY_DAYS = 5 * 365
+KINDS = {"RSA": rsa.RSAPublicKey, "EC": ec.EllipticCurvePublicKey}
 # The usages that a certificate may have, all of them false.
 NO_USAGE = dict.fromkeys(
     (
@@ -68,7 +69,8 @@ def describe(name: str, certificate: Any, authority: Any = None, beside: int = 0
         not_before=certificate.not_valid_before_utc.timestamp(),
         not_after=certificate.not_valid_after_utc.timestamp(),
         serial=certificate.serial_number,
-        rsa_bits=public.key_size if isinstance(public, rsa.RSAPublicKey) else 0,
+        kind=next((name for name, kind in KINDS.items() if isinstance(public, kind)), ""),
+        bits=getattr(public, "key_size", 0),
         is_authority=is_authority,
         subject_key=key_identifier(certificate, x509.SubjectKeyIdentifier),
         authority_key=key_identifier(certificate, x509.AuthorityKeyIdentifier),

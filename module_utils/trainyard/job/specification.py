@@ -328,6 +328,8 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             )
         for name in sorted(set(env) & set(tls.PASSWORD_VARIABLES.values())):
             wrong(key="job_env", found=name, expected="a secret in no plan", action=f"move {name} to job_secret_env")
+    if with_tls and "job_tls_ciphers" in given:
+        findings += tls.cipher_findings(words("job_tls_ciphers"))
     for key in ("job_tls_warning_days", "job_nodes", "job_log_limit_mib"):
         whole(key)
 

@@ -29,10 +29,23 @@ AUTHORITY = f"{FOLDER}/ca.pem"
 REVOCATION_LIST = f"{FOLDER}/crl.pem"
 BUNDLES: Mapping[str, str] = {"server": f"{FOLDER}/server.p12", "client": f"{FOLDER}/client.p12"}
 
-# MindSpore refuses a list with any other name than the nine it knows; these two are the ones for RSA certificates.
-CIPHERS = ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES256-GCM-SHA384")
+# What MindSpore 2 knows (ps/constants.h in its source); with any other name it ends with "The cipher is wrong.".
+CIPHERS = (
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+    "ECDHE-PSK-CHACHA20-POLY1305",
+    "ECDHE-ECDSA-AES128-CCM",
+    "ECDHE-ECDSA-AES256-CCM",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+)
+# Nobody has a key of both sides beforehand.
+DEFAULT_CIPHERS = tuple(name for name in CIPHERS if "-PSK-" not in name)
 # Of security level 3: handshakes with shorter keys fail.
 RSA_BITS = 3072
+_BITS = {"RSA": RSA_BITS, "EC": 256}
 # What MindSpore accepts as cert_expire_warning_time_in_day.
 LEAST_WARNING_DAYS, MOST_WARNING_DAYS = 7, 180
 
@@ -62,14 +75,16 @@ class Certificate:
     """What matters of a certificate. `name` says which one it is, and where it lies.
 
     `subject_key` and `authority_key` are the key identifiers in hexadecimal, empty where the certificate has none.
-    `beside` counts the certificates that a p12 file holds besides its own.
+    `kind` of key is RSA, EC, or empty for another one; `beside` counts the certificates that a p12 file holds besides
+    its own.
     """
 
     name: str
     not_before: float
     not_after: float
     serial: int = 0
-    rsa_bits: int = RSA_BITS
+    kind: str = "RSA"
+    bits: int = RSA_BITS
     is_authority: bool = False
     subject_key: str = ""
     authority_key: str = ""
@@ -92,7 +107,22 @@ def environment(job_dir: str) -> dict[str, str]:
     return {CONFIG_VARIABLE: f"{job_dir}/{CONFIG}"}
 
 
-def configuration(job_dir: str, warning_days: int, revocation_list: bool) -> str:
+def cipher_findings(names: Sequence[str]) -> list[Finding]:
+    """Find what MindSpore does not know among the names of cipher suites, and a list without any."""
+    unknown = [name for name in names if name not in CIPHERS]
+    if names and not unknown:
+        return []
+    return [
+        Finding(
+            check="job_tls_ciphers",
+            found=", ".join(unknown) or "no cipher",
+            expected=f"one or more of {', '.join(CIPHERS)}, which MindSpore 2 knows",
+            action="correct job_tls_ciphers, or leave it out",
+        )
+    ]
+
+
+def configuration(job_dir: str, warning_days: int, revocation_list: bool, ciphers: Sequence[str]) -> str:
     """Write the JSON file that MindSpore reads."""
     return json.dumps(
         {
@@ -100,7 +130,7 @@ def configuration(job_dir: str, warning_days: int, revocation_list: bool) -> str
             "client_cert_path": f"{job_dir}/{BUNDLES['client']}",
             "ca_cert_path": f"{job_dir}/{AUTHORITY}",
             "crl_path": f"{job_dir}/{REVOCATION_LIST}" if revocation_list else "",
-            "cipher_list": ":".join(CIPHERS),
+            "cipher_list": ":".join(ciphers),
             "cert_expire_warning_time_in_day": warning_days,
         }
     )
@@ -228,13 +258,14 @@ def revocation_findings(revoked: RevocationList, authority: Certificate, now: fl
 
 
 def _key_findings(certificate: Certificate) -> list[Finding]:
-    if certificate.rsa_bits >= RSA_BITS:
+    least = _BITS.get(certificate.kind)
+    if least is not None and certificate.bits >= least:
         return []
-    found = f"{certificate.rsa_bits} bits" if certificate.rsa_bits else "no RSA key"
+    found = f"{certificate.bits} bits" if least is not None else "no RSA or EC key"
     return [
         _finding(
             found=f"{certificate.name} has {found}",
-            expected=f"RSA keys of at least {RSA_BITS} bits, which MindSpore's security level asks for",
+            expected=f"RSA keys of {RSA_BITS} bits or more, or EC keys of 256, as MindSpore's security level asks for",
             action="make it anew with such a key",
         )
     ]

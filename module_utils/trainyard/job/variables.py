@@ -90,8 +90,9 @@ VARIABLES: Mapping[str, Variable] = {
     "job_tls": Variable("bool", False),
     "job_tls_ca_dir": Variable("path", "~/.trainyard/{{ trainyard_cluster }}/tls_ca"),
     "job_tls_certificates": Variable("dict", {}),
+    "job_tls_ciphers": Variable("list", list(tls.DEFAULT_CIPHERS)),
     "job_tls_revoked": Variable("list", []),
-    "job_tls_warning_days": Variable("int", 30, tls.LEAST_WARNING_DAYS, tls.MOST_WARNING_DAYS),
+    "job_tls_warning_days": Variable("int", 90, tls.LEAST_WARNING_DAYS, tls.MOST_WARNING_DAYS),
     "job_venv": Variable("str", "pytorch"),
     "job_wait": Variable("bool", True),
 }

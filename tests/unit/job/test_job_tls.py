@@ -81,7 +81,7 @@ def test_a_job_gets_certificates_that_mindspore_can_use(call, tmp_path):
         assert certificate.public_key().key_size == 3072
         # As long as the job may take, and so much longer that MindSpore does not warn.
         lasts = certificate.not_valid_after_utc.timestamp() - NOW
-        assert 3600 + 31 * DAY <= lasts < 3600 + 31 * DAY + 600
+        assert 3600 + 91 * DAY <= lasts < 3600 + 91 * DAY + 600
     (tmp_path / "ca.pem").write_bytes(content(made, "tls/ca.pem"))
     (tmp_path / "crl.pem").write_bytes(content(made, "tls/crl.pem"))
     (tmp_path / "leaf.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -91,8 +91,8 @@ def test_a_job_gets_certificates_that_mindspore_can_use(call, tmp_path):
         "client_cert_path": f"/state/jobs/{JOB}/tls/client.p12",
         "ca_cert_path": f"/state/jobs/{JOB}/tls/ca.pem",
         "crl_path": f"/state/jobs/{JOB}/tls/crl.pem",
-        "cipher_list": "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384",
-        "cert_expire_warning_time_in_day": 30,
+        "cipher_list": ":".join(tls.DEFAULT_CIPHERS),
+        "cert_expire_warning_time_in_day": 90,
     }
 
 
@@ -200,7 +200,7 @@ def test_revoking_what_was_never_made_is_a_slip(call):
         ]
 
 
-@pytest.mark.parametrize(("left_days", "says"), [(-0.01, "expired"), (20, "soon"), (40, "")])
+@pytest.mark.parametrize(("left_days", "says"), [(-0.01, "expired"), (20, "soon"), (100, "")])
 def test_an_authority_that_expires(call, tmp_path, monkeypatch, left_days, says):
     monkeypatch.setattr(tls_authority, "AUTHORITY_DAYS", left_days)
     # The first call makes it so; it does not look at what it made.
@@ -317,6 +317,26 @@ def test_good_certificates_are_handed_on(hand_in, site, tmp_path):
     assert not (tmp_path / "tls_ca").exists()
 
 
+@pytest.mark.parametrize("curve", [ec.SECP256R1, ec.SECP384R1])
+def test_keys_on_a_curve_are_taken_as_mindspore_2_10_took_them(hand_in, site, curve, tmp_path):
+    for role in ("server", "client"):
+        site.bundle(role, key=ec.generate_private_key(curve()))
+    result = hand_in()
+    assert result["findings"] == [] and "tls/server.p12" in result["files"]
+
+
+def test_ciphers_are_the_guides_that_mindspore_knows_or_what_is_asked_for(call):
+    # By OpenSSL all of them are ciphers, and none is one that needs a key both sides have.
+    known = subprocess.run(["openssl", "ciphers", ":".join(tls.CIPHERS)], capture_output=True, text=True, check=True)
+    assert set(tls.CIPHERS) <= set(known.stdout.strip().split(":"))
+    assert len(tls.CIPHERS) == 9 and set(tls.CIPHERS) - set(tls.DEFAULT_CIPHERS) == {"ECDHE-PSK-CHACHA20-POLY1305"}
+    made = call(ciphers=["ECDHE-ECDSA-AES256-CCM"])
+    assert json.loads(content(made, "tls/config.json"))["cipher_list"] == "ECDHE-ECDSA-AES256-CCM"
+    (finding,) = tls.cipher_findings(["DHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"])
+    assert (finding.check, finding.found) == ("job_tls_ciphers", "DHE-RSA-AES128-GCM-SHA256")
+    assert tls.cipher_findings([])[0].found == "no cipher" and tls.cipher_findings(tls.DEFAULT_CIPHERS) == []
+
+
 def test_a_revocation_list_may_be_left_out(hand_in):
     result = hand_in(certificates={"ca": "site/ca.pem", "server": "site/server.p12", "client": "site/client.p12"})
     assert (result["findings"], "tls/crl.pem" in result["files"]) == ([], False)
@@ -345,7 +365,7 @@ def spoil(site, how):
     elif how == "short":
         site.bundle("client", key=rsa.generate_private_key(65537, 2048))
     elif how == "curve":
-        site.bundle("client", key=ec.generate_private_key(ec.SECP384R1()))
+        site.bundle("client", key=ec.generate_private_key(ec.SECP192R1()))
     elif how == "foreign":
         site.bundle("client", signer=rsa.generate_private_key(65537, 3072))
     elif how == "no keyid":
@@ -373,12 +393,12 @@ def spoil(site, how):
         (
             "short",
             "the client certificate DIR/client.p12 has 2048 bits",
-            "RSA keys of at least 3072 bits, which MindSpore's security level asks for",
+            "RSA keys of 3072 bits or more, or EC keys of 256, as MindSpore's security level asks for",
         ),
         (
             "curve",
-            "the client certificate DIR/client.p12 has no RSA key",
-            "RSA keys of at least 3072 bits, which MindSpore's security level asks for",
+            "the client certificate DIR/client.p12 has 192 bits",
+            "RSA keys of 3072 bits or more, or EC keys of 256, as MindSpore's security level asks for",
         ),
         (
             "foreign",
