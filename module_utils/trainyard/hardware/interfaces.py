@@ -215,14 +215,18 @@ def _of_interface(interfaces: Sequence[Interface], name: str) -> list[_Match]:
             expected=expected,
             action="give job_network an interface that every node has, or a CIDR such as 10.77.0.0/24",
         )
-    usable = [address for address in _addresses(interface) if not address.ip.is_link_local]
+    own = _addresses(interface)
+    usable = [address for address in own if not address.ip.is_link_local]
+    # InfiniBand without anybody who gives addresses has 169.254.0.0/16, which will do for who names the interface: all
+    # nodes are on one link. Those of IPv6 mean nothing without the name of the interface, which no launcher takes.
+    usable = usable or [address for address in own if address.version == 4]
     # One family for all nodes: IPv4 wherever there is one.
     usable = [address for address in usable if address.version == 4] or usable
     if not usable:
         raise SelectionError(
-            found=f"no address on {name} but link-local ones (the node has {_described(interfaces)})",
+            found=f"no address on {name} but link-local ones of IPv6 (the node has {_described(interfaces)})",
             expected=expected,
-            action="give the interface an address, or set job_network to another network",
+            action="give the interface an address (169.254.0.0/16 will do), or set job_network to another network",
         )
     return [(interface, address) for address in usable]
 

@@ -329,3 +329,17 @@ def test_a_choice_is_an_address_of_the_node_or_an_explanation(interfaces, networ
         assert chosen["up"]
         assert address in [text.split("/")[0] for text in chosen["addresses"]]
         assert alone or chosen["kind"] != "loopback"
+
+
+def test_an_interface_that_is_named_may_have_a_link_local_address_of_ipv4_alone():
+    """InfiniBand where nobody gives addresses; whoever names no interface does not get such a network by chance."""
+    bare = interface("ib0", "fe80::1/64", "169.254.10.2/16")
+    assert networks.select_interface([ETH, bare], "ib0", "n1") == ("ib0", "169.254.10.2")
+    assert networks.select_interface([ETH, bare], "169.254.0.0/16", "n1") == ("ib0", "169.254.10.2")
+    assert networks.select_interface([ETH, bare], "", "n1") == ("eth0", "10.77.0.2")
+    both = interface("ib0", "169.254.10.2/16", "10.9.0.2/24")
+    assert networks.select_interface([both], "ib0", "n1") == ("ib0", "10.9.0.2")
+    with pytest.raises(networks.SelectionError) as refused:
+        networks.select_interface([interface("ib0", "fe80::1/64")], "ib0", "n1")
+    assert "link-local ones of IPv6" in refused.value.finding.found
+    assert "169.254.0.0/16 will do" in refused.value.finding.action
