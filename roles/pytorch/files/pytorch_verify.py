@@ -17,6 +17,17 @@ RANKS = 2
 os.environ["GLOO_SOCKET_IFNAME"] = "lo"
 
 
+def torchvision_of(torch):  # type: ignore[no-untyped-def]
+    """Return torchvision's version; one that was built for another torch has none of its compiled operators."""
+    import torchvision
+
+    boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 2.0], [5.0, 5.0, 6.0, 6.0]])
+    kept = torchvision.ops.nms(boxes, torch.tensor([0.9, 0.8, 0.7]), 0.5).tolist()
+    if kept != [0, 2]:
+        sys.exit(f"torchvision's nms kept boxes {kept}, expected 0 and 2")
+    return torchvision.__version__
+
+
 def as_rank(rank: int, meeting_point: Path) -> None:
     """Take part in the sum as one rank."""
     import torch
@@ -31,6 +42,8 @@ def as_rank(rank: int, meeting_point: Path) -> None:
         sys.exit(f"the all-reduce of 1 and 2 gave {values.tolist()} on rank {rank}, expected 3")
     if rank == 0:
         found = {"torch": torch.__version__, "cuda": torch.version.cuda, "devices": torch.cuda.device_count()}
+        if os.environ.get("TRAINYARD_TORCHVISION"):
+            found["torchvision"] = torchvision_of(torch)
         print(json.dumps({**found, "all_reduce": values[0].item()}))
     sys.stdout.flush()
     dist.destroy_process_group()
