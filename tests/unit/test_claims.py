@@ -39,3 +39,10 @@ def test_nccl_tests_are_no_default():
     assert options["trainyard_nvidia"]["default"] == ["nvidia_driver", "cuda_toolkit", "nccl"]
     page = (PROJECT / "docs/nvidia.md").read_text()
     assert "nccl-tests where they are asked for" in page
+
+
+def test_every_role_that_is_asked_about_beforehand_says_what_it_wants():
+    play = yaml.safe_load((PROJECT / "playbooks/validate.yml").read_text())[0]["vars"]
+    named = re.findall(r"'(\w+)'", play["__validate_software"]) + play["__validate_nvidia"]
+    assert {"pytorch", "dataset", "nccl"} <= set(named)
+    assert [name for name in named if not (PROJECT / f"roles/{name}/tasks/validate.yml").exists()] == []
