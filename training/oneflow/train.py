@@ -135,12 +135,13 @@ class Training:
 
     def resume(self, folder: Path) -> int:
         """Bring this rank to the newest epoch that all ranks have and return it, 0 without any."""
-        mine = rank_checkpoints.epochs(folder)[: self.options.keep_checkpoints]
+        mine = [epochs for epochs, _ in rank_checkpoints.there(folder)][: self.options.keep_checkpoints]
         table = np.zeros((self.ranks, self.options.keep_checkpoints), np.float32)
         table[self.rank, : len(mine)] = mine
-        last = int(rank_checkpoints.newest_common(self.sum_over_ranks(table).tolist()))
+        rows = self.sum_over_ranks(table)
+        last, _ = rank_checkpoints.newest_common([(int(epochs), 0) for epochs in row] for row in rows)
         if last:
-            self.restore(folder / rank_checkpoints.name(last))
+            self.restore(folder / rank_checkpoints.name((last, 0)))
             self.first(f"resumed after epoch {last} from {folder}, as all ranks")
         return last
 
@@ -171,7 +172,7 @@ class Training:
             with file.open("wb") as stream:
                 np.savez(stream, **state)
 
-        rank_checkpoints.write(folder, epoch, save, self.options.keep_checkpoints)
+        rank_checkpoints.write(folder, (epoch, 0), save, self.options.keep_checkpoints)
 
     def train(self) -> None:
         """Train to the last epoch."""

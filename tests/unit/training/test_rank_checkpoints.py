@@ -1,5 +1,8 @@
 """Checkpoints that each rank keeps for itself: the one from which all can go on."""
 
+import re
+from pathlib import Path
+
 import pytest
 import rank_checkpoints
 from hypothesis import given
@@ -69,3 +72,10 @@ def test_an_interrupted_write_leaves_no_checkpoint_and_is_written_over(tmp_path)
     assert rank_checkpoints.there(tmp_path) == []
     assert write(tmp_path, 1).read_text() == "state"
     assert [file.name for file in tmp_path.iterdir()] == ["epoch-0001.ckpt"]
+
+
+@pytest.mark.parametrize("framework", ["mindspore", "oneflow"])
+def test_programs_that_no_unit_test_can_import_use_what_is_there(framework):
+    program = (Path(__file__).parents[3] / "training" / framework / "train.py").read_text()
+    used = set(re.findall(r"\brank_checkpoints\.(\w+)", program))
+    assert used and [name for name in used if not hasattr(rank_checkpoints, name)] == []
