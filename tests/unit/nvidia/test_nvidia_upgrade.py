@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.trainyard.nvidia import upgrade
+from ansible.module_utils.trainyard.software.apt import Offer
+from ansible.module_utils.trainyard_node.nvidia import driver_apt
 from filters import FILTERS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -232,6 +234,16 @@ def test_bad_input_is_a_finding_and_nothing_is_planned(nodes, settings, check, f
     made = planned(nodes, **settings)
     assert [(each["check"], each["found"]) for each in made["findings"]] == [(check, found)]
     assert made["batches"] == []
+
+
+def test_what_no_package_list_has_at_that_version_could_not_be_had_again(monkeypatch):
+    offers = {
+        "nvidia-smi": [Offer("550.54.150-1", "http://a", "", ""), Offer("550.54.15-1", "http://a", "", "")],
+        "libcuda1": [Offer("550.54.15-2", "http://a", "", "")],
+    }
+    monkeypatch.setattr(driver_apt.machine, "read_offers", lambda names: (offers, {}))
+    before = dict.fromkeys(("nvidia-smi", "libcuda1", "nvidia-modprobe"), "550.54.15-1")
+    assert driver_apt.lacking(before) == ["libcuda1 550.54.15-1", "nvidia-modprobe 550.54.15-1"]
 
 
 def test_who_has_no_way_back_goes_when_that_is_accepted():
