@@ -119,6 +119,8 @@ def test_what_is_wrong_with_an_answer_is_said():
         told = answers.checked("collect", {**SAID, **change})["msg"]
         assert told == f"what it answers cannot be used: {said}; look at that node before it runs a job"
     assert answers.checked("collect", SAID) == SAID
+    diverged = {**SAID, "cluster": {**CLUSTER, "metrics": {"loss": 1e30}}}
+    assert answers.checked("collect", diverged) == diverged
     assert answers.checked("collect", {"failed": True, "msg": "no", "known": True}) == {"failed": True, "msg": "no"}
 
 

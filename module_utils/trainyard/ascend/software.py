@@ -218,7 +218,7 @@ def _devices(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Fin
                 host=host,
                 check="Ascend devices",
                 found=problem,
-                expected="sound devices, each with an address and a link that is up",
+                expected="healthy devices, each with an address and a link that is up",
                 action="repair it as said there, then run playbooks/verify.yml",
             )
         networked = [one for one in devices if npu["chip"] != "a3" or one["device_ip"]]

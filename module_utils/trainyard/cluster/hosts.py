@@ -208,7 +208,7 @@ def name_findings(nodes: Sequence[Node]) -> list[Finding]:
             Finding(
                 check="kernel host names",
                 found=found,
-                expected="a host name of its own on every node (frameworks count ranks by it)",
+                expected="a different host name on every node (frameworks count ranks by it)",
                 action="on all but one of them: hostnamectl set-hostname NAME",
             )
         )

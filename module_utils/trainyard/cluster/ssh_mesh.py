@@ -247,10 +247,8 @@ def mesh_findings(
                 Finding(
                     check=f"{kind} keys",
                     found=f"{', '.join(names)} have the same one, {key}",
-                    expected="a key of its own on every node (a copied image copies its keys)",
-                    action=(
-                        "remove the key on all but one of them and let it be made anew (ssh-keygen -A for host keys)"
-                    ),
+                    expected="a different key on every node (a copied image copies its keys)",
+                    action=("remove the key on all but one and have it generated again (ssh-keygen -A for host keys)"),
                 )
             )
         if key in void:
@@ -260,7 +258,7 @@ def mesh_findings(
                     check=f"{kind} key",
                     found=f"{key}, a revoked key of {void[key]}",
                     expected="a key that is not revoked",
-                    action="remove the key on the node and let it be made anew (ssh-keygen -A for host keys)",
+                    action="remove the key on the node and have it generated again (ssh-keygen -A for host keys)",
                 )
             )
     known = {*certified, *revoked, *certified.values(), *revoked.values()}

@@ -181,13 +181,13 @@ def judge_survey(nodes: list[Survey], free_gib: Mapping[str, float], check_syste
     findings += _shared(
         ((node.said.get("hostname", "").split(".")[0].lower(), node.name) for node in answered),
         "host name",
-        "a host name of its own on every node",
+        "a different host name on every node",
         "rename the nodes (hostnamectl set-hostname): launchers tell nodes apart by it",
     )
     findings += _shared(
         ((node.connect, node.name) for node in nodes),
         "inventory",
-        "an address of its own for every node",
+        "a different address for every node",
         "correct ansible_host in the inventory",
     )
     return findings

@@ -89,7 +89,7 @@ def no_job(files: Sequence[str]) -> Finding:
         check="job",
         found="none: no job_name and no job_command",
         expected=f"a job file, such as {host_list(list(files), 4)}",
-        action="write -e @jobs/NAME.yml, or -e job=jobs/NAME.yml; docs/job-file.md says what stands in one",
+        action="write -e @jobs/NAME.yml, or -e job=jobs/NAME.yml; docs/job-file.md describes it",
     )
 
 

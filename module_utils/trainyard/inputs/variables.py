@@ -327,7 +327,7 @@ def differs(name: str, here: Any, there: Sequence[tuple[Any, Sequence[str]]]) ->
     found = [f"{value} on {host_list(hosts)}" for value, hosts in there]
     return Finding(
         check=name,
-        found=f"{', '.join(found)}; {here} on localhost, where jobs are planned and proofs judged",
+        found=f"{', '.join(found)}; {here} on localhost, where jobs are planned and clusters verified",
         expected="one value for all nodes and localhost",
         action=f"set {name} once, for the group all",
     )

@@ -7,7 +7,7 @@ import ipaddress
 from typing import Any
 
 from .messages import STATES
-from .shapes import NOTHING, ByKind, Each, Is, Shape, misfit
+from .shapes import NOTHING, ByKind, Each, Is, Shape, finite, misfit
 
 
 def address(value: Any) -> None:
@@ -52,7 +52,8 @@ END = {
     "?failure": (FAILURE, NOTHING),
     "?failures": [FAILURE],
 }
-METRICS = Each(MAYBE_NUMBER)
+# A loss that diverges is a number all the same.
+METRICS = Each((finite, NOTHING))
 NOT_A_NUMBER = {"since": (METRICS, NOTHING), "first": METRICS, "last": METRICS, "stretches": int, "steps": MAYBE_NUMBER}
 RESTART = {
     "elapsed_s": MAYBE_NUMBER,

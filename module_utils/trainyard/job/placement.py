@@ -158,7 +158,7 @@ def distinct_names(facts: Mapping[str, Facts]) -> list[Finding]:
             host=host,
             check="names",
             found=f"host name {name!r}, which {', '.join(o for o in sharing if o != host)} has too",
-            expected="a host name of its own on every node",
+            expected="a different host name on every node",
             action="set it with hostnamectl set-hostname",
         )
         for name, sharing in hosts.items()
@@ -276,7 +276,7 @@ def distinct_addresses(nodes: Sequence[Node]) -> list[Finding]:
             host=host,
             check="network",
             found=f"address {address}, which {', '.join(o for o in sharing if o != host)} has too",
-            expected="an address of its own for every node",
+            expected="a different address for every node",
             action="set job_network to the network between the nodes, or give each node its own address",
         )
         for address, sharing in hosts.items()

@@ -174,7 +174,7 @@ def _device_findings(node: Node, server: ServerView, path: str) -> list[Finding]
                         check=CHECK,
                         found=f"device {device['physical_id']} with {name} {stated} in {path}",
                         expected=f"{real}, which the device has",
-                        action="make the table anew, or leave job_rank_table out: the launcher then builds it",
+                        action="generate the table again, or leave job_rank_table out: the launcher then builds it",
                     )
                 )
     return findings

@@ -188,7 +188,7 @@ def authority_findings(authority: Certificate, now: float, renewal: str) -> list
             _finding(
                 found=f"{authority.name} has no subjectKeyIdentifier",
                 expected="an authority with subjectKeyIdentifier, by which MindSpore finds it",
-                action="make it anew with subjectKeyIdentifier=hash",
+                action="create it again with subjectKeyIdentifier=hash",
             )
         )
     return findings + _key_findings(authority)
@@ -222,7 +222,7 @@ def bundle_findings(
                     f"{certificate.name} has {'another' if certificate.authority_key else 'no'} authorityKeyIdentifier"
                 ),
                 expected="the key identifier of its authority, which MindSpore compares",
-                action="make it anew with authorityKeyIdentifier=keyid:always",
+                action="create it again with authorityKeyIdentifier=keyid:always",
             )
         )
     if revoked is not None and certificate.serial in revoked.serials:
@@ -266,7 +266,7 @@ def _key_findings(certificate: Certificate) -> list[Finding]:
         _finding(
             found=f"{certificate.name} has {found}",
             expected=f"RSA keys of {RSA_BITS} bits or more, or EC keys of 256, as MindSpore's security level asks for",
-            action="make it anew with such a key",
+            action="create it again with such a key",
         )
     ]
 

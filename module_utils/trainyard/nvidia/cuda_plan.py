@@ -161,7 +161,7 @@ def _wrong_list(host: str, records: Sequence[Record], default: str, absent: Sequ
         yield Finding(
             host=host,
             check="cuda_toolkit_absent",
-            found=f"{one}, which cuda_toolkit_versions wants",
+            found=f"{one}, which cuda_toolkit_versions asks for",
             expected="a version that is either wanted or to be removed",
             action="take it out of one of the two",
         )

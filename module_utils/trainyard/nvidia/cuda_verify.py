@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the proof program of the role cuda_toolkit showed on a node, and what that means.
 
-Pure. `build` and `run` each have a state: pass, fail, unknown (it did not come to an end), skipped (not asked for). A
+Pure. `build` and `run` each have a state: pass, fail, unknown (it did not finish), skipped (not asked for). A
 node that declares no GPU has built a program that ends at the missing device; its all-reduce was not asked for.
 """
 

@@ -106,7 +106,7 @@ def judge_counters(
                 hosts=tuple(restarted),
                 found="another boot id",
                 expected="the nodes stay up",
-                reason=f"{host_list(restarted)} restarted during the proof",
+                reason=f"{host_list(restarted)} restarted during the verification",
                 action="see the journal of the boot before (journalctl --boot=-1), the BMC's event log",
             )
         )

@@ -314,7 +314,7 @@ def _judge_names(nodes: Sequence[Node]) -> list[Check]:
             state="fail",
             hosts=tuple(hosts),
             found=f"{name} on {host_list(hosts)}",
-            expected="a host name of its own on every node",
+            expected="a different host name on every node",
             reason="frameworks take nodes with one name for one node",
             action="rename all but one (hostnamectl set-hostname)",
         )

@@ -98,7 +98,7 @@ def judge_addresses(networks: Mapping[str, Mapping[str, Any]], network: str) -> 
                     state="fail",
                     hosts=tuple(hosts),
                     found=f"{address} on {host_list(hosts)}",
-                    expected="an address of its own for every node",
+                    expected="a different address for every node",
                     reason="nodes with one address hide each other",
                     action="correct the addresses, or the network (job_network)",
                 )

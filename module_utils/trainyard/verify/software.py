@@ -34,7 +34,7 @@ def judge(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, A
             state="fail",
             hosts=tuple(named),
             found=fault,
-            expected=f"what the role {role} has installed, as it was proved then",
+            expected=f"what the role {role} has installed, as it was verified then",
             reason=fault.splitlines()[0] if fault else "",
             action=f"fix what it names, or run the role again: {again} --tags {role}",
             command=again,
@@ -49,8 +49,8 @@ def judge(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, A
                 name=role,
                 state="unknown",
                 hosts=silent,
-                reason="its proof did not finish there",
-                action="see why the node does not answer, then prove again",
+                reason="its verification did not finish there",
+                action="see why the node does not answer, then verify again",
                 command=again,
             )
         )

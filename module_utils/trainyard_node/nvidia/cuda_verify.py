@@ -125,7 +125,7 @@ def _verify(state: dict[str, Any], asked: dict[str, Any], settings: dict[str, An
     status, output = _run([*argv, *mpi, *nccl], asked["build_seconds"], settings)
     if status != 0:
         timed_out = status == parse.TIMED_OUT
-        why = f"no end within {asked['build_seconds']} s" if timed_out else parse.compiler_error(output)
+        why = f"it did not finish within {asked['build_seconds']} s" if timed_out else parse.compiler_error(output)
         return {**result, "build": "unknown" if timed_out else "fail", "detail": f"nvcc: {why}"}
     program = ["./verify"]
     if mpi:

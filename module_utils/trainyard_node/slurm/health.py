@@ -3,7 +3,7 @@
 
 slurmd starts it as root every HealthCheckInterval, ends it after a minute and logs what it prints when it does not end
 with 0. The rules are in trainyard/slurm/health.py; here the node is read and Slurm told. Exit status 0: well, 1: there
-are faults, 2: the check itself did not come to an end, and the node stays as it is.
+are faults, 2: the check itself did not finish, and the node stays as it is.
 """
 
 from __future__ import annotations

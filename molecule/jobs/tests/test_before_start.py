@@ -121,7 +121,7 @@ def test_one_machine_under_two_names(play, twin):
     assert run.rc == 2, run.output
     said = (
         "names on n1, twin found n1: host name 'n1', which twin has too twin: host name 'n1', which n1 has too "
-        "expected a host name of its own on every node do set it with hostnamectl set-hostname"
+        "expected a different host name on every node do set it with hostnamectl set-hostname"
     )
     assert said in run.text, run.output
 

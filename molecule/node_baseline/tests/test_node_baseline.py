@@ -156,7 +156,7 @@ def test_uid_held_by_another_user_and_user_with_another_uid(
 def test_one_machine_under_two_names(run_playbook: Any) -> None:
     run = run_playbook("converge.yml", "-i", "molecule/node_baseline/inventory/two_names.yml")
     assert run.rc != 0
-    assert "kernel host names found 'n1' on n1, twin expected a host name of its own on every node" in run.text
+    assert "kernel host names found 'n1' on n1, twin expected a different host name on every node" in run.text
     assert "is the address of n1, twin expected one node per address" in run.text
 
 

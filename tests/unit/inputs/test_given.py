@@ -247,7 +247,7 @@ def test_what_only_the_nodes_are_told_of_a_job_or_a_verification_holds_on_the_co
     (tmp_path / "host_vars/n1.yml").write_text("verify_fraction: 0.8\n")
     run = playbook("playbooks/status.yml", inventory=hosts)
     assert run.rc == 2 and "2 findings in what was given." in run.text, run.output
-    assert "job_network found 10.0.0.0/8 on n1, n2; eth0 on localhost, where jobs are planned and proofs" in run.text
+    assert "job_network found 10.0.0.0/8 on n1, n2; eth0 on localhost, where jobs are planned and clusters" in run.text
     assert "verify_fraction found 0.8 on n1; nothing on localhost" in run.text
 
 

@@ -315,7 +315,7 @@ def test_what_nobody_has_set_is_named_with_its_users():
 def test_a_variable_of_the_cluster_is_one_for_all():
     finding = inputs.differs("trainyard_state", "/var/lib/trainyard", [("/a", ["n1", "n2"]), ("/b", ["n3"])])
     assert finding.found == (
-        "/a on n1, n2, /b on n3; /var/lib/trainyard on localhost, where jobs are planned and proofs judged"
+        "/a on n1, n2, /b on n3; /var/lib/trainyard on localhost, where jobs are planned and clusters verified"
     )
 
 

@@ -236,7 +236,7 @@ def test_all_faults_of_all_nodes_are_found_at_once():
     plan, findings = planned(make_job(packages=["torch"], command=["python", "tain.py"]), members)
     assert plan is None
     equal = "run site.yml to make them equal"
-    own = ("a host name of its own on every node", "set it with hostnamectl set-hostname")
+    own = ("a different host name on every node", "set it with hostnamectl set-hostname")
     assert texts(findings) == [
         (
             "",
@@ -339,7 +339,7 @@ def test_two_nodes_under_one_address():
             host,
             "network",
             f"address 10.77.0.1, which {other} has too",
-            "an address of its own for every node",
+            "a different address for every node",
             "set job_network to the network between the nodes, or give each node its own address",
         )
         for host, other in (("n1", "n2"), ("n2", "n1"))

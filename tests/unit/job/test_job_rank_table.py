@@ -329,7 +329,7 @@ def test_variables_that_place_a_process_are_the_launchers():
             "n2",
             "job_node_env",
             "ASCEND_RT_VISIBLE_DEVICES=0",
-            "no ASCEND_RT_VISIBLE_DEVICES: it numbers devices anew",
+            "no ASCEND_RT_VISIBLE_DEVICES: it renumbers devices",
             "remove ASCEND_RT_VISIBLE_DEVICES from job_node_env; job_devices says which devices to use",
         ),
         (

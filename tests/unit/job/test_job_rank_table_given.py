@@ -138,7 +138,7 @@ def test_a_table_with_addresses_that_devices_had_once_is_refused():
             "rank table",
             "device 3 with device_ip 192.4.0.77 in /home/ops/table.json",
             "192.4.0.2, which the device has",
-            "make the table anew, or leave job_rank_table out: the launcher then builds it",
+            "generate the table again, or leave job_rank_table out: the launcher then builds it",
         )
     ]
 

@@ -237,7 +237,7 @@ def test_a_wanted_version_is_not_removed_and_an_unknown_one_no_default():
     _, findings = plan([record], absent=["12.4"], default="12.6")
     assert texts(findings) == [
         ("cuda_toolkit_default", "12.6"),
-        ("cuda_toolkit_absent", "12.4, which cuda_toolkit_versions wants"),
+        ("cuda_toolkit_absent", "12.4, which cuda_toolkit_versions asks for"),
     ]
 
 

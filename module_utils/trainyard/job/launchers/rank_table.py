@@ -80,7 +80,7 @@ def _environment_findings(job: Job, placement: Placement) -> list[Finding]:
             check=key,
             found=f"{name}={env[name]}",
             expected=(
-                f"{name} as the rank table has it" if name != _VISIBLE else f"no {_VISIBLE}: it numbers devices anew"
+                f"{name} as the rank table has it" if name != _VISIBLE else f"no {_VISIBLE}: it renumbers devices"
             ),
             action=f"remove {name} from {key}; job_devices says which devices to use",
         )
