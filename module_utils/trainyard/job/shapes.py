@@ -74,8 +74,8 @@ class Is(NamedTuple):
 
 def finite(value: Any) -> None:
     """a number"""
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(value)
+    if not (_is(value, int) or (isinstance(value, float) and math.isfinite(value))):
+        raise ValueError("no number")
 
 
 def misfit(value: Any, shape: Shape, where: str = "") -> str:
