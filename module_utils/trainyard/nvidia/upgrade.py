@@ -177,10 +177,10 @@ def _batches(entries: Mapping[str, Entry], free: Sequence[str], settings: Node) 
     others = [host for host in free if host not in begun]
     first = [host for host in settings["canary"] if host in free]
     states = {entry["state"] for entry in entries.values()}
-    proved = "upgraded" in states and states.isdisjoint(UNDONE)
+    verified = "upgraded" in states and states.isdisjoint(UNDONE)
     if not first:
-        # A node that failed shows whether the fault is gone; without one, and after one that was proved, all may go.
-        first = begun[:1] or ([] if proved else others[:1])
+        # A node that failed shows whether the fault is gone; without one, and after one that was verified, all may go.
+        first = begun[:1] or ([] if verified else others[:1])
     rest = [host for host in [*begun, *others] if host not in first]
     size = batch_size(settings["serial"], len(free)) or 1
     return [*([first] if first else []), *(rest[at : at + size] for at in range(0, len(rest), size))]
@@ -327,7 +327,7 @@ def stops(entries: Mapping[str, Entry]) -> list[Finding]:
             host=host,
             check=entry["state"],
             found=entry["why"] or "nothing was said",
-            expected="the new driver, proved",
+            expected="the new driver, verified",
             action=actions.get(entry["state"], "see the table, and run this again"),
         )
         for host, entry in entries.items()

@@ -110,7 +110,9 @@ def test_bad_input_of_an_upgrade_is_said_before_anything_is_touched(upgrade, nod
     assert table == ""
 
 
-def test_a_canary_that_fails_its_proof_gets_back_what_it_had_and_no_other_node_is_touched(upgrade, node, node_names):
+def test_a_canary_that_fails_its_verification_gets_back_what_it_had_and_no_other_node_is_touched(
+    upgrade, node, node_names
+):
     first, *others = node_names
     mark = "stat -c %Y /var/lib/dpkg/status"
     before = {name: node(name).check_output(mark) for name in node_names}

@@ -72,7 +72,7 @@ def test_a_node_that_cannot_take_part_fails_the_verification(run_playbook, node_
     assert f"expected {2 * len(node_names)} processes" in done.text
 
 
-def test_one_that_is_there_already_is_used_and_proved(host, run_playbook, node_names, node):
+def test_one_that_is_there_already_is_used_and_verified(host, run_playbook, node_names, node):
     """Debian's own, found under another prefix as one of MLNX_OFED or HPC-X would be."""
     there, link = "/opt/site/openmpi-4.1.4", "/opt/trainyard/openmpi"
     given = {"openmpi_provider": "existing", "openmpi_prefix": there}

@@ -106,7 +106,7 @@ def test_nodes_in_use_are_left_out_or_waited_for():
 def test_the_next_run_goes_on_where_the_one_before_ended():
     nodes = four(n1={"version": NEW})
     found = planned(nodes, {"n1": entry("upgraded")}, serial=4)
-    assert found["batches"] == [["n2", "n3", "n4"]], "after one that was proved all others may go"
+    assert found["batches"] == [["n2", "n3", "n4"]], "after one that was verified all others may go"
     assert states(found)["n1"] == "upgraded"
 
 
@@ -172,9 +172,9 @@ def test_every_node_stands_in_the_table_and_in_one_batch_at_most(hosts, data):
         assert found["table"][host]["state"] == "upgraded" or (host in used and busy == "skip")
     size = upgrade.batch_size(serial, len(flat)) or 0
     assert all(len(batch) <= size for batch in found["batches"][1:])
-    proved = "upgraded" in states(found).values() and not set(states(found).values()) & set(upgrade.UNDONE)
-    if found["batches"] and not proved:
-        assert len(found["batches"][0]) <= max(1, len(canary)), "nothing is proved: no batch before a canary"
+    verified = "upgraded" in states(found).values() and not set(states(found).values()) & set(upgrade.UNDONE)
+    if found["batches"] and not verified:
+        assert len(found["batches"][0]) <= max(1, len(canary)), "nothing is verified: no batch before a canary"
     assert upgrade.table_text(found["table"], found["batches"]).count("\n") == len(hosts) + 1
 
 
@@ -298,7 +298,7 @@ def test_what_stopped_the_installation_or_makes_a_device_fail_sends_it_back(give
     assert found["back"]["packages"] == {"nvidia-kernel-dkms": f"{OLD}-1", "nvidia-smi": f"{OLD}-1"}
 
 
-def test_a_proof_that_fails_is_told_in_its_words():
+def test_a_verification_that_fails_is_told_in_its_words():
     found = settled(driver(version=NEW, userspace=OLD))
     assert (found["state"], found["why"]) == ("going back", f"user space: {OLD}")
 
