@@ -122,7 +122,7 @@ def test_a_canary_that_fails_its_verification_gets_back_what_it_had_and_no_other
     finally:
         node(first).check_output(f"sudo rm {LEFTOVER}")
     assert done.rc == 2
-    assert f"rolled back on {first} found user space: {OLD} expected the new driver, proved" in done.text
+    assert f"rolled back on {first} found user space: {OLD} expected the new driver, verified" in done.text
     assert f"{first} 1 rolled back {NEW} (network_repo) user space: {OLD}" in table
     expect_whole(node(first), OLD)
     assert node(first).check_output(mark) != before[first], "it had the new one meanwhile"
