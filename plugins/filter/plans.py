@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters ROLE_plan, validate_survey and nvidia_upgrade_*: all nodes together. Documentation: NAME.yml beside this."""
+"""Filters ROLE_plan, validate_* and nvidia_upgrade_*: all nodes together. Documentation: NAME.yml beside this."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "
 
 from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.cluster.hosts import Node, Wanted, judge, parse_memlock
-from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, judge_survey
+from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, is_refused, judge_survey
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.nvidia import cuda_plan, driver_plan, nccl_tests, stack, upgrade
 from ansible.module_utils.trainyard.software import datasets, mindspore, oneflow, openmpi
@@ -124,6 +124,12 @@ def validate_survey(
     }
 
 
+def validate_refused(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the hosts that answered nothing as root and may without."""
+    asked = [node for node in nodes if "__validate_probe" in node and node["trainyard_become"]]
+    return [node["name"] for node in asked if is_refused(node["__validate_probe"])]
+
+
 class FilterModule:
     """See the module's docstring."""
 
@@ -140,5 +146,6 @@ class FilterModule:
             "nvidia_upgrade_plan": checked(upgrade.plan),
             "nvidia_upgrade_returned": checked(upgrade.came_back),
             "nvidia_upgrade_settled": checked(upgrade.settle),
+            "validate_refused": validate_refused,
             "validate_survey": validate_survey,
         }

@@ -140,6 +140,19 @@ def test_validate_survey_judges_the_answers_of_all_hosts():
     assert survey([{**plain, "trainyard_become": False}], {}, True)["findings"] == []
 
 
+def test_validate_refused_names_hosts_that_may_answer_without_privileges():
+    hosts = {
+        "answers": {"rc": 0, "stdout": SAID % ("n1", 0)},
+        "wants a password": {"failed": True, "msg": "Missing sudo password"},
+        "refuses": {"rc": 1, "stdout": "", "stderr": "sudo: a password is required\n"},
+        "is down": {"unreachable": True, "msg": "timed out"},
+    }
+    records = [{"name": name, "trainyard_become": True, "__validate_probe": said} for name, said in hosts.items()]
+    records.append({"name": "as itself", "trainyard_become": False, "__validate_probe": hosts["refuses"]})
+    records.append({"name": "not asked", "trainyard_become": True})
+    assert FILTERS["validate_refused"](records) == ["wants a password", "refuses"]
+
+
 def test_checks_of_a_verification_come_as_plain_records():
     found = FILTERS
     hosts = [{"name": "n1", "__verify_noted": {"nccl": {"fault": ""}}}, {"name": "n2"}]

@@ -49,6 +49,11 @@ class Survey:
         return cls(str(record["name"]), str(record["connect"]), probe, _refused(become) if asked else None, said)
 
 
+def is_refused(probe: Answer) -> bool:
+    """Tell whether a host that was reached has not said what it is, so that it is asked again without privileges."""
+    return not probe.get("unreachable") and not read_probe(str(probe.get("stdout", "")))
+
+
 def _refused(become: Answer) -> Finding | None:
     """Return why a node did not answer `id -u` with 0 to one who should have become root."""
     found = cause(become)
