@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..findings.findings import counted
 from . import accelerators as acc
 from . import npu, nvidia_smi, nvidia_topology, rdma_tools
 from .interfaces import Networks
@@ -109,7 +110,8 @@ def accelerators(text: str) -> acc.Accelerators:
             result = result if result["vendor"] != "none" else _bus_only(vendor, functions)
         elif record is not None and len(functions) != len(record["devices"]):
             shown = len(record["devices"])
-            record["problems"].append(f"lspci shows {len(functions)} devices of {vendor}, the vendor's tool {shown}")
+            listed = counted(len(functions), "device")
+            record["problems"].append(f"lspci shows {listed} of {vendor}, the vendor's tool {shown}")
     return result
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 DEVICES = ("cpu", "gpu", "ascend")
-# What the accelerator facts call the vendor, and MindSpore the device.
-# What it is called where there is none of that name: before 2.0 builds for devices are distributions of their own.
+# Before 2.0 builds for devices are distributions with names of their own.
 FORMER_NAMES = ("mindspore-gpu", "mindspore-ascend")
+# What the accelerator facts call the vendor, and MindSpore the device.
 DEVICE_OF_VENDOR: Mapping[str, str] = {"none": "cpu", "nvidia": "gpu", "ascend": "ascend"}
 
 

@@ -33,6 +33,8 @@ KNOWN = (
     "device {device} {count} times",
     "of {len(server.server_id)} characters",
     "at most {room} characters",
+    "at most {shape.most} characters",
+    "has {len(value)} names, expected at most",
     "ranks running",
     "for {len(placement.nodes)} nodes",
     "of {len(hosts)} nodes",

@@ -207,7 +207,7 @@ def test_with_job_tls_all_pods_get_the_jobs_own_files_and_passwords(kind, start)
         [mount] = [mount for mount in container["volumeMounts"] if mount["name"] == "tls"]
         assert environment(template)["MS_TLS_CONFIG"] == f"{mount['mountPath']}/config.json"
         # The paths in config.json are those of the mount.
-        config = json.loads(tls.configuration(made.settings["tls_home"], 30, revocation_list=True))
+        config = json.loads(tls.configuration(made.settings["tls_home"], 30, True, tls.DEFAULT_CIPHERS))
         assert {Path(config[key]).parent for key in config if key.endswith("_path")} == {Path(mount["mountPath"])}
         passwords = {item["name"]: item["valueFrom"] for item in container["env"] if "PASSWORD" in item["name"]}
         assert passwords == {

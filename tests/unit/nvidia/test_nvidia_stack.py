@@ -142,7 +142,7 @@ def test_debian_13_on_its_own(node):
         ("v100", "mindspore-cuda11.6", {"overrides": {"driver": {"branch": "470"}}}, "framework",
          "driver 470.x for mindspore 2.2.14 for CUDA 11.6"),
         ("a100", "mindspore-cuda11.1", {"overrides": {"framework": {"cuda": "11.6"}}}, "framework",
-         "mindspore 1.10.1 for CUDA 11.6"),
+         "mindspore 1.10.0 for CUDA 11.6"),
         ("a100", "pytorch-cuda12", {"overrides": {"framework": {"build": "cu128"}}}, "framework",
          "pytorch 2.13.0+cu128"),
         ("gh200", "v100-runfile", {"overrides": {"framework": {"version": "2.5.1", "build": "cu126"}}}, "framework",
