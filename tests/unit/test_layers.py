@@ -107,3 +107,10 @@ def test_nothing_but_ansible_core_is_needed():
     found = {(path.name, name) for path in files for name in named.findall(path.read_text())}
     known = ("community.", "ansible.", "kubernetes.", "containers.")
     assert len(files) > 200 and {each for each in found if each[1].startswith(known)} == set()
+
+
+def test_no_file_of_python_is_longer_than_can_be_kept_in_mind():
+    folders = ("benchmarks", "library", "module_utils", "molecule", "plugins", "roles", "tests", "training")
+    lengths = {path: len(path.read_text().splitlines()) for name in folders for path in (PROJECT / name).rglob("*.py")}
+    assert len(lengths) > 400
+    assert {str(path): length for path, length in lengths.items() if length > 450} == {}

@@ -1,4 +1,4 @@
-"""Rules of the ssh mesh: certificates, renewal, revocation, sshd's settings, who tests whom."""
+"""Rules of the ssh mesh: certificates, renewal, revocation, sshd's settings."""
 
 from __future__ import annotations
 
@@ -6,14 +6,6 @@ import base64
 import hashlib
 
 import pytest
-from ansible.module_utils.trainyard.cluster.ssh_logins import (
-    distances,
-    pair_lines,
-    parse_peers,
-    partners,
-    peers,
-    ssh_reason,
-)
 from ansible.module_utils.trainyard.cluster.ssh_mesh import (
     Certificate,
     MeshNode,
@@ -368,91 +360,3 @@ def test_settings_of_sshd(change: str, found: list[str]) -> None:
 )
 def test_settings_of_the_site_that_stand_in_the_way(old: str, new: str, found: str | None) -> None:
     assert checks(HEALTHY.replace(old, new)) == ([found] if found else [])
-
-
-@given(st.integers(1, 40), st.integers(1, 50), st.data())
-def test_every_node_tests_and_is_tested_equally_often(count: int, most: int, data: st.DataObject) -> None:
-    names = [f"n{i}" for i in range(count)]
-    expected = min(most, count - 1)
-    chosen = {name: peers(names, name, most) for name in names}
-    one = data.draw(st.sampled_from(names))
-    assert one not in chosen[one]
-    assert len(set(chosen[one])) == len(chosen[one]) == expected
-    assert sum(one in others for others in chosen.values()) == expected
-    assert sorted(peers(names, one, None)) == sorted(set(names) - {one})
-    tested_with = {name: {other for other in names if other in chosen[name] or name in chosen[other]} for name in names}
-    assert {len(others) for others in tested_with.values()} == {partners(count, most)}
-
-
-@given(st.integers(2, 20), st.none() | st.integers(1, 30), st.data())
-def test_all_pairs_of_a_changed_node_are_tested_and_of_the_others_one_each(
-    count: int, most: int | None, data: st.DataObject
-) -> None:
-    names = [f"n{i}" for i in range(count)]
-    changed = data.draw(st.sets(st.sampled_from(names)))
-    asked = {(own, one) for own in names for one in peers(names, own, most)}
-    tested = {(own, one) for own in names for one in peers(names, own, most, changed)}
-    ring = set(zip(names, names[1:] + names[:1], strict=True))
-    assert tested == ring | {pair for pair in asked if changed & set(pair)}
-
-
-def test_few_peers_are_near_and_far() -> None:
-    assert distances(1000, 8) == [1, 2, 4, 8, 16, 32, 64, 128]
-    assert distances(1000, 12) == [1, 2, 3, 4, 5, 6, 8, 16, 32, 64, 128, 256]
-    assert distances(5, 3) == [1, 2, 3]
-    assert distances(4, 9) == distances(4, None) == [1, 2, 3]
-    assert distances(1, None) == distances(0, None) == []
-    # Each with 16 others of 1,000 is linear: 32,000 connections, not two million.
-    assert partners(1000, 16) == 32
-    assert partners(1000, None) == 999
-
-
-def test_number_of_peers() -> None:
-    assert parse_peers("all") is None
-    assert parse_peers("3") == 3
-    for text in ("0", "-1", "most", "", "1.5"):
-        with pytest.raises(ValueError, match="expected 'all' or a number of peers from 1 on"):
-            parse_peers(text)
-
-
-@pytest.mark.parametrize(
-    ("output", "reason"),
-    [
-        ("train@n4: Permission denied (publickey).\n", "train@n4: Permission denied (publickey)."),
-        ("", "ssh ended with exit status 255 and said nothing"),
-        (
-            "@@@@@@@\n@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @\n@@@@@@@\nHost key verification failed.\n",
-            "@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @; Host key verification failed.",
-        ),
-        (
-            "No ED25519 host key is known for n4 and you have requested strict checking.\n"
-            "Host key verification failed.\n",
-            "No ED25519 host key is known for n4 and you have requested strict checking.; "
-            "Host key verification failed.",
-        ),
-    ],
-)
-def test_the_reason_that_ssh_gives(output: str, reason: str) -> None:
-    assert ssh_reason(output, 255) == reason
-
-
-@given(st.text(), st.integers(1, 255))
-def test_a_failure_always_has_a_reason_on_one_line(output: str, status: int) -> None:
-    reason = ssh_reason(output, status)
-    assert reason
-    assert len(reason.splitlines()) == 1
-
-
-def test_one_line_for_a_pair_with_one_reason() -> None:
-    lines = pair_lines(
-        "n1",
-        [
-            ("n4", "n4", "train@n4: Permission denied (publickey)."),
-            ("n4", "10.0.0.4", "train@10.0.0.4: Permission denied (publickey)."),
-            ("n3", "n3", "ssh: Could not resolve hostname n3: Name or service not known"),
-        ],
-    )
-    assert lines == [
-        "n1 -> n4 (n4, 10.0.0.4): train@n4: Permission denied (publickey).",
-        "n1 -> n3 (n3): ssh: Could not resolve hostname n3: Name or service not known",
-    ]

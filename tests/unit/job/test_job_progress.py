@@ -217,3 +217,12 @@ def test_the_progress_line():
     assert progress.metrics_text({"step": 3.0, "loss": math.nan}) == "step 3   loss is not a number"
     assert progress.metrics_text({"steps": 3.0}) == "steps 3"
     json.dumps(metrics)
+
+
+def test_a_curve_needs_steps_that_rise():
+    def losses(log):
+        return [point["loss"] for point in progress.rising(progress.read_lines(log, progress.DEFAULT_PATTERN))]
+
+    assert losses("start\nstep 1/3 loss 0.5\nnoise\nstep 2/3 loss 0.25\n") == [0.5, 0.25]
+    assert losses("epoch: 1 step: 2, loss is 2.3\nepoch: 2 step: 1, loss is 1.5\n") == [1.5]
+    assert losses("") == []

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.progress import DEFAULT_PATTERN, read_lines, rising
 from ansible.module_utils.trainyard.job.schedulers import slurm, slurm_fit
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
 from ansible.module_utils.trainyard.report.job_text import cause, explain
@@ -445,11 +444,3 @@ def test_a_requeued_job_is_told_of():
     summary = schedulers.summarize(plan, {"state": "succeeded", "hosts": ["n1", "n2"], "requeued": 1})
     told = explain(summary, "runs/x", "/d", [])
     assert "started again 1 of at most 2 times\n    Slurm requeued the job, so the whole job starts again" in told
-
-
-def test_a_curve_needs_steps_that_rise():
-    log = "start\nstep 1/3 loss 0.5\nnoise\nstep 2/3 loss 0.25\n"
-    assert [point["loss"] for point in rising(read_lines(log, DEFAULT_PATTERN))] == [0.5, 0.25]
-    again = "epoch: 1 step: 2, loss is 2.3\nepoch: 2 step: 1, loss is 1.5\n"
-    assert [point["loss"] for point in rising(read_lines(again, DEFAULT_PATTERN))] == [1.5]
-    assert rising(read_lines("", DEFAULT_PATTERN)) == []

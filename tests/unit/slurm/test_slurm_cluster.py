@@ -9,6 +9,7 @@ import pytest
 from ansible.module_utils.trainyard.slurm.change import judge_change
 from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, gres_of, hardware, nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import judge_confinement, missing
+from ansible.module_utils.trainyard.slurm.health import read_node
 from ansible.module_utils.trainyard_controller.slurm_files import slurm_files
 
 OUTPUTS = Path(__file__).resolve().parents[2] / "fixtures/slurm"
@@ -195,3 +196,8 @@ def test_nodes_are_what_the_role_has_registered_of_them():
         "host": "n1", "address": "10.0.0.1", "hostname": "host-1", "conf": "ClusterName=lab\n", "cgroups": "cpuset",
         "slurmd": "CPUs=2", "version": "slurm 22.05.8", "accelerators": {"vendor": "none", "devices": []},
     }  # fmt: skip
+
+
+def test_an_answer_that_is_no_node_is_refused():
+    with pytest.raises(ValueError, match="no state of the node: 'Node n9 not found'"):
+        read_node("Node n9 not found")

@@ -439,11 +439,6 @@ def test_what_slurm_hands_out(gres, devices):
     assert read_node(RECORD.format(gres=gres, state="MIXED", reason="")).devices == devices
 
 
-def test_an_answer_that_is_no_node_is_refused():
-    with pytest.raises(ValueError, match="no state of the node: 'Node n9 not found'"):
-        read_node("Node n9 not found")
-
-
 @given(st.lists(st.dictionaries(st.sampled_from(["disk", "GPUs", "GPU throttling"]), st.just("x"))))
 def test_no_history_of_faults_leaves_a_well_node_drained(history):
     memory, drained = recall(None, "boot"), False
