@@ -35,11 +35,10 @@ def restart_text(restart: Mapping[str, Any]) -> str:
     # Slurm does not keep when it requeued a job.
     when = f"{clock(restart['elapsed_s'])}   " if restart["elapsed_s"] is not None else ""
     step, wait_s = restart.get("step"), restart.get("wait_s")
-    reached = (
-        "" if step is None else f" ({'no further than' if restart.get('fruitless') else 'after'} step {number(step)})"
-    )
     later = f" in {number(wait_s)} s" if wait_s else ""
-    return f"{when}{restart['reason']}{reached}, so {restart['restarted']} starts again{later}"
+    further = "no further than" if restart.get("fruitless") else "after"
+    reached = "" if step is None else f" ({further} step {number(step)})"
+    return f"{when}{restart['reason']}, so {restart['restarted']} starts again{later}{reached}"
 
 
 def gave_up(summary: Mapping[str, Any]) -> list[str]:

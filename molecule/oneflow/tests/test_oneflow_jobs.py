@@ -148,7 +148,7 @@ def test_a_killed_rank_brings_all_back_and_they_go_on_from_their_checkpoints(two
     node.table.kill(killed[0])
     assert run.rc == 0, run.output
     assert [(each["failure"]["rank"], each["restarted"]) for each in run.summary["restarts"]] == [(1, "the whole job")]
-    assert re.search(r"rank 1 on n2: killed by SIGKILL( \(after step \d+\))?, so the whole job starts again", run.text)
+    assert "rank 1 on n2: killed by SIGKILL, so the whole job starts again" in run.text
     resumed = re.search(r"^resumed after epoch (\d+) from checkpoints/rank_0, as all ranks$", run.log(0), re.MULTILINE)
     assert int(resumed[1]) >= 1
     # What a run learns that nobody disturbed.

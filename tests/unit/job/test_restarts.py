@@ -91,9 +91,9 @@ def test_a_job_never_starts_more_often_than_allowed_and_never_after_the_last_wor
 def test_what_is_said_of_it():
     book = lives([120, 120, 119, 118])[1]
     assert [restart_text(entry) for entry in book.history] == [
-        "0:01:00   rank 1 on n2: killed by SIGKILL (after step 120), so the whole job starts again",
-        "0:02:00   rank 1 on n2: killed by SIGKILL (no further than step 120), so the whole job starts again",
-        "0:03:00   rank 1 on n2: killed by SIGKILL (no further than step 120), so the whole job starts again in 5 s",
+        "0:01:00   rank 1 on n2: killed by SIGKILL, so the whole job starts again (after step 120)",
+        "0:02:00   rank 1 on n2: killed by SIGKILL, so the whole job starts again (no further than step 120)",
+        "0:03:00   rank 1 on n2: killed by SIGKILL, so the whole job starts again in 5 s (no further than step 120)",
     ]
     summary = {"failure": {**KILLED, "fruitless": book.fruitless}, "restarts": book.history, "max_restarts": 100}
     assert gave_up(summary) == [
