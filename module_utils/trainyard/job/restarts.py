@@ -5,9 +5,9 @@ A process that can come back by itself (MindSpore's scheduler) is started again 
 when a node was lost, the whole job: all processes on all nodes are ended first, then all are started, so that the new
 rendezvous meets nothing of the old one. Each time counts against one budget, `job_max_restarts`.
 
-A start that gets no further than the ones before it (no step that is new) is fruitless: the next one waits, longer each
-time, and after three in a row the job has failed, whatever is left of the budget: what stops it does not go away. Of a
-job that prints no steps an attempt counts as fruitless when it was short.
+A short attempt that gets no further than the ones before it (no step that is new) is fruitless: the next one waits,
+longer each time, and after three in a row the job has failed, whatever is left of the budget: what stops it does not go
+away. A long one never counts: scripts that count steps within each epoch, or print none, may have come further.
 
 Attempts are counted for each host: {"": how often the whole job, "scheduler": how often that process alone}. A process
 runs for the sum of both. Times are seconds on the head's monotonic clock unless they say otherwise.
@@ -25,8 +25,8 @@ Attempts = dict[str, int]
 
 # How often the whole job was started again, among the names of its processes.
 WHOLE = ""
-# Attempts in a row that may be fruitless; how long one without any step counts as such; and for how long the next one
-# waits for each after the first.
+# Attempts in a row that may be fruitless, how long one may last to count as such, and for how long the next one waits
+# for each after the first.
 MOST_FRUITLESS, SHORT_S, PAUSE_S = 3, 600.0, 5.0
 
 
@@ -133,7 +133,7 @@ class Restarts:
         reached = None if step is None else (metrics.get("epoch") or 0.0, step)
         if reached is not None and (self._furthest is None or reached > self._furthest):
             self._furthest, self.fruitless = reached, 0
-        elif self._furthest is None and elapsed_s - self._began_s > SHORT_S:
+        elif elapsed_s - self._began_s > SHORT_S:
             self.fruitless = 0
         else:
             self.fruitless += 1

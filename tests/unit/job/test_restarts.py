@@ -53,6 +53,11 @@ def test_short_attempts_that_never_reach_a_step_are_fruitless_long_ones_may_prin
     assert lives([None] * 9, every_s=SHORT_S + 60)[0] == [True] * 9
 
 
+def test_long_attempts_may_have_come_further_whatever_their_steps_say():
+    """Steps within an epoch begin again with each, and not every script says which epoch it is."""
+    assert lives([120] * 9, every_s=SHORT_S + 60)[0] == [True] * 9
+
+
 def test_a_step_of_a_later_epoch_is_further():
     book = Restarts(100, 300.0)
     for number, epoch in enumerate(range(6), start=1):
