@@ -7,8 +7,6 @@ import base64
 import hashlib
 import importlib.util
 import io
-import os
-import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -17,9 +15,8 @@ from typing import Any
 
 from ..trainyard.findings.findings import Finding
 from ..trainyard.software import wanted as rules
-from ..trainyard.software.package_index import Offered, read_offered
-
-_LIMIT_S = 90
+from ..trainyard.software.package_index import Offered
+from ..trainyard_node.software import package_index
 
 
 def source_findings(sources: Sequence[Mapping[str, Any]]) -> list[Finding]:
@@ -41,24 +38,9 @@ def _package(source: Mapping[str, Any]) -> Finding | None:
 
 
 def _offered(source: Mapping[str, Any]) -> Offered:
+    index = {"PIP_INDEX_URL": str(source["index_url"])} if source.get("index_url") else {}
     name = str(source["package"]).partition("==")[0]
-    argv = [sys.executable, "-m", "pip", "index", "versions", name, "--json", *str(source["platform"]).split()]
-    environment = {"PIP_RETRIES": "1", "PIP_TIMEOUT": "15", "PIP_NO_INPUT": "1", "LC_ALL": "C.UTF-8"}
-    if source.get("index_url"):
-        environment["PIP_INDEX_URL"] = str(source["index_url"])
-    try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-            env={**os.environ, **environment},
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return Offered(known=False)
-    return read_offered(done.returncode, done.stdout, done.stderr)
+    return package_index.ask([sys.executable, "-m", "pip"], name, str(source["platform"]).split(), index)
 
 
 def sha256(path: Path) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,14 @@ LIMIT_S = 90
 def offered(work: Work, pin: Pin, pip: Path) -> rules.Offered:
     """Return what pip finds of a package for the environment's Python."""
     sources = _sources(work.params)
-    argv = [work.interpreter.executable, str(pip / "pip"), "index", "versions", pin.name, "--json", *sources.pip_args]
-    argv += ["--pre"] if any(mark in pin.version for mark in ("a", "b", "rc", "dev")) else []
+    before = ["--pre"] if any(mark in pin.version for mark in ("a", "b", "rc", "dev")) else []
+    call = [work.interpreter.executable, str(pip / "pip")]
+    return ask(call, pin.name, [*sources.pip_args, *before], sources.environment())
+
+
+def ask(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapping[str, str]) -> rules.Offered:
+    """Return what `pip`, as it is called, finds of a package; `sources` is the environment that names indexes."""
+    argv = [*pip, "index", "versions", name, "--json", *arguments]
     environment = {
         "PIP_TIMEOUT": str(SILENCE_S),
         "PIP_RETRIES": "1",
@@ -44,7 +51,7 @@ def offered(work: Work, pin: Pin, pip: Path) -> rules.Offered:
             timeout=LIMIT_S,
             check=False,
             cwd="/",
-            env={**os.environ, **environment, **sources.environment()},
+            env={**os.environ, **environment, **sources},
         )
     except (OSError, subprocess.TimeoutExpired):
         return rules.Offered(known=False)
