@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import importlib.util
 import io
 import sys
@@ -17,6 +16,7 @@ from ..trainyard.findings.findings import Finding
 from ..trainyard.software import wanted as rules
 from ..trainyard.software.package_index import Offered
 from ..trainyard_node.software import package_index
+from ..trainyard_node.software.datasets import sha256_of
 
 
 def source_findings(sources: Sequence[Mapping[str, Any]]) -> list[Finding]:
@@ -45,14 +45,10 @@ def _offered(source: Mapping[str, Any]) -> Offered:
 
 def sha256(path: Path) -> str | None:
     """Return the sum of a file, None where there is none that can be read."""
-    digest = hashlib.sha256()
     try:
-        with path.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
+        return sha256_of(path)
     except OSError:
         return None
-    return digest.hexdigest()
 
 
 def packed_pip() -> str:
