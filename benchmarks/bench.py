@@ -29,7 +29,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import slow_node
 from faults import fault
+from restarting import restarted
 from starting import (
     CACHE,
     INVENTORY,
@@ -188,9 +190,10 @@ def measure_throughput(rounds: int) -> tuple[dict[str, Any], list[str]]:
         "direct, launch.yml": lambda: rate_of(launched("direct", program, 2, source)),
         "torchrun, by hand": lambda: rate_of(n1(torchrun(program, 2))),
         "torchrun, launch.yml": lambda: rate_of(launched("torchrun", program, 2, source)),
+        "torchrun, job_hang_timeout": lambda: rate_of(launched("torchrun", program, 2, source, job_hang_timeout=600)),
     }
     result = alternate(variants, rounds)
-    return result, list(table(result, {"/ by hand": "*"}, digits=0))
+    return result, list(table(result, {"/ by hand": "*", "/ torchrun": "torchrun, launch.yml"}, digits=0))
 
 
 def measure_failure(rounds: int) -> tuple[dict[str, Any], list[str]]:
@@ -202,6 +205,13 @@ def measure_failure(rounds: int) -> tuple[dict[str, Any], list[str]]:
     }
     result = alternate(variants, rounds, warm_up=False)
     return result, list(table(result, {}))
+
+
+def measure_restarts(rounds: int) -> tuple[dict[str, Any], list[str]]:
+    """Seconds from a killed rank to the next step beside those of a first start; goodput beside the truth."""
+    variants = {launcher: functools.partial(restarted, launcher) for launcher in ("direct", "torchrun", "mpirun")}
+    result = alternate(variants, rounds, warm_up=False)
+    return result, list(table(result, {}, digits=2))
 
 
 def measure_rank_table(rounds: int) -> tuple[dict[str, Any], list[str]]:
@@ -388,6 +398,8 @@ PARTS = {
     "site": (measure_site, 3),
     "throughput": (measure_throughput, 5),
     "failure": (measure_failure, 3),
+    "restarts": (measure_restarts, 3),
+    "slow_node": (slow_node.measure, 20),
     "rank_table": (measure_rank_table, 5),
     "stragglers": (measure_stragglers, 1),
     "verify": (measure_verify, 3),

@@ -52,8 +52,6 @@ def node_facts() -> dict[str, Any]:
             Tree(str(unfold("gpu8_infiniband", Path(folder)))),
             packages=[],
             venv="/opt/trainyard/venvs/pytorch",
-            ports=64,
-            port_seed="scale",
             user="train",
         )
     facts["packages"] = {"torch": "2.13.0"}
@@ -82,6 +80,7 @@ def plan(count: int) -> dict[str, Any]:
         own = json.loads(facts)
         own["hostname"] = f"node{number}"
         own["networks"]["interfaces"][-1]["addresses"] = [f"{address(number)}/8"]
+        own["free_ports"] = [20000, 20001, 20002]
         own["mpi"] = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
         members.append(Member(f"node{number}", address(number), own, "", {}, ""))
     before, found = peak_mib(), {}
@@ -153,11 +152,11 @@ def join(count: int) -> dict[str, Any]:
     The clients share this one process, all start at once and report once a second, as monitors do. Where it may, the
     head begins with the limit of open files that it has without systemd.
     """
-    from ansible.module_utils.trainyard_node.job import monitor
+    from ansible.module_utils.trainyard_node.job.head import OWN_FILES, make_room
     from job_cluster import Cluster
 
     hosts = [f"n{number + 1}" for number in range(count)]
-    monitor.make_room(count + monitor.OWN_FILES)
+    make_room(count + OWN_FILES)
     with tempfile.TemporaryDirectory(prefix="scale-") as folder:
         job = Cluster(Path(folder), ["wait"], silent_after_s=15.0)
         job.head.spec.update(hosts=hosts, world_size=count)
@@ -174,7 +173,7 @@ def join(count: int) -> dict[str, Any]:
 
 async def _join(head: Any, hosts: list[str]) -> dict[str, Any]:
     """Have all join, wait until the head has heard each, then look at it for 20 s."""
-    from ansible.module_utils.trainyard_node.job import monitor
+    from ansible.module_utils.trainyard_node.job.head import JOIN_S
     from job_cluster import report_to
 
     lost: list[str] = []
@@ -184,7 +183,7 @@ async def _join(head: Any, hosts: list[str]) -> dict[str, Any]:
     clients = [asyncio.create_task(report_to(head.spec, host, lost)) for host in hosts]
     try:
         while (state := head.read("cluster.json"))["state"] == "starting":
-            if time.monotonic() - began > monitor.JOIN_S:
+            if time.monotonic() - began > JOIN_S:
                 break
             await asyncio.sleep(0.1)
         joined = time.monotonic() - began

@@ -43,7 +43,7 @@ PLAY = [
                     "question": "probe",
                     "hosts": "{{ groups['compute'] }}",
                     "shared": {
-                        "venv": None, "packages": [], "ports": 8, "port_seed": "x", "user": getpass.getuser(),
+                        "venv": None, "packages": [], "user": getpass.getuser(),
                         "mpi_prefix": "/nowhere",
                     },
                     "required": True,

@@ -40,6 +40,12 @@ options:
     description: Whether the task fails, with all reasons, where a host gives no answer.
     type: bool
     default: false
+  clock:
+    description: >-
+      Whether to read each host's clock, too: its answer then has C(clock) with C(offset_s) from the controller's and
+      C(margin_s), half of the round trip.
+    type: bool
+    default: false
   named:
     description: The argument that takes the host's own inventory name.
     type: str

@@ -54,12 +54,20 @@ options:
     description: File on the controller that keeps the nodes' facts between launches.
     type: path
     required: true
+  refused_file:
+    description: File on the controller that keeps which hosts were refused, why and since when.
+    type: path
+    required: true
   user:
     description: The training user.
     type: str
     required: true
   mpi_prefix:
     description: Where the role openmpi has installed Open MPI.
+    type: path
+    required: true
+  all_reduce:
+    description: The program all_reduce_perf of nccl-tests on the nodes, for the gate; it need not be there.
     type: path
     required: true
   asked_by:
@@ -93,8 +101,10 @@ EXAMPLES = r"""
     runs_dir: runs
     state_dir: /var/lib/trainyard
     facts_file: runs/.facts.json
+    refused_file: runs/.refused-lab.json
     user: train
     mpi_prefix: /opt/trainyard/openmpi
+    all_reduce: /opt/trainyard/nccl-tests/bin/all_reduce_perf_mpi
     asked_by: launch.yml
   register: run
 """

@@ -40,6 +40,12 @@ options:
       - How the job is by its scheduler (C(JobState) of module_utils/trainyard/schedulers), instead of O(answers).
       - Without C(state) the scheduler did not answer, and C(msg) says why. There has to be a record then.
     type: dict
+  refused_file:
+    description:
+      - File on the controller that keeps which hosts were refused. What the job's head tells of that is added, and with
+        O(asked=tell) all of them are told.
+    type: path
+    required: true
 attributes:
   check_mode:
     description: Can run in check mode; it writes no file then.
@@ -52,6 +58,7 @@ EXAMPLES = r"""
     run_dir: runs/digits-20261120-101500
     answers: "{{ collected.answers }}"
     asked: tell
+    refused_file: runs/.refused-lab.json
 """
 
 RETURN = r"""

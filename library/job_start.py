@@ -28,6 +28,10 @@ options:
     description: Secret files of the job's folder by name, base64.
     type: dict
     default: {}
+  events:
+    description: The job's variables job_events, job_events_secret and job_events_interval; for the head alone.
+    type: dict
+    default: {}
   wait:
     description: Whether somebody waits for the end; without, it is said how to go on.
     type: bool

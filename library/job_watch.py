@@ -18,6 +18,18 @@ options:
     description: Folder of the run on the controller.
     type: path
     required: true
+  follow:
+    description: >-
+      Ranks whose lines are shown as they come, V(all) or a text such as V(0,4-7), of at most 64 nodes; equal lines of
+      several ranks are shown once. Not with another scheduler.
+    type: raw
+    default: ""
+  live:
+    description: >-
+      Write C(report.html) in the run's folder anew every 10 seconds, as a page that reloads itself; of at most 64
+      nodes. Not with another scheduler.
+    type: bool
+    default: false
 extends_documentation_fragment: read_only
 """
 

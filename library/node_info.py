@@ -27,18 +27,6 @@ options:
     type: list
     elements: str
     default: []
-  free_ports:
-    description:
-      - How many free TCP ports to return.
-      - Ports are free on all addresses and lie outside the ephemeral range and the reserved ports of the kernel.
-    type: int
-    default: 0
-  port_seed:
-    description:
-      - Decides where the search for free ports begins, so that two jobs that look at the same time differ.
-      - A job's id is a good seed.
-    type: str
-    default: ""
   user:
     description: User whose C(~/.nccl.conf) would apply to a job. Default is the user that runs the module.
     type: str
@@ -65,8 +53,6 @@ EXAMPLES = r"""
   node_info:
     venv: /opt/trainyard/venvs/pytorch
     packages: [torch, numpy]
-    free_ports: 4
-    port_seed: "{{ job_id }}"
     user: train
   register: node
 
@@ -139,14 +125,15 @@ node:
         - Ascend devices as M(npu_info) returns them; empty on a node that has none.
         - What is wrong with the driver stands in RV(node.accelerators) only.
       type: dict
-    free_ports:
-      description: Free TCP ports, fewer than asked for only where there are no more.
-      type: list
-      elements: int
-      sample: [23456, 23457]
+    unused_ports:
+      description:
+        - TCP ports from 10000 on that nobody uses, outside the ephemeral range and the kernel's reserved ports.
+        - Of many ranges the longest.
+      type: str
+      sample: 10000-32767,61000-65535
     fingerprint:
       description:
-        - SHA-256 of everything above that changes rarely (all but the free ports, and virtual interfaces without an
+        - SHA-256 of everything above that changes rarely (all but the unused ports, and virtual interfaces without an
           address, which containers come and go with).
         - Comparable between calls with the same options and user only.
       type: str
@@ -165,8 +152,6 @@ def main() -> None:
         argument_spec={
             "venv": {"type": "path"},
             "packages": {"type": "list", "elements": "str", "default": []},
-            "free_ports": {"type": "int", "default": 0},
-            "port_seed": {"type": "str", "default": "", "no_log": False},
             "user": {"type": "str"},
             "mpi_prefix": {"type": "path"},
             "as_json": {"type": "bool", "default": False},
@@ -178,8 +163,6 @@ def main() -> None:
         Tree(module.params["root"]),
         packages=module.params["packages"],
         venv=module.params["venv"],
-        ports=module.params["free_ports"],
-        port_seed=module.params["port_seed"],
         user=module.params["user"],
         mpi_prefix=module.params["mpi_prefix"],
     )

@@ -29,7 +29,8 @@ options:
     type: str
     required: true
   nodes:
-    description: By inventory name what M(ssh_node_keys) returned of the node.
+    description: >-
+      By inventory name what the node answered to question C(ssh_keys) of M(fan_out), with the key that was made since.
     type: dict
     required: true
   inventory:
@@ -263,15 +264,21 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    try:
-        validity, renew_before = parse_duration(given["validity"]), parse_duration(given["renew_before"])
-        for network in given["networks"]:
+    durations, faults = [], []
+    for text in (given["validity"], given["renew_before"]):
+        try:
+            durations.append(parse_duration(text))
+        except ValueError as error:
+            faults.append(str(error))
+    for network in given["networks"]:
+        try:
             ipaddress.ip_network(network, strict=False)
-        fault = policy_fault(validity, renew_before)
-    except ValueError as error:
-        fault = str(error)
-    if fault:
-        module.fail_json(msg=f"ssh_mesh cannot use its input: {fault}.")
+        except ValueError as error:
+            faults.append(str(error))
+    fault = "" if faults else policy_fault(*durations)
+    if faults or fault:
+        module.fail_json(msg=f"ssh_mesh cannot use its input: {'; '.join(faults) or fault}.")
+    validity, renew_before = durations
 
     nodes = [MeshNode.from_dict(name, record) for name, record in given["nodes"].items()]
     authority = Authority(Path(given["ca_dir"]), given["cluster"])

@@ -126,15 +126,6 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-def identity(params: dict[str, Any]) -> dict[str, Any]:
-    """Return what the manifest says of the data set's source."""
-    if params["kind"] == "cifar10":
-        return {"format": params["format"], "sha256": params["sha256"].lower()}
-    if params["kind"] == "digits":
-        return {"sha256": datasets.DIGITS_SHA256}
-    return {name: params[name] for name in ("seed", "train_records", "test_records")}
-
-
 def filler(params: dict[str, Any]) -> Callable[[Path], None]:
     """Return what writes the files of the data set, after a check of its source."""
     if params["kind"] == "generated":
@@ -152,7 +143,7 @@ def filler(params: dict[str, Any]) -> Callable[[Path], None]:
 
 def look_and_place(folder: Path, owner: str, params: dict[str, Any], places: bool) -> list[str]:
     """Return why the data set has to be placed, after that has been done."""
-    source = identity(params)
+    source = dataset_files.identity(params)
     reasons = dataset_files.examine(folder, params["kind"], source, owner)
     if not reasons:
         return []

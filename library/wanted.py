@@ -24,7 +24,7 @@ options:
   variable:
     description: >-
       Name of the variable, with C(faults) (what is wrong with the input, in words), C(environment), C(prefix),
-      C(manage_system) and C(sources) as M(can_install) documents them.
+      C(manage_system), C(apt), C(data) and C(sources) as M(can_install) documents them.
     type: str
     required: true
 extends_documentation_fragment: read_only

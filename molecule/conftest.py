@@ -15,6 +15,7 @@ import pytest
 import testinfra
 from lab_jobs import LAB, Node, Play
 from testinfra.backend.ssh import SshBackend
+from testinfra.utils.ansible_runner import AnsibleRunner
 
 PROJECT = Path(__file__).resolve().parents[1]
 # testinfra has ssh keep its connections, but names no place for them, and so would log in anew for each command.
@@ -65,10 +66,8 @@ def inventory_path() -> Path:
 
 @pytest.fixture(scope="session")
 def inventory(inventory_path: Path) -> dict[str, Any]:
-    """The lab's inventory as `ansible-inventory --list` prints it."""
-    argv = ["ansible-inventory", "-i", str(inventory_path), "--list"]
-    listing = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60, cwd=PROJECT)
-    return json.loads(listing.stdout)
+    """The lab's inventory as `ansible-inventory --list` prints it, which testinfra has read already."""
+    return AnsibleRunner.get_runner(str(inventory_path)).inventory
 
 
 @pytest.fixture(scope="session")

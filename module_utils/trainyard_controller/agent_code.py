@@ -18,7 +18,7 @@ import json
 import re
 import shlex
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ OLDEST = (3, 9)
 NO_PYTHON = "The module interpreter '{}' was not found."
 # A node that answers more, in characters, is ill or not ours any more; logs are the most that one has to tell.
 MOST_ANSWER = 600 << 20
+_ROOT = Path(__file__).resolve().parents[1]
 _ENTRY = "trainyard_node/agent"
 _IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.+)$", re.MULTILINE)
 
@@ -104,10 +105,17 @@ finally:
 """
 
 
+@functools.cache
 def _source(module: str) -> Path:
     """Return the file of a module or package, `trainyard/job/progress` or `trainyard/job`."""
-    path = Path(__file__).resolve().parents[1] / module
+    path = _ROOT / module
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@functools.cache
+def _is_there(module: str) -> bool:
+    """Tell whether this project has the module. Each step of a job asks, in a process of its own: twice is dear."""
+    return _source(module).is_file()
 
 
 def _imports(module: str, text: str) -> set[str]:
@@ -117,7 +125,7 @@ def _imports(module: str, text: str) -> set[str]:
         parts = [*here[: len(here) - len(dots)], *filter(None, dotted.split("."))]
         listed = re.findall(r"(\w+)(?: as \w+)?\s*(?:,|$|\))", names.strip("() \n").replace("\n", " "))
         for path in ["/".join(parts), *("/".join([*parts, name]) for name in listed)]:
-            if _source(path).is_file():
+            if _is_there(path):
                 found.add(path)
     return found
 
@@ -132,8 +140,7 @@ def modules() -> dict[str, bytes]:
             seen[module] = _source(module).read_bytes()
             wanted += _imports(module, seen[module].decode())
             wanted += [str(package) for package in list(Path(module).parents)[:-1]]
-    root = Path(__file__).resolve().parents[1]
-    return {f"agent/{_source(module).relative_to(root)}": seen[module] for module in sorted(seen)}
+    return {f"agent/{_source(module).relative_to(_ROOT)}": seen[module] for module in sorted(seen)}
 
 
 @functools.lru_cache(maxsize=1)
@@ -156,8 +163,9 @@ def packed() -> bytes:
     return content.getvalue()
 
 
-def command(pythons: Sequence[str]) -> str:
-    """Return the shell command that runs the agent with the first of these Pythons that is there."""
+@functools.cache
+def command(pythons: tuple[str, ...]) -> str:
+    """Return the shell command that runs the agent with the first of these Pythons that is there: one for all hosts."""
     names = " ".join(shlex.quote(python) for python in pythons)
     # A name may be there that starts nothing (a version manager's); the next one is tried then. ssh may drop what is
     # printed right before a command ends; sleep is what Ansible does about it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a node's clock is from the controller's.
+"""How far a node's clock is from the controller's: by readings that are made for it, or by what a visit shows.
 
 Whatever goes around a question takes longer than the offsets that matter, so the clock is read by a bare command over
 the open connection, and the controller's right before and after.
@@ -36,3 +36,9 @@ def read_clock(read: Callable[[], tuple[str, str]], readings: int = READINGS) ->
     if best is None:
         return {"failed": True, "msg": "clock_reading: `readings` must be at least 1"}
     return {"offset_s": round(best[0], 4), "margin_s": round(best[1], 4)}
+
+
+def of_visit(before: float, after: float, begun: float, ended: float) -> dict[str, float]:
+    """Return offset_s and margin_s by one visit: sent and answered by our clock, begun and ended by the node's."""
+    least, most = ended - after, begun - before
+    return {"offset_s": round((least + most) / 2, 4), "margin_s": round(abs(most - least) / 2, 4)}

@@ -42,7 +42,7 @@ from ..trainyard.cluster.no_answer import UNREADABLE, brace_before
 from ..trainyard.findings.findings import counted
 from ..trainyard.job.answers import checked
 from . import agent_code
-from .clock import CLOCK, read_clock
+from .clock import CLOCK, of_visit, read_clock
 
 Answer = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -52,6 +52,8 @@ LIMIT_S = 120.0
 _TELL_EVERY_S = 10.0
 # The exit status of a shell that does not find a command.
 NO_COMMAND = 127
+# Ansible's loaders and templates are for one thread.
+_making = threading.Lock()
 
 
 @dataclass
@@ -83,7 +85,10 @@ class _Visit:
 
 @dataclass
 class FanOut:
-    """Hosts of the inventory, asked from within an action plugin. Connections are made once and used again."""
+    """Hosts of the inventory, asked from within an action plugin. Connections are made once and used again.
+
+    Several threads may ask, each other hosts: a connection and its become plugin know one command at a time.
+    """
 
     action: ActionBase
     task_vars: Mapping[str, Any]
@@ -116,14 +121,15 @@ class FanOut:
     def _all(self, names: Collection[str], visit: Callable[[_Host], Answer], limit_s: float) -> dict[str, Answer]:
         answers: dict[str, Answer] = {}
         hosts = []
-        for name in names:
-            if not self.allowed(name):
-                answers[name] = {}
-                continue
-            try:
-                hosts.append(self._host(name))
-            except (AnsibleError, ValueError) as error:
-                answers[name] = {"failed": True, "msg": str(error)}
+        with _making:
+            for name in names:
+                if not self.allowed(name):
+                    answers[name] = {}
+                    continue
+                try:
+                    hosts.append(self._host(name))
+                except (AnsibleError, ValueError) as error:
+                    answers[name] = {"failed": True, "msg": str(error)}
         window = max(1, int(self.task_vars.get("ansible_forks") or C.DEFAULT_FORKS))
         # Ansible's `timeout` is for one connection and to become root; a node that lacks the agent is visited twice.
         around_s = 2.0 * self.action._play_context.timeout
@@ -204,7 +210,7 @@ class FanOut:
         return _Host(
             name,
             connection,
-            agent_code.command(pythons),
+            agent_code.command(tuple(pythons)),
             agent_code.NO_PYTHON.format(pythons[0]),
             become is not None and _other_user(connection, become, context),
         )
@@ -272,6 +278,7 @@ def _visit(host: _Host, question: str, shared: bytes, own: Mapping[str, Any], li
     for with_agent in (False, True):
         mark = f"trainyard-{secrets.token_hex(8)}"
         told = agent_code.message(mark, question, shared, own, limit_s, with_agent)
+        asked = time.time()
         try:
             status, printed, complaint = _execute(host, told)
         except AnsibleConnectionFailure as error:
@@ -294,7 +301,10 @@ def _visit(host: _Host, question: str, shared: bytes, own: Mapping[str, Any], li
             }
         answer = found
         if not answer.pop("agent_missing", False):
-            return checked(question, answer)
+            answer = checked(question, answer)
+            if "clock" in answer:
+                answer["clock"] = of_visit(asked, time.time(), **answer["clock"])
+            return answer
     return {"failed": True, "msg": "the agent that answers questions there can neither be kept nor read"}
 
 

@@ -24,9 +24,12 @@ from ..trainyard.report import verify_page as of_cluster
 from .templates import FOLDER, render
 
 
-def job_page(summary: of_job.Data, series: of_job.Series, told: str, library: bytes) -> str:
-    """Return the page of a job. `told` is the text that the user reads at the end, `library` is plotly.js."""
-    return page("report/job.html.j2", of_job.content(summary, series, told), library)
+def job_page(summary: of_job.Data, series: of_job.Series, told: str, library: bytes, reload_s: float = 0.0) -> str:
+    """Return the page of a job. `told` is the text that the user reads at the end, `library` is plotly.js.
+
+    That of a job that runs is reloaded every `reload_s`, unless that is 0.
+    """
+    return page("report/job.html.j2", of_job.content(summary, series, told, reload_s), library)
 
 
 def verify_page(report: of_cluster.Data, library: bytes) -> str:

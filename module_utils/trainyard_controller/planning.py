@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,22 +21,28 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.ascend import given_rank_table
+from ..trainyard.cluster.ports import draw_ports
 from ..trainyard.findings.findings import Finding, counted
-from ..trainyard.job import schedulers
+from ..trainyard.job import refused, schedulers, spares
 from ..trainyard.job import specification as jobs
+from ..trainyard.job.answers import NODE
 from ..trainyard.job.placement import Member
 from ..trainyard.job.plan import JobPlan
-from ..trainyard.job.preflight import join
+from ..trainyard.job.preflight import clock_findings, join
 from ..trainyard.job.rank_environment import node_environment
 from ..trainyard.job.schedulers.records import HandedPlan, Plan, Source, Where
 from ..trainyard.job.variables import VARIABLES
-from . import scheduler_clients, templates
+from . import refused_hosts, scheduler_clients, templates
 from .run_folder import forget_checked, new_run, pack, source_files
 from .scheduler_clients import Answer, Ask
 
-# More than one job needs, as they are kept for the next launches.
-PORTS = 64
+# What a job needs: the rendezvous, the monitor, and one that job_port may be.
+_PORTS = 3
+_DRAWN = random.SystemRandom()
+# Of hosts; without a number of nodes, all that are no spares are nodes.
+_COUNTS = ("job_nodes", "job_spares")
 NO_PLAN = "{count} {findings}: the job cannot be planned, and nothing was started."
+WITHOUT = "{count} {findings}: the job starts without such hosts, as it has spares."
 NO_JOB = "{count} {findings}: the job cannot run, and nothing was started."
 
 
@@ -54,8 +61,8 @@ class Wanted:
 
     `given` are the names of all variables job_*, to find misspelt ones; `available` is how many hosts the job's group
     has, `limit` what --limit was, `facts_file` where facts are kept; `found` is what was found before. A job that
-    another scheduler is handed has all hosts of its group in `hosts`, all of the inventory in `known`, and a
-    `submit_host`.
+    another scheduler is handed has all hosts of its group in `hosts`, and a `submit_host`. `known` are all hosts of the
+    inventory, `refused_file` is where those are kept that were refused.
     """
 
     job: Mapping[str, Any]
@@ -66,6 +73,7 @@ class Wanted:
     state_dir: str
     user: str
     mpi_prefix: str
+    all_reduce: str
     asked_by: str
     facts_file: Path
     limit: str = ""
@@ -73,14 +81,13 @@ class Wanted:
     found: Sequence[Finding] = ()
     submit_host: str = ""
     known: Sequence[str] = ()
+    refused_file: Path | None = None
 
     def facts_wanted(self) -> dict[str, Any]:
         """Return what nodes are asked for: the arguments of the agent's `probe`."""
         return {
             "venv": self.job.get("job_venv") or None,
             "packages": list(self.job.get("job_packages") or ()),
-            "ports": PORTS,
-            "port_seed": f"{self.job.get('job_name')}{random.SystemRandom().randrange(1_000_000)}",
             "user": self.user,
             "mpi_prefix": self.mpi_prefix,
         }
@@ -96,6 +103,11 @@ class Prepared:
     run_dir: Path | None = None
     # The plan for reading, with --check.
     text: str = ""
+    # Why hosts do not take part, whose places are taken by spares.
+    left_out: Sequence[Finding] = ()
+    # Who takes part again that was refused, and what could not be written of that.
+    back: Sequence[str] = ()
+    warning: str = ""
 
 
 def prepare(wanted: Wanted, ask: Ask) -> Prepared:
@@ -107,13 +119,45 @@ def prepare(wanted: Wanted, ask: Ask) -> Prepared:
         _, wrong_too = _members(wanted, {}, {})
         return Prepared([*wrong, *wrong_too, *wanted.found], NO_PLAN)
     with _new_run(wanted, job) as run_dir:
-        planned, findings = _attempts(wanted, ask, job, run_dir.name)
-        findings = [*wrong, *findings]
-        if not planned.slices:
-            return Prepared(findings, NO_PLAN)
-        if wrong or planned.findings or planned.plan is None:
-            return Prepared(findings)
-        return _written(wanted, planned.plan, planned.archive, run_dir, findings)
+        gate: dict[str, list[str]] = {}
+        made = _prepare(wanted, ask, job, wrong, run_dir, gate)
+        return _with_record(wanted, made, gate if job.gate else {}, run_dir.name)
+
+
+def _prepare(
+    wanted: Wanted, ask: Ask, job: jobs.Job, wrong: list[Finding], run_dir: Path, gate: dict[str, list[str]]
+) -> Prepared:
+    planned, findings = _attempts(wanted, ask, job, run_dir.name, gate)
+    out = [] if wrong else spares.to_leave_out(job, [host.name for host in wanted.hosts], findings)
+    if out:
+        rest = dataclasses.replace(wanted, hosts=[host for host in wanted.hosts if host.name not in out])
+        fewer = dataclasses.replace(job, spares=job.spares - len(out))
+        without, still = _attempts(rest, ask, fewer, run_dir.name, gate)
+        if not still and without.plan is not None:
+            made = _written(wanted, without.plan, without.archive, run_dir, [])
+            return dataclasses.replace(made, left_out=findings)
+    findings = [*wrong, *findings]
+    if not planned.slices:
+        return Prepared(findings, NO_PLAN)
+    if wrong or planned.findings or planned.plan is None:
+        return Prepared(findings)
+    return _written(wanted, planned.plan, planned.archive, run_dir, findings)
+
+
+def _with_record(wanted: Wanted, made: Prepared, gate: Mapping[str, list[str]], job_id: str) -> Prepared:
+    """Keep who was refused, and take those back who pass; `gate` is what each host does not pass that has looked."""
+    if wanted.refused_file is None or not gate:
+        return made
+    mute = {finding.host: f"{finding.check}: {finding.found}" for finding in made.left_out if finding.host not in gate}
+    found = {**{host: "; ".join(texts) for host, texts in gate.items()}, **mute}
+    kept = refused_hosts.looked_at(wanted.refused_file, found, job_id, wanted.known, wanted.check)
+    return dataclasses.replace(
+        made,
+        findings=[refused.still(finding, gate, kept.again) for finding in made.findings],
+        left_out=[refused.still(finding, gate, kept.again) for finding in made.left_out],
+        back=kept.back,
+        warning=kept.warning,
+    )
 
 
 def _prepare_handed(wanted: Wanted, ask: Ask) -> Prepared:
@@ -172,6 +216,7 @@ def _new_run(wanted: Wanted, job: jobs.Job) -> Iterator[Path]:
 def _where(wanted: Wanted, job_id: str, **changes: Any) -> Where:
     created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     given: dict[str, Any] = {"submit_host": "", "state_dir": wanted.state_dir, "user": wanted.user}
+    given["all_reduce"] = wanted.all_reduce
     return Where(job_id=job_id, created=created, **{**given, **changes})
 
 
@@ -181,10 +226,12 @@ def _read_source(job: jobs.Job) -> Source:
     return Source(files, pack(folder, files) if folder and files else pack(Path(), []))
 
 
-def _attempts(wanted: Wanted, ask: Ask, job: jobs.Job, job_id: str) -> tuple[_Planned, list[Finding]]:
+def _attempts(
+    wanted: Wanted, ask: Ask, job: jobs.Job, job_id: str, gate: dict[str, list[str]]
+) -> tuple[_Planned, list[Finding]]:
     """Plan and check with what is known of the nodes, and where that may not hold, again with what they are now.
 
-    Returns the plan and all findings of hosts, those of the plan among them.
+    Returns the plan and all findings of hosts, those of the plan among them. `gate` gets what each host does not pass.
     """
     wants = wanted.facts_wanted()
     kept = _kept_facts(wanted)
@@ -203,7 +250,9 @@ def _attempts(wanted: Wanted, ask: Ask, job: jobs.Job, job_id: str) -> tuple[_Pl
         planned.findings[:0] = found
         parts = {host: {"slice": part, **wants} for host, part in planned.slices.items() if host not in silent}
         checked = ask("preflight", parts) if parts else {}
-        findings = join([*planned.findings, *wanted.found], checked, wanted.limit)
+        clocks = clock_findings(checked) if job.gate else []
+        gate.update(refused.by_host(checked, clocks))
+        findings = join([*planned.findings, *wanted.found, *clocks], checked, wanted.limit)
         if not kept or not (findings or any(answer.get("stale") for answer in checked.values())):
             return planned, findings
         for host, answer in checked.items():
@@ -220,12 +269,12 @@ def _read_job(wanted: Wanted) -> tuple[jobs.Job | None, list[Finding]]:
     findings = jobs.unknown_keys(wanted.given)
     job, wrong = schedulers.parse(wanted.job)
     findings += wrong
-    nodes, group = wanted.job.get("job_nodes") or 0, wanted.job.get("job_hosts")
+    group = wanted.job.get("job_hosts")
     try:
-        count = jobs.parse_count(nodes, VARIABLES["job_nodes"]) or 0
+        count, spare = (jobs.parse_count(wanted.job.get(name) or 0, VARIABLES[name]) or 0 for name in _COUNTS)
     except ValueError:
         # That it is no number is found already.
-        count = 0
+        count = spare = 0
     if not wanted.available:
         findings.append(
             Finding(
@@ -235,11 +284,12 @@ def _read_job(wanted: Wanted) -> tuple[jobs.Job | None, list[Finding]]:
                 action="correct job_hosts, or the inventory (-i)",
             )
         )
-    elif count > wanted.available:
+    elif count + (spare if count else 0) > wanted.available:
+        asked = counted(count, "node") + (f" and {counted(spare, 'spare')}" if spare else "")
         findings.append(
             Finding(
                 check="job_nodes",
-                found=f"{counted(count, 'node')} asked for, {wanted.available} in group {group}",
+                found=f"{asked} asked for, {wanted.available} in group {group}",
                 expected="at most as many nodes as the group has",
                 action="lower job_nodes or choose another group with job_hosts",
             )
@@ -280,6 +330,9 @@ def _members(
         env, wrong = node_environment(host.env, host.name)
         findings += wrong
         known = facts.get(host.name)
+        if known:
+            # Anew for each plan: of those drawn before, one may be taken.
+            known = {**known, "free_ports": draw_ports(known["unused_ports"], _PORTS, _DRAWN)}
         answer = silent.get(host.name) or {}
         left_out = wanted.limit if not known and not answer else ""
         members.append(Member(host.name, host.address, known, answer, env, left_out))
@@ -306,6 +359,24 @@ def _plan(wanted: Wanted, job: jobs.Job, members: Sequence[Member], job_id: str)
 def _written(wanted: Wanted, planned: Plan, archive: bytes, run_dir: Path, findings: list[Finding]) -> Prepared:
     """Write the run's folder, with the findings where there are any: so it is known as one that was never started."""
     plan = {**planned.as_dict(), "asked_by": wanted.asked_by, "check": wanted.check}
+    try:
+        _write(plan, planned, archive, run_dir, findings)
+    except OSError as error:
+        # Half of a plan would pass for a run.
+        shutil.rmtree(run_dir, ignore_errors=True)
+        fault = Finding(
+            check="runs folder",
+            found=f"{error.filename or run_dir}: {error.strerror}",
+            expected="room on the controller for the plan and the source of the job",
+            action=f"make room in {wanted.runs_dir}, or set trainyard_runs to another folder",
+        )
+        return Prepared([*findings, fault])
+    if wanted.check:
+        forget_checked(wanted.runs_dir, planned.job.name, run_dir.name)
+    return Prepared(findings, NO_JOB, plan, run_dir, planned.describe() if wanted.check else "")
+
+
+def _write(plan: Mapping[str, Any], planned: Plan, archive: bytes, run_dir: Path, findings: Sequence[Finding]) -> None:
     # Thousands of nodes are tens of MiB of text, which need not be in memory at once.
     with (run_dir / "plan.json").open("w", encoding="utf-8") as file:
         json.dump(plan, file, indent=2)
@@ -316,14 +387,11 @@ def _written(wanted: Wanted, planned: Plan, archive: bytes, run_dir: Path, findi
     if findings:
         kept = [finding.as_dict() for finding in findings]
         (run_dir / "findings.json").write_text(json.dumps(kept, indent=2) + "\n")
-    if wanted.check:
-        forget_checked(wanted.runs_dir, planned.job.name, run_dir.name)
-    return Prepared(findings, NO_JOB, plan, run_dir, planned.describe() if wanted.check else "")
 
 
 def _key(wanted: Wanted) -> dict[str, Any]:
-    """Facts are those of a job's environment and packages: for another environment they are of no use."""
-    return {name: wanted.job.get(name) for name in ("job_venv", "job_packages")}
+    """Facts are those of a job's environment and packages, and what this version plans with: others are of no use."""
+    return {"facts": sorted(NODE), **{name: wanted.job.get(name) for name in ("job_venv", "job_packages")}}
 
 
 def _read_kept(wanted: Wanted) -> dict[str, Any]:
@@ -341,9 +409,7 @@ def _kept_facts(wanted: Wanted) -> dict[str, Any]:
     for host in wanted.hosts:
         known = kept.get(host.name)
         if known and known["address"] == host.address:
-            ports = known["facts"].get("free_ports") or []
-            # The ports were free once; two jobs at the same time should not begin with the same one.
-            facts[host.name] = {**known["facts"], "free_ports": random.SystemRandom().sample(ports, len(ports))}
+            facts[host.name] = known["facts"]
     return facts
 
 

@@ -8,6 +8,7 @@ import fcntl
 import json
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,14 @@ from typing import Any
 
 from ..trainyard.cluster.no_answer import reason
 from ..trainyard.findings.visible import as_overwritten
-from ..trainyard.job import progress, run_record, schedulers
+from ..trainyard.job import progress, refused, run_record, schedulers, spares
 from ..trainyard.job.progress import strict
 from ..trainyard.job.schedulers import ssh
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
 from ..trainyard.report.job_text import TAIL_LINES, explain, telling_log
 from ..trainyard_node.job.exits import read_json
 from ..trainyard_node.machine.patience import TooLongError, cpu_at_most
+from . import refused_hosts
 from .pages import job_page
 from .plotly_js import MISSING, plotly_js
 from .run_folder import read_removed, write_whole
@@ -97,15 +99,31 @@ def report(
     by_stop: bool = False,
     check: bool = False,
     job_state: Mapping[str, Any] | None = None,
+    reload_s: float = 0.0,
+    refused_file: Path | None = None,
 ) -> Reported:
     """Write summary.json and report.html of a run, and say what there is to say of it.
 
     `answers` are what its hosts said when the logs were collected, `not_started` what those said that could not start
     their part. Where a scheduler runs the job, `job_state` is what that says (JobState), and `answers` are empty.
-    A record that says how the job ended is not written again.
+    A record that says how the job ended is not written again. With `reload_s` the page of a job that runs is reloaded
+    by its browser that often: somebody writes it anew. Whom the job refused is kept in `refused_file`.
     """
     with alone(run_dir):
-        return _report(run_dir, answers, not_started, by_stop, check, job_state)
+        told = _report(run_dir, answers, not_started, by_stop, check, job_state, reload_s)
+        if refused_file is not None and told.changed:
+            _keep_refused(run_dir, answers, refused_file)
+        return told
+
+
+def _keep_refused(run_dir: Path, answers: Mapping[str, Answer], refused_file: Path) -> None:
+    """Keep whom the job's head has refused; what other nodes say of that counts for nothing. Raises NotWrittenError."""
+    plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
+    cluster = (answers.get(plan["head"]["host"]) or {}).get("cluster") or {}
+    found = (cluster.get("restarts") or {}).get("refused") or {}
+    if found:
+        job_id, hosts, now = plan["job_id"], spares.hosts(plan), time.time()
+        refused_hosts.change(refused_file, lambda kept: refused.told(kept, found, job_id, hosts, now))
 
 
 def _report(
@@ -115,12 +133,13 @@ def _report(
     by_stop: bool,
     check: bool,
     job_state: Mapping[str, Any] | None,
+    reload_s: float,
 ) -> Reported:
     plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
     series = read_series(run_dir / "metrics.jsonl")
     known = run_record.read(read_json(run_dir / "summary.json"))
     removed = read_removed(run_dir)
-    notes = run_record.removed_text(removed, [node["host"] for node in plan["nodes"]])
+    notes = run_record.removed_text(removed, spares.hosts(plan))
     if job_state is None:
         known_of = {host: answer for host, answer in answers.items() if "known" in answer}
         silent = {host: reason(answer) for host, answer in answers.items() if host not in known_of}
@@ -161,7 +180,7 @@ def _report(
     if new:
         library = plotly_js()
         warning = "" if library else MISSING
-        write_whole(page, job_page(summary, series, text, library))
+        write_whole(page, job_page(summary, series, text, library, reload_s))
         # The record comes last: who finds it finds the rest.
         if not written:
             write_whole(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")

@@ -7,16 +7,24 @@ nodes, and a watcher that is interrupted changes nothing for the job. Elsewhere 
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..trainyard.cluster.no_answer import reason
-from .scheduler_clients import Ask, handed
+from ..trainyard.job import following as folding
+from .live_page import EVERY_S, LivePage
+from .scheduler_clients import Answer, Ask, handed
 
 # A head that cannot be asked for so long is given up here; its nodes have given it up before (SILENT_AFTER_S).
 GIVE_UP_S = 20.0
+# Between two looks for lines of ranks, and how long those of all wait for a node that begins to be slow.
+FOLLOW_S = 1.0
+# How long a node may take for its answer at all; one that gave none is left alone for as long.
+ANSWER_S = 10.0
 # Nobody else ends a job for want of a watcher.
 GIVE_UP_SCHEDULER_S = 60.0
 
@@ -86,25 +94,117 @@ class Handed:
         return found
 
 
-def follow(job: Watched, forget: Callable[[str], None], show: Callable[[str], None]) -> str:
-    """Show how a job gets on until it is over; returns why that is not known any more, or ""."""
+class Lines:
+    """The lines of ranks, asked of their nodes, of each by itself: one that is slow or gone keeps back only its own."""
+
+    def __init__(self, plan: Mapping[str, Any], ranks: Mapping[str, Mapping[str, int]], ask: Ask) -> None:
+        """Take the plan and the logs to follow (following.logs)."""
+        self._job_dir, self._ranks, self._ask = plan["job_dir"], ranks, ask
+        self._silent_until: dict[str, float] = {}
+        self._offsets: dict[str, dict[str, int | None]] = {host: dict.fromkeys(names) for host, names in ranks.items()}
+        self._under_way: set[str] = set()
+        self._answers: queue.SimpleQueue[tuple[str, Answer]] = queue.SimpleQueue()
+
+    def read(self, patience_s: float) -> list[str]:
+        """Return what was added since the last time, as it is shown; what comes later than `patience_s`, next time."""
+        now = time.monotonic()
+        asked = [
+            host for host in self._offsets if host not in self._under_way and now >= self._silent_until.get(host, now)
+        ]
+        for host in asked:
+            self._under_way.add(host)
+            threading.Thread(target=self._visit, args=(host, dict(self._offsets[host])), daemon=True).start()
+        return self._come(asked, patience_s)
+
+    def rest(self) -> list[str]:
+        """Return what is still to come of a job that is over: now the slow ones are waited for, too."""
+        return [*self._come(set(self._under_way), ANSWER_S), *self.read(ANSWER_S)]
+
+    def _visit(self, host: str, offsets: Mapping[str, int | None]) -> None:
+        answer: Answer = {}
+        try:
+            answer = self._ask("follow", {host: {"job_dir": self._job_dir, "offsets": offsets}}, limit_s=ANSWER_S)[host]
+        finally:
+            self._answers.put((host, answer))
+
+    def _come(self, awaited: Collection[str], patience_s: float) -> list[str]:
+        """Return the lines of all answers that are there, once those awaited are, or patience ends."""
+        until = time.monotonic() + patience_s
+        lines: dict[int, list[str]] = {}
+        skipped: dict[int, int] = {}
+        while True:
+            waits = not self._under_way.isdisjoint(awaited)
+            try:
+                host, answer = self._answers.get(timeout=max(0.0, until - time.monotonic()) if waits else 0)
+            except queue.Empty:
+                break
+            self._under_way.discard(host)
+            if "logs" not in answer:
+                self._silent_until[host] = time.monotonic() + ANSWER_S
+            for name, log in answer.get("logs", {}).items():
+                if name in self._ranks[host]:
+                    rank = self._ranks[host][name]
+                    self._offsets[host][name] = log["offset"]
+                    # A rank that a spare has taken has a log on two nodes.
+                    lines.setdefault(rank, []).extend(log["lines"])
+                    skipped[rank] = skipped.get(rank, 0) + log["skipped"]
+        left = [f"[{rank}] ... {size} bytes, in the log" for rank, size in sorted(skipped.items()) if size]
+        return [*left, *folding.folded(lines)]
+
+
+def follow(
+    job: Watched,
+    forget: Callable[[str], None],
+    show: Callable[[str], None],
+    lines: Lines | None = None,
+    page: LivePage | None = None,
+) -> str:
+    """Show how a job gets on until it is over; returns why that is not known any more, or "".
+
+    The `lines` of ranks come meanwhile, every second or so, whatever the head and the page wait for. The `page` is
+    written every 10 s.
+    """
     begun = answered = time.monotonic()
-    said, told = "", 0
-    while True:
-        found = job.look(pause(time.monotonic() - begun))
-        if "state" not in found:
-            if time.monotonic() - answered > job.patience_s:
-                return reason(found) or "no answer"
-            forget(job.host)
-            time.sleep(1)
-            continue
-        answered = time.monotonic()
-        for event in found.get("told", ())[told:]:
-            show(f"  {event}")
-        told = max(told, len(found.get("told", ())))
-        # Why a job waits is said when it changes; progress each time.
-        if found["line"] and (found["line"] != said or found["state"] == "running"):
-            show(f"  {found['line']}")
-            said = found["line"]
-        if found["state"] not in ("pending", "running"):
-            return str(found.get("why", ""))
+    said, told, progress_at, page_at = "", 0, begun, begun - EVERY_S
+    stop = threading.Event()
+    reader = threading.Thread(target=_show_lines, args=(lines, show, stop), daemon=True)
+    if lines:
+        reader.start()
+    try:
+        while True:
+            wait_s = pause(time.monotonic() - begun)
+            found = job.look(min(wait_s, EVERY_S) if page else wait_s)
+            if page and time.monotonic() - page_at >= EVERY_S:
+                page.write()
+                page_at = time.monotonic()
+            if "state" not in found:
+                if time.monotonic() - answered > job.patience_s:
+                    return reason(found) or "no answer"
+                forget(job.host)
+                time.sleep(1)
+                continue
+            answered = time.monotonic()
+            over = found["state"] not in ("pending", "running")
+            if lines and over:
+                stop.set()
+                reader.join()
+                for line in lines.rest():
+                    show(line)
+            for event in found.get("told", ())[told:]:
+                show(f"  {event}")
+            told = max(told, len(found.get("told", ())))
+            # Why a job waits is said when it changes; progress each time.
+            due = not page or found["state"] != "running" or time.monotonic() - progress_at >= wait_s
+            if due and found["line"] and (found["line"] != said or found["state"] == "running"):
+                show(f"  {found['line']}")
+                said, progress_at = found["line"], time.monotonic()
+            if over:
+                return str(found.get("why", ""))
+    finally:
+        stop.set()
+
+
+def _show_lines(lines: Lines, show: Callable[[str], None], stop: threading.Event) -> None:
+    while not stop.wait(FOLLOW_S):
+        for line in lines.read(FOLLOW_S):
+            show(line)

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,29 +25,36 @@ class OutOfTimeError(Exception):
     """The question took longer than the controller waits for an answer."""
 
 
-def probe(*, venv: str | None, packages: list[str], ports: int, port_seed: str, user: str, mpi_prefix: str) -> Answer:
+def probe(*, venv: str | None, packages: list[str], user: str, mpi_prefix: str) -> Answer:
     """Return `node`: what a job's plan needs to know of this machine (node.read_node)."""
     from .cluster.node import read_node
     from .machine.tree import Tree
 
-    node = read_node(
-        Tree(), packages=packages, venv=venv, ports=ports, port_seed=port_seed, user=user, mpi_prefix=mpi_prefix
-    )
-    return {"node": node}
+    return {"node": read_node(Tree(), packages=packages, venv=venv, user=user, mpi_prefix=mpi_prefix)}
 
 
 def preflight(*, slice: dict[str, Any], user: str, **facts: Any) -> Answer:
     """Return what would stop the job here: `findings`, `programs`, and where its facts hold no more, `node`.
 
     `facts` are the arguments of `probe`. A node with findings tells what it is, too: other ports may be free now.
+    `refused` is what of the findings is the node's own: the gate. `clock` is when the node began and ended to look.
     """
+    begun = time.time()
+    from .job import gate
     from .job.preflight import preflight as look
     from .job.preflight import programs
+    from .machine import as_user
+    from .machine.tree import Tree
 
-    findings = [finding.as_dict() for finding in look(slice, user)]
     node = probe(user=user, **facts)["node"]
+    found, faults = look(slice, user), gate.look(Tree(), slice, node) if slice["gate"] else gate.disk_findings(slice)
     stale = node["fingerprint"] != slice["fingerprint"]
-    answer: Answer = {"findings": findings, "programs": programs(slice), "stale": stale}
+    # On what it was planned for, and if nobody else has the devices.
+    if slice["gate"] and not (stale or faults or {"devices", "user"}.intersection(each.check for each in found)):
+        faults = gate.collective_findings(slice, None if os.geteuid() else as_user.named(user))
+    findings = [finding.as_dict() for finding in (*found, *faults)]
+    answer: Answer = {"findings": findings, "programs": programs(slice), "stale": stale, "refused": gate.texts(faults)}
+    answer["clock"] = {"begun": begun, "ended": time.time()}
     return {**answer, "node": node} if stale or findings else answer
 
 
@@ -79,8 +87,10 @@ def start(
 
 def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     """Tell how this node's part of a job is, at its end or after `wait_s`; on the head with a line for people."""
+    from ..trainyard.job.checkpoints import line as checkpoint_line
     from ..trainyard.job.progress import progress_line
     from ..trainyard.job.restarts import restart_text
+    from ..trainyard.job.stragglers import line as straggler_line
     from .job import job
 
     folder = Path(job_dir)
@@ -96,20 +106,44 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
             # A monitor of an older version says nothing of it.
             cluster.get("loss_not_a_number"),
         )
+        if cluster.get("held"):
+            result["line"] += "   " + cluster["held"]
+        slow = straggler_line(cluster.get("stragglers") or ())
+        if slow:
+            result["line"] += "   " + slow
+        if cluster.get("checkpoints"):
+            result["line"] += "   " + checkpoint_line(cluster["checkpoints"], time.time())
         result["restarts"] = [restart_text(restart) for restart in cluster["restarts"]["history"]]
     return result
 
 
 def collect(*, job_id: str, job_dir: str, stop: bool, log_limit: int, check: bool = False) -> Answer:
     """Tell how this node's part of a job is, with its logs; with `stop` end what is left of it first."""
-    from .job import job
+    from .job import job, kernel_log
 
     folder, changed = Path(job_dir), False
     if stop:
         changed = bool(job.running(folder, job_id)) if check else job.stop(folder, job_id)
     if not check:
         job.forget_what_is_over(folder, job_id)
-    return {"changed": changed, **job.status(folder, job_id), "logs": job.read_logs(folder, log_limit)}
+    found = job.status(folder, job_id)
+    when = kernel_log.window(found["monitor"], found["monitor_alive"], time.time())
+    kernel = kernel_log.read(*when) if when else []
+    return {"changed": changed, **found, "logs": job.read_logs(folder, log_limit), "kernel": kernel}
+
+
+def follow(*, job_dir: str, offsets: dict[str, int | None]) -> Answer:
+    """Return `logs`: what was added to each of these since it was read so far, in bytes."""
+    from .job import job
+
+    return {"logs": job.follow(Path(job_dir), offsets)}
+
+
+def stacks(*, job_id: str, job_dir: str, looks: int) -> Answer:
+    """Return where the ranks of a job here are: `ranks` (trainyard/job/stacks.py), and all that was seen as `text`."""
+    from .job import job
+
+    return job.take_stacks(Path(job_dir), job_id, looks)
 
 
 def remove(*, job_id: str, job_dir: str, check: bool = False) -> Answer:
@@ -239,11 +273,11 @@ def unlisten(*, pid: int, start_time: int | None) -> Answer:
 
 
 def in_use(*, state_dir: str, services: list[str]) -> Answer:
-    """Return who `uses` this node, in words, and what `slurm` calls it, "" where it is none of Slurm's."""
-    from .job.in_use import read_uses
+    """Return who `uses` this node, in words, what `slurm` calls it ("": nothing), and whether it has a kubelet."""
+    from .job.in_use import has_kubelet, read_uses
 
     uses, node = read_uses(Path(state_dir, "jobs"), services)
-    return {"uses": uses, "slurm": node}
+    return {"uses": uses, "slurm": node, "kubernetes": has_kubelet()}
 
 
 def baseline(**arguments: Any) -> Answer:
@@ -251,6 +285,13 @@ def baseline(**arguments: Any) -> Answer:
     from .cluster.hosts import baseline as look
 
     return look(**arguments)
+
+
+def ssh_keys(**arguments: Any) -> Answer:
+    """Return this node's public ssh keys and what is set up of the mesh (ssh_keys.read_ssh_keys)."""
+    from .cluster.ssh_keys import read_ssh_keys
+
+    return read_ssh_keys(**arguments)
 
 
 def logins(**arguments: Any) -> Answer:
@@ -274,10 +315,10 @@ def can_install(**arguments: Any) -> Answer:
 QUESTIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
-        *(probe, preflight, start, state, collect, remove, folders, rdma_traffic),
+        *(probe, preflight, start, state, follow, stacks, collect, remove, folders, rdma_traffic),
         *(verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
-        *(baseline, logins, can_install, in_use),
+        *(baseline, ssh_keys, logins, can_install, in_use),
     )
 }
 

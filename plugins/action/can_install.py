@@ -8,12 +8,12 @@ from typing import Any
 from ansible.module_utils.trainyard.cluster import no_answer
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.software import wanted as rules
-from ansible.module_utils.trainyard_controller.fan_out import LIMIT_S, FanOut
+from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.module_utils.trainyard_controller.own_sources import packed_pip, source_findings
 from ansible.plugins.action import ActionBase
 
-# An index may be slow for a first answer, and each package is asked for by itself.
-INDEX_LIMIT_S = 300.0
+# An index may be slow for a first answer, each package is asked for by itself, and data sets are read.
+LIMIT_S = 300.0
 
 
 class ActionModule(ActionBase):
@@ -23,7 +23,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return `findings`."""
+        """Return `findings`, and `seen`: by host and part what is whole, and what was looked `for`."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables, given = task_vars or {}, self._task.args
         wanted: dict[str, Any] = variables.get("ansible_facts", {}).get("trainyard_wanted") or {}
@@ -38,7 +38,7 @@ class ActionModule(ActionBase):
         asking = {host: own[host] for host, answer in answers.items() if answer.get("asks_index")}
         pip = packed_pip() if asking else ""
         if pip:
-            answers |= nodes.ask("can_install", asking, {"pip": pip}, INDEX_LIMIT_S)
+            answers |= nodes.ask("can_install", asking, {"pip": pip}, LIMIT_S)
         silent = {host: answer for host, answer in answers.items() if answer.get("failed") or answer.get("unreachable")}
         addresses = {host: str(nodes.variables(host).get("ansible_host") or host) for host in silent}
         findings += no_answer.findings(silent, addresses)
@@ -46,4 +46,5 @@ class ActionModule(ActionBase):
         findings += [Finding.from_dict(each).on(host) for host, answer in good.items() for each in answer["findings"]]
         needed = {host: answer["files"] for host, answer in good.items()}
         findings += source_findings(rules.needed_of_controller(wanted, needed))
-        return {**result, "changed": False, "findings": [finding.as_dict() for finding in findings]}
+        seen = {host: rules.seen_of(wanted[host], answer["seen"]) for host, answer in good.items()}
+        return {**result, "changed": False, "findings": [finding.as_dict() for finding in findings], "seen": seen}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.trainyard.cluster.no_answer import findings
@@ -32,9 +33,18 @@ class ActionModule(ActionBase):
         limit_s = float(given.get("limit_s") or LIMIT_S)
         nodes = FanOut(self, task_vars or {})
         answers = nodes.ask(given["question"], own, given.get("shared"), limit_s)
+        silent = _silent(answers)
+        if given.get("clock"):
+            asked = [host for host, answer in answers.items() if answer and host not in silent]
+            clocks = nodes.clocks(asked, limit_s)
+            silent.update(_silent(clocks))
+            answers.update({host: {**answers[host], "clock": clocks[host]} for host in asked})
         result.update(changed=False, answers=answers)
-        silent = {host: answer for host, answer in answers.items() if answer.get("failed") or answer.get("unreachable")}
         if silent and given.get("required"):
             addresses = {host: str(nodes.variables(host).get("ansible_host") or host) for host in silent}
             result.update(failed=True, msg=render(findings(silent, addresses), "{count} {findings}:"))
         return result
+
+
+def _silent(answers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {host: answer for host, answer in answers.items() if answer.get("failed") or answer.get("unreachable")}

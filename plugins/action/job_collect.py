@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.cluster.no_answer import reason
-from ansible.module_utils.trainyard.job import run_record
+from ansible.module_utils.trainyard.job import run_record, spares
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.module_utils.trainyard_controller.run_folder import NotWrittenError, note_submitted, write_logs
 from ansible.module_utils.trainyard_controller.scheduler_clients import Kubernetes, Slurm, handed
@@ -45,10 +45,13 @@ class ActionModule(ActionBase):
             "log_limit": int(given["log_limit"]),
             "check": check,
         }
-        own: dict[str, Any] = {node["host"]: {} for node in plan["nodes"]}
+        own: dict[str, Any] = {host: {} for host in spares.hosts(plan)}
         answers = nodes.ask("collect", own, shared, limit_s=300)
-        for answer in answers.values():
+        for host, answer in answers.items():
             logs = answer.pop("logs", {})
+            if ((answer.get("monitor") or {}).get("end") or {}).get("failure", {}).get("kind") == "replaced":
+                # Whose ranks went on elsewhere, under the same names.
+                logs = {f"{host}_{name}": content for name, content in logs.items()}
             if not check:
                 write_logs(run_dir, logs, keep=over)
         return {**result, "changed": any(answer.get("changed") for answer in answers.values()), "answers": answers}

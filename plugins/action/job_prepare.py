@@ -41,6 +41,7 @@ class ActionModule(ActionBase):
             state_dir=given["state_dir"],
             user=given["user"],
             mpi_prefix=given["mpi_prefix"],
+            all_reduce=given["all_reduce"],
             asked_by=given["asked_by"],
             facts_file=Path(given["facts_file"]),
             limit=str((task_vars or {}).get("ansible_limit") or ""),
@@ -51,6 +52,7 @@ class ActionModule(ActionBase):
             ],
             submit_host=given["submit_host"],
             known=given["known_hosts"],
+            refused_file=Path(given["refused_file"]),
         )
 
         record = bool(given.get("record"))
@@ -72,7 +74,13 @@ class ActionModule(ActionBase):
         result["changed"] = prepared.run_dir is not None and not record
         if refused and not record:
             result.update(failed=True, msg=render(prepared.findings, prepared.headline))
-        elif not refused and self._task.check_mode:
+        if prepared.back:
+            display.display("\n".join(prepared.back))
+        if prepared.warning:
+            result["warnings"] = [prepared.warning]
+        if prepared.left_out:
+            display.display(render(prepared.left_out, planning.WITHOUT))
+        if not refused and self._task.check_mode:
             display.display(prepared.text)
         return result
 

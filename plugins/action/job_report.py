@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.trainyard.job import refused
+from ansible.module_utils.trainyard_controller import refused_hosts
 from ansible.module_utils.trainyard_controller.reporting import Reported, report
 from ansible.module_utils.trainyard_controller.run_folder import NotWrittenError
 from ansible.plugins.action import ActionBase
@@ -34,7 +36,7 @@ class ActionModule(ActionBase):
         """Return `state` and `left`; fail with the text where the job is not as it should be."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
-        asked = given["asked"]
+        asked, refused_file = given["asked"], Path(given["refused_file"])
         try:
             told = report(
                 Path(given["run_dir"]),
@@ -43,6 +45,7 @@ class ActionModule(ActionBase):
                 by_stop=asked == "stop",
                 check=self._task.check_mode,
                 job_state=given.get("job_state"),
+                refused_file=refused_file,
             )
         except NotWrittenError as error:
             return {**result, "failed": True, "msg": error.text(Path(given["run_dir"]))}
@@ -51,6 +54,8 @@ class ActionModule(ActionBase):
             result["warnings"] = [told.warning]
         if is_bad(asked, told):
             result.update(failed=True, msg=told.text)
+        elif asked == "tell":
+            display.display("\n".join([told.text, *refused.lines(refused_hosts.read(refused_file))]))
         elif asked != "record":
             display.display(told.text)
         return result

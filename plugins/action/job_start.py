@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible.module_utils.trainyard.cluster.no_answer import reason
 from ansible.module_utils.trainyard.findings.findings import counted
+from ansible.module_utils.trainyard.job import event_receivers
 from ansible.module_utils.trainyard.job.plan import parts
 from ansible.module_utils.trainyard.job.process import host_port
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
@@ -35,10 +36,11 @@ class ActionModule(ActionBase):
         plan = json.loads((run_dir / "plan.json").read_text())
         if "engine" in plan:
             return {**result, **self._hand_over(plan, run_dir, FanOut(self, task_vars or {}))}
-        nodes = plan["nodes"]
+        nodes, spares = plan["nodes"], len(plan["spares"])
+        standing_by = f", {counted(spares, 'spare')}" if spares else ""
         display.display(
             f"Job {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(len(nodes), 'node')} "
-            f"({plan['launcher']}), rendezvous on {plan['head']['host']} "
+            f"({plan['launcher']}){standing_by}, rendezvous on {plan['head']['host']} "
             f"{host_port(plan['head']['address'], plan['head']['port'])}"
         )
         shared = {
@@ -50,7 +52,12 @@ class ActionModule(ActionBase):
             # By which the job's monitors know each other.
             "token": secrets.token_urlsafe(30),
         }
-        own = {host: {"slice": part} for host, part in parts(plan).items()}
+        own: dict[str, dict[str, Any]] = {host: {"slice": part} for host, part in parts(plan).items()}
+        events = event_receivers.settings(given.get("events") or {})
+        if events:
+            # The head alone knows whom to tell, and how.
+            private = base64.b64encode(json.dumps(events).encode()).decode()
+            own[plan["head"]["host"]]["secret_files"] = {**shared["secret_files"], "events.json": private}
         answers = FanOut(self, task_vars or {}).ask("start", own, shared, limit_s=180)
         not_started = {host: answer for host, answer in answers.items() if "known" not in answer}
         if not given["wait"] and not not_started:

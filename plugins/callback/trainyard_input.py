@@ -18,6 +18,7 @@ description:
 """
 
 import functools
+import gc
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,7 @@ from ansible.errors import AnsibleError, AnsibleTemplateSyntaxError, AnsibleUnde
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.splitter import parse_kv
 from ansible.plugins.callback import CallbackBase
+from ansible.plugins.loader import filter_loader, test_loader
 from ansible.template import Templar, trust_as_template
 from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
 
@@ -180,6 +182,11 @@ class CallbackModule(CallbackBase):
         if findings:
             self._display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
+        # Each task on each host is a process of its own: it inherits what is loaded here, and would load it again.
+        for plugins in (filter_loader, test_loader):
+            next(iter(plugins.all()), None)
+        # Whatever is there now stays to the end: a collection would write to all of it, in each process anew.
+        gc.freeze()
 
 
 class Given:

@@ -15,11 +15,21 @@ ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "
 from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.hardware import rdma
-from ansible.module_utils.trainyard.nvidia import cuda_findings, driver, nccl, nccl_tests_verify, upgrade
+from ansible.module_utils.trainyard.nvidia import cuda_findings, driver, library, nccl_tests_verify, upgrade
 from ansible.module_utils.trainyard.slurm.change import judge_change
 from ansible.module_utils.trainyard.slurm.configuration import nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import judge_confinement
 from ansible.module_utils.trainyard_controller.filters import findings_filter
+
+
+def nccl_findings(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Return what is wrong with the NCCL of all nodes."""
+    return library.judge(library.LIBRARIES["nccl"], nodes)
+
+
+def cudnn_findings(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Return what is wrong with the cuDNN of all nodes."""
+    return library.judge(library.LIBRARIES["cudnn"], nodes)
 
 
 def slurm_findings(
@@ -33,8 +43,10 @@ def slurm_findings(
 
 RULES = {
     "ascend_findings": ascend.judge,
+    "ascend_remarks": ascend.remarks,
     "cuda_toolkit_findings": cuda_findings.judge,
-    "nccl_findings": nccl.judge,
+    "cudnn_findings": cudnn_findings,
+    "nccl_findings": nccl_findings,
     "nccl_tests_findings": nccl_tests_verify.judge,
     "nvidia_driver_findings": driver.judge_all,
     "nvidia_upgrade_findings": upgrade.stops,

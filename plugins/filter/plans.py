@@ -18,7 +18,7 @@ from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.cluster.hosts import Node, Wanted, judge, parse_memlock
 from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, is_refused, judge_survey
 from ansible.module_utils.trainyard.findings.findings import Finding, render
-from ansible.module_utils.trainyard.nvidia import cuda_plan, driver_plan, nccl_tests, stack, upgrade
+from ansible.module_utils.trainyard.nvidia import cuda_plan, cudnn, driver_plan, nccl_tests, stack, upgrade
 from ansible.module_utils.trainyard.software import datasets, mindspore, oneflow, openmpi
 from ansible.module_utils.trainyard_controller.filters import checked, plan_filter
 
@@ -29,17 +29,19 @@ RULES = {
     "nvidia_driver_plan": driver_plan.plan_hosts,
     "openmpi_plan": openmpi.plan_builds,
 }
-FRAMEWORKS = {"mindspore_plan": mindspore, "oneflow_plan": oneflow}
+WANTED = {"cudnn_plan": cudnn, "mindspore_plan": mindspore, "oneflow_plan": oneflow}
 
 # Faults of a host that answers all the same.
 ASKED = ("operating system", "host name", "inventory")
 
 
-def framework_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Return a filter that checks a wanted framework: the fault, or what to install with an empty fault."""
+def wanted_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Return a filter that checks what is wanted: the fault, or what to install with an empty fault."""
 
     def plan(wanted: Mapping[str, Any]) -> dict[str, Any]:
-        asked = rules.Wanted(**{key: value if key == "packages" else str(value) for key, value in wanted.items()})
+        asked = rules.Wanted(
+            **{key: value if isinstance(value, (bool, list)) else str(value) for key, value in wanted.items()}
+        )
         faults = list(rules.problems(asked))
         return {"fault": " ".join(faults), "faults": faults, **({} if faults else rules.plan(asked))}
 
@@ -78,18 +80,22 @@ def node_baseline_plan(
     sets_clock: bool = False,
 ) -> dict[str, Any]:
     """Return findings, entries, limits and exceptions."""
+    wrong = []
     try:
         if network:
             ipaddress.ip_network(str(network), strict=False)
+    except ValueError as error:
+        wrong.append((str(error), "node_baseline_network a CIDR such as 10.0.0.0/24"))
+    try:
         limit = parse_memlock(str(memlock))
     except ValueError as error:
-        wrong = Finding(
-            check="input of node_baseline",
-            found=str(error),
-            expected="node_baseline_network a CIDR such as 10.0.0.0/24, node_baseline_memlock 'unlimited' or KiB",
-            action="correct it",
-        )
-        return {"findings": [wrong.as_dict()]}
+        wrong.append((str(error), "node_baseline_memlock 'unlimited' or KiB"))
+    if wrong:
+        findings = [
+            Finding(check="input of node_baseline", found=found, expected=expected, action="correct it")
+            for found, expected in wrong
+        ]
+        return {"findings": [finding.as_dict() for finding in findings]}
     wanted = Wanted(str(user), int(uid), str(group), int(gid), str(network), limit, int(nofile), bool(sets_clock))
     judged = judge([Node.from_dict(node) for node in nodes], wanted)
     return {
@@ -137,12 +143,15 @@ class FilterModule:
         """Return the filters by their names."""
         return {
             **{name: plan_filter(rule) for name, rule in RULES.items()},
-            **{name: framework_filter(rules) for name, rules in FRAMEWORKS.items()},
+            **{name: wanted_filter(rules) for name, rules in WANTED.items()},
+            "cuda_toolkit_offers": checked(cuda_plan.offers),
             "cuda_toolkit_sources": checked(cuda_plan.sources),
             "dataset_plan": checked(dataset_plan),
             "node_baseline_plan": node_baseline_plan,
+            "nvidia_driver_offers": checked(driver_plan.offers),
             "nvidia_stack_plan": checked(nvidia_stack_plan),
             "nvidia_upgrade_before": checked(upgrade.had),
+            "nvidia_upgrade_parts": checked(upgrade.parts),
             "nvidia_upgrade_plan": checked(upgrade.plan),
             "nvidia_upgrade_returned": checked(upgrade.came_back),
             "nvidia_upgrade_settled": checked(upgrade.settle),

@@ -36,8 +36,8 @@ class Browser:
     def __init__(self, driver: webdriver.Chrome, folder: Path) -> None:
         self.driver, self._folder = driver, folder
 
-    def open(self, content: str, *, width: int = 1200, dark: bool = False) -> None:
-        """Open a page from a file, as a user does, with no way to any network."""
+    def open(self, content: str, *, width: int = 1200, dark: bool = False) -> Path:
+        """Open a page from a file, as a user does, with no way to any network; returns the file."""
         path = self._folder / "report.html"
         path.write_text(content, encoding="utf-8")
         self.turn(dark=dark)
@@ -47,6 +47,7 @@ class Browser:
         self.driver.get(path.as_uri())
         if 'id="figures"' in content:
             self.until("return document.documentElement.dataset.drawn === 'true'")
+        return path
 
     def turn(self, *, dark: bool) -> None:
         """Let the system be dark or light."""

@@ -56,6 +56,21 @@ def job(nodes=2, points=200):
     return job_page(summary(nodes), series(points), "Job x failed.\n  | <img src=x onerror=alert(1)>", plotly_js())
 
 
+def running(**more):
+    return {**summary(2, failed=False), "state": "running", "finished": None, **more}
+
+
+def test_the_page_of_a_job_that_runs_follows_it(browser):
+    first = job_page(running(elapsed_s=61.0), series(20), "Job x is running.\n  0:01:01", plotly_js(), 1.0)
+    path = browser.open(first)
+    assert "As it was 0:01:01 after its start" in browser.run("return document.getElementById('live').textContent")
+    # Who watches writes it anew; the browser comes for it by itself, and no more once the job is over.
+    path.write_text(job_page(summary(2, failed=False), series(40), "Job x succeeded.", plotly_js(), 1.0))
+    browser.until("return document.title.startsWith('succeeded') && document.documentElement.dataset.drawn === 'true'")
+    assert browser.run("return document.querySelector('meta[http-equiv=refresh], #live')") is None
+    assert browser.complaints() == []
+
+
 @pytest.mark.parametrize("width", [1200, 360])
 @pytest.mark.parametrize("content", [lambda: cluster_page(5, hostile=True), job], ids=["report", "job"])
 def test_a_page_is_whole_and_readable(browser, content, width):

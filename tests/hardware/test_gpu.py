@@ -4,18 +4,21 @@ import json
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.hardware.accelerators import pci_address
 from ansible.module_utils.trainyard.hardware.gpu_health import parse_query
 from ansible.module_utils.trainyard.hardware.nvidia_topology import parse_topology
+from ansible.module_utils.trainyard.nvidia import local_collective as rules
 from ansible.module_utils.trainyard.nvidia.cuda_verify import judge_program, outcome
-from ansible.module_utils.trainyard.nvidia.nccl import home_links
+from ansible.module_utils.trainyard.nvidia.library import LIBRARIES
 from ansible.module_utils.trainyard.verify.transport import read_nccl_lines
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
 from ansible.module_utils.trainyard_node.machine.tree import Tree
-from ansible.module_utils.trainyard_node.nvidia import nccl as nccl_of_node
+from ansible.module_utils.trainyard_node.nvidia import library as of_node
+from ansible.module_utils.trainyard_node.nvidia import local_collective
 from ansible.module_utils.trainyard_node.nvidia.cuda import read_cuda
 from ansible.module_utils.trainyard_node.nvidia.cuda_verify import verify as run_program
 from ansible.module_utils.trainyard_node.nvidia.host import read_host
@@ -61,14 +64,16 @@ def nccl(machine, request):
     try:
         torch = request.getfixturevalue("torch")
     except pytest.skip.Exception:
+        # NCCL may be the system's, or given: nccl_prefix says what is missing.
         torch = None
     prefix = nccl_prefix(GIVEN["NCCL"], torch)
     if prefix != "/usr":
         home = machine.root / "nccl"
-        nccl_of_node.make_home(home, home_links(nccl_of_node.files_of_prefix(prefix)), {"provider": "test"})
-        version, wrong = nccl_of_node.ask(str(home / "lib/libnccl.so"))
+        library = str(home / "lib/libnccl.so")
+        of_node.make_home(home, LIBRARIES["nccl"].home_links(of_node.files_of_prefix(prefix)), {"provider": "test"})
+        version, _, wrong = of_node.ask("nccl", library)
         assert not wrong, wrong
-        machine.report.machine["nccl"] = f"{version}, built with CUDA {nccl_of_node.cuda_of(f'{home}/lib/libnccl.so')}"
+        machine.report.machine["nccl"] = f"{version}, built with CUDA {of_node.nccl_cuda(library)}"
         prefix = str(home)
     return prefix
 
@@ -237,6 +242,17 @@ def test_nccl_tests_measure_inside_the_node(machine, nccl_tests, record):
             machine, record, collective,
             trainyard_nvidia=["nccl_tests"], nccl_tests_prefix=str(nccl_tests), nccl_tests_suffix="",
         )  # fmt: skip
+
+
+def test_gpus_add_up_in_the_gate(machine, nccl_tests, record):
+    """The small all-reduce that a job has all GPUs of a node do before it starts."""
+    asked = rules.command(str(nccl_tests / "bin" / "all_reduce_perf"), range(machine.count), {})
+    if not asked:
+        raise Missing("one GPU alone, and the gate asks two or more")
+    began = time.monotonic()
+    ran_so = local_collective.run(asked, {}, None)
+    record.update(status=ran_so.status, said=ran_so.said, seconds=round(time.monotonic() - began, 1))
+    assert rules.fault(ran_so.status, ran_so.said, machine.count) == ""
 
 
 def test_collectives_over_nccl(machine, venv, record):

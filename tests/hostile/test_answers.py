@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 import re
 import time
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.cluster.no_answer import reason
+from ansible.module_utils.trainyard.cluster.ports import draw_ports
 from ansible.module_utils.trainyard.job import answers, schedulers
 from ansible.module_utils.trainyard.job.placement import Member
 from ansible.module_utils.trainyard.job.plan import build
@@ -17,7 +19,7 @@ from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_controller.run_folder import write_logs
 from ansible.module_utils.trainyard_node.cluster.node import read_node
-from ansible.module_utils.trainyard_node.job import monitor, node_part
+from ansible.module_utils.trainyard_node.job import head, monitor, node_part
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold
 from hypothesis import given, settings
@@ -96,17 +98,34 @@ def test_a_plan_is_made_or_refused_whatever_a_node_says_it_is(tmp_path_factory, 
     name = data.draw(st.sampled_from(sorted(path.stem for path in NODES.glob("*.tree"))))
     if name not in MACHINES:
         tree = Tree(str(unfold(name, tmp_path_factory.mktemp(name))))
-        MACHINES[name] = read_node(tree, packages=["torch"], venv="/x", ports=4, port_seed="x", user=None)
+        MACHINES[name] = read_node(tree, packages=["torch"], venv="/x", user=None)
     truth = {"node": MACHINES[name]}
-    assert answers.checked("probe", truth) == truth
+    assert "node" in answers.checked("probe", truth)
     answer = answers.checked("probe", data.draw(lies(truth)))
     if "node" in answer:
-        members = [Member(f"n{at}", f"10.0.0.{at}", answer["node"], {}, {}) for at in (1, 2)]
-        for launcher in ("torchrun", "mpirun", "direct"):
+        drawn = draw_ports(answer["node"]["unused_ports"], 3, random.SystemRandom())
+        assert all(10000 <= port <= 65535 for port in drawn)
+        facts = {**answer["node"], "free_ports": drawn}
+        members = [Member(f"n{at}", f"10.0.0.{at}", facts, {}, {}) for at in (1, 2)]
+        for launcher in ("torchrun", "mpirun", "direct", "rank_table"):
             plan, findings = build(make_job(launcher=launcher), "digits-1", time.time(), "/x", members)
             assert findings or json.dumps(plan.as_dict())
     else:
         assert answer["msg"].startswith("what it answers cannot be used: ")
+
+
+def test_a_node_that_leaves_out_what_a_plan_reads_is_told_so(tmp_path):
+    tree = Tree(str(unfold("gpu8_infiniband", tmp_path)))
+    node = read_node(tree, packages=[], venv=None, user=None)
+    node["npu"] = {"devices": [], "chip": "a3"}
+    for path, key in (("networks.interfaces.0", "state"), ("networks.rdma.0", "link_layer"), ("npu", "chip")):
+        told = copy.deepcopy(node)
+        holder = told
+        for part in path.split("."):
+            holder = holder[int(part) if part.isdecimal() else part]
+        del holder[key]
+        said = answers.checked("probe", {"node": told})["msg"]
+        assert said.startswith("what it answers cannot be used: node.") and f" has no {key}; " in said
 
 
 def test_what_is_wrong_with_an_answer_is_said():
@@ -135,7 +154,7 @@ def test_how_the_whole_job_ended_is_the_heads_to_say(run_dir):
 
 
 def test_all_that_a_monitor_calls_a_failure_may_be_answered():
-    text = "".join(Path(module.__file__).read_text() for module in (monitor, node_part))
+    text = "".join(Path(module.__file__).read_text() for module in (head, monitor, node_part))
     kinds = set(re.findall(r'"kind": "(\w+)"', text))
     assert {"exit", "silent"} < kinds <= set(answers.FAILURE.kinds)
 

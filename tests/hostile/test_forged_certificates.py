@@ -21,7 +21,7 @@ def key(path: Path) -> str:
 
 
 def node(folder: Path, file: str, **says: object) -> dict[str, Any]:
-    """What the module ssh_node_keys returns of a node, with keys of its own."""
+    """What a node answers to the question ssh_keys, with keys of its own."""
     made = {"host_key": key(folder / f"{file}-host"), "user_key": key(folder / f"{file}-user")}
     return {"hostname": file, "addresses": [], "default_address": "", "findings": [], **made, **says}
 

@@ -201,9 +201,9 @@ def test_roles_that_fetch_what_root_uses_have_a_folder_for_it_and_look_again():
         "ascend",
         "cuda_toolkit",
         "dataset",
-        "nccl",
         "nccl_tests",
         "nvidia_driver",
+        "nvidia_library",
         "openmpi",
     }
     for role in roles - {ROLES / "dataset"}:

@@ -93,9 +93,15 @@ def test_what_is_right_passes_and_whatever_else_is_refused():
     {"end": {"state": "failed", "finished": 1, "self": 1}}, {"attempts": {"": 0}}, {"go": True},
     {"attempts": {"": 0, "rank7": 1}, "go": True}, {"attempts": {"": 2}, "go": True}, {"attempts": {"": 0}, "go": 1},
     {"x": 1}, {"end": {"state": "stopped", "finished": 1}, "go": True},
+    *({"attempts": {"": 0}, "go": True, "moved": moved} for moved in (
+        None, [], {"10.0.0.2": None}, {"n2": "10.0.0.4"}, {"10.0.0.2": "10.0.0.4 slots=9"}, {"10.0.0.2\n": "10.0.0.4"},
+        {f"10.0.{number >> 8}.{number & 255}": "10.1.0.1" for number in range(1001)},
+    )),
 ])  # fmt: skip
 def test_a_node_takes_no_other_orders(message):
     messages.check_from_head({"attempts": {"": 1, "rank1": 0}, "go": False}, ["rank1"], 1)
+    moved = {"10.0.0.2": "10.0.0.4", "fe80::2%eth0": "fd00::4"}
+    messages.check_from_head({"attempts": {"": 1}, "go": False, "moved": moved}, ["rank1"], 1)
     end = {"state": "failed", "finished": 1.5, "failure": FAILURE, "failures": [FAILURE]}
     messages.check_from_head({"end": end}, ["rank1"], 1)
     with pytest.raises(messages.BadMessage):
@@ -133,7 +139,7 @@ def test_bad_messages_of_one_who_knows_the_token_end_a_connection_and_never_the_
         while len(heard) < 2:
             await asyncio.sleep(0.01)
         # Nothing was new the second time.
-        assert heard == [{"attempts": {"": 0}, "go": True}, {}]
+        assert heard == [{"attempts": {"": 0}, "go": True, "stacks": 0}, {}]
         wait_for(lambda: head.read("cluster.json")["state"] == "running", "the node to count")
         line.end()
 

@@ -15,7 +15,7 @@ import time
 import uuid
 
 from ansible.module_utils.trainyard.job.progress import DEFAULT_PATTERN
-from ansible.module_utils.trainyard_node.job import monitor, runtime, wire
+from ansible.module_utils.trainyard_node.job import head, monitor, runtime, wire
 from ansible.module_utils.trainyard_node.job import processes as procs
 from ansible.module_utils.trainyard_node.job.exits import read_exits, read_json, write_json
 
@@ -34,6 +34,10 @@ while not pathlib.Path("go").exists():
 if mode == "train":
     for step in range(1, 6):
         print(f"step {step}/5 epoch 1 loss {1 / step:.4f} rate 100.5 samples/s", flush=True)
+elif mode == "steps":
+    for step in range(1, 10000):
+        print(f"step {step} loss 0.5", flush=True)
+        time.sleep(0.3)
 elif mode == "diverge":
     for step in range(1, 26):
         print(f"step {step}/25 loss {1 / step if step < 11 else float('nan'):.4f} rate 100.5", flush=True)
@@ -86,7 +90,7 @@ async def report_to(spec, host, lost=None):
             while not over.is_set():
                 line.tell({"report": report})
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(over.wait(), monitor.REPORT_S)
+                    await asyncio.wait_for(over.wait(), head.REPORT_S)
             if lost is not None:
                 lost.append(host)
             await asyncio.sleep(monitor.RETRY_S)
@@ -104,12 +108,12 @@ class Node:
         (folder / "source" / "rank.py").write_text(RANK)
         (folder / "trainyard.pyz").write_bytes(runtime.pack())
         write_json(folder / "job.json", spec)
-        self.monitor = None
+        self.monitor, self.environment = None, {}
 
     def start(self):
         self.monitor = subprocess.Popen(
             [sys.executable, "-IS", str(self.dir / "trainyard.pyz"), "monitor", str(self.dir)],
-            env={"TRAINYARD_JOB_ID": self.job_id},
+            env={"TRAINYARD_JOB_ID": self.job_id, **self.environment},
             stdin=subprocess.DEVNULL,
         )
 
@@ -147,30 +151,41 @@ class Node:
 class Cluster:
     """Nodes n1, n2, ... `modes` has for each node the modes of its ranks."""
 
-    def __init__(self, folder, *modes, silent_after_s=3, timeout_s=600, max_restarts=0, rejoin_s=30, **changes):
+    def __init__(
+        self, folder, *modes, silent_after_s=3, timeout_s=600, max_restarts=0, rejoin_s=30, spares=0, **changes
+    ):
         base, port = f"test-{uuid.uuid4().hex[:12]}", free_port()
-        hosts = [f"n{number + 1}" for number in range(len(modes))]
-        self.nodes, rank = [], 0
-        for number, ranks in enumerate(modes):
-            here = folder / hosts[number]
-            job_id = f"{base}-{hosts[number]}"
-            processes = []
-            for mode in ranks:
-                processes.append(
-                    {
-                        "name": f"rank{rank}",
-                        "ranks": [rank],
-                        "argv": [sys.executable, "rank.py", mode],
-                        "env": {"TRAINYARD_JOB_ID": job_id, "PATH": os.defpath},
-                        "log": str(here / "logs" / f"rank_{rank}.log"),
-                    }
-                )
-                rank += 1
+        hosts = [f"n{number + 1}" for number in range(len(modes) + spares)]
+        first = [sum(map(len, modes[:number])) for number in range(len(modes))]
+
+        def planned(host, place):
+            """What a host runs in this place; each has a job id of its own, as all are on one machine."""
+            here = folder / host
+            return [
+                {
+                    "name": f"rank{rank}",
+                    "ranks": [rank],
+                    "argv": [sys.executable, "rank.py", mode],
+                    "env": {"TRAINYARD_JOB_ID": f"{base}-{host}", "PATH": os.defpath},
+                    "log": str(here / "logs" / f"rank_{rank}.log"),
+                }
+                for rank, mode in enumerate(modes[place], first[place])
+            ]
+
+        self.nodes = []
+        for number, host in enumerate(hosts):
+            here = folder / host
+            job_id = f"{base}-{host}"
+            stands_by = number >= len(modes)
+            processes = [] if stands_by else planned(host, number)
+            places = {str(place): {"processes": planned(host, place), "files": []} for place in range(1, len(modes))}
             spec = {
                 "job_id": job_id,
                 "host": hosts[number],
                 "node_rank": number,
-                "hosts": hosts if number == 0 else [],
+                "hosts": hosts[: len(modes)] if number == 0 else [],
+                **({"spares": hosts[len(modes) :]} if number == 0 else {}),
+                **({"places": places} if stands_by else {}),
                 "head_host": "n1",
                 "head_address": "127.0.0.1",
                 "monitor_port": port,
@@ -182,6 +197,11 @@ class Cluster:
                 "progress_pattern": DEFAULT_PATTERN,
                 "rank_log": "rank_{rank}.log",
                 "supervision": "children",
+                "job_dir": str(here),
+                "devices": [],
+                "gate": False,
+                "min_disk_mib": 0,
+                "min_memory_mib": 0,
                 "token": "the token of this job",
                 "base_env": {"HOME": str(here)},
                 "secret_env": {},

@@ -60,6 +60,7 @@ def node_facts(number=0, *, devices=0, cpus=8, **changes):
             "rdma": [],
         },
         "packages": {},
+        "unused_ports": "20000-20063",
         "free_ports": [20000, 20001, 20002, 20003],
         **changes,
     }
@@ -77,7 +78,7 @@ def captured_member(tmp_path, tree, host, address, **facts):
     folder = unfold(tree, tmp_path / host)
     addresses = folder / "commands" / "ip.address.out"
     addresses.write_text(addresses.read_text().replace('"10.20.0.11"', f'"{address}"'))
-    read = read_node(Tree(str(folder)), packages=["torch"], venv=VENV, ports=2, port_seed="digits", user=None)
+    read = read_node(Tree(str(folder)), packages=["torch"], venv=VENV, user=None)
     # The captured machine has no ports to look at: those of the machine that runs the test must not matter.
     return Member(host, address, {**read, "hostname": host, "free_ports": [29500, 29501], **facts}, {}, {})
 
@@ -113,6 +114,7 @@ def make_wanted(folder, job, hosts, **changes):
         "state_dir": "/var/lib/trainyard",
         "user": "train",
         "mpi_prefix": "/opt/trainyard/openmpi",
+        "all_reduce": "/opt/trainyard/nccl-tests/bin/all_reduce_perf_mpi",
         "asked_by": "launch.yml",
         "facts_file": folder / "facts.json",
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible.module_utils.trainyard.job.variables import VARIABLES
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +37,7 @@ def test_nccl_tests_are_no_default():
     options = yaml.safe_load((PROJECT / "playbooks/meta/argument_specs.yml").read_text())["argument_specs"]["all"][
         "options"
     ]
-    assert options["trainyard_nvidia"]["default"] == ["nvidia_driver", "cuda_toolkit", "nccl"]
+    assert options["trainyard_nvidia"]["default"] == ["nvidia_driver", "cuda_toolkit", "nccl", "cudnn"]
     page = (PROJECT / "docs/nvidia.md").read_text()
     assert "nccl-tests where they are asked for" in page
 
@@ -46,3 +47,27 @@ def test_every_role_that_is_asked_about_beforehand_says_what_it_wants():
     named = re.findall(r"'(\w+)'", play["__validate_software"]) + play["__validate_nvidia"]
     assert {"pytorch", "dataset", "nccl"} <= set(named)
     assert [name for name in named if not (PROJECT / f"roles/{name}/tasks/validate.yml").exists()] == []
+
+
+def known_variables():
+    names = set(VARIABLES)
+    for path in PROJECT.glob("roles/*/defaults/main.yml"):
+        names |= set(yaml.safe_load(path.read_text()))
+    for spec in yaml.safe_load((PROJECT / "playbooks/meta/argument_specs.yml").read_text())["argument_specs"].values():
+        names |= set(spec["options"])
+    return names
+
+
+def test_the_page_for_those_who_come_from_a_guide_names_what_there_is():
+    page = (PROJECT / "docs/guides.md").read_text()
+    files = set(re.findall(r"`((?:jobs|playbooks)/[\w-]+\.yml)", page))
+    assert len(files) > 12 and [name for name in files if not (PROJECT / name).exists()] == []
+    blocks = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    stacks = (PROJECT / "roles/nvidia_stack/vars/main/stacks.yml").read_text()
+    assert len(blocks) == 5 and all(
+        f"  {block['nvidia_stack']}:\n" in stacks for block in blocks if "nvidia_stack" in block
+    )
+    known = known_variables()
+    given = re.findall(r"-e '?\{?\"?([a-z]\w+)", page) + [name for block in blocks for name in block]
+    spoken = re.findall(r"`((?:job|mindspore|openmpi|nvidia)_\w+)[`:]", page)
+    assert len(spoken) > 8 and sorted({*given, *spoken} - known - {"follow"}) == []

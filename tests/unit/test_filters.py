@@ -57,11 +57,11 @@ def test_node_baseline_plan_says_all_findings():
     assert [finding["check"] for finding in judged(user="root")["findings"]] == ["training user"]
 
 
-def test_input_of_node_baseline_is_a_finding():
-    (network,) = judged(network="10.0.0")["findings"]
+def test_all_wrong_input_of_node_baseline_is_found_at_once():
+    network, memlock = judged(network="10.0.0", memlock="lots")["findings"]
     assert network["found"] == "'10.0.0' does not appear to be an IPv4 or IPv6 network"
-    (memlock,) = judged(memlock="lots")["findings"]
     assert memlock["found"].startswith("memlock is 'lots'; expected 'unlimited' or a number of KiB")
+    assert [len(judged(**wrong)["findings"]) for wrong in ({"network": "10.0.0"}, {"memlock": "lots"})] == [1, 1]
 
 
 def test_plans_say_a_fault_or_what_to_install():

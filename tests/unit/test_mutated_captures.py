@@ -268,7 +268,7 @@ class Mutated(Tree):
 
 
 def job_facts(tree):
-    return node.read_node(tree, packages=["torch"], venv=None, ports=4, port_seed="x", user=None)
+    return node.read_node(tree, packages=["torch"], venv=None, user=None)
 
 
 def verify_facts_of(tree):

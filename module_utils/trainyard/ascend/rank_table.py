@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..findings.findings import Finding
 from .rank_table_rules import VERSIONS, problems_of, set_problems
+from .rank_table_servers import Table, dumps, super_pods_of
 from .rank_table_view import CHIPS, View, Warned, faults, number, shown, version_of
 
 __all__ = [
     "CHIPS", "VERSIONS", "Device", "Server", "Table", "Warned", "build", "device_set_problems", "dumps", "faults",
     "file_name", "loads", "merge", "path_problems", "repair", "validate",
 ]  # fmt: skip
-
-Table = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -74,16 +72,8 @@ def build(servers: Sequence[Server], chip: str, version: str = "auto") -> Table:
         entries.append({**entry_of_server, "device": devices})
     table: Table = {"version": wanted, "server_count": str(len(entries)), "status": "completed", "server_list": entries}
     if super_pods:
-        table["super_pod_list"] = _pods((server.super_pod_id, server.server_id) for server in ordered)
+        table["super_pod_list"] = super_pods_of((server.super_pod_id, server.server_id) for server in ordered)
     return table
-
-
-def _pods(members: Iterable[tuple[str, str]]) -> list[Table]:
-    """Group server ids by their super pods."""
-    pods: dict[str, list[dict[str, str]]] = {}
-    for pod, server in members:
-        pods.setdefault(pod, []).append({"server_id": server})
-    return [{"super_pod_id": pod, "server_list": servers} for pod, servers in pods.items()]
 
 
 def validate(table: object, chip: str = "") -> list[Finding]:
@@ -146,7 +136,7 @@ def merge(tables: Sequence[object], chip: str = "") -> tuple[Table, list[Finding
     merged["status"] = next((status for status in statuses if status != "completed"), "completed")
     if any("super_pod_list" in part for part in parts):
         pods = [(pod, server) for part in parts for _, pod, servers in View(part).pods for server in servers]
-        merged["super_pod_list"] = _pods(sorted(pods, key=lambda pod_and_server: pod_and_server[1]))
+        merged["super_pod_list"] = super_pods_of(sorted(pods, key=lambda pod_and_server: pod_and_server[1]))
     if _order_is_certain(merged):
         merged = _renumbered(merged)
     return merged, problems + validate(merged, chip)
@@ -245,31 +235,6 @@ def loads(text: str) -> tuple[object, list[Finding]]:
             action="write the table with library/rank_table",
         )
     ]
-
-
-def dumps(table: Table) -> str:
-    """Return the table as text, with a line for each device so that differences can be read."""
-    return _text(table, "") + "\n"
-
-
-_encode = json.JSONEncoder().encode
-_PARTED = frozenset((dict, list))
-
-
-def _text(value: Any, margin: str) -> str:
-    """Return JSON text in which what holds objects or lists takes a line for each of its parts."""
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if not any(map(_PARTED.__contains__, map(type, parts))):
-        return _encode(value)
-    inner = margin + "  "
-    if isinstance(value, dict):
-        lines = [f"{_encode(str(name))}: {_text(part, inner)}" for name, part in value.items()]
-        opened, closed = "{", "}"
-    else:
-        lines = [_text(part, inner) for part in value]
-        opened, closed = "[", "]"
-    between = f",\n{inner}"
-    return f"{opened}\n{inner}{between.join(lines)}\n{margin}{closed}"
 
 
 def file_name(table: Table) -> str:

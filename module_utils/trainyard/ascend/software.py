@@ -272,7 +272,6 @@ def _cluster(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Fin
     )
     owners: dict[str, list[str]] = {}
     families: dict[str, list[str]] = {}
-    yield from _link_local(having)
     for state in having:
         addresses = {one["device_ip"] for one in state["npu"]["devices"]} - {""}
         for address in sorted(addresses):
@@ -296,8 +295,12 @@ def _cluster(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Fin
         )
 
 
-def _link_local(having: Sequence[State]) -> Iterator[Finding]:
-    """Link-local addresses serve devices of one switch: those of one place must all have them, or none (IPv6: none)."""
+def remarks(states: Sequence[State]) -> list[Finding]:
+    """Return what is said and stops nothing, as HCCL takes it: link-local addresses that other nodes may not reach.
+
+    They serve devices of one switch: those of one place should all have them, or none (IPv6: none).
+    """
+    having = [state for state in states if state["npu"].get("devices")]
     local: dict[int, list[str]] = {}
     other: set[int] = set()
     for state in having:
@@ -310,15 +313,18 @@ def _link_local(having: Sequence[State]) -> Iterator[Finding]:
         ":" in one["device_ip"] and link_local(one["device_ip"]) for each in having for one in each["npu"]["devices"]
     )
     wrong = {device: hosts for device, hosts in local.items() if device in other or (six and len(having) > 1)}
-    if wrong:
-        devices = ", ".join(map(str, sorted(wrong)))
-        hosts = list(dict.fromkeys(host for found in wrong.values() for host in found))
-        yield Finding(
+    if not wrong:
+        return []
+    devices = ", ".join(map(str, sorted(wrong)))
+    hosts = list(dict.fromkeys(host for found in wrong.values() for host in found))
+    return [
+        Finding(
             check="device address",
             found=f"link-local addresses of device{'s' if len(wrong) > 1 else ''} {devices} on {host_list(hosts)}",
             expected="addresses that the same devices of the other nodes reach: no router forwards link-local ones",
             action="give them addresses of the others' network with hccn_tool -ip -s",
         )
+    ]
 
 
 def judge(states: Sequence[State], wanted: Mapping[str, Any]) -> list[Finding]:

@@ -204,7 +204,7 @@ class MeshNode:
 
     @classmethod
     def from_dict(cls, name: str, data: Mapping[str, Any]) -> MeshNode:
-        """Read the record that ssh_node_keys returned for a host of the inventory."""
+        """Read what a host of the inventory answered to the agent's question `ssh_keys`."""
         return cls(
             name=name,
             hostname=str(data["hostname"]),

@@ -8,6 +8,7 @@ driver must never look like a node without accelerators.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import TypedDict
@@ -134,6 +135,12 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() else None
 
 
+def first_missing(indexes: Sequence[int]) -> list[int]:
+    """Return the first indexes, eight at most, that should be there as later ones are: a broken line may have any."""
+    known = set(indexes)
+    return list(itertools.islice((index for index in range(max(known, default=0)) if index not in known), 8))
+
+
 def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> Accelerators:
     """Parse `nvidia-smi --query-gpu=FIELDS --format=csv,noheader,nounits`."""
     found = no_accelerators()
@@ -191,10 +198,10 @@ def parse_nvidia_query(output: str, fields: tuple[str, ...] = NVIDIA_FIELDS) -> 
     indexes = [device["index"] for device in found["devices"]]
     for index in sorted({index for index in indexes if indexes.count(index) > 1}):
         found["problems"].append(f"nvidia-smi lists GPU {index} {indexes.count(index)} times")
-    missing = sorted(set(range(max(indexes, default=0))) - set(indexes))
+    missing = first_missing(indexes)
     if missing:
         # It counts the GPUs that it shows, in containers, too.
-        listed = ", ".join(map(str, missing[:8]))
+        listed = ", ".join(map(str, missing))
         found["problems"].append(f"nvidia-smi lists no GPU {listed}, but later ones: run nvidia-smi on the node")
     if not indexes and not found["problems"]:
         found["problems"].append("nvidia-smi printed nothing, expected a line for each GPU: run nvidia-smi on the node")

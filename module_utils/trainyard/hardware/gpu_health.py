@@ -23,6 +23,10 @@ _NO_ANSWER = frozenset(
     {"", "n/a", "unknown", "unknown error", "err!", "insufficient permissions", "not supported", "not found", "no data",
      "requested functionality has been deprecated", "function not found", "gpu is lost", _RESET}
 )  # fmt: skip
+# Of these, the words for a value that there is and that could not be had: what stands beside it is no answer for it.
+_WITHHELD = frozenset({"unknown", "unknown error", "err!", "insufficient permissions", "gpu is lost", _RESET})
+# Stands where None means that there is no such thing.
+UNREAD = "could not be read"
 _REASON = re.compile(r"^clocks_(?:throttle|event)_reason_(?P<name>.+)$")
 
 
@@ -66,16 +70,23 @@ def _said(gpu: ElementTree.Element, path: str) -> str | None:
     return None if text.strip("[] ").lower() in _NO_ANSWER else text
 
 
+def _withheld(*items: ElementTree.Element | None) -> bool:
+    return any(item is not None and (item.text or "").strip("[] \n\t").lower() in _WITHHELD for item in items)
+
+
 def _fabric(gpu: ElementTree.Element) -> str | None:
     """Return the state of the NVSwitch fabric, with its status where a state that sounds well has one that is not."""
     state, status = _said(gpu, "fabric/state"), _said(gpu, "fabric/status")
+    if state in (None, "Completed") and _withheld(gpu.find("fabric/state"), gpu.find("fabric/status")):
+        return UNREAD
     return state if state is None or status in (None, "Success") else f"{state}, status {status}"
 
 
 def _recovery(gpu: ElementTree.Element) -> str | None:
     """Return what the driver wants done; a GPU that has to be reset says so in fields that it cannot answer."""
     needed = any((item.text or "").strip("[] \n").lower() == _RESET for item in gpu.iter())
-    return _said(gpu, "gpu_recovery_action") or ("Reset" if needed else None)
+    action = "gpu_recovery_action"
+    return _said(gpu, action) or ("Reset" if needed else UNREAD if _withheld(gpu.find(action)) else None)
 
 
 def _number(gpu: ElementTree.Element, path: str) -> int | None:
@@ -84,19 +95,20 @@ def _number(gpu: ElementTree.Element, path: str) -> int | None:
 
 
 def _yes(gpu: ElementTree.Element, *paths: str) -> bool | None:
-    """Return whether one of these says Yes; None where all are silent."""
-    said = [answer for answer in (_said(gpu, path) for path in paths) if answer is not None]
-    return any(answer.lower() == "yes" for answer in said) if said else None
+    """Return whether one of these says Yes; None where all are silent, or none does and one could not be read."""
+    said = [answer.lower() for answer in (_said(gpu, path) for path in paths) if answer is not None]
+    if "yes" not in said and _withheld(*map(gpu.find, paths)):
+        return None
+    return "yes" in said if said else None
 
 
 def _ecc(gpu: ElementTree.Element, when: str, kind: str, bits: str) -> int | None:
     """Add up the errors of `kind` (correctable, uncorrectable), or on older GPUs of this many `bits`."""
-    counts = [
-        _number(gpu, f"ecc_errors/{when}/{item.tag}")
-        for item in gpu.findall(f"ecc_errors/{when}/*")
-        if re.match(rf"^[sd]ram_{kind}(_|$)", item.tag)
-    ]
+    items = [item for item in gpu.findall(f"ecc_errors/{when}/*") if re.match(rf"^[sd]ram_{kind}(_|$)", item.tag)]
+    counts = [_number(gpu, f"ecc_errors/{when}/{item.tag}") for item in items]
     known = [count for count in counts if count is not None]
+    if not any(known) and _withheld(*items):
+        return None
     return sum(known) if known else _number(gpu, f"ecc_errors/{when}/{bits}/total")
 
 
@@ -108,12 +120,18 @@ def _throttle(gpu: ElementTree.Element) -> list[str] | None:
         for item in gpu.findall(f"{group}/*")
         if (match := _REASON.match(item.tag))
     }
-    known = {name: text for name, text in answers.items() if text in ("active", "not active")}
-    return [name for name, text in known.items() if text == "active"] if known else None
+    active = [name for name, text in answers.items() if text == "active"]
+    withheld = any(text.strip("[]") in _WITHHELD for text in answers.values())
+    if withheld and not any("slowdown" in name for name in active):
+        return None
+    return active if {"active", "not active"} & set(answers.values()) else None
 
 
 def _gpu(gpu: ElementTree.Element, index: int) -> Gpu:
     link = "pci/pci_gpu_link_info"
+    pending = _yes(
+        gpu, "remapped_rows/remapped_row_pending", "retired_pages/pending_retirement", "retired_pages/pending_blacklist"
+    )
     remapped = [_number(gpu, f"remapped_rows/remapped_row_{kind}") for kind in ("corr", "unc")]
     return {
         "index": index,
@@ -125,12 +143,7 @@ def _gpu(gpu: ElementTree.Element, index: int) -> Gpu:
         "corrected": _ecc(gpu, "volatile", "correctable", "single_bit"),
         "uncorrected": _ecc(gpu, "volatile", "uncorrectable", "double_bit"),
         "uncorrected_ever": _ecc(gpu, "aggregate", "uncorrectable", "double_bit"),
-        "remap_pending": _yes(
-            gpu,
-            "remapped_rows/remapped_row_pending",
-            "retired_pages/pending_retirement",
-            "retired_pages/pending_blacklist",
-        ),
+        "remap_pending": pending or (None if _withheld(gpu.find("remapped_rows/remapped_row_failure")) else pending),
         "remap_failed": _yes(gpu, "remapped_rows/remapped_row_failure"),
         "remapped": sum(count or 0 for count in remapped) if any(count is not None for count in remapped) else None,
         "throttle": _throttle(gpu),

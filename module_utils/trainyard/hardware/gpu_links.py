@@ -98,9 +98,10 @@ def judge_nvlinks(readings: Mapping[str, Reading], groups: Mapping[str, str], in
 
 
 def _unsaid(reading: Reading) -> str:
-    """Say of how many GPUs the driver's other list has nothing is known here."""
-    missing = len(reading["gpus"]) - len(reading["nvlinks"] or ())
-    return "them" if not reading["nvlinks"] else f"{missing} of {len(reading['gpus'])} GPUs" if missing > 0 else ""
+    """Say of how many GPUs the driver's other list has nothing is known here; a line that is no link's says nothing."""
+    told = [gpu for gpu in reading["nvlinks"] or () if gpu["links"] != 0 or not _is_joined(gpu)]
+    missing = len(reading["gpus"]) - len(told)
+    return "them" if not told else f"{missing} of {len(reading['gpus'])} GPUs" if missing > 0 else ""
 
 
 def _is_joined(gpu: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ..findings.checks import Check
 from ..findings.findings import counted
 from .device_checks import Reading, outcome
+from .gpu_health import UNREAD
 
 Gpu = Mapping[str, Any]
 
@@ -66,17 +67,21 @@ def _generation(gpu: Gpu) -> str | None:
     if gpu["link_gen"] is None or gpu["link_gen_max"] is None:
         return None
     if gpu["pstate"] not in _AT_WORK:
-        return ""
+        return "" if gpu["pstate"] or gpu["link_gen"] >= gpu["link_gen_max"] else None
     return f"generation {gpu['link_gen']} of {gpu['link_gen_max']}" if gpu["link_gen"] < gpu["link_gen_max"] else ""
 
 
 def _recovery(gpu: Gpu) -> str | None:
     # Drivers before 565 have no such field, so silence is no answer that is missing.
     action = gpu["recovery"]
+    if action == UNREAD:
+        return None
     return "" if action in (None, "None") else f"recovery action: {action}"
 
 
 def _fabric(gpu: Gpu) -> str | None:
+    if gpu["fabric"] == UNREAD:
+        return None
     # N/A where there is no NVSwitch.
     return "" if gpu["fabric"] in (None, "Completed") else f"fabric {gpu['fabric']}"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .accelerators import Accelerators, Device, no_accelerators, pci_address
+from .accelerators import Accelerators, Device, first_missing, no_accelerators, pci_address
 from .pasted import lines_of, said
 
 ROW = re.compile(
@@ -113,7 +113,7 @@ def _counted(found: Accelerators, source: str) -> None:
     twice = sorted({index for index in indexes if indexes.count(index) > 1})
     if twice:
         found["problems"].append(f"{source} has GPU {_named(twice)} more than once: give the output of one machine")
-    missing = [index for index in range(max(indexes, default=-1)) if index not in indexes]
+    missing = first_missing(indexes)
     if missing:
         found["problems"].append(f"{source} has no GPU {_named(missing)}, but later ones")
 

@@ -7,7 +7,8 @@ import ipaddress
 from typing import Any
 
 from .messages import STATES
-from .shapes import NOTHING, ByKind, Each, Is, Shape, finite, misfit
+from .shapes import NOTHING, ByKind, Each, Exact, Few, Is, Shape, finite, misfit, named
+from .stacks import MOST_RANKS, rank_shape
 
 
 def address(value: Any) -> None:
@@ -24,7 +25,7 @@ FAILURE = ByKind(
     {
         **{
             f"?{name}": MAYBE_TEXT
-            for name in ("host", "process", "result", "seen_by", "reason", "lost", "error", "who")
+            for name in ("host", "process", "result", "seen_by", "reason", "lost", "error", "who", "limit")
         },
         **{f"?{name}": MAYBE_NUMBER for name in ("after_s", "time", "recover_after_s", "ranks_running")},
         **{f"?{name}": MAYBE_INT for name in ("rank", "exit_code", "signal", "attempt", "fruitless")},
@@ -41,7 +42,11 @@ FAILURE = ByKind(
         "frozen": _SILENT,
         "rebooted": {"host": str},
         "not_back": {"hosts": [str], "after_s": float},
+        "held": {"host": str, "reason": str, "after_s": float},
+        "refused": {"host": str, "reason": str},
+        "hung": {"host": str, "after_s": float, "limit": str, "groups": [str], "?step": MAYBE_NUMBER},
         "cannot_write": {"host": str, "folder": str, "reason": str},
+        "replaced": {"host": str, "by": str},
     },
 )
 END = {
@@ -55,6 +60,14 @@ END = {
 # A loss that diverges is a number all the same.
 METRICS = Each((finite, NOTHING))
 NOT_A_NUMBER = {"since": (METRICS, NOTHING), "first": METRICS, "last": METRICS, "stretches": int, "steps": MAYBE_NUMBER}
+CHECKPOINT = {"name": str, "step": MAYBE_INT, "epoch": MAYBE_INT, "time": float, "size": int}
+CHECKPOINTS = {
+    "place": str,
+    "host": str,
+    "newest": (CHECKPOINT, NOTHING),
+    "unfinished": ({**CHECKPOINT, "reason": str}, NOTHING),
+    "problem": str,
+}
 RESTART = {
     "elapsed_s": MAYBE_NUMBER,
     "reason": str,
@@ -63,15 +76,43 @@ RESTART = {
     "?step": MAYBE_NUMBER,
     "?fruitless": MAYBE_INT,
     "?wait_s": MAYBE_NUMBER,
+    "?checkpoint": MAYBE_TEXT,
+    **{f"?{name}": MAYBE_NUMBER for name in ("detect_s", "restart_s", "step_s", "lost_steps", "lost_s")},
+    "?replaced": str,
+    "?spare": str,
+    "?why": str,
 }
+STRAGGLER = {
+    **dict.fromkeys(("host", "device", "at"), str),
+    **dict.fromkeys(("waited", "others", "looks"), int),
+    "ranks": [int],
+    "shares": [[int]],
+    "node": [str],
+    "found_s": float,
+    "until_s": MAYBE_NUMBER,
+}
+REFUSED = {"reason": str, "since": float}
+GOODPUT = dict.fromkeys(("share", "productive_s", "steps", "lost_steps"), finite)
+RECEIVER = {"to": str, "sent": int, "waiting": int, "lost": int, "why": str}
 CLUSTER = {
     "started": float,
     "elapsed_s": float,
     "metrics": METRICS,
     "?loss_not_a_number": (NOT_A_NUMBER, NOTHING),
+    "?checkpoints": (CHECKPOINTS, NOTHING),
+    "?goodput": (GOODPUT, NOTHING),
+    "?held": MAYBE_TEXT,
+    "?stragglers": [STRAGGLER],
     "world_size": int,
     "ranks_running": int,
-    "restarts": {"history": [RESTART]},
+    "?events": [RECEIVER],
+    "restarts": {
+        "history": [RESTART],
+        "?members": [str],
+        "?spares": [str],
+        "?replaced": Each(str),
+        "?refused": Each(REFUSED),
+    },
     "end": (END, NOTHING),
 }
 PORTS = Each({"sent": MAYBE_INT, "received": MAYBE_INT})
@@ -83,37 +124,61 @@ STATUS = {
     "cluster": (CLUSTER, NOTHING),
     "left": int,
 }
+CLOCK = {"begun": finite, "ended": finite}
 FINDING = dict.fromkeys(("host", "check", "found", "expected", "action"), str)
-INTERFACE = {"name": str, "up": bool, "mtu": MAYBE_INT, "kind": str, "addresses": [address]}
+INTERFACE = {"name": str, "up": bool, "state": str, "kind": str, "addresses": [address]}
+RDMA_PORT = {"device": str, "port": int, "active": bool, "link_layer": MAYBE_TEXT}
+NPU = {
+    **dict.fromkeys(("index", "physical_id"), int),
+    **dict.fromkeys(("device_ip", "super_device_id", "health", "link"), str),
+}
+# All that a plan is made of: a node says more, and nothing else of it is kept.
 NODE = {
     "hostname": str,
     "boot_id": MAYBE_TEXT,
     "cpus": int,
-    "memory_mib": MAYBE_INT,
-    "service_manager": MAYBE_TEXT,
     "container": MAYBE_TEXT,
     "packages": Each(MAYBE_TEXT),
-    "accelerators": {"vendor": MAYBE_TEXT, "devices": [{"index": int, "physical_id": MAYBE_INT}], "problems": [str]},
-    "npu": ({"?devices": [{"index": int, "physical_id": int, "device_ip": MAYBE_TEXT}], "?chip": MAYBE_TEXT}, NOTHING),
-    "networks": {"interfaces": [INTERFACE], "rdma": [{"device": str, "port": int, "active": bool}], "problems": [str]},
+    "accelerators": {"vendor": MAYBE_TEXT, "devices": [{"index": int}], "problems": [str]},
+    "npu": ({"devices": [NPU], "chip": MAYBE_TEXT, "?super_pod_id": MAYBE_TEXT}, Exact({}), NOTHING),
+    "networks": {"interfaces": [INTERFACE], "rdma": [RDMA_PORT]},
     "mpi": (Each(MAYBE_TEXT), NOTHING),
     "fingerprint": str,
-    "free_ports": [int],
+    "unused_ports": str,
+}
+# A Python environment that is whole (python_environment), or nothing more of another part.
+SEEN = {
+    **{f"?{name}": str for name in ("python", "version")},
+    **{f"?{name}": bool for name in ("changed", "can_make_environments")},
+    **{f"?{name}": [str] for name in ("reasons", "lacking")},
+    "?packages": Each(str),
+    "?verified": Each(object),
 }
 LOGS = Each(str)
+_MOST_WORLD = 1 << 30
+KERNEL = {"time": float, "kind": str, "text": str}
 FOLDER = {"job_id": str, "job_dir": str, "age_s": float, "running": bool, "size_mib": int}
 SHAPES: dict[str, Shape] = {
     "probe": {"node": NODE},
-    "preflight": {"findings": [FINDING], "programs": Each(Each(str)), "stale": bool, "?node": NODE},
+    "preflight": {
+        "findings": [FINDING],
+        "programs": Each(Each(str)),
+        "stale": bool,
+        "?refused": [str],
+        "?clock": CLOCK,
+        "?node": NODE,
+    },
     "start": {"changed": bool, **STATUS},
     "state": {**STATUS, "?line": str, "?restarts": [str]},
-    "collect": {"changed": bool, **STATUS, "logs": LOGS},
+    "follow": {"logs": Each({"lines": [str], "offset": int, "skipped": int})},
+    "collect": {"changed": bool, **STATUS, "logs": LOGS, "?kernel": [KERNEL]},
+    "stacks": {"ranks": Few(rank_shape(_MOST_WORLD), MOST_RANKS), "text": str},
     "remove": {"changed": bool, **STATUS},
     "folders": {"folders": [FOLDER]},
     "slurm_logs": {"logs": LOGS, "exits": [Each(object)]},
     "slurm_submit": {"engine_id": str},
     "slurm_end": {"changed": bool},
-    "can_install": {"findings": [FINDING], "files": [str], "asks_index": bool},
+    "can_install": {"findings": [FINDING], "files": [str], "asks_index": bool, "seen": Each(SEEN)},
     "in_use": {"uses": [str], "slurm": str},
 }
 
@@ -124,5 +189,6 @@ def checked(question: str, answer: dict[str, Any]) -> dict[str, Any]:
         return {name: answer[name] for name in ("failed", "msg", "exception", "rc") if name in answer}
     wrong = misfit(answer, SHAPES.get(question, {}))
     if not wrong:
-        return answer
+        # What else a node says of itself would be kept for each of thousands until the job is planned.
+        return {**answer, "node": named(answer["node"], NODE)} if "node" in answer else answer
     return {"failed": True, "msg": f"what it answers cannot be used: {wrong}; look at that node before it runs a job"}

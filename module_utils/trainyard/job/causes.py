@@ -2,16 +2,18 @@
 """Causes, not symptoms: what is blamed where the ranks that failed say only that a peer is gone.
 
 What ranks print then, by source: gloo (third_party/gloo/gloo/transport), NCCL (ncclRemoteError, socketProgress),
-PyTorch's watchdog and store (torch/csrc/distributed/c10d), HCCL (EI0002, EI0006), Open MPI (btl tcp, ULFM). A plain
-ConnectionResetError is none of them: it may be a download's. Times are seconds since the epoch on the node.
+PyTorch's watchdog and store (torch/csrc/distributed/c10d), HCCL (EI0002, EI0006), Open MPI (btl tcp, ULFM), MindSpore
+(ccsrc/cluster: topology/compute_graph_node.cc, topology/meta_server_node.cc, init.cc, collective_ops_impl.cc), OneFlow
+(core/control/ctrl_client.cpp, core/comm_network/epoll). A plain ConnectionResetError is none of them: it may be a
+download's. Times are seconds since the epoch on the node.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from .failure import Failure, first_failure
+from .failure import Failure, first_failure, text
 
 _LOST = re.compile(
     r"gloo/transport/[^\]\n]{1,80}\] .{0,80}?"
@@ -22,7 +24,20 @@ _LOST = re.compile(
     r"|DistStoreError: |recvValue failed|failed to recv, got 0 bytes|Connection was likely closed"
     r"|\bEI000[26]\b"
     r"|MPI_ERR_PROC_FAILED|mca_btl_tcp_\w{1,40}: readv (?:error|failed)"
+    r"|Failed to connect to the meta server\. Maybe it has exited|The state of the cluster is error, total nodes num"
+    r"|The total number of timed out node is|The node: \d{1,9} is timed out"
+    r"|Ring (?:ReduceScatter|AllGather) wait (?:sending|receiving) \S{1,40} failed"
+    r"|Check failed: .{0,80}StatusCode::OK.{0,200}\bMachine \d{1,9} lost"
+    r"|Check failed: errno == EAGAIN \|\| errno == EWOULDBLOCK.{0,40}: (?:Connection (?:reset|timed out)|Broken pipe)"
 )
+# What a worker of MindSpore says after that, as its scheduler has missed another one.
+_ENDS_ITSELF = re.compile(r"mindspore/ccsrc/\S{0,80}\binit\.cc:\d{1,5}\] operator\(\)\] Kill this process with SIGTERM")
+# The rank that such a line says is gone.
+_RANK_GONE = re.compile(
+    r"worker (\d{1,9}) is the first one timed out|The node: (\d{1,9}) is timed out|\bMachine (\d{1,9}) lost"
+)
+# What follows the error that MindSpore raises, whose own line is empty, where a collective was not done.
+_COLLECTIVE = re.compile(r"^Launch kernel failed: \S{1,300}/(?:All|Broadcast|Reduce)\w{0,40}-op\d", re.MULTILINE)
 # The line with which a traceback ends, behind the rank that PyTorch puts before it.
 _ERROR = re.compile(r"(?:\[rank\d{1,9}\]: )?(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b")
 _MOST = 300  # characters of a line
@@ -34,30 +49,81 @@ UNSURE = "it had lost a peer: another rank or node was gone before it, but none 
 def lost_peer(log: str) -> str:
     """Return the line in the end of a rank's log that says a peer is gone; "" where the rank may have failed itself."""
     lines = [line.strip() for line in log.splitlines()]
-    told = [line for line in lines if _LOST.search(line)]
+    told = [line for line in lines if _LOST.search(line)] or [line for line in lines if _ENDS_ITSELF.search(line)]
     own = [line for line in lines if _ERROR.match(line) and not _LOST.search(line)]
+    if _COLLECTIVE.search(log):
+        own = [line for line in own if not line.endswith("Error:")]
     return told[-1][:_MOST] if told and not own else ""
 
 
-def blame(found: Sequence[Failure], well: Iterable[Failure] = (), gone: Sequence[str] = ()) -> Failure | None:
+def named_peer(failure: Failure, addresses: Mapping[str, str]) -> str:
+    """Return the host that a rank's last words name as its peer, by address or name; "" where they name none."""
+    lost = str(failure.get("lost") or "")
+    for host, address in addresses.items():
+        names = rf"(?<![\w.:]){re.escape(address)}(?![\w.])|(?<![\w.-]){re.escape(host)}(?=<\d)"
+        if host != failure["host"] and re.search(names, lost):
+            return host
+    return ""
+
+
+def _looked_at_first(first: Failure, found: Sequence[Failure], addresses: Mapping[str, str]) -> str:
+    """Follow who names whom as gone to the last one; "" where nobody is named, or they name each other."""
+    names = {each["host"]: named_peer(each, addresses) for each in found if each.get("lost")}
+    host, seen = str(first["host"]), set()
+    while names.get(host):
+        if host in seen:
+            return ""
+        seen.add(host)
+        host = names[host]
+    return host if host in set(names.values()) else ""
+
+
+def _left(cause: Failure, chain: str) -> Failure:
+    """Return the failure that a process is to blame for which ended well before others."""
+    return {"kind": "exit", **cause, "exit_code": 0, "signal": None, "result": "success", "reason": chain}
+
+
+def _why_missed(scheduler: Failure, well: Iterable[Failure], gone: Sequence[str]) -> Failure:
+    """Say why MindSpore's scheduler missed a rank: its node's monitor is gone, it had left, else only that it did."""
+    chain = text(scheduler)
+    if gone:
+        return {"kind": "gone", "host": gone[0], "reason": chain}
+    at = float(scheduler.get("time") or 0) + CLOCKS_S
+    left = [each for each in well if each["rank"] == scheduler["rank"] and float(each["time"]) <= at]
+    return _left(left[0], chain) if left else scheduler
+
+
+def blame(
+    found: Sequence[Failure],
+    well: Iterable[Failure] = (),
+    gone: Sequence[str] = (),
+    addresses: Mapping[str, str] | None = None,
+) -> Failure | None:
     """Choose what to blame for failures that were seen together; None when there is none.
 
-    A rank that failed of itself is the cause. Where all had lost a peer, it is a node whose monitor is `gone`, else a
-    process of `well` (host, process, ranks, rank, time) that had ended well before them; else nobody knows.
+    A rank that failed of itself is the cause. Where all had lost a peer, the one that they name, by `addresses` (of
+    hosts), is looked at first: it is a node whose monitor is `gone`, else a process of `well` (host, process, ranks,
+    rank, time) that had ended well before them; else nobody knows, and the peer is named.
     """
     first = first_failure(found)
+    if first is not None and first["process"] == "scheduler" and first.get("rank") is not None:
+        return _why_missed(first, well, gone)
     if first is None or not first.get("lost"):
         return first
     more = len([each for each in found if each.get("lost")]) - 1
     who = f"rank {first['rank']}" if first.get("rank") is not None else first["process"]
-    chain = (
-        f"{who} on {first['host']} then lost its peer" + (f", and {more} more" if more else "") + f": {first['lost']}"
-    )
+    # mpirun's ranks are on other nodes, too.
+    where = "" if first["process"] == "mpirun" else f" on {first['host']}"
+    chain = f"{who}{where} then lost its peer" + (f", and {more} more" if more else "") + f": {first['lost']}"
+    peer = _looked_at_first(first, found, addresses or {})
     if gone:
-        return {"kind": "gone", "host": gone[0], "reason": chain}
+        return {"kind": "gone", "host": peer if peer in gone else gone[0], "reason": chain}
     at = float(first.get("time") or 0)
     left = [each for each in well if float(each["time"]) <= at + CLOCKS_S]
     if left:
-        cause = min(left, key=lambda each: float(each["time"]))
-        return {"kind": "exit", **cause, "exit_code": 0, "signal": None, "result": "success", "reason": chain}
-    return {**first, "reason": first.get("reason") or UNSURE}
+        cause = min(left, key=lambda each: (each["host"] != peer, float(each["time"])))
+        return _left(cause, chain)
+    rank = next((number for number in _RANK_GONE.findall(str(first["lost"])) for number in number if number), "")
+    look = f"it names {peer} as that peer" if peer else f"it names rank {rank} as that peer" if rank else ""
+    unsure = f"{UNSURE}; {look}: look there first" if look else UNSURE
+    return {**first, "reason": first.get("reason") or unsure}

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from ..findings.visible import ESCAPE_SEQUENCE
+from .hang import text as hang_text
 
 Failure = dict[str, Any]
 
@@ -30,7 +31,11 @@ KINDS = (
     "frozen",
     "rebooted",
     "not_back",
+    "held",
+    "refused",
     "cannot_write",
+    "hung",
+    "replaced",
 )
 
 # One field of torchrun's report; `[0]:` entries stand under "Failures:" and "Root Cause (first observed failure):".
@@ -49,7 +54,7 @@ _MSRUN_EXIT = re.compile(r"Worker process (?P<pid>\d+) exit with exception\. Err
 _MS_JOINED = re.compile(
     r"The new node: (?P<rank>\d+)\(role: MS_WORKER\)[^\n]{0,400}expected node number: (?P<expected>\d{1,6})\b"
 )
-_MS_LOST = re.compile(r"The node: (?P<rank>\d+) is timed out")
+_MS_LOST = re.compile(r"The node: (?P<rank>\d{1,9}) is timed out")
 # torchrun writes its report when the other ranks have ended, which it waits 30 s for.
 _REPORT_DELAY_S = 40.0
 
@@ -65,6 +70,8 @@ _MPI_ABORT = re.compile(
 )
 # What the script by which a rank starts says in mpirun's log, as a shell counts signals.
 _MPI_STATUS = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended with status (?P<status>\d{1,3})$", re.MULTILINE)
+_MPI_WELL = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended well$", re.MULTILINE)
+_MPI_PEER = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) lost its peer: (?P<line>[^\n]{1,600})$", re.MULTILINE)
 _MPI_NO_START = re.compile(r"unable to reliably start one or more daemons|lost communication with a remote daemon")
 _MPI_LOST = re.compile(r"Remote daemon: \S{1,200} on node (?P<node>\S{1,255})")
 # A node that is killed closes the connection of its daemon, which may be noticed first.
@@ -100,9 +107,16 @@ def well(failure: Mapping[str, Any]) -> bool:
     return failure.get("result") == "success"
 
 
+def missed(failure: Mapping[str, Any]) -> bool:
+    """Tell whether it is MindSpore's scheduler, which ended as it had not heard a rank; how it ended says nothing."""
+    return failure.get("kind") == "exit" and failure.get("process") == "scheduler" and failure.get("rank") is not None
+
+
 def text(failure: Mapping[str, Any]) -> str:
     """Say in a few words what failed where."""
     kind, host = failure.get("kind"), failure.get("host", "")
+    if missed(failure):
+        return f"scheduler on {host}: no word from rank {failure['rank']}"
     if kind == "exit":
         who = f"rank {failure['rank']}" if failure.get("rank") is not None else failure["process"]
         return f"{who} on {host}: {exit_text(failure)}" + (" before the others" if well(failure) else "")
@@ -114,8 +128,16 @@ def text(failure: Mapping[str, Any]) -> str:
         return f"node {host}: its monitor ended"
     if kind == "frozen":
         return f"head node {host}: stood still for {failure['after_s']} s"
+    if kind == "hung":
+        return hang_text(failure)
     if kind == "rebooted":
         return f"head node {host}: started again"
+    if kind == "held":
+        return f"node {host}: its devices are not free"
+    if kind == "refused":
+        return f"node {host}: does not pass the gate"
+    if kind == "replaced":
+        return f"node {host}: {failure['by']} has taken its place"
     if kind == "cannot_write":
         return f"node {host}: cannot write to {failure['folder']}"
     return f"node {host}: {kind}"
@@ -194,6 +216,19 @@ def mpirun_root_cause(log: str) -> Failure | None:
             "time": None,
         }
     return None
+
+
+def mpirun_lost_peer(log: str, rank: int) -> str:
+    """Return the line in which a rank says that its peer is gone, as its script told it to mpirun; "" where none."""
+    found = _MPI_PEER.finditer(log.rpartition(STARTED_AGAIN)[2])
+    return next((match["line"] for match in found if int(match["rank"]) == rank), "")
+
+
+def mpirun_left(log: str) -> list[int]:
+    """Return the ranks that had ended well before any other failed, in that order."""
+    log = log.rpartition(STARTED_AGAIN)[2]
+    first = _MPI_STATUS.search(log)
+    return [int(match["rank"]) for match in _MPI_WELL.finditer(log, 0, first.start() if first else len(log))]
 
 
 def msrun_root_cause(log: str) -> Failure | None:

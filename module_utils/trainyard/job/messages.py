@@ -5,8 +5,14 @@ A monitor that knows the job's token may still say what no monitor says: every r
 be ill. What is not as expected here ends a connection, and nothing of it is kept. An empty message says that nothing
 is new.
 
-    node to head    {} | {"report": {...}} | {"stopped": true}
-    head to node    {} | {"attempts": {...}, "go": true} | {"end": {...}}
+    node to head    {} | {"report": {...}} | {"stopped": true} | {"stacks": {"number": 1, "ranks": [...]}}
+                    | {"waits": {"ranks": [...], "node": [...]}}
+    head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "closer": true, "place": 1, "moved": {...}}
+                    | {"end": {...}}
+
+`stacks` is the number of an order to take them, 0 where none is wanted (any more); the answer names the same.
+`waits` are counts of looks at ranks and what holds the node up; `closer` is there while stacks are to be looked at, too
+(stragglers.py). `moved` are addresses of spares, once there are some that have taken a place (moved.py).
 """
 
 from __future__ import annotations
@@ -17,18 +23,29 @@ from collections.abc import Collection
 from typing import Any
 
 from .failure import KINDS
+from .hang import PROGRESS
 from .progress import MOST_METRICS, MOST_NAME
 from .shapes import NOTHING, All, Each, Exact, Few, Is, Shape, Text, Whole, finite, misfit
+from .stacks import MOST_RANKS, rank_shape
+from .stragglers import waits_shape
 
 Message = dict[str, Any]
 
 # Lines of logs that a failure quotes, names of hosts and the like, in characters.
 MOST_TEXT = 2000
 MOST_FAILURES = 4096
+# No job has more nodes, by whose rank a spare is told its place.
+MOST_PLACES = 1_000_000
+# Nor has one more spares.
+MOST_MOVED = 1000
 # What no exit status, process id or count of processes exceeds.
 _LARGE = 1 << 32
+# Steps of a training; more would be lost in arithmetic.
+_MOST_COUNTED = 1e15
 # How a job ends.
 STATES = ("succeeded", "failed", "timed_out", "stopped")
+# Of IP; as a text it is put into files and environments.
+_ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}(?:%[\w.-]{1,15})?", re.ASCII)
 _PROCESS = re.compile(r"agent|mpirun|scheduler|rank(?P<rank>0|[1-9]\d{0,8})")
 
 
@@ -52,6 +69,12 @@ def write(message: Message) -> bytes:
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
 
 
+def _address(value: Any) -> None:
+    """an address of IP"""
+    if not isinstance(value, str) or not _ADDRESS.fullmatch(value):
+        raise ValueError(value)
+
+
 def _short_int(digits: str) -> int:
     if len(digits) > 20:
         raise ValueError("a number of too many digits")
@@ -69,7 +92,33 @@ _LOST = Exact(
     {"since": (_PLACE, NOTHING), "first": _PLACE, "last": _PLACE, "stretches": Whole(_LARGE), "steps": _MAYBE_NUMBER}
 )
 _METRICS = Each(_MAYBE_NUMBER, Text(MOST_NAME), MOST_METRICS)
+
+
+def _counted(value: Any) -> None:
+    """a number that steps and seconds can be"""
+    finite(value)
+    if not -_MOST_COUNTED <= value <= _MOST_COUNTED:
+        raise ValueError(value)
+
+
+_PACE = Exact(
+    {
+        **dict.fromkeys(("first", "last", "first_s", "last_s"), _counted),
+        **dict.fromkeys(("first_epoch", "last_epoch"), _MAYBE_NUMBER),
+        "lines": Whole(_LARGE),
+        "rising": bool,
+        "over": bool,
+    }
+)
 _PLAIN = (_TEXT, bool, finite, NOTHING)
+_CHECKPOINT = {"name": _TEXT, "step": _MAYBE_NUMBER, "epoch": _MAYBE_NUMBER, "time": finite, "size": Whole(1 << 62)}
+_CHECKPOINTS = Exact(
+    {
+        "newest": (Exact(_CHECKPOINT), NOTHING),
+        "unfinished": (Exact({**_CHECKPOINT, "reason": _TEXT}), NOTHING),
+        "problem": _TEXT,
+    }
+)
 # A failure that the head passes on: of a known kind, with plain values.
 _TOLD = All(({"kind": Is(KINDS)}, Each((*_PLAIN, Few(_PLAIN, _LARGE)), _TEXT, 32)))
 
@@ -139,11 +188,26 @@ def check_from_node(message: Message, host: str, world_size: int, budget: int) -
         "?well": (_well_shape(host, world_size), NOTHING),
         "metrics": _METRICS,
         "loss_not_a_number": (_LOST, NOTHING),
+        "?checkpoints": (_CHECKPOINTS, NOTHING),
+        "?pace": (_PACE, NOTHING),
         "attempts": attempts,
         "ready_for": (attempts, NOTHING),
         "cannot_write": (stuck, NOTHING),
+        "?held": _TEXT,
+        "?suspect": _TEXT,
+        "?time": finite,
+        "?refused": (Exact({"reason": _TEXT, "waits": bool}), NOTHING),
+        "?progress": PROGRESS,
+        "?place": (Whole(MOST_PLACES), NOTHING),
     }
-    _demand(message, {"report": Exact(report)} if "report" in message else {"stopped": Is((True,))})
+    rank = rank_shape(world_size)
+    shapes: dict[str, dict[str, Shape]] = {
+        "report": {"report": Exact(report)},
+        "stacks": {"stacks": Exact({"number": Whole(_LARGE), "ranks": Few(rank, MOST_RANKS)})},
+        "waits": {"waits": waits_shape(world_size)},
+        "stopped": {"stopped": Is((True,))},
+    }
+    _demand(message, shapes[next((name for name in shapes if name in message), "stopped")])
 
 
 def check_from_head(message: Message, processes: Collection[str], budget: int) -> None:
@@ -156,7 +220,14 @@ def check_from_head(message: Message, processes: Collection[str], budget: int) -
         "?failure": _TOLD,
         "?failures": Few(_TOLD, 64),
     }
-    orders = {"attempts": _attempts(Is(processes), budget), "go": bool}
+    orders = {
+        "attempts": _attempts(Is(processes), budget),
+        "go": bool,
+        "?stacks": Whole(_LARGE),
+        "?closer": Is((True,)),
+        "?place": Whole(MOST_PLACES, 1),
+        "?moved": Each(_address, _address, MOST_MOVED),
+    }
     _demand(message, {"end": Exact(end)} if "end" in message else orders)
 
 

@@ -76,6 +76,8 @@ class Node:
     mpi: Mapping[str, str] = field(default_factory=dict)
     # The fact `npu`: Ascend devices with what a rank table says of them, empty where there are none.
     npu: Mapping[str, Any] = field(default_factory=dict)
+    # Of a spare in the place of another node: that one's address, by which a rank table knows the place.
+    known_as: str = ""
 
     @property
     def ranks(self) -> range:
@@ -85,7 +87,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Placement:
-    """All nodes of one job. `job_dir` and `venv` are paths on the nodes, the same on each."""
+    """All nodes of one job, and `spares` that stand by. `job_dir` and `venv` are paths, the same on each node."""
 
     job_id: str
     nodes: tuple[Node, ...]
@@ -93,6 +95,23 @@ class Placement:
     monitor_port: int
     job_dir: str
     venv: str
+    spares: tuple[Node, ...] = ()
+
+    @property
+    def everyone(self) -> tuple[Node, ...]:
+        """All that may take part, now or later."""
+        return (*self.nodes, *self.spares)
+
+    def with_spares(self, count: int) -> Placement:
+        """Return the placement whose last nodes stand by."""
+        return replace(self, nodes=self.nodes[:-count], spares=self.nodes[-count:]) if count else self
+
+    def with_spare(self, node: Node, spare: Node) -> Placement:
+        """Return the placement with a spare in the place of a node."""
+        there = replace(
+            spare, node_rank=node.node_rank, first_rank=node.first_rank, known_as=node.known_as or node.address
+        )
+        return replace(self, nodes=(*self.nodes[: node.node_rank], there, *self.nodes[node.node_rank + 1 :]))
 
     @property
     def head(self) -> Node:
@@ -108,11 +127,7 @@ class Placement:
     @cached_property
     def own_variables(self) -> frozenset[str]:
         """Names of the environment's variables that some host has of its own."""
-        return frozenset(name for node in self.nodes for name in node.env)
-
-
-def _majority(values: Mapping[str, str]) -> str:
-    return Counter(values.values()).most_common(1)[0][0]
+        return frozenset(name for node in self.everyone for name in node.env)
 
 
 def compare_versions(job: Job, facts: Mapping[str, Facts]) -> list[Finding]:
@@ -133,7 +148,7 @@ def compare_versions(job: Job, facts: Mapping[str, Facts]) -> list[Finding]:
                 for host in found
             )
             continue
-        usual = _majority(present)
+        usual = Counter(present.values()).most_common(1)[0][0]
         for host, version in found.items():
             if version != usual:
                 findings.append(
@@ -322,11 +337,11 @@ def _ports(job: Job, host: str, head: Facts) -> tuple[int, int, list[Finding]]:
     )
 
 
-def _numbered(nodes: Sequence[Node], order: Callable[[Node], Any] | None) -> list[Node]:
-    """Bring nodes into the order of their ranks, which is the given one where there is no other."""
+def _numbered(nodes: Sequence[Node], spares: int, order: Callable[[Node], Any] | None) -> list[Node]:
+    """Bring nodes into the order of their ranks, which is the given one where there is no other; spares come last."""
     numbered: list[Node] = []
-    first_rank = 0
-    for node in sorted(nodes, key=order) if order else nodes:
+    first_rank, count = 0, max(0, len(nodes) - spares)
+    for node in (*(sorted(nodes[:count], key=order) if order else nodes[:count]), *nodes[count:]):
         numbered.append(replace(node, node_rank=len(numbered), first_rank=first_rank))
         first_rank += node.processes
     return numbered
@@ -378,7 +393,7 @@ def place(
                 npu=member.facts.get("npu") or {},
             )
         )
-    nodes = _numbered(nodes, order)
+    nodes = _numbered(nodes, job.spares, order)
     unreachable = reachable_containers(job, members, nodes)
     named = {finding.host for finding in unreachable}
     findings += unreachable + distinct_addresses([node for node in nodes if node.host not in named])

@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings.findings import Finding, counted
+from ..nvidia import local_collective
+from . import spares
 from .command import leaves_source, scripts
 from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starts_by_ssh
 from .placement import Member, Node, Placement, common_environment, place
 from .preflight import crowded, environment_findings, own_scripts
 from .process import File, Process, host_port
 from .rank_table import device_set_findings
+from .spares import Spare
 from .specification import Job
 
 # A node that says nothing for so long is given up; a healthy one says something every second.
@@ -37,6 +40,9 @@ class JobPlan:
     processes: Mapping[str, Sequence[Process]]
     files: Mapping[str, Sequence[File]]
     shared_files: Sequence[File] = ()
+    spares: Sequence[Spare] = ()
+    # The program that adds up numbers over a node's GPUs, where it is there; "": none is known.
+    all_reduce: str = ""
     # Nothing but plan.json and the source: each node is sent its part of these.
     submitted: Mapping[str, str] = field(default_factory=dict)
 
@@ -48,10 +54,17 @@ class JobPlan:
             "address": node.address,
             "interface": node.interface,
             "devices": list(node.devices),
+            "local_collective": self._collective(node),
             "ranks": list(node.ranks),
             "files": [file.as_dict(self.placement.job_dir) for file in self.files[node.host]],
             "processes": [process.as_dict() for process in self.processes[node.host]],
         }
+
+    def _collective(self, node: Node) -> dict[str, Any]:
+        if not self.job.gate or node.vendor != "nvidia":
+            return {}
+        environment = common_environment(self.job, self.placement, node)
+        return local_collective.command(self.all_reduce, node.devices, environment)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the whole plan, as it stands in plan.json."""
@@ -68,15 +81,27 @@ class JobPlan:
             "timeout_s": job.timeout_s,
             "max_restarts": job.max_restarts,
             "rejoin_s": job.rejoin_s,
+            "checkpoints": job.checkpoints,
+            "hang": job.hang,
+            "stragglers": job.stragglers,
             "job_dir": placement.job_dir,
             "rank_log": rank_log_name(LAUNCHERS[job.launcher]),
             "venv": placement.venv,
             "data": list(job.data),
             "min_disk_mib": job.min_disk_mib,
+            "min_memory_mib": job.min_memory_mib,
+            "gate": job.gate,
             "secret_env": list(job.secret_env),
             "progress_pattern": job.progress_pattern,
+            "events": [dict(each) for each in job.events],
+            "events_s": job.events_s,
+            "metrics_folder": job.metrics_folder,
             "files": [file.as_dict(placement.job_dir) for file in self.shared_files],
             "nodes": [self.node(node) for node in placement.nodes],
+            "spares": [
+                {**spare.as_dict(placement.job_dir), "local_collective": self._collective(spare.node)}
+                for spare in self.spares
+            ],
         }
 
     def describe(self) -> str:
@@ -95,7 +120,7 @@ class JobPlan:
             "scripts": own_scripts(job),
             "source_files": [name for name in source_files if name in job.command[0]],
         }
-        peers = [{"host": node.host, "address": node.address} for node in placement.nodes[1:]]
+        peers = [{"host": node.host, "address": node.address} for node in placement.everyone[1:]]
         by_ssh = starts_by_ssh(LAUNCHERS[job.launcher], job, placement)
         planned = parts(self.as_dict())
         return {
@@ -106,7 +131,7 @@ class JobPlan:
                 "fingerprint": node.fingerprint,
                 "program_path": common_environment(job, placement, node)["PATH"],
             }
-            for node in placement.nodes
+            for node in (*placement.nodes, *(spare.node for spare in self.spares))
         }
 
 
@@ -122,10 +147,16 @@ _OF_ALL = (
     "timeout_s",
     "max_restarts",
     "rejoin_s",
+    "checkpoints",
+    "hang",
+    "stragglers",
     "world_size",
     "progress_pattern",
     "data",
     "min_disk_mib",
+    "min_memory_mib",
+    "gate",
+    "metrics_folder",
 )
 
 
@@ -138,9 +169,23 @@ def parts(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "head_address": head["address"],
         "port": head["port"],
     }
-    hosts = [node["host"] for node in plan["nodes"]]
+    # Only the head is told of the others.
+    of_head = {
+        "hosts": [node["host"] for node in plan["nodes"]],
+        "addresses": {node["host"]: node["address"] for node in (*plan["nodes"], *plan.get("spares", ()))},
+        "spares": [spare["host"] for spare in plan.get("spares", ())],
+        "events": plan["events"],
+        # Ranks that are processes of the head's own mpirun, so that it knows where they are.
+        "ranks_of": {node["host"]: node["ranks"] for node in plan["nodes"] if node["ranks"] and not node["processes"]},
+    }
+    others: dict[str, Any] = {"hosts": [], "addresses": {}, "events": [], "ranks_of": {}}
+    of_spare: dict[str, Any] = {**others, "ranks": [], "files": [], "processes": []}
     return {
-        node["host"]: {**shared, **node, "hosts": hosts if node["node_rank"] == 0 else []} for node in plan["nodes"]
+        **{
+            node["host"]: {**shared, **node, **(of_head if node["node_rank"] == 0 else others)}
+            for node in plan["nodes"]
+        },
+        **{spare["host"]: {**shared, **spare, **of_spare} for spare in plan.get("spares", ())},
     }
 
 
@@ -172,17 +217,22 @@ def source_findings(job: Job, source_files: Sequence[str] | None) -> list[Findin
 
 
 def build(
-    job: Job, job_id: str, created: str, state_dir: str, members: Sequence[Member]
+    job: Job, job_id: str, created: str, state_dir: str, members: Sequence[Member], all_reduce: str = ""
 ) -> tuple[JobPlan | None, list[Finding]]:
     """Build the plan of a job on its members.
 
     Returns the plan, or None when there can be none, and every finding over job and nodes.
     """
     launcher = LAUNCHERS[job.launcher]
+    few = spares.too_few(job, len(members))
     placement, findings = place(job, job_id, state_dir, members, rank_order(launcher, job))
-    if placement is None:
+    findings += few
+    if placement is None or few:
         return None, findings
     findings += device_set_findings(placement) + launcher.check(job, placement)
+    placement = placement.with_spares(job.spares)
+    ready, wrong = spares.plan(launcher, job, placement)
+    findings += wrong
     plan = JobPlan(
         job=job,
         placement=placement,
@@ -190,6 +240,8 @@ def build(
         processes={node.host: launcher.processes(job, placement, node) for node in placement.nodes},
         files={node.host: files(launcher, job, placement, node) for node in placement.nodes},
         shared_files=shared_files(launcher, job, placement),
+        spares=ready,
+        all_reduce=all_reduce,
     )
     return plan, findings + crowded(placement) + environment_findings(job, placement)
 
@@ -209,6 +261,8 @@ def describe(plan: Mapping[str, Any]) -> str:
         "  environment of every process",
         *(f"    {key}={value}" for key, value in sorted(shared.items())),
         *(f"    {key}=(secret)" for key in plan["secret_env"]),
+        *(f"  events      {each['to']}, told by {plan['head']['host']}" for each in plan["events"]),
+        *([f"  metrics     {plan['metrics_folder']} on every node"] if plan["metrics_folder"] else []),
         *(line for file in plan["files"] for line in _shown(file, "  ", " on every node")),
     ]
     for node in nodes:
@@ -221,6 +275,8 @@ def describe(plan: Mapping[str, Any]) -> str:
             lines += [f"      {key}={value}" for key, value in sorted(process["env"].items()) if key not in shared]
             lines.append(f"      log {process['log']}")
         lines += [line for file in node["files"] for line in _shown(file, "    ")]
+    for spare in plan.get("spares", ()):
+        lines.append(f"  {spare['host']}  address {spare['address']} on {spare['interface']}, stands by as a spare")
     return "\n".join([*lines, *_exact_names(environments)])
 
 

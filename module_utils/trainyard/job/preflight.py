@@ -11,6 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..cluster.clocks import MOST_APART_S
+from ..cluster.clocks import apart as clocks_apart
 from ..cluster.no_answer import findings as no_answers
 from ..findings.findings import Finding, counted
 from ..hardware.interfaces import leads_nowhere, named_interfaces
@@ -162,6 +164,24 @@ def compare_programs(answers: Mapping[str, Answer]) -> list[Finding]:
             if program["sha256"] != usual
         ]
     return findings
+
+
+def clock_findings(answers: Mapping[str, Answer]) -> list[Finding]:
+    """Find nodes whose clocks are off, as far as a visit tells (clock.of_visit)."""
+    clocks = {host: answer["clock"] for host, answer in answers.items() if "clock" in answer}
+    if len(clocks) < 2:
+        return []
+    apart, odd, _ = clocks_apart(clocks, MOST_APART_S)
+    return [
+        Finding(
+            host=host,
+            check="clock",
+            found=f"{apart[host]:+.0f} s from the median of the nodes",
+            expected=f"within {MOST_APART_S:g} s",
+            action="see what keeps the time there (timedatectl, chronyc sources); job_gate: false starts all the same",
+        )
+        for host in odd
+    ]
 
 
 def _unanswered(answers: Mapping[str, Answer], limit: str) -> list[Finding]:

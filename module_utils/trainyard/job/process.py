@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,8 @@ class Process:
     env: dict[str, str] = field(default_factory=dict)
     # Seconds after its death within which it may come back alone; None: only together with the whole job.
     recover_after_s: int | None = None
+    # Variables and options whose values have the addresses of other nodes (moved.py).
+    lists_nodes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the process as it stands in plan.json."""
@@ -32,6 +35,7 @@ class Process:
             "env": self.env,
             "log": self.log,
             "recover_after_s": self.recover_after_s,
+            **({"lists_nodes": list(self.lists_nodes)} if self.lists_nodes else {}),
         }
 
 
@@ -42,11 +46,17 @@ class File:
     name: str
     content: str
     mode: str = "0644"
+    # It has the addresses of other nodes (moved.py).
+    lists_nodes: bool = False
+    # Of a rank table: that of each spare alone, by its address.
+    servers: Mapping[str, Any] = field(default_factory=dict)
 
-    def as_dict(self, job_dir: str) -> dict[str, str]:
+    def as_dict(self, job_dir: str) -> dict[str, Any]:
         """Return the file as it stands in plan.json."""
         digest = hashlib.sha256(self.content.encode()).hexdigest()
-        return {"path": f"{job_dir}/{self.name}", "content": self.content, "mode": self.mode, "sha256": digest}
+        known = {"path": f"{job_dir}/{self.name}", "content": self.content, "mode": self.mode, "sha256": digest}
+        told = {"lists_nodes": True, **({"servers": self.servers} if self.servers else {})}
+        return {**known, **(told if self.lists_nodes else {})}
 
 
 def host_port(address: str, port: int) -> str:

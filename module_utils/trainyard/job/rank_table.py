@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..ascend import rank_table
@@ -37,11 +38,14 @@ def chip(placement: Placement) -> str:
     return chips.most_common(1)[0][0]
 
 
-def build(placement: Placement) -> rank_table.Table:
-    """Build the table from the nodes' facts. Raises ValueError where the chip is none that has rank tables."""
+def build(placement: Placement, of_chip: str = "") -> rank_table.Table:
+    """Build the table from the nodes' facts, for the chip that most of them have, or another one.
+
+    Raises ValueError where that is none that has rank tables.
+    """
     servers = [
         rank_table.Server(
-            server_id=node.address,
+            server_id=node.known_as or node.address,
             host_ip=node.address,
             super_pod_id=str(node.npu.get("super_pod_id") or "0"),
             devices=tuple(
@@ -51,7 +55,7 @@ def build(placement: Placement) -> rank_table.Table:
         )
         for node in placement.nodes
     ]
-    return rank_table.build(servers, chip(placement))
+    return rank_table.build(servers, of_chip or chip(placement))
 
 
 def table_findings(placement: Placement, given: GivenTable | None) -> list[Finding]:
@@ -64,7 +68,8 @@ def table_findings(placement: Placement, given: GivenTable | None) -> list[Findi
         problems = [
             each for each in rank_table.validate(build(placement), chip(placement)) if each.check != "device_set"
         ]
-        return _as_findings(problems, {node.address: node.host for node in placement.nodes}, "")
+        findings = _as_findings(problems, {node.address: node.host for node in placement.nodes}, "")
+        return [*findings, *_spare_findings(placement, problems)]
     hosts = {}
     for node in placement.nodes:
         place = given.place(node.address)
@@ -72,6 +77,25 @@ def table_findings(placement: Placement, given: GivenTable | None) -> list[Findi
             hosts[given.servers[place].server_id] = node.host
     problems = rank_table.faults(rank_table.validate(given.table, chip(placement)))
     return [*_as_findings(problems, hosts, f" of {given.path}"), *_fit_findings(placement, given)]
+
+
+def _spare_findings(placement: Placement, known: Sequence[Finding]) -> list[Finding]:
+    """Find spares with which HCCL would refuse the table, each tried in the last place."""
+    findings, last = [], placement.nodes[-1]
+    for spare in placement.spares:
+        changed = placement.with_spare(last, spare)
+        problems = rank_table.faults(rank_table.validate(build(changed), chip(changed)))
+        new = [each for each in problems if each not in known and each.check != "device_set"]
+        findings += _as_findings(new, {last.address: spare.host}, f" with {spare.host} in its place")
+    return findings
+
+
+def spare_tables(placement: Placement) -> dict[str, rank_table.Table]:
+    """Return of each spare the table that it would have alone, by its address."""
+    return {
+        spare.address: build(replace(placement, nodes=(spare,), spares=()), chip(placement))
+        for spare in placement.spares
+    }
 
 
 def _as_findings(problems: Iterable[Finding], hosts: Mapping[str, str], of: str) -> list[Finding]:

@@ -5,9 +5,10 @@ A process that can come back by itself (MindSpore's scheduler) is started again 
 when a node was lost, the whole job: all processes on all nodes are ended first, then all are started, so that the new
 rendezvous meets nothing of the old one. Each time counts against one budget, `job_max_restarts`.
 
-A short attempt that gets no further than the ones before it (no step that is new) is fruitless: the next one waits,
-longer each time, and after three in a row the job has failed, whatever is left of the budget: what stops it does not go
-away. A long one never counts: scripts that count steps within each epoch, or print none, may have come further.
+A short attempt that gets no further than the ones before it (no step and no checkpoint that is new) is fruitless: the
+next one waits, longer each time, and after three in a row the job has failed, whatever is left of the budget: what
+stops it does not go away. A long one never counts: scripts that count steps within each epoch, or print none, may have
+come further.
 
 Attempts are counted for each host: {"": how often the whole job, "scheduler": how often that process alone}. A process
 runs for the sum of both. Times are seconds on the head's monotonic clock unless they say otherwise.
@@ -15,9 +16,11 @@ runs for the sum of both. Times are seconds on the head's monotonic clock unless
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
+from . import goodput
+from .checkpoints import further
 from .failure import Failure, first_failure, text
 from .progress import clock, number
 
@@ -28,6 +31,8 @@ WHOLE = ""
 # Attempts in a row that may be fruitless, how long one may last to count as such, and for how long the next one waits
 # for each after the first.
 MOST_FRUITLESS, SHORT_S, PAUSE_S = 3, 600.0, 5.0
+# What is wrong with a node for which a spare is taken at once; a rank that fails has to do so twice in a row.
+_LOST = ("silent", "gone", "not_back")
 
 
 def restart_text(restart: Mapping[str, Any]) -> str:
@@ -38,7 +43,19 @@ def restart_text(restart: Mapping[str, Any]) -> str:
     later = f" in {number(wait_s)} s" if wait_s else ""
     further = "no further than" if restart.get("fruitless") else "after"
     reached = "" if step is None else f" ({further} step {number(step)})"
-    return f"{when}{restart['reason']}, so {restart['restarted']} starts again{later}{reached}"
+    saved = f"; newest checkpoint {restart['checkpoint']}" if restart.get("checkpoint") else ""
+    instead = f"; {restart['spare']} takes the place of {restart['replaced']}" if restart.get("spare") else ""
+    # A failure that replaced a node stands at the beginning.
+    why = restart.get("why") or ""
+    because = f" ({why})" if why and not restart["reason"].startswith(why) else ""
+    return f"{when}{restart['reason']}, so {restart['restarted']} starts again{later}{reached}{saved}{instead}{because}"
+
+
+def _detected(failure: Failure, time_s: float | None) -> float | None:
+    """Return how long ago a failure was: by the clock of its node, or as long as its node was not heard."""
+    if failure.get("after_s") is not None:
+        return float(failure["after_s"])
+    return None if time_s is None or not failure.get("time") else round(max(0.0, time_s - float(failure["time"])), 1)
 
 
 def gave_up(summary: Mapping[str, Any]) -> list[str]:
@@ -51,11 +68,30 @@ def gave_up(summary: Mapping[str, Any]) -> list[str]:
     return [f"not started again: none of the last {fruitless} attempts {further}; what stops them does not go away"]
 
 
-class Restarts:
-    """The head's book of restarts."""
+def to_replace(failure: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> str:
+    """Return the host that a failure says to do without, "" for none; `before` are the restarts so far."""
+    host = str(failure.get("host") or "")
+    if failure.get("kind") in _LOST:
+        return host
+    last = before[-1]["failure"] if before else {}
+    return host if last.get("kind") == failure.get("kind") == "exit" and last.get("host") == host else ""
 
-    def __init__(self, budget: int, rejoin_s: float, known: Mapping[str, Any] | None = None) -> None:
-        """Take the budget and how long a lost node may take to come back; `known` is as_dict() of an earlier head."""
+
+class Restarts:
+    """The head's book of restarts, and of who takes part."""
+
+    def __init__(
+        self,
+        budget: int,
+        rejoin_s: float,
+        known: Mapping[str, Any] | None = None,
+        members: Iterable[str] = (),
+        spares: Iterable[str] = (),
+    ) -> None:
+        """Take the budget and how long a lost node may take to come back; `known` is as_dict() of an earlier head.
+
+        `members` are the hosts in the order of their node ranks, `spares` those that stand by.
+        """
         self.budget, self.rejoin_s = budget, rejoin_s
         known = known or {}
         self.history: list[dict[str, Any]] = list(known.get("history", ()))
@@ -70,6 +106,20 @@ class Restarts:
         self.fruitless: int = known.get("fruitless", 0)
         self._began_s: float = known.get("began_s", 0.0)
         self._not_before = 0.0
+        # The newest checkpoint, once anybody has looked; whether the present attempt has made one that is further.
+        self._looked: bool = known.get("looked", False)
+        self._saved: Mapping[str, Any] | None = known.get("saved")
+        self._saved_new: bool = known.get("saved_new", False)
+        # The pace of each attempt of the whole job; None where it printed no step. Of a head that went down and came
+        # back nothing can be said any more: its clock has begun anew.
+        self._paces: list[goodput.Pace | None] | None = None if known else [None]
+        self._running_at: float | None = None
+        # Who takes part, by place (the node rank of the plan), who stands by, and who took whose place.
+        self.members: list[str] = list(known.get("members") or members)
+        self.spares: list[str] = list(known.get("spares", spares))
+        self.replaced: dict[str, str] = dict(known.get("replaced", {}))
+        # Who did not take part any more, why, and since when: what the next launch is told.
+        self.refused: dict[str, dict[str, Any]] = dict(known.get("refused", {}))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the book as it stands in cluster.json."""
@@ -77,12 +127,66 @@ class Restarts:
             "budget": self.budget,
             "whole": self._whole,
             "alone": self._alone,
-            "history": self.history,
+            "history": goodput.with_costs(self.history, self._paces or ()),
             "gathering": self.gathering_since is not None,
             "furthest": self._furthest,
             "fruitless": self.fruitless,
             "began_s": self._began_s,
+            "looked": self._looked,
+            "saved": self._saved,
+            "saved_new": self._saved_new,
+            "members": self.members,
+            "spares": self.spares,
+            "replaced": self.replaced,
+            "refused": self.refused,
         }
+
+    def saw(self, checkpoint: Mapping[str, Any] | None) -> None:
+        """Take the newest complete checkpoint; what was there at the first look is none of this job's."""
+        if self._looked and further(checkpoint, self._saved):
+            self._saved_new = True
+        if not self._looked or further(checkpoint, self._saved):
+            self._looked, self._saved = True, checkpoint
+
+    def keep_pace(self, pace: goodput.Pace | None, now: float) -> None:
+        """Take how far the present attempt has come (goodput.follow), None before its first step."""
+        if self._paces is None:
+            return
+        if pace and not self._paces[-1] and self._running_at is not None:
+            self._whole_restarts()[-1]["step_s"] = round(now - self._running_at, 1)
+        self._paces[-1] = pace or self._paces[-1]
+
+    def goodput(self, elapsed_s: float) -> dict[str, Any] | None:
+        """Return the goodput of the job so far."""
+        return goodput.goodput(self._paces or (), elapsed_s)
+
+    def _whole_restarts(self) -> list[dict[str, Any]]:
+        return [entry for entry in self.history if "step" in entry]
+
+    def place(self, host: str) -> int | None:
+        """Return the place that a spare has taken, as the node rank of whose it was; None for any other node."""
+        return self.members.index(host) if host in self.replaced.values() and host in self.members else None
+
+    def refuse(self, host: str, reason: str, time_s: float) -> None:
+        """Note that a host is out, with the reason, at `time_s` since the epoch."""
+        self.refused[host] = {"reason": reason, "since": time_s}
+
+    def replace(self, lost: str, here: Container[str], reason: str, time_s: float) -> bool:
+        """Have a spare that is `here` take the place of a node, and note it with the last restart.
+
+        False: there is none, or the node has no place that another one could take.
+        """
+        if lost not in self.members[1:]:
+            return False
+        spare = next((host for host in self.spares if host in here), None)
+        if spare is None:
+            return False
+        self.spares.remove(spare)
+        self.members[self.members.index(lost)] = spare
+        self.replaced[lost] = spare
+        self.history[-1].update(replaced=lost, spare=spare, why=reason)
+        self.refuse(lost, reason, time_s)
+        return True
 
     def attempts(self, host: str) -> Attempts:
         """Return what a host shall run."""
@@ -95,10 +199,11 @@ class Restarts:
         elapsed_s: float,
         metrics: Mapping[str, float | None] | None = None,
         first: Failure | None = None,
+        time_s: float | None = None,
     ) -> bool:
         """Answer failures that were seen together with a restart; `metrics` are the last that the job has printed.
 
-        `first` is to blame where it is none of them.
+        `first` is to blame where it is none of them; `time_s` is now, since the epoch.
 
         False: the budget is used up, or too many attempts were `fruitless`; the job has failed.
         """
@@ -124,6 +229,11 @@ class Restarts:
             self._began_s = elapsed_s + wait_s
             step = self._furthest[1] if self._furthest else None
             record.update(restarted="the whole job", step=step, fruitless=self.fruitless, wait_s=wait_s)
+            record["checkpoint"] = self._saved["name"] if self._saved else None
+            record.update(detect_s=_detected(first, time_s), restart_s=None, step_s=None)
+            self._running_at = None
+            if self._paces is not None:
+                self._paces.append(None)
         self.history.append(record)
         return True
 
@@ -133,22 +243,33 @@ class Restarts:
         reached = None if step is None else (metrics.get("epoch") or 0.0, step)
         if reached is not None and (self._furthest is None or reached > self._furthest):
             self._furthest, self.fruitless = reached, 0
-        elif elapsed_s - self._began_s > SHORT_S:
+        elif self._saved_new or elapsed_s - self._began_s > SHORT_S:
             self.fruitless = 0
         else:
             self.fruitless += 1
+        self._saved_new = False
 
-    def gather(self, hosts: Iterable[str], reports: Mapping[str, Mapping[str, Any]], now: float) -> list[str]:
-        """Let all start once every node has ended its part; return the nodes that are not back in time."""
+    def gather(
+        self, hosts: Iterable[str], reports: Mapping[str, Mapping[str, Any]], now: float, leaving: bool = False
+    ) -> list[str]:
+        """Let all start once every node has ended its part; return the nodes that are not back in time.
+
+        Nor may they start while a node that was replaced is still `leaving`.
+        """
         if self.gathering_since is None:
             return []
         wanted = {host: self.attempts(host) for host in hosts}
         behind = [host for host, names in wanted.items() if reports.get(host, {}).get("attempts") != names]
         if not behind:
-            self.gathering_since = None
+            restart = self._whole_restarts()[-1]
+            restart["restart_s"] = round(now - self.gathering_since, 1)
+            if self._paces and self._paces[-1]:
+                # Its first step was there before the last node had said that its ranks run.
+                restart["step_s"] = 0.0
+            self.gathering_since, self._running_at = None, now
         elif not self.go:
             unready = [host for host in behind if reports.get(host, {}).get("ready_for") != wanted[host]]
-            self.go = not unready and now >= self._not_before
+            self.go = not unready and not leaving and now >= self._not_before
             if unready and now - self.gathering_since > self.rejoin_s:
                 return unready
         return []

@@ -87,7 +87,7 @@ class Kept:
     def of_job(cls, name: str, age_s: float, size_mib: int, plan: Data, found: bool, record: Data | None) -> Kept:
         """Read the run of a job; `found` says whether there are findings beside its plan."""
         state = record["state"] if record else ""
-        nodes = record["nodes"] if record and state in FINAL else plan["nodes"]
+        nodes = record["nodes"] if record and state in FINAL else [*plan["nodes"], *plan.get("spares", ())]
         return cls(
             name,
             age_s,

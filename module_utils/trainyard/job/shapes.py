@@ -101,6 +101,24 @@ def misfit(value: Any, shape: Shape, where: str = "") -> str:
     return ""
 
 
+def named(value: Any, shape: Shape) -> Any:
+    """Return of a value that fits a shape what the shape names: dictionaries of it hold nothing that nobody asked for.
+
+    Only dictionaries of shapes, Each, lists and tuples are looked into; the rest is returned as it is.
+    """
+    # The classes above are tuples, too.
+    if type(shape) is tuple:
+        shape = next(one for one in shape if not misfit(value, one))
+    if isinstance(shape, dict):
+        keys = {name.removeprefix("?"): one for name, one in shape.items()}
+        return {key: named(value[key], one) for key, one in keys.items() if key in value}
+    if isinstance(shape, Each):
+        return {key: named(each, shape.value) for key, each in value.items()}
+    if isinstance(shape, list):
+        return [named(each, shape[0]) for each in value]
+    return value
+
+
 _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", NOTHING: "nothing", object: ""}
 
 

@@ -16,8 +16,9 @@ from typing import Any
 from ..ascend.given_rank_table import GivenTable
 from ..findings.findings import Finding, counted
 from ..findings.visible import unwritable
+from . import checkpoints as saved
 from . import command as commands
-from . import tls
+from . import event_receivers, hang_variables, tls
 from .progress import DEFAULT_PATTERN, check_pattern
 from .rank_environment import environment
 from .variables import VARIABLES, Variable
@@ -63,10 +64,21 @@ class Job:
     mpi_parameters: Mapping[str, str]
     mpi_placement: str
     tls: bool = False
+    checkpoints: str = ""
+    # What hang.parse() makes of job_hang_*; None where nobody looks for that.
+    hang: Mapping[str, Any] | None = None
+    stragglers: bool = True
     # Path of a rank table on the controller, and what is in it once somebody has read it.
     rank_table: str = ""
     given_table: GivenTable | None = None
     oneflow_style: str = "launch"
+    # As they may be shown: addresses and arguments go to the head alone.
+    events: tuple[Mapping[str, Any], ...] = ()
+    events_s: int = 600
+    metrics_folder: str = ""
+    spares: int = 0
+    gate: bool = True
+    min_memory_mib: int = 256
 
 
 def unknown_keys(given: Iterable[str]) -> list[Finding]:
@@ -289,6 +301,21 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             expected="a number of restarts: each process that comes back is one",
             action="set job_max_restarts, or leave job_recovery out",
         )
+    spares = whole("job_spares")
+    if spares and given.get("job_scheduler") not in (None, "", "ssh"):
+        wrong(
+            key="job_spares",
+            found=f"{spares} with job_scheduler: {given['job_scheduler']}, which chooses nodes itself",
+            expected="job_scheduler: ssh",
+            action="leave job_spares out",
+        )
+    elif spares and not restarts:
+        wrong(
+            key="job_spares",
+            found=f"{spares} with job_max_restarts: {restarts}",
+            expected="a number of restarts: a spare takes a lost node's place in one",
+            action="set job_max_restarts, or leave job_spares out",
+        )
     recovery_path = str(given.get("job_recovery_path", "")).rstrip("/")
     if recovery_path and not recovery:
         wrong(
@@ -304,10 +331,16 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             expected="an absolute path of a folder in which the training user may write, on every node",
             action="write the whole path, or leave job_recovery_path out: the records then lie in the job's folder",
         )
-    join_timeout_s = whole("job_join_timeout")
-    heartbeat_timeout_s = whole("job_heartbeat_timeout")
+    checkpoints = text("job_checkpoints")
+    unwatchable = saved.place_fault(checkpoints)
+    if not unwatchable and checkpoints and text("job_scheduler") != "ssh":
+        unwatchable = f"it with job_scheduler: {text('job_scheduler')}", "job_scheduler: ssh, whose monitors watch it"
+    if unwatchable:
+        found, expected = unwatchable
+        wrong(key="job_checkpoints", found=found, expected=expected, action="correct it, or leave job_checkpoints out")
+    join_timeout_s, heartbeat_timeout_s = whole("job_join_timeout"), whole("job_heartbeat_timeout")
     message_timeout_s = whole("job_message_timeout")
-    min_disk_mib = whole("job_min_disk_mib")
+    min_disk_mib, min_memory_mib = map(whole, ("job_min_disk_mib", "job_min_memory_mib"))
     packages, data = words("job_packages"), words("job_data")
     with_tls = bool(given.get("job_tls"))
     secret_env = dict.fromkeys([*secret, *(tls.PASSWORD_VARIABLES.values() if with_tls else ())])
@@ -333,6 +366,20 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     for key in ("job_tls_warning_days", "job_nodes", "job_log_limit_mib"):
         whole(key)
 
+    receivers = event_receivers.receivers(given, findings)
+    findings += event_receivers.secret_findings(given)
+    events_s = whole("job_events_interval")
+    metrics_folder = str(given.get("job_metrics_folder") or "").rstrip("/")
+    if metrics_folder and not metrics_folder.startswith("/"):
+        wrong(
+            key="job_metrics_folder",
+            found=metrics_folder,
+            expected="an absolute path of a folder in which the training user may write, on every node",
+            action="write the whole path, or leave job_metrics_folder out",
+        )
+    if text("job_scheduler") != "ssh":
+        findings += event_receivers.elsewhere(text("job_scheduler"), receivers, metrics_folder)
+
     pattern = str(given.get("job_progress_pattern") or DEFAULT_PATTERN)
     fault = check_pattern(pattern)
     if fault:
@@ -342,6 +389,9 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             expected="a regular expression with named groups",
             action="correct job_progress_pattern",
         )
+
+    hang, hang_findings = hang_variables.parse(given)
+    findings += hang_findings
 
     rank_table = text("job_rank_table")
     if rank_table and launcher != "rank_table":
@@ -375,17 +425,26 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         heartbeat_timeout_s=heartbeat_timeout_s,
         message_timeout_s=message_timeout_s,
         max_restarts=restarts,
+        spares=spares,
         rejoin_s=rejoin_s,
         recovery=recovery,
         recovery_path=recovery_path,
+        checkpoints=checkpoints,
+        hang=hang,
+        stragglers=bool(given.get("job_stragglers", True)),
         venv=str(given.get("job_venv") or ""),
         packages=packages,
         data=data,
         min_disk_mib=min_disk_mib,
+        min_memory_mib=min_memory_mib,
+        gate=bool(given.get("job_gate", True)),
         progress_pattern=pattern,
         mpi_parameters=mpi_parameters,
         mpi_placement=mpi_placement,
         tls=with_tls,
         rank_table=rank_table,
         oneflow_style=oneflow_style,
+        events=tuple(event_receivers.shown(receivers)),
+        events_s=events_s,
+        metrics_folder=metrics_folder,
     ), []

@@ -25,7 +25,8 @@ _DAY, _YEAR = 86_400, 31_536_000  # seconds
 class Variable:
     """A variable: its type as argument_specs name it, its default (None: it has none), and what it may be.
 
-    Numbers are from `least` to `most`, where `most` is not 0; those of type `raw` may also be `auto`.
+    Numbers are from `least` to `most`, where `most` is not 0; those of type `raw` may also be
+    `auto`, or what their default is.
     """
 
     type: str
@@ -43,12 +44,21 @@ class Variable:
 VARIABLES: Mapping[str, Variable] = {
     "job": Variable("path"),
     "job_account": Variable("str", ""),
+    "job_checkpoints": Variable("str", ""),
     "job_command": Variable("list"),
     "job_data": Variable("list", []),
     "job_devices": Variable("raw", "auto"),
     "job_env": Variable("dict", {}),
+    "job_events": Variable("list", []),
+    "job_events_interval": Variable("int", 600, 10, _DAY),
+    "job_events_secret": Variable("str", ""),
     "job_folder": Variable("path", ""),
+    "job_gate": Variable("bool", True),
     "job_gres": Variable("str", "auto"),
+    "job_hang_first_step": Variable("int", 1800, 5, _DAY),
+    "job_hang_pause": Variable("int", 1800, 5, _DAY),
+    "job_hang_pause_pattern": Variable("str", ""),
+    "job_hang_timeout": Variable("raw", "off", 5, _DAY),
     "job_heartbeat_timeout": Variable("int", 30, 1, _DAY),
     "job_hosts": Variable("str", "compute"),
     "job_id": Variable("str"),
@@ -62,7 +72,9 @@ VARIABLES: Mapping[str, Variable] = {
     "job_login_host": Variable("str", ""),
     "job_max_restarts": Variable("int", 0, 0, 100),
     "job_message_timeout": Variable("int", 300, 1, _DAY),
+    "job_metrics_folder": Variable("path", ""),
     "job_min_disk_mib": Variable("int", 1024, 0, 1_000_000_000),
+    "job_min_memory_mib": Variable("int", 256, 0, 1_000_000_000),
     "job_mpi_parameters": Variable("dict", {}),
     "job_mpi_placement": Variable("str", "hostfile", choices=MPI_PLACEMENTS),
     "job_name": Variable("str"),
@@ -86,7 +98,9 @@ VARIABLES: Mapping[str, Variable] = {
     "job_scheduler": Variable("str", "ssh"),
     "job_secret_env": Variable("dict", {}),
     "job_source": Variable("str", ""),
+    "job_stragglers": Variable("bool", True),
     "job_timeout": Variable("int", _DAY, 1, _YEAR),
+    "job_spares": Variable("int", 0, 0, 1000),
     "job_tls": Variable("bool", False),
     "job_tls_ca_dir": Variable("path", "~/.trainyard/{{ trainyard_cluster }}/tls_ca"),
     "job_tls_certificates": Variable("dict", {}),

@@ -71,6 +71,21 @@ def packages(record: Record) -> list[dict[str, str]]:
     return found
 
 
+def offers(records: Sequence[Record], provider: str) -> list[dict[str, Any]]:
+    """Return which packages a provider is to offer, as apt_offers takes them, before anything is touched."""
+    return [
+        {
+            "names": [one["name"]],
+            "version": one["version"],
+            # The one package of a distribution's toolkit: a release has one version.
+            "begins": str(record.get("version", "")) if provider == "distro" and not record.get("packages") else "",
+        }
+        for record in records
+        if record.get("provider") == provider
+        for one in packages(record)
+    ]
+
+
 def matches(record: Record, found: Mapping[str, Any]) -> bool:
     """Tell whether a toolkit that was found is the one that a record wants."""
     wanted = str(record.get("version", ""))

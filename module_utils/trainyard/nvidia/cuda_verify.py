@@ -85,9 +85,14 @@ def outcome(program: Mapping[str, Any], declared: str, on_the_bus: int) -> dict[
     return {"build": "pass", "run": run["state"], "detail": run["detail"]}
 
 
+def works(found: Mapping[str, Any]) -> bool:
+    """Tell whether an outcome asks nobody to do anything."""
+    return bool(found["build"] == "pass" and found["run"] in ("pass", "skipped"))
+
+
 def judge_program(host: str, found: Mapping[str, str], declared: str, on_the_bus: int) -> list[Finding]:
     """Find what an outcome asks somebody to do; pass and skipped ask nothing."""
-    if found["build"] == "pass" and found["run"] in ("pass", "skipped"):
+    if works(found):
         return []
     if found["build"] != "pass":
         expected = "a program that compiles and links with the toolkit"

@@ -83,6 +83,17 @@ def roots(system: Mapping[str, str], wanted: Host, fabric_manager: bool) -> Root
     return _network_repo(branch, wanted["flavour"], fabric_manager)
 
 
+def offers(wanted: Host) -> list[dict[str, Any]]:
+    """Return which package decides what version is meant, as apt_offers takes it; the system is not known yet."""
+    if wanted["state"] == "absent" or wanted["provider"] not in ("distro", "network_repo"):
+        return []
+    if str(wanted["gpus"]) == "0" and not wanted["without_gpu"]:
+        return []
+    names = dict.fromkeys(name for system in ("debian", "ubuntu") for name in roots({"id": system}, wanted, False)[0])
+    branch = wanted_branch(wanted)
+    return [{"names": list(names), "version": wanted["version"], "begins": f"{branch}." if branch else ""}]
+
+
 def installer_arguments(wanted: Host, state: Host, gpus: bool) -> list[str]:
     """Return the arguments of the vendor's installer; of options that a branch does not know, none is given."""
     branch, kernels = branch_of(wanted["version"]), wanted["kernels"]

@@ -320,6 +320,61 @@ def _nccl(case: Case) -> Iterator[Said]:
         )
 
 
+def _cudnn(case: Case) -> Iterator[Said]:
+    """CuDNN x framework x CUDA x operating system."""
+    cudnn, toolkit, framework = (case.parts.get(part, {}) for part in ("cudnn", "cuda", "framework"))
+    version, built = cudnn.get("version", ""), cudnn.get("cuda", "")
+    has = cudnn.get("provider", "none") != "none"
+    known = mindspore.CUDAS.get(framework.get("cuda", "")) if framework.get("name") == "mindspore" else None
+    if known:
+        name = f"mindspore {framework.get('version', '')} for CUDA {framework['cuda']}"
+        major = nvidia.number(version)[:1] == nvidia.number(known.cudnn)[:1]
+        expected = f"cuDNN {known.cudnn}" + case.source({"source": "mindspore"})
+        if not has:
+            yield case.warn(
+                check="cuDNN",
+                found=f"{name} and no cuDNN",
+                expected=expected,
+                action="go on where the hosts have it from elsewhere, or " + override("cudnn", provider="..."),
+            )
+        elif not major or nvidia.number(version) < nvidia.number(known.cudnn):
+            yield case.stop(
+                check="cuDNN",
+                found=f"cuDNN {version} for {name}",
+                expected=expected,
+                action=override("cudnn", version="..."),
+            )
+        elif nvidia.number(version)[:2] != nvidia.number(known.cudnn):
+            yield case.warn(
+                check="cuDNN",
+                found=f"cuDNN {version} for {name}",
+                expected=expected,
+                action="go on: a newer one of the same major release is loaded under the same name",
+            )
+    release = toolkit.get("version", "")
+    beside = has and built and release and toolkit.get("provider", "none") != "none"
+    if beside and nvidia.number(built)[:1] != nvidia.number(release)[:1]:
+        yield case.stop(
+            check="cuDNN and CUDA",
+            found=f"cuDNN {version} built for CUDA {built} beside CUDA {release}",
+            expected=f"a build for CUDA {nvidia.number(release)[0]}, whose cuBLAS it loads",
+            action=override("cudnn", cuda="..."),
+        )
+    if cudnn.get("provider") == "network_repo":
+        repository = row_of(case.rules, "network_repo", os=case.os)
+        if not repository or not within(nvidia.number(version), repository.get("cudnn", ["99", ""])):
+            yield case.warn(
+                check="cuDNN",
+                found=f"cuDNN {version} from NVIDIA's repository for {case.os or 'an unknown system'}",
+                expected="a system and a version that this repository is known to have"
+                + case.source({"source": "cudnn", "verified": False}),
+                action=(
+                    "go on (the role cudnn lists what there is before it changes anything), or "
+                    + override("cudnn", provider="archive")
+                ),
+            )
+
+
 def judge(node: Host, parts: Parts, rules: Rules) -> Iterator[Said]:
     """Yield what the rules say of one host: whether it stops, and the finding. `node` is as in nvidia_stack."""
     case = Case(node, parts, rules)
@@ -327,5 +382,5 @@ def judge(node: Host, parts: Parts, rules: Rules) -> Iterator[Said]:
     yield from _sources(case)
     # Rules of GPUs and drivers say nothing of a host that is declared to have none.
     if not case.without:
-        for rule in (_generations, _cuda_and_driver, _pytorch, _mindspore, _nccl, driver_rules):
+        for rule in (_generations, _cuda_and_driver, _pytorch, _mindspore, _nccl, _cudnn, driver_rules):
             yield from rule(case)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks of driver, CUDA, NCCL, Open MPI and framework: choose one, judge it on every host, show both in one table.
+"""Stacks of driver, CUDA, NCCL, cuDNN, Open MPI and framework: choose, judge on every host, show it in one table.
 
 Pure. Catalog and rules are data of the role nvidia_stack; what a rule says of a host is in nvidia_rules.
 """
@@ -23,6 +23,7 @@ FIELDS = {
     "driver": ("provider", "version", "branch", "flavour", "url", "sha256"),
     "cuda": ("provider", "version", "url", "sha256"),
     "nccl": ("provider", "version", "cuda", "url", "sha256"),
+    "cudnn": ("provider", "version", "cuda", "url", "sha256"),
     "openmpi": ("provider", "version"),
     "framework": ("name", "version", "build", "cuda"),
 }
@@ -30,9 +31,12 @@ PROVIDERS = {
     "driver": ("distro", "network_repo", "runfile", "none"),
     "cuda": ("distro", "network_repo", "runfile", "wheel", "none"),
     "nccl": ("distro", "network_repo", "wheel", "archive", "none"),
+    "cudnn": ("network_repo", "wheel", "archive", "none"),
     "openmpi": ("distro", "source"),
 }
 FRAMEWORKS = ("pytorch", "mindspore", "none")
+# The parts in words.
+_NAMES = {"driver": "driver", "cuda": "CUDA", "nccl": "NCCL", "cudnn": "cuDNN", "openmpi": "Open MPI"}
 # Checks of the machine itself, which no other stack fixes.
 _OF_THE_MACHINE = (
     "GPUs",
@@ -48,6 +52,7 @@ _VERSIONS = {
     "driver": r"\d{3}\.\d+(\.\d+)*|",
     "cuda": r"\d+\.\d+(\.\d+)?|",
     "nccl": r"\d+\.\d+\.\d+|",
+    "cudnn": r"\d+\.\d+\.\d+\.\d+|",
     "openmpi": r"\d+\.\d+\.\d+|",
     "framework": r"\d+\.\d+\.\d+\S*|",
 }
@@ -99,7 +104,11 @@ def _wrong_parts(host: str, parts: Mapping[str, Mapping[str, str]]) -> Iterator[
     for part, pattern in _VERSIONS.items():
         version = parts.get(part, {}).get("version", "")
         if not re.fullmatch(pattern, version):
-            yield wrong(f"{part}.version", version, "an exact version such as 550.127.08, 12.4, 2.21.5 or 2.13.0")
+            yield wrong(
+                f"{part}.version",
+                version,
+                "an exact version such as 550.127.08, 12.4, 2.21.5 or 2.13.0 (of cuDNN 8.5.0.96)",
+            )
     flavour = parts.get("driver", {}).get("flavour", "")
     if flavour not in ("", "open", "proprietary"):
         yield wrong("driver.flavour", flavour, "open, proprietary, or nothing: what the GPUs of the host ask for")
@@ -233,7 +242,7 @@ def _stacks(chosen: Mapping[str, str], sets: Mapping[str, Parts]) -> Iterator[st
             continue
         words = [
             f"{name} {_version(parts.get(part, {}))} ({parts[part].get('provider', '')})"
-            for part, name in (("driver", "driver"), ("cuda", "CUDA"), ("nccl", "NCCL"), ("openmpi", "Open MPI"))
+            for part, name in _NAMES.items()
             if parts.get(part, {}).get("provider", "none") != "none"
         ]
         framework = parts.get("framework", {})

@@ -2,8 +2,9 @@
 """An upgrade of the NVIDIA driver over many nodes: who goes first, how a node did, what it goes back to. Pure.
 
 A node is what library/nvidia_driver_state says of it (`driver`), what driver_plan.py plans for it (`plan`), the role's
-variables (`wanted`), by what it is judged (`judged`), who uses it (`uses`) and which of its packages no list offers any
-longer (`lacking`). `checks` are those of the devices of all nodes (trainyard/verify/devices.py). What is kept of a node
+variables (`wanted`), by what it is judged (`judged`), who uses it (`uses`), whether it has a kubelet (`kubernetes`) and
+which of its packages no list offers any longer (`lacking`). `checks` are those of the devices of all nodes
+(trainyard/verify/devices.py). `parts` are what else uses the driver: CUDA programs, NCCL, cuDNN. What is kept of a node
 between runs is its entry in the table: `state`, `why`, `target`, and `before`, what it had.
 """
 
@@ -16,7 +17,9 @@ from typing import Any
 from ..findings.findings import Finding, counted, host_list, is_rendered
 from ..findings.visible import visible
 from . import driver as rules
+from .cuda_verify import works
 from .driver_plan import installer_arguments
+from .library import LIBRARIES
 
 Node = Mapping[str, Any]
 Entry = Mapping[str, Any]
@@ -26,7 +29,6 @@ Entry = Mapping[str, Any]
 UNDONE = ("installing", "rebooting", "going back", "reboot due", "rolled back", "failed")
 # In these a node may have half of something: what it had before stands in its entry.
 HALFWAY = ("installing", "rebooting", "going back", "reboot due", "failed")
-BUSY = ("skip", "wait")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_WHY = 300
 
@@ -36,10 +38,38 @@ def target_of(wanted: Node) -> dict[str, str]:
     return {name: str(wanted[name]) for name in ("provider", "version", "flavour")}
 
 
-def had(state: Node, record: str = "") -> dict[str, Any]:
-    """Return what a node goes back to; `record` is what is written down there of its packages."""
+def had(state: Node, record: str = "", parts: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return what a node goes back to; `record` is what is written down there of its packages, `parts` what it runs."""
     names = ("provider", "version", "flavour", "packages", "held", "runfile")
-    return {**{name: state[name] for name in names}, "record": record}
+    return {**{name: state[name] for name in names}, "record": record, "parts": dict(parts or {})}
+
+
+def parts(programs: Mapping[str, Any], libraries: Mapping[str, Any]) -> dict[str, str]:
+    """Return what of a node uses its driver, each with what is wrong with it, or "" where it works.
+
+    `programs`: what the role cuda_toolkit says of each toolkit's program, by home; `libraries`: what the role
+    nvidia_library reads, by name. Where no GPU is to be, a program that ends at the missing device works.
+    """
+    found = {
+        f"CUDA program of {home}": "" if works(program) else program["detail"] for home, program in programs.items()
+    }
+    for name, state in libraries.items():
+        if state["kind"] == "ours":
+            found[LIBRARIES[name].title] = state["error"] or state["unasked"]
+    return {name: " ".join(fault.split())[:_LONGEST_WHY] for name, fault in found.items()}
+
+
+def _lost(before: Node, now: Mapping[str, str]) -> list[str]:
+    """Return what worked with the driver of before and does not now; only that is a fair judge of the new one."""
+    worked = [name for name, fault in before.get("parts", {}).items() if not fault]
+    lost = {name: now.get(name, "it is no longer there") for name in worked}
+    return [f"{name}: {fault}" for name, fault in lost.items() if fault]
+
+
+def _untried(before: Node) -> str:
+    """Say what was no judge of the new driver."""
+    names = [name for name, fault in before.get("parts", {}).items() if fault]
+    return f"without {host_list(names, 4)}: failed before, too" if names else ""
 
 
 def has_target(node: Node, checks: Sequence[Node]) -> bool:
@@ -62,14 +92,16 @@ def _entry(node: Node, kept: Entry, checks: Sequence[Node]) -> dict[str, Any]:
     """Return how a node stands before anything is done."""
     target = target_of(node["wanted"])
     same = kept.get("target") == target
-    entry = {"state": "waiting", "why": "", "target": target}
+    entry: dict[str, Any] = {"state": "waiting", "why": "", "target": target}
     if same and kept.get("state") in UNDONE:
         entry.update(state=kept["state"], why=str(kept.get("why", "")))
     if same and kept.get("state") in HALFWAY and kept.get("before"):
         entry["before"] = kept["before"]
     if node["plan"]["action"] == "skip":
         return {**entry, "state": "left out", "why": "it is declared to have no GPU"}
-    if has_target(node, checks):
+    # What worked before it was begun is tried again first.
+    tried = not any(not fault for fault in entry.get("before", {}).get("parts", {}).values())
+    if tried and has_target(node, checks):
         return {"state": "upgraded", "why": "", "target": target}
     return entry
 
@@ -171,6 +203,22 @@ def _unwell(node: Node, checks: Sequence[Node]) -> Iterator[Finding]:
         )
 
 
+def _cordoned(node: Node, settings: Node) -> Iterator[Finding]:
+    """Kubernetes gives a node pods at any moment; the cluster's owner alone may keep it from that."""
+    if node["kubernetes"] and not settings["cordoned"]:
+        host = node["driver"]["host"]
+        yield Finding(
+            host=host,
+            check="Kubernetes",
+            found="a kubelet runs, and nothing says that this node gets no pods meanwhile",
+            expected="a node that is cordoned, without pods that use its GPUs",
+            action=(
+                "kubectl cordon NODE, kubectl drain NODE --ignore-daemonsets, then set "
+                "nvidia_driver_upgrade_cordoned: true; afterwards kubectl uncordon NODE"
+            ),
+        )
+
+
 def _batches(entries: Mapping[str, Entry], free: Sequence[str], settings: Node) -> list[list[str]]:
     """Put the nodes that are free into an order: canaries, what was begun and did not end well, the others."""
     begun = [host for host in free if entries[host]["state"] in UNDONE]
@@ -189,7 +237,8 @@ def _batches(entries: Mapping[str, Entry], free: Sequence[str], settings: Node) 
 def plan(nodes: Sequence[Node], settings: Node, kept: Mapping[str, Entry]) -> dict[str, Any]:
     """Plan an upgrade: `table` (entries by host), `batches`, and `findings`, with which nothing may be touched.
 
-    `settings`: `canary` (hosts), `serial`, `busy` (skip or wait), `runfiles`, `without_way_back`, `checks`.
+    `settings`: `canary` (hosts), `serial`, `busy` (skip or wait), `runfiles`, `without_way_back`, `cordoned`,
+    `checks`.
     """
     hosts = [str(node["driver"]["host"]) for node in nodes]
     findings = [*_setting_findings(settings, hosts)]
@@ -227,6 +276,7 @@ def plan(nodes: Sequence[Node], settings: Node, kept: Mapping[str, Entry]) -> di
         # Of one that has begun, the upgrade may be the reason.
         if "before" not in entries[host]:
             findings += _unwell(to_do[host], settings["checks"])
+        findings += _cordoned(to_do[host], settings)
         if not settings["without_way_back"]:
             before = entries[host].get("before") or to_do[host]["driver"]
             findings += _way_back(to_do[host], before, settings)
@@ -251,19 +301,19 @@ def _in_use(used: Mapping[str, Sequence[str]], expected: str) -> Iterator[Findin
 def settle(node: Node) -> dict[str, Any]:
     """Judge a node after its installation, and its reboot where that was due: its `state`, `why` and `back`.
 
-    `node`: `driver` as it is now, `judged`, `checks`, `failure` (what stopped the installation, or ""), `reboots`
-    (whether they are allowed), `before`, `wanted`, `runfiles`, `gpus`. `back` is empty where the node stays as it is,
-    else what return_plan returns.
+    `node`: `driver` as it is now, `judged`, `checks`, `parts`, `failure` (what stopped the installation, or ""),
+    `reboots` (whether they are allowed), `before`, `wanted`, `runfiles`, `gpus`. `back` is empty where the node stays
+    as it is, else what return_plan returns.
     """
     found = rules.judge(node["driver"], node["judged"])
-    faults = device_faults(node, node["checks"])
+    faults = [*device_faults(node, node["checks"]), *_lost(node["before"], node["parts"])]
     failure = node["failure"]
     # Findings that name others: the installation ended for all nodes of the batch, as it could not go on with one.
     if is_rendered(failure) and not re.search(rf"\b{re.escape(node['driver']['host'])}\b", failure):
         failure = ""
     if not failure and not faults:
         if not found:
-            return {"state": "upgraded", "why": "", "back": {}}
+            return {"state": "upgraded", "why": _untried(node["before"]), "back": {}}
         if not node["reboots"] and all(one.check == "reboot due" for one in found):
             return {"state": "reboot due", "why": "; ".join(one.found for one in found), "back": {}}
     texts = [*([failure] if failure else [f"{one.check}: {one.found}" for one in found]), *faults]

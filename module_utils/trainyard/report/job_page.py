@@ -12,13 +12,14 @@ from html import escape
 from textwrap import dedent
 from typing import Any
 
-from ..findings.findings import counted
 from ..findings.redaction import safe, safe_text
+from ..job import checkpoints, goodput
 from ..job.failure import exit_text
 from ..job.progress import clock, followed, not_a_number_text, not_numbers
 from ..job.restarts import gave_up, restart_text
 from . import job_traffic
 from .figures import PALETTE, figure_layout
+from .job_text import size_text
 from .words import shown, utc
 
 Data = Mapping[str, Any]
@@ -31,8 +32,11 @@ MOST_STRETCHES = 50
 _PLACES = frozenset({"step", "steps", "epoch", "elapsed_s"})
 
 
-def content(summary: Data, series: Series, told: str) -> dict[str, Any]:
-    """Return what stands in templates/report/job.html.j2. `told` is the text that the user reads at the end."""
+def content(summary: Data, series: Series, told: str, reload_s: float = 0.0) -> dict[str, Any]:
+    """Return what stands in templates/report/job.html.j2. `told` is the text that the user reads at the end.
+
+    A job that runs has a page that reloads itself every `reload_s`, unless that is 0: somebody writes it anew.
+    """
     summary = safe(summary)
     lost = summary["loss_not_a_number"]
     headline, _, rest = safe_text(told).partition("\n")
@@ -52,18 +56,23 @@ def content(summary: Data, series: Series, told: str) -> dict[str, Any]:
         "processes": processes,
         "options": [("", "all"), *((state, state) for state in present)],
         "restarts": _restarts(summary),
+        "reload_s": round(reload_s) if summary["state"] in ("running", "pending") else 0,
+        "since": clock(summary["elapsed_s"] or 0),
     }
 
 
 def _about(summary: Data) -> list[tuple[str, str]]:
+    saved = summary.get("checkpoints")
     about = [
         ("job", summary["job_name"]),
         ("scheduler", (summary.get("engine") or {}).get("kind", "")),
         ("launcher", summary["launcher"]),
-        ("ranks", f"{summary['world_size']} on {counted(len(summary['nodes']), 'node')}"),
+        ("size", size_text(summary)),
         ("began", utc(summary["started"])),
         ("ended", utc(summary["finished"])),
         ("took", clock(summary["elapsed_s"]) if summary["elapsed_s"] is not None else ""),
+        ("goodput", goodput.text(summary["goodput"]).removeprefix("goodput ") if summary.get("goodput") else ""),
+        ("checkpoints", "; ".join(checkpoints.texts(saved, summary["finished"])) if saved else ""),
         ("NCCL", job_traffic.nccl_text(summary)),
         ("ports, all nodes", job_traffic.ports_text(summary)),
     ]
@@ -168,7 +177,12 @@ def _processes(summary: Data) -> list[dict[str, Any]]:
                 }
             )
         if not node["processes"]:
-            alone = {"name": node["host"], "host": node["host"], "state": shown(node["state"]), "said": node["why"]}
+            alone = {
+                "name": node["host"],
+                "host": node["host"],
+                "state": shown(node["state"]),
+                "said": node.get("role") or node["why"],
+            }
             rows.append({**alone, "ranks": "", "after": "", "log": "", "filtered": None})
     return rows
 
@@ -198,6 +212,7 @@ def _span(ranks: Iterable[int]) -> str:
 def _restarts(summary: Data) -> dict[str, Any] | None:
     if not summary["max_restarts"]:
         return None
-    lines = [restart_text(restart) for restart in summary["restarts"]]
+    told = ((restart_text(restart), goodput.cost_text(restart)) for restart in summary["restarts"])
+    lines = [f"{line}: {cost}" if cost else line for line, cost in told]
     number = f"{len(lines)} of at most {summary['max_restarts']}."
     return {"number": number, "lines": [*lines, *gave_up(summary)]}

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import connection_reason, counted, host_list
-from ..job import tls
-from ..job.failure import exit_text, well
+from ..job import checkpoints, goodput, hang, kernel_messages, stragglers, tls
+from ..job.events import undelivered
+from ..job.failure import exit_text, missed, well
 from ..job.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.restarts import gave_up, restart_text
 from . import job_traffic
@@ -29,7 +30,9 @@ def telling_log(summary: Data) -> str | None:
         return str(summary["rank_log"]).replace("{rank}", "0")
     if failure.get("kind") == "engine" and summary["engine"]["kind"] == "slurm":
         return "slurm.log" if summary["nodes"] else None
-    if failure.get("kind") not in ("exit", "not_joined"):
+    if failure.get("kind") == "hung" and failure.get("rank") is None:
+        return None
+    if failure.get("kind") not in ("exit", "not_joined", "hung"):
         return None
     # Where several ranks share a log, it is that of what started them.
     if failure.get("rank") is not None and ("{rank}" in summary["rank_log"] or not failure.get("process")):
@@ -43,7 +46,7 @@ def telling_log(summary: Data) -> str | None:
 def _where(summary: Data) -> str:
     """Name the host whose log tells of the failure: that of the rank, which mpirun may have started from another one.
 
-    An agent names its own ranks, and under c10d, where ranks may move, the plan does not know where they are.
+    An agent names its own ranks.
     """
     failure: Data = summary.get("failure") or {}
     holders = [node["host"] for node in summary["nodes"] if failure.get("rank") in node["ranks"]]
@@ -60,12 +63,22 @@ def _killed(summary: Data, failure: Data, host: str) -> list[str]:
     if failure.get("signal") != signal.SIGKILL and failure.get("exit_code") != 128 + signal.SIGKILL:
         return []
     who = "SIGKILL" if failure.get("signal") else f"exit code {failure['exit_code']} is SIGKILL, which"
+    took = kernel_messages.took(summary.get("kernel") or (), host, summary.get("job_id", ""))
+    if took:
+        return [f"{took}: more memory, fewer processes on the node, or smaller batches"]
     if failure.get("result") == "oom-kill":
         return ["the kernel's OOM killer ended it: more memory, fewer processes on the node, or smaller batches"]
     cluster = (summary.get("engine") or {}).get("kind") == "kubernetes"
     look = f"kubectl describe pod {host}" if cluster else f"journalctl -k on {host}"
     outside = f"the kernel's OOM killer, for want of memory ({look} tells)"
     return [f"{who} comes from outside: mostly {outside}, else a person"]
+
+
+def _none_left(summary: Data) -> list[str]:
+    """Say that the spares were used up."""
+    roles = [node.get("role") or "" for node in summary["nodes"]]
+    used = any(role.endswith("took its place") for role in roles) and "spare" not in roles
+    return ["no spare was left for it: raise job_spares where more nodes may be lost at a time"] if used else []
 
 
 def cause(summary: Data, job_dir: str) -> list[str]:
@@ -81,6 +94,8 @@ def cause(summary: Data, job_dir: str) -> list[str]:
             who, host = f"rank {rank}", _where(summary)
         if well(failure):
             return [f"{who} on {host} ended first, with exit code 0, while others still ran", failure["reason"]]
+        if missed(failure):
+            return [f"{who} on {host} failed first: {failure['reason']}"]
         return [
             f"{who} on {host} failed first: {exit_text(failure)}"
             + (f" ({failure['result']})" if failure.get("result") in ("oom-kill", "timeout", "watchdog") else ""),
@@ -117,16 +132,32 @@ def cause(summary: Data, job_dir: str) -> list[str]:
         ]
     if kind == "rebooted":
         return [f"head node {host} went down and started again"]
+    if kind == "hung":
+        return hang.cause(failure)
     if kind == "cannot_write":
         return [
             f"{host} could not start its part again: {failure['folder']} cannot be written: {failure['reason']}",
             "make room there, or choose another folder with trainyard_state; then start the job again",
+        ]
+    if kind == "held":
+        return [
+            f"the devices of {host} were not free for the restart within {failure['after_s']} s (job_rejoin_timeout): "
+            f"{failure['reason']}",
+            f"see what that is (ps -fp PID on {host}) and end it, then start the job again",
+        ]
+    if kind == "refused":
+        waited = f" within {failure['after_s']} s (job_rejoin_timeout)" if failure.get("after_s") else ""
+        return [
+            f"{host} did not pass the gate for the restart{waited}: {failure['reason']}",
+            "repair it, or leave it out (job_hosts); with job_spares another host takes the place of any but the head; "
+            "job_gate: false starts again all the same",
         ]
     if kind == "not_back":
         return [
             f"{host_list(failure['hosts'])} did not take part in the restart within {failure['after_s']} s "
             "(job_rejoin_timeout)",
             "check the machine, then start the job again; what it still runs ends as soon as it runs again",
+            *_none_left(summary),
         ]
     if kind == "absent":
         return [
@@ -141,6 +172,12 @@ def cause(summary: Data, job_dir: str) -> list[str]:
     return []
 
 
+def size_text(summary: Data) -> str:
+    """Say how many ranks there are on how many nodes, without those that stand by or were replaced."""
+    taking_part = [node for node in summary["nodes"] if not node.get("role")]
+    return f"{counted(summary['world_size'], 'rank')} on {counted(len(taking_part), 'node')}"
+
+
 def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], notes: Sequence[str] = ()) -> str:
     """Write what the user reads at the end.
 
@@ -150,8 +187,7 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], note
     state, took = summary["state"], clock(summary["elapsed_s"] or 0)
     hosts = [node["host"] for node in summary["nodes"]]
     headline = {
-        "succeeded": f"Job {summary['job_id']} succeeded in {took}: "
-        f"{counted(summary['world_size'], 'rank')} on {counted(len(hosts), 'node')}.",
+        "succeeded": f"Job {summary['job_id']} succeeded in {took}: {size_text(summary)}.",
         "pending": f"Job {summary['job_id']} is pending: {summary.get('engine', {}).get('reason') or 'in the queue'}.",
         "running": f"Job {summary['job_id']} is running.",
         "failed": f"Job {summary['job_id']} failed after {took}.",
@@ -163,10 +199,17 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], note
     if summary["loss_not_a_number"]:
         lines.append(f"  {not_a_number_text(summary['loss_not_a_number'])}")
     lines += [f"  {line}" for line in cause(summary, job_dir or run_dir)]
+    failed_at = (summary.get("failure") or {}).get("time") or summary["finished"]
+    lines += [f"  {line}" for line in kernel_messages.texts(summary.get("kernel") or (), failed_at)]
+    for named in summary.get("stragglers") or ():
+        lines += [f"  {stragglers.text(named)}", *(f"    {line}" for line in stragglers.details(named))]
     if summary["max_restarts"]:
         lines += [f"  started again {len(summary['restarts'])} of at most {counted(summary['max_restarts'], 'time')}"]
-        lines += [f"    {restart_text(restart)}" for restart in summary["restarts"]]
+        for restart in summary["restarts"]:
+            lines.append(f"    {restart_text(restart)}")
+            lines += [f"      {text}" for text in [goodput.cost_text(restart)] if text]
         lines += [f"  {line}" for line in gave_up(summary)]
+    lines += [f"  {line}" for line in undelivered(summary.get("events") or ())]
     if state == "running":
         lines.append(
             "  "
@@ -176,6 +219,11 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], note
         )
     elif summary["metrics"]:
         lines.append(f"  last progress: {metrics_text(summary['metrics'])}")
+    # Of a job that was never started again it says nothing new; the page has it.
+    if summary.get("goodput") and summary["restarts"]:
+        lines.append(f"  {goodput.text(summary['goodput'])}")
+    if summary.get("checkpoints"):
+        lines += [f"  {line}" for line in checkpoints.texts(summary["checkpoints"], summary["finished"])]
     if state not in ("running", "pending"):
         lines += [f"  {line}" for line in job_traffic.lines(summary)]
     if tail:

@@ -11,19 +11,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
-from ..hardware.device_health import judge
-from ..hardware.gpu_rules import PERSISTENCE
+from ..hardware.node_health import PASSING, PORT, of_node
 
 # What the reasons of this program begin with. A node that is drained for any other reason is somebody else's.
 SIGN = "trainyard:"
 HUNG = "tools"
 # Faults of a moment count when two checks in a row have found them: a GPU slows down for a second and is well again,
 # and on a busy machine a tool may be late once.
-_PASSING = ("GPU throttling", HUNG)
-# Which resource of Slurm the checks are about, by the beginning of their names.
-_ABOUT = (("GPU", "gpu"), ("NVSwitch", "gpu"), ("NPU", "npu"))
-# What is kept of an RDMA port.
-_PORT = ("device", "port", "state", "physical_state", "rate_gbps", "active")
+_PASSING = (*PASSING, HUNG)
 _LONGEST_REASON = 400
 
 
@@ -82,22 +77,12 @@ def recall(kept: Any, boot_id: str | None) -> Memory:
     """Return what the check before has left, of whatever its file holds."""
     known = kept if isinstance(kept, dict) else {}
     lists = {name: value if isinstance(value, list) else [] for name, value in known.items()}
-    ports = [port for port in lists.get("ports", []) if isinstance(port, dict) and set(_PORT) <= set(port)]
+    ports = [port for port in lists.get("ports", []) if isinstance(port, dict) and set(PORT) <= set(port)]
     told, accepted, once = (
         [text for text in lists.get(name, []) if isinstance(text, str) and known.get("boot_id") == boot_id]
         for name in ("told", "accepted", "once")
     )
     return {"boot_id": boot_id, "told": told, "accepted": accepted, "once": once, "ports": ports}
-
-
-def best_ports(known: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return every port that has carried traffic, at the highest rate that it had."""
-    best = {(port["device"], port["port"]): dict(port) for port in known}
-    for port in now:
-        before = best.get((port["device"], port["port"]))
-        if port["active"] and (before is None or (port["rate_gbps"] or 0) > (before["rate_gbps"] or 0)):
-            best[port["device"], port["port"]] = {name: port[name] for name in _PORT}
-    return list(best.values())
 
 
 def judge_node(
@@ -106,24 +91,10 @@ def judge_node(
     ports: Sequence[Mapping[str, Any]],
     ignored: Collection[str] = (),
 ) -> Found:
-    """Judge the node beside itself as it was when its ports were at their best."""
-    earlier = {**reading, "vendor": "none", "gpus": [], "npus": [], "rdma": ports}
-    faults: dict[str, str] = {}
-    silent = set()
-    for check in judge({"earlier": earlier, "node": reading}):
-        kind = next((kind for begin, kind in _ABOUT if check.name.startswith(begin)), None)
-        matters = bool(ports) if kind is None else bool(devices.get(kind))
-        if "node" not in check.hosts or not matters or check.name in (PERSISTENCE, *ignored):
-            continue
-        if check.state == "fail":
-            faults[check.name] = check.found.partition(": ")[2]
-        elif check.state == "unknown":
-            silent.add(check.name)
-    for kind, name, there in (("gpu", "GPUs", "gpus"), ("npu", "NPUs", "npus")):
-        wanted = devices.get(kind, 0)
-        if len(reading[there]) < wanted and name not in ignored:
-            faults.setdefault(name, f"{len(reading[there])} of {wanted} answer")
-    return Found(faults, silent)
+    """Judge the node by its devices; `ports` are its RDMA ports at their best."""
+    checks = [check for check in of_node(reading, devices, ports) if check.name not in ignored]
+    faults = {check.name: check.found for check in checks if check.state == "fail"}
+    return Found(faults, {check.name for check in checks if check.state == "unknown"})
 
 
 def decide(node: Node, found: Found, memory: Memory) -> Decision:

@@ -184,6 +184,33 @@ def read_transaction(simulation: str) -> list[Change]:
     return changes
 
 
+def has(wanted: Mapping[str, Any], versions: Mapping[str, Sequence[str]]) -> bool:
+    """Tell whether one of the `names` has the `version` that is wanted, or, without one, one that `begins` so."""
+    return any(
+        means(wanted["version"], version) if wanted["version"] else upstream(version).startswith(wanted["begins"])
+        for name in wanted["names"]
+        for version in versions.get(name, ())
+    )
+
+
+def lacking(
+    wanted: Sequence[Mapping[str, Any]], offers: Mapping[str, Sequence[Offer]], source: Source
+) -> list[Finding]:
+    """Find which of the packages, as `has` reads them, a source does not offer."""
+    here = {name: [offer.version for offer in each if source.offers(offer)] for name, each in offers.items()}
+
+    def finding(one: Mapping[str, Any]) -> Finding:
+        there = _listed([version for name in one["names"] for version in here.get(name, ())])
+        return Finding(
+            check=f"package {' or '.join(one['names'])}",
+            found=f"{source} offers {there or 'none'}",
+            expected=one["version"] or (f"{one['begins'].rstrip('.')}.x" if one["begins"] else "any version"),
+            action="correct the version, or bring the repository or mirror to where it has it",
+        )
+
+    return [finding(one) for one in wanted if not has(one, here)]
+
+
 def _listed(versions: Sequence[str]) -> str:
     unique = list(dict.fromkeys(versions))
     more = f", ... ({len(unique) - _MOST} more)" if len(unique) > _MOST else ""

@@ -18,6 +18,11 @@ def network_source(uri: str, key_path: str, purpose: str) -> str:
     return f"# {purpose}\nTypes: deb\nURIs: {uri.rstrip('/')}/\nSuites: /\nSigned-By: {key_path}\n"
 
 
+def unsigned_source(uri: str) -> str:
+    """Write the source of a flat repository only to see what it offers: nothing of it is believed or installed."""
+    return f"Types: deb\nURIs: {uri.rstrip('/')}/\nSuites: /\nTrusted: yes\n"
+
+
 def network_preferences(label: str, purpose: str) -> str:
     """Write the pin of a repository: taken where it is asked for by version, and never by itself.
 
@@ -113,7 +118,7 @@ _FAULTS: tuple[tuple[str, str, str], ...] = (
         "start it, or see how the node reaches it (name, proxy, firewall)",
     ),
     (
-        r"404 +Not Found|does not have a Release file",
+        r"404 +(?:File n|N)ot (?:found|Found)|does not have a Release file",
         "there is no repository at this address",
         "correct nvidia_repository_url, nvidia_repository_distro and nvidia_repository_arch",
     ),

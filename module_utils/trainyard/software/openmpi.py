@@ -21,7 +21,9 @@ State = Mapping[str, Any]
 _VERSION = re.compile(r"\((?:Open MPI|OpenRTE)\)\s+v?(?P<version>[0-9]\S*)")
 # What each process of the proof prints.
 _ANSWER = re.compile(r"^trainyard-mpi rank (?P<rank>\d+) of (?P<size>\d+) on (?P<host>\S+) sum (?P<sum>\d+)\s*$", re.M)
-_LAST_LINES = 6
+# What a shell or ssh says of a program or a host: `bash: line 1: orted: command not found`.
+_SHELL = re.compile(r"[\w/.-]*sh: ")
+_MOST_LINES = 6
 
 
 def open_mpi_version(text: str) -> str | None:
@@ -161,6 +163,23 @@ def _processes(number: int) -> str:
     return counted(number, "process", "processes")
 
 
+def _telling(output: str) -> list[str]:
+    """Return the lines that say why, those that say most first, as no order among them is sure.
+
+    First what the nodes' shells and ssh said, then other lines, Open MPI's own ([node:pid]), what it explains.
+    """
+    parts = re.split(r"^-{20,}[ \t]*$", output, flags=re.MULTILINE)
+    lines = [
+        (explained, line.strip())
+        for explained, texts in ((False, parts[::2]), (True, parts[1::2]))
+        for text in texts
+        for line in text.splitlines()
+        if line.strip(" -\t") and not _ANSWER.match(line)
+    ]
+    ranked = sorted(lines, key=lambda each: (not _SHELL.match(each[1]), each[0], each[1].startswith("[")))
+    return [line for _, line in ranked]
+
+
 def judge_program(slots: Mapping[str, int], hosts: Mapping[str, str], status: int, output: str) -> list[Finding]:
     """Judge what the processes printed: one for each slot, on the right hosts, with the right sum over all ranks.
 
@@ -170,8 +189,7 @@ def judge_program(slots: Mapping[str, int], hosts: Mapping[str, str], status: in
     answers = list(_ANSWER.finditer(output))
     total = sum(slots.values())
     if status != 0 or not answers:
-        lines = [line.strip() for line in output.splitlines() if line.strip(" -\t") and not _ANSWER.match(line)]
-        said = " / ".join(lines[:_LAST_LINES]) or "nothing"
+        said = " / ".join(_telling(output)[:_MOST_LINES]) or "nothing"
         ended = "did not end in time" if status == 124 else f"ended with status {status}"
         return [
             Finding(check="mpirun", found=f"it {ended} and said: {said}", expected=_processes(total), action=action)

@@ -41,6 +41,25 @@ def input_findings(wanted: Mapping[str, Wanted]) -> Iterator[Finding]:
                 yield finding_of(name, str(fault)).on(host)
 
 
+def seen_of(parts: Wanted, seen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what a host has said to be whole, by part: what that is (`result`), and what was wanted (`of`)."""
+    return {
+        name: {"of": part.get("environment") or part.get("data"), "result": seen[name]}
+        for name, part in parts.items()
+        if name in seen
+    }
+
+
+def by_source(parts: Wanted) -> list[dict[str, Any]]:
+    """Return what apt is to have (`apt`) of all parts, that of one source together, so that it is asked once."""
+    sources: dict[str, dict[str, Any]] = {}
+    for each in (part["apt"] for part in parts.values() if part.get("apt")):
+        source = {name: value for name, value in each.items() if name != "packages"}
+        together = sources.setdefault(repr(sorted(source.items())), {**source, "packages": []})
+        together["packages"] += each["packages"]
+    return list(sources.values())
+
+
 def needed_of_controller(wanted: Mapping[str, Wanted], needed: Mapping[str, list[str]]) -> list[Mapping[str, Any]]:
     """Return the sources that the controller is to bring to any host, each once.
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..findings.findings import Finding, counted, host_list
 from ..hardware.traffic import Traffic
+from ..nvidia import nccl_tests_faults
 from ..nvidia.nccl_tests_output import Measured, Output, Rank, Row
 from . import bandwidth, transport
 
@@ -121,47 +122,6 @@ def _hosts(ranks: Sequence[Rank], asked: Asked) -> tuple[list[str], str, str]:
     return named, "; ".join(parts), ""
 
 
-def _worlds(output: Output) -> str:
-    """Explain more than one table."""
-    zeros = sum(rank.rank == 0 for rank in output.ranks)
-    if zeros > 1 or len({rank.rank for rank in output.ranks}) < len(output.ranks):
-        return (
-            f"{output.tables} tables of results, and rank 0 is listed {zeros} times: processes that each were a world "
-            "of their own, as with programs that were built without MPI, or several runs in one file"
-        )
-    return f"{output.tables} tables of results, expected one: give each run a file of its own"
-
-
-def _rank_fault(output: Output, asked: Asked) -> str:
-    if output.tables > 1:
-        return _worlds(output)
-    listed = Counter(rank.rank for rank in output.ranks)
-    twice = sorted(rank for rank, count in listed.items() if count > 1)
-    if twice:
-        times = f"rank {twice[0]} is listed {listed[twice[0]]} times"
-        return f"{times}: processes that each were a world of their own, as with programs that were built without MPI"
-    if asked.ranks is not None and output.tables and len(output.ranks) != asked.ranks:
-        return f"{counted(len(output.ranks), 'rank')} took part, expected {asked.ranks}"
-    return ""
-
-
-def _wrong(output: Output) -> str:
-    bad = [
-        (row, half)
-        for row in output.rows
-        for half in (row.out_of_place, row.in_place)
-        if half is not None and half.wrong
-    ]
-    if not bad:
-        return ""
-    row, half = bad[0]
-    sizes = len({row.bytes for row, _ in bad})
-    more = f", and at {counted(sizes - 1, 'more size')}" if sizes > 1 else ""
-    ranks = list(dict.fromkeys(output.wrong_ranks))
-    where = f" ({host_list(ranks)})" if ranks else ""
-    return f"wrong results: {counted(half.wrong or 0, 'element')} at {row.bytes} bytes{more}{where}"
-
-
 def _contradiction(output: Output, collective: str, ranks: int) -> str:
     """Compare busbw / algbw with what the collective and the number of ranks make of it."""
     expected = bandwidth.factor(collective, ranks)
@@ -213,13 +173,13 @@ def judge(output: Output, asked: Asked) -> dict[str, Any]:
     ranks, groups = len(output.ranks), Counter(rank.group for rank in output.ranks)
     in_group = groups[min(groups)] if groups else 0
     busbw = largest(output.rows)
+    ended = nccl_tests_faults.ending(output)
     faults = [
-        _wrong(output),
-        f"{counted(output.out_of_bounds, 'value')} out of bounds" if output.out_of_bounds else "",
+        *nccl_tests_faults.values(output),
         output.errors[0] if output.errors else "",
         asked.job_failure,
         # Of a log that begins in the middle nobody can tell what is missing.
-        *([] if output.headless else [output.problem, _rank_fault(output, asked), host_fault, _ending(output)]),
+        *([] if output.headless else [output.problem, nccl_tests_faults.ranks(output, asked.ranks), host_fault, ended]),
         "busbw is below NCCL_TESTS_MIN_BW" if output.too_slow else "",
     ]
     if asked.collective and output.collective not in ("", asked.collective):
@@ -285,16 +245,6 @@ _HEADLESS = (
 )
 _NOTHING = "nothing to compare it with"
 _ADVICE = "give the expected value, or save a baseline when the cluster is known to be well"
-
-
-def _ending(output: Output) -> str:
-    if not output.tables:
-        return ""
-    if output.broken_rows:
-        return f"the table has {counted(output.broken_rows, 'row')} without all values: the output was cut off"
-    if not output.rows:
-        return "the table has no rows: the benchmark ended before it measured anything"
-    return "" if output.footer_seen else "the output ends without its footer: the benchmark did not end well"
 
 
 def _unmeasured(output: Output, collective: str, ranks: int, busbw: float | None) -> list[str]:

@@ -15,35 +15,8 @@ from ..findings.findings import host_list
 from ..hardware.device_checks import Reading, outcome
 from ..hardware.device_health import judge, port_name
 from ..hardware.gpu_rules import HARDWARE_XIDS
+from ..hardware.port_counters import growth
 from .topology import judge_topology
-
-# Where counters of the InfiniBand specification stop: 4, 8 and 16 bits wide.
-_STOPS = {
-    "symbol_error": 65535,
-    "link_error_recovery": 255,
-    "link_downed": 255,
-    "port_rcv_errors": 65535,
-    "port_rcv_remote_physical_errors": 65535,
-    "port_xmit_discards": 65535,
-    "local_link_integrity_errors": 15,
-    "excessive_buffer_overrun_errors": 15,
-    "VL15_dropped": 65535,
-}
-
-
-def growth(name: str, before: int | None, after: int | None) -> tuple[int | None, str]:
-    """Return by how much a counter grew, None where that cannot be told, and why.
-
-    A counter that went back was reset (by a tool, a driver that was loaded again): what it counts since is the least
-    that it grew. One that stands at the end of its width counts nothing more.
-    """
-    if before is None or after is None:
-        return None, "not readable"
-    if after < before:
-        return (after, "was reset") if after else (None, "was reset")
-    if after == before == _STOPS.get(name):
-        return None, f"stands at its end, {after}"
-    return after - before, ""
 
 
 class _Growth(NamedTuple):

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median, median_low
+from statistics import median_low
 from typing import Any
 
+from ..cluster.clocks import apart as clocks_apart
 from ..findings.adhoc import ansible, shell
 from ..findings.checks import Check
 from ..findings.findings import counted, host_list
@@ -349,10 +350,7 @@ def judge_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float,
         return checks
     if len(known) == 1:
         return [*checks, Check(phase="drift", name=name, state="skipped", reason=_ALONE)]
-    middle = median(clock["offset_s"] for clock in known.values())
-    apart = {host: clock["offset_s"] - middle for host, clock in known.items()}
-    odd = [host for host, clock in known.items() if abs(apart[host]) - clock["margin_s"] > limit]
-    vague = [host for host, clock in known.items() if host not in odd and clock["margin_s"] > limit]
+    apart, odd, vague = clocks_apart(known, limit)
     if odd:
         found = ", ".join(f"{host} {apart[host]:+.3f} s" for host in odd[:6]) + (
             f", ... ({len(odd) - 6} more)" if len(odd) > 6 else ""

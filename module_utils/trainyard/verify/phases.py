@@ -11,7 +11,7 @@ from ..findings.checks import Check, outcomes, worst
 # Roles that every proof asks, and those that the run which has just built the cluster has asked already: of these the
 # first ones see what came after them, as the driver after a reboot that may be due, or are cheap.
 _NVIDIA_ALWAYS, _FRAMEWORKS_ALWAYS = ("nvidia_driver", "cuda_toolkit"), ("pytorch", "mindspore", "oneflow")
-_NVIDIA_BY_ITSELF, _FRAMEWORKS_BY_ITSELF = ("nccl", "nccl_tests"), ("ascend", "openmpi")
+_NVIDIA_BY_ITSELF, _FRAMEWORKS_BY_ITSELF = ("nccl", "cudnn", "nccl_tests"), ("ascend", "openmpi")
 _NO_PYTORCH = (
     "pairs need PyTorch on every node: add pytorch to trainyard_frameworks and run site.yml, or name an environment "
     "that has it (pair_venv)"

@@ -18,6 +18,7 @@ import socket
 import sys
 from typing import Any
 
+from ...trainyard.cluster import ports
 from ...trainyard.software.mindspore import FORMER_NAMES
 from ..hardware.accelerators import read_accelerators
 from ..hardware.interfaces import read_networks
@@ -25,8 +26,6 @@ from ..hardware.npu import read_npu
 from ..machine.tree import Tree
 from ..software.openmpi import read_mpi
 
-# Below lie the ports of well-known services.
-_FIRST_PORT, _LAST_PORT = 10000, 65535
 _DISTRIBUTION = re.compile(r"^(?P<name>.+)-(?P<version>[^-]+)\.dist-info$")
 _EGG = re.compile(r"^(?P<name>[^-]+)-(?P<version>[^-]+?)(-py[0-9.]+)?\.egg-info$")
 
@@ -128,16 +127,6 @@ def _read_venv(tree: Tree, venv: str) -> dict[str, Any]:
     }
 
 
-def _port_ranges(text: str) -> set[int]:
-    """Return the ports of `32768 60999` (a range) or `8080,9000-9010` (the kernel's lists)."""
-    ports: set[int] = set()
-    for part in text.replace("\t", " ").split(","):
-        bounds = [int(number) for number in re.findall(r"\d+", part)]
-        if bounds:
-            ports.update(range(bounds[0], min(bounds[-1], _LAST_PORT) + 1))
-    return ports
-
-
 def _used_ports(tree: Tree) -> set[int]:
     used = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
@@ -167,50 +156,40 @@ def _can_bind(port: int) -> bool:
     return True
 
 
-def free_ports(tree: Tree, count: int, seed: str) -> list[int]:
-    """Return up to count TCP ports that are free on all addresses, beginning at a place that the seed decides.
+def unused_ports(tree: Tree) -> set[int]:
+    """Return the TCP ports that nobody uses.
 
     The ephemeral range is left out: an outgoing connection may take any of its ports between this look and the
     start of the job. Reserved ports belong to some service that merely does not run now.
     """
-    if count <= 0:
-        return []
     taken = _used_ports(tree)
-    taken |= _port_ranges(tree.text("/proc/sys/net/ipv4/ip_local_port_range") or "32768 60999")
-    taken |= _port_ranges(tree.text("/proc/sys/net/ipv4/ip_local_reserved_ports") or "")
-    candidates = [port for port in range(_FIRST_PORT, _LAST_PORT + 1) if port not in taken]
+    taken |= ports.parse_ports(tree.text("/proc/sys/net/ipv4/ip_local_port_range") or "32768 60999")
+    taken |= ports.parse_ports(tree.text("/proc/sys/net/ipv4/ip_local_reserved_ports") or "")
+    return set(range(ports.FIRST, ports.LAST + 1)) - taken
+
+
+def free_port(tree: Tree, seed: str) -> int | None:
+    """Return a TCP port that is free on all addresses, the first from a place on that the seed decides."""
+    candidates = sorted(unused_ports(tree))
     if not candidates:
-        return []
+        return None
     start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") % len(candidates)
-    ports: list[int] = []
-    for port in candidates[start:] + candidates[:start]:
-        if tree.captured or _can_bind(port):
-            ports.append(port)
-            if len(ports) == count:
-                break
-    return ports
+    return next((port for port in candidates[start:] + candidates[:start] if _can_bind(port)), None)
 
 
 def fingerprint(node: dict[str, Any]) -> str:
     """Return a digest of what changes rarely: two equal ones mean that kept facts still hold.
 
-    Free ports are left out, and interfaces without an address that containers come and go with.
+    Unused ports are left out, and interfaces without an address that containers come and go with.
     """
-    lasting = {key: value for key, value in node.items() if key not in ("free_ports", "fingerprint")}
+    lasting = {key: value for key, value in node.items() if key not in ("unused_ports", "fingerprint")}
     interfaces = [item for item in node["networks"]["interfaces"] if item["addresses"] or item["kind"] != "virtual"]
     lasting["networks"] = {**node["networks"], "interfaces": interfaces}
     return hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()
 
 
 def read_node(
-    tree: Tree,
-    *,
-    packages: list[str],
-    venv: str | None,
-    ports: int,
-    port_seed: str,
-    user: str | None,
-    mpi_prefix: str | None = None,
+    tree: Tree, *, packages: list[str], venv: str | None, user: str | None, mpi_prefix: str | None = None
 ) -> dict[str, Any]:
     """Return all facts of the machine."""
     uid = os.geteuid()
@@ -235,5 +214,5 @@ def read_node(
         "mpi": read_mpi(tree, mpi_prefix),
     }
     node["fingerprint"] = fingerprint(node)
-    node["free_ports"] = free_ports(tree, ports, port_seed)
+    node["unused_ports"] = ports.port_ranges(unused_ports(tree))
     return node

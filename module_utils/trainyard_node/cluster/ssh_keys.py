@@ -12,13 +12,44 @@ import pwd
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from ...trainyard.cluster.ssh_mesh import parse_sshd_settings, sshd_findings
 from ...trainyard.findings.findings import Finding
+from ..machine.files import read_files
 from ..machine.tree import Tree
+from .identity import read_addresses
 
 _TIMEOUT_S = 30.0
 _INCLUDES = (("/etc/ssh/sshd_config", "sshd_config.d"), ("/etc/ssh/ssh_config", "ssh_config.d"))
+
+
+def read_ssh_keys(*, host: str, user: str, key: str, host_key: str, files: list[str], mark: str) -> dict[str, Any]:
+    """Return a node's public keys, and what is set up of the mesh: nothing is changed.
+
+    `files` by path as read_files gives them; `known_hosts`, the lines of /etc/ssh/ssh_known_hosts that end with `mark`;
+    `findings`, what stands in the way, and `faults`, what is wrong with the user's key where nothing does.
+    """
+    tree = Tree("/")
+    addresses, default_address = read_addresses(tree)
+    findings = node_findings(tree, host, user, host_key, str(Path(key).parent))
+    return {
+        "files": read_files(files),
+        "known_hosts": marked_lines(tree, mark),
+        "host_key": public_key(Path(f"{host_key}.pub")),
+        "user_key": public_key(Path(f"{key}.pub")),
+        "hostname": os.uname().nodename,
+        "addresses": addresses,
+        "default_address": default_address,
+        "findings": [finding.as_dict() for finding in findings],
+        "faults": [] if findings else key_faults(Path(key), user),
+    }
+
+
+def marked_lines(tree: Tree, mark: str) -> list[str]:
+    """Return the lines of /etc/ssh/ssh_known_hosts whose last word is `mark`."""
+    lines = (tree.text("/etc/ssh/ssh_known_hosts") or "").splitlines()
+    return [line for line in lines if line.endswith(f" {mark}")]
 
 
 def node_findings(tree: Tree, host: str, user: str, host_key: str, folder: str) -> list[Finding]:
@@ -119,11 +150,12 @@ def make_key(tree: Tree, path: Path, user: str, comment: str) -> None:
             Path(f"{fresh}.pub").replace(f"{path}.pub")
             os.chown(fresh, owner.pw_uid, owner.pw_gid)
             fresh.replace(path)
-        elif not Path(f"{path}.pub").exists():
+        # ssh-keygen reads no private key that others may read.
+        os.chown(path, owner.pw_uid, owner.pw_gid)
+        path.chmod(0o600)
+        if not Path(f"{path}.pub").exists():
             fresh.write_text(f"{_keygen(tree, ['-y', '-f', str(path)])} {comment}\n", encoding="ascii")
             fresh.replace(f"{path}.pub")
-    os.chown(path, owner.pw_uid, owner.pw_gid)
-    path.chmod(0o600)
     Path(f"{path}.pub").chmod(0o644)
 
 

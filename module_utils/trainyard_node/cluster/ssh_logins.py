@@ -37,8 +37,10 @@ class Attempt(NamedTuple):
     reason: str
 
 
-def targets(peer: str) -> list[str]:
+def targets(peer: str, by_address: bool = True) -> list[str]:
     """Return the peer's name and the address it resolves to; launchers use either."""
+    if not by_address:
+        return [peer]
     try:
         address = str(socket.getaddrinfo(peer, 22, type=socket.SOCK_STREAM)[0][4][0])
     except OSError:
@@ -119,21 +121,25 @@ def reach(
     connect_timeout: int,
     parallel: int,
     login: Callable[[str, str, str, int], Attempt] = try_login,
+    by_address: bool = True,
 ) -> list[Attempt]:
-    """Try all peers by name and by address, `parallel` at a time, results in the order of the peers."""
+    """Try all peers by name and, too, by address, `parallel` at a time, results in the order of the peers."""
+    tries = [(peer, target) for peer in peers for target in targets(peer, by_address)]
     with ThreadPoolExecutor(max_workers=parallel) as pool:
-        tries = [pool.submit(login, user, peer, target, connect_timeout) for peer in peers for target in targets(peer)]
-        return [one.result() for one in tries]
+        return list(pool.map(lambda each: login(user, each[0], each[1], connect_timeout), tries))
 
 
-def logins(host: str, nodes: Sequence[str], user: str, connect_timeout: int, parallel: int) -> dict[str, Any]:
+def logins(
+    host: str, nodes: Sequence[str], user: str, connect_timeout: int, parallel: int, by_address: bool = True
+) -> dict[str, Any]:
     """Return `row` (by peer whether it was reached), the number of `logins`, and `failures`, a line for each.
 
-    `host` is this node's inventory name. Raises LoginsError where none can be tried.
+    `host` is this node's inventory name. Without `by_address` peers are tried by name alone. Raises LoginsError where
+    none can be tried.
     """
     try:
         as_user(user)
-        attempts = reach(user, nodes, max(1, connect_timeout), max(1, parallel))
+        attempts = reach(user, nodes, max(1, connect_timeout), max(1, parallel), by_address=by_address)
     except KeyError as error:
         raise LoginsError(f"{host}: there is no user {user}; run the role node_baseline first.") from error
     except (OSError, ValueError) as error:

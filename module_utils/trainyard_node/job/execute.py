@@ -68,13 +68,14 @@ def run_process(job_dir: str, name: str) -> int:
     from .exits import read_json, write_json
 
     end_with_parent()
-    spec = _read_spec(job_dir)
-    process = next(process for process in spec["processes"] if process["name"] == name)
-    env = {**spec["base_env"], **process["env"], **spec["secret_env"]}
+    spec, process, env = _planned(job_dir, name)
     # For the monitor, which must not wait until systemd has cleaned up after the process.
     mine: dict[str, Any] = {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())}
     if spec.get("max_restarts"):
         mine["attempt"] = wait_for_turn(job_dir, name)
+        if mine["attempt"]:
+            # Who takes part may be another one by now.
+            process, env = _planned(job_dir, name)[1:]
         env["TRAINYARD_ATTEMPT"] = str(mine["attempt"])
         if "MS_RECOVERY_PATH" in env:
             # What MindSpore remembers of a cluster that is gone would be in the way of the next one.
@@ -86,6 +87,13 @@ def run_process(job_dir: str, name: str) -> int:
         print(f"--- started again, attempt {mine['attempt'] + 1} ---", flush=True)
     os.chdir(f"{job_dir}/source")
     return _exec(process["argv"], env)
+
+
+def _planned(job_dir: str, name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+    """Return job.json, and of it a process and its environment."""
+    spec = _read_spec(job_dir)
+    process = next(process for process in spec["processes"] if process["name"] == name)
+    return spec, process, {**spec["base_env"], **process["env"], **spec["secret_env"]}
 
 
 def _read_spec(job_dir: str) -> dict[str, Any]:
@@ -139,6 +147,7 @@ def run_agent(argv: list[str]) -> None:
 
     sys.path[0], sys.argv = os.getcwd(), argv
     status = 1
+    _note_ranks_that_leave()
     gc.disable()
     try:
         importlib.import_module(argv[0].rpartition(".")[0])
@@ -158,6 +167,43 @@ def run_agent(argv: list[str]) -> None:
     os._exit(status)
 
 
+def _note_ranks_that_leave() -> None:
+    """Have this agent note the ranks that ended with status 0 before any other of its own failed, see exits.py.
+
+    It is who knows how they ended, and with the last of its own it waits for those of all other nodes without a word.
+    """
+    import subprocess
+
+    from .exits import from_status, keep_json
+
+    job_dir, plain = os.environ.get("TRAINYARD_JOB_DIR", ""), subprocess.Popen
+    attempt = os.environ.get("TRAINYARD_ATTEMPT", "0")
+    running: dict[Any, str] = {}
+
+    def note(process: Any) -> None:
+        rank = running.pop(process) if plain.poll(process) == 0 else ""
+        if rank.isdecimal():
+            keep_json(f"{job_dir}/exits/rank{rank}.json", {**from_status(0), "attempt": int(attempt)})
+
+    class Popen(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            if "RANK" in (options.get("env") or ()):
+                running[self] = options["env"]["RANK"]
+
+        def poll(self) -> int | None:
+            status = super().poll()
+            if status is not None and self in running:
+                # Once one has failed, the agent ends the others.
+                for process in [self] if status == 0 else list(running):
+                    note(process)
+                if status:
+                    running.clear()
+            return status
+
+    subprocess.Popen = Popen  # type: ignore[misc]
+
+
 def run_mpi_rank(names: list[str], argv: list[str]) -> int:
     """Become one rank under mpirun, with the planned variables `names`, those of MPI itself, and the secret ones.
 
@@ -172,3 +218,13 @@ def run_mpi_rank(names: list[str], argv: list[str]) -> int:
     place = {name: given[theirs] for name, theirs in _MPI_PLACE.items()}
     os.chdir(f"{job_dir}/source")
     return _become_rank(argv, {**spec["base_env"], **planned, **spec["secret_env"], **place})
+
+
+def tell_lost_peer(job_dir: str, rank: str) -> None:
+    """Say to mpirun, whose log the head has, the line in which a rank that failed here says that a peer is gone."""
+    from ...trainyard.job.causes import lost_peer
+    from .exits import end_of
+
+    line = lost_peer(end_of(f"{job_dir}/logs/rank_{rank}.log", 1 << 16))
+    if line:
+        print(f"trainyard: rank {rank} lost its peer: {line}")

@@ -5,6 +5,7 @@
 
 `result` is systemd's word (success, exit-code, signal, oom-kill, timeout, ...); the fallback uses the same ones. One is
 our own, `lost`: the process went down with its node. In a job with restarts there is `attempt`, too: which run ended.
+Of ranks that an agent of ours starts there is a file for each that ended well before another one of the agent's failed.
 """
 
 from __future__ import annotations
@@ -34,12 +35,17 @@ MOST_BYTES = 256 << 20
 
 def write_json(path: AnyPath, data: Any, mode: int = 0o644) -> None:
     """Write a JSON file so that a reader sees the old or the new one, never a half."""
+    write_text(path, json.dumps(data) + "\n", mode)
+
+
+def write_text(path: AnyPath, text: str, mode: int = 0o644) -> None:
+    """Write a file so that a reader sees the old or the new one, never a half."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as new:
-            new.write(json.dumps(data) + "\n")
+            new.write(text)
         os.replace(temporary, path)
     except OSError:
         # Half a file would only take up the room that was lacking.
@@ -81,6 +87,16 @@ def open_regular(path: AnyPath) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def end_of(path: AnyPath, most: int = 1 << 20) -> str:
+    """Return the end of a log; "" where there is none."""
+    try:
+        with open_regular(path) as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - most))
+            return log.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def read_json(path: AnyPath) -> Any:
     """Read a JSON file; None when it is not there (yet) or cannot be read."""
     try:
@@ -92,7 +108,10 @@ def read_json(path: AnyPath) -> Any:
 
 
 def forget_secrets(job_dir: AnyPath) -> None:
-    """Take out of job.json what is secret, and remove the secret files; also on a file system that is full."""
+    """Take out of job.json what is secret, and remove the secret files; also on a file system that is full.
+
+    The metrics of a job that is over go with them.
+    """
     path = f"{job_dir}/job.json"
     spec = read_json(path)
     if not isinstance(spec, dict):
@@ -110,6 +129,15 @@ def forget_secrets(job_dir: AnyPath) -> None:
     for name in spec.get("secret_files", ()):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{job_dir}/{name}")
+    if spec.get("metrics_folder"):
+        # Its monitor removes it, unless it was killed.
+        with contextlib.suppress(OSError):
+            os.unlink(metrics_file(spec["metrics_folder"], spec["job_id"]))
+
+
+def metrics_file(folder: str, job_id: str) -> str:
+    """Return the path of a job's metrics on this node, as node_exporter reads them."""
+    return f"{folder}/trainyard_{job_id}.prom"
 
 
 def from_status(status: int) -> Exit:
@@ -160,7 +188,8 @@ def read_exits(job_dir: AnyPath) -> dict[str, Exit]:
     for file in files:
         name, kind = os.path.splitext(file)
         ended = read_json(f"{job_dir}/exits/{file}") if kind == ".json" and not name.startswith(".") else None
-        if ended is not None and (not attempts or ended.get("attempt", 0) == turn(attempts, name)):
+        # The folder is the job's user's.
+        if isinstance(ended, dict) and (not attempts or ended.get("attempt", 0) == turn(attempts, name)):
             exits[name] = ended
     return exits
 

@@ -27,11 +27,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.job.following import FIRST_BYTES, MOST_BYTES, cut
 from ...trainyard.nvidia.nccl_lines import is_of_transport
 from ..machine import as_user, private
 from ..machine.as_user import JobError, Owner
 from ..machine.tree import size_of
-from . import processes
+from . import processes, stacks
 from .exits import forget_secrets, open_regular, read_exits, read_json
 
 Spec = dict[str, Any]
@@ -42,6 +43,8 @@ JOBS_MODE = 0o1775
 _JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?")
 # Logs of one node, and bytes of them all, that are brought at most.
 MOST_LOGS, MOST_LOG_BYTES = 4096, 256 << 20
+# Lines of one log that are brought at a look to who follows it.
+MOST_FOLLOWED = 400
 # Of each log so much is searched for what NCCL says as it starts; so much of that is brought, and of each line.
 NCCL_SCAN_BYTES, NCCL_MOST_BYTES, NCCL_LINE = 4 << 20, 128 << 10, 400
 
@@ -196,6 +199,16 @@ def status(job_dir: Path) -> Spec | None:
     }
 
 
+def take_stacks(job_dir: Path, slice_name: str, looks: int) -> Spec | None:
+    """Return what can be told of the ranks here, and all that was seen as `text`; None where there is no job."""
+    spec = read_json(job_dir / "job.json")
+    if spec is None:
+        return None
+    known = stacks.started_ranks(job_dir, spec["processes"])
+    ranks, text = stacks.take(spec["job_id"], job_dir, slice_name, known, looks=looks)
+    return {"ranks": ranks, "text": text}
+
+
 def all_ended(job_dir: Path) -> bool:
     """Tell whether all processes of the job on this node have written how they ended."""
     spec = read_json(job_dir / "job.json") or {}
@@ -218,7 +231,7 @@ def wait(job_dir: Path, seconds: float) -> None:
 
 
 def end_monitor(job_dir: Path, grace_s: float) -> None:
-    """Ask the job's monitor to end, and wait for it: with the rights of the user, whose file says who that is."""
+    """Ask the job's monitor to end, and wait for it at most `grace_s`: as the user, whose file says who that is."""
     if not processes.monitor_alive(job_dir):
         return
     try:
@@ -258,6 +271,33 @@ def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
             left = max(0, left - len(content))
             logs[path.name] = base64.b64encode(content).decode()
     return logs
+
+
+def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
+    """Return the lines that were added to these logs since `offsets` in bytes, and how far each was read.
+
+    None: it was not read before, and only its last lines are of interest. Of what is more than a look can show only the
+    end is read; `skipped` says how many bytes were not.
+    """
+    found = {}
+    for name, offset in offsets.items():
+        # A name, not a path: what else is there is not asked for here.
+        if "/" in name:
+            continue
+        with contextlib.suppress(OSError), open_regular(job_dir / "logs" / name) as log:
+            size = log.seek(0, os.SEEK_END)
+            known = max(0, size - FIRST_BYTES) if offset is None else offset if offset <= size else 0
+            begin = max(known, size - MOST_BYTES)
+            log.seek(begin)
+            content = log.read(MOST_BYTES)
+            lines, read = cut(content)
+            if begin > (0 if offset is None else known) and len(lines) > 1:
+                # It begins in the middle of one.
+                del lines[0]
+            skipped = 0 if offset is None else begin - known
+            skipped += sum(len(line.encode()) + 1 for line in lines[:-MOST_FOLLOWED])
+            found[name] = {"lines": lines[-MOST_FOLLOWED:], "offset": begin + read, "skipped": skipped}
+    return found
 
 
 def _said_by_nccl(paths: Iterable[Path]) -> bytes:
@@ -306,6 +346,13 @@ def held_devices(folder: Path) -> list[int] | None:
     """Return the devices of a job that runs; None where it does not."""
     spec = read_json(folder / "job.json")
     return [int(device) for device in spec["devices"]] if spec and processes.monitor_alive(folder) else None
+
+
+def held_ports(folder: Path) -> list[int] | None:
+    """Return the ports of a job that runs and has its head here, whether it listens already; None of any other."""
+    spec = read_json(folder / "job.json")
+    heads = bool(spec) and spec.get("node_rank") == 0 and processes.monitor_alive(folder)
+    return [int(spec["port"]), int(spec["monitor_port"])] if heads else None
 
 
 # ---- removed

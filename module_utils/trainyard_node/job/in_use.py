@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who uses this node: jobs of ours, jobs of Slurm, processes that have an NVIDIA GPU open.
 
-Who uses a GPU has its device file open (proc(5), /proc/PID/fd): that needs no driver that answers.
+Who uses a GPU has its device file open: that needs no driver that answers.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Collection
 from pathlib import Path
 
 from ..slurm import set_aside
-from . import job, processes
+from . import device_holders, job, processes
 
-_DEVICE = re.compile(r"/dev/nvidia\d+")
 # What belongs to the driver or watches it: it ends with the driver, or comes back with it. The kernel cuts the names of
 # programs after 15 bytes.
 SERVICES = ("nvidia-persistenced", "nv-fabricmanager", "nv-hostengine", "dcgm-exporter", "nvidia-smi")
 _NAME_BYTES = 15
+# k3s and RKE2 have it inside.
+_KUBELETS = ("kubelet", "k3s-server", "k3s-agent", "rke2")
 _MOST = 8
 
 
@@ -29,17 +29,18 @@ def holders(services: Collection[str], proc: Path = Path(processes.PROC)) -> dic
     for entry in proc.iterdir():
         # A process may be gone between two looks.
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and _has_device(entry):
+            if entry.name.isdigit() and device_holders.opened(entry, device_holders.NVIDIA):
                 name = (entry / "comm").read_text(errors="replace").strip()
                 if name not in ignored:
                     found[int(entry.name)] = name
     return found
 
 
-def _has_device(entry: Path) -> bool:
-    for descriptor in (entry / "fd").iterdir():
+def has_kubelet(proc: Path = Path(processes.PROC)) -> bool:
+    """Tell whether Kubernetes gives this node pods."""
+    for entry in proc.iterdir():
         with contextlib.suppress(OSError):
-            if _DEVICE.fullmatch(str(descriptor.readlink())):
+            if entry.name.isdigit() and (entry / "comm").read_text(errors="replace").strip() in _KUBELETS:
                 return True
     return False
 

@@ -12,6 +12,7 @@ import pwd
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from .runtime import pack
 Spec = dict[str, Any]
 # How long a monitor may take to start on a node that is busy.
 COME_UP_S = 60.0
+SILENT = "it said nothing"
 _LOOK_S = 0.5
 
 
@@ -93,17 +95,24 @@ def _start_monitor(job_dir: Path, spec: Spec, user: str, owner: Owner) -> str:
     identity: dict[str, Any] = {}
     if os.geteuid() == 0 and user != "root":
         identity = {"user": owner.uid, "group": owner.gid, "extra_groups": owner.groups}
-    monitor = subprocess.Popen(
-        [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), "monitor", str(job_dir)],
-        env={"TRAINYARD_JOB_ID": spec["job_id"]},
-        cwd="/",
-        start_new_session=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        **identity,
-    )
-    return _await_monitor(job_dir, owner, lambda: monitor.poll() is not None)
+    # Of root, and without a name: what the monitor prints before it has its log.
+    with tempfile.TemporaryFile() as printed:
+        monitor = subprocess.Popen(
+            [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), "monitor", str(job_dir)],
+            env={"TRAINYARD_JOB_ID": spec["job_id"]},
+            cwd="/",
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            **identity,
+        )
+        complaint = _await_monitor(job_dir, owner, lambda: monitor.poll() is not None)
+        if complaint.endswith(SILENT):
+            printed.seek(max(0, printed.seek(0, os.SEEK_END) - 500))
+            said = printed.read(500).decode(errors="replace").strip()
+            return complaint.replace(SILENT, said) if said else complaint
+    return complaint
 
 
 def _await_monitor(job_dir: Path, owner: Owner, gone: Callable[[], bool]) -> str:
@@ -115,7 +124,7 @@ def _await_monitor(job_dir: Path, owner: Owner, gone: Callable[[], bool]) -> str
         # To ask systemd costs more than to look for a file.
         if gone() and not as_user.run(owner, job_folder.reported, job_dir, 0.0):
             said = as_user.run(owner, job_folder.monitor_said, job_dir)
-            return f"the monitor ended before it reported: {said or 'it said nothing'}"
+            return f"the monitor ended before it reported: {said or SILENT}"
     return f"the monitor did not come up within {COME_UP_S:.0f} s"
 
 
@@ -127,6 +136,8 @@ def stop(job_dir: Path, job_id: str, to_remove: bool = False) -> bool:
     found = running(job_dir, job_id)
     complaint = ""
     if supervision() == "systemd":
+        # First of all: systemd stops its unit last, and it would take ranks that are killed for ranks that failed.
+        as_user.in_folder(job_dir, None, job_folder.end_monitor, 0.0)
 
         def over() -> bool:
             ended = not to_remove and as_user.in_folder(job_dir, True, job_folder.all_ended)
@@ -166,9 +177,24 @@ def status(job_dir: Path, job_id: str) -> dict[str, Any]:
     return {**found, "left": len(running(job_dir, job_id))}
 
 
+def take_stacks(job_dir: Path, job_id: str, looks: int) -> dict[str, Any]:
+    """Return where this node's ranks of a job are, see stacks.take; the job goes on. Without a job here, nothing."""
+    _, slice_name, _ = _whose(job_dir, job_id)
+    found: dict[str, Any] | None = as_user.in_folder(
+        job_dir, None, job_folder.take_stacks, slice_name, looks, limit_s=looks * 2 + as_user.LIMIT_S
+    )
+    return found or {"ranks": [], "text": ""}
+
+
 def wait(job_dir: Path, seconds: float) -> None:
     """Return when the job's monitor on this node has ended, or after `seconds`."""
     as_user.in_folder(job_dir, None, job_folder.wait, seconds, limit_s=seconds + as_user.LIMIT_S)
+
+
+def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
+    """Return what was added to logs of this node since it was read so far (job_folder.follow)."""
+    lines: dict[str, Spec] = as_user.in_folder(job_dir, {}, job_folder.follow, offsets)
+    return lines
 
 
 def read_logs(job_dir: Path, limit: int) -> dict[str, str]:

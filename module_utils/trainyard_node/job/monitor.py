@@ -28,233 +28,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import resource
+import os
 import signal
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-from ...trainyard.job import causes, messages
-from ...trainyard.job import failure as failures
+from ...trainyard.job import messages
 from ...trainyard.job.messages import Message
-from ...trainyard.job.restarts import WHOLE, Restarts
-from . import units, wire
+from . import processes, sender, units, wire
 from .execute import redirect
-from .exits import forget_secrets, keep_json, read_json, write_json
-from .node_part import NEWS, TICK_S, NodePart
-from .wire import Door, Line
+from .exits import forget_secrets, read_json, write_json
+from .head import JOIN_S, REPORT_S, HeadPart
+from .wire import Line
 
-REPORT_S = 1.0
-# Failures that arrive within this time of the first one are looked at together: the cause may be reported second.
-GRACE_S = 1.0
-# How long nodes may take to start one after another before a missing one counts as absent.
-JOIN_S = 120.0
 RETRY_S = 0.2
-# Files that the head has open beside the connections of its nodes, with room to spare.
-OWN_FILES = 256
-# How long processes without ranks may take to end after the last rank did.
-RANKLESS_S = 15.0
+# How long ranks may take to end before the job's end is told: until they are killed, and gone.
+END_RANKS_S = 5.0
 
 
-class Monitor(NodePart):
+class Monitor(HeadPart):
     """The monitor of one node; on the head node also the one of the whole job."""
 
     def __init__(self, job_dir: Path) -> None:
         """Read job.json."""
         super().__init__(job_dir)
-        self.is_head = self.spec["node_rank"] == 0
-        self.silent_after_s = float(self.spec["silent_after_s"])
         # When the head was heard last, and how long it may be silent.
         self.heard, self.patience = self.started, JOIN_S
-        # Head only: last report and time of contact of each node.
-        self.reports: dict[str, Message] = {}
-        self.seen: dict[str, float] = {}
-        self.door: Door | None = None
-        self.first_failure_at: float | None = None
-        self.ranks_done_at: float | None = None
-        self.budget, self.rejoin_s = int(self.spec.get("max_restarts", 0)), float(self.spec.get("rejoin_s", 0))
-        known = (read_json(job_dir / "cluster.json") or {}) if self.is_head else {}
-        self.restarts = Restarts(self.budget, self.rejoin_s, known.get("restarts"))
+        # The number of the head's order to take stacks; 0 where there is none, or it was answered.
+        self.order = 0
         self.resumed = (job_dir / "attempts.json").exists()
-        # Told to end because the node goes down, not because somebody stopped the job.
-        self.leaving = False
-        # When this node last stood still, and for how long.
-        self.woke, self.stood_still_s = 0.0, 0.0
-
-    # ---- the head
-
-    async def _open(self) -> Door:
-        hosts = [host for host in self.spec["hosts"] if host != self.host]
-        make_room(len(hosts) + OWN_FILES)
-        door = Door(self.spec["token"], hosts, self.hear_node)
-        await door.open(self.spec["head_address"], self.spec["monitor_port"])
-        return door
-
-    def hear_node(self, line: Line, message: Message) -> None:
-        """Take what a node says and answer. Raises BadMessage."""
-        host = line.host
-        messages.check_from_node(message, host, self.spec["world_size"], self.budget)
-        self.seen[host] = time.monotonic()
-        if "report" in message:
-            report, known = message["report"], self.reports.get(host, {})
-            if any(report[key] != known.get(key) for key in NEWS):
-                self.news.set()
-            self.reports[host] = report
-        if "stopped" in message:
-            self.finish("stopped", host=host)
-        line.tell({"end": self.end_record} if self.end_record else self._orders(host))
-
-    def _orders(self, host: str) -> Message:
-        return {"attempts": self.restarts.attempts(host), "go": self.restarts.go}
-
-    def fail(self, failure: Message, found: Sequence[Message] = ()) -> None:
-        """Answer a failure: by a restart while the budget lasts, else by the end of the job."""
-        now = time.monotonic()
-        if not self.budget:
-            self.finish("failed", failure=failure, **({"failures": list(found[:64])} if found else {}))
-        elif self.restarts.take(found or [failure], now, now - self.started, self._metrics(), failure):
-            self.first_failure_at = self.ranks_done_at = None
-        else:
-            failure = {**failure, "fruitless": self.restarts.fruitless}
-            self.finish("failed", failure=failure, **({"failures": list(found[:64])} if found else {}))
-
-    def judge(self, now: float) -> None:
-        """Decide whether the job is over, or has to be started again."""
-        self.reports[self.host], self.seen[self.host] = self.report, now
-        # What a node says of an attempt that is over is of no interest any more.
-        reports = {
-            host: report
-            for host, report in self.reports.items()
-            if report.get("attempts", {WHOLE: 0}) == self.restarts.attempts(host)
-        }
-        ranks_done = len(reports) == len(self.spec["hosts"]) and all(report.get("done") for report in reports.values())
-        found = [record for report in reports.values() for record in report.get("failures", ())]
-        rankless = sum(report.get("rankless", 0) for report in reports.values())
-        if ranks_done:
-            found = [record for record in found if record["ranks"]]
-        if found:
-            self.first_failure_at = self.first_failure_at or now
-            well = [report["well"] for report in reports.values() if report.get("well")]
-            cause = causes.blame(found, well, self.gone()) or {}
-            all_told = ranks_done and not rankless
-            if all_told or failures.is_beyond_doubt(cause) or now - self.first_failure_at >= GRACE_S:
-                self.fail(cause, found)
-        elif ranks_done:
-            self.ranks_done_at = self.ranks_done_at or now
-            if not rankless or now - self.ranks_done_at >= RANKLESS_S:
-                self.finish("succeeded")
-        else:
-            self.first_failure_at = self.ranks_done_at = None
-            self._judge_absence(now)
-        stuck = next(filter(None, (report.get("cannot_write") for report in self.reports.values())), None)
-        if stuck:
-            self.finish("failed", failure=stuck)
-        late = self.restarts.gather(self.spec["hosts"], self.reports, now)
-        if late:
-            after_s = round(self.restarts.rejoin_s)
-            self.finish("failed", failure={"kind": "not_back", "host": late[0], "hosts": late, "after_s": after_s})
-        self.wanted, self.go = self.restarts.attempts(self.host), self.restarts.go
-        if now - self.started > self.spec["timeout_s"]:
-            self.finish("timed_out", after_s=self.spec["timeout_s"])
-
-    def gone(self) -> list[str]:
-        """Return the nodes whose monitors were here and are no longer: they have closed their connections."""
-        here = {self.host, *(self.door.lines if self.door else ())}
-        free = {host for host, report in self.reports.items() if report.get("done") and not report.get("idle")}
-        return [host for host in self.spec["hosts"] if host in self.seen and host not in here | free]
-
-    def _judge_absence(self, now: float) -> None:
-        """Find nodes that are not there. While all gather for a restart, a node may be away for `rejoin_s`."""
-        for host in self.spec["hosts"] if self.restarts.gathering_since is None else ():
-            # A node whose ranks all ended well is free to go.
-            if self.reports.get(host, {}).get("done") and not self.reports[host].get("idle"):
-                continue
-            if host not in self.seen:
-                if now - self.started > JOIN_S:
-                    self.finish("failed", failure={"kind": "absent", "host": host, "after_s": round(JOIN_S)})
-            elif now - self.seen[host] > self.silent_after_s:
-                if self.seen[host] <= self.woke + REPORT_S and self.stood_still_s > self.silent_after_s - 2 * REPORT_S:
-                    # The node gave this one up meanwhile; all that came from it had been waiting to be read.
-                    self._fail_frozen(self.stood_still_s)
-                    return
-                silent = {
-                    "kind": "silent",
-                    "host": host,
-                    "after_s": round(now - self.seen[host]),
-                    "ranks_running": self.reports.get(host, {}).get("ranks_running"),
-                }
-                self.fail(silent)
-                return
-
-    def notice_sleep(self, last: float, now: float) -> None:
-        """See whether this node stood still between two looks: then it was not the others that were silent."""
-        slept = now - last
-        if slept > self.silent_after_s:
-            self._fail_frozen(slept)
-        elif slept > 4 * TICK_S:
-            self.woke, self.stood_still_s = now, slept
-            self.seen = {host: min(seen + slept, now) for host, seen in self.seen.items()}
-
-    def _fail_frozen(self, slept: float) -> None:
-        self.fail({"kind": "frozen", "host": self.host, "after_s": round(slept)})
-
-    def _metrics(self) -> Message:
-        """Return the last of each metric; they come from the node of rank 0."""
-        return {name: value for report in self.reports.values() for name, value in report.get("metrics", {}).items()}
-
-    def save_cluster(self) -> None:
-        """Write the state of the whole job."""
-        now = time.monotonic()
-        lost = next(filter(None, (report.get("loss_not_a_number") for report in self.reports.values())), None)
-        waiting = len(self.seen) < len(self.spec["hosts"])
-        keep_json(
-            self.job_dir / "cluster.json",
-            {
-                "job_id": self.spec["job_id"],
-                "state": self.end_record.get("state") or ("starting" if waiting else "running"),
-                "started": self.started_at,
-                "elapsed_s": round(now - self.started, 2),
-                "metrics": self._metrics(),
-                "loss_not_a_number": lost,
-                "world_size": self.spec["world_size"],
-                "ranks_running": sum(report.get("ranks_running", 0) for report in self.reports.values()),
-                "nodes": {
-                    host: {
-                        "ranks_running": self.reports.get(host, {}).get("ranks_running"),
-                        "silent_s": round(now - self.seen[host], 1) if host in self.seen else None,
-                    }
-                    for host in self.spec["hosts"]
-                },
-                "restarts": self.restarts.as_dict(),
-                "end": self.end_record or None,
-            },
-        )
-
-    async def run_head(self, door: Door) -> None:
-        """Judge and keep cluster.json until the job is over; then tell everybody."""
-        last, saved = time.monotonic(), 0.0
-        while not self.ended.is_set():
-            changed = self.look()
-            now = time.monotonic()
-            self.notice_sleep(last, now)
-            last = now
-            orders = self.restarts.go, len(self.restarts.history)
-            self.judge(now)
-            if orders != (self.restarts.go, len(self.restarts.history)):
-                for host, line in door.lines.items():
-                    line.tell(self._orders(host))
-                self.news.set()
-            if changed or now - saved >= REPORT_S or self.end_record:
-                saved = now
-                self.save_cluster()
-                self.save()
-            await self.pause()
-        if self.leaving:
-            return
-        self.save_cluster()
-        for line in door.lines.values():
-            line.tell({"end": self.end_record})
-        door.close()
+        self.told_to_end = False
 
     # ---- any other node
 
@@ -282,6 +85,9 @@ class Monitor(NodePart):
             if self._look_and_save() or time.monotonic() - sent >= REPORT_S:
                 sent = time.monotonic()
                 line.tell({"report": self.report})
+            waits = self.looker.told()
+            if waits:
+                line.send({"waits": waits})
             await self.pause()
             self._give_up()
         if self.end_record.get("state") == "stopped" and "host" not in self.end_record:
@@ -290,11 +96,21 @@ class Monitor(NodePart):
 
     def hear_head(self, line: Line, message: Message) -> None:
         """Take what the head says. Raises BadMessage."""
-        del line
         messages.check_from_head(message, [process["name"] for process in self.spec["processes"]], self.budget)
         self.heard = time.monotonic()
         if "end" in message:
             self.finish(**message["end"])
+        self.order = message.get("stacks", self.order)
+        taken = self.taker.take(self.order) if self.order else None
+        if taken is not None:
+            line.send({"stacks": {"number": self.order, "ranks": taken}})
+            # Where that is lost with its connection, the head says so again on the next one.
+            self.order = 0
+        if "attempts" in message:
+            self.looker.closer = message.get("closer", False)
+        self.moved = message.get("moved", self.moved)
+        if "place" in message:
+            self.take_place(message["place"], message["attempts"])
         orders = message.get("attempts", self.wanted), message.get("go", self.go)
         if orders != (self.wanted, self.go):
             self.wanted, self.go = orders
@@ -304,6 +120,7 @@ class Monitor(NodePart):
         changed = self.look()
         if changed:
             self.save()
+        self.write_metrics(changed, time.monotonic() - self.heard)
         return changed
 
     def _give_up(self) -> None:
@@ -340,6 +157,7 @@ class Monitor(NodePart):
             self.supervisor.start()
             if self.budget:
                 write_json(self.job_dir / "attempts.json", self.attempts)
+                self.gate.begin()
             if self.resumed and self.is_head:
                 self.fail({"kind": "rebooted", "host": self.host})
             self.look()
@@ -349,21 +167,41 @@ class Monitor(NodePart):
                 raise OSError(f"{self.job_dir} cannot be written: {self.unsaved}")
             await (self.run_head(door) if door else self.run_node())
         finally:
+            self.textfile.remove()
             if not self.leaving:
                 self._leave()
+                await self._tell_last()
         return 0
 
     def _leave(self) -> None:
         """End what runs here, and forget what was secret: it is of no use any more; the folder stays for its logs."""
         if self.end_record:
             self.save()
+        # Else who started a stopped rank waits in vain for it to end.
+        processes.ask_to_end(pid for pid in self.left() if processes.stopped(pid))
         self.supervisor.end()
         forget_secrets(self.job_dir)
         if self.unsaved:
             # What has ended may have left room.
             self.save()
 
+    async def _tell_last(self) -> None:
+        """Tell of the job's end once nothing of it runs here, for a short time: units end with this monitor."""
+        if self.sender is None:
+            return
+        until = time.monotonic() + END_RANKS_S
+        while not self._ended_all(time.monotonic()) and time.monotonic() < until:
+            await asyncio.sleep(0.1)
+        self.save_cluster(all_ended=True)
+        self.sender.last_until(time.monotonic() + (sender.TOLD_S if self.told_to_end else sender.LAST_S))
+        while not self.sender.over():
+            await asyncio.sleep(0.05)
+        self.save_cluster()
+
     def _told_to_end(self) -> None:
+        self.told_to_end = True
+        if self.sender and self.end_record:
+            self.sender.last_until(time.monotonic() + sender.TOLD_S)
         if self.budget and self.spec["supervision"] == "systemd" and units.node_goes_down():
             self.leaving = True
             self.ended.set()
@@ -372,21 +210,12 @@ class Monitor(NodePart):
             self.finish("stopped")
 
 
-def make_room(files: int) -> None:
-    """Let this process have this many files open, as far as it may: without systemd it inherits a limit of 1,024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = files if hard == resource.RLIM_INFINITY else min(files, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < files:
-        # Into the monitor's log.
-        print(f"may open {allowed} files, expected {files} for its nodes: raise the hard limit of open files")
-
-
 def run(job_dir: Path) -> int:
     """Run the monitor of the job in `job_dir`."""
     node_rank = json.loads((job_dir / "job.json").read_text())["node_rank"]
     redirect(str(job_dir / "logs" / f"monitor_{node_rank}.log"))
+    # Ranks do not have it: they get their own environment.
+    os.environ[processes.LOOK] = "1"
 
     async def main() -> int:
         return await Monitor(job_dir).run()

@@ -14,11 +14,12 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.job import causes, messages, progress
+from ...trainyard.job import causes, messages, progress, prometheus
 from ...trainyard.job import failure as failures
 from ...trainyard.job.messages import Message
 from ...trainyard.job.restarts import WHOLE, Attempts
@@ -27,16 +28,21 @@ from ..hardware.rdma_traffic import read_interface, read_traffic
 from ..machine.tree import Tree
 from . import processes as procs
 from . import units
-from .exits import Exit, keep_json, read_json, turn, write_json
+from .checkpoint_watch import Watch
+from .exits import Exit, end_of, keep_json, open_regular, read_json, turn, write_json, write_text
+from .gate_watch import Gate, Verdict
+from .stacks import Taker
 from .supervisors import END_S, Children, Supervisor, Units
 from .tail import Tail
+from .textfile import Textfile
+from .waits import Looker
 
 # Nobody waits longer for a look, where nothing was told: the kernel cannot always tell of an end, and never of a log.
 TICK_S = 0.25
 # What is told in the same moment is looked at together.
 SETTLE_S = 0.02
 # What of a report the head must know at once.
-NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for", "cannot_write")
+NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for", "cannot_write", "refused")
 
 
 class NodePart:
@@ -47,11 +53,26 @@ class NodePart:
         self.job_dir = job_dir
         self.spec: Message = json.loads((job_dir / "job.json").read_text())
         self.host: str = self.spec["host"]
-        supervisor = Units if self.spec["supervision"] == "systemd" else Children
+        # What a spare will run is not known when root makes units.
+        by_units = self.spec["supervision"] == "systemd" and "places" not in self.spec
+        supervisor = Units if by_units else Children
         self.supervisor: Supervisor = supervisor(job_dir, self.spec)
-        self.tail = Tail(job_dir, self.spec["rank_log"].replace("{rank}", "0"), self.spec["progress_pattern"])
+        # Whoever has rank 0 sees what it saves.
+        ranks = [rank for process in self.spec["processes"] for rank in process["ranks"]]
+        self.checkpoints = Watch(job_dir, self.spec.get("checkpoints", "") if 0 in ranks else "")
+        self.tail = Tail(
+            job_dir,
+            self.spec["rank_log"].replace("{rank}", "0"),
+            self.spec["progress_pattern"],
+            (self.spec.get("hang") or {}).get("pause_pattern", ""),
+        )
         self.started, self.started_at = time.monotonic(), time.time()
+        self.textfile = Textfile(self.spec.get("metrics_folder", ""), self.spec["job_id"])
         self.carried_before = self._carried()
+        # What of this node stands in the way of a restart.
+        self.gate, self.verdict = Gate(self.spec), Verdict()
+        self.taker = Taker(job_dir, self.spec)
+        self.looker = Looker(job_dir, self.spec)
         self.ended = asyncio.Event()
         # Set by whatever is worth a look at once; the processes whose ends set it, by name.
         self.news = asyncio.Event()
@@ -65,6 +86,11 @@ class NodePart:
         self.attempts: Attempts = read_json(job_dir / "attempts.json") or {WHOLE: 0}
         self.wanted, self.go = self.attempts, True
         self.ending_since: float | None = None
+        # What this node does as a spare that has taken another's place, and what of it has not run yet.
+        self.place: int | None = self.spec.get("place")
+        self.fresh: set[str] = set()
+        # The addresses of spares that have taken a place, by those of whom they replaced (moved.py).
+        self.moved: Mapping[str, str] = {}
         # The attempts for which nothing of an earlier one was left here.
         self.cleared_for: Mapping[str, int] | None = None
 
@@ -84,6 +110,7 @@ class NodePart:
         if self.attempts != before:
             exits = self.supervisor.exits()
         running = [process for process in processes if process["name"] not in exits]
+        self.checkpoints.running = any(process["ranks"] for process in running)
         new: Message = {
             "host": self.host,
             "ranks_running": sum(len(process["ranks"]) for process in running),
@@ -99,9 +126,17 @@ class NodePart:
             "well": self._well(exits),
             "metrics": progress.strict(self.tail.last),
             "loss_not_a_number": self.tail.lost,
+            "checkpoints": self.checkpoints.state(),
+            "pace": self.tail.pace,
             "attempts": self.attempts,
             "ready_for": self.wanted if ready else None,
             "cannot_write": self.cannot_write,
+            "held": self.verdict.held,
+            "refused": self._refused(),
+            "suspect": self.verdict.suspect,
+            "time": time.time(),
+            "progress": {"lines": self.tail.lines, "points": self.tail.points, "pausing": self.tail.pausing},
+            "place": self.place,
         }
         changed = any(new[key] != self.report.get(key) for key in NEWS)
         self.report = new
@@ -118,6 +153,7 @@ class NodePart:
     def _follow(self) -> None:
         """Have the kernel wake this monitor when one of the processes ends."""
         loop = asyncio.get_running_loop()
+        self.gate.tell = partial(_wake, loop, self.news)
 
         def tell(name: str, descriptor: int) -> None:
             loop.remove_reader(descriptor)
@@ -142,39 +178,111 @@ class NodePart:
         # Again and again, as a process that was to start late may start only now. But once where only the head starts
         # ranks (mpirun): those of the next attempt may be here before its word to go is.
         if whole and (self.spec["processes"] or self.cleared_for != self.wanted):
-            if not self._ended_all(now):
+            # What the gate runs may look like what is left of a rank, as it ends.
+            if not self.gate.looks and not self._ended_all(now):
+                self.gate.forget()
                 return False
+            if self.cleared_for != self.wanted:
+                verdict = self.gate.verdict()
+                self.verdict = verdict or Verdict()
+                if verdict is None or verdict.held or verdict.refused:
+                    return False
+                # The next restart asks anew.
+                self.gate.forget()
             self.cleared_for = self.wanted
         for process in self.spec["processes"]:
-            if process["name"] in behind:
+            if process["name"] in behind and process["name"] not in self.fresh:
                 ended = exits.get(process["name"])
                 if not ended or (not whole and time.time() - ended["time"] < (process.get("recover_after_s") or 0)):
                     return False
         if self.go:
-            try:
-                write_json(self.job_dir / "attempts.json", self.wanted)
-            except OSError as error:
-                # By it each process knows its turn.
-                folder, reason = str(self.job_dir), error.strerror or str(error)
-                self.cannot_write = {"kind": "cannot_write", "host": self.host, "folder": folder, "reason": reason}
+            # By attempts.json each process knows its turn.
+            if (whole and not self._name_spares()) or not self._written("attempts.json", self.wanted):
                 return False
             if whole:
                 shutil.rmtree(self.job_dir / "attempt", ignore_errors=True)
+                self.tail.pace = None
             self.report = {}
             self.ending_since = None
+            self.verdict = Verdict()
             self.attempts = self.wanted
+            self.checkpoints.attempt, self.checkpoints.attempt_began = self.attempts.get(WHOLE, 0), time.time()
+            self.fresh.clear()
             self.supervisor.restart(behind, self.attempts)
         return True
+
+    def _name_spares(self) -> bool:
+        """Have the addresses of spares stand in what names the nodes here; return whether that could be written."""
+        if not self.moved:
+            return True
+        from ...trainyard.job import moved
+
+        for file in self.spec.get("files", ()):
+            if file.get("lists_nodes"):
+                try:
+                    with open_regular(file["path"]) as there:
+                        known = there.read().decode()
+                    text = moved.file(file, known, self.moved)
+                except (OSError, ValueError) as error:
+                    self._cannot_write(f"{file['path']} cannot be read: {getattr(error, 'strerror', '') or error}")
+                    return False
+                if text != known and not self._written(file["path"], text, int(file["mode"], 8)):
+                    return False
+        processes = [moved.process(each, self.moved) for each in self.spec["processes"]]
+        if processes != self.spec["processes"]:
+            if not self._written("job.json", {**self.spec, "processes": processes}, 0o600):
+                return False
+            self.spec["processes"] = processes
+        return True
+
+    def _written(self, name: str, data: Message | str, mode: int = 0o644) -> bool:
+        """Write what a restart needs; the head is told where that is not possible."""
+        try:
+            if isinstance(data, str):
+                write_text(self.job_dir / name, data, mode)
+            else:
+                write_json(self.job_dir / name, data, mode)
+        except OSError as error:
+            self._cannot_write(error.strerror or str(error))
+        return self.cannot_write is None
+
+    def _cannot_write(self, reason: str) -> None:
+        folder = str(self.job_dir)
+        self.cannot_write = {"kind": "cannot_write", "host": self.host, "folder": folder, "reason": reason[:500]}
+
+    def take_place(self, place: int, attempts: Attempts) -> None:
+        """Become, as a spare, the node of this node rank: what it ran is started with the `attempts` of the others."""
+        planned = self.spec.get("places", {}).get(str(place))
+        if self.place is not None or planned is None:
+            return
+        told = {**self.spec, "processes": planned["processes"], "place": place, "places": {}}
+        files = all(self._written(file["path"], file["content"], int(file["mode"], 8)) for file in planned["files"])
+        if files and self._written("job.json", told, 0o600):
+            self.spec.update(told)
+            self.place, self.fresh = place, {process["name"] for process in planned["processes"]}
+            self.attempts = {WHOLE: max(0, attempts[WHOLE] - 1)}
+            self.news.set()
 
     def _ended_all(self, now: float) -> bool:
         """End what runs of the job here, politely first; return whether nothing is left."""
         self.ending_since = self.ending_since or now
-        slice_name = units.slice_name(self.spec["job_id"]) if self.spec["supervision"] == "systemd" else ""
-        left = procs.ranks_of_job(self.spec["job_id"], self.job_dir, slice_name)
+        left = self.left()
+        if now - self.ending_since < END_S:
+            procs.ask_to_end(left)
+            return not left
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGTERM if now - self.ending_since < END_S else signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         return not left
+
+    def left(self) -> list[int]:
+        """Return the processes of ranks and of what starts them that are here."""
+        slice_name = units.slice_name(self.spec["job_id"]) if self.spec["supervision"] == "systemd" else ""
+        return procs.ranks_of_job(self.spec["job_id"], self.job_dir, slice_name)
+
+    def _refused(self) -> Message | None:
+        """Return what this node does not pass before a restart, None where it does, or that is not known yet."""
+        return {"reason": self.verdict.refused, "waits": self.verdict.waits} if self.verdict.refused else None
 
     def _well(self, exits: Mapping[str, Exit]) -> Message | None:
         """Return the first process with ranks that ended well: for the ranks of others that may have been too early."""
@@ -189,9 +297,36 @@ class NodePart:
             for process in self.spec["processes"]
             if process["ranks"] and exits.get(process["name"], {}).get("result") == "success"
         ]
+        for process in self.spec["processes"]:
+            for rank in process["ranks"] if process["name"] == "agent" else ():
+                # It stays when all of its ranks have left, until the others have ended (execute.py).
+                known = read_json(self.job_dir / "exits" / f"rank{rank}.json")
+                if isinstance(known, dict) and known.get("attempt") == turn(self.attempts, "agent"):
+                    ended.append({"host": self.host, "process": "agent", "ranks": process["ranks"], "rank": rank,
+                                  "time": known.get("time")})  # fmt: skip
+            if process["name"] == "mpirun" and exits.get("mpirun", {}).get("result", "success") != "success":
+                # All of them are this one process; which of its ranks had left before it failed is in its log.
+                ended += [
+                    {"host": self.host, "process": "mpirun", "ranks": process["ranks"], "rank": rank,
+                     "time": exits["mpirun"].get("time")}
+                    for rank in failures.mpirun_left(end_of(process["log"])) if rank in process["ranks"]
+                ]  # fmt: skip
         # The file is the ranks', and anything may stand there.
         told = [each for each in ended if isinstance(each["time"], float) and math.isfinite(each["time"])]
         return min(told, key=lambda each: each["time"], default=None)
+
+    def missed(self, found: Sequence[Message]) -> list[Message]:
+        """Return as its failure whom MindSpore's scheduler misses here, where ranks have lost a peer: it ends later."""
+        ours = [process for process in self.spec["processes"] if process["name"] == "scheduler"]
+        if any(record["process"] == "scheduler" for record in found) or not any(record.get("lost") for record in found):
+            return []
+        told = [failures.root_cause(end_of(process["log"])) or {} for process in ours]
+        ended = {"exit_code": None, "result": "exit-code", "recover_after_s": None}
+        return [
+            {"kind": "exit", "host": self.host, "process": "scheduler", "ranks": [], **ended, **cause,
+             "time": time.time()}
+            for cause in told if cause.get("reason") and cause["rank"] in range(self.spec["world_size"])
+        ]  # fmt: skip
 
     def _failure(self, process: Message, ended: Exit) -> Message:
         known: Message = next((old for old in self.report.get("failures", ()) if old["process"] == process["name"]), {})
@@ -215,7 +350,7 @@ class NodePart:
             record = {key: value for key, value in record.items() if key not in ended}
             record.update(exit_code=None, signal=None, result="unreadable", time=time.time())
         if not process["name"].startswith("rank"):
-            cause = failures.root_cause(_end_of(Path(process["log"])))
+            cause = failures.root_cause(end_of(process["log"]))
             if cause is not None:
                 told = {**record, **{key: value for key, value in cause.items() if value is not None or key != "time"}}
                 told["result"] = "signal" if cause["signal"] else "exit-code"
@@ -223,9 +358,12 @@ class NodePart:
         if record["rank"] is not None and record["signal"] != signal.SIGKILL:
             # Ranks that mpirun starts write their logs on other nodes.
             name = self.spec["rank_log"].replace("{rank}", str(record["rank"]))
-            lost = causes.lost_peer(_end_of(self.job_dir / "logs" / name, 1 << 16))
+            lost = causes.lost_peer(end_of(self.job_dir / "logs" / name, 1 << 16))
+            if process["name"] == "mpirun":
+                lost = lost or failures.mpirun_lost_peer(end_of(process["log"]), record["rank"])
             record = {**record, "lost": lost} if lost else record
-        return record
+        ranks_of = self.spec.get("ranks_of") or {}
+        return {**record, "host": next((host for host in ranks_of if record["rank"] in ranks_of[host]), self.host)}
 
     def finish(self, state: str, **details: Any) -> None:
         """End this monitor, and with it the node's processes. The first reason stays."""
@@ -233,6 +371,15 @@ class NodePart:
             self.end_record = {"state": state, "finished": time.time(), **details}
             self.ended.set()
             self.news.set()
+
+    def write_metrics(
+        self, at_once: bool, head_silent_s: float | None = None, of_job: Callable[[], prometheus.Samples] = dict
+    ) -> None:
+        """Write the metrics of this node where it is time, and of the whole job where this is its head."""
+        if self.textfile.due(at_once):
+            ranks = sum(len(process["ranks"]) for process in self.spec["processes"])
+            of_node = prometheus.node_samples(self.host, self.report, ranks, head_silent_s)
+            self.textfile.write(prometheus.render(self.spec["job_id"], of_node, of_job()))
 
     def save(self) -> None:
         """Write this node's state for whoever asks (the agent's `state`); a full disk is no reason to watch no more."""
@@ -251,11 +398,7 @@ class NodePart:
         )
 
 
-def _end_of(path: Path, most: int = 1 << 20) -> str:
-    try:
-        with path.open("rb") as log:
-            log.seek(0, os.SEEK_END)
-            log.seek(max(0, log.tell() - most))
-            return log.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+def _wake(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:
+    """Tell the monitor of news from another thread; it may be over by then."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(news.set)

@@ -16,6 +16,7 @@ from typing import Any
 from ...trainyard.findings.findings import Finding
 from ..cluster.ssh_logins import reach
 from ..machine import as_user
+from ..machine.as_user import JobError
 from . import folder as job_folder
 from . import processes
 
@@ -56,33 +57,46 @@ def _descriptors(process: Path) -> list[str]:
     return links
 
 
-def port_findings(spec: Spec) -> list[Finding]:
-    """On the head: the rendezvous and the monitor port are free on the job's address."""
+def port_findings(spec: Spec, jobs: Path) -> list[Finding]:
+    """On the head: the rendezvous and the monitor port are free on the job's address, and no job that begins has them.
+
+    Of two jobs that are launched one right after the other, the first may not listen as yet.
+    """
+    others = [folder for folder in job_folder.of_jobs(jobs) if folder.name != spec["job_id"]]
+    held = as_user.in_each(others, job_folder.held_ports)
+    promised = {port: folder.name for folder, ports in held.items() for port in ports}
     findings = []
     for port, what, action in (
         (spec["port"], "rendezvous port", "set job_port: auto, or another port, or end that process"),
         (spec["monitor_port"], "monitor port", "start the job again: it takes another port"),
     ):
-        with socket.socket(socket.AF_INET6 if ":" in spec["head_address"] else socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((spec["head_address"], port))
-            except OSError as error:
-                found = (
-                    f"{port} is in use{owner_of_port(port)}"
-                    if error.errno == errno.EADDRINUSE
-                    else f"{spec['head_address']}:{port} cannot be bound: {error.strerror}"
+        found = _taken(spec["head_address"], port)
+        if port in promised and not found:
+            found = f"{port} is that of job {promised[port]}"
+        if found:
+            findings.append(
+                Finding(
+                    host=spec["host"],
+                    check=what,
+                    found=found,
+                    expected="a free TCP port on the head node",
+                    action=action,
                 )
-                findings.append(
-                    Finding(
-                        host=spec["host"],
-                        check=what,
-                        found=found,
-                        expected="a free TCP port on the head node",
-                        action=action,
-                    )
-                )
+            )
     return findings
+
+
+def _taken(address: str, port: int) -> str:
+    """Say why nobody can listen there; "" where one can."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return f"{port} is in use{owner_of_port(port)}"
+            return f"{address}:{port} cannot be bound: {error.strerror}"
+    return ""
 
 
 def reach_findings(spec: Spec) -> list[Finding]:
@@ -140,34 +154,6 @@ def ssh_findings(spec: Spec, user: str) -> list[Finding]:
             action=f"run site.yml (role ssh_mesh) on {where}; for a job_network of its own, with ssh_mesh_networks",
         )
         for text in failed
-    ]
-
-
-def disk_findings(spec: Spec, folder: Path) -> list[Finding]:
-    """The job's folder can be made, and has room."""
-    while not folder.exists():
-        folder = folder.parent
-    if not os.access(folder, os.W_OK):
-        return [
-            Finding(
-                host=spec["host"],
-                check="disk",
-                found=f"{folder} cannot be written",
-                expected="a folder for the files of the job",
-                action="mount it read-write, or set trainyard_state to another folder",
-            )
-        ]
-    free_mib = shutil.disk_usage(folder).free >> 20
-    if free_mib >= spec["min_disk_mib"]:
-        return []
-    return [
-        Finding(
-            host=spec["host"],
-            check="disk",
-            found=f"{free_mib} MiB free in {folder}",
-            expected=f"at least {spec['min_disk_mib']} MiB (job_min_disk_mib)",
-            action="make room, or lower job_min_disk_mib",
-        )
     ]
 
 
@@ -229,6 +215,51 @@ def path_findings(spec: Spec, user: str) -> list[Finding]:
     return findings
 
 
+def recovery_findings(spec: Spec, user: str) -> list[Finding]:
+    """The training user can make its folder where MindSpore is to keep its records (job_recovery_path)."""
+    records = (process.get("env", {}).get("MS_RECOVERY_PATH", "") for process in spec.get("processes", ()))
+    # Those of a job are in a folder of its own, and each process has one there.
+    folders = {str(Path(path).parents[1]) for path in records if path and not path.startswith(spec["job_dir"] + "/")}
+    findings = []
+    for folder in sorted(folders):
+        there = next(above for above in (Path(folder), *Path(folder).parents) if above.exists())
+        if not _may(user, str(there), os.W_OK | os.X_OK):
+            found = f"{there} cannot be written by {user}" + ("" if str(there) == folder else f", and has no {folder}")
+            expected = "a folder in which the training user may write, shared by all nodes"
+            do = f"make it and give it to {user}, or correct job_recovery_path"
+            check = "job_recovery_path"
+            findings.append(Finding(host=spec["host"], check=check, found=found, expected=expected, action=do))
+    return findings
+
+
+def telling_findings(spec: Spec, user: str) -> list[Finding]:
+    """The training user may write where the job's metrics and events go; the programs that are told are there."""
+    host, findings = spec["host"], []
+    folders = [("job_metrics_folder", spec["metrics_folder"])] if spec["metrics_folder"] else []
+    folders += [("job_events", str(Path(each["file"]).parent)) for each in spec["events"] if "file" in each]
+    for name, folder in folders:
+        if not _may(user, folder, os.W_OK | os.X_OK):
+            found = f"{folder} cannot be written by {user}" if Path(folder).is_dir() else f"no folder {folder}"
+            do = f"make it, as root: install -d -m 1775 -o root -g $(id -gn {user}) {folder}"
+            expected = "a folder in which the training user may write"
+            findings.append(Finding(host=host, check=name, found=found, expected=expected, action=do))
+    for name, mode, what in (("program", os.X_OK, "a program"), ("ca_file", os.R_OK, "a file of certificates")):
+        for path in filter(None, (each.get(name) for each in spec["events"])):
+            if not (_may(user, path, mode) and Path(path).is_file()):
+                found, expected = f"no {path} for {user}", f"{what} on the head node, for the training user"
+                do = "put it there, or correct job_events"
+                findings.append(Finding(host=host, check="job_events", found=found, expected=expected, action=do))
+    return findings
+
+
+def _may(user: str, path: str, mode: int) -> bool:
+    """Tell whether the training user has these rights; one that is not there is found elsewhere."""
+    try:
+        return bool(as_user.run(as_user.named(user), os.access, path, mode))
+    except JobError:
+        return True
+
+
 def device_findings(spec: Spec, jobs: Path) -> list[Finding]:
     """No other job of ours runs on the same devices of this node."""
     wanted, findings = set(spec["devices"]), []
@@ -284,12 +315,13 @@ def programs(spec: Spec) -> dict[str, dict[str, str]]:
 
 def preflight(spec: Spec, user: str) -> list[Finding]:
     """Check this node for the job."""
-    findings = port_findings(spec) if spec["node_rank"] == 0 else reach_findings(spec)
+    jobs = Path(spec["job_dir"]).parent
+    findings = port_findings(spec, jobs) if spec["node_rank"] == 0 else reach_findings(spec)
     findings += ssh_findings(spec, user)
-    job_dir = Path(spec["job_dir"])
     return [
         *findings,
         *path_findings(spec, user),
-        *disk_findings(spec, job_dir),
-        *device_findings(spec, job_dir.parent),
+        *recovery_findings(spec, user),
+        *telling_findings(spec, user),
+        *device_findings(spec, jobs),
     ]

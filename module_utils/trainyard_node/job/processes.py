@@ -19,11 +19,13 @@ from .exits import read_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable
 
     from .exits import AnyPath
 
 PROC = "/proc"
+# In the environment of what a monitor asks the machine with, such as nvidia-smi (gate_watch.py).
+LOOK = "TRAINYARD_LOOK"
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -95,6 +97,22 @@ def _environ(entry: str) -> bytes:
         os.setegid(group)
 
 
+def environment(pid: int, proc: AnyPath = PROC) -> dict[str, str]:
+    """Return the first environment of a process, as far as it may be read."""
+    texts = [text.decode("utf-8", "replace") for text in _environ(f"{proc}/{pid}").split(b"\0")]
+    return dict(text.split("=", 1) for text in texts if "=" in text)
+
+
+def is_agent(pid: int, job_dir: AnyPath, proc: AnyPath = PROC) -> bool:
+    """Tell whether a process is one of our runtime that starts ranks, and is none itself."""
+    try:
+        argv = _read(f"{proc}/{pid}/cmdline").split(b"\0")
+    except OSError:
+        return False
+    runtime = os.fsencode(f"{job_dir}/trainyard.pyz")
+    return runtime in argv and argv[argv.index(runtime) + 1] == b"agent"
+
+
 def _user(entry: str) -> int | None:
     """Return the real user of a process (proc(5), /proc/PID/status): of some the folder is root's all the same."""
     try:
@@ -144,15 +162,20 @@ def _in_slice(entry: str, slice_name: str) -> bool:
 
 
 def ranks_of_job(job_id: str, job_dir: AnyPath, slice_name: str = "", proc: AnyPath = PROC) -> list[int]:
-    """Return the process ids of a job but those of our own runtime, which supervise or wait for their turn."""
+    """Return the process ids of a job but those of our own runtime, which supervise or wait for their turn.
+
+    Nor are commands ranks of it that are told of the job (sender.py), or that its monitor asks the machine with.
+    """
     runtime, found = os.fsencode(f"{job_dir}/trainyard.pyz"), []
     for pid in of_job(job_id, slice_name, proc=proc):
         try:
             argv = _read(f"{proc}/{pid}/cmdline").split(b"\0")
         except OSError:
             continue
+        environment = b"\0" + _environ(f"{proc}/{pid}")
+        told = b"\0TRAINYARD_EVENT=" in environment or f"\0{LOOK}=".encode() in environment
         # `rank` is about to become one, `agent` starts some.
-        if runtime not in argv or argv[argv.index(runtime) + 1] in (b"agent", b"rank"):
+        if not told and (runtime not in argv or argv[argv.index(runtime) + 1] in (b"agent", b"rank")):
             found.append(pid)
     return found
 
@@ -188,10 +211,26 @@ def end(job_id: str, slice_name: str = "", uid: int | None = None, grace_s: floa
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid, started in _members(job_id, slice_name, uid, PROC).items():
             _send(pid, started, number)
+            _send(pid, started, signal.SIGCONT)
         while of_job(job_id, slice_name, uid) and time.monotonic() < deadline:
             time.sleep(0.1)
         deadline = time.monotonic() + 2.0
     return of_job(job_id, slice_name, uid)
+
+
+def ask_to_end(pids: Iterable[int]) -> None:
+    """Send SIGTERM, and SIGCONT as systemd does: what was stopped (SIGSTOP) takes no SIGTERM before it goes on."""
+    for pid in pids:
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def stopped(pid: int, proc: AnyPath = PROC) -> bool:
+    """Tell whether a process was stopped by a signal, SIGSTOP for one."""
+    with contextlib.suppress(OSError, IndexError):
+        return _read(f"{proc}/{pid}/stat").rpartition(b")")[2].split()[0] == b"T"
+    return False
 
 
 def _send(pid: int, started: int, number: int) -> None:

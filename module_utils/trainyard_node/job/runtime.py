@@ -17,23 +17,90 @@ from __future__ import annotations
 import sys
 
 _PARTS = (
-    *("trainyard", "trainyard.findings", "trainyard.findings.visible", "trainyard.job"),
-    *("trainyard_node", "trainyard_node.job", "trainyard_node.machine"),
-    *(
-        "trainyard.job.causes",
-        "trainyard.job.failure",
-        "trainyard.job.messages",
-        "trainyard.job.progress",
-        "trainyard.job.progress_forms",
-        "trainyard.job.restarts",
-        "trainyard.job.shapes",
-    ),
-    *("trainyard_node.job.execute", "trainyard_node.job.exits", "trainyard_node.job.monitor"),
-    *("trainyard_node.job.node_part", "trainyard_node.job.processes", "trainyard_node.job.runtime"),
-    *("trainyard_node.job.supervisors", "trainyard_node.job.tail", "trainyard_node.job.units"),
-    *("trainyard_node.job.wire", "trainyard_node.machine.patience"),
-    # What the ports carry meanwhile.
-    *("trainyard_node.hardware", "trainyard_node.hardware.rdma_traffic", "trainyard_node.machine.tree"),
+    "trainyard",
+    "trainyard.findings",
+    "trainyard.findings.visible",
+    "trainyard.job",
+    "trainyard.job.causes",
+    "trainyard.job.checkpoints",
+    "trainyard.job.events",
+    "trainyard.job.failure",
+    "trainyard.job.flight_recorder",
+    "trainyard.job.goodput",
+    "trainyard.job.hang",
+    "trainyard.job.messages",
+    "trainyard.job.progress",
+    "trainyard.job.progress_forms",
+    "trainyard.job.prometheus",
+    "trainyard.job.restarts",
+    "trainyard.job.shapes",
+    "trainyard.job.stacks",
+    "trainyard.job.stragglers",
+    "trainyard_node",
+    "trainyard_node.hardware",
+    "trainyard_node.hardware.rdma_traffic",
+    "trainyard_node.job",
+    "trainyard_node.job.checkpoint_watch",
+    "trainyard_node.job.device_holders",
+    "trainyard_node.job.evidence",
+    "trainyard_node.job.execute",
+    "trainyard_node.job.exits",
+    "trainyard_node.job.gate_watch",
+    "trainyard_node.job.hang_watch",
+    "trainyard_node.job.head",
+    "trainyard_node.job.held_up",
+    "trainyard_node.job.monitor",
+    "trainyard_node.job.node_part",
+    "trainyard_node.job.processes",
+    "trainyard_node.job.runtime",
+    "trainyard_node.job.sender",
+    "trainyard_node.job.stacks",
+    "trainyard_node.job.supervisors",
+    "trainyard_node.job.tail",
+    "trainyard_node.job.textfile",
+    "trainyard_node.job.units",
+    "trainyard_node.job.waits",
+    "trainyard_node.job.wire",
+    "trainyard_node.machine",
+    "trainyard_node.machine.patience",
+    "trainyard_node.machine.tree",
+)
+# What restarts alone need (gate.py), as text: the monitor compiles it once.
+_LATE = (
+    "trainyard.ascend",
+    "trainyard.ascend.rank_table_servers",
+    "trainyard.ascend.rank_table_view",
+    "trainyard.ascend.software",
+    "trainyard.cluster",
+    "trainyard.cluster.clocks",
+    "trainyard.findings.adhoc",
+    "trainyard.findings.checks",
+    "trainyard.findings.findings",
+    "trainyard.hardware",
+    "trainyard.hardware.accelerators",
+    "trainyard.hardware.device_checks",
+    "trainyard.hardware.device_health",
+    "trainyard.hardware.gpu_health",
+    "trainyard.hardware.gpu_links",
+    "trainyard.hardware.gpu_rules",
+    "trainyard.hardware.interfaces",
+    "trainyard.hardware.node_health",
+    "trainyard.hardware.npu",
+    "trainyard.hardware.pasted",
+    "trainyard.hardware.port_counters",
+    "trainyard.nvidia",
+    "trainyard.nvidia.local_collective",
+    "trainyard.nvidia.nccl_tests_faults",
+    "trainyard.nvidia.nccl_tests_output",
+    "trainyard.job.moved",
+    "trainyard_node.hardware.accelerators",
+    "trainyard_node.hardware.counters",
+    "trainyard_node.hardware.device_health",
+    "trainyard_node.hardware.interfaces",
+    "trainyard_node.hardware.npu",
+    "trainyard_node.job.gate",
+    "trainyard_node.nvidia",
+    "trainyard_node.nvidia.local_collective",
 )
 _MAIN = b"import sys\nfrom runtime.trainyard_node.job.runtime import main\nsys.exit(main(sys.argv[1:]))\n"
 
@@ -51,14 +118,15 @@ def pack() -> bytes:
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("__main__.py", _MAIN)
         archive.writestr("runtime/__init__.py", b"")
-        for part in _PARTS:
-            path, text, code = _text_and_code(part)
+        for part in (*_PARTS, *_LATE):
+            path, text, code = _text_and_code(part, part in _PARTS)
             archive.writestr(f"runtime/{path}.py", text)
-            archive.writestr(f"runtime/{path}.pyc", code)
+            if code:
+                archive.writestr(f"runtime/{path}.pyc", code)
     return content.getvalue()
 
 
-def _text_and_code(part: str) -> tuple[str, bytes, bytes]:
+def _text_and_code(part: str, compiled: bool) -> tuple[str, bytes, bytes]:
     import marshal
     from importlib import util
 
@@ -69,6 +137,8 @@ def _text_and_code(part: str) -> tuple[str, bytes, bytes]:
     if spec is None or text is None:
         raise FileNotFoundError(f"{part} is not part of what was sent")
     path = part.replace(".", "/") + ("/__init__" if spec.submodule_search_locations is not None else "")
+    if not compiled:
+        return path, text.encode(), b""
     # PEP 552; flag 1: to be taken as it is.
     head = util.MAGIC_NUMBER + (1).to_bytes(4, "little") + util.source_hash(text.encode())
     return path, text.encode(), head + marshal.dumps(spec.loader.get_code(name))  # type: ignore[union-attr]
@@ -93,6 +163,11 @@ def main(argv: list[str]) -> int:
         from .execute import run_mpi_rank
 
         return run_mpi_rank(rest[0].split(","), rest[1:])
+    if command == "mpi-lost":
+        from .execute import tell_lost_peer
+
+        tell_lost_peer(*rest)
+        return 0
     if command == "record":
         from .exits import record_unit
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,8 @@ from .exits import Exit, from_status, keep_json, read_exits, read_json, turn
 
 # Before a restart, what does not end within this time after SIGTERM gets SIGKILL.
 END_S = 3.0
+# Held by a thread that waits for children of its own: how they ended would be lost to who reaps the adopted ones.
+LOOKING = threading.Lock()
 
 
 class Supervisor(Protocol):
@@ -34,6 +37,9 @@ class Supervisor(Protocol):
 
     def restart(self, names: Sequence[str], attempts: Attempts) -> None:
         """Start processes again that have ended."""
+
+    def beside(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        """Start a child of the monitor's own, from any thread; who starts it waits for it."""
 
     def end(self) -> None:
         """End what still runs."""
@@ -84,6 +90,10 @@ class Units:
                     keep_json(self._job_dir / "exits" / f"{name}.json", ended)
         return exits
 
+    def beside(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        """Start it."""
+        return start()
+
     def end(self) -> None:
         """End what no unit of this node holds: ranks that another node started here. For units, see BindsTo."""
         if not self._spec["processes"]:
@@ -100,6 +110,9 @@ class Children:
         self._ended: dict[str, Exit] = {}
         self._attempts: Attempts = {}
         self._pids: dict[str, Message] = {}
+        # Children for whose end another thread waits; held while one starts, as it may end at once.
+        self._beside: list[subprocess.Popen[bytes]] = []
+        self._starts = threading.Lock()
 
     def start(self) -> None:
         """Start every process."""
@@ -137,8 +150,21 @@ class Children:
                 del self._running[name]
                 self._ended[name] = {**from_status(status), "attempt": turn(self._attempts, name)}
                 keep_json(self._job_dir / "exits" / f"{name}.json", self._ended[name])
-        processes.reap_adopted({child.pid for child in self._running.values()})
+        if LOOKING.acquire(blocking=False):
+            try:
+                with self._starts:
+                    self._beside = [child for child in self._beside if child.returncode is None]
+                    processes.reap_adopted({child.pid for child in (*self._running.values(), *self._beside)})
+            finally:
+                LOOKING.release()
         return self._ended
+
+    def beside(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        """Start it, and leave the news of its end to who waits for it."""
+        with self._starts:
+            child = start()
+            self._beside.append(child)
+        return child
 
     def end(self) -> None:
         """End every process that carries the job's id, then reap."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...trainyard.job import progress
+from ...trainyard.job import goodput, progress
 from ...trainyard.job.messages import Message
 from ..machine.patience import TooLongError, cpu_at_most
 
@@ -22,14 +23,19 @@ PARSE_S = 1.0
 class Tail:
     """Follows the log of rank 0 and keeps its metrics."""
 
-    def __init__(self, job_dir: Path, log: str, pattern: str) -> None:
-        """Follow job_dir/logs/`log`, which may not exist on this node."""
+    def __init__(self, job_dir: Path, log: str, pattern: str, pause: str = "") -> None:
+        """Follow job_dir/logs/`log`, which may not exist on this node; `pause` finds lines that announce a pause."""
         self._log, self._series = job_dir / "logs" / log, job_dir / "metrics.jsonl"
         self._pattern: re.Pattern[str] | None = progress.compile_pattern(pattern)
         self._offset, self._rest, self._kept = 0, b"", 0
         self.last: progress.Metrics = {}
+        self._pause = progress.compile_pattern(pause) if pause else None
+        # How many lines there were, how many of progress, and whether one announced a pause since the last of these.
+        self.lines, self.points, self.pausing = 0, 0, False
         # Where the loss was not a number.
         self.lost: Message | None = None
+        # How far the present attempt has come, and since when.
+        self.pace: goodput.Pace | None = None
 
     def read(self, elapsed_s: float) -> None:
         """Read what was written since the last time."""
@@ -45,11 +51,14 @@ class Tail:
         # One byte more than a line may have, so that the end of a longer one is not taken for a line.
         self._rest = self._rest[-progress.MAX_LINE - 1 :]
         found = self._parse(lines)
+        # Where progress is read no more, any line is a sign of life.
+        self.lines, self.points = self.lines + len(lines), self.points + len(found if self._pattern else lines)
         if not found:
             return
         when = {"elapsed_s": round(elapsed_s, 2)}
         for metrics in found:
             self.lost = progress.follow(self.lost, {**when, **metrics})
+            self.pace = goodput.follow(self.pace, progress.strict(metrics), when["elapsed_s"])
         if self._kept >= MAX_METRICS:
             found = found[-1:]
         for metrics in found:
@@ -68,13 +77,22 @@ class Tail:
         try:
             with cpu_at_most(PARSE_S):
                 for line in lines:
-                    found += filter(None, [progress.parse_line(line.decode("utf-8", "replace"), pattern)])
+                    text = line.decode("utf-8", "replace")
+                    metrics = progress.parse_line(text, pattern)
+                    if metrics:
+                        found.append(metrics)
+                        # After the last step of an epoch, or of all, comes an evaluation, a checkpoint, or the end.
+                        self.pausing = metrics.get("step", 0.0) >= metrics.get("steps", math.inf)
+                    elif self._pause and len(text) <= progress.MAX_LINE and self._pause.search(text):
+                        self.pausing = True
         except TooLongError:
             self._pattern = None
+            either = " or job_hang_pause_pattern" if self._pause else ""
             with contextlib.suppress(OSError):
                 print(
-                    f"job_progress_pattern took {PARSE_S:g} s for {READ_AT_ONCE >> 20} MiB of {self._log} or less: "
-                    "progress is read no more. Expected: an expression without nested repetitions such as (a+)+",
+                    f"job_progress_pattern{either} took {PARSE_S:g} s for {READ_AT_ONCE >> 20} MiB of {self._log} "
+                    "or less: progress is read no more. Expected: an expression without nested repetitions "
+                    "such as (a+)+",
                     flush=True,
                 )
         return found

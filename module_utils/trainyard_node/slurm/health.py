@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.slurm.health import HUNG, Decision, Found, Node, best_ports, decide, judge_node, read_node, recall
+from ...trainyard.hardware.node_health import best_ports
+from ...trainyard.slurm.health import HUNG, Decision, Found, Node, decide, judge_node, read_node, recall
 from ..hardware.accelerators import read_accelerators
 from ..hardware.device_health import read_devices
 from ..hardware.interfaces import read_networks

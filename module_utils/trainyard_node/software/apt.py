@@ -116,11 +116,13 @@ def read_installed() -> apt.Installed:
     return apt.read_installed(_read(["dpkg-query", "--show", f"--showformat={fields}"]))
 
 
-def read_offers(names: Sequence[str]) -> tuple[dict[str, list[apt.Offer]], dict[str, dict[str, str]]]:
+def read_offers(
+    names: Sequence[str], options: Sequence[str] = ()
+) -> tuple[dict[str, list[apt.Offer]], dict[str, dict[str, str]]]:
     """Return what the package lists offer of these packages, and the lists."""
-    lists = apt.read_lists(_read(["apt-cache", "policy"]))
+    lists = apt.read_lists(_read(["apt-cache", "policy", *options]))
     # It fails when none of the packages is known.
-    madison = _run(["apt-cache", "madison", *names])[1] if names else ""
+    madison = _run(["apt-cache", "madison", *options, *names])[1] if names else ""
     return apt.read_offers(madison, lists), lists
 
 
@@ -261,6 +263,30 @@ def _trial_folder() -> Iterator[Path]:
         yield Path(name)
 
 
+def _apart(folder: Path, source: str) -> list[str]:
+    """Return options with which apt knows one source alone, and keeps its lists in a folder."""
+    write(str(folder / "trial.sources"), source.encode())
+    (folder / "lists").mkdir(mode=0o755)
+    settings = {
+        "Dir::Etc::sourcelist": folder / "trial.sources",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::State::lists": folder / "lists",
+        "Dir::Cache::pkgcache": "",
+        "Dir::Cache::srcpkgcache": "",
+    }
+    return [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
+
+
+def offered_by(source: str, names: Sequence[str]) -> tuple[dict[str, list[apt.Offer]], str]:
+    """Return what a source would offer of packages, with its lists apart from the system's; else what apt says."""
+    with _trial_folder() as folder:
+        options = _apart(folder, source)
+        output = _run(["apt-get", "update", *_FETCH, *options])[1]
+        offers, lists = read_offers(names, options)
+    # Besides what is installed.
+    return offers, "" if any(" " in name for name in lists) else output
+
+
 def try_source(source: str, key: bytes | None, key_path: str, where: str) -> tuple[list[Finding], dict[str, str]]:
     """Fetch the lists of a source that is not configured yet, apart from the system's own.
 
@@ -271,17 +297,7 @@ def try_source(source: str, key: bytes | None, key_path: str, where: str) -> tup
             trial_key = folder / Path(key_path).name
             write(str(trial_key), key)
             source = source.replace(key_path, str(trial_key))
-        write(str(folder / "trial.sources"), source.encode())
-        (folder / "lists").mkdir(mode=0o755)
-        settings = {
-            "Dir::Etc::sourcelist": folder / "trial.sources",
-            "Dir::Etc::sourceparts": "/dev/null",
-            "Dir::State::lists": folder / "lists",
-            "Dir::Cache::pkgcache": "",
-            "Dir::Cache::srcpkgcache": "",
-        }
-        options = [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
-        status, output = _run(["apt-get", "update", *_FETCH, *options])
+        status, output = _run(["apt-get", "update", *_FETCH, *_apart(folder, source)])
         # A component that a mirror lacks is a warning only.
         if status or "doesn't have the component" in output:
             return [apt_sources.explain_update("", output, where)], {}

@@ -13,12 +13,15 @@ from typing import Any
 RECORD = ".trainyard.json"
 
 
+def os_release() -> dict[str, str]:
+    """Return the fields of /etc/os-release."""
+    pairs = (line.partition("=") for line in Path("/etc/os-release").read_text().splitlines())
+    return {key: value.strip("\"'") for key, _, value in pairs}
+
+
 def system() -> str:
     """Name the operating system, its release and the hardware; a build serves all nodes that are equal in it."""
-    found = {}
-    for line in Path("/etc/os-release").read_text().splitlines():
-        key, _, value = line.partition("=")
-        found[key] = value.strip("\"'")
+    found = os_release()
     return f"{found.get('ID', 'linux')} {found.get('VERSION_ID', '')} {platform.machine()}"
 
 

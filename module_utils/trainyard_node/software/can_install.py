@@ -2,13 +2,12 @@
 """What would keep software from being installed here, as far as this machine can know before anything is touched.
 
 Asked once for all that a host is to get. Where everything is there already, nobody else is asked: indexes and mirrors
-only where something would have to come from them.
+only where something would have to come from them; and what is whole need not be looked at again by its role.
 """
 
 from __future__ import annotations
 
 import base64
-import glob
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,37 +15,63 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
+from ...trainyard.software import wanted as rules
 from ...trainyard.software.requirements import without_password
-from . import addresses, package_index
+from ..machine.as_user import JobError
+from . import addresses, apt_offers, datasets, package_index
 from .environment_work import Work
-from .python_environment import EnvironmentFailure
+from .python_environment import EnvironmentFailure, Verification
 
-# The account that verifies an environment may not be there yet, and neither may libraries.
-_NOT_YET = {"verify_script": "", "verify_user": "", "verify_timeout": 0, "verify_environment": {}, "verify": False}
+# What a part need not say of an environment.
+_PLAIN: dict[str, Any] = {
+    **dict.fromkeys(("python_min", "python_max", "index_url", "verify_script", "verify_user"), ""),
+    **{name: [] for name in ("constraints", "extra_index_urls", "find_links", "pip_args", "libraries")},
+    **{
+        "wheels": {},
+        "verify_environment": {},
+        "interpreter": "python3",
+        "no_index": False,
+        "min_free_mb": 0,
+        "verify_timeout": 0,
+        "verify": False,
+    },
+}
+
+# Seconds for reading a data set; one that takes longer is read by its role.
+_DATA_LIMIT_S = 60
 
 
 def can_install(*, wanted: Mapping[str, Mapping[str, Any]], pip: str = "") -> dict[str, Any]:
     """Return `findings` on what is wanted, by part; `files` of the controller that are needed; whether to ask an index.
 
+    `seen` is, by part, what is whole: the result of the module python_environment, nothing of data sets.
+
     A part may have `environment` (arguments of the module python_environment), with `prefix`, how the variables of its
-    sources begin, and `manage_system`; and `sources`, each with `what` it is, `variables` that name it, `unless` (a
-    pattern of paths below the part's `root`, one of them there when it is), and a `url` for this machine, or none where
-    the controller brings it. `pip` is pip as a zip file in base64; without it, no index is asked, and `asks_index` says
-    that one would be.
+    sources begin, and `manage_system`; `apt` (as apt_offers.findings
+    takes it); `data` (`root`, `owner`, and `sets` as the module training_data takes them); and
+    `sources`, each with `what` it is, `variables` that name it, `unless` (a pattern of paths below the part's `root`,
+    one of them there when it is), and a `url` for this machine, or none where the controller brings it. `pip` is pip as
+    a zip file in base64; without it, no index is asked, and `asks_index` says that one would be.
     """
     found: list[Finding] = []
     works: list[tuple[str, Work]] = []
     files: list[str] = []
+    seen: dict[str, dict[str, Any]] = {}
     for name, part in wanted.items():
         if part.get("environment"):
             work, faults = _environment(name, part)
             found += faults
-            works += [(str(part["prefix"]), work)] if work and not faults else []
+            if work and not faults:
+                works.append((str(part["prefix"]), work))
+                seen |= {name: work.result()} if _whole(work, part["environment"]) else {}
+        if part.get("data") and _data_whole(**part["data"]):
+            seen[name] = {}
         for source in part.get("sources", ()):
-            if glob.glob(str(Path(part.get("root") or "/", source["unless"])), recursive=True):  # noqa: PTH207 (absolute)
+            if _there(Path(part.get("root") or "/", source["unless"])):
                 continue
             found += _source(source)
             files += [] if source.get("url") else [source["what"]]
+    found += [finding for asked in rules.by_source(wanted) for finding in apt_offers.findings(**asked)]
     asked = [(prefix, work) for prefix, work in works if package_index.to_ask(work)]
     if pip and asked:
         with tempfile.TemporaryDirectory(prefix="trainyard-pip-") as folder:
@@ -54,12 +79,39 @@ def can_install(*, wanted: Mapping[str, Mapping[str, Any]], pip: str = "") -> di
             zipped.write_bytes(base64.b64decode(pip))
             for prefix, work in asked:
                 found += package_index.findings(work, prefix, zipped)
-    return {"findings": [finding.as_dict() for finding in found], "files": files, "asks_index": bool(asked) and not pip}
+    answer = {"findings": [finding.as_dict() for finding in found], "files": files, "seen": seen}
+    return {**answer, "asks_index": bool(asked) and not pip}
+
+
+def _there(pattern: Path) -> bool:
+    """Tell whether something is at an absolute path, which may be a pattern with `**`.
+
+    Links to folders are not followed there: /usr/lib/llvm-14/build has two that lead back, and 2^40 ways through them.
+    """
+    return any(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
+
+
+def _whole(work: Work, params: Mapping[str, Any]) -> bool:
+    """Tell whether a role that looks at this environment would find nothing to do."""
+    try:
+        Verification("", params.get("verify_user", ""), 0).account()
+    except EnvironmentFailure:
+        return False
+    return not work.reasons and not work.result()["lacking"]
+
+
+def _data_whole(root: str, owner: str, sets: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether all data sets are there as they were placed."""
+    try:
+        return not any(datasets.look(Path(root, each["name"]), owner, each, _DATA_LIMIT_S) for each in sets)
+    except (JobError, OSError):
+        return False
 
 
 def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[Finding]]:
     """Look at one environment: the work that it would be, and what keeps it from being made."""
-    params = {**part["environment"], **_NOT_YET}
+    # The account that verifies it may not be there yet.
+    params = {**_PLAIN, **part["environment"], "verify_user": ""}
     try:
         work = Work(params)
     except EnvironmentFailure as error:

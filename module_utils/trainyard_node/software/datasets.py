@@ -16,12 +16,12 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...trainyard.software import datasets
-from ..machine.as_user import JobError, Owner, named
+from ..machine.as_user import JobError, Owner, named, run
 from ..machine.private import only_root_changes
 
 MANIFEST = datasets.MANIFEST
@@ -39,6 +39,23 @@ def sha256_of(file: Path) -> str:
         while block := stream.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def identity(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the manifest says of the data set's source."""
+    if params["kind"] == "cifar10":
+        return {"format": params["format"], "sha256": params["sha256"].lower()}
+    if params["kind"] == "digits":
+        return {"sha256": datasets.DIGITS_SHA256}
+    return {name: params[name] for name in ("seed", "train_records", "test_records")}
+
+
+def look(folder: Path, owner: str, params: Mapping[str, Any], limit_s: float) -> list[str]:
+    """Return why a data set must be placed (again), with the rights of who places it."""
+    owner = "" if os.geteuid() else owner
+    rights = whose_rights(folder, owner)
+    reasons: list[str] = run(rights, examine, folder, params["kind"], identity(params), owner, limit_s=limit_s)
+    return reasons
 
 
 def examine(folder: Path, kind: str, source: dict[str, Any], owner: str) -> list[str]:

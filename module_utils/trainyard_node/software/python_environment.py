@@ -117,7 +117,8 @@ def describe(interpreter: str) -> Interpreter:
         raise EnvironmentFailure(f"there is no Python interpreter {interpreter!r}; install it or name another one")
     answer = _run([found, "-I", "-c", _DESCRIBE])
     if answer.returncode != 0:
-        raise EnvironmentFailure(f"{found} does not run as a Python interpreter: {_last_lines(answer.stdout, 3)}")
+        said = _last_lines(answer.stdout, 3).replace(";", ",")
+        raise EnvironmentFailure(f"{found} does not run as a Python interpreter: {said}; repair it or name another one")
     facts = json.loads(answer.stdout)
     major, minor, micro = facts["version"]
     return Interpreter(facts["executable"], (major, minor, micro), bool(facts["can_make_environments"]))

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from ..cluster.node import free_ports
+from ..cluster.node import free_port
 from ..job import processes
 from ..machine.tree import Tree
 
@@ -92,10 +92,10 @@ def _serve(listeners: Sequence[socket.socket], token: str, host: str) -> None:
 
 def start_listener(address: str, host: str, token: str, life_s: int) -> dict[str, Any]:
     """Listen on both ports for at most so long; returns ports, pid and start_time. Raises OSError."""
-    ports = free_ports(Tree(), 1, token + host)
-    if not ports:
+    port = free_port(Tree(), token + host)
+    if port is None:
         raise OSError(errno.EADDRNOTAVAIL, "no free port from 10000 on outside the ephemeral range")
-    listeners = [_bound(address, ports[0]), _bound(address, 0)]
+    listeners = [_bound(address, port), _bound(address, 0)]
     found = dict(zip((RENDEZVOUS, DATA), (int(listener.getsockname()[1]) for listener in listeners)))
     reader, writer = os.pipe()
     child = os.fork()

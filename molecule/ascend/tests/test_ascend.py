@@ -202,14 +202,19 @@ def test_sixteen_devices_of_a_super_pod(replay, run_playbook, host_of, node_name
     ("given", "said"),
     [
         (
-            {"ascend_source": "packages", "ascend_packages": [{"component": "driver"}], "ascend_manage_system": False},
+            {
+                "ascend_source": "packages",
+                "ascend_packages": [{"component": "driver"}],
+                "ascend_manage_system": False,
+                "ascend_root": "opt",
+                "ascend_devices": -1,
+                "ascend_net_health": [],
+            },
             "ascend_source is 'packages', expected the folder on the controller that has the packages, or an address "
             "that begins with https://. ascend_packages names packages, which only root may install, but "
-            "trainyard_manage_system is false; install them by hand and set ascend_packages: [].",
-        ),
-        (
-            {"ascend_devices": -1, "ascend_net_health": [], "ascend_root": "opt"},
-            "ascend_devices is -1, expected the number of devices of each node, or 0. ascend_net_health is empty",
+            "trainyard_manage_system is false; install them by hand and set ascend_packages: []. ascend_root is 'opt', "
+            "expected the folder of the vendor's software such as /usr/local/Ascend. ascend_devices is -1, expected "
+            "the number of devices of each node, or 0. ascend_net_health is empty",
         ),
         (
             {"ascend_source": "/srv", "ascend_packages": [{"component": "nnrt", "version": "1", "file": "a/b"}]},

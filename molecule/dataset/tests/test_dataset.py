@@ -202,19 +202,29 @@ def test_a_folder_of_somebody_else_is_left_alone(run, node):
     assert node.file(f"{DATA}/made/precious").exists
 
 
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [
-        ({"name": "mnist"}, "mnist: kind is 'mnist', expected digits, cifar10, generated"),
-        ({"name": "../x", "kind": "digits"}, "'../x' is no name for a folder"),
-        ({"name": "cifar10", "sha256": "12"}, "cifar10: sha256 is '12', expected 64 hexadecimal digits"),
-        ({"name": "cifar10", "url": "http://x", "local_file": "/x"}, "url and local_file exclude each other"),
-        ({"name": "made", "kind": "generated", "train_records": 1}, "made: 1 train_records and 1000 test_records"),
-        ({"name": "made", "kind": "generated", "train_records": 10**10}, "MB are needed; make room, or choose another"),
-    ],
-)
-def test_bad_input_is_refused(run, node, entry, said):
-    done = run(**entry)
+def test_all_that_is_wrong_with_the_list_is_said_at_once(run_playbook, node, node_names):
+    sets = [
+        {"name": "mnist"},
+        {"name": "../x", "kind": "digits"},
+        {"name": "cifar10", "sha256": "12"},
+        {"name": "other", "kind": "cifar10", "url": "http://x", "local_file": "/x"},
+        {"name": "made", "kind": "generated", "train_records": 1},
+    ]
+    done = run_playbook("changed.yml", "--limit", node_names[0], dataset_sets=sets)
     assert done.rc != 0
-    assert said in done.text
+    for said in (
+        "mnist: kind is 'mnist', expected digits, cifar10, generated",
+        "'../x' is no name for a folder",
+        "cifar10: sha256 is '12', expected 64 hexadecimal digits",
+        "other: url and local_file exclude each other",
+        "made: 1 train_records and 1000 test_records",
+    ):
+        assert said in done.text
+    assert not node.file(f"{DATA}/made").exists
+
+
+def test_a_set_for_which_there_is_no_room_is_refused(run, node):
+    done = run(name="made", kind="generated", train_records=10**10)
+    assert done.rc != 0
+    assert "MB are needed; make room, or choose another" in done.text
     assert not node.file(f"{DATA}/made").exists

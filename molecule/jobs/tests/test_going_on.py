@@ -22,9 +22,12 @@ def detached(play):
 @pytest.fixture(scope="module")
 def neighbour(play, left):
     """Another job on the same nodes, which nothing of all this may touch."""
-    run = play.launch(WORKER, job_wait=False, job_name="neighbour").wait()
+    stubborn = ["python3", "worker.py", "--stubborn"]
+    run = play.launch(WORKER, job_wait=False, job_name="neighbour", job_command=stubborn).wait()
     yield run
     assert play("playbooks/stop.yml", job_id=run.job_id).rc == 0
+    # Its ranks do not end when asked: that they are killed then is no failure.
+    assert run.file("summary.json")["state"] == "stopped"
     assert left(run.job_id) == {}
 
 
@@ -127,7 +130,7 @@ def test_a_secret_reaches_the_ranks_and_nothing_else(neighbour, play, nodes, mon
         job_nodes=2,
         job_name="secret",
         job_secret_env=secret,
-        job_command=["python3", "worker.py", "--steps", "200"],
+        job_command=["python3", "worker.py", "--steps", "20", "--gate"],
     )
     run.trains()
     for name in ("n1", "n2"):
@@ -135,6 +138,8 @@ def test_a_secret_reaches_the_ranks_and_nothing_else(neighbour, play, nodes, mon
         assert host.run(f"cat /proc/[0-9]*/cmdline | grep -a '[{SECRET[0]}]{SECRET[1:]}'").rc == 1
         spec = host.file(f"/var/lib/trainyard/jobs/{run.job_id}/job.json")
         assert (spec.user, spec.mode) == ("train", 0o600)
+    for name in ("n1", "n2"):
+        nodes[name].host.check_output(f"touch /var/lib/trainyard/jobs/{run.job_id}/source/go")
     assert run.rc == 0, run.output
     assert f"secret sha256 {hashlib.sha256(SECRET.encode()).hexdigest()}" in run.log(1)
     assert run.file("plan.json")["secret_env"] == ["WORKER_SECRET"]

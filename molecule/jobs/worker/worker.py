@@ -18,9 +18,14 @@ parser.add_argument("--steps", type=int, default=10_000)
 parser.add_argument("--raise-on", type=int, help="the rank that raises and exits with 7")
 parser.add_argument("--once", action="store_true", help="raise in the first attempt only")
 parser.add_argument("--resume", action="store_true", help="go on after the last step of the attempt before")
+parser.add_argument("--restarts", type=int, default=0, help="be done only after so many, each attempt with its share")
+parser.add_argument("--gate", action="store_true", help="go past the middle only when the file go is there")
+parser.add_argument("--stubborn", action="store_true", help="do not end when asked to")
 options = parser.parse_args()
+if options.stubborn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-first = int(os.environ.get("TRAINYARD_ATTEMPT", "0")) == 0
+attempt = int(os.environ.get("TRAINYARD_ATTEMPT", "0"))
 # As a training script goes on from its last checkpoint.
 done = Path(os.environ["TRAINYARD_JOB_DIR"], f"done_{rank}")
 begin = int(done.read_text()) + 1 if options.resume and done.exists() else 1
@@ -28,10 +33,14 @@ begin = int(done.read_text()) + 1 if options.resume and done.exists() else 1
 
 def batch(step):
     """Do one step's work, or raise."""
-    if rank == options.raise_on and step == 5 and (first or not options.once):
+    if rank == options.raise_on and step == 5 and (attempt == 0 or not options.once):
         raise ValueError(f"no picture for step {step}")
-    if options.once and first and step == 5:
+    if options.once and attempt == 0 and step == 5:
         signal.pause()  # as in a collective that the failed rank never joins
+    if step > options.steps * (attempt + 1) // (options.restarts + 1):
+        signal.pause()  # however late the fault comes that a test has in store
+    while options.gate and 2 * step > options.steps and not Path("go").exists():
+        time.sleep(0.1)
     time.sleep(0.1)
 
 

@@ -12,7 +12,6 @@ DIGITS = PROJECT / "jobs/mindspore-digits.yml"
 CHECKPOINTS = "/var/lib/trainyard/checkpoints/mindspore-cluster"
 # Rank 1 never joins the cluster.
 ABSENT = {
-    "job_name": "absent",
     "job_launcher": "mindspore",
     "job_nodes": 2,
     "job_processes_per_node": 1,
@@ -111,39 +110,55 @@ def test_one_node_has_the_scheduler_and_all_workers(one):
     assert re.search(r"2/2 ranks running   step \d+", one.output)
 
 
-def test_a_killed_scheduler_ends_the_job(play, nodes, left):
-    run = play.launch(**{**ABSENT, "job_nodes": 1}, job_command=["python", "absent.py", "--wait"])
-    run.wait_for("1/1 ranks running")
-    kill(run, nodes["n1"], "scheduler")
+@pytest.fixture(scope="module")
+def absent(play, nodes):
+    """Jobs of which a process does not do its part, side by side, as each one mostly waits; the last two lose more."""
+
+    def launch(name, *options, **given):
+        return play.launch(**{**ABSENT, "job_name": name, **given}, job_command=["python", "absent.py", *options])
+
+    alone = {"job_nodes": 1}
+    runs = {
+        "hangs": launch("hangs", "--hang", job_join_timeout=15),
+        "fails": launch("fails"),
+        "stays": launch("stays", "--stay"),
+        "headless": launch("headless", "--wait", **alone),
+        "budget": launch("budget", "--wait", **alone, job_recovery=True, job_max_restarts=1),
+    }
+    for name in ("headless", "budget"):
+        runs[name].wait_for("1/1 ranks running")
+        kill(runs[name], nodes["n1"], "scheduler")
+    runs["budget"].wait_for("scheduler on n1: killed by SIGKILL, so scheduler starts again")
+    kill(runs["budget"], nodes["n1"], "rank0")
+    return {name: run.wait() for name, run in runs.items()}
+
+
+def test_a_killed_scheduler_ends_the_job(absent, left):
+    run = absent["headless"]
     assert run.rc == 2, run.output
     assert "  scheduler on n1 failed first: killed by SIGKILL" in run.lines
     assert left(run.job_id) == {}
 
 
-def test_a_budget_that_is_used_up_ends_the_job(play, nodes, left):
+def test_a_budget_that_is_used_up_ends_the_job(absent, left):
     """test_recovery.py has the recovery of processes that train."""
-    job = {**ABSENT, "job_nodes": 1, "job_recovery": True, "job_max_restarts": 1}
-    run = play.launch(**job, job_command=["python", "absent.py", "--wait"])
-    run.wait_for(r"1/1 ranks running")
-    kill(run, nodes["n1"], "scheduler")
-    run.wait_for("scheduler on n1: killed by SIGKILL, so scheduler starts again")
-    kill(run, nodes["n1"], "rank0")
+    run = absent["budget"]
     assert run.rc == 2, run.output
     assert "  rank 0 on n1 failed first: killed by SIGKILL" in run.lines
     assert "  started again 1 of at most 1 time" in run.lines
     assert left(run.job_id) == {}
 
 
-def test_a_worker_that_fails_before_it_joins_ends_the_job_at_once(play, left):
-    run = play.launch(**ABSENT, job_command=["python", "absent.py"])
+def test_a_worker_that_fails_before_it_joins_ends_the_job_at_once(absent, left):
+    run = absent["fails"]
     assert run.rc == 2, run.output
     assert "  rank 1 on n2 failed first: exit code 1" in run.lines
     assert "    | no device answers" in run.lines
     assert left(run.job_id) == {}
 
 
-def test_a_worker_that_never_joins_ends_the_job_in_time(play, left):
-    run = play.launch(**ABSENT, job_command=["python", "absent.py", "--hang"], job_join_timeout=15)
+def test_a_worker_that_never_joins_ends_the_job_in_time(absent, left):
+    run = absent["hangs"]
     assert run.rc == 2, run.output
     assert "  rank 1 never joined the cluster: the scheduler waited for job_join_timeout" in run.lines
     assert f"  last lines of {job_dir(run)}/logs/worker_1.log on n2:" in run.lines
@@ -153,8 +168,8 @@ def test_a_worker_that_never_joins_ends_the_job_in_time(play, left):
     assert left(run.job_id) == {}
 
 
-def test_a_scheduler_that_never_exits_is_ended_after_the_workers(play, left):
-    run = play.launch(**ABSENT, job_command=["python", "absent.py", "--stay"])
+def test_a_scheduler_that_never_exits_is_ended_after_the_workers(absent, left):
+    run = absent["stays"]
     assert run.rc == 0, run.output
     processes = [process for node in run.summary["nodes"] for process in node["processes"]]
     assert [(process["name"], process["exit_code"]) for process in processes[1:]] == [("rank0", 0), ("rank1", 0)]

@@ -254,7 +254,7 @@ def test_check_mode_shows_what_each_node_runs(play):
 
 
 def test_a_killed_rank_starts_the_whole_job_again(play, nodes, left):
-    command = ["python3", "worker.py", "--resume", "--steps", "200"]
+    command = ["python3", "worker.py", "--resume", "--steps", "40", "--restarts", "1"]
     run = play.launch(WORKER, **MPIRUN, job_name="again", job_nodes=2, job_max_restarts=1, job_command=command)
     run.trains()
     nodes["n2"].kill_rank(run.job_id, 1)
@@ -264,5 +264,36 @@ def test_a_killed_rank_starts_the_whole_job_again(play, nodes, left):
     assert (restart["failure"]["rank"], restart["restarted"]) == (1, "the whole job")
     for rank in range(2):
         first, again, second = run.log(rank).partition("--- started again")
-        assert again and "step 200/200" not in first and "step 200/200" in second
+        assert again and "step 40/40" not in first and "step 40/40" in second
     assert left(run.job_id) == {}
+
+
+@pytest.fixture(scope="module")
+def moved(play, nodes, node_vars):
+    """A job on n1 and n2 with the spare n3, of which n2 is killed; it comes back while the job goes on."""
+    command = ["python3", "worker.py", "--resume", "--steps", "40", "--restarts", "1", "--gate"]
+    spare = {"job_nodes": 2, "job_spares": 1, "job_max_restarts": 1}
+    run = play.launch(WORKER, **MPIRUN, **spare, job_name="moved", job_command=command).trains()
+    head, lost = nodes["n1"].table, nodes["n2"]
+    lost.podman("kill")
+    try:
+        state = f"{job_dir(run)}/cluster.json"
+        wait_until(lambda: head.read_json(state)["restarts"]["replaced"] == {"n2": "n3"}, "n3 in the place of n2")
+    finally:
+        lost.boot(node_vars["n2"]["ansible_host"])
+    end = wait_until(lambda: lost.table.read_json(f"{job_dir(run)}/monitor.json")["end"], "the end of n2")
+    for name in ("n1", "n3"):
+        nodes[name].host.check_output(f"touch {job_dir(run)}/source/go")
+    return run.wait(), end
+
+
+def test_a_spare_takes_the_place_of_a_killed_node(moved, nodes, node_vars, left):
+    run, end = moved
+    assert run.rc == 0, run.output
+    assert "n3 takes the place of n2" in run.text
+    assert (end["failure"]["kind"], end["failure"]["by"]) == ("replaced", "n3")
+    assert {node["host"]: node["ranks"] for node in run.summary["nodes"]} == {"n1": [0], "n3": [1], "n2": []}
+    assert all("step 40/40" in run.log(rank) for rank in range(2))
+    hostfile = nodes["n1"].host.check_output(f"cat {job_dir(run)}/hostfile")
+    assert hostfile.split() == [node_vars["n1"]["ansible_host"], "slots=1", node_vars["n3"]["ansible_host"], "slots=1"]
+    wait_until(lambda: left(run.job_id) == {}, f"nothing of {run.job_id} is left")

@@ -189,8 +189,16 @@ def test_msrun_and_a_certificate_that_was_revoked(job, stolen, play, nodes, auth
     assert second.finish().rc == 0, run.output
 
 
-def test_a_plain_worker_cannot_join(play, authority):
-    run = play.launch(JOB, job_name="tls-plain", job_tls_ca_dir=str(authority), job_join_timeout=30, fault="plain")
+@pytest.fixture(scope="module")
+def refused(play, authority):
+    """A worker without TLS, which the others wait for, and beside it one with a wrong password."""
+    plain = play.launch(JOB, job_name="tls-plain", job_tls_ca_dir=str(authority), job_join_timeout=30, fault="plain")
+    password = play.launch(JOB, job_name="tls-password", job_tls_ca_dir=str(authority), fault="password")
+    return plain.wait(), password.wait()
+
+
+def test_a_plain_worker_cannot_join(refused):
+    run, _ = refused
     assert run.rc == 2, run.output
     assert "rank 1 never joined the cluster" in run.text
     logs = [(run.folder / f"logs/worker_{rank}.log").read_text() for rank in range(2)]
@@ -198,8 +206,8 @@ def test_a_plain_worker_cannot_join(play, authority):
     assert "gathered" not in "".join(logs)
 
 
-def test_a_script_with_a_wrong_password_fails_with_mindspores_message(play, authority):
-    run = play.launch(JOB, job_name="tls-password", job_tls_ca_dir=str(authority), fault="password")
+def test_a_script_with_a_wrong_password_fails_with_mindspores_message(refused):
+    _, run = refused
     assert run.rc == 2, run.output
     assert "RuntimeError: The client password is invalid!" in run.text
     meaning = "the script did not hand on the password of its client certificate, which is in MS_TLS_CLIENT_PASSWORD"

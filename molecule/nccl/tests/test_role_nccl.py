@@ -1,7 +1,7 @@
-"""What nccl promises: one version on all nodes, proved by the library, and one home whatever it comes from.
+"""What nccl and cudnn promise: one version on all nodes, proved by the library, one home whatever it comes from.
 
-Runs after test_repository.py, as the last test takes NCCL away. Packages and archive are stand-ins whose library
-answers to ncclGetVersion; the wheel is NVIDIA's own.
+Runs after test_repository.py, as the last test takes both away. Packages and archives are stand-ins whose library
+answers for its version; the wheel is NVIDIA's own.
 """
 
 from __future__ import annotations
@@ -16,12 +16,29 @@ import pytest
 HOME = "/opt/trainyard/nccl"
 FIXTURES = Path(__file__).resolve().parents[3] / "tests/fixtures/nvidia_repository"
 ASK = "import ctypes; n = ctypes.c_int(); ctypes.CDLL('{}').ncclGetVersion(ctypes.byref(n)); print(n.value)"
+CUDNN_HOME = "/opt/trainyard/cudnn"
+LOADER = "/etc/ld.so.conf.d/trainyard-cudnn.conf"
+ASK_CUDNN = "import ctypes; x = ctypes.CDLL('{}'); print(x.cudnnGetVersion(), x.cudnnGetCudartVersion())"
 PACKAGES = {"nccl_provider": "network_repo", "nccl_version": "2.21.5", "nccl_cuda": "12.4"}
 
 
 def answer(host):
     """What the library in the home answers."""
     return host.check_output(f'python3 -c "{ASK.format(HOME + "/lib/libnccl.so")}"')
+
+
+def cudnn_answer(host, library=f"{CUDNN_HOME}/lib/libcudnn.so"):
+    """What the cuDNN in the home, or one that the loader finds, answers: its version and its CUDA."""
+    return host.check_output(f'python3 -c "{ASK_CUDNN.format(library)}"')
+
+
+def test_cudnn_is_what_was_asked_for_under_the_names_that_programs_use(host):
+    assert cudnn_answer(host) == cudnn_answer(host, "libcudnn.so.8") == "8500 11070"
+    assert host.file(f"{CUDNN_HOME}/include/cudnn_version.h").contains("CUDNN_MINOR 5")
+    assert host.file(f"{CUDNN_HOME}/include/cudnn.h").linked_to.endswith("-linux-gnu/cudnn_v8.h")
+    assert not host.file(LOADER).exists
+    held = host.check_output("apt-mark showhold").split()
+    assert {"libcudnn8", "libcudnn8-dev"} <= set(held)
 
 
 def test_the_home_leads_to_the_version_that_was_asked_for(host):
@@ -68,6 +85,25 @@ def test_all_faults_of_the_input_are_said_before_anything_is_touched(run_playboo
         assert text in done.text
 
 
+def test_a_cudnn_that_its_provider_does_not_have_is_refused(run_playbook, node_names):
+    only = ("--limit", node_names[-1])
+    done = run_playbook("changed.yml", *only, cudnn_provider="wheel", cudnn_version="8.0.5.39", cudnn_cuda="11.1")
+    assert done.rc != 0
+    assert "No package index has cuDNN 8.0.5.39 for CUDA 11 as a wheel, there are wheels from 8.5 on" in done.text
+    other = {"cudnn_provider": "network_repo", "cudnn_version": "8.9.7.29", "cudnn_cuda": "12.2"}
+    done = run_playbook("changed.yml", *only, nvidia_stand_in_state="present", **other)
+    assert done.rc != 0
+    assert f"package libcudnn8 on {node_names[-1]}" in done.text and "8.5.0.96-1+cuda11.7" in done.text
+
+
+def packed(root):
+    """A folder as NVIDIA packs it, and its sum."""
+    path = root.with_name(f"{root.name}.txz")
+    with tarfile.open(path, "w:xz") as file:
+        file.add(root, root.name)
+    return str(path), hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory, last):
     """An archive as NVIDIA packs them, xz in a folder of its own name."""
@@ -81,15 +117,28 @@ def archive(tmp_path_factory, last):
     (root / "lib").mkdir()
     (root / "include/nccl.h").write_text("#define NCCL_MAJOR 2\n#define NCCL_MINOR 20\n#define NCCL_PATCH 5\n")
     (root / "lib/libnccl.so.2").write_bytes(library.nccl_library("2.20.5", "cuda12.4", f"{machine}-linux-gnu"))
-    path = folder / f"{root.name}.txz"
-    with tarfile.open(path, "w:xz") as packed:
-        packed.add(root, root.name)
+    nccl = packed(root)
+    # As those of cuDNN up to 8.2: libraries in lib64.
+    root = folder / "cuda"
+    (root / "include").mkdir(parents=True)
+    (root / "lib64").mkdir()
+    (root / "include/cudnn.h").write_text("")
+    (root / "include/cudnn_version.h").write_text(
+        "#define CUDNN_MAJOR 8\n#define CUDNN_MINOR 0\n#define CUDNN_PATCHLEVEL 5\n"
+    )
+    (root / "lib64/libcudnn.so.8").write_bytes(library.cudnn_library("8.0.5", "11.1", f"{machine}-linux-gnu"))
+    cudnn = packed(root)
     return {
         "nccl_provider": "archive",
         "nccl_version": "2.20.5",
         "nccl_cuda": "12.4",
-        "nccl_local_file": str(path),
-        "nccl_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "nccl_local_file": nccl[0],
+        "nccl_sha256": nccl[1],
+        "cudnn_provider": "archive",
+        "cudnn_version": "8.0.5.39",
+        "cudnn_cuda": "11.1",
+        "cudnn_local_file": cudnn[0],
+        "cudnn_sha256": cudnn[1],
     }
 
 
@@ -99,6 +148,10 @@ def test_providers_replace_one_another_and_none_removes_all(run_playbook, archiv
     done = run_playbook("changed.yml", *only, **archive)
     assert done.rc == 0, done.output
     assert answer(last) == "22005"
+    # Found by every program, through the loader.
+    assert cudnn_answer(last) == cudnn_answer(last, "libcudnn.so.8") == "8005 11010"
+    assert last.file(LOADER).content_string.endswith("/lib64\n")
+    assert last.run("dpkg-query --status libcudnn8").rc != 0
     assert have() == {}, "the packages that the role has brought are gone"
     assert not last.file("/etc/apt/preferences.d/trainyard-nccl").exists
 
@@ -108,7 +161,10 @@ def test_providers_replace_one_another_and_none_removes_all(run_playbook, archiv
     assert answer(last) == "22809"
     assert not last.file("/opt/trainyard/nccl-archive").exists
 
-    done = run_playbook("changed.yml", *only, nccl_provider="none")
+    done = run_playbook("changed.yml", *only, nccl_provider="none", cudnn_provider="none")
     assert done.rc == 0, done.output
     assert not last.file(HOME).exists
-    assert not last.file("/opt/trainyard/venvs/nccl").exists
+    assert not [name for name in last.file("/opt/trainyard/venvs").listdir() if name.startswith("nccl")]
+    for path in (CUDNN_HOME, f"{CUDNN_HOME}-archive", LOADER):
+        assert not last.file(path).exists
+    assert last.run("ldconfig -p | grep libcudnn").rc != 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -164,20 +165,28 @@ def test_one_machine_under_two_names(run_playbook: Any) -> None:
     ("given", "said"),
     [
         (
-            {"trainyard_network": "10.0.0"},
-            "'10.0.0' does not appear to be an IPv4 or IPv6 network expected node_baseline_network a CIDR",
+            {"trainyard_network": "10.0.0", "node_baseline_memlock": "lots"},
+            [
+                "'10.0.0' does not appear to be an IPv4 or IPv6 network expected node_baseline_network a CIDR",
+                "memlock is 'lots'; expected 'unlimited' or a number of KiB",
+            ],
         ),
-        ({"trainyard_network": "192.0.2.0/24"}, "expected an address in 192.0.2.0/24 do correct node_baseline_network"),
-        ({"node_baseline_memlock": "lots"}, "memlock is 'lots'; expected 'unlimited' or a number of KiB"),
-        ({"node_baseline_nofile": 2000000000}, "expected at least node_baseline_nofile, 2000000000"),
-        ({"trainyard_user": "root"}, "found root with uid 2000 expected an ordinary user"),
-        ({"node_baseline_time_service": "ntpd"}, "value of node_baseline_time_service must be one of: auto"),
+        (
+            {"trainyard_network": "192.0.2.0/24", "node_baseline_nofile": 2000000000, "trainyard_user": "root"},
+            [
+                "found root with uid 2000 expected an ordinary user",
+                "expected an address in 192.0.2.0/24 do correct node_baseline_network",
+                "expected at least node_baseline_nofile, 2000000000",
+            ],
+        ),
+        ({"node_baseline_time_service": "ntpd"}, ["value of node_baseline_time_service must be one of: auto"]),
     ],
 )
-def test_bad_input(run_playbook: Any, given: dict[str, Any], said: str) -> None:
+def test_bad_input(run_playbook: Any, given: dict[str, Any], said: list[str]) -> None:
     run = run_playbook("converge.yml", "--limit", "n1", **given)
     assert run.rc != 0
-    assert said in run.text
+    for text in said:
+        assert text in run.text
     assert set(run.changes.values()) == {0}
     assert "changed=1" not in run.text
 
@@ -219,3 +228,27 @@ def test_a_clock_that_is_wrong_is_named(run_playbook: Any, node: Any, node_names
         pair.split(" ") for pair in run.text.split("Against the controller: ")[1].split(" s. See")[0].split(" s, ")
     )
     assert [name for name, offset in offsets.items() if float(offset) > 90] == node_names[-1:]
+
+
+def test_apt_uses_the_sites_mirror_or_what_it_had(run_playbook: Any, node: Any, node_names: list[str]) -> None:
+    """The mirror that the lab has itself stands for a site's: what apt had before are lines of another file."""
+    last = node_names[-1]
+    host = node(last)
+    had = host.check_output("cat /etc/apt/sources.list")
+    mirror = re.search(r"^deb (?:\[[^\]]*\] )?(\S+?)/? [\w-]+ main", had, re.MULTILINE)[1].removesuffix("-security")
+
+    def run(mirror: str, **given: str) -> Any:
+        return run_playbook("converge.yml", "--limit", last, node_baseline_apt_mirror=mirror, **given)
+
+    try:
+        none = run("http://127.0.0.1:9/debian")
+        assert none.rc != 0 and f"{last}: apt cannot use http://127.0.0.1:9/debian and" in none.text, none.output
+        assert host.check_output("ls /etc/apt/sources.list.d; cat /etc/apt/sources.list") == had
+        good = run(f"{mirror}/")
+        assert good.rc == 0, good.output
+        assert f"{mirror}-security" in host.check_output("apt-cache policy")
+        assert host.check_output("cat /etc/apt/sources.list.before-trainyard") == had
+        assert run(f"{mirror}/").changes[last] == 0
+    finally:
+        host.check_output("sudo rm -f /etc/apt/sources.list.d/trainyard-mirror.sources")
+        host.run("sudo mv /etc/apt/sources.list.before-trainyard /etc/apt/sources.list")

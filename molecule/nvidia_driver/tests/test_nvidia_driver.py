@@ -5,6 +5,7 @@ NVIDIA's repository, its installer and dkms are stand-ins; apt, dpkg, systemd, t
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 from pathlib import Path
@@ -41,6 +42,9 @@ INSTALLER = "/var/lib/trainyard-root/nvidia-driver"
 BOOT_TIME = "stat -c %Z /proc/1"
 # Of another driver, as a removal by hand leaves it: the proof of a newer one finds it.
 LEFTOVER = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.550.54.15"
+# A stand-in for CUDA, whose programs do not run with the newer driver.
+NVCC = Path(__file__).resolve().parents[3] / "tests/fixtures/nvidia_driver/nvcc"
+TOOLKIT = "/opt/trainyard/cuda-12.4"
 
 
 @pytest.fixture(scope="module")
@@ -232,13 +236,18 @@ def test_an_upgrade_that_fails_goes_back_to_the_runfile_that_was_there(upgrade, 
     folder = os.environ.get("MOLECULE_EPHEMERAL_DIRECTORY") or Path(__file__).resolve().parents[3] / ".cache"
     file = Path(folder).resolve() / f"NVIDIA-Linux-x86_64-{RUNFILE}.run"
     way_back = {"version": RUNFILE, "file": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
-    last.check_output(f"sudo touch {LEFTOVER}; sudo rm /var/log/replay-installer.arguments")
+    program = base64.b64encode(NVCC.read_bytes()).decode()
+    last.check_output(
+        f"sudo sh -ec 'mkdir -p {TOOLKIT}/bin; ln -s {TOOLKIT} {TOOLKIT.partition('-')[0]}; "
+        f"echo {program} | base64 -d >{TOOLKIT}/bin/nvcc; chmod 0755 {TOOLKIT}/bin/nvcc; "
+        "rm /var/log/replay-installer.arguments'"
+    )
     try:
         done, table = upgrade(nvidia_driver_replace=True, nvidia_driver_upgrade_runfiles=[way_back])
     finally:
-        last.check_output(f"sudo rm {LEFTOVER}")
+        last.check_output(f"sudo rm -r {TOOLKIT} {TOOLKIT.partition('-')[0]}")
     assert done.rc == 2
-    assert f"{last_name} 1 rolled back {NEW} (network_repo) user space: {OLD}" in table
+    assert f"{last_name} 1 rolled back {NEW} (network_repo) CUDA program of {TOOLKIT}: cudaSetDevice(local): " in table
     assert f"{node_names[0]} - upgraded" in table
     assert parts(last) == {}
     assert last.check_output("sudo dkms status") == f"nvidia/{RUNFILE}, {KERNEL}, x86_64: installed"

@@ -79,8 +79,11 @@ def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"pytorch_version": "latest"}, "pytorch_version is 'latest', expected an exact release such as 2.13.0."),
-        ({"pytorch_build": "gpu"}, "pytorch_build is 'gpu', expected '', cpu, or a build such as cu126."),
+        (
+            {"pytorch_version": "latest", "pytorch_build": "gpu"},
+            "pytorch_version is 'latest', expected an exact release such as 2.13.0. pytorch_build is 'gpu', expected "
+            "'', cpu, or a build such as cu126.",
+        ),
         ({"pytorch_version": "9.1.0"}, "Which Pythons PyTorch 9.1.0 supports is not known here (known: 2.4, 2.5,"),
         ({"pytorch_python_max": "3.10"}, "the packages support 3.10 to 3.10; name another interpreter or another"),
         ({"pytorch_version": "2.13.99"}, "pip could not install torch==2.13.99, numpy==2.4.6"),

@@ -103,9 +103,9 @@ def test_single_ports_are_declared_with_what_matters_of_them(run_playbook, machi
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"rdma_expected": "some"}, "n1: rdma_expected is 'some', expected auto, 0 or a number of ports."),
         (
-            {"rdma_ports": [{"port": 1, "speed": 400}]},
+            {"rdma_expected": "some", "rdma_ports": [{"port": 1, "speed": 400}]},
+            "n1: rdma_expected is 'some', expected auto, 0 or a number of ports. "
             "n1: rdma_ports has an entry without device, expected such as {device: mlx5_0, port: 1, rate_gbps: 400}. "
             "n1: rdma_ports has speed, expected only device, port, rate_gbps, link_layer, state, netdev. Nothing was",
         ),

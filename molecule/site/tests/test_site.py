@@ -107,4 +107,4 @@ def test_the_group_nvidia_gets_its_stack_after_a_look_at_all_hosts(run_playbook,
     assert missing.rc == 2 and "nccl_tests_commit" in missing.text, missing.output
     unknown = run_playbook(VALIDATE, trainyard_nvidia=["driver"])
     assert unknown.rc == 2
-    assert "trainyard_nvidia has driver, expected nvidia_driver, cuda_toolkit, nccl, nccl_tests." in unknown.text
+    assert "trainyard_nvidia has driver, expected nvidia_driver, cuda_toolkit, nccl, nccl_tests, cudnn." in unknown.text

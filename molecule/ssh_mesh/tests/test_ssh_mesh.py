@@ -221,20 +221,39 @@ def test_clients_trust_the_authority_for_the_nodes_alone(host: Any, node_vars: d
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"ssh_mesh_validity": "1 year"}, "'1 year' is no duration; expected numbers with s, m, h, d or w"),
-        ({"ssh_mesh_validity": "8w"}, "ssh_mesh_renew_before is not shorter than ssh_mesh_validity"),
-        ({"ssh_mesh_networks": ["10.0.0"]}, "'10.0.0' does not appear to be an IPv4 or IPv6 network"),
-        ({"ssh_mesh_revoked": ["n99"]}, "found n99, which never got a certificate here expected one of n"),
-        ({"ssh_mesh_verify_peers": "0"}, "ssh_mesh_verify_peers is '0'; expected 'all' or a number of peers from 1 on"),
-        ({"ssh_mesh_user": "nobody2"}, "training user on n1 found no user nobody2"),
-        ({"ssh_mesh_extra_principals": ["a,root"]}, "found 'a,root' expected letters, digits and . _ : -"),
-        ({"ssh_mesh_host_key": "/etc/ssh/none"}, "expected /etc/ssh/none do set ssh_mesh_host_key"),
+        (
+            {"ssh_mesh_validity": "1 year", "ssh_mesh_networks": ["10.0.0"]},
+            [
+                "'1 year' is no duration; expected numbers with s, m, h, d or w",
+                "'10.0.0' does not appear to be an IPv4 or IPv6 network",
+            ],
+        ),
+        ({"ssh_mesh_validity": "8w"}, ["ssh_mesh_renew_before is not shorter than ssh_mesh_validity"]),
+        (
+            {"ssh_mesh_verify_peers": "0"},
+            ["ssh_mesh_verify_peers is '0'; expected 'all' or a number of peers from 1 on"],
+        ),
+        (
+            {
+                "ssh_mesh_revoked": ["n99"],
+                "ssh_mesh_user": "nobody2",
+                "ssh_mesh_extra_principals": ["a,root"],
+                "ssh_mesh_host_key": "/etc/ssh/none",
+            },
+            [
+                "found n99, which never got a certificate here expected one of n",
+                "training user on n1 found no user nobody2",
+                "found 'a,root' expected letters, digits and . _ : -",
+                "expected /etc/ssh/none do set ssh_mesh_host_key",
+            ],
+        ),
     ],
 )
-def test_bad_input(run_playbook: Any, given: dict[str, Any], said: str) -> None:
+def test_bad_input(run_playbook: Any, given: dict[str, Any], said: list[str]) -> None:
     run = run_playbook("converge.yml", "--limit", "n1", **given)
     assert run.rc != 0
-    assert said in run.text
+    for text in said:
+        assert text in run.text
     assert set(run.changes.values()) == {0}
 
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 from ansible.module_utils.trainyard.hardware.interfaces import nccl_ib_hca, select_interface
 from ansible.module_utils.trainyard_node.cluster import node as node_module
-from ansible.module_utils.trainyard_node.cluster.node import fingerprint, free_ports, package_versions, read_node
+from ansible.module_utils.trainyard_node.cluster.node import fingerprint, free_port, package_versions, read_node
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
 from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
 from ansible.module_utils.trainyard_node.machine.tree import Tree
@@ -25,7 +25,7 @@ def captured(tmp_path):
 
 
 def facts(tree, **changes):
-    given = {"packages": [], "venv": None, "ports": 0, "port_seed": "", "user": None}
+    given = {"packages": [], "venv": None, "user": None}
     return read_node(tree, **{**given, **changes})
 
 
@@ -43,11 +43,11 @@ def test_all_captured_machines_are_tested():
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_captured_machine_reads_as_plain_json(captured, name):
-    node = facts(captured(name), ports=3)
+    node = facts(captured(name))
     assert json.loads(json.dumps(node)) == node
     assert node["hostname"] and node["boot_id"] and node["kernel"]
     assert node["cpus"] > 0 and node["memory_mib"] > 1000
-    assert len(node["free_ports"]) == 3
+    assert node["unused_ports"].endswith("-65535")
     assert node["networks"]["problems"] == []
 
 
@@ -312,7 +312,7 @@ def test_the_running_python_tells_the_same_versions_as_importlib():
     }
 
 
-def test_free_ports_avoid_ephemeral_reserved_and_used_ones(tmp_path):
+def test_unused_ports_leave_out_ephemeral_reserved_and_used_ones(tmp_path):
     for path, text in {
         "proc/sys/net/ipv4/ip_local_port_range": "10004\t65530",
         "proc/sys/net/ipv4/ip_local_reserved_ports": "10001,65532-65534",
@@ -321,14 +321,13 @@ def test_free_ports_avoid_ephemeral_reserved_and_used_ones(tmp_path):
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    assert sorted(free_ports(Tree(str(tmp_path)), 99, "job")) == [10003, 65531, 65535]
-    assert free_ports(Tree(str(tmp_path)), 0, "job") == []
+    assert facts(Tree(str(tmp_path)))["unused_ports"] == "10003-10003,65531-65531,65535-65535"
+    assert free_port(Tree(str(tmp_path)), "job") in (10003, 65531, 65535)
 
 
-def test_free_ports_differ_by_seed_and_not_by_time(captured):
+def test_a_free_port_differs_by_seed(captured):
     tree = captured("plain")
-    assert free_ports(tree, 4, "job-a") == free_ports(tree, 4, "job-a")
-    assert not set(free_ports(tree, 4, "job-a")) & set(free_ports(tree, 4, "job-b"))
+    assert free_port(tree, "job-a") != free_port(tree, "job-b")
 
 
 def test_a_port_in_use_here_is_not_free():
@@ -355,8 +354,8 @@ def test_a_container_is_known_by_what_its_engine_leaves(tmp_path, path, content,
 
 def test_fingerprint_lasts_until_something_changes(captured):
     tree = captured("gpu8_infiniband")
-    first = facts(tree, ports=2, port_seed="a")
-    assert first["fingerprint"] == facts(tree, ports=3, port_seed="b")["fingerprint"]
+    first = facts(tree)
+    assert fingerprint({**first, "unused_ports": "10000-10001"}) == first["fingerprint"]
     without_veth = json.loads(json.dumps(first))
     without_veth["networks"]["interfaces"] = [
         {**item, "addresses": []} if item["name"].startswith("veth") else item
@@ -378,8 +377,8 @@ def test_this_machine_starts_one_process_at_most(monkeypatch):
     monkeypatch.setattr(
         Tree, "command", lambda self, name, argv, timeout: started.append(name) or command(self, name, argv, timeout)
     )
-    node = facts(Tree(), ports=1)
+    node = facts(Tree())
     assert [name for name in started if Tree().tool(name.split(".")[0])] == ["ip.address"]
     # `true` prints no JSON, so the kernel was asked directly.
     assert "127.0.0.1/8" in by_name(node["networks"])["lo"]["addresses"]
-    assert len(node["free_ports"]) == 1
+    assert node["unused_ports"]

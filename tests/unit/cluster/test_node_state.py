@@ -6,14 +6,17 @@ import grp
 import json
 import os
 import pwd
+from pathlib import Path
 
 import node_identity
 import openmpi_state
 import pytest
-import ssh_node_keys
+import ssh_user_key
 from ansible.module_utils.testing import patch_module_args
 from ansible.module_utils.trainyard.software import files
+from ansible.module_utils.trainyard_node.agent import answer
 from ansible.module_utils.trainyard_node.cluster.hosts import baseline
+from ansible.module_utils.trainyard_node.cluster.ssh_keys import marked_lines
 from ansible.module_utils.trainyard_node.machine.clock import clock_fault
 from ansible.module_utils.trainyard_node.machine.files import read_files
 from ansible.module_utils.trainyard_node.machine.packages import missing_packages
@@ -174,5 +177,29 @@ def test_openmpi_state_says_whether_sessions_are_told(run, tmp_path):
 def test_lines_of_known_hosts_are_ours_by_their_last_word(tmp_path):
     (tmp_path / "etc/ssh").mkdir(parents=True)
     (tmp_path / "etc/ssh/ssh_known_hosts").write_text("n9 rsa A\n@cert-authority * B trainyard:a\n# trainyard:ab\n")
-    assert ssh_node_keys.marked_lines(Tree(str(tmp_path)), "trainyard:a") == ["@cert-authority * B trainyard:a"]
-    assert ssh_node_keys.marked_lines(Tree(str(tmp_path / "etc")), "trainyard:a") == []
+    assert marked_lines(Tree(str(tmp_path)), "trainyard:a") == ["@cert-authority * B trainyard:a"]
+    assert marked_lines(Tree(str(tmp_path / "etc")), "trainyard:a") == []
+
+
+def test_what_is_set_up_of_the_mesh_is_read_and_nothing_is_made(tmp_path):
+    asked = {"host": "n1", "user": "nobody-here", "key": str(tmp_path / "ssh/user_ed25519"), "mark": "trainyard:a"}
+    found = answer("ssh_keys", {**asked, "host_key": str(tmp_path / "host"), "files": [str(tmp_path)]}, 60.0)
+    assert {"training user", "host key of sshd"} <= {finding["check"] for finding in found["findings"]}
+    # Where something stands in the way, no key is to be made.
+    assert (found["user_key"], found["host_key"], found["faults"]) == ("", "", [])
+    assert found["files"][str(tmp_path)]["kind"] == "folder" and not (tmp_path / "ssh").exists()
+
+
+def test_a_users_key_is_made_once_and_repaired(run, tmp_path):
+    key = tmp_path / "etc/ssh/user_ed25519"
+    given = {"user": pwd.getpwuid(os.getuid()).pw_name, "key": str(key), "comment": "a@n1"}
+    assert run(ssh_user_key, **given, _ansible_check_mode=True)["user_key"] == ""
+    assert not (tmp_path / "etc").exists()
+    made = run(ssh_user_key, **given)
+    assert made["changed"] and made["user_key"].startswith("ssh-ed25519 ")
+    key.chmod(0o644)
+    Path(f"{key}.pub").unlink()
+    again = run(ssh_user_key, **given)
+    assert again["changed"] and again["user_key"] == made["user_key"]
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert not run(ssh_user_key, **given)["changed"]

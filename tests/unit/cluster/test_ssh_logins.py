@@ -142,3 +142,14 @@ def test_one_line_for_a_pair_with_one_reason() -> None:
         "n1 -> n4 (n4, 10.0.0.4): train@n4: Permission denied (publickey).",
         "n1 -> n3 (n3): ssh: Could not resolve hostname n3: Name or service not known",
     ]
+
+
+def test_peers_are_tried_by_name_and_address_or_by_name_alone(tmp_path, monkeypatch):
+    (tmp_path / "ssh").write_text(f'#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\necho "$2" >> {tmp_path}/tried\n')
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    # One at a time, so that the lines have an order.
+    assert ssh_logins.logins("n1", ["localhost"], ME, 5, 1, by_address=False)["logins"] == 1
+    assert ssh_logins.logins("n1", ["localhost"], ME, 5, 1)["row"] == {"localhost": True}
+    names = (tmp_path / "tried").read_text().split()
+    assert names[:2] == ["localhost", "localhost"] and len(names) == 3 and names[2] in ("127.0.0.1", "::1")

@@ -165,7 +165,12 @@ OF_EACH = """
     where: "{{ playbook_dir }}/{{ inventory_hostname }}/{{ ansible_play_hosts | length }}"
   tasks:
     - name: Ask each with its own variables
-      fan_out: {question: folders, hosts: "{{ ansible_play_hosts }}", arguments: asked, required: true}
+      fan_out:
+        question: folders
+        hosts: "{{ ansible_play_hosts }}"
+        arguments: asked
+        clock: "{{ with_clock | default(false) }}"
+        required: true
       register: found
     - name: Show what came
       ansible.builtin.debug:
@@ -182,9 +187,10 @@ def test_arguments_are_read_for_each_host_and_a_missing_answer_may_stop_all(tmp_
 
     (tmp_path / "play.yml").write_text(OF_EACH)
 
-    def run(*options):
+    def run(*options, **variables):
         argv = ["ansible-playbook", "-i", str(tmp_path / "hosts.json"), str(tmp_path / "play.yml"), *options]
         env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
+        env.update(variables)
         done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
@@ -192,6 +198,11 @@ def test_arguments_are_read_for_each_host_and_a_missing_answer_may_stop_all(tmp_
     assert status == 0 and "'a': {'folders': []}, 'b': {'folders': [{'job_id': 'one'" in said, said
     status, said = run("-e", '{"ansible_python_interpreter": "/nowhere/python3"}')
     assert status == 2 and "1 finding: 1. Python on a, b found no /nowhere/python3" in said, said
+    status, said = run("-e", "with_clock=true")
+    assert status == 0 and said.count("'clock': {'offset_s': ") == 2, said
+    program(tmp_path, "date", "echo soon")
+    status, said = run("-e", "with_clock=true", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert status == 2 and "`date +%s.%N` answered 'soon" in said, said
 
 
 def test_limit_leaves_out_and_check_mode_asks(ask):
@@ -282,7 +293,7 @@ def test_the_agent_is_whole_and_needs_nothing_but_python(tmp_path):
 
 def bootstrap(home, message, python=PYTHON):
     done = subprocess.run(
-        ["/bin/sh", "-c", agent_code.command(["/nowhere/python3", python])],
+        ["/bin/sh", "-c", agent_code.command(("/nowhere/python3", python))],
         input=message, capture_output=True, check=False, env={"HOME": str(home), "PATH": os.defpath},
     )  # fmt: skip
     return agent_code.read("mark", done.stdout.decode())[0], done
@@ -342,8 +353,13 @@ def test_a_python_that_is_too_old_says_which_it_is(tmp_path, shared, monkeypatch
     assert check == "Python" and said.startswith("Python 3.")
 
 
+def test_thousands_of_hosts_hold_one_command():
+    pythons = ["python3", "/usr/bin/python3"]
+    assert agent_code.command(tuple(pythons)) is agent_code.command(tuple(pythons))
+
+
 def test_secrets_are_in_no_argument_list():
-    command = agent_code.command(["python3"])
+    command = agent_code.command(("python3",))
     assert "hunter2" in agent_code.message("m", "start", b"{}", {"token": "hunter2"}, 1, False).decode()
     assert "hunter2" not in command and len(command) < 20_000
 

@@ -49,6 +49,8 @@ KNOWN = (
     "the {MOST_PAIRS} slowest",
     "a cell for each pair",
     "if len(hosts) > 6",
+    "{len(ranks)} ranks ({spans(ranks)})",
+    "at least {LEAST_SECRET} printable characters",
 )
 
 

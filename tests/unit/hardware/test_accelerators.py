@@ -208,6 +208,12 @@ def test_nothing_at_all_is_no_node_without_gpus_and_a_missing_line_is_seen():
     ]
 
 
+def test_an_index_of_any_size_costs_no_memory():
+    """A line that lacks its first field begins with another number; all indexes below one of these fit no machine."""
+    problems = acc.parse_nvidia_query(GPU.replace("0, GPU-1", f"{'9' * 30}, GPU-1"))["problems"]
+    assert problems == ["nvidia-smi lists no GPU 0, 1, 2, 3, 4, 5, 6, 7, but later ones: run nvidia-smi on the node"]
+
+
 def test_a_byte_order_mark_hides_no_gpu():
     found = acc.parse_nvidia_query("\ufeff" + GPU + "\r\n")
     assert (len(found["devices"]), found["problems"]) == (1, [])

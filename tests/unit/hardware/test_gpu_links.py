@@ -68,6 +68,13 @@ def test_where_nothing_is_said_of_links_that_should_be_there_it_is_unknown():
     assert judge(n1=node(gpu(0, 6), gpu(1, 6), nvlinks=False)).state == "unknown"
 
 
+def test_a_model_that_is_made_for_nvlink_of_which_another_line_stands_there_is_unknown():
+    """Composed: an error of the driver's in the place of the links."""
+    said = "".join(f"GPU {index}: NVIDIA H200 (UUID: GPU-{index})\nNVML: Not Supported\n" for index in (0, 1))
+    check = judge(n1=node(*parse_nvlinks(said)))
+    assert (check.state, check.found) == ("unknown", "n1: nvidia-smi nvlink says nothing of them")
+
+
 @pytest.mark.parametrize(
     "alone",
     [

@@ -45,8 +45,6 @@ def test_node_info(tmp_path, capsys, check_mode):
         root=str(root),
         packages=["torch"],
         venv="/opt/trainyard/venvs/pytorch",
-        free_ports=2,
-        port_seed="job",
         _ansible_check_mode=check_mode,
     )
     assert result["changed"] is False
@@ -54,7 +52,7 @@ def test_node_info(tmp_path, capsys, check_mode):
     assert node["hostname"] == "dgx1-03"
     assert node["packages"] == {"torch": None}
     assert node["venv"]["exists"] is False
-    assert len(node["free_ports"]) == 2
+    assert node["unused_ports"].endswith("-65535")
     assert len(node["fingerprint"]) == 64
 
 

@@ -266,14 +266,14 @@ def read(tree):
 
 
 def test_the_fact_of_a_node(machine):
-    facts = read_node(machine, packages=[], venv=None, ports=0, port_seed="", user=None)["npu"]
+    facts = read_node(machine, packages=[], venv=None, user=None)["npu"]
     assert (facts["chip"], facts["problems"], facts["notes"]) == ("910b", [], [])
     assert [one["device_ip"] for one in facts["devices"]][2:6] == ["192.3.0.6", "192.4.0.6", "192.1.0.7", "192.2.0.7"]
 
 
 def test_a_node_without_ascend_devices_has_an_empty_fact(tmp_path):
     tree = Tree(str(unfold("plain", tmp_path)))
-    assert read_node(tree, packages=[], venv=None, ports=0, port_seed="", user=None)["npu"] == {}
+    assert read_node(tree, packages=[], venv=None, user=None)["npu"] == {}
 
 
 def test_a_machine_without_hccn_tool(machine):
@@ -315,7 +315,7 @@ def test_a_broken_driver_is_a_problem_of_the_fact(machine):
     assert found["devices"] == []
     assert "npu-smi ended with status 255" in found["problems"][0]
     # A node's facts have the accelerators, too, and say it there.
-    node = read_node(machine, packages=[], venv=None, ports=0, port_seed="", user=None)
+    node = read_node(machine, packages=[], venv=None, user=None)
     assert "npu-smi ended with status 255" in node["accelerators"]["problems"][0]
     assert not set(node["npu"]["problems"]) & set(node["accelerators"]["problems"])
 

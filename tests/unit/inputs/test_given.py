@@ -203,7 +203,7 @@ def test_what_the_inventory_says_wins_and_its_texts_become_values(show, tmp_path
     assert seen["n1"] == {
         "trainyard_become": False, "trainyard_cluster": "c", "trainyard_frameworks": ["pytorch", "openmpi"],
         "trainyard_free_gib": 7, "trainyard_manage_system": False, "trainyard_network": "",
-        "trainyard_nvidia": ["nvidia_driver", "cuda_toolkit", "nccl"],
+        "trainyard_nvidia": ["nvidia_driver", "cuda_toolkit", "nccl", "cudnn"],
         "trainyard_records": "/var/lib/trainyard-root", "trainyard_root": "/opt/trainyard",
         "trainyard_runs": f"{PROJECT}/runs", "trainyard_state": "/data/jane", "trainyard_uid": "1001",
         "trainyard_user": "jane",
@@ -342,3 +342,32 @@ def test_names_that_would_break_the_hosts_file_are_found_before_anything_is_done
     assert "found 'localhost' 'n1 n2' 'n3#' 'n4\\n10.0.0.9 github.com' expected a name that other nodes" in run.text
     assert "own name" not in run.text
     assert "trainyard_uid found 'many'" in run.text
+
+
+NOTES_WHERE = """
+import gc, os
+def tell(what):
+    with open(%r, "a") as told:
+        print(what, os.getpid(), file=told)
+def used(value):
+    tell("used" if gc.get_freeze_count() > 10_000 else "used, collected")
+    return value
+tell("loaded")
+class FilterModule:
+    def filters(self):
+        return {"unchanged": used}
+"""
+
+
+def test_filters_are_loaded_once_and_not_by_each_task_of_each_host(playbook, tmp_path):
+    """Nor does a task's process write to what it shares with its parent, as a collection of garbage there would."""
+    (tmp_path / "filters").mkdir()
+    (tmp_path / "filters/notes.py").write_text(NOTES_WHERE % str(tmp_path / "told"))
+    play = "- hosts: localhost\n  gather_facts: false\n  tasks:\n" + "  - debug: {msg: '{{ 1 | unchanged }}'}\n" * 2
+    (tmp_path / "play.yml").write_text(play)
+    folders = f"{PROJECT}/plugins/filter:{tmp_path}/filters"
+    done = playbook(str(tmp_path / "play.yml"), ANSIBLE_FILTER_PLUGINS=folders)
+    assert done.rc == 0, done.output
+    told = [line.rpartition(" ") for line in (tmp_path / "told").read_text().splitlines()]
+    assert [what for what, _, _ in told] == ["loaded", "used", "used"]
+    assert len({process for _, _, process in told}) == 3

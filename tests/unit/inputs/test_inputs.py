@@ -120,7 +120,7 @@ def test_every_dictionary_is_one_as_yaml(name):
 
 
 def test_what_is_secret_is_not_shown():
-    for name in ("job_secret_env", "nccl_tests_key" if "nccl_tests_key" in KNOWN else "job_secret_env"):
+    for name in ("job_secret_env", "job_events", "nccl_tests_key" if "nccl_tests_key" in KNOWN else "job_secret_env"):
         assert "hush" not in str(refused(name, "hush"))
 
 
@@ -216,7 +216,7 @@ def test_every_number_of_a_job_has_a_range_with_its_default_in_it():
     assert len(numbers) > 10
     for name, it in numbers.items():
         assert it.least < it.most, name
-        assert it.default == "auto" or it.least <= it.default <= it.most, name
+        assert it.default in ("auto", "off") or it.least <= it.default <= it.most, name
 
 
 def test_a_list_in_an_option_is_taken_whole():

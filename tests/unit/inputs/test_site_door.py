@@ -103,9 +103,13 @@ def test_of_a_gpu_host_the_stack_and_all_its_sources_are_in_the_same_list(site, 
     given = {
         "trainyard_become": False,
         "trainyard_frameworks": ["mindspore", "openmpi"],
-        "trainyard_nvidia": ["cuda_toolkit", "nccl", "nccl_tests"],
+        "trainyard_nvidia": ["cuda_toolkit", "nccl", "nccl_tests", "cudnn"],
+        "cudnn_index_url": index,
         "openmpi_url": f"{index}/openmpi.tar.bz2",
         "cuda_toolkit_local_file": "/nowhere/cuda.run",
+        "nccl_manage_system": True,
+        "nvidia_repository_url": index,
+        "nvidia_repository_distro": "debian12",
         "nccl_tests_repository": f"{index}/nccl-tests.git",
         "dataset_sets": [{"name": "generated"}],
     }
@@ -115,7 +119,9 @@ def test_of_a_gpu_host_the_stack_and_all_its_sources_are_in_the_same_list(site, 
     assert "input of mindspore on h1 found No package index has MindSpore 2.2.14 for gpu" in said
     assert f"source of Open MPI 4.1.4 on h1 found {index}/openmpi.tar.bz2: HTTP 404" in said
     assert "source of CUDA 11.6.2 found /nowhere/cuda.run on the controller does not exist" in said
+    assert f"index for nvidia-cudnn-cu11 on h1 found {index} has none at all" in said
     assert "input of nccl_tests on h1 found nccl_tests_commit is ''" in said
+    assert f"package repository on h1 found {index}/debian12/" in said and "there is no repository at this" in said
     assert said.count("Nothing was changed.") == 1
     status, said = site(inventory=str(hosts), nvidia_stack="pytorch-cuda14", **given)
     assert status == 2 and "nvidia_stack on h1 found 'pytorch-cuda14'" in said

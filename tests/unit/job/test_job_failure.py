@@ -170,6 +170,8 @@ def test_the_end_of_a_unit_is_written_down_and_read(tmp_path, monkeypatch):
     exits.record_unit(tmp_path, "rank0")
     (tmp_path / "exits" / ".rank1.json.17").write_text("{half")
     (tmp_path / "exits" / "rank2.json").write_text("{half")
+    (tmp_path / "exits" / "rank3.json").write_text("[0]")
+    (tmp_path / "attempts.json").write_text('{"": 0}')
     assert {name: ended["exit_code"] for name, ended in exits.read_exits(tmp_path).items()} == {"rank0": 3}
 
 
@@ -230,7 +232,10 @@ def test_what_starts_ranks_is_ended_like_them_and_what_supervises_is_not(tmp_pat
     ):
         process(tmp_path, pid, job_id="digits-1")
         (tmp_path / str(pid) / "cmdline").write_bytes(b"\0".join([*argv, b""]))
+    for pid, mark in ((15, "LOOK=1"), (16, "EVENT=ended")):
+        process(tmp_path, pid, job_id=f"digits-1\0TRAINYARD_{mark}")
     assert processes.ranks_of_job("digits-1", "/jobs/digits-1", proc=tmp_path) == [12, 13, 14]
+    assert processes.of_job("digits-1", proc=tmp_path) == [10, 11, 12, 13, 14, 15, 16]
 
 
 def test_the_kernel_tells_when_a_process_ends():
@@ -341,6 +346,18 @@ def test_a_rank_that_mpirun_ends_after_another_failed_is_not_the_cause():
 def test_a_rank_that_failed_before_mpirun_lost_a_daemon_is_the_cause():
     told = "trainyard: rank 2 ended with status 7\n"
     assert failures.root_cause(told + said_by_mpirun("openmpi4-daemon-killed"))["rank"] == 2
+
+
+def test_who_had_left_before_any_other_failed_and_what_that_one_lost():
+    log = (
+        "trainyard: rank 9 ended well\n--- started again, attempt 2 ---\ntrainyard: rank 2 ended well\n"
+        "trainyard: rank 1 ended with status 1\ntrainyard: rank 1 lost its peer: Connection closed\n"
+        "trainyard: rank 3 ended well\n"
+    )
+    assert failures.mpirun_left(log) == [2]
+    assert failures.mpirun_lost_peer(log, 1) == "Connection closed"
+    assert failures.mpirun_lost_peer(log, 2) == ""
+    assert failures.root_cause(log)["rank"] == 1
 
 
 def test_what_mpirun_said_before_it_was_started_again_is_told_already():

@@ -48,6 +48,13 @@ def test_the_drivers_own_services_do_not_count_and_those_that_the_site_names(pro
     assert in_use.holders(["telegraf-with-a-long-name"], folder) == {}
 
 
+@pytest.mark.parametrize(("name", "has"), [("kubelet", True), ("k3s-agent", True), ("kubectl", False)])
+def test_a_node_of_kubernetes_is_known_by_its_kubelet(proc, name, has):
+    folder, add = proc
+    add(30, name, "/dev/null")
+    assert in_use.has_kubelet(folder) is has
+
+
 def test_jobs_of_slurm_and_processes_are_named_and_not_all_of_hundreds(monkeypatch, tmp_path):
     monkeypatch.setattr(set_aside, "node_name", lambda: "n2")
     monkeypatch.setattr(set_aside, "jobs_of", lambda node: ["12"])

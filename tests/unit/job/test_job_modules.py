@@ -17,7 +17,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_controller import known_runs, reporting
+from ansible.module_utils.trainyard_controller import known_runs, refused_hosts, reporting
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job import folder, processes, units
 from ansible.module_utils.trainyard_node.job.exits import write_json
@@ -246,24 +246,28 @@ def test_a_head_whose_port_was_taken_meanwhile_starts_nothing(job):
 # ---- preflight, findings
 
 
-WANTS = {"venv": None, "packages": [], "ports": 2, "port_seed": "x", "mpi_prefix": "", "user": ME}
+WANTS = {"venv": None, "packages": [], "mpi_prefix": "", "user": ME}
 
 
 def test_a_node_checks_its_part_and_says_what_it_is_where_that_is_news(tmp_path):
     part = make_plan(make_job(data=["/no/such/data"]), [member(0), member(1)]).slices([])["n1"]
     part = {**part, "head_address": "127.0.0.1", "port": free_port(), "monitor_port": free_port()}
-    part = {**part, "job_dir": str(tmp_path / "jobs" / "x"), "venv": ""}
+    part = {**part, "job_dir": str(tmp_path / "jobs" / "x"), "venv": "", "interface": "gone0"}
     known = ask("probe", **WANTS)["node"]
     found = ask("preflight", slice=part, **WANTS)
     assert "data" in [item["check"] for item in found["findings"]] and found["stale"] is True
-    assert found["node"]["fingerprint"] == known["fingerprint"] and len(found["node"]["free_ports"]) == 2
+    assert found["node"]["fingerprint"] == known["fingerprint"] and "-" in found["node"]["unused_ports"]
+    assert found["refused"] == ["network: 10.77.0.1: no interface gone0"]
     # Other ports may be free now.
     held = ask("preflight", slice={**part, "fingerprint": known["fingerprint"]}, **WANTS)
-    assert held["stale"] is False and held["node"]["free_ports"]
+    assert held["stale"] is False and held["node"]["unused_ports"]
     fits = {**part, "fingerprint": known["fingerprint"], "data": [], "devices": [], "packages": [], "program": "true"}
     fits = {**fits, "ssh_peers": [], "node_rank": 0, "min_disk_mib": 0, "program_path": os.defpath}
-    answer = ask("preflight", slice=fits, **WANTS)
-    assert answer == {"findings": [], "programs": answer["programs"], "stale": False}
+    before = time.time()
+    answer = ask("preflight", slice={**fits, "gate": False}, **WANTS)
+    clock = answer.pop("clock")
+    assert before <= clock["begun"] <= clock["ended"] <= time.time()
+    assert answer == {"findings": [], "programs": answer["programs"], "stale": False, "refused": []}
 
 
 # ---- known runs, report
@@ -393,6 +397,23 @@ def test_a_report_has_summary_loss_curve_and_the_end_of_the_log(failed_run):
         f"    | line {number}" for number in range(25, 40)
     ]
     assert "last progress: step 5   loss is not a number" in report.text
+
+
+def test_whom_a_job_refused_is_kept_by_its_heads_word_for_its_own_hosts(failed_run, tmp_path):
+    run, results = failed_run
+    file = tmp_path / "refused.json"
+    says = {host: {"reason": "disk: 3 MiB free in /jobs", "since": 1000.0} for host in ("n1", "n7")}
+    results["n1"]["cluster"]["restarts"] = {"history": [], "refused": says}
+    reporting.report(run, results, {}, check=True, refused_file=file)
+    assert not file.exists()
+    reporting.report(run, results, {}, refused_file=file)
+    assert refused_hosts.read(file) == {
+        "n1": {"reason": "disk: 3 MiB free in /jobs", "since": 1000, "job_id": "digits-20261120-101500"}
+    }
+    # A launch has taken it back: what is known of a job that is over is not told again.
+    file.unlink()
+    reporting.report(run, results, {}, refused_file=file)
+    assert not file.exists()
 
 
 def test_a_report_in_check_mode_writes_nothing(failed_run):

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from ansible.module_utils.trainyard_node.job import head as head_part
 from ansible.module_utils.trainyard_node.job import monitor as monitors
 from ansible.module_utils.trainyard_node.job import node_part, processes
 from ansible.module_utils.trainyard_node.job import tail as tails
@@ -248,9 +250,9 @@ def judge(tmp_path):
 
 
 def test_a_node_that_never_came_is_absent(judge):
-    judge.judge(judge.started + monitors.JOIN_S - 1)
+    judge.judge(judge.started + head_part.JOIN_S - 1)
     assert not judge.end_record
-    judge.judge(judge.started + monitors.JOIN_S + 1)
+    judge.judge(judge.started + head_part.JOIN_S + 1)
     assert judge.end_record["failure"] == {"kind": "absent", "host": "n2", "after_s": 120}
 
 
@@ -275,9 +277,9 @@ def test_failures_that_arrive_together_are_looked_at_together(judge):
     judge.report = {**judge.report, "failures": [later]}
     judge.judge(now)
     judge.reports["n2"] = {**judge.report, "host": "n2", "failures": [cause]}
-    judge.judge(now + monitors.GRACE_S - 0.1)
+    judge.judge(now + head_part.GRACE_S - 0.1)
     assert not judge.end_record
-    judge.judge(now + monitors.GRACE_S + 0.1)
+    judge.judge(now + head_part.GRACE_S + 0.1)
     assert judge.end_record["failure"] == cause
     assert judge.end_record["failures"] == [cause, later] or judge.end_record["failures"] == [later, cause]
 
@@ -324,7 +326,9 @@ def in_this_process(job, meanwhile=None):
     async def run():
         nodes = [monitors.Monitor(node.dir) for node in job.nodes]
         doings = [asyncio.to_thread(meanwhile, nodes)] if meanwhile else []
-        await asyncio.wait_for(asyncio.gather(*(node.run() for node in nodes), *doings), PATIENCE_S)
+        # In one process, each would reap the other's ranks as orphans that it has adopted.
+        with mock.patch.object(processes, "reap_adopted"):
+            await asyncio.wait_for(asyncio.gather(*(node.run() for node in nodes), *doings), PATIENCE_S)
         return [node.end_record for node in nodes]
 
     return asyncio.run(run())
@@ -340,7 +344,7 @@ def test_where_the_kernel_cannot_tell_of_an_end_the_monitor_looks_itself(cluster
 
 def test_the_end_of_a_rank_wakes_its_monitor_and_that_the_head_and_the_head_all_others(cluster, monkeypatch):
     job = cluster(["wait"], ["wait"], silent_after_s=2 * PATIENCE_S, max_restarts=1)
-    for module in (monitors, node_part):
+    for module in (head_part, node_part):
         monkeypatch.setattr(module, "TICK_S", 2 * PATIENCE_S)
     monkeypatch.setattr(sys, "argv", [str(job.head.dir / "trainyard.pyz")])
 
@@ -358,7 +362,8 @@ def test_the_end_of_a_rank_wakes_its_monitor_and_that_the_head_and_the_head_all_
 
 def test_a_node_with_another_token_is_not_heard_and_hears_nothing(cluster, monkeypatch):
     job = cluster(["wait"], ["wait"], n2={"token": "another token"})
-    monkeypatch.setattr(monitors, "JOIN_S", 2.0)
+    for module in (head_part, monitors):
+        monkeypatch.setattr(module, "JOIN_S", 2.0)
     monkeypatch.setattr(sys, "argv", [str(job.head.dir / "trainyard.pyz")])
     head, node = in_this_process(job)
     assert (head["failure"]["kind"], head["failure"]["host"]) == ("absent", "n2")

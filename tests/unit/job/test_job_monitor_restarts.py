@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+from ansible.module_utils.trainyard.job import failure as failures
 from ansible.module_utils.trainyard.job.restarts import WHOLE
 from ansible.module_utils.trainyard_node.job import monitor as monitors
 from ansible.module_utils.trainyard_node.job import processes
@@ -151,6 +152,7 @@ def test_a_node_that_waits_for_the_word_to_go_ends_nothing_of_the_next_attempt(t
     node = monitors.Monitor(job.nodes[1].dir)
     left, ended = [4711], []
     monkeypatch.setattr(processes, "ranks_of_job", lambda *_: list(left))
+    monkeypatch.setattr(processes, "ask_to_end", ended.extend)
     monkeypatch.setattr(os, "kill", lambda pid, number: ended.append(pid))
     node.wanted, node.go = {**node.attempts, WHOLE: 1}, False
     node.look()
@@ -168,6 +170,7 @@ def test_a_process_that_starts_while_all_gather_for_the_next_attempt_is_ended(tm
     node = monitors.Monitor(Cluster(tmp_path, ["wait"]).nodes[0].dir)
     left, ended, exits = [], [], {}
     monkeypatch.setattr(processes, "ranks_of_job", lambda *_: list(left))
+    monkeypatch.setattr(processes, "ask_to_end", ended.extend)
     monkeypatch.setattr(os, "kill", lambda pid, number: ended.append(pid))
     monkeypatch.setattr(node.supervisor, "exits", lambda: exits)
     node.wanted, node.go = {**node.attempts, WHOLE: 1}, False
@@ -180,3 +183,20 @@ def test_a_process_that_starts_while_all_gather_for_the_next_attempt_is_ended(tm
     exits["rank0"] = {"exit_code": None, "signal": 15, "result": "signal", "time": 0.0, "attempt": 0}
     node.look()
     assert node.report["ready_for"] == node.wanted
+
+
+def test_a_rank_that_mpirun_started_on_another_node_is_told_with_that_node(tmp_path, monkeypatch):
+    node = monitors.Monitor(Cluster(tmp_path, ["wait"], ["wait"]).nodes[0].dir)
+    log = tmp_path / "mpirun.log"
+    node.spec.update(
+        processes=[{**node.spec["processes"][0], "name": "mpirun", "ranks": [0, 1], "log": str(log)}],
+        ranks_of={"n2": [1]},
+    )
+    ended = {"exit_code": 1, "signal": None, "result": "exit-code", "time": 1.0, "attempt": 0}
+    monkeypatch.setattr(node.supervisor, "exits", lambda: {"mpirun": ended})
+    for rank, host in ((1, "n2"), (0, "n1")):
+        log.write_text(f"trainyard: rank {rank} ended with status 7\n")
+        node.report = {}
+        node.look()
+        assert [(each["rank"], each["host"]) for each in node.report["failures"]] == [(rank, host)]
+        assert failures.text(node.report["failures"][0]) == f"rank {rank} on {host}: exit code 7"

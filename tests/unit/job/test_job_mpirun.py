@@ -196,6 +196,18 @@ def test_ranks_that_may_start_again_know_the_attempt():
     assert all(",TRAINYARD_ATTEMPT," in file_of(node, "mpi_rank")["content"] for node in plan["nodes"])
 
 
+def test_open_mpi_4_ends_ranks_without_waiting_where_they_start_again():
+    def waits(mpi, **variables):
+        argv = mpirun_of(make_plan(mpi_job(**variables), nodes(2, mpi)).as_dict())["argv"]
+        return {**options(argv), **options(argv, "--prtemca")}.get("odls_base_sigkill_timeout")
+
+    assert waits(OPEN_MPI_4, max_restarts=1) == "0"
+    # Without restarts nobody waits for the next attempt. Open MPI 5 waits 0.25 s, and is not to be asked.
+    assert waits(OPEN_MPI_4) is waits(OPEN_MPI_5, max_restarts=1) is None
+    given = {"odls_base_sigkill_timeout": 20}
+    assert waits(OPEN_MPI_4, max_restarts=1, mpi_parameters=given) == "20"
+
+
 def test_secrets_are_in_no_command_and_no_file():
     written = json.dumps(make_plan(mpi_job(secret_env=["API_KEY"]), nodes(2)).as_dict()["nodes"])
     assert "API_KEY" not in written
@@ -306,10 +318,18 @@ def test_how_a_rank_ends_is_how_its_program_ends(job_dir, program, status):
     assert said.startswith(f"trainyard: cannot start '{program}'") == (status != 1)
 
 
+GLOO = r"RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.7.0.3]:99 \c"
+
+
 @pytest.mark.parametrize(
     ("command", "status", "said"),
     [
-        ("exit 0", 0, ""),
+        ("exit 0", 0, "trainyard: rank 1 ended well\n"),
+        (
+            f"printf '%s\\n' '{GLOO}'; exit 1",
+            1,
+            f"trainyard: rank 1 ended with status 1\ntrainyard: rank 1 lost its peer: {GLOO}\n",
+        ),
         ("exit 7", 7, "trainyard: rank 1 ended with status 7\n"),
         ("kill -9 $$", -9, "trainyard: rank 1 ended with status 137\n"),
         ("exit 255", 255, "trainyard: rank 1 ended with status 255\n"),

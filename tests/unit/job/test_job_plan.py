@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
 import pytest
+from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement import Member
 from ansible.module_utils.trainyard.job.plan import describe
+from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import VENV, make_job, make_plan, member, node_facts, planned, processes, texts
@@ -111,20 +114,10 @@ def test_torchrun_gives_every_node_one_agent(nodes, slots, job_env, node_envs):
         ]
 
 
-def test_torchrun_with_restarts_meets_by_c10d():
-    plan = make_plan(make_job(max_restarts=3), [member(0), member(1)]).as_dict()
-    argv = plan["nodes"][1]["processes"][0]["argv"]
-    assert argv[8:16] == [
-        "--rdzv-backend",
-        "c10d",
-        "--rdzv-endpoint",
-        f"10.77.0.1:{plan['head']['port']}",
-        "--rdzv-id",
-        plan["job_id"],
-        "--max-restarts",
-        "0",
-    ]
-    assert "--node-rank" not in argv
+def test_torchrun_with_restarts_keeps_its_ranks_where_they_are():
+    argv = make_plan(make_job(max_restarts=3), [member(0), member(1)]).as_dict()["nodes"][1]["processes"][0]["argv"]
+    assert argv == make_plan(make_job(), [member(0), member(1)]).as_dict()["nodes"][1]["processes"][0]["argv"]
+    assert ("--node-rank", "1") in itertools.pairwise(argv) and ("--rdzv-backend", "static") in itertools.pairwise(argv)
 
 
 def test_an_ipv6_head_is_written_in_brackets_where_a_port_follows():
@@ -132,7 +125,7 @@ def test_an_ipv6_head_is_written_in_brackets_where_a_port_follows():
     facts["networks"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
     plan = make_plan(make_job(max_restarts=1), [Member("n1", "fd00::1", facts, {}, {})]).as_dict()
     argv, env = plan["nodes"][0]["processes"][0]["argv"], plan["nodes"][0]["processes"][0]["env"]
-    assert "[fd00::1]:20000" in argv and env["MASTER_ADDR"] == "fd00::1"
+    assert ("--master-addr", "fd00::1") in itertools.pairwise(argv) and env["MASTER_ADDR"] == "fd00::1"
     assert "  rendezvous  [fd00::1]:20000 on n1" in describe(plan).splitlines()
 
 
@@ -406,3 +399,26 @@ def test_launchers_say_what_they_cannot_do():
             "set job_venv, or use job_launcher: direct",
         )
     ]
+
+
+def test_two_gpus_or_more_add_up_numbers_in_the_gate_where_the_program_is_known():
+    program = "/opt/trainyard/nccl-tests/bin/all_reduce_perf_mpi"
+
+    def sums(*members, **changes):
+        where = Where("digits-1", "now", "", "/var/lib/trainyard", "train", all_reduce=program)
+        plan, findings = schedulers.plan(make_job(**changes), {}, members, Source(("train.py",)), where)
+        assert findings == []
+        parts = plan.slices([])
+        return [parts[each.host]["local_collective"] for each in members]
+
+    here, there = sums(member(0, devices=2), member(1, devices=2, env={"NCCL_P2P_DISABLE": "1"}), env={"A": "b"})
+    assert here["argv"] == there["argv"] and here["argv"][0] == program and here["argv"][-2:] == ["-g", "2"]
+    assert here["env"] == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "NCCL_SOCKET_IFNAME": "=eth0",
+    }
+    assert there["env"] == {**here["env"], "NCCL_SOCKET_IFNAME": "=eth1", "NCCL_P2P_DISABLE": "1"}
+    *_, spare = sums(*(member(number, devices=2) for number in range(3)), spares=1, max_restarts=1)
+    assert spare["env"]["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert sums(member(0, devices=1)) == sums(member(0)) == sums(member(0, devices=2), gate=False) == [{}]

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard_node.job import gate, processes
 from ansible.module_utils.trainyard_node.job import preflight as checks
-from ansible.module_utils.trainyard_node.job import processes
 from ansible.module_utils.trainyard_node.job.exits import write_json
 from job_cluster import free_port
 from job_samples import texts
@@ -39,6 +39,8 @@ def spec(tmp_path):
         "venv": str(tmp_path / "venv"),
         "data": [str(tmp_path / "data")],
         "min_disk_mib": 1,
+        "events": [],
+        "metrics_folder": "",
         "program": "python",
         "source_files": [],
         "scripts": [],
@@ -80,7 +82,7 @@ def test_busy_ports_are_named_with_the_process_that_has_them(spec):
 
 
 def test_a_port_on_an_address_that_the_node_has_not(spec):
-    findings = checks.port_findings({**spec, "head_address": "192.0.2.7"})
+    findings = checks.port_findings({**spec, "head_address": "192.0.2.7"}, Path(spec["job_dir"]).parent)
     assert findings[0].found == f"192.0.2.7:{spec['port']} cannot be bound: {os.strerror(errno.EADDRNOTAVAIL)}"
 
 
@@ -167,9 +169,9 @@ def test_programs_of_the_source_the_path_or_by_their_own_path(spec, program):
     assert checks.preflight({**spec, "program": program, "source_files": ["train.sh"]}, ME) == []
 
 
-def test_too_little_room(spec, tmp_path, monkeypatch):
+def test_too_little_room(spec, tmp_path):
     spec["min_disk_mib"] = 1 << 40
-    findings = checks.preflight(spec, ME)
+    findings = gate.disk_findings(spec)
     assert [(item.check, item.expected, item.action) for item in findings] == [
         ("disk", f"at least {1 << 40} MiB (job_min_disk_mib)", "make room, or lower job_min_disk_mib")
     ]
@@ -179,7 +181,7 @@ def test_too_little_room(spec, tmp_path, monkeypatch):
 def test_a_folder_that_cannot_be_written(spec, tmp_path, monkeypatch):
     # Root may write everywhere but on a file system that is mounted read-only.
     monkeypatch.setattr(os, "access", lambda path, mode: not (Path(path) == tmp_path and mode == os.W_OK))
-    assert texts(checks.disk_findings(spec, Path(spec["job_dir"]))) == [
+    assert texts(gate.disk_findings(spec)) == [
         (
             "n1",
             "disk",
@@ -188,6 +190,63 @@ def test_a_folder_that_cannot_be_written(spec, tmp_path, monkeypatch):
             "mount it read-write, or set trainyard_state to another folder",
         )
     ]
+
+
+def test_records_for_recovery_can_be_written(spec, tmp_path):
+    def found(path, user):
+        spec["processes"] = [{"env": {"MS_RECOVERY_PATH": f"{path}/digits-1/worker_{rank}"}} for rank in range(2)]
+        return [(finding.check, finding.found) for finding in checks.recovery_findings(spec, user)]
+
+    nobody = pwd.getpwuid(65534).pw_name if os.geteuid() == 0 else ME
+    (tmp_path / "records").mkdir()
+    assert found(tmp_path / "records", ME) == []
+    # In the job's folder they are the job's own.
+    assert found(f"{spec['job_dir']}/attempt/recovery", nobody) == []
+    assert found("/sys", nobody) == [("job_recovery_path", f"/sys cannot be written by {nobody}")]
+    assert found("/sys/records", nobody)[0][1] == f"/sys cannot be written by {nobody}, and has no /sys/records"
+
+
+def test_who_is_told_can_be_told(spec, tmp_path):
+    (tmp_path / "metrics").mkdir()
+    there = [{"file": str(tmp_path / "events.jsonl")}, {"program": sys.executable}, {"ca_file": __file__}, {"to": "x"}]
+    spec.update(events=there, metrics_folder=str(tmp_path / "metrics"))
+    assert checks.telling_findings(spec, ME) == []
+    nobody = pwd.getpwuid(65534).pw_name if os.geteuid() == 0 else ME
+    absent = [{"file": "/nowhere/events.jsonl"}, {"program": "/nowhere/tell"}, {"ca_file": "/etc"}]
+    # Where only root may write.
+    spec.update(events=absent, metrics_folder="/sys")
+    expected = "a folder in which the training user may write"
+    assert texts(checks.telling_findings(spec, nobody)) == [
+        (
+            "n1",
+            "job_metrics_folder",
+            f"/sys cannot be written by {nobody}",
+            expected,
+            f"make it, as root: install -d -m 1775 -o root -g $(id -gn {nobody}) /sys",
+        ),
+        (
+            "n1",
+            "job_events",
+            "no folder /nowhere",
+            expected,
+            f"make it, as root: install -d -m 1775 -o root -g $(id -gn {nobody}) /nowhere",
+        ),
+        (
+            "n1",
+            "job_events",
+            f"no /nowhere/tell for {nobody}",
+            "a program on the head node, for the training user",
+            "put it there, or correct job_events",
+        ),
+        (
+            "n1",
+            "job_events",
+            f"no /etc for {nobody}",
+            "a file of certificates on the head node, for the training user",
+            "put it there, or correct job_events",
+        ),
+    ]
+    assert checks.preflight(spec, nobody) != []
 
 
 @pytest.fixture
@@ -202,6 +261,23 @@ def other_job(tmp_path):
         write_json(folder / "monitor.json", {"pid": monitor.pid, "start_time": processes.start_time(monitor.pid)})
         yield monitor
         monitor.kill()
+
+
+def test_a_port_of_a_job_that_does_not_listen_yet(spec, other_job, tmp_path):
+    of_other = {"job_id": "resnet-2", "devices": [], "port": spec["port"], "monitor_port": free_port()}
+    write_json(tmp_path / "jobs/resnet-2/job.json", {**of_other, "node_rank": 1})
+    assert checks.preflight(spec, ME) == []
+    write_json(tmp_path / "jobs/resnet-2/job.json", {**of_other, "node_rank": 0})
+    assert [(each.check, each.found) for each in checks.preflight(spec, ME)] == [
+        ("rendezvous port", f"{spec['port']} is that of job resnet-2")
+    ]
+    # What a job's user has written there stops no other job.
+    write_json(tmp_path / "jobs/resnet-2/job.json", {"node_rank": 0, "port": [], "monitor_port": "x", "devices": []})
+    assert checks.preflight(spec, ME) == []
+    write_json(tmp_path / "jobs/resnet-2/job.json", {**of_other, "node_rank": 0})
+    other_job.kill()
+    other_job.wait()
+    assert checks.preflight(spec, ME) == []
 
 
 def test_another_job_on_the_same_devices(spec, other_job):

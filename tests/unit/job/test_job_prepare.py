@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tarfile
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.job import refused
 from ansible.module_utils.trainyard.job.schedulers import ssh
-from ansible.module_utils.trainyard_controller import planning
+from ansible.module_utils.trainyard_controller import planning, refused_hosts
+from ansible.module_utils.trainyard_controller.clock import of_visit
+from hypothesis import given
+from hypothesis import strategies as st
 from job_samples import job_file, make_wanted, node_facts
 
 GOOD = {"findings": [], "programs": {}, "stale": False}
@@ -201,11 +206,12 @@ def test_hosts_that_limit_leaves_out_are_told_as_such(wanted):
 
 
 def test_two_launches_do_not_begin_with_the_same_port(wanted, nodes, tmp_path):
+    """Of the whole range, also where the facts are those that were kept: 64 ports were too few for five launches."""
     for facts in nodes.facts.values():
-        facts["free_ports"] = list(range(20000, 20064))
+        facts["unused_ports"] = "10000-32767,61000-65535"
     planning.prepare(wanted(), nodes)
-    ports = {planning.prepare(wanted(), nodes).plan["head"]["port"] for _ in range(20)}
-    assert len(ports) > 1
+    ports = {planning.prepare(wanted(), nodes).plan["head"]["port"] for _ in range(8)}
+    assert max(ports) - min(ports) > 64
 
 
 def test_kept_facts_that_cannot_be_read_are_asked_again(wanted, nodes, tmp_path):
@@ -214,3 +220,108 @@ def test_kept_facts_that_cannot_be_read_are_asked_again(wanted, nodes, tmp_path)
     nodes.visits()
     assert planning.prepare(wanted(), nodes).findings == []
     assert nodes.visits()[0] == ("probe", ["n1", "n2"])
+
+
+def test_facts_that_another_version_kept_are_asked_again(wanted, nodes, tmp_path):
+    planning.prepare(wanted(), nodes)
+    kept = json.loads((tmp_path / "facts.json").read_text())
+    kept["key"]["facts"].remove("unused_ports")
+    for each in kept["nodes"].values():
+        del each["facts"]["unused_ports"]
+    (tmp_path / "facts.json").write_text(json.dumps(kept))
+    nodes.visits()
+    assert planning.prepare(wanted(), nodes).findings == []
+    assert nodes.visits()[0] == ("probe", ["n1", "n2"])
+
+
+SPARE = {"job_spares": 1, "job_max_restarts": 1}
+
+
+@pytest.mark.parametrize(("faulty", "trains"), [("n1", ["n2", "n3"]), ("n2", ["n1", "n3"]), ("n3", ["n1", "n2"])])
+def test_a_refused_host_is_left_out_where_a_spare_makes_up_for_it(wanted, faulty, trains):
+    nodes = Nodes("n1", "n2", "n3")
+    nodes.checks[faulty] = {"findings": [{**DISK, "host": faulty}]}
+    made = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
+    assert made.findings == [] and [finding.host for finding in made.left_out] == [faulty]
+    assert [node["host"] for node in made.plan["nodes"]] == trains and made.plan["spares"] == []
+    # Each launch looks anew.
+    nodes.checks = {}
+    again = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
+    assert [node["host"] for node in again.plan["spares"]] == ["n3"] and again.left_out == ()
+
+
+SICK = {"host": "n2", "check": "GPU ECC errors", "found": "GPU 1: 2 uncorrected", "expected": "none", "action": "reset"}
+REFUSED = {"findings": [SICK], "refused": ["GPU ECC errors: GPU 1: 2 uncorrected"]}
+
+
+def test_who_does_not_pass_the_gate_is_kept_until_it_passes(wanted, tmp_path):
+    file = tmp_path / "runs" / ".refused-lab.json"
+    hosts, nodes = ("n1", "n2", "n3"), Nodes("n1", "n2", "n3")
+    nodes.checks = {host: {"refused": []} for host in hosts}
+
+    def launch(job=SPARE, **changes):
+        return planning.prepare(wanted(job, hosts, refused_file=file, known=[*hosts, "n4"], **changes), nodes)
+
+    assert launch().back == [] and not file.exists()
+    nodes.checks["n2"] = REFUSED
+    assert launch(check=True).left_out and not file.exists()
+    first = launch()
+    assert [finding.found for finding in first.left_out] == ["GPU 1: 2 uncorrected"]
+    (line,) = refused.lines(refused_hosts.read(file))[1:]
+    assert line.startswith("  n2 since 20") and line.endswith(
+        f" by {first.plan['job_id']}: GPU ECC errors: GPU 1: 2 uncorrected"
+    )
+    # As long as it does not pass, it is known since when, also where no spare makes up for it.
+    (finding,) = launch({}).findings
+    assert re.fullmatch(rf"GPU 1: 2 uncorrected \(refused since 20\S+ \S+ by {first.plan['job_id']}\)", finding.found)
+    assert refused_hosts.read(file)["n2"]["job_id"] == first.plan["job_id"]
+    # What the job itself lacks there is nothing of the host's, and a job that asks for no gate takes nobody back.
+    nodes.checks["n2"] = {"findings": [{**DISK, "host": "n2", "check": "data"}], "refused": []}
+    assert launch({"job_gate": False}).back == () and "n2" in refused_hosts.read(file)
+    nodes.checks["n2"] = {"refused": []}
+    (back,) = launch().back
+    assert back.startswith("n2 passes the gate and takes part again; it was refused since 20")
+    assert refused_hosts.read(file) == {} and launch().back == []
+
+
+def test_a_clock_that_is_off_is_refused_as_far_as_a_visit_tells(wanted):
+    hosts, nodes = ("n1", "n2", "n3"), Nodes("n1", "n2", "n3")
+
+    def launch(offsets, margin=0.5, **job):
+        nodes.checks = {host: {"clock": {"offset_s": offset, "margin_s": margin}} for host, offset in offsets.items()}
+        return [(each.host, each.check, each.found) for each in planning.prepare(wanted(job, hosts), nodes).findings]
+
+    off = {"n1": 0.2, "n2": -61.0, "n3": 0.0}
+    assert launch(off) == [("n2", "clock", "-61 s from the median of the nodes")]
+    assert launch(off, job_gate=False) == launch(off, margin=60.0) == launch({"n1": 3.0, "n2": 0.0, "n3": 0.0}) == []
+
+
+@given(st.floats(-1e6, 1e6), *[st.floats(0, 5)] * 3)
+def test_a_visit_tells_the_clock_within_its_margin(offset, there, at_work, back):
+    sent = 1_790_000_000.0
+    begun = sent + there + offset
+    ended = begun + at_work
+    found = of_visit(sent, ended - offset + back, begun, ended)
+    assert abs(found["offset_s"] - offset) <= found["margin_s"] + 0.001
+    assert found["margin_s"] <= (there + back) / 2 + 0.001
+
+
+def test_a_record_that_cannot_be_kept_is_said_and_stops_nothing(wanted, nodes, tmp_path):
+    nodes.checks["n2"] = {"findings": [], "refused": ["memory: 3 MiB available"]}
+    made = planning.prepare(wanted(refused_file=tmp_path / "no" / "such", known=["n1", "n2"]), nodes)
+    assert made.plan and made.warning.startswith("who was refused cannot be kept: ")
+
+
+def test_a_host_that_gives_no_answer_is_left_out_and_no_more_than_there_are_spares(wanted, tmp_path):
+    nodes = Nodes("n1", "n2", "n3")
+    nodes.facts.pop("n2")
+    nodes.checks = {"n1": {"refused": []}}
+    file = tmp_path / "refused.json"
+    made = planning.prepare(wanted(SPARE, ("n1", "n2", "n3"), refused_file=file, known=["n1", "n2", "n3"]), nodes)
+    assert made.findings == [] and [(finding.host, finding.check) for finding in made.left_out] == [("n2", "reach")]
+    assert refused_hosts.read(file)["n2"]["reason"].startswith("reach: Connection timed out")
+    nodes.checks["n3"] = {"findings": [{**DISK, "host": "n3"}]}
+    refused = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
+    assert {finding.host for finding in refused.findings} >= {"n2"} and refused.left_out == ()
+    # What is wrong with the job itself is no host's.
+    assert planning.prepare(wanted({**SPARE, "job_source": "/nowhere"}, ("n1", "n3")), nodes).findings

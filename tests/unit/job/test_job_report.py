@@ -6,9 +6,15 @@ import json
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding, connection_reason, host_list, render
+from ansible.module_utils.trainyard.job import stragglers
 from ansible.module_utils.trainyard.report import job_text
 from job_samples import make_job, make_plan, member, summary_of
+from test_job_stragglers import NAMED
 
+REPAIR = (
+    "repair it, or leave it out (job_hosts); with job_spares another host takes the place of any but the head; "
+    "job_gate: false starts again all the same"
+)
 FROM_OUTSIDE = (
     "comes from outside: mostly the kernel's OOM killer, for want of memory (journalctl -k on n2 tells), else a person"
 )
@@ -152,6 +158,27 @@ def explained(results, *, unreachable=None, not_started=None, tail=(), launcher=
     return summary, job_text.explain(summary, RUN, DIR, tail).splitlines()
 
 
+@pytest.mark.parametrize(
+    ("of_n2", "first"),
+    [
+        (answer(2), "the monitor of n2 ended first, and ranks 2 to 3 with it"),
+        (None, "node n2 with ranks 2 to 3 went silent"),
+        (answer(2, alive=True), "node n2 with ranks 2 to 3 went silent"),
+        (answer(2, end={"state": "failed", "finished": 1.0}), "node n2 with ranks 2 to 3 went silent"),
+        ({**answer(2), "monitor": None}, "node n2 with ranks 2 to 3 went silent"),
+    ],
+)
+def test_a_monitor_that_was_killed_is_told_from_a_node_that_was_lost(of_n2, first):
+    silent = {"kind": "silent", "host": "n2", "after_s": 16}
+    results = {"n1": answer(1, cluster=head_says({"state": "failed", "finished": 1090.0, "failure": silent}))}
+    if of_n2:
+        results["n2"] = of_n2
+    _, lines = explained(results, unreachable={} if of_n2 else {"n2": "no route"})
+    assert lines[1].strip().startswith(first)
+    if first.startswith("the monitor"):
+        assert lines[2].strip() == "no word came from it for 16 s, and the node answers"
+
+
 def ended(**changes):
     """How rank 3 on n2 ended, where nothing else is said."""
     record = {"kind": "exit", "host": "n2", "process": "rank3", "rank": 3, "ranks": [3]}
@@ -243,6 +270,18 @@ def test_a_job_that_succeeded():
                 "head node n1 stood still for 20 s, and the other nodes gave it up",
                 "check the machine (suspended, paused, out of memory), then start the job again",
             ],
+            None,
+        ),
+        (
+            {"kind": "refused", "host": "n2", "reason": "GPU ECC errors: GPU 1: 2 uncorrected", "after_s": None},
+            "direct",
+            ["n2 did not pass the gate for the restart: GPU ECC errors: GPU 1: 2 uncorrected", REPAIR],
+            None,
+        ),
+        (
+            {"kind": "refused", "host": "n2", "reason": "disk: 3 MiB free", "after_s": 300},
+            "direct",
+            ["n2 did not pass the gate for the restart within 300 s (job_rejoin_timeout): disk: 3 MiB free", REPAIR],
             None,
         ),
         (
@@ -389,3 +428,12 @@ def test_what_still_runs_is_said_with_the_command_that_ends_it():
         f"  STILL RUNNING on n2: ansible-playbook playbooks/stop.yml -e job_id={JOB}",
         *LAST,
     ]
+
+
+def test_who_was_slow_is_said_with_its_evidence():
+    end = {"state": "succeeded", "finished": 1072.5}
+    results = {"n1": answer(1, cluster={**head_says(end), "stragglers": [NAMED]}), "n2": answer(2)}
+    summary, lines = explained(results)
+    assert summary["stragglers"] == [NAMED]
+    at = lines.index(f"  {stragglers.text(NAMED)}")
+    assert lines[at + 1 : at + 3] == [f"    {line}" for line in stragglers.details(NAMED)]

@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 
 import pytest
-from ansible.module_utils.trainyard_node.job import processes, runtime, units
+from ansible.module_utils.trainyard_node.job import execute, processes, runtime, units
 from ansible.module_utils.trainyard_node.job.exits import read_exits
 from job_cluster import wait_for
 
@@ -99,6 +100,27 @@ def test_mindspores_record_of_a_cluster_is_one_for_each_attempt_of_the_whole_job
     assert log.read_text() == "--- started again, attempt 3 ---\n/records/rank0/attempt_1 2\n"
 
 
+def test_who_waited_for_its_turn_starts_as_is_written_by_then(job_dir, monkeypatch):
+    """systemd starts a unit again at once; a spare may have taken a node's place before its turn has come."""
+    process = {"name": "rank0", "argv": ["train", "-H", "10.0.0.2"], "env": {"MACHINES": "10.0.0.2"}, "log": "log"}
+    spec = {"processes": [process], "base_env": {}, "secret_env": {}, "max_restarts": 1}
+    (job_dir / "job.json").write_text(json.dumps(spec))
+
+    def turn_comes(*_):
+        now = {**process, "argv": ["train", "-H", "10.0.0.4"], "env": {"MACHINES": "10.0.0.4"}}
+        (job_dir / "job.json").write_text(json.dumps({**spec, "processes": [now]}))
+        return 1
+
+    started = []
+    monkeypatch.setattr(execute, "wait_for_turn", turn_comes)
+    monkeypatch.setattr(execute, "_exec", lambda argv, env: started.append((argv, env)) or 0)
+    for name in ("end_with_parent", "redirect"):
+        monkeypatch.setattr(execute, name, lambda *_: None)
+    monkeypatch.setattr(os, "chdir", lambda _: None)
+    assert execute.run_process(str(job_dir), "rank0") == 0
+    assert started == [(["train", "-H", "10.0.0.4"], {"MACHINES": "10.0.0.4", "TRAINYARD_ATTEMPT": "1"})]
+
+
 AGENT = """
 import atexit, os, sys
 atexit.register(print, "the interpreter's own end")
@@ -123,6 +145,57 @@ def test_an_agent_is_a_module_that_leaves_when_it_has_ended(job_dir, ending, sta
     done = subprocess.run(start, cwd=job_dir, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (status, "__main__ ['--nnodes', '2'] True\n")
     assert done.stderr.endswith(said) and bool(done.stderr) == bool(said)
+
+
+# What an agent of PyTorch does with its ranks (elastic/multiprocessing/api.py, SubprocessContext): it asks one after
+# another, ends the others once one has failed, and asks all again.
+POLLS = """
+import os, signal, subprocess, sys, time
+ranks = []
+for rank, script in enumerate(sys.argv[1:], 4):
+    env = {**os.environ, "RANK": str(rank)}
+    ranks.append(subprocess.Popen(["sh", "-c", script], env=env, start_new_session=True))
+subprocess.run(["true"], env={"PATH": os.environ["PATH"]}, check=True)
+while any(rank.returncode is None for rank in ranks):
+    if any([rank.poll() for rank in ranks]):
+        for rank in ranks:
+            if rank.poll() is None:
+                os.killpg(rank.pid, signal.SIGTERM)
+        for rank in ranks:
+            rank.wait()
+            rank.poll()
+    time.sleep(0.01)
+"""
+STAYS = "trap 'exit 0' TERM; touch up; while :; do sleep 0.01; done"
+
+
+def when(file):
+    return f"until [ -e {file} ]; do sleep 0.01; done"
+
+
+@pytest.mark.parametrize(
+    ("scripts", "noted"),
+    [
+        (["exit 0", "exit 0"], ["rank4", "rank5"]),
+        (["exit 3"], []),
+        (["kill -9 $$"], []),
+        # It was told to end, as another one had failed.
+        ([f"{when('up')}; exit 3", STAYS], []),
+        ([f"{when('left')}; exit 3", "touch left; exit 0"], ["rank5"]),
+    ],
+)
+def test_an_agent_notes_the_ranks_that_ended_well_before_any_failed(job_dir, scripts, noted):
+    (job_dir / "launcher").mkdir()
+    (job_dir / "launcher" / "run.py").write_text(POLLS)
+    start = [sys.executable, str(job_dir / "trainyard.pyz"), "agent", "launcher.run", *scripts]
+    began = time.time()
+    done = subprocess.run(start, cwd=job_dir, env=env_of(job_dir, TRAINYARD_ATTEMPT="2"), check=False)
+    assert done.returncode == 0
+    exits = read_exits(job_dir)
+    assert sorted(exits) == noted
+    for ended in exits.values():
+        assert began <= ended.pop("time") <= time.time()
+        assert ended == {"exit_code": 0, "signal": None, "result": "success", "attempt": 2}
 
 
 def test_a_rank_ends_when_its_agent_is_killed(job_dir):

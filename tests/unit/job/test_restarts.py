@@ -107,3 +107,54 @@ def test_what_is_said_of_it():
     assert gave_up({**summary, "max_restarts": 3}) == []
     assert gave_up({**summary, "failure": KILLED}) == []
     assert gave_up({**summary, "failure": None}) == []
+
+
+def checkpoint(step, time=1.0):
+    return {"name": f"step_{step}.pt", "step": step, "epoch": None, "time": time, "size": 1}
+
+
+def test_each_restart_knows_how_long_it_took():
+    book = Restarts(100, 300.0)
+    book.keep_pace({"first": 1.0, "first_s": 1.0, "first_epoch": None, "last": 5.0, "last_s": 5.0, "last_epoch": None,
+                    "lines": 5, "rising": True, "over": False}, 5.0)  # fmt: skip
+    book.take([KILLED], 10.0, 10.0, {"step": 5}, time_s=KILLED["time"] + 0.4)
+    ready = {"n1": {"attempts": {"": 0}, "ready_for": book.attempts("n1")}}
+    book.gather(["n1"], ready, 11.0)
+    book.gather(["n1"], {"n1": {"attempts": book.attempts("n1")}}, 13.5)
+    book.keep_pace(None, 14.0)
+    book.keep_pace({"first": 4.0, "first_s": 16.0, "first_epoch": None, "last": 4.0, "last_s": 16.0, "last_epoch": None,
+                    "lines": 1, "rising": True, "over": False}, 16.0)  # fmt: skip
+    (entry,) = book.as_dict()["history"]
+    assert (entry["detect_s"], entry["restart_s"], entry["step_s"]) == (0.4, 3.5, 2.5)
+    assert (entry["lost_steps"], entry["lost_s"]) == (2.0, 12.0)
+    # 4 s of steps 1 to 5 (the first has begun one before), 1 s of steps lost again, of 16 s.
+    assert book.goodput(16.0) == {"share": 0.25, "productive_s": 4.0, "steps": 4.0, "lost_steps": 2.0}
+    # The first step may be there before the last node has said that its ranks run.
+    early = Restarts(9, 300.0)
+    early.take([KILLED], 1.0, 1.0)
+    early.gather(["n1"], {"n1": {"attempts": {"": 0}, "ready_for": early.attempts("n1")}}, 2.0)
+    early.keep_pace({**book._paces[-1]}, 2.5)
+    early.gather(["n1"], {"n1": {"attempts": early.attempts("n1")}}, 3.0)
+    assert (early.history[0]["restart_s"], early.history[0]["step_s"]) == (2.0, 0.0)
+    # A node that was silent: for as long as nobody heard it.
+    book.take([{"kind": "silent", "host": "n2", "after_s": 15}], 20.0, 20.0)
+    assert book.history[-1]["detect_s"] == 15
+    # A head that went down and came back has a clock that begins anew.
+    assert Restarts(100, 300.0, json.loads(json.dumps(book.as_dict()))).goodput(30.0) is None
+
+
+def test_a_new_checkpoint_is_further_one_that_was_there_is_not():
+    book = Restarts(100, 300.0)
+    for number in range(1, 3):
+        book.saw(checkpoint(10))
+        assert book.take([KILLED], float(number), float(number))
+    assert book.fruitless == 2
+    book.saw(checkpoint(20))
+    book = Restarts(100, 300.0, json.loads(json.dumps(book.as_dict())))
+    # The same step saved again is no further.
+    book.saw(checkpoint(20, time=9.0))
+    assert book.take([KILLED], 3.0, 3.0) and book.fruitless == 0
+    assert book.history[-1]["checkpoint"] == "step_20.pt"
+    assert restart_text(book.history[-1]).endswith("; newest checkpoint step_20.pt")
+    book.saw(checkpoint(20, time=19.0))
+    assert book.take([KILLED], 4.0, 4.0) and book.fruitless == 1

@@ -309,3 +309,15 @@ def test_installers_say_where_they_come_from():
         ("CUDA 11.6.2", "/opt/cuda-11.6.2/bin/nvcc", "https://x/c.run", ""),
         ("CUDA 11.8.0", "/opt/cuda-11.8.0/bin/nvcc", "", "/c.run"),
     ]
+
+
+def test_packages_are_asked_for_where_they_come_from():
+    records = [
+        {"provider": "network_repo", "version": "12.6"},
+        {"provider": "distro", "version": "11.8"},
+        {"provider": "network_repo", "version": "12.4.1", "packages": ["cuda-nvcc-12-4"]},
+        RUNFILE,
+    ]
+    asked = cuda_plan.offers(records, "network_repo")
+    assert [(one["names"], one["version"]) for one in asked] == [(["cuda-toolkit-12-6"], ""), (["cuda-nvcc-12-4"], "")]
+    assert cuda_plan.offers(records, "distro") == [{"names": ["nvidia-cuda-toolkit"], "version": "", "begins": "11.8"}]

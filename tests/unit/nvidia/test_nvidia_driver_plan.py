@@ -261,3 +261,27 @@ def test_what_stands_in_the_way(wanted, state, facts, said):
 def test_what_is_done(wanted, state, action, remove, step):
     found, findings = planned(wanted, state, {"gpus": [] if wanted.get("gpus") == "0" else FACTS["gpus"]})
     assert (findings, found["action"], found["remove"], found["step"]) == ([], action, remove, step)
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "version", "begins"),
+    [
+        ({}, ["cuda-drivers-550", "cuda-drivers"], "550.127.08", "550."),
+        ({"version": "", "branch": "580", "flavour": "open"}, ["nvidia-open-580", "nvidia-open"], "", "580."),
+        # Of a distribution that is not known yet.
+        (
+            {"provider": "distro", "version": "", "branch": "535"},
+            ["nvidia-kernel-dkms", "nvidia-headless-535-server"],
+            "",
+            "535.",
+        ),
+    ],
+)
+def test_the_package_that_decides_is_asked_for_before_anything_is_touched(given, names, version, begins):
+    [asked] = FILTERS["nvidia_driver_offers"]({**WANTED, **given})
+    assert (asked["names"][: len(names)], asked["version"], asked["begins"]) == (names, version, begins)
+
+
+@pytest.mark.parametrize("given", [{"provider": "runfile"}, {"state": "absent"}, {"gpus": "0"}])
+def test_who_gets_no_package_asks_for_none(given):
+    assert plan.offers({**WANTED, **given}) == []

@@ -133,6 +133,11 @@ def test_debian_13_on_its_own(node):
          "NCCL 2.24.3 built for CUDA 13.0 beside CUDA 12.6"),
         ("v100", "v100-runfile", {"overrides": {"nccl": {"cuda": "12.4"}}}, "NCCL and driver",
          "driver 470.103.01 for NCCL built for CUDA 12.4"),
+        # cuDNN x framework, cuDNN x CUDA
+        ("v100", "mindspore-cuda11.6", {"overrides": {"cudnn": {"version": "8.4.1.50"}}}, "cuDNN",
+         "cuDNN 8.4.1.50 for mindspore 2.2.14 for CUDA 11.6"),
+        ("v100", "mindspore-cuda11.1", {"overrides": {"cudnn": {"cuda": "10.2"}}}, "cuDNN and CUDA",
+         "cuDNN 8.0.5.39 built for CUDA 10.2 beside CUDA 11.1.1"),
         # frameworks
         ("b200", "pytorch-cuda13", {"overrides": {"framework": {"build": "cu126"}}}, "framework",
          "pytorch 2.13.0+cu126 for blackwell on x86_64"),
@@ -209,6 +214,12 @@ def test_a_fault_is_found(node, name, stack, changes, check, found):
         ("a100", "pytorch-cuda12", {"wanted": {"gpus": "0"}}, "GPUs", "8x A100 SXM4 80GB, declared as 0"),
         ("a100", "pytorch-cuda12", {"overrides": {"cuda": {"version": "12.7"}}}, "CUDA and driver",
          "CUDA 12.7, which is not in the table"),
+        ("v100", "mindspore-cuda11.6", {"overrides": {"cudnn": {"provider": "none"}}}, "cuDNN",
+         "mindspore 2.2.14 for CUDA 11.6 and no cuDNN"),
+        ("v100", "mindspore-cuda11.6", {"overrides": {"cudnn": {"version": "8.6.0.163"}}}, "cuDNN",
+         "cuDNN 8.6.0.163 for mindspore 2.2.14 for CUDA 11.6"),
+        ("mixed", "mindspore-cuda11.6", {"overrides": {"cudnn": {"provider": "network_repo"}}}, "cuDNN",
+         "cuDNN 8.5.0.96 from NVIDIA's repository for debian 12"),
     ],
 )  # fmt: skip
 def test_what_is_only_said(node, name, stack, changes, check, found):

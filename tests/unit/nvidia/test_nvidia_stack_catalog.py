@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import yaml
+from ansible.module_utils.trainyard.nvidia import cudnn
 from ansible.module_utils.trainyard.nvidia import hardware as nvidia
 from ansible.module_utils.trainyard.nvidia import stack as nvidia_stack
+from ansible.module_utils.trainyard.software import mindspore
 
 PROJECT = Path(__file__).resolve().parents[3]
 VARS = PROJECT / "roles/nvidia_stack/vars/main"
@@ -22,7 +24,7 @@ def test_every_row_of_the_rules_has_a_source_that_is_named():
         for row in rows if isinstance(rows, list) else [rows]:
             assert row["source"] in RULES["sources"], (kind, row)
     used = {row["source"] for rows in RULES.values() if isinstance(rows, list) for row in rows}
-    assert set(RULES["sources"]) - used == {"gcc", "estimate", "mindspore"}
+    assert set(RULES["sources"]) - used == {"gcc", "estimate", "mindspore", "cudnn"}
 
 
 def test_rows_are_known_and_ordered():
@@ -49,6 +51,19 @@ def test_every_stack_of_the_catalog_is_whole():
         for part in parts.values():
             if part.get("provider") == "runfile":
                 assert re.fullmatch(r"[0-9a-f]{64}", part["sha256"]) and part["version"] in part["url"]
+
+
+def test_every_stack_of_mindspore_brings_the_cudnn_that_it_was_built_with():
+    found = {}
+    for name, stack in CATALOG.items():
+        parts = stack["set"]
+        if parts["framework"]["name"] == "mindspore":
+            wanted = mindspore.CUDAS[parts["framework"]["cuda"]].cudnn
+            assert parts["cudnn"]["version"].startswith(f"{wanted}."), name
+            given = {key: value for key, value in parts["cudnn"].items() if key != "provider"}
+            assert list(cudnn.problems(cudnn.Wanted(parts["cudnn"]["provider"], **given))) == []
+            found[name] = wanted
+    assert found == {"mindspore-cuda11.1": "8.0", "mindspore-cuda11.6": "8.5"}
 
 
 def test_the_readme_lists_every_stack():

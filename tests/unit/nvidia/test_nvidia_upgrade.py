@@ -6,72 +6,34 @@ import pytest
 from ansible.module_utils.trainyard.nvidia import upgrade
 from ansible.module_utils.trainyard.software.apt import Offer
 from ansible.module_utils.trainyard_node.nvidia import driver_apt
+from driver_upgrades import (
+    JUDGED,
+    NEW,
+    OLD,
+    RUNFILE,
+    TARGET,
+    WANTED,
+    driver,
+    entry,
+    four,
+    node,
+    planned,
+    settled,
+    states,
+)
 from filters import FILTERS
 from hypothesis import given
 from hypothesis import strategies as st
 
-OLD, NEW = "550.54.15", "550.127.08"
-TARGET = {"provider": "network_repo", "version": NEW, "flavour": "open"}
-WANTED = {**TARGET, "state": "present", "branch": "", "kernels": ["k"], "arguments": ["--no-opengl-files"]}
-JUDGED = {"version": NEW, "branch": "", "flavour": "open", "kernels": ["k"], "gpus": True, "fabric_manager": False}
-SETTINGS = {"canary": [], "serial": 1, "busy": "skip", "runfiles": [], "without_way_back": False, "checks": []}
-RUNFILE = {"version": "470.103.01", "file": "/srv/NVIDIA-470.run", "sha256": "a" * 64}
 
-
-def driver(host="n1", version=OLD, **given):
-    """What library/nvidia_driver_state says of a node that is well."""
-    return {
-        "host": host,
-        "kernel": "k",
-        "headers": ["k"],
-        "provider": "network_repo",
-        "version": version,
-        "loaded": version,
-        "packages": {"nvidia-kernel-dkms": f"{version}-1", "nvidia-smi": f"{version}-1"},
-        "broken": [],
-        "held": ["nvidia-kernel-dkms"],
-        "runfile": "",
-        "flavour": "open",
-        "userspace": version,
-        "fabric_manager": "",
-        "smi": {"driver": version, "problem": ""},
-        "dkms": [],
-        "modules": {"k": {"version": version}},
-        "builds": {},
-        "nouveau": False,
-        "reboot_due": [],
-        **given,
-    }
-
-
-def node(host="n1", version=OLD, **given):
-    """What is known of a node before an upgrade."""
-    return {
-        "driver": driver(host, version),
-        "plan": {"action": "install", "step": "" if version == NEW else f"driver {NEW} instead of {version}"},
-        "wanted": WANTED,
-        "judged": JUDGED,
-        "uses": [],
-        "slurm": "",
-        "lacking": [],
-        **given,
-    }
-
-
-def planned(nodes, kept=(), **given):
-    return FILTERS["nvidia_upgrade_plan"](nodes, {**SETTINGS, **given}, dict(kept))
-
-
-def four(**of):
-    return [node(f"n{number}", **of.get(f"n{number}", {})) for number in (1, 2, 3, 4)]
-
-
-def states(found):
-    return {host: entry["state"] for host, entry in found["table"].items()}
-
-
-def entry(state, **given):
-    return {"state": state, "why": "", "target": TARGET, **given}
+def test_nodes_of_kubernetes_are_to_be_cordoned_first():
+    nodes = four(n2={"kubernetes": True}, n3={"kubernetes": True, "uses": ["python3 (process 20)"]})
+    found = planned(nodes)
+    assert [(one["check"], one["host"]) for one in found["findings"]] == [("Kubernetes", "n2")]
+    assert "kubectl cordon" in found["findings"][0]["action"] and found["batches"] == []
+    assert planned(nodes, cordoned=True)["findings"] == []
+    # What has the new driver is not touched.
+    assert planned([node("n1", NEW, kubernetes=True), node("n2")])["findings"] == []
 
 
 # ---- the order
@@ -156,7 +118,7 @@ def test_every_node_stands_in_the_table_and_in_one_batch_at_most(hosts, data):
     used = data.draw(st.sets(st.sampled_from(hosts)))
     serial = data.draw(st.one_of(st.integers(1, 40), st.integers(1, 100).map("{}%".format)))
     canary = data.draw(st.lists(st.sampled_from(hosts), unique=True, max_size=2))
-    busy = data.draw(st.sampled_from(upgrade.BUSY))
+    busy = data.draw(st.sampled_from(["skip", "wait"]))
     kept = {host: entry(state) for host in hosts if (state := data.draw(KEPT)) != "none"}
     nodes = [node(host, NEW if host in done else OLD, uses=["job a"] if host in used else []) for host in hosts]
     found = planned(nodes, kept, serial=serial, canary=canary, busy=busy)
@@ -252,23 +214,6 @@ def test_who_has_no_way_back_goes_when_that_is_accepted():
 
 
 # ---- the proof
-
-
-def settled(now, **given):
-    return FILTERS["nvidia_upgrade_settled"](
-        {
-            "driver": now,
-            "judged": JUDGED,
-            "checks": [],
-            "failure": "",
-            "reboots": True,
-            "before": upgrade.had(driver()),
-            "wanted": WANTED,
-            "runfiles": [],
-            "gpus": True,
-            **given,
-        }
-    )
 
 
 def test_a_node_that_is_well_stays():

@@ -1,11 +1,18 @@
 """What a machine says would keep software from being installed: real interpreters and pip, an index on the loopback."""
 
+import getpass
 import http.server
+import itertools
+import json
+import os
+import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_controller.own_sources import packed_pip
+from ansible.module_utils.trainyard_node.software import datasets
 from ansible.module_utils.trainyard_node.software.can_install import can_install
 from ansible.module_utils.trainyard_node.software.python_environment import look
 
@@ -41,7 +48,8 @@ def environment(path, **given):
     return {
         **{"path": str(path), "interpreter": sys.executable, "python_min": "", "python_max": "", "min_free_mb": 0},
         **{"packages": ["torch==2.13.0+cu126"], "constraints": [], "index_url": "", "extra_index_urls": []},
-        **{"find_links": [], "no_index": False, "pip_args": [], "wheels": {}},
+        **{"find_links": [], "no_index": False, "pip_args": [], "wheels": {}, "libraries": []},
+        **{"verify_script": "", "verify_user": "", "verify_timeout": 0, "verify_environment": {}, "verify": False},
         **given,
     }
 
@@ -62,7 +70,7 @@ def texts(answer):
 def test_an_index_is_asked_only_once_pip_is_there(served):
     folder, address, asked = served
     answer = asked_for(folder, index_url=address)
-    assert answer == {"findings": [], "files": [], "asks_index": True}
+    assert answer == {"findings": [], "files": [], "seen": {}, "asks_index": True}
     assert asked == []
 
 
@@ -96,7 +104,17 @@ def test_of_an_environment_that_is_whole_nobody_is_asked(served, pip):
     (venv / ".trainyard.json").write_text("{}")
     name, version = next(iter(look(venv)[1].items()))
     answer = asked_for(folder, pip, packages=[f"{name}=={version}"], index_url=address)
+    result = answer.pop("seen")["pytorch"]
+    assert result["packages"][name] == version and result["reasons"] == []
     assert answer == {"findings": [], "files": [], "asks_index": False} and asked == []
+    # Whatever its role would do something about is not whole.
+    for given in (
+        {"packages": [f"{name}==0.0.1"]},
+        {"libraries": ["libnowhere.so.9"]},
+        {"verify_script": "print()"},
+        *([{"verify_user": "nobody-of-this-name"}] if os.geteuid() == 0 else []),
+    ):
+        assert asked_for(folder, **{"packages": [f"{name}=={version}"], "no_index": True, **given})["seen"] == {}
 
 
 @pytest.mark.parametrize(
@@ -112,6 +130,16 @@ def test_what_the_machine_knows_by_itself(tmp_path, given, said):
     answer = asked_for(tmp_path, **given)
     assert len(answer["findings"]) == 1 and said in texts(answer)[0]
     assert not answer["asks_index"]
+
+
+def test_an_interpreter_that_does_not_run_is_no_finding_without_a_way_out(tmp_path):
+    """As the program of a version manager says it that knows several, and none of them is chosen."""
+    python = tmp_path / "python3.9"
+    python.write_text("#!/bin/sh\necho 'command not found; it exists in: 3.9.18' >&2\nexit 127\n")
+    python.chmod(0o755)
+    (finding,) = asked_for(tmp_path, interpreter=str(python))["findings"]
+    assert finding["found"].endswith("interpreter: command not found, it exists in: 3.9.18")
+    assert finding["action"] == "repair it or name another one"
 
 
 def test_the_address_of_a_wheel_is_asked_and_its_index_not(served, pip):
@@ -147,4 +175,113 @@ def test_sources_are_asked_only_for_what_is_not_there(served):
         (folder / name / "manifest.json").touch()
     asked.clear()
     answer = can_install(wanted={"dataset": {"sources": sources[:2], "root": str(folder)}})
-    assert answer == {"findings": [], "files": [], "asks_index": False} and asked == []
+    assert answer == {"findings": [], "files": [], "seen": {}, "asks_index": False} and asked == []
+
+
+def test_folders_that_lead_back_to_themselves_are_not_gone_round(tmp_path):
+    """As /usr/lib/llvm-14/build/Release is on Debian: a driver's library was looked for there until the time was up."""
+    driver = {"what": "a driver", "unless": f"{tmp_path}/lib*/**/libcuda.so.470", "variables": "url", "url": ""}
+
+    def files():
+        return can_install(wanted={"nvidia_driver": {"sources": [driver]}})["files"]
+
+    (tmp_path / "lib/llvm/build").mkdir(parents=True)
+    for name in ("Release", "Debug"):
+        (tmp_path / "lib/llvm/build" / name).symlink_to("..")
+    assert files() == ["a driver"]
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/libcuda.so.470").touch()
+    (tmp_path / "lib/link").symlink_to(tmp_path / "elsewhere")
+    assert files() == ["a driver"], "only what lies there itself"
+    (tmp_path / "lib/x86_64-linux-gnu").mkdir()
+    (tmp_path / "lib/x86_64-linux-gnu/libcuda.so.470").touch()
+    assert files() == []
+
+
+def test_data_sets_that_are_as_they_were_placed_are_whole(tmp_path):
+    made = {"name": "made", "kind": "generated", "seed": 1, "train_records": 5, "test_records": 1}
+    data = {"root": str(tmp_path), "owner": getpass.getuser(), "sets": [made]}
+
+    def seen():
+        return can_install(wanted={"dataset": {"data": data}})["seen"]
+
+    assert seen() == {}
+    datasets.place(tmp_path / "made", "generated", datasets.identity(made), "", datasets.generate(1, 5, 1))
+    assert seen() == {"dataset": {}}
+    (tmp_path / "made" / "test_batch.bin").write_bytes(b"x")
+    assert seen() == {}
+
+
+def test_packages_are_looked_for_in_the_repository_itself(served):
+    folder, address, asked = served
+    stanza = "Package: {}\nVersion: {}\nArchitecture: all\nFilename: ./x.deb\nSize: 1\nSHA256: " + "0" * 64 + "\n"
+    repository = folder / "debian12/x86_64"
+    repository.mkdir(parents=True)
+    offered = ["2.20.5-1+cuda12.4", "2.21.5-1+cuda12.2"]
+    (repository / "Packages").write_text("\n".join(stanza.format("libnccl2", version) for version in offered))
+
+    def said(url=address, **package):
+        of = {"names": ["libnccl2"], "version": "", "begins": "", **package}
+        source = {"url": url, "distro": "debian12", "arch": "x86_64", "components": [], "origins": ["Debian"]}
+        parts = {name: {"apt": {**source, "packages": [of]}} for name in ("packages of nccl", "packages of others")}
+        return texts(can_install(wanted=parts))
+
+    assert said(version="2.21.5-1+cuda12.2") == said(begins="2.20.") == []
+    asked.clear()
+    missing = f"{address}/debian12/x86_64 offers 2.21.5-1+cuda12.2, 2.20.5-1+cuda12.4"
+    assert said(version="2.21.5-1+cuda12.4") == [f"package libnccl2: {missing}"] * 2
+    assert sum(line.endswith("/Packages") for line in asked) == 1
+    assert said(begins="2.19.", names=["libnccl2", "none"])[0] == f"package libnccl2 or none: {missing}"
+    # What is installed is not asked for.
+    assert said(url="http://127.0.0.1:9", names=["apt"]) == []
+    assert said(url="http://127.0.0.1:9")[0].startswith(
+        "package repository: http://127.0.0.1:9/debian12/x86_64: it does not answer. apt says: "
+    )
+
+
+PROJECT = Path(__file__).resolve().parents[3]
+ROLES = """
+- hosts: localhost
+  gather_facts: false
+  vars:
+    python_runtime_root: "{{ here }}"
+    python_runtime_packages: [numpy==2.4.6]
+    dataset_root: "{{ here }}"
+    dataset_sets: [{name: generated}]
+    trainyard_seen:
+      localhost:
+        python_runtime: {of: {path: "{{ here }}/seen"}, result: {reasons: [], packages: {numpy: told}}}
+        dataset:
+          of: {root: "{{ here }}", owner: "{{ dataset_user }}", sets: "{{ (dataset_sets | dataset_plan).sets }}"}
+          result: {}
+  tasks:
+    - {name: The data sets that were seen, ansible.builtin.include_role: {name: dataset}}
+    - name: The environment that was seen, then another one
+      ansible.builtin.include_role: {name: python_runtime}
+      loop: [seen, other]
+      loop_control: {loop_var: python_runtime_name}
+    - {name: What was seen before something was changed, ansible.builtin.include_role: {name: dataset}}
+"""
+
+
+def test_roles_look_for_themselves_at_what_was_not_seen(tmp_path):
+    playbook = tmp_path / "roles.yml"
+    playbook.write_text(ROLES)
+    given = {"here": str(tmp_path), "dataset_user": getpass.getuser(), "ansible_python_interpreter": sys.executable}
+    done = subprocess.run(
+        ["ansible-playbook", "-i", "localhost,", "-c", "local", "--check", str(playbook), "-e", json.dumps(given)],
+        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    # Nothing of all this is there: what is said to have been seen is believed, and nothing else.
+    # A task that lasts is named although it changes nothing: the name before "changed" counts.
+    said = [line for line in done.stdout.splitlines() if line.startswith(("TASK", "changed"))]
+    changed = [task for task, then in itertools.pairwise(said) if then.startswith("changed")]
+    assert [task.split(" *")[0].split(": ")[-1] for task in changed] == [
+        "Make or repair the environment, and verify it]",
+        "Put the files in place]",
+    ], done.stdout + done.stderr
+    assert done.returncode == 0 and "changed=2 " in done.stdout

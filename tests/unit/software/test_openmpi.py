@@ -153,6 +153,26 @@ def test_a_process_for_each_slot_on_the_right_hosts_is_right():
         (0, answers("a", "a", "b", "b", "c"), [("", "mpirun", "1 process on c")]),
         (0, answers("a", "a", "b", "b", total=5), [("", "MPI_Allreduce", "sum 5 of the ranks 0, 1, 2, 3")]),
         (1, "----\n b: no route\n", [("", "mpirun", "it ended with status 1 and said: b: no route")]),
+        # What a shell says may come after what mpirun makes of it.
+        (
+            1,
+            "".join(("-" * 74 + "\n", "ORTE was unable\n" * 6, "-" * 74 + "\n", "bash: orted: No such file\n")),
+            [("", "mpirun", "it ended with status 1 and said: bash: orted: No such file" + " / ORTE was unable" * 5)],
+        ),
+        # It may come in the midst of it, and after much that Open MPI says of itself.
+        (
+            1,
+            "".join(
+                (
+                    "[n1:7] ORTE_ERROR_LOG\n" * 4,
+                    "-" * 74 + "\n",
+                    "ORTE was unable\n" * 6,
+                    "ssh: not found\n",
+                    "-" * 74 + "\nlost\n",
+                )
+            ),
+            [("", "mpirun", "it ended with status 1 and said: ssh: not found / lost" + " / [n1:7] ORTE_ERROR_LOG" * 4)],
+        ),
         (124, "", [("", "mpirun", "it did not end in time and said: nothing")]),
         (0, "", [("", "mpirun", "it ended with status 0 and said: nothing")]),
         # All answered, and then it failed.

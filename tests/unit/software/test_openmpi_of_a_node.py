@@ -6,6 +6,7 @@ import pytest
 from ansible.module_utils.trainyard.software.openmpi import open_mpi_version
 from ansible.module_utils.trainyard_node.cluster.node import fingerprint, read_node
 from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.software import openmpi
 from ansible.module_utils.trainyard_node.software.openmpi import read_mpi, read_mpi_of
 
 # Captured: `mpirun --version` of Debian 12 and Debian 13.
@@ -34,7 +35,7 @@ def machine(tmp_path):
 
 
 def node(tree, prefix=PREFIX):
-    return read_node(tree, packages=[], venv=None, ports=0, port_seed="", user=None, mpi_prefix=prefix)
+    return read_node(tree, packages=[], venv=None, user=None, mpi_prefix=prefix)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +78,14 @@ def test_another_or_a_broken_mpi_is_none(machine, output, status):
     assert read_mpi(machine(output, "/usr/bin/mpirun", status=status), PREFIX) is None
 
 
-def test_beside_another_mpi_debians_second_name_counts(tmp_path):
-    """Programs that answer, in a machine that is not a captured one."""
+def test_beside_another_mpi_debians_second_name_counts(tmp_path, monkeypatch):
+    """Programs that answer, in a machine that is not a captured one; an Open MPI of its own is not looked for."""
+    monkeypatch.setattr(openmpi, "_FOLDERS", ())
+    monkeypatch.setenv("PATH", "")
     for name, output in (("mpirun", MPICH), ("mpirun.openmpi", OPEN_MPI_4)):
         program = tmp_path / "bin" / name
         program.parent.mkdir(exist_ok=True)
-        program.write_text(f"#!/bin/sh\ncat <<'END'\n{output}END\n")
+        program.write_text(f"#!/bin/sh\necho '{output}'\n")
         program.chmod(0o755)
     assert read_mpi(Tree(), str(tmp_path)) == {"version": "4.1.4", "path": str(tmp_path / "bin" / "mpirun.openmpi")}
 

@@ -1,7 +1,8 @@
 """Counters of devices that grow, jump, are reset or cannot be read between two readings."""
 
 import pytest
-from ansible.module_utils.trainyard.verify.devices import growth, judge_counters, verify
+from ansible.module_utils.trainyard.hardware.port_counters import growth
+from ansible.module_utils.trainyard.verify.devices import judge_counters, verify
 from device_readings import only
 from hypothesis import given
 from hypothesis import strategies as st

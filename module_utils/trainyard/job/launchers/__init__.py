@@ -9,6 +9,7 @@ A launcher module has
     rank_order(job) -> a key for sorting nodes              only where ranks may not follow the inventory
     starts_by_ssh(job, placement) -> bool                   whether the head logs in to the others, where it does
     RANK_LOG                                                name of a rank's log, where it is not rank_{rank}.log
+What of these has the addresses of other nodes says so (`lists_nodes`), so that spares may take places.
 A new launcher is a new file and a line in LAUNCHERS.
 """
 

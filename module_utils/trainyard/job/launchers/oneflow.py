@@ -123,6 +123,7 @@ def _configures_itself(job: Job, placement: Placement, node: Node) -> Process:
             "ONEFLOW_CTRL_PORT": str(placement.port),
             "ONEFLOW_DEVICE_NUM": str(node.processes),
         },
+        lists_nodes=("ONEFLOW_MACHINES",),
     )
 
 

@@ -69,7 +69,20 @@ def check(job: Job, placement: Placement) -> list[Finding]:
         )
         for node in strange
     ]
-    return findings if strange else findings + job_table.table_findings(placement, job.given_table)
+    if strange:
+        return findings
+    if job.spares and job.given_table:
+        return [*findings, _spares_of_given_table(job)]
+    return findings + job_table.table_findings(placement.with_spares(job.spares), job.given_table)
+
+
+def _spares_of_given_table(job: Job) -> Finding:
+    return Finding(
+        check="job_spares",
+        found=f"{counted(job.spares, 'spare')} beside a job_rank_table, which is used as it is",
+        expected="a table that nodes write anew with what a spare has",
+        action="leave job_rank_table out, as the launcher then builds the table, or job_spares",
+    )
 
 
 def _environment_findings(job: Job, placement: Placement) -> list[Finding]:
@@ -118,7 +131,10 @@ def shared_files(job: Job, placement: Placement) -> list[File]:
     if job.given_table:
         return [File(RANK_TABLE, job.given_table.text)]
     # Findings refuse other chips; the plan is built all the same, to find what else is wrong.
-    return [File(RANK_TABLE, hccl.dumps(job_table.build(placement)))] if job_table.chip(placement) in hccl.CHIPS else []
+    if job_table.chip(placement) not in hccl.CHIPS:
+        return []
+    table, servers = job_table.build(placement), job_table.spare_tables(placement)
+    return [File(RANK_TABLE, hccl.dumps(table), lists_nodes=True, servers=servers)]
 
 
 def _device_ids(job: Job, node: Node) -> list[int]:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launcher `torchrun`: one torchrun agent on each node, which starts the ranks of that node.
 
-Rendezvous is static, so that rank = node_rank * processes + local_rank. With job_max_restarts it is c10d, under which
-torchrun orders the nodes by their addresses as text.
+Rendezvous is static, so that rank = node_rank * processes + local_rank, also on a spare. When a job is started again,
+its monitors start every agent: torchrun itself never restarts ranks, which it could not do so.
 """
 
 from __future__ import annotations
 
 from ...findings.findings import Finding
 from ..placement import Node, Placement, common_environment, same_count
-from ..process import Process, agent_log, host_port, runtime
+from ..process import Process, agent_log, runtime
 from ..specification import Job
 
 
@@ -44,29 +44,16 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         "--nproc-per-node",
         str(node.processes),
     ]
-    if job.max_restarts:
-        argv += [
-            "--rdzv-backend",
-            "c10d",
-            "--rdzv-endpoint",
-            host_port(placement.head.address, placement.port),
-            "--rdzv-id",
-            placement.job_id,
-            # The job's monitors start it again: they also see a node that is lost and an agent that is killed.
-            "--max-restarts",
-            "0",
-        ]
-    else:
-        argv += [
-            "--rdzv-backend",
-            "static",
-            "--node-rank",
-            str(node.node_rank),
-            "--master-addr",
-            placement.head.address,
-            "--master-port",
-            str(placement.port),
-        ]
+    argv += [
+        "--rdzv-backend",
+        "static",
+        "--node-rank",
+        str(node.node_rank),
+        "--master-addr",
+        placement.head.address,
+        "--master-port",
+        str(placement.port),
+    ]
     # Without --local-addr the agent publishes its host's name, and peers hang where that does not resolve.
     argv += ["--local-addr", node.address]
     # -IS: what only redirects and execs needs nothing of the virtual environment, and starts faster without it.

@@ -22,6 +22,8 @@ answers, and what the modules of another scheduler return:
                 processes: [{name, ranks, log, exit_code, signal, ...}]}]
     failure     as in summary.json, or None; kind `engine` where no rank is known to have failed: {kind, host, reason}
     restarts    as in summary.json
+    checkpoints, goodput, kernel   as in summary.json; ssh only
+    events      as in summary.json
 """
 
 from __future__ import annotations
@@ -118,9 +120,14 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
         "ranks_running": state.get("ranks_running", 0) if state["state"] == "running" else 0,
         "metrics": strict(state.get("metrics") or {}),
         "loss_not_a_number": state.get("loss_not_a_number"),
+        "checkpoints": state.get("checkpoints"),
+        "goodput": state.get("goodput"),
+        "stragglers": list(state.get("stragglers") or ()),
         "failure": state.get("failure"),
+        "kernel": list(state.get("kernel") or ()),
         "restarts": list(state.get("restarts") or ()),
         "max_restarts": plan["max_restarts"],
+        "events": list(state.get("events") or ()),
         "stopped_on": state.get("stopped_on"),
         # What NCCL said stands in the logs.
         "nccl": None,
@@ -141,6 +148,7 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
             "ranks": list(node["ranks"]),
             "processes": list(node["processes"]),
             "carried": node.get("carried"),
+            **({"role": node["role"]} if node.get("role") else {}),
         }
         for number, node in enumerate(state.get("nodes") or ())
     ]

@@ -161,3 +161,5 @@ class Where:
     known: tuple[str, ...] = ()
     # The host variable job_node_env of those hosts that have it.
     node_env: Mapping[str, Any] = field(default_factory=dict)
+    # nccl-tests' all-reduce on the nodes, which need not have it.
+    all_reduce: str = ""

@@ -10,7 +10,8 @@ from typing import Any
 
 from ...findings.findings import Finding
 from ...hardware.traffic import told_by_node
-from .. import launchers
+from .. import kernel_messages, launchers, spares
+from ..moved import whole
 from ..placement import Member
 from ..plan import JobPlan, build
 from ..specification import Job
@@ -29,7 +30,7 @@ def plan(
 ) -> tuple[JobPlan | None, list[Finding]]:
     """Return what runs on each of the members, which are what is known of the job's hosts, in the inventory's order."""
     del given
-    made, findings = build(job, where.job_id, where.created, where.state_dir, facts)
+    made, findings = build(job, where.job_id, where.created, where.state_dir, facts, where.all_reduce)
     instead = "keep data and checkpoints elsewhere (role dataset, job_data)"
     return made, findings + source.too_large(MOST_SOURCE, " of scripts", instead)
 
@@ -52,6 +53,7 @@ def state(
     if not_started:
         host, why = next(iter(not_started.items()))
         end = {"state": "failed", "failure": {"kind": "not_started", "host": host, "text": why}}
+    replaced = (cluster.get("restarts") or {}).get("replaced") or {}
     monitors = [result["monitor"] for result in results.values() if result.get("monitor")]
     return {
         "state": end["state"],
@@ -61,8 +63,13 @@ def state(
         "ranks_running": cluster.get("ranks_running", 0),
         "metrics": cluster.get("metrics"),
         "loss_not_a_number": cluster.get("loss_not_a_number"),
-        "failure": _with_names(plan, end.get("failure")),
+        "checkpoints": cluster.get("checkpoints"),
+        "goodput": cluster.get("goodput"),
+        "stragglers": cluster.get("stragglers"),
+        "failure": _with_names(plan, _told_by_its_node(end.get("failure"), results)),
+        "kernel": _kernel(results, end),
         "restarts": (cluster.get("restarts") or {}).get("history"),
+        "events": cluster.get("events"),
         "stopped_on": end.get("host"),
         "nodes": [
             {
@@ -72,11 +79,40 @@ def state(
                 "ranks": node["ranks"],
                 "processes": _processes(node, result),
                 "carried": told_by_node(((result or {}).get("monitor") or {}).get("carried")),
+                "role": node["role"],
             }
-            for node in plan["nodes"]
+            for node in _who_runs_what(plan, replaced)
             for result in [results.get(node["host"])]
         ],
     }
+
+
+def _kernel(results: Mapping[str, Data], end: Data) -> list[dict[str, Any]]:
+    """Return what the nodes' kernels said around the failure, if the job failed."""
+    told = {host: result.get("kernel") or () for host, result in results.items()}
+    failure = end.get("failure")
+    return kernel_messages.of_failure(told, failure, end.get("finished")) if failure else []
+
+
+def _who_runs_what(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the nodes by their places, with whoever has these now; then those that were replaced, and that stand by.
+
+    `role` says of the latter what they are, and is "" for who takes part.
+    """
+
+    def now(host: str) -> str:
+        # A spare that was lost, too.
+        known = {host}
+        while replaced.get(host, host) not in known:
+            host = replaced[host]
+            known.add(host)
+        return host
+
+    taken = {now(node["host"]): node for node in plan["nodes"]}
+    idle = [host for host in spares.hosts(plan) if host not in taken]
+    roles = {host: f"{replaced[host]} took its place" if host in replaced else "spare" for host in idle}
+    nodes = [{**node, "host": host, "role": ""} for host, node in taken.items()]
+    return [*nodes, *({"host": host, "ranks": [], "processes": [], "role": roles[host]} for host in idle)]
 
 
 def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
@@ -109,12 +145,22 @@ def _end(results: Mapping[str, Data], cluster: Data, by_stop: bool) -> dict[str,
     return {"state": "running" if alive else "lost"}
 
 
+def _told_by_its_node(failure: Data | None, results: Mapping[str, Data]) -> Data | None:
+    """Tell a monitor that was killed from a node that was lost: such a node answers, and its monitor noted no end."""
+    result = results.get(str((failure or {}).get("host"))) or {}
+    if not failure or failure.get("kind") != "silent" or result.get("monitor_alive", True) or not result.get("monitor"):
+        return failure
+    if result["monitor"].get("end"):
+        return failure
+    reason = f"no word came from it for {failure['after_s']} s, and the node answers"
+    return {**failure, "kind": "gone", "reason": reason}
+
+
 def _with_names(plan: Data, failure: Data | None) -> Data | None:
     """Name the hosts whose addresses a reason has: ssh and mpirun know nothing else of them."""
     if not failure or not failure.get("reason"):
         return failure
     reason = str(failure["reason"])
-    for node in plan["nodes"]:
-        whole = rf"(?<![\w.:]){re.escape(node['address'])}(?![\w.])"
-        reason = re.sub(whole, f"{node['host']} ({node['address']})", reason)
+    for node in (*plan["nodes"], *plan.get("spares", ())):
+        reason = re.sub(whole(node["address"]), f"{node['host']} ({node['address']})", reason)
     return {**failure, "reason": reason}

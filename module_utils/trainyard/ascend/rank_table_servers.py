@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank table as text, and one whose servers have changed: what a node of a job needs to write its own anew.
+
+A server in the place of another keeps its server_id, which to HCCL is a name that each server has of its own, and its
+ranks: MindSpore demands that these follow the order of the names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Table = dict[str, Any]
+
+
+def with_servers(table: Table, others: Mapping[str, Table]) -> Table:
+    """Return a table in which other servers stand in the places of some: `others` by the server_id of these.
+
+    Each is a table of that server alone, with as many devices.
+    """
+    entries, pod_of = [], _pod_of(table)
+    for entry in table["server_list"]:
+        name = entry["server_id"]
+        if name in others:
+            (other,) = others[name]["server_list"]
+            ranks = [device["rank_id"] for device in entry["device"]]
+            devices = [{**device, "rank_id": rank} for device, rank in zip(other["device"], ranks)]
+            entry = {**other, "server_id": name, "device": devices}
+            pod_of[name] = next(iter(_pod_of(others[name]).values()), "")
+        entries.append(entry)
+    changed = {**table, "server_list": entries}
+    if "super_pod_list" in table:
+        changed["super_pod_list"] = super_pods_of((pod_of[each["server_id"]], each["server_id"]) for each in entries)
+    return changed
+
+
+def _pod_of(table: Table) -> dict[str, str]:
+    return {
+        server["server_id"]: pod["super_pod_id"]
+        for pod in table.get("super_pod_list", ())
+        for server in pod["server_list"]
+    }
+
+
+def super_pods_of(members: Iterable[tuple[str, str]]) -> list[Table]:
+    """Group server ids by their super pods."""
+    pods: dict[str, list[dict[str, str]]] = {}
+    for pod, server in members:
+        pods.setdefault(pod, []).append({"server_id": server})
+    return [{"super_pod_id": pod, "server_list": servers} for pod, servers in pods.items()]
+
+
+def dumps(table: Table) -> str:
+    """Return the table as text, with a line for each device so that differences can be read."""
+    return _text(table, "") + "\n"
+
+
+_encode = json.JSONEncoder().encode
+_PARTED = frozenset((dict, list))
+
+
+def _text(value: Any, margin: str) -> str:
+    """Return JSON text in which what holds objects or lists takes a line for each of its parts."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if not any(map(_PARTED.__contains__, map(type, parts))):
+        return _encode(value)
+    inner = margin + "  "
+    if isinstance(value, dict):
+        lines = [f"{_encode(str(name))}: {_text(part, inner)}" for name, part in value.items()]
+        opened, closed = "{", "}"
+    else:
+        lines = [_text(part, inner) for part in value]
+        opened, closed = "[", "]"
+    between = f",\n{inner}"
+    return f"{opened}\n{inner}{between.join(lines)}\n{margin}{closed}"

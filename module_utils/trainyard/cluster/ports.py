@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TCP ports that nobody uses, as a node says them: a text of ranges, `10000-32767,61000-65535`."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterable, Sequence
+
+# Below lie the ports of well-known services.
+FIRST, LAST = 10000, 65535
+_MOST_RANGES = 16
+_RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
+
+
+def parse_ports(text: str) -> set[int]:
+    """Return the ports of `32768 60999` (a range) or `8080,9000-9010` (the kernel's lists)."""
+    ports: set[int] = set()
+    for part in text.replace("\t", " ").split(","):
+        bounds = [int(number) for number in re.findall(r"\d{1,9}", part)]
+        if bounds:
+            ports.update(range(bounds[0], min(bounds[-1], LAST) + 1))
+    return ports
+
+
+def port_ranges(ports: Iterable[int]) -> str:
+    """Return the longest ranges of ports, the lowest first, as `parse_ports` reads them."""
+    runs = [
+        [port for _, port in run]
+        for _, run in itertools.groupby(enumerate(sorted(set(ports))), lambda each: each[1] - each[0])
+    ]
+    longest = sorted(sorted(runs, key=len, reverse=True)[:_MOST_RANGES])
+    return ",".join(f"{run[0]}-{run[-1]}" for run in longest)
+
+
+def draw_ports(ranges: str, count: int, choose: random.Random) -> list[int]:
+    """Return up to count different ports of a node's ranges.
+
+    Drawn from all of them, so that launches in the same second, which know nothing of each other, hardly ever begin
+    with the same one.
+    """
+    bounds = [tuple(map(int, bound)) for bound in _RANGE.findall(ranges)[:_MOST_RANGES]]
+    ports = [range(max(first, FIRST), min(last, LAST) + 1) for first, last in bounds]
+    places = choose.sample(range(sum(map(len, ports))), min(count, sum(map(len, ports))))
+    return [_at(ports, place) for place in places]
+
+
+def _at(ports: Sequence[range], place: int) -> int:
+    for run in ports:
+        if place < len(run):
+            return run[place]
+        place -= len(run)
+    raise IndexError(place)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Goodput: which share of a job's time went into steps that count, and what each restart has cost.
+
+Known from the steps that rank 0 prints, with the time at which each was read. Each attempt has a pace:
+
+    {"first", "last"          the first and the last step that it printed
+     "first_s", "last_s"      when they were read, in s since the start of the monitor of rank 0's node
+     "first_epoch", "last_epoch"
+     "lines"                  how many steps it printed
+     "rising"                 each was later than the one before
+     "over"                   steps went on over the end of an epoch, so that they count through the whole run}
+
+Docs: docs/job-file.md, which defines each figure. What a pace does not surely say is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .progress import number
+
+# No training makes so many; what rank 0 prints is its own.
+MOST_STEPS = 1e15
+
+Pace = Mapping[str, Any]
+
+
+def follow(pace: Pace | None, metrics: Mapping[str, float | None], elapsed_s: float) -> Pace | None:
+    """Take the metrics of one line into the pace of an attempt, which begins with None."""
+    step, epoch = metrics.get("step"), metrics.get("epoch")
+    if step is None or not 0 <= step < MOST_STEPS:
+        return pace
+    last = {"last": step, "last_s": elapsed_s, "last_epoch": epoch}
+    if pace is None:
+        first = {"first": step, "first_s": elapsed_s, "first_epoch": epoch}
+        return {**first, **last, "lines": 1, "rising": True, "over": False}
+    if step == pace["last"]:
+        return pace
+    over = epoch is not None and pace["last_epoch"] is not None and epoch > pace["last_epoch"] and step > pace["last"]
+    return {
+        **pace,
+        **last,
+        "lines": pace["lines"] + 1,
+        "rising": pace["rising"] and step > pace["last"],
+        "over": pace["over"] or over,
+    }
+
+
+def _stride(pace: Pace) -> float | None:
+    """Return how many steps lie between two that are printed."""
+    return (pace["last"] - pace["first"]) / (pace["lines"] - 1) if pace["lines"] > 1 and pace["rising"] else None
+
+
+def step_s(pace: Pace) -> float | None:
+    """Return how many seconds a step takes."""
+    steps = pace["last"] - pace["first"]
+    return max(0.0, pace["last_s"] - pace["first_s"]) / steps if steps > 0 and pace["rising"] else None
+
+
+def _resumed(pace: Pace, others: Sequence[Pace]) -> float:
+    """Return the step after which an attempt began: one stride before the first that it printed."""
+    strides = [stride for each in (pace, *others) for stride in [_stride(each)] if stride is not None]
+    return max(0.0, float(pace["first"]) - (strides[0] if strides else 1.0))
+
+
+def _comparable(old: Pace, new: Pace) -> bool:
+    """Tell whether steps of two attempts count from the same start: not where they begin again with each epoch."""
+    if not (old["rising"] and new["rising"]) or new["first_s"] < old["last_s"]:
+        return False
+    return old["last_epoch"] == new["first_epoch"] or bool(old["over"] or new["over"])
+
+
+def cost(old: Pace, new: Pace) -> dict[str, float | None]:
+    """Return what the failure between two attempts that printed steps has cost: steps done twice, and seconds in all.
+
+    The seconds are those from the last step before it to the first one after it, less what the steps between the two
+    take: how much later the job is than without it.
+    """
+    one_s = next((each for each in (step_s(old), step_s(new)) if each is not None), None)
+    if not _comparable(old, new):
+        return {"lost_steps": None, "lost_s": None}
+    lost_steps = max(0.0, old["last"] - _resumed(new, [old]))
+    lost_s = None
+    if one_s is not None:
+        lost_s = round(max(0.0, new["first_s"] - old["last_s"] - (new["first"] - old["last"]) * one_s), 1)
+    return {"lost_steps": round(lost_steps, 1), "lost_s": lost_s}
+
+
+def with_costs(history: Sequence[Mapping[str, Any]], paces: Sequence[Pace | None]) -> list[dict[str, Any]]:
+    """Add to each restart of the whole job what it has cost; `paces` are those of all attempts, None without a step.
+
+    What an attempt had reached is lost by the failure that ended it, however many attempts it takes to go on.
+    """
+    told, number_of = [], 0
+    for restart in history:
+        if "step" not in restart:
+            told.append(dict(restart))
+            continue
+        old = paces[number_of] if number_of < len(paces) else None
+        new = next((pace for pace in paces[number_of + 1 :] if pace), None)
+        none = {"lost_steps": 0 if old is None else None, "lost_s": None}
+        told.append({**restart, **(cost(old, new) if old and new else none)})
+        number_of += 1
+    return told
+
+
+def goodput(paces: Sequence[Pace | None], elapsed_s: float) -> dict[str, Any] | None:
+    """Return the share of a job's time so far that went into steps that count, and what it is made of.
+
+    None where the steps do not tell: none printed, or they begin again with each epoch.
+    """
+    known = [pace for pace in paces if pace]
+    pairs = list(zip(known, known[1:]))
+    speeds = [speed for speed in map(step_s, known) if speed is not None]
+    if (
+        not speeds
+        or elapsed_s <= 0
+        or not all(_comparable(*pair) for pair in pairs)
+        or not all(p["rising"] for p in known)
+    ):
+        return None
+    began = [_resumed(pace, [*known[:at], *known[at + 1 :]]) for at, pace in enumerate(known)]
+    productive_s = kept = made = 0.0
+    for at, pace in enumerate(known):
+        # Later attempts that began before its last step have done the steps from there on again.
+        until = min([pace["last"], *began[at + 1 :]])
+        steps = max(0.0, until - began[at])
+        speed = step_s(pace)
+        productive_s += steps * (sum(speeds) / len(speeds) if speed is None else speed)
+        kept, made = kept + steps, made + pace["last"] - began[at]
+    return {
+        "share": round(min(1.0, productive_s / elapsed_s), 4),
+        "productive_s": round(productive_s, 1),
+        "steps": round(kept, 1),
+        "lost_steps": round(made - kept, 1),
+    }
+
+
+def _steps(steps: float) -> str:
+    return "1 step" if steps == 1 else f"{number(steps)} steps"
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """Write the goodput of a job."""
+    lost = found["lost_steps"]
+    again = f", {_steps(lost)} {'was' if lost == 1 else 'were'} done again" if lost else ""
+    counts = "counts" if found["steps"] == 1 else "count"
+    share = f"goodput {100 * found['share']:.1f} %: {number(found['productive_s'])} s"
+    return f"{share} went into {_steps(found['steps'])} that {counts}{again}"
+
+
+def cost_text(restart: Mapping[str, Any]) -> str:
+    """Write what a restart has taken and lost, "" where nothing is known of it yet."""
+    parts = []
+    if restart.get("detect_s") is not None:
+        parts.append(f"noticed after {number(restart['detect_s'])} s")
+    if restart.get("restart_s") is not None:
+        parts.append(f"all started again {number(restart['restart_s'])} s later")
+    if restart.get("step_s") is not None:
+        parts.append(f"next step {number(restart['step_s'])} s after that")
+    if restart.get("lost_steps"):
+        parts.append(f"{_steps(restart['lost_steps'])} lost")
+    if restart.get("lost_s") is not None:
+        parts.append(f"{number(restart['lost_s'])} s lost in all")
+    return ", ".join(parts)

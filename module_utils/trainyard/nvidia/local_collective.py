@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small all-reduce over a job's own GPUs of one node by nccl-tests: what is run, and what it shows to be wrong. Pure.
+
+One process has all the GPUs, so it needs neither mpirun nor ssh. Every value is compared (-c 1), of few bytes and of as
+many as all links get a share of; speed is not judged. Sources: nccl-tests' common.cu, 2.10 to 2.19.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..findings.visible import visible
+from . import nccl_tests_faults
+from .nccl_tests_output import parse_text
+
+# Seconds: eight GPUs without a persistence daemon take half of it until they answer.
+LIMIT_S = 45.0
+# 1 KiB and 16 MiB; fewest rounds.
+_OPTIONS = ("-b", "1K", "-e", "16M", "-f", "16384", "-w", "1", "-n", "2", "-c", "1")
+# What of NCCL's own settings writes files, has it wait for others, or is nccl-tests' own.
+_LEFT_OUT = re.compile(r"NCCL_(?:DEBUG|COMM_ID|TESTS_|.*DUMP).*")
+# From here on the program has its GPUs in hand; before that it may have met a library or MPI that is not well.
+_BEGUN = re.compile(r"#\s+(?:nThread \d|Using devices)")
+_MOST_TEXT = 240
+
+
+def command(program: str, devices: Sequence[int], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return `argv` and `env` of a run over these GPUs, {} where there are not two, or no program is known.
+
+    `environment` is that of the job's processes there: what NCCL needs to work on this node stands in it.
+    """
+    if not program or len(devices) < 2:
+        return {}
+    kept = {name: value for name, value in environment.items() if name.startswith("NCCL_")}
+    return {
+        "argv": [program, *_OPTIONS, "-g", str(len(devices))],
+        "env": {
+            **{name: value for name, value in sorted(kept.items()) if not _LEFT_OUT.fullmatch(name)},
+            # Numbers are nvidia-smi's.
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices)),
+        },
+    }
+
+
+def fault(status: int | None, text: str, devices: int) -> str:
+    """Say what a run over so many GPUs shows to be wrong, "" where nothing. `status` None: it was ended after LIMIT_S.
+
+    A program that ended before it had its GPUs in hand tells nothing of them; nor does one that is content, and says
+    so in a form that is not known here.
+    """
+    output = parse_text(text)
+    if status is None:
+        return f"no end within {LIMIT_S:g} s{_last(text)}"
+    found = [*nccl_tests_faults.values(output), nccl_tests_faults.ranks(output, devices if output.ranks else None)]
+    if status and _BEGUN.search(text):
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        found += [*output.errors, f"it ended with {how}{_last(text)}"]
+    return visible(next((each for each in found if each), ""))[:_MOST_TEXT]
+
+
+def _last(text: str) -> str:
+    lines = [line.strip(" #") for line in text.splitlines() if line.strip(" #")]
+    return visible(f"; it said last: {lines[-1]}")[: _MOST_TEXT // 2] if lines else ""

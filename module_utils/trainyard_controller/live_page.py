@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of a run while it goes on: report.html, written anew by whoever watches, and reloaded by the browser.
+
+It is the page that the run has at its end, of the same answers that status.yml asks for. The last one, without
+reloading, is written when the job is over, as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.job import spares
+from .reporting import report
+from .run_folder import NotWrittenError, write_logs
+from .scheduler_clients import Ask
+
+# Between two pages, in seconds; the browser reloads as often. How long nodes may take to answer.
+EVERY_S, ANSWER_S = 10.0, 30.0
+# Of each log so much is brought for it.
+LOG_BYTES = 1 << 16
+
+
+class LivePage:
+    """A page that follows a run."""
+
+    def __init__(self, plan: Mapping[str, Any], run_dir: Path, ask: Ask) -> None:
+        """Take the plan and the folder of the run."""
+        self._hosts, self._head = spares.hosts(plan), plan["head"]["host"]
+        self._shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": False, "log_limit": LOG_BYTES}
+        self._run_dir, self._ask = run_dir, ask
+        self.path = run_dir / "report.html"
+
+    def write(self) -> None:
+        """Ask all nodes and write the page, unless the job is over, or nobody can tell."""
+        answers = self._ask("collect", {host: dict(self._shared) for host in self._hosts}, limit_s=ANSWER_S)
+        cluster = answers.get(self._head, {}).get("cluster")
+        if not cluster or cluster.get("end"):
+            return
+        # Watching goes on without a page; that the disk is full is said when the run is over.
+        with contextlib.suppress(NotWrittenError):
+            for answer in answers.values():
+                write_logs(self._run_dir, answer.pop("logs", {}), keep=False)
+            report(self._run_dir, answers, {}, reload_s=EVERY_S)

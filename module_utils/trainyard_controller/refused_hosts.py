@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's record of refused hosts (trainyard/job/refused.py): one file of a cluster beside its runs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.job import refused
+from ..trainyard.job.refused import Refused
+from ..trainyard_node.job.exits import read_json
+from .run_folder import write_whole
+
+
+def read(file: Path) -> Refused:
+    """Return who is refused, by host."""
+    hosts: Refused = refused.read(read_json(file))["refused"]
+    return hosts
+
+
+def change(file: Path, how: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+    """Change the record, one after the other where several playbooks do; nothing is written where nothing changes.
+
+    Raises NotWrittenError, or OSError where there is no folder of runs.
+    """
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        kept = refused.read(read_json(file))
+        new = how(kept)
+        if new != kept:
+            write_whole(file, json.dumps(new, indent=2) + "\n")
+    finally:
+        os.close(folder)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a launch finds of earlier ones: who takes part again, in words; since when others are refused, by host."""
+
+    back: Sequence[str]
+    again: Mapping[str, str]
+    warning: str = ""
+
+
+def looked_at(file: Path, found: Mapping[str, str], job_id: str, inventory: Sequence[str], check: bool) -> Kept:
+    """Keep what a launch has `found` of hosts, "" of those that pass and are taken back; with `check` write nothing."""
+    known, now = read(file), time.time()
+    passes = [host for host, reason in found.items() if not reason]
+    told = {host: {"reason": reason, "since": now} for host, reason in found.items() if reason}
+
+    def how(kept: Mapping[str, Any]) -> Mapping[str, Any]:
+        return refused.told(refused.passed(kept, passes, now, inventory), told, job_id, list(told), now)
+
+    warning = ""
+    try:
+        if not check:
+            change(file, how)
+    except OSError as error:
+        warning = f"who was refused cannot be kept: {error.filename or file}: {error.strerror}"
+    again = {host: refused.since(known[host]) for host in told if host in known}
+    return Kept(refused.back(known, passes), again, warning)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who has a device of this node: open device files in /proc (proc(5), /proc/PID/fd), and contexts on NVIDIA's GPUs,
+which a process that ends may hold for a while after it has closed its files; and whether these GPUs answer at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import processes
+
+NVIDIA, ASCEND = re.compile(r"/dev/nvidia(\d+)"), re.compile(r"/dev/davinci(\d+)")
+# How long nvidia-smi may take, and the pause between two looks, in s.
+LIMIT_S, LOOK_S = 20.0, 1.0
+# It keeps a context on each GPU for those that come.
+_SERVERS = ("nvidia-cuda-mps-server",)
+_MOST = 4
+# How nvidia-smi ends where it does not find a GPU, its power, its driver, its interrupts, or the GPU has fallen off the
+# bus (nvidia-smi(1), RETURN VALUE): no attempt can begin there.
+_GONE = frozenset((6, 8, 9, 10, 15))
+# The part of a second of a clock tick, in which proc(5) counts starts.
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def opened(entry: Path, device: re.Pattern[str]) -> set[int]:
+    """Return the numbers of the devices that a process, a folder of /proc, has open. Raises OSError where hidden."""
+    found = set()
+    for descriptor in (entry / "fd").iterdir():
+        with contextlib.suppress(OSError):
+            match = device.fullmatch(str(descriptor.readlink()))
+            if match:
+                found.add(int(match[1]))
+    return found
+
+
+def compute_apps(text: str) -> dict[int, str]:
+    """Read `nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader`: program by process id."""
+    found = {}
+    for line in text.splitlines():
+        pid, comma, name = line.partition(",")
+        if comma and pid.strip().isdecimal():
+            found[int(pid)] = name.strip().rpartition("/")[2][:80] or "a program"
+    return found
+
+
+class _GoneError(Exception):
+    """GPUs that do not answer; the text says what nvidia-smi does."""
+
+
+def _of_nvidia(devices: Sequence[int], limit_s: float) -> dict[int, str] | None:
+    """Return who has a context on these GPUs; None where there is no NVIDIA driver that says it. Raises _GoneError."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    which = ["-i", ",".join(map(str, devices))]
+    asked = [tool, "--query-compute-apps=pid,process_name", "--format=csv,noheader", *which]
+    try:
+        said = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise _GoneError(f"nvidia-smi gave no answer within {limit_s:g} s") from None
+    except OSError:
+        return None
+    if said.returncode in _GONE:
+        lines = (said.stdout + said.stderr).decode("utf-8", "replace").split("\n")
+        first = next((line.strip() for line in lines if line.strip()), f"status {said.returncode}")
+        raise _GoneError(f"nvidia-smi: {first[:200]}")
+    if said.returncode:
+        return None
+    return compute_apps(said.stdout.decode("utf-8", "replace"))
+
+
+def held(devices: Sequence[int], since: float, proc: Path = Path(processes.PROC), limit_s: float = LIMIT_S) -> str:
+    """Say which process that began after `since` (s since boot) has one of these devices; "" where none is seen.
+
+    Or that NVIDIA's driver does not find them any more. A process that is older was there before the job, and did not
+    keep it from starting.
+    """
+    try:
+        found = _of_nvidia(devices, limit_s)
+    except _GoneError as error:
+        return str(error)
+    if found is None:
+        found = {}
+        for entry in proc.iterdir():
+            # Of other users nothing is seen.
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and opened(entry, ASCEND).intersection(devices):
+                    found[int(entry.name)] = (entry / "comm").read_text(errors="replace").strip()
+    here = {pid: name for pid, name in found.items() if name not in _SERVERS and _began(proc / str(pid)) > since}
+    said = [f"{name} (process {pid})" for pid, name in sorted(here.items())]
+    return ", ".join([*said[:_MOST], *([f"{len(said) - _MOST} more"] if len(said) > _MOST else [])])
+
+
+def _began(entry: Path) -> float:
+    """Return when a process began, in s since boot; -1 of one that is not to be seen, in another container maybe."""
+    try:
+        return int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]) / _TICKS
+    except (OSError, IndexError, ValueError):
+        return -1.0

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read NCCL or cuDNN of a machine from the library itself, and make the home that programs are built on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...trainyard.nvidia.library import DRIVER, LIBRARIES, Library, cuda_text, nccl_built_with
+
+MARK = ".trainyard.json"
+# A library that does not answer within this many seconds does not work.
+_LOAD_TIMEOUT = 60
+# In a process of its own: a broken library may end it, as cuDNN 8 does where it finds no cuBLAS or no NVRTC. It prints
+# status, version, and the CUDA it was built with (0 where the library cannot be asked that).
+_ASK = {
+    "nccl": """
+number = ctypes.c_int()
+print(library.ncclGetVersion(ctypes.byref(number)), number.value, 0)
+""",
+    "cudnn": """
+library.cudnnGetVersion.restype = library.cudnnGetCudartVersion.restype = ctypes.c_size_t
+print(0, library.cudnnGetVersion(), library.cudnnGetCudartVersion())
+""",
+}
+_LOAD = """
+import ctypes, resource, sys
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+library = ctypes.CDLL(sys.argv[1])
+"""
+
+
+def ask(name: str, library: str) -> tuple[str, str, str]:
+    """Return version and CUDA that a library answers, and what is wrong if it does not."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _LOAD + _ASK[name], library],
+            capture_output=True,
+            text=True,
+            timeout=_LOAD_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "", "", f"{library} does not answer within {_LOAD_TIMEOUT} s"
+    words = done.stdout.split()
+    if done.returncode == 0 and len(words) == 3 and words[0] == "0":
+        return LIBRARIES[name].version_text(int(words[1])), cuda_text(int(words[2])), ""
+    said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    return "", "", f"{library} cannot be loaded: {said}"
+
+
+def nccl_cuda(library: str) -> str:
+    """Return the CUDA release that an NCCL says it was built with."""
+    with Path(library).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at = content.find(b"NCCL version ")
+        while at >= 0:
+            found = nccl_built_with(content[at : at + 64])
+            if found:
+                return found
+            at = content.find(b"NCCL version ", at + 1)
+    return ""
+
+
+def read_mark(home: Path) -> dict[str, Any] | None:
+    """Return what a home was made from; None where it is not this role's."""
+    try:
+        return dict(json.loads((home / MARK).read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def kind_of(home: Path) -> str:
+    """Tell whether a home is `ours`, `foreign`, or there is `none`."""
+    if not os.path.lexists(home):
+        return "none"
+    return "ours" if not home.is_symlink() and read_mark(home) is not None else "foreign"
+
+
+def settings_of(user: str) -> dict[str, str]:
+    """Return the files by which NCCL can be configured behind a job's back, by path."""
+    paths = ["/etc/nccl.conf"]
+    with contextlib.suppress(KeyError):
+        paths.append(f"{pwd.getpwnam(user).pw_dir}/.nccl.conf")
+    return {path: Path(path).read_text(errors="replace").strip() for path in paths if Path(path).is_file()}
+
+
+def others(library: Library, home: Path) -> list[dict[str, str]]:
+    """Return further libraries, which a program without a search path of its own would load."""
+    tool = shutil.which("ldconfig", path="/sbin:/usr/sbin:/bin:/usr/bin")
+    if tool is None:
+        return []
+    listing = subprocess.run([tool, "-p"], capture_output=True, text=True, check=False).stdout
+    own = (home / f"lib/lib{library.name}.so").resolve()
+    paths = [path for path in library.in_cache(listing) if Path(path).resolve() != own]
+    return [{"path": path, "version": ask(library.name, path)[0]} for path in paths]
+
+
+def _header(library: Library, home: Path) -> str:
+    """Return the version that the header says. Raises OSError where there is none."""
+    there = [name for name in library.headers if (home / "include" / name).exists()]
+    name = there[0] if there else library.headers[-1]
+    return library.header_version((home / "include" / name).read_text(errors="replace"))
+
+
+def read_library(name: str, host: str, home: str, user: str, traces: Mapping[str, str]) -> dict[str, Any]:
+    """Return what is at a home and what it says of itself. `traces`: by provider, a pattern of what it leaves."""
+    library, folder = LIBRARIES[name], Path(home)
+    kind = kind_of(folder)
+    state: dict[str, Any] = {
+        "host": host,
+        "home": home,
+        "kind": kind,
+        "record": read_mark(folder) or {},
+        **dict.fromkeys(("version", "header", "cuda", "library", "error", "unasked"), ""),
+        "settings": settings_of(user) if name == "nccl" else {},
+        "others": others(library, folder),
+        "left": {
+            provider: sorted(str(path) for path in Path(pattern).parent.glob(Path(pattern).name))
+            for provider, pattern in traces.items()
+        },
+    }
+    if kind != "ours":
+        return state
+    # Where it really lies: a wheel's library finds its neighbours from there.
+    file = (folder / f"lib/lib{name}.so").resolve()
+    state["library"] = str(file)
+    state["version"], state["cuda"], state["error"] = ask(name, str(file))
+    if DRIVER in state["error"]:
+        state["unasked"], state["error"] = state["error"], ""
+    elif not state["error"] and name == "nccl":
+        state["cuda"] = nccl_cuda(str(file))
+    try:
+        state["header"] = _header(library, folder)
+    except OSError as error:
+        state["error"] = state["error"] or f"{folder}/include/{name}.h cannot be read: {error.strerror}"
+    return state
+
+
+def files_of_packages(packages: Sequence[str]) -> list[str]:
+    """Return the files of installed packages. Raises ValueError where one is not installed."""
+    done = subprocess.run(["dpkg-query", "--listfiles", *packages], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(" ".join(done.stderr.split()))
+    return done.stdout.splitlines()
+
+
+def files_of_prefix(prefix: str) -> list[str]:
+    """Return headers and libraries of a prefix. Raises ValueError where it has none."""
+    folder = Path(prefix)
+    found = [*folder.glob("include/*"), *folder.glob("lib/*"), *folder.glob("lib64/*")]
+    if not found:
+        raise ValueError(f"{prefix} has neither headers nor libraries")
+    return sorted(str(path) for path in found)
+
+
+def links_in(home: Path) -> dict[str, str]:
+    """Return the links that a home has."""
+    found = [path for folder in ("include", "lib") for path in sorted((home / folder).glob("*")) if path.is_symlink()]
+    return {str(path.relative_to(home)): str(path.readlink()) for path in found}
+
+
+def make_home(home: Path, links: Mapping[str, str], record: Mapping[str, Any]) -> None:
+    """Make a home of links beside the old one, then put it in its place."""
+    beside, old = home.with_name(f".{home.name}.new"), home.with_name(f".{home.name}.old")
+    for path in (beside, old):
+        shutil.rmtree(path, ignore_errors=True)
+    for folder in (beside, beside / "include", beside / "lib"):
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)
+    for name, target in links.items():
+        (beside / name).symlink_to(target)
+    (beside / MARK).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
+    (beside / MARK).chmod(0o644)
+    if home.exists():
+        home.rename(old)
+    beside.rename(home)
+    shutil.rmtree(old, ignore_errors=True)

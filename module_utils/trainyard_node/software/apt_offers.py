@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether packages can be had here at their versions, asked before apt is told of their source; nothing is changed."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...trainyard.findings.findings import Finding
+from ...trainyard.software import apt as rules
+from ...trainyard.software import apt_sources
+from . import apt
+from .builds import os_release
+
+
+def findings(
+    *,
+    url: str,
+    distro: str,
+    arch: str,
+    components: Sequence[str],
+    origins: Sequence[str],
+    packages: Sequence[Mapping[str, Any]],
+) -> list[Finding]:
+    """Return which packages (`names`, `version`, `begins`: apt.has) neither are installed nor can be had.
+
+    They come from the flat repository `url`/`distro`/`arch`, or without `url` from `components` of the distribution's
+    mirrors, as this machine names them. Empty `distro` and `arch` are those of this machine.
+    """
+    try:
+        there = {name: [version] for name, version in apt.read_installed().versions.items()}
+        due = [one for one in packages if not rules.has(one, there)]
+        if not due:
+            return []
+        system = os_release()
+        uri = f"{url.rstrip('/')}/{distro or _distro(system)}/{arch or _arch()}" if url else ""
+        source, names = rules.Source(uri, tuple(origins)), sorted({name for one in due for name in one["names"]})
+        if uri:
+            text = apt_sources.unsigned_source(uri)
+        else:
+            offers, _ = apt.read_offers(names)
+            due = [one for one in due if rules.lacking([one], offers, source)]
+            # As if they were not configured: the lists that are there may be old, or none.
+            others = [target for target in apt.targets() if target.get("component") not in components]
+            codename = system.get("VERSION_CODENAME", "")
+            text = apt_sources.component_sources(others, codename, components, origins, "", "") if due else ""
+            if not text.strip("# \n"):
+                return rules.lacking(due, offers, source)
+        offers, said = apt.offered_by(text, names)
+    except apt.AptError as error:
+        action = "take them another way (wheel, archive, runfile), or repair apt"
+        return [Finding(check="apt", found=str(error), expected="packages from apt", action=action)]
+    return [apt_sources.explain_update("", said, str(source))] if said else rules.lacking(due, offers, source)
+
+
+def _distro(system: Mapping[str, str]) -> str:
+    """Name a system as the vendor's folders do: debian12, ubuntu2404."""
+    return system.get("ID", "") + system.get("VERSION_ID", "").replace(".", "")
+
+
+def _arch() -> str:
+    return {"aarch64": "sbsa"}.get(platform.machine(), platform.machine())

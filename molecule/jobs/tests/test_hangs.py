@@ -1,0 +1,51 @@
+"""A rank that never comes to a collective of PyTorch: named with its line while the job runs, and when it is over."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from lab_jobs import SCENARIO, Run
+
+HANGS = SCENARIO / "jobs/hangs.yml"
+
+
+@pytest.fixture(scope="module")
+def hung(play) -> tuple[Run, Run]:
+    """What stacks.yml says of the job that hangs, and the job."""
+    job = play.launch(HANGS, job_hang_timeout=15, job_command=["python3", "hangs.py", "--rank=2", "--how=fifo"])
+    job.wait_for(r"step 4/20")
+    return play("playbooks/stacks.yml", job_id=job.job_id).wait(), job.wait()
+
+
+def where(text: str, ranks: int) -> tuple[str, str]:
+    """Who waits and who does not, as it is said."""
+    waits = re.search(rf"({ranks} ranks \([\d to,]+\) wait in all_reduce, called by train \(hangs\.py:\d+\))", text)
+    odd = re.search(r"(rank 2 on n3 is in .+ called by load_batch \(hangs\.py:\d+\))", text)
+    assert waits and odd, text
+    return waits[1], odd[1]
+
+
+def test_where_each_rank_is_while_the_job_goes_on(hung, node_names):
+    told, job = hung
+    assert told.rc == 0, told.output
+    waits, odd = where(told.output, len(node_names) - 1)
+    (file,) = job.folder.glob("stacks-*.txt")
+    text = file.read_text()
+    assert waits in text and odd in text
+    assert all(f"\nrank {rank}  pid " in text for rank in range(len(node_names)))
+
+
+def test_a_job_that_hangs_ends_with_the_rank_that_did_not_come(hung, node_names, left):
+    _, job = hung
+    assert job.rc == 2, job.output
+    assert re.search(r"  hung: no new progress for \d+ s since step 4 \(job_hang_timeout\)", job.output)
+    where(job.output, len(node_names) - 1)
+    failure = job.summary["failure"]
+    assert (failure["kind"], failure["host"], failure["rank"]) == ("hung", "n3", 2)
+    assert left(job.job_id) == {}
+    for number, _ in enumerate(node_names):
+        assert f"\nrank {number}  pid " in (job.folder / f"logs/stacks_{number}.log").read_text()
+    assert "load_batch" in (job.folder / "report.html").read_text()
+    assert json.loads((job.folder / "plan.json").read_text())["hang"]["after_s"] == 15

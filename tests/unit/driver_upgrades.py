@@ -1,0 +1,89 @@
+"""Nodes of an upgrade of the driver, as the filters nvidia_upgrade_* are told of them."""
+
+from __future__ import annotations
+
+from ansible.module_utils.trainyard.nvidia import upgrade
+from filters import FILTERS
+
+OLD, NEW = "550.54.15", "550.127.08"
+TARGET = {"provider": "network_repo", "version": NEW, "flavour": "open"}
+WANTED = {**TARGET, "state": "present", "branch": "", "kernels": ["k"], "arguments": ["--no-opengl-files"]}
+JUDGED = {"version": NEW, "branch": "", "flavour": "open", "kernels": ["k"], "gpus": True, "fabric_manager": False}
+SETTINGS = {"canary": [], "serial": 1, "busy": "skip", "runfiles": [], "without_way_back": False, "checks": []}
+SETTINGS["cordoned"] = False
+RUNFILE = {"version": "470.103.01", "file": "/srv/NVIDIA-470.run", "sha256": "a" * 64}
+
+
+def driver(host="n1", version=OLD, **given):
+    """What library/nvidia_driver_state says of a node that is well."""
+    return {
+        "host": host,
+        "kernel": "k",
+        "headers": ["k"],
+        "provider": "network_repo",
+        "version": version,
+        "loaded": version,
+        "packages": {"nvidia-kernel-dkms": f"{version}-1", "nvidia-smi": f"{version}-1"},
+        "broken": [],
+        "held": ["nvidia-kernel-dkms"],
+        "runfile": "",
+        "flavour": "open",
+        "userspace": version,
+        "fabric_manager": "",
+        "smi": {"driver": version, "problem": ""},
+        "dkms": [],
+        "modules": {"k": {"version": version}},
+        "builds": {},
+        "nouveau": False,
+        "reboot_due": [],
+        **given,
+    }
+
+
+def node(host="n1", version=OLD, **given):
+    """What is known of a node before an upgrade."""
+    return {
+        "driver": driver(host, version),
+        "plan": {"action": "install", "step": "" if version == NEW else f"driver {NEW} instead of {version}"},
+        "wanted": WANTED,
+        "judged": JUDGED,
+        "uses": [],
+        "slurm": "",
+        "kubernetes": False,
+        "lacking": [],
+        **given,
+    }
+
+
+def planned(nodes, kept=(), **given):
+    return FILTERS["nvidia_upgrade_plan"](nodes, {**SETTINGS, **given}, dict(kept))
+
+
+def four(**of):
+    return [node(f"n{number}", **of.get(f"n{number}", {})) for number in (1, 2, 3, 4)]
+
+
+def states(found):
+    return {host: entry["state"] for host, entry in found["table"].items()}
+
+
+def entry(state, **given):
+    return {"state": state, "why": "", "target": TARGET, **given}
+
+
+def settled(now, **given):
+    return FILTERS["nvidia_upgrade_settled"](
+        {
+            "driver": now,
+            "judged": JUDGED,
+            "checks": [],
+            "parts": {},
+            "failure": "",
+            "reboots": True,
+            "before": upgrade.had(driver()),
+            "wanted": WANTED,
+            "runfiles": [],
+            "gpus": True,
+            **given,
+        }
+    )

@@ -1,0 +1,158 @@
+"""A small all-reduce over a job's own GPUs: what is run, how it is run, and what its output shows to be wrong."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+import pytest
+from ansible.module_utils.trainyard.findings.visible import visible
+from ansible.module_utils.trainyard.nvidia.local_collective import LIMIT_S, command, fault
+from ansible.module_utils.trainyard_node.job import processes
+from ansible.module_utils.trainyard_node.machine import as_user
+from ansible.module_utils.trainyard_node.nvidia import local_collective
+from captured_tree import NODES
+from hypothesis import given
+from hypothesis import strategies as st
+from job_cluster import wait_for
+
+OUTPUTS = NODES.parent / "nccl_tests_output"
+STAND_IN = str(NODES.parent / "nccl_tests/all_reduce_perf")
+
+
+def output(name):
+    return (OUTPUTS / name).read_text()
+
+
+def test_what_is_run_over_which_gpus_with_which_settings():
+    job = {"PATH": "/venv/bin", "LD_LIBRARY_PATH": "/x", "CUDA_VISIBLE_DEVICES": "0", "NCCL_SOCKET_IFNAME": "=eth0",
+           "NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/var/%h", "NCCL_TOPO_DUMP_FILE": "/t",
+           "NCCL_TOPO_FILE": "/etc/topo.xml", "NCCL_COMM_ID": "10.0.0.1:7", "NCCL_TESTS_SPLIT": "%2"}  # fmt: skip
+    found = command("/opt/nccl-tests/bin/all_reduce_perf_mpi", [2, 3], job)
+    assert found["argv"] == ["/opt/nccl-tests/bin/all_reduce_perf_mpi", "-b", "1K", "-e", "16M", "-f", "16384",
+                             "-w", "1", "-n", "2", "-c", "1", "-g", "2"]  # fmt: skip
+    assert found["env"] == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "2,3", "NCCL_P2P_DISABLE": "1",
+                            "NCCL_SOCKET_IFNAME": "=eth0", "NCCL_TOPO_FILE": "/etc/topo.xml"}  # fmt: skip
+    assert command("", [2, 3], job) == command("/p", [2], job) == command("/p", [], job) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "devices", "said"),
+    [
+        ("2.10-all_reduce-8-v100.txt", 0, 8, ""),
+        ("2.10-all_reduce-8-v100.txt", 0, 4, "8 ranks took part, expected 4"),
+        ("2.19-all_reduce-16-h100.txt", 0, 16, ""),
+        ("2.19-all_reduce-wrong.txt", 1, 16, "wrong results: 131072 elements at 1048576 bytes, and at 5 more sizes"),
+        (
+            "2.19-all_reduce-nccl-failure.txt",
+            3,
+            16,
+            "gpu-01: Test NCCL failure common.cu:312 'remote process exited or",
+        ),
+        ("2.19-all_reduce-killed.txt", -11, 16, "it ended with signal 11; it said last: "),
+        ("2.19-all_reduce-16-h100.txt", None, 16, "no end within 45 s; it said last: "),
+    ],
+)
+def test_what_an_output_shows(name, status, devices, said):
+    found = fault(status, output(name), devices)
+    assert found.startswith(said) and bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "all_reduce_perf_mpi: error while loading shared libraries: libnccl.so.2: cannot open shared object file\n",
+        "# nccl-tests version 2.19.6\n# Collective test starting: all_reduce_perf_mpi\nORTE_ERROR_LOG: Not found\n",
+        "",
+    ],
+)
+def test_a_program_that_never_had_the_gpus_tells_nothing_of_them(text):
+    assert fault(127, text, 8) == ""
+    # One that hangs there does: nobody knows where.
+    assert fault(None, text, 8).startswith("no end within 45 s")
+
+
+def test_gpus_that_cuda_does_not_find():
+    text = "# nThread 1 nGpus 8 minBytes 1024\n# Using devices\nn1: Test CUDA failure common.cu:901 'invalid device'\n"
+    assert fault(2, text, 8) == "n1: Test CUDA failure common.cu:901 'invalid device'"
+
+
+@given(st.text() | st.builds("{}\n{}".format, st.just("# Using devices"), st.text()), st.none() | st.integers(-64, 255))
+def test_whatever_it_says_is_bounded_and_visible(text, status):
+    found = fault(status, text, 2)
+    assert len(found) <= 240 and visible(found) == found
+
+
+# ---- on a node
+
+
+def asked(program=STAND_IN, count=16, **env):
+    return {"argv": [str(program), "-g", str(count)], "env": env}
+
+
+def test_it_is_run_and_heard_to_its_end():
+    ran = local_collective.run(asked(count=4), {}, None)
+    assert ran.status == 0 and fault(ran.status, ran.said, 4) == ""
+    ran = local_collective.run(asked(NCCL_STAND_IN="2.19-all_reduce-wrong.txt", NCCL_STAND_IN_STATUS="1"), {}, None)
+    assert ran.status == 1 and fault(ran.status, ran.said, 16).startswith("wrong results")
+
+
+def test_one_that_hangs_is_ended():
+    ran = local_collective.run(asked(NCCL_STAND_IN_STATUS="hang"), {}, None, limit_s=1)
+    assert ran.status is None and fault(ran.status, ran.said, 16).startswith(f"no end within {LIMIT_S:g} s")
+
+
+@pytest.mark.parametrize(("then", "limit_s", "status"), [("exit 3", 60, 3), ("wait", 1, None)])
+def test_what_it_has_started_ends_with_it(tmp_path, then, limit_s, status):
+    program, child = tmp_path / "program", tmp_path / "child"
+    program.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {child}\n{then}\n")
+    program.chmod(0o755)
+    assert local_collective.run(asked(program), {}, None, limit_s=limit_s).status == status
+    wait_for(lambda: processes.start_time(int(child.read_text())) is None, "its child to end")
+
+
+def test_what_it_says_is_kept_within_bounds(tmp_path):
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexec yes\n")
+    program.chmod(0o755)
+    ran = local_collective.run(asked(program), {}, None, limit_s=1)
+    assert ran.status is None and len(ran.said) == local_collective._MOST
+
+
+@pytest.mark.parametrize("mode", [0o644, None])
+def test_a_program_that_is_not_there_says_nothing(tmp_path, mode):
+    program = tmp_path / "program"
+    if mode:
+        program.write_text("#!/bin/sh\n")
+        program.chmod(mode)
+    assert local_collective.run(asked(program), {}, None) is None
+
+
+def test_root_gives_it_the_rights_and_the_name_of_the_jobs_user_alone(tmp_path):
+    user = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    owner = as_user.named(user)
+    ran = local_collective.run(
+        {"argv": ["sh", "-c", "id -u; id -g; id -G; env"], "env": {"A": "1"}},
+        {"B": "2"},
+        owner if os.geteuid() == 0 else None,
+    )
+    uid, gid, groups, *env = ran.said.splitlines()
+    assert (int(uid), int(gid), sorted(map(int, groups.split()))) == (
+        owner.uid,
+        owner.gid,
+        sorted({owner.gid, *owner.groups}),
+    )
+    names = {line.partition("=")[0] for line in env}
+    assert {"A=1", "B=2", f"USER={user}"} <= set(env) and names <= {
+        "A",
+        "B",
+        "HOME",
+        "LC_ALL",
+        "LOGNAME",
+        "PATH",
+        "PWD",
+        "USER",
+        "SHLVL",
+        "_",
+        "OLDPWD",
+    }
