@@ -67,12 +67,12 @@ class RunningJob:
         return [pid for pid, _ in self._environments() if alive(pid)]
 
     def ranks(self) -> dict[int, int]:
-        """Return the processes of its ranks, by rank. What starts ranks has no rank itself."""
-        found = {}
+        """Return the processes of its ranks, by rank: what starts ranks has none itself, what they start is younger."""
+        found = dict[int, int]()
         for pid, env in self._environments():
             number = env.get("MS_NODE_ID", "") if env.get("MS_ROLE") == "MS_WORKER" else env.get("RANK", "")
             if number.isdecimal():
-                found[int(number)] = pid
+                found.setdefault(int(number), pid)
         return found
 
     def log(self, rank: int = 0) -> str:

@@ -84,9 +84,6 @@ def followed(stragglers: bool) -> dict[str, Any]:
 
 def _look(stragglers: bool, job: RunningJob) -> dict[str, Any]:
     job_id = job.folder.name
-    wait_until(lambda: len(job.ranks()) == NODES, f"{NODES} ranks of {job_id}")
-    ranks = job.ranks()
-    path = job.node_folder(0) / "cluster.json"
 
     def state() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text())
@@ -95,7 +92,11 @@ def _look(stragglers: bool, job: RunningJob) -> dict[str, Any]:
     def named() -> list[str]:
         return [each["host"] for each in state()["stragglers"]]
 
+    # launch.yml is over, and a rank that has just begun has no environment for a moment.
+    wait_until(lambda: "step " in job.log() and len(job.ranks()) == NODES, f"{NODES} ranks of {job_id}", 0.5)
+    path = job.node_folder(0) / "cluster.json"
     wait_until(lambda: state()["metrics"].get("step"), f"the first step of {job_id}")
+    ranks = job.ranks()
     time.sleep(SETTLE_S)
     first, used = state(), {pid: cpu_s(pid) for pid in (*ranks.values(), *monitors_of(job_id))}
     time.sleep(HEALTHY_S)
