@@ -32,8 +32,9 @@ PERIOD_S, CLOSE_PERIOD_S = 10.0, 5.0
 MEMORY_S, MEMORY_STEPS, MOST_MEMORY_S = 20.0, 5, 300.0
 # How far a rank must be from the others, in deviations: to look closer, and to be named.
 _SUSPECT, _SURE_ASLEEP, _SURE_WAITED = 2.0, 4.0, 2.5
-# Closer looks are judged in blocks of so many seconds or steps, with so many looks. The rank must be behind by this
-# part of the looks in so many blocks in a row, over so many steps; where these are long, over so many seconds.
+# Closer looks are judged in blocks of so many seconds or steps, twice as long where a rank has fewer looks than this.
+# The rank must be behind by this part of the looks in so many blocks in a row, over so many steps; where these are
+# long, over so many seconds.
 BLOCK_S, _BLOCK_STEPS, _BLOCK_LOOKS, _BLOCK_GAP = 15.0, 5, 8, 0.15
 _BLOCKS, _STEPS, _STEPS_S = 2, 20, 300.0
 # Where the others wait more often than this and no progress comes, it is a pause, or a hang.
@@ -94,6 +95,10 @@ class _Sums:
         wide = math.sqrt(deviations**2 + 2 * math.log(max(2, len(self.of)) / 2)) if deviations else 0.0
         behind, usual = stacks.slow(shares, wide, least, gap)
         return {record["rank"]: host for host, record in behind}, usual
+
+    def enough(self) -> bool:
+        """Tell whether there are enough stacks of every rank that has any: a node that is held up reads fewer."""
+        return all(sums["dumps"] >= _BLOCK_LOOKS for sums in self.of.values() if sums["dumps"])
 
     def sure(self) -> tuple[str, list[int], int]:
         """Return the host and the ranks that both kinds of looks find slow, "" where they do not, and `usual`."""
@@ -188,7 +193,8 @@ class Watch:
 
     def _prove(self, now: float, elapsed_s: float, points: int, step_s: float) -> None:
         least_s = min(_STEPS * step_s, _STEPS_S)
-        if now - self._block_at >= max(BLOCK_S, least_s * _BLOCK_STEPS / _STEPS):
+        block_s = max(BLOCK_S, least_s * _BLOCK_STEPS / _STEPS)
+        if now - self._block_at >= (block_s if self._sums.enough() else 2 * block_s):
             hosts = self._sums.maybe(points - self._block_points >= _POINTS)
             if not hosts & self._hosts:
                 self._total, self._blocks, self._hosts, self._agree_at = _Sums(), 0, hosts, self._block_at

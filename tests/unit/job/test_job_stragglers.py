@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 class Run:
     """A run whose ranks are found asleep, and waiting in a collective, with these shares; judged as the head does.
 
-    A light look is taken about four times a second, one at stacks once a second while the head wants it.
+    A light look is taken about four times a second, one at stacks once a second while the head wants it; or every so
+    many seconds, `dump_s`, by rank.
     """
 
-    def __init__(self, asleep, waiting=None, ranks_per_node=1, seed=1, on=True, step_s=None, tools=True):
+    def __init__(self, asleep, waiting=None, ranks_per_node=1, seed=1, on=True, step_s=None, tools=True, dump_s=()):
         self.random = random.Random(seed)  # noqa: S311 - nothing is secret here
         self.asleep, self.waiting = list(asleep), list(waiting or asleep)
         self.hosts = [f"n{rank // ranks_per_node + 1}" for rank in range(len(self.asleep))]
         self.watch, self.now, self.step_s, self.tools = stragglers.Watch(on, 0.0), 0, step_s, tools
+        self.dump_s = dump_s or [1] * len(self.asleep)
         self.points, self.closer_s = itertools.count(), 0
         self.seen = [dict.fromkeys(("looks", "asleep", "dumps", "waited"), 0) for _ in self.asleep]
 
@@ -37,7 +39,7 @@ class Run:
             for rank, seen in enumerate(self.seen):
                 for _ in range(4):
                     seen["looks"], seen["asleep"] = seen["looks"] + 1, seen["asleep"] + self.drawn(self.asleep[rank])
-                if self.watch.closer and self.tools:
+                if self.watch.closer and self.tools and self.now % self.dump_s[rank] == 0:
                     seen["dumps"] += 1
                     seen["waited"] += self.drawn(self.waiting[rank])
             if self.now % (stragglers.CLOSE_PERIOD_S if self.watch.closer else stragglers.PERIOD_S) == 0:
@@ -70,6 +72,13 @@ def test_a_rank_that_becomes_slow_is_named_within_90_seconds(seed):
     assert named["waited"] < 20 and 40 < named["others"] < 70
     assert [rank for rank, _ in named["shares"]] == [0, 1, 2, 3]
     assert named["node"] == ["load 2"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_node_that_is_too_busy_to_read_stacks_often_is_named_too(seed):
+    run = Run([0.3] * 4, seed=seed, dump_s=[1, 1, 3, 1]).go(300)
+    run.asleep = run.waiting = [0.6, 0.6, 0.05, 0.6]
+    assert run.go(120).names() == [("n3", [2])]
 
 
 @settings(max_examples=40, deadline=None)
