@@ -24,7 +24,7 @@ from . import held_up, stacks, units
 from . import processes as procs
 
 # Seconds between two light looks, and between two at stacks; each is drawn anew, never in step with the steps.
-LOOK_S, DUMP_S = 0.25, 1.0
+LOOK_S, DUMP_S = 0.25, 0.5
 # Threads of a rank that are looked at.
 MOST_THREADS = 128
 # After so many periods processes are looked for anew, also where none is missing.
