@@ -74,6 +74,10 @@ _MPI_WELL = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended well$", re.MUL
 _MPI_PEER = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) lost its peer: (?P<line>[^\n]{1,600})$", re.MULTILINE)
 _MPI_NO_START = re.compile(r"unable to reliably start one or more daemons|lost communication with a remote daemon")
 _MPI_LOST = re.compile(r"Remote daemon: \S{1,200} on node (?P<node>\S{1,255})")
+# What the script by which a daemon starts says, as mpirun does not always.
+_MPI_DAEMON = re.compile(
+    r"^trainyard: the daemon on (?P<node>\S{1,255}) ended with status (?P<status>\d{1,3})$", re.MULTILINE
+)
 # A node that is killed closes the connection of its daemon, which may be noticed first.
 _MPI_CLOSED = re.compile(r"^Connection to (?P<node>\S{1,255}) closed by remote host", re.MULTILINE)
 # What ssh, or the shell that it reached, says before that.
@@ -183,7 +187,22 @@ def mpirun_root_cause(log: str) -> Failure | None:
 
     Where mpirun failed and no rank, `reason` says why: a node that ssh did not reach, a daemon that is lost.
     """
+    # What mpirun ends itself, as another rank or a daemon is gone, it ends by SIGTERM, and after that by SIGKILL.
+    by_itself = 128 + signal.SIGTERM
+    daemons = [match for match in _MPI_DAEMON.finditer(log) if int(match["status"]) != by_itself]
+    failed = min([*_MPI_NO_START.finditer(log), *daemons], key=re.Match.start, default=None)
+    before = failed.start() if failed else len(log)
     reports = [match for pattern in (_MPI_EXIT, _MPI_SIGNAL, _MPI_ABORT) for match in pattern.finditer(log)]
+    ended = list(_MPI_STATUS.finditer(log))
+    causes = [match for match in ended if match.start() < before and int(match["status"]) != by_itself]
+    if failed and not causes and not any(report.start() < before for report in reports):
+        said = _MPI_SSH.findall(log, 0, before)
+        lost = _MPI_LOST.search(log, before) or next(iter(daemons), None) or _MPI_CLOSED.search(log, 0, before)
+        reasons = [line.strip() for line in said[-1:]]
+        if lost:
+            reasons.append(f"mpirun lost its daemon on {lost['node']}: killed, or the node is lost")
+        if reasons:
+            return {"rank": None, "signal": None, "time": None, "reason": reasons[0]}
     if reports:
         fields = max(reports, key=re.Match.start).groupdict()
         code, number = fields.get("code"), fields.get("signal")
@@ -193,19 +212,6 @@ def mpirun_root_cause(log: str) -> Failure | None:
             "signal": int(number) if number else None,
             "time": None,
         }
-    failed = _MPI_NO_START.search(log)
-    before = failed.start() if failed else len(log)
-    ended = list(_MPI_STATUS.finditer(log))
-    # What mpirun ends itself, as another rank or a daemon is gone, it ends by SIGTERM, and after that by SIGKILL.
-    causes = [match for match in ended if match.start() < before and int(match["status"]) != 128 + signal.SIGTERM]
-    if failed is not None and not causes:
-        said = _MPI_SSH.findall(log, 0, before)
-        lost = _MPI_LOST.search(log, before) or _MPI_CLOSED.search(log, 0, before)
-        reasons = [line.strip() for line in said[-1:]]
-        if lost:
-            reasons.append(f"mpirun lost its daemon on {lost['node']}: killed, or the node is lost")
-        if reasons:
-            return {"rank": None, "signal": None, "time": None, "reason": reasons[0]}
     for match in [*causes, *ended][:1]:
         status = int(match["status"])
         killed = status > 128

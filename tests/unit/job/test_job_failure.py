@@ -336,6 +336,22 @@ def test_ranks_that_mpirun_ends_after_it_lost_a_daemon_are_not_the_cause(status)
     assert cause["rank"] is None and cause["reason"].startswith("mpirun lost its daemon on 10.82.0.12")
 
 
+def test_a_rank_that_fails_after_a_daemon_is_lost_is_not_the_cause():
+    # What other ranks do then they do of it, and mpirun names the first of them at its end.
+    cause = failures.root_cause(said_by_mpirun("openmpi4-daemon-killed-peer"))
+    assert cause["rank"] is None and cause["reason"].startswith("mpirun lost its daemon on 10.82.0.13")
+
+
+@pytest.mark.parametrize(("status", "lost"), [(137, True), (139, True), (143, False)])
+def test_a_daemon_whose_loss_mpirun_does_not_tell_is_told_by_its_script(status, lost):
+    told = f"trainyard: the daemon on 10.82.0.12 ended with status {status}\n"
+    ended = "trainyard: rank 0 ended with status 137\n"
+    cause = failures.root_cause(told + ended)
+    assert (cause.get("reason") == "mpirun lost its daemon on 10.82.0.12: killed, or the node is lost") is lost
+    assert failures.root_cause(ended + told)["rank"] == 0
+    assert failures.root_cause(ended + told + said_by_mpirun("openmpi4-sigkill"))["rank"] == 1
+
+
 def test_a_rank_that_mpirun_ends_after_another_failed_is_not_the_cause():
     told = "trainyard: rank 0 ended with status 143\ntrainyard: rank 1 ended with status 137\n"
     assert failures.root_cause(told)["rank"] == 1

@@ -68,9 +68,9 @@ def test_one_mpirun_with_all_ranks_stands_on_the_head():
     hosts, problems = parse(file_of(plan["nodes"][0], "hostfile")["content"])
     assert (hosts, problems) == ([MpiHost(f"10.77.0.{number}", 2) for number in (1, 2, 3)], {})
     assert [[Path(file["path"]).name for file in node["files"]] for node in plan["nodes"]] == [
-        ["mpi_rank", "hostfile"],
-        ["mpi_rank"],
-        ["mpi_rank"],
+        ["mpi_rank", "mpi_daemon", "hostfile"],
+        ["mpi_rank", "mpi_daemon"],
+        ["mpi_rank", "mpi_daemon"],
     ]
 
 
@@ -90,7 +90,7 @@ def test_parameters_of_open_mpi_4():
         "btl_tcp_if_include": "10.77.0.0/16",
         "hwloc_base_binding_policy": "none",
         "oob_tcp_if_include": "10.77.0.0/16",
-        "orte_launch_agent": "env TRAINYARD_JOB_ID=digits-20261120-101500 orted",
+        "orte_launch_agent": f"{JOB_DIR}/mpi_daemon orted",
         "plm_rsh_agent": "ssh",
         "plm_rsh_args": "-o BatchMode=yes -o ConnectTimeout=10",
         "pml": "ob1",
@@ -112,7 +112,7 @@ def test_parameters_of_open_mpi_5():
         "plm_ssh_agent": "ssh",
         "plm_ssh_args": "-o BatchMode=yes -o ConnectTimeout=10",
         "prte_if_exclude": "lo",
-        "prte_launch_agent": "env TRAINYARD_JOB_ID=digits-20261120-101500 prted",
+        "prte_launch_agent": f"{JOB_DIR}/mpi_daemon prted",
     }
 
 

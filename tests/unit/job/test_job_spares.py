@@ -126,7 +126,8 @@ def test_ranks_of_mpirun_start_on_a_spare_by_its_own_script_in_the_place_of_the_
     (spare,) = plan.as_dict()["spares"]
     assert sorted(spare["places"]) == ["1", "2"]
     for place, had in spare["places"].items():
-        (script,) = had["files"]
+        script, daemon = had["files"]
+        assert daemon["path"].endswith("/mpi_daemon") and daemon["mode"] == "0755"
         assert had["processes"] == [] and (script["mode"], script["path"].rpartition("/")[2]) == ("0755", "mpi_rank")
         assert f"export GROUP_RANK={place}\n" in script["content"]
     # It must be there when it is needed, so it is asked before.

@@ -21,6 +21,7 @@ from ..specification import Job
 
 HOSTFILE = "hostfile"
 RANK_SCRIPT = "mpi_rank"
+DAEMON_SCRIPT = "mpi_daemon"
 
 # What the plan derives from each node; the rest of the environment is equal everywhere, but for job_node_env.
 _OF_NODE = (
@@ -62,6 +63,15 @@ else
     ulimit -c 0
     [ $status -le 128 ] || kill -$((status - 128)) $$ 2>/dev/null
 fi
+exit $status
+"""
+# By the id the monitors find the daemons that mpirun starts on their nodes. mpirun says which daemon it lost in a
+# message that its own end may overtake, so that its exit code is all that is left; ssh brings this line beside it.
+_DAEMON = """\
+export TRAINYARD_JOB_ID={job_id}
+"$@"
+status=$?
+[ $status -le 128 ] || echo "trainyard: the daemon on {address} ended with status $status" >&2
 exit $status
 """
 
@@ -165,8 +175,7 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
         # Never rsh, which Open MPI falls back to.
         "plm_rsh_agent": "ssh",
         "plm_rsh_args": _SSH,
-        # By this id the monitors find the daemons that mpirun starts on their nodes.
-        "orte_launch_agent": f"env TRAINYARD_JOB_ID={placement.job_id} {'orted' if _old(placement) else 'prted'}",
+        "orte_launch_agent": f"{placement.job_dir}/{DAEMON_SCRIPT} {'orted' if _old(placement) else 'prted'}",
     }
     if not all(node.ib_hca for node in placement.everyone):
         # With InfiniBand or RoCE Open MPI chooses by itself, UCX where it was built with it.
@@ -246,7 +255,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
 
 
 def files(job: Job, placement: Placement, node: Node) -> list[File]:
-    """The script by which each rank of the node starts; on the head the hostfile."""
+    """The scripts by which each rank of the node and mpirun's daemon start; on the head the hostfile."""
     env, own = _environment(job, placement, node), _of_node(placement)
     python = f"{placement.venv}/bin/python" if placement.venv else "python3"
     ours = [python, "-IS", runtime(placement.job_dir)]
@@ -258,9 +267,14 @@ def files(job: Job, placement: Placement, node: Node) -> list[File]:
         f'{shlex.join(start)} "$@"',
         _TELL.replace("{lost}", shlex.join([*ours, "mpi-lost", placement.job_dir])),
     ]
-    script = File(RANK_SCRIPT, "\n".join(lines), "0755")
+    daemon = [
+        "#!/bin/sh",
+        f"# Starts mpirun's daemon on {node.host}.",
+        _DAEMON.format(job_id=placement.job_id, address=node.address),
+    ]
+    scripts = [File(RANK_SCRIPT, "\n".join(lines), "0755"), File(DAEMON_SCRIPT, "\n".join(daemon), "0755")]
     if node is not placement.head:
-        return [script]
+        return scripts
     # Findings refuse two nodes with one address, and IPv6; the plan is built all the same, to find what else is wrong.
     hosts = {each.address: MpiHost(each.address, each.processes) for each in placement.nodes if ":" not in each.address}
-    return [script, File(HOSTFILE, render(list(hosts.values()), "openmpi"), lists_nodes=True)]
+    return [*scripts, File(HOSTFILE, render(list(hosts.values()), "openmpi"), lists_nodes=True)]
