@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import ansible.module_utils
-from running import RunningJob, alive, podman, wait_until
+from running import RunningJob, alive, framework, podman, wait_until
 from starting import CACHE, NODES, PROJECT, BenchmarkError
 
 # As Ansible itself finds them.
@@ -60,10 +60,8 @@ Run = dict[str, Any]
 
 def started(launcher: str, *arguments: str, **more: Any) -> RunningJob:
     """Start ranks that reduce a number in each step, one on each node."""
-    framework = "mindspore" if launcher in ("mindspore", "msrun") else "torch"
-    if framework == "mindspore":
-        more |= {"job_venv": "mindspore", "job_packages": ["mindspore"]}
-    return RunningJob(launcher, ["hangs.py", f"--framework={framework}", *arguments], NODES, WORKER, **more)
+    name, needed = framework(launcher)
+    return RunningJob(launcher, ["hangs.py", f"--framework={name}", *arguments], NODES, WORKER, **needed, **more)
 
 
 def steps(log: str) -> list[float]:

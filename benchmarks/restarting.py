@@ -10,7 +10,7 @@ import signal
 import statistics
 import time
 
-from running import RunningJob
+from running import RunningJob, framework, rank_log
 from starting import LIMIT_S
 
 # Ranks that are killed, one after another, each so many steps after the job's last first one.
@@ -33,9 +33,10 @@ def steps_of(log: str) -> list[list[Step]]:
 def restarted(launcher: str) -> dict[str, float]:
     """Run a job with three killed ranks; seconds to the first and to the next steps, and goodput beside the truth."""
     killed = []
+    name, needed = framework(launcher)
     with RunningJob(
-        launcher, ["tiny_resumed.py", f"--steps={TOTAL_STEPS}"], NODES, "benchmarks", job_max_restarts=len(KILLED),
-        job_timeout=3 * LIMIT_S,
+        launcher, ["tiny_resumed.py", f"--framework={name}", f"--steps={TOTAL_STEPS}"], NODES, "benchmarks",
+        job_max_restarts=len(KILLED), job_timeout=3 * LIMIT_S, **needed,
     ) as job:  # fmt: skip
 
         def ready(number: int) -> bool:
@@ -49,7 +50,7 @@ def restarted(launcher: str) -> dict[str, float]:
         job.wait(0)
         folder = job.folder
     summary = json.loads((folder / "summary.json").read_text())
-    attempts = steps_of((folder / "logs" / "rank_0.log").read_text())
+    attempts = steps_of((folder / "logs" / rank_log(launcher, 0)).read_text())
     first_s = attempts[0][0][2] - attempts[0][0][1] - summary["started"]
     next_s = [steps[0][2] - steps[0][1] - at for steps, at in zip(attempts[1:], killed)]
     # What counts of a step that was done twice is the last time.

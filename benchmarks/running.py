@@ -16,6 +16,18 @@ from typing import Any
 from starting import CACHE, INVENTORY, LAB, LIMIT_S, PROJECT, BenchmarkError, job, run
 
 
+def framework(launcher: str) -> tuple[str, dict[str, Any]]:
+    """Return the framework that the ranks of a launcher have here, and what a job says of it."""
+    if launcher in ("mindspore", "msrun"):
+        return "mindspore", {"job_venv": "mindspore", "job_packages": ["mindspore"]}
+    return "torch", {}
+
+
+def rank_log(launcher: str, rank: int) -> str:
+    """Return the name of a rank's log."""
+    return f"{'worker' if launcher in ('mindspore', 'msrun') else 'rank'}_{rank}.log"
+
+
 class RunningJob:
     """A job with a name of its own, so that several may run side by side."""
 
@@ -77,9 +89,9 @@ class RunningJob:
 
     def log(self, rank: int = 0) -> str:
         """Return what a rank has printed so far, as it stands on its node; "" where there is no log yet."""
-        name = ("worker_{}.log" if self.launcher == "mindspore" else "rank_{}.log").format(rank)
         with contextlib.suppress(OSError, KeyError):
-            return Path(f"{self.node_folder(rank)}/logs/{name}").read_text(errors="replace")
+            path = Path(f"{self.node_folder(rank)}/logs", rank_log(self.launcher, rank))
+            return path.read_text(errors="replace")
         return ""
 
     def node_folder(self, rank: int) -> Path:

@@ -13,9 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ansible.module_utils
 import testinfra
 
 PROJECT = Path(__file__).resolve().parents[1]
+# As Ansible itself finds them. What names hosts in a finding names them in a test, too, however many the lab has.
+ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
+from ansible.module_utils.trainyard.findings.findings import host_list as host_list  # noqa: E402
+
 SCENARIO = PROJECT / "molecule/jobs"
 LAB = os.environ.get("LAB") or "trainyard"
 WORKER = SCENARIO / "jobs/worker.yml"

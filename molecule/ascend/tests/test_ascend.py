@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import testinfra
+from lab_jobs import host_list
 
 ROOT = "/usr/local/Ascend"
 NOT_READY = "Ascend devices are not ready on all nodes:"
@@ -94,7 +95,7 @@ def test_all_faults_of_software_are_said_at_once(run_playbook, alter, last, last
     for text in (
         f"1. link on {last_name} found the link of devices 0, 1, 2, 3, 4, 5, 6, 7 (physical id) is unknown: hccn_tool",
         f"training user on {last_name} found npu-smi lists 0 devices for it expected 8, as for root do make it",
-        f"Ascend firmware on {last_name} found 7.1.0.3.220 expected 7.5.0.3.220, as on {', '.join(node_names[:-1])} do",
+        f"Ascend firmware on {last_name} found 7.1.0.3.220 expected 7.5.0.3.220, as on {host_list(node_names[:-1])} do",
         f"restart on {last_name} found {last_name}: driver 23.0.7 runs, 24.1.0 is installed {last_name}: firmware",
         f"set_env.sh on {last_name} found {ROOT}/ascend-toolkit/set_env.sh leads the training user to no toolkit",
     ):

@@ -10,6 +10,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from lab_jobs import host_list
 
 AS_TRAIN = "sudo --user=train --set-home"
 LINK = "/opt/trainyard/cuda"
@@ -92,7 +93,7 @@ def test_a_library_that_does_not_link_and_an_odd_nvcc_are_named(run_playbook, al
         alter("cd /opt/trainyard/cuda/bin; mv nvcc.away nvcc")
     assert done.rc != 0
     assert (
-        f"1. CUDA toolkits on {last} found nvcc 13.0.48 expected nvcc 13.0.88, as on {', '.join(node_names[:-1])} do"
+        f"1. CUDA toolkits on {last} found nvcc 13.0.48 expected nvcc 13.0.88, as on {host_list(node_names[:-1])} do"
     ) in done.text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from lab_jobs import WORKER, wait_until
+from lab_jobs import WORKER, host_list, wait_until
 
 NOT_PLANNED = "the job cannot be planned, and nothing was started."
 NOT_RUN = "the job cannot run, and nothing was started."
@@ -55,7 +55,7 @@ def test_one_fault_is_said_and_nothing_starts(play, given, said):
 
 
 def test_all_faults_are_said_at_once(play, node_names):
-    size, everywhere = len(node_names), ", ".join(node_names)
+    size, everywhere = len(node_names), host_list(node_names)
     run = play.launch(
         WORKER,
         job_nodes=9,

@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from lab_jobs import AGENTS, WORKER, Run
+from lab_jobs import AGENTS, WORKER, Run, host_list
 
 # By the monitors: torch itself would give up after ten minutes. How fast it is stands in benchmarks/ (failure).
 ENDED_WITHIN_S = 120
@@ -56,7 +56,7 @@ def test_a_failure_ends_with_its_explanation(killed, node_names):
     tail = [line for line in told if line.startswith("    | ")]
     assert 0 < len(tail) <= 15
     assert tail[-1].removeprefix("    | ") == run.log(2).splitlines()[-1]
-    assert f"  nothing of the job is left on {', '.join(node_names)}" in told
+    assert f"  nothing of the job is left on {host_list(node_names)}" in told
     assert told[-1] == f"  report      {run.folder}/report.html"
     assert "FAILED" not in run.output
     assert "fatal:" not in run.output

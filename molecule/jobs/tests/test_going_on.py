@@ -8,7 +8,7 @@ import re
 import signal
 
 import pytest
-from lab_jobs import WORKER, wait_until
+from lab_jobs import WORKER, host_list, wait_until
 
 SECRET = "correct-horse-8f1c"  # noqa: S105 - made up for this test
 
@@ -94,7 +94,7 @@ def test_stop_ends_exactly_this_job_after_its_controller_died(stopped, detached,
     stop, before = stopped
     assert stop.rc == 0, stop.output
     assert re.search(rf"^Job {detached.job_id} was stopped after 0:\d\d:\d\d\.$", stop.output, re.MULTILINE)
-    assert f"  nothing of the job is left on {', '.join(node_names)}" in stop.lines
+    assert f"  nothing of the job is left on {host_list(node_names)}" in stop.lines
     assert left(detached.job_id) == {}
     assert detached.file("summary.json")["state"] == "stopped"
     assert left(neighbour.job_id) == before

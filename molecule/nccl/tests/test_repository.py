@@ -6,6 +6,7 @@ The repository is a stand-in (tests/fixtures/nvidia_repository); apt, its checks
 from __future__ import annotations
 
 import pytest
+from lab_jobs import host_list
 
 WANTED = "2.21.5-1+cuda12.4"
 OLDER = "2.20.5-1+cuda12.4"
@@ -44,7 +45,7 @@ def test_a_key_with_another_fingerprint_is_refused_before_anything_is_touched(
     assert done.rc != 0
     assert (
         "NVIDIA's packages cannot be had: 1 finding. Nothing was changed. "
-        f"1. key of the repository on {', '.join(node_names)} found http"
+        f"1. key of the repository on {host_list(node_names)} found http"
     ) in done.text
     assert f"holds {fingerprints['nvidia']} expected only {fingerprints['stranger']} do compare the" in done.text
     assert last.check_output(f"stat --format '%n %y' {FILES}") == before

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from lab_jobs import host_list
 
 HARD = {"memlock": "Max locked memory", "nofile": "Max open files"}
 
@@ -146,7 +147,7 @@ def test_uid_held_by_another_user_and_user_with_another_uid(
         host.check_output("sudo userdel squatter")
     assert run.rc != 0
     assert (
-        f"uid of the training user on {', '.join(node_names)} found train has uid 2000 expected uid 2999, the "
+        f"uid of the training user on {host_list(node_names)} found train has uid 2000 expected uid 2999, the "
         "same on all nodes" in run.text
     )
     assert "on n2 found uid 2999 belongs to squatter expected uid 2999 free for train" in run.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from lab_jobs import host_list
 
 AS_TRAIN = "sudo --user=train --set-home"
 
@@ -49,7 +50,7 @@ def test_a_node_with_another_version_is_named(run_playbook, node_names, node):
         assert (
             f"Open MPI does not work over all nodes: 1 finding. 1. Open MPI on {node_names[-1]} "
             "found Open MPI 4.0.3 (/opt/trainyard/openmpi/bin/mpirun) expected Open MPI 4.1.4, as on "
-            f"{', '.join(node_names[:-1])} do make the nodes equal"
+            f"{host_list(node_names[:-1])} do make the nodes equal"
         ) in done.text
         # The role takes the link away, which is how it goes back to the packages.
         back = run_playbook("changed.yml")

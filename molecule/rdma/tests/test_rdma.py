@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lab_jobs import host_list
 
 PROJECT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(PROJECT / "tests/unit"))
@@ -65,7 +66,7 @@ def test_nodes_that_are_declared_to_have_none_are_a_state(run_playbook):
 def test_nodes_without_an_adapter_are_noticed_in_containers(run_playbook, node_names):
     done = run_playbook("changed.yml", step="verify")
     assert done.rc != 0
-    hosts = ", ".join(node_names)
+    hosts = host_list(node_names)
     assert f"{NOT_READY} 1 finding. 1. RDMA ports on {hosts} found no RDMA device inside a container (" in done.text
     assert "do start the container with /dev/infiniband and the host's network, or set rdma_expected: 0" in done.text
 
@@ -84,7 +85,7 @@ def test_a_slow_and_a_dead_port_of_one_node_are_named(run_playbook, machines, no
         "8 of InfiniBand 400 Gb/s ACTIVE"
         if declared
         else "mlx5_3:1 InfiniBand 400 Gb/s ACTIVE; mlx5_9:1 InfiniBand 400 Gb/s ACTIVE, as on "
-        + ", ".join(node_names[:-1])
+        + host_list(node_names[:-1])
     )
     found = f"6, and {odd}" if declared else odd
     assert f"{NOT_READY} 1 finding. 1. RDMA ports on {node_names[-1]} found {found} expected {expected}" in done.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from lab_jobs import wait_until
+from lab_jobs import host_list, wait_until
 
 CHECK = "/usr/local/sbin/trainyard-slurm-health"
 MEMORY = "/var/lib/trainyard-slurm-health.json"
@@ -146,7 +146,7 @@ def test_jobs_outlive_upgrades_and_nodes_that_leave_and_come(machines, job, run_
 
 
 def test_a_cluster_keeps_its_name_and_its_controller(run_playbook, machines, node_names):
-    nodes = ", ".join(node_names)
+    nodes = host_list(node_names)
     before = machines["n2"].check_output(f"cat {CONF}")
     run = run_playbook("cluster.yml", slurm_controller="n2", slurm_cluster="other")
     assert run.rc != 0
@@ -187,6 +187,6 @@ def test_containers_are_not_confined_in_silence(run_playbook, node_names):
     run = run_playbook("confined.yml")
     assert run.rc != 0
     # The lab's nodes see the cgroups of one machine, read-only, in whichever version it has them.
-    assert f"slurm_confinement on {', '.join(node_names)} found cgroup v" in run.text
+    assert f"slurm_confinement on {host_list(node_names)} found cgroup v" in run.text
     assert "cannot be written expected cgroups that slurmd may write, as slurm_confinement is cgroup" in run.text
     assert "do set slurm_confinement: none where jobs need not be kept apart" in run.text

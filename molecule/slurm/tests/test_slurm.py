@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from lab_jobs import PROJECT, WORKER, wait_until
+from lab_jobs import PROJECT, WORKER, host_list, wait_until
 
 SLURM = {"job_scheduler": "slurm"}
 # Of all nodes of a lab.
@@ -84,13 +84,14 @@ def test_a_login_host_is_all_that_the_inventory_needs(play, nodes, node_vars, tm
     wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")
 
 
-def test_a_login_host_alone_is_not_enough_where_nothing_is_shared(play, node_vars, tmp_path):
+def test_a_login_host_alone_is_not_enough_where_nothing_is_shared(play, node_vars, node_names, tmp_path):
     inventory = tmp_path / "login.json"
     inventory.write_text(json.dumps({"slurm_login": {"hosts": {"n1": node_vars["n1"]}}}))
     run = play.launch(WORKER, **SLURM, inventory=inventory)
     assert run.rc == 2, run.output
     assert "nothing, and no host of the inventory in compute expected the number of nodes" in run.text
-    assert "nothing; n2, n3 of train are not in the inventory, so nobody could bring their logs" in run.text
+    others = host_list(node_names[1:])
+    assert f"nothing; {others} of train are not in the inventory, so nobody could bring their logs" in run.text
 
 
 def test_a_job_is_told_of_and_cancelled(play, left):
