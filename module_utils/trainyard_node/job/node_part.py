@@ -99,16 +99,30 @@ class NodePart:
         machine = Tree()
         return {**read_traffic(machine), **read_interface(machine, str(self.spec.get("interface") or ""))}
 
+    def _exits(self) -> dict[str, Exit]:
+        """Return how processes have ended.
+
+        When mpirun of Open MPI 5 (PRRTE 3.0.8) has lost a daemon, and so that node's ranks, it says so and ends with 0.
+        """
+        exits = self.supervisor.exits()
+        for process in self.spec["processes"]:
+            ended = exits.get(process["name"], {})
+            if process["name"] == "mpirun" and ended.get("result") == "success":
+                cause = failures.root_cause(end_of(process["log"]))
+                if cause and cause.get("reason"):
+                    exits["mpirun"] = {**ended, "result": "exit-code"}
+        return exits
+
     def look(self) -> bool:
         """Look at this node's processes and logs; return whether something changed that the head must know now."""
         # In this order: when a process has ended, all that it wrote is there to be read.
-        exits = self.supervisor.exits()
+        exits = self._exits()
         self.tail.read(time.monotonic() - self.started)
         processes = self.spec["processes"]
         before = self.attempts
         ready = self._catch_up(exits)
         if self.attempts != before:
-            exits = self.supervisor.exits()
+            exits = self._exits()
         running = [process for process in processes if process["name"] not in exits]
         self.checkpoints.running = any(process["ranks"] for process in running)
         new: Message = {

@@ -373,3 +373,18 @@ def test_a_rank_of_mpirun_that_leaves_is_blamed_for_those_that_lose_it(cluster, 
     assert (cause["kind"], cause["host"], cause["rank"], cause["result"]) == ("exit", "n1", rank, result)
     assert "Connection reset by peer" in (cause["lost"] if left == "none" else cause["reason"])
     assert causes.UNSURE in cause["reason"] or left == "2"
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_mpirun_that_ends_with_0_has_failed_where_it_lost_a_daemon(cluster, lost):
+    said = f"cat {TORCHRUN.parent}/mpirun/openmpi5-daemon-killed.txt" if lost else "echo trainyard: rank 1 ended well"
+    program = f"touch up-1; until [ -e go ]; do sleep 0.1; done; {said}"
+    process = {"name": "mpirun", "ranks": [0, 1], "argv": ["sh", "-c", program], "env": {"PATH": os.defpath}}
+    job = cluster([""], [], n1={"world_size": 2, "processes": [process]})
+    process["log"] = str(job.head.dir / "logs/mpirun.log")
+    write_json(job.head.dir / "job.json", job.head.spec)
+    job.start().head.go()
+    ended = job.over()
+    assert ended["state"] == ("failed" if lost else "succeeded")
+    if lost:
+        assert ended["failure"]["reason"] == "mpirun lost its daemon on n2: killed, or the node is lost"
