@@ -80,10 +80,10 @@ _MPI_DAEMON = re.compile(
 )
 # A node that is killed closes the connection of its daemon, which may be noticed first.
 _MPI_CLOSED = re.compile(r"^Connection to (?P<node>\S{1,255}) closed by remote host", re.MULTILINE)
-# What ssh, or the shell that it reached, says before that.
+# What ssh, or the shell that it reached, says before that; not mpirun's own warnings of its ssh.
 _MPI_SSH = re.compile(
-    r"^(?:ssh: |Host key verification failed|kex_exchange|[^\n]{0,300}(?:Permission denied|Connection (?:closed|reset)"
-    r"|not found|No such file or directory))[^\n]{0,300}$",
+    r"^(?!\[[^\]\n]{1,300}\] plm:)(?:ssh: |Host key verification failed|kex_exchange"
+    r"|[^\n]{0,300}(?:Permission denied|Connection (?:closed|reset)|not found|No such file or directory))[^\n]{0,300}$",
     re.MULTILINE,
 )
 

@@ -336,6 +336,12 @@ def test_ranks_that_mpirun_ends_after_it_lost_a_daemon_are_not_the_cause(status)
     assert cause["rank"] is None and cause["reason"].startswith("mpirun lost its daemon on 10.82.0.12")
 
 
+def test_a_warning_of_mpirun_about_its_ssh_is_not_what_ssh_says():
+    warning = "[n1:01922] plm:ssh: Warning: setpgid(1927,1927) failed in parent with errno=Permission denied(13)\n\n"
+    cause = failures.root_cause(warning + said_by_mpirun("openmpi5-daemon-killed"))
+    assert cause["reason"] == "mpirun lost its daemon on n2: killed, or the node is lost"
+
+
 def test_a_rank_that_fails_after_a_daemon_is_lost_is_not_the_cause():
     # What other ranks do then they do of it, and mpirun names the first of them at its end.
     cause = failures.root_cause(said_by_mpirun("openmpi4-daemon-killed-peer"))
