@@ -57,8 +57,8 @@ def plan(wanted: Wanted, ask: Ask, now: float) -> Chosen:
     submitters = {run["submit_host"] for run in runs if run["kind"] == "slurm"} & set(wanted.known_hosts)
     answers = ask("folders", _where(wanted, [*wanted.hosts, *sorted(submitters - set(wanted.hosts))], runs))
     left = {each["job_id"] for answer in answers.values() for each in answer.get("folders", ())}
-    # A job of Slurm that left no folder is nobody's business.
-    runs = [run for run in runs if run["kind"] == "kubernetes" or run["job_id"] in left]
+    # A job of Slurm that left no folder, and is not the one that is meant, is nobody's business.
+    runs = [run for run in runs if run["kind"] == "kubernetes" or run["job_id"] in {*left, wanted.job_id}]
     return choice(wanted, answers, runs, {run["job_id"]: _state(run, wanted.runs_dir, ask) for run in runs}, now)
 
 

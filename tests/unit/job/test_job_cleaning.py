@@ -261,6 +261,17 @@ def test_who_is_asked_what(tmp_path):
     assert "login could not be asked" in found.text
 
 
+def test_a_named_job_that_waits_in_slurm_is_not_said_to_be_nowhere(tmp_path):
+    settings = {"kind": "slurm", "submit_host": "login", "settings": {"shared": False, "user": "train"}}
+    write_run(tmp_path, "waits", submitted={"engine_id": "7"}, engine=settings)
+
+    def ask(question, own, *, limit_s=120.0):
+        return {host: {"folders": []} if question == "folders" else {"state": "pending"} for host in own}
+
+    found = cleaning.plan(wanted(tmp_path, job_id="waits"), ask, time.time())
+    assert [finding.found for finding in found.findings] == ["waits runs on Slurm"]
+
+
 def test_the_plan_weighs_what_schedulers_say(tmp_path):
     record = {"job_id": "old", "job_dir": "/x/old", "age_s": 9e9, "running": False, "size_mib": 2}
     slurm = {"job_id": "old", "kind": "slurm", "planned": 0.0}
