@@ -20,6 +20,8 @@ def framework(launcher: str) -> tuple[str, dict[str, Any]]:
     """Return the framework that the ranks of a launcher have here, and what a job says of it."""
     if launcher in ("mindspore", "msrun"):
         return "mindspore", {"job_venv": "mindspore", "job_packages": ["mindspore"]}
+    if launcher == "oneflow":
+        return "oneflow", {"job_venv": "oneflow", "job_packages": ["oneflow"]}
     return "torch", {}
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from running import RunningJob, wait_until
+from running import RunningJob, framework, wait_until
 from starting import BenchmarkError, playbook
 
 NODES = 3
@@ -65,14 +65,16 @@ def held(pid: int, cores: float) -> Iterator[None]:
         (folder / name).write_text(free)
 
 
-def followed(stragglers: bool) -> dict[str, Any]:
+def followed(stragglers: bool, launcher: str = "torchrun") -> dict[str, Any]:
     """Run a job and return its pace and, where stragglers are looked for, who was named: undisturbed, then held.
 
     Held: one node has half of the CPU that its rank used just before, which is half a CPU where each rank has one of
     its own, until somebody is named.
     """
-    with RunningJob("torchrun", PROGRAM, NODES, "training/pytorch", job_wait=False, job_timeout=1200,
-                    job_stragglers=stragglers) as job:  # fmt: skip
+    name, needed = framework(launcher)
+    source = "training/pytorch" if name == "torch" else f"training/{name}"
+    with RunningJob(launcher, PROGRAM, NODES, source, job_wait=False, job_timeout=1200,
+                    job_stragglers=stragglers, **needed) as job:  # fmt: skip
         job.wait(0)
         try:
             return _look(stragglers, job)

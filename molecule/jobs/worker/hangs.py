@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--framework", choices=["torch", "mindspore"], default="torch")
+parser.add_argument("--framework", choices=["torch", "mindspore", "oneflow"], default="torch")
 parser.add_argument("--rank", type=int, default=-1, help="the rank that does not come to that step")
 parser.add_argument("--at", type=int, default=5, help="the step")
 parser.add_argument("--how", choices=["sleep", "stop", "lock", "fifo", "leave", "memory"], default="sleep")
@@ -74,6 +74,19 @@ def with_mindspore():
     return get_rank(), step
 
 
+def with_oneflow():
+    """Return the same; OneFlow joins its cluster when it is imported."""
+    import oneflow
+
+    number = oneflow.ones(1)
+
+    def step():
+        oneflow.comm.all_reduce(number)
+        return number.numpy()
+
+    return oneflow.env.get_rank(), step
+
+
 def train(rank, take_step):
     """Take the steps together."""
     for step in range(1, options.steps + 1):
@@ -87,6 +100,6 @@ def train(rank, take_step):
             time.sleep(options.pause)
 
 
-train(*(with_torch() if options.framework == "torch" else with_mindspore()))
+train(*{"torch": with_torch, "mindspore": with_mindspore, "oneflow": with_oneflow}[options.framework]())
 # The interpreter's own exit now and then aborts after distributed training under load.
 os._exit(0)
