@@ -119,13 +119,13 @@ def prepare(wanted: Wanted, ask: Ask) -> Prepared:
         _, wrong_too = _members(wanted, {}, {})
         return Prepared([*wrong, *wrong_too, *wanted.found], NO_PLAN)
     with _new_run(wanted, job) as run_dir:
-        gate: dict[str, list[str]] = {}
+        gate: refused.Gate = {}
         made = _prepare(wanted, ask, job, wrong, run_dir, gate)
         return _with_record(wanted, made, gate if job.gate else {}, run_dir.name)
 
 
 def _prepare(
-    wanted: Wanted, ask: Ask, job: jobs.Job, wrong: list[Finding], run_dir: Path, gate: dict[str, list[str]]
+    wanted: Wanted, ask: Ask, job: jobs.Job, wrong: list[Finding], run_dir: Path, gate: refused.Gate
 ) -> Prepared:
     planned, findings = _attempts(wanted, ask, job, run_dir.name, gate)
     out = [] if wrong else spares.to_leave_out(job, [host.name for host in wanted.hosts], findings)
@@ -144,13 +144,13 @@ def _prepare(
     return _written(wanted, planned.plan, planned.archive, run_dir, findings)
 
 
-def _with_record(wanted: Wanted, made: Prepared, gate: Mapping[str, list[str]], job_id: str) -> Prepared:
+def _with_record(wanted: Wanted, made: Prepared, gate: refused.Gate, job_id: str) -> Prepared:
     """Keep who was refused, and take those back who pass; `gate` is what each host does not pass that has looked."""
     if wanted.refused_file is None or not gate:
         return made
-    mute = {finding.host: f"{finding.check}: {finding.found}" for finding in made.left_out if finding.host not in gate}
-    found = {**{host: "; ".join(texts) for host, texts in gate.items()}, **mute}
-    kept = refused_hosts.looked_at(wanted.refused_file, found, job_id, wanted.known, wanted.check)
+    silent = [finding for finding in made.left_out if finding.host not in gate]
+    mute = {finding.host: refused.Look([f"{finding.check}: {finding.found}"]) for finding in silent}
+    kept = refused_hosts.looked_at(wanted.refused_file, {**gate, **mute}, job_id, wanted.known, wanted.check)
     return dataclasses.replace(
         made,
         findings=[refused.still(finding, gate, kept.again) for finding in made.findings],
@@ -227,7 +227,7 @@ def _read_source(job: jobs.Job) -> Source:
 
 
 def _attempts(
-    wanted: Wanted, ask: Ask, job: jobs.Job, job_id: str, gate: dict[str, list[str]]
+    wanted: Wanted, ask: Ask, job: jobs.Job, job_id: str, gate: refused.Gate
 ) -> tuple[_Planned, list[Finding]]:
     """Plan and check with what is known of the nodes, and where that may not hold, again with what they are now.
 
@@ -251,7 +251,8 @@ def _attempts(
         parts = {host: {"slice": part, **wants} for host, part in planned.slices.items() if host not in silent}
         checked = ask("preflight", parts) if parts else {}
         clocks = clock_findings(checked) if job.gate else []
-        gate.update(refused.by_host(checked, clocks))
+        devices = {host: part["devices"] for host, part in planned.slices.items()}
+        gate.update(refused.by_host(checked, clocks, devices))
         findings = join([*planned.findings, *wanted.found, *clocks], checked, wanted.limit)
         if not kept or not (findings or any(answer.get("stale") for answer in checked.values())):
             return planned, findings

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.job import refused
-from ..trainyard.job.refused import Refused
+from ..trainyard.job.refused import Gate, Refused
 from ..trainyard_node.job.exits import read_json
 from .run_folder import write_whole
 
@@ -49,14 +49,15 @@ class Kept:
     warning: str = ""
 
 
-def looked_at(file: Path, found: Mapping[str, str], job_id: str, inventory: Sequence[str], check: bool) -> Kept:
-    """Keep what a launch has `found` of hosts, "" of those that pass and are taken back; with `check` write nothing."""
+def looked_at(file: Path, gate: Gate, job_id: str, inventory: Sequence[str], check: bool) -> Kept:
+    """Keep what a launch has found of hosts; those that pass are taken back; with `check` write nothing."""
     known, now = read(file), time.time()
-    passes = [host for host, reason in found.items() if not reason]
-    told = {host: {"reason": reason, "since": now} for host, reason in found.items() if reason}
+    passes = {host: look.devices for host, look in gate.items() if look.texts == []}
+    told = {host: {"reason": "; ".join(look.texts), "since": now} for host, look in gate.items() if look.texts}
 
     def how(kept: Mapping[str, Any]) -> Mapping[str, Any]:
-        return refused.told(refused.passed(kept, passes, now, inventory), told, job_id, list(told), now)
+        left = refused.passed(kept, refused.back(kept["refused"], passes), now, inventory)
+        return refused.told(left, told, job_id, {host: gate[host].devices for host in told}, now)
 
     warning = ""
     try:
@@ -65,4 +66,4 @@ def looked_at(file: Path, found: Mapping[str, str], job_id: str, inventory: Sequ
     except OSError as error:
         warning = f"who was refused cannot be kept: {error.filename or file}: {error.strerror}"
     again = {host: refused.since(known[host]) for host in told if host in known}
-    return Kept(refused.back(known, passes), again, warning)
+    return Kept(refused.back_lines(known, refused.back(known, passes)), again, warning)

@@ -122,8 +122,8 @@ def _keep_refused(run_dir: Path, answers: Mapping[str, Answer], refused_file: Pa
     cluster = (answers.get(plan["head"]["host"]) or {}).get("cluster") or {}
     found = (cluster.get("restarts") or {}).get("refused") or {}
     if found:
-        job_id, hosts, now = plan["job_id"], spares.hosts(plan), time.time()
-        refused_hosts.change(refused_file, lambda kept: refused.told(kept, found, job_id, hosts, now))
+        job_id, devices, now = plan["job_id"], spares.devices(plan), time.time()
+        refused_hosts.change(refused_file, lambda kept: refused.told(kept, found, job_id, devices, now))
 
 
 def _report(

@@ -37,7 +37,8 @@ def preflight(*, slice: dict[str, Any], user: str, **facts: Any) -> Answer:
     """Return what would stop the job here: `findings`, `programs`, and where its facts hold no more, `node`.
 
     `facts` are the arguments of `probe`. A node with findings tells what it is, too: other ports may be free now.
-    `refused` is what of the findings is the node's own: the gate. `clock` is when the node began and ended to look.
+    `refused` is what of the findings is the node's own: the gate; null where it went through only a part of it.
+    `clock` is when the node began and ended to look.
     """
     begun = time.time()
     from .job import gate
@@ -50,10 +51,12 @@ def preflight(*, slice: dict[str, Any], user: str, **facts: Any) -> Answer:
     found, faults = look(slice, user), gate.look(Tree(), slice, node) if slice["gate"] else gate.disk_findings(slice)
     stale = node["fingerprint"] != slice["fingerprint"]
     # On what it was planned for, and if nobody else has the devices.
-    if slice["gate"] and not (stale or faults or {"devices", "user"}.intersection(each.check for each in found)):
+    through = slice["gate"] and not (stale or {"devices", "user"}.intersection(each.check for each in found))
+    if through and not faults:
         faults = gate.collective_findings(slice, None if os.geteuid() else as_user.named(user))
     findings = [finding.as_dict() for finding in (*found, *faults)]
-    answer: Answer = {"findings": findings, "programs": programs(slice), "stale": stale, "refused": gate.texts(faults)}
+    answer: Answer = {"findings": findings, "programs": programs(slice), "stale": stale}
+    answer["refused"] = gate.texts(faults) if through or faults else None
     answer["clock"] = {"begun": begun, "ended": time.time()}
     return {**answer, "node": node} if stale or findings else answer
 

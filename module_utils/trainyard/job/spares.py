@@ -119,3 +119,8 @@ def to_leave_out(job: Job, names: Sequence[str], findings: Sequence[Finding]) ->
 def hosts(plan: Mapping[str, Any]) -> list[str]:
     """Return all hosts of a plan as it stands in plan.json, those that stand by, too."""
     return [node["host"] for node in (*plan["nodes"], *plan.get("spares", ()))]
+
+
+def devices(plan: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return which devices each of these hosts has for the job, or would have, as it stands in plan.json."""
+    return {node["host"]: node["devices"] for node in (*plan["nodes"], *plan.get("spares", ()))}

@@ -248,12 +248,13 @@ def test_gpus_add_up_before_a_job_starts_that_is_planned_for_what_the_node_is(tm
     found = agent.preflight(slice=part, **wants)
     assert [each["check"] for each in found["findings"]] == ["collective"]
     assert found["refused"][0].startswith("collective: all-reduce over GPUs 0,1: wrong results: ")
-    for other in ({"gate": False}, {"fingerprint": "of before"}, {"local_collective": {}}):
-        assert agent.preflight(slice={**part, **other}, **wants)["refused"] == [], other
+    for other in ({"gate": False}, {"fingerprint": "of before"}):
+        assert agent.preflight(slice={**part, **other}, **wants)["refused"] is None, other
+    assert agent.preflight(slice={**part, "local_collective": {}}, **wants)["refused"] == []
     # Another job has them.
     there = tmp_path / "jobs" / "y"
     there.mkdir(parents=True)
     write_json(there / "job.json", {"devices": [1], "node_rank": 1})
     write_json(there / "monitor.json", {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())})
     found = agent.preflight(slice=part, **wants)
-    assert ([each["check"] for each in found["findings"]], found["refused"]) == (["devices"], [])
+    assert ([each["check"] for each in found["findings"]], found["refused"]) == (["devices"], None)

@@ -267,7 +267,7 @@ def test_a_node_checks_its_part_and_says_what_it_is_where_that_is_news(tmp_path)
     answer = ask("preflight", slice={**fits, "gate": False}, **WANTS)
     clock = answer.pop("clock")
     assert before <= clock["begun"] <= clock["ended"] <= time.time()
-    assert answer == {"findings": [], "programs": answer["programs"], "stale": False, "refused": []}
+    assert answer == {"findings": [], "programs": answer["programs"], "stale": False, "refused": None}
 
 
 # ---- known runs, report
@@ -408,7 +408,7 @@ def test_whom_a_job_refused_is_kept_by_its_heads_word_for_its_own_hosts(failed_r
     assert not file.exists()
     reporting.report(run, results, {}, refused_file=file)
     assert refused_hosts.read(file) == {
-        "n1": {"reason": "disk: 3 MiB free in /jobs", "since": 1000, "job_id": "digits-20261120-101500"}
+        "n1": {"reason": "disk: 3 MiB free in /jobs", "since": 1000, "job_id": "digits-20261120-101500", "devices": []}
     }
     # A launch has taken it back: what is known of a job that is over is not told again.
     file.unlink()

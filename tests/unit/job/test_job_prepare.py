@@ -278,6 +278,11 @@ def test_who_does_not_pass_the_gate_is_kept_until_it_passes(wanted, tmp_path):
     # What the job itself lacks there is nothing of the host's, and a job that asks for no gate takes nobody back.
     nodes.checks["n2"] = {"findings": [{**DISK, "host": "n2", "check": "data"}], "refused": []}
     assert launch({"job_gate": False}).back == () and "n2" in refused_hosts.read(file)
+    # Nor does one that did not go through all of the gate, as another job has the devices; it refuses nobody either.
+    for host in ("n2", "n1"):
+        nodes.checks[host] = {"findings": [{**DISK, "host": host, "check": "devices"}], "refused": None}
+        assert launch().back == [] and list(refused_hosts.read(file)) == ["n2"]
+    nodes.checks["n1"] = {"refused": []}
     nodes.checks["n2"] = {"refused": []}
     (back,) = launch().back
     assert back.startswith("n2 passes the gate and takes part again; it was refused since 20")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 EMPTY = {"refused": {}, "passed": {}}
-HOSTS = ["n1", "n2", "n3"]
+HOSTS = {"n1": [], "n2": [0, 3], "n3": []}
 
 
 def told(kept, reason, since, job_id="a-1", now=1000, host="n2"):
@@ -21,7 +21,7 @@ def told(kept, reason, since, job_id="a-1", now=1000, host="n2"):
 
 def test_the_first_job_that_said_so_and_the_last_reason_are_kept():
     kept = told(told(EMPTY, "memory: 3 MiB", 500), "memory: 2 MiB", 600, "a-2")
-    assert kept["refused"] == {"n2": {"since": 500, "job_id": "a-1", "reason": "memory: 2 MiB"}}
+    assert kept["refused"] == {"n2": {"since": 500, "job_id": "a-1", "reason": "memory: 2 MiB", "devices": [0, 3]}}
     # What an older job says does not come after it.
     assert told(kept, "older", 400) == kept
 
@@ -34,6 +34,15 @@ def test_a_host_that_has_passed_since_is_not_refused_by_what_an_older_job_still_
     # Nor by one whose clock is ahead: nothing is later than now.
     ahead = told(kept, "lost", 5e9, now=650)
     assert ahead == kept
+
+
+def test_a_host_is_taken_back_by_a_job_that_has_all_devices_of_those_that_refused_it():
+    kept = told(EMPTY, "GPU 3: gone", 500)
+    assert [refused.back(kept["refused"], {"n2": devices}) for devices in ([], [0, 1], [3, 0, 1])] == [[], [], ["n2"]]
+    # What was kept before devices were.
+    before = {"n2": {"since": 500, "job_id": "a-1", "reason": "lost"}}
+    assert refused.read({"refused": before, "passed": {}})["refused"] == before
+    assert refused.back(before, {"n2": []}) == ["n2"] and refused.back(before, {"n1": []}) == []
 
 
 def test_hosts_that_left_the_inventory_are_forgotten():
@@ -63,7 +72,7 @@ def test_two_that_write_at_the_same_time_lose_nothing(tmp_path):
 
     def add(number):
         refused_hosts.change(file, lambda kept: refused.told(kept, {f"n{number}": {"reason": "x", "since": 1.0}},
-                                                             "a-1", [f"n{number}"], 10))  # fmt: skip
+                                                             "a-1", {f"n{number}": []}, 10))  # fmt: skip
 
     threads = [threading.Thread(target=add, args=[number]) for number in range(8)]
     for thread in threads:
