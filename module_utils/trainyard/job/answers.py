@@ -164,7 +164,7 @@ SHAPES: dict[str, Shape] = {
         "findings": [FINDING],
         "programs": Each(Each(str)),
         "stale": bool,
-        "?refused": [str],
+        "?refused": ([str], NOTHING),
         "?clock": CLOCK,
         "?node": NODE,
     },

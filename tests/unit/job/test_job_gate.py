@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import subprocess
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.job.answers import checked
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.cluster.node import read_node
 from ansible.module_utils.trainyard_node.job import gate, gate_watch, processes
@@ -245,16 +247,21 @@ def test_gpus_add_up_before_a_job_starts_that_is_planned_for_what_the_node_is(tm
     part = {**part, "fingerprint": known["fingerprint"], "packages": [], "program": "true", "program_path": os.defpath,
             "port": free_port(), "monitor_port": free_port(), "head_address": "127.0.0.1", "interface": "", "venv": "",
             "job_dir": str(tmp_path / "jobs" / "x"), "min_disk_mib": 0, "local_collective": sums}  # fmt: skip
-    found = agent.preflight(slice=part, **wants)
+
+    def look(**other):
+        """As the controller takes it."""
+        return checked("preflight", json.loads(json.dumps(agent.preflight(slice={**part, **other}, **wants))))
+
+    found = look()
     assert [each["check"] for each in found["findings"]] == ["collective"]
     assert found["refused"][0].startswith("collective: all-reduce over GPUs 0,1: wrong results: ")
     for other in ({"gate": False}, {"fingerprint": "of before"}):
-        assert agent.preflight(slice={**part, **other}, **wants)["refused"] is None, other
-    assert agent.preflight(slice={**part, "local_collective": {}}, **wants)["refused"] == []
+        assert look(**other)["refused"] is None, other
+    assert look(local_collective={})["refused"] == []
     # Another job has them.
     there = tmp_path / "jobs" / "y"
     there.mkdir(parents=True)
     write_json(there / "job.json", {"devices": [1], "node_rank": 1})
     write_json(there / "monitor.json", {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())})
-    found = agent.preflight(slice=part, **wants)
+    found = look()
     assert ([each["check"] for each in found["findings"]], found["refused"]) == (["devices"], None)
