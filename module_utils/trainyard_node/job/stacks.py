@@ -48,7 +48,8 @@ class Rank(NamedTuple):
 def of_job(job_id: str, job_dir: Path, slice_name: str, known: Mapping[int, int], proc: str = procs.PROC) -> list[Rank]:
     """Find the processes of this node's ranks; `known` are those that were started as one, by process id.
 
-    Workers of a data loader inherit the number of their rank: it is the first Python on the way down that counts.
+    Workers of a data loader inherit the number of their rank: it is the first Python on the way down that counts. msrun
+    tells its scheduler the number 0.
     """
     found: dict[int, list[tuple[int, Rank]]] = {}
     for pid in procs.ranks_of_job(job_id, job_dir, slice_name, proc):
@@ -56,7 +57,8 @@ def of_job(job_id: str, job_dir: Path, slice_name: str, known: Mapping[int, int]
         told = next((env[name] for name in _RANK if env.get(name, "").isdecimal()), "")
         number = int(told) if told and len(told) < 9 else known.get(pid)
         started = procs.start_time(pid, proc)
-        if number is not None and started is not None and not procs.is_agent(pid, job_dir, proc):
+        serves_ranks = env.get("MS_ROLE") == "MS_SCHED" or procs.is_agent(pid, job_dir, proc)
+        if number is not None and started is not None and not serves_ranks:
             found.setdefault(number, []).append((started, Rank(number, pid, env)))
     ranks = []
     for number in sorted(found)[: stacks.MOST_RANKS]:
@@ -66,10 +68,14 @@ def of_job(job_id: str, job_dir: Path, slice_name: str, known: Mapping[int, int]
 
 
 def started_ranks(job_dir: Path, processes: Iterable[Mapping[str, Any]]) -> dict[int, int]:
-    """Return the ranks of processes that were started as one rank each, by process id: some tell them no number."""
+    """Return the ranks of processes that were started as one rank each, by process id: some tell them no number.
+
+    What starts the ranks of its node, one or more, is none.
+    """
     known = {}
     for process in processes:
-        main = read_json(job_dir / f"{process['name']}.pid.json") if len(process["ranks"]) == 1 else None
+        alone = [process["name"]] == [f"rank{rank}" for rank in process["ranks"]]
+        main = read_json(job_dir / f"{process['name']}.pid.json") if alone else None
         if main and procs.start_time(main["pid"]) == main["start_time"]:
             known[main["pid"]] = process["ranks"][0]
     return known

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job import stacks as rules
-from ansible.module_utils.trainyard_node.job import stacks
+from ansible.module_utils.trainyard_node.job import processes, stacks
 from job_cluster import Cluster, wait_for
 
 # A rank that trains with others: its barrier is a pipe into which nobody writes as long as one of them does not come.
@@ -86,6 +89,29 @@ def test_the_text_of_a_node_has_every_thread_and_its_state(job):
     assert [record["rank"] for record in records] == [2, 3]
     assert f"rank 3  pid {job.nodes[1].pid('rank3')}  state S" in text
     assert "  MainThread\n    load_batch (rank.py:" in text
+
+
+def test_a_launcher_with_one_rank_and_its_scheduler_are_no_ranks(tmp_path):
+    roles = {
+        "launcher": {},
+        "scheduler": {"RANK_ID": "0", "MS_ROLE": "MS_SCHED"},
+        "worker": {"RANK_ID": "0", "MS_ROLE": "MS_WORKER"},
+    }
+    started = {}
+    try:
+        for role, env in roles.items():
+            env = {"TRAINYARD_JOB_ID": "under-msrun", **env}
+            started[role] = subprocess.Popen(
+                [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, env=env
+            )
+        pid = started["launcher"].pid
+        (tmp_path / "agent.pid.json").write_text(json.dumps({"pid": pid, "start_time": processes.start_time(pid)}))
+        known = stacks.started_ranks(tmp_path, [{"name": "agent", "ranks": [0]}])
+        found = stacks.of_job("under-msrun", tmp_path, "", known)
+        assert [(rank.rank, rank.pid) for rank in found] == [(0, started["worker"].pid)]
+    finally:
+        for process in started.values():
+            process.communicate()
 
 
 def test_a_stopped_rank_is_told_from_the_outside(job):
