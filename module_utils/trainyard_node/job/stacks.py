@@ -33,6 +33,7 @@ MOST_DUMP, MOST_TEXT = 4 << 20, 1 << 20
 TOOL = "py-spy"
 # By what launchers tell a rank its number.
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RANK_ID")
+_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "DEVICE_ID")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
 _MISSING = f"{TOOL} is not installed beside the job's Python; site.yml brings it with a framework, see docs/hangs.md"
 
@@ -89,12 +90,18 @@ def _is_python(pid: int, proc: str) -> bool:
 
 
 def device(env: Mapping[str, str]) -> str:
-    """Return the device of a rank as its environment names it, "" where it does not."""
+    """Return the device of a rank as its environment names it, "" where it does not.
+
+    With a rank table DEVICE_ID is the device itself; otherwise it counts those that are visible, as LOCAL_RANK does,
+    and msrun sets it on nodes without any.
+    """
+    if "RANK_TABLE_FILE" in env:
+        return env.get("DEVICE_ID", "")
     visible = next((env[name] for name in _VISIBLE if env.get(name)), "").split(",")
-    local = env.get("LOCAL_RANK", env.get("OMPI_COMM_WORLD_LOCAL_RANK", ""))
-    if visible != [""] and local.isdecimal():
-        return (visible * 2)[int(local)] if int(local) < len(visible) else visible[0] if len(visible) == 1 else ""
-    return visible[0] or env.get("DEVICE_ID", "")
+    local = next((env[name] for name in _LOCAL_RANK if env.get(name, "").isdecimal()), "")
+    if len(visible) == 1:
+        return visible[0]
+    return visible[int(local)] if len(local) < 9 and int(local or len(visible)) < len(visible) else ""
 
 
 def tool(rank: Rank, proc: str = procs.PROC) -> str | None:

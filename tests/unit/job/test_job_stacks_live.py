@@ -114,6 +114,26 @@ def test_a_launcher_with_one_rank_and_its_scheduler_are_no_ranks(tmp_path):
             process.communicate()
 
 
+@pytest.mark.parametrize(
+    ("env", "device"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "4,6", "LOCAL_RANK": "1"}, "6"),
+        ({"CUDA_VISIBLE_DEVICES": "4,6", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, "4"),
+        # MindSpore's workers know their place among the visible ones by this name alone.
+        ({"ASCEND_RT_VISIBLE_DEVICES": "4,6", "DEVICE_ID": "1"}, "6"),
+        ({"RANK_TABLE_FILE": "rank_table.json", "DEVICE_ID": "6", "LOCAL_RANK": "1"}, "6"),
+        ({"CUDA_VISIBLE_DEVICES": "4", "LOCAL_RANK": "1"}, "4"),
+        ({"CUDA_VISIBLE_DEVICES": "4,6", "LOCAL_RANK": "2"}, ""),
+        ({"CUDA_VISIBLE_DEVICES": "4,6"}, ""),
+        # msrun sets it on nodes without devices.
+        ({"DEVICE_ID": "0"}, ""),
+        ({"LOCAL_RANK": "0"}, ""),
+    ],
+)
+def test_the_device_is_the_one_that_the_rank_sees(env, device):
+    assert stacks.device(env) == device
+
+
 def test_a_stopped_rank_is_told_from_the_outside(job):
     pid = job.nodes[1].pid("rank2")
     os.kill(pid, signal.SIGSTOP)
@@ -159,20 +179,6 @@ def test_where_the_kernel_forbids_it_the_way_to_allow_it_is_said(tmp_path):
     assert "sysctl kernel.yama.ptrace_scope=0" in said
     scope.write_text("0\n")
     assert stacks._why_not("Error: Permission denied", str(tmp_path)) == "py-spy says: Permission denied"
-
-
-@pytest.mark.parametrize(
-    ("env", "device"),
-    [
-        ({"CUDA_VISIBLE_DEVICES": "2,3", "LOCAL_RANK": "1"}, "3"),
-        ({"CUDA_VISIBLE_DEVICES": "5", "LOCAL_RANK": "5"}, "5"),
-        ({"ASCEND_RT_VISIBLE_DEVICES": "0,1", "LOCAL_RANK": "0"}, "0"),
-        ({"DEVICE_ID": "7"}, "7"),
-        ({"LOCAL_RANK": "1"}, ""),
-    ],
-)
-def test_the_device_is_the_one_that_the_rank_sees(env, device):
-    assert stacks.device(env) == device
 
 
 def test_a_pipe_in_place_of_the_log_keeps_nobody_waiting(job):
