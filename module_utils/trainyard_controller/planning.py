@@ -32,8 +32,8 @@ from ..trainyard.job.preflight import clock_findings, join
 from ..trainyard.job.rank_environment import node_environment
 from ..trainyard.job.schedulers.records import HandedPlan, Plan, Source, Where
 from ..trainyard.job.variables import VARIABLES
-from . import refused_hosts, scheduler_clients, templates
-from .run_folder import forget_checked, new_run, pack, source_files
+from . import refused_hosts, scheduler_clients, source_folder, templates
+from .run_folder import forget_checked, new_run
 from .scheduler_clients import Answer, Ask
 
 # What a job needs: the rendezvous, the monitor, and one that job_port may be.
@@ -108,6 +108,8 @@ class Prepared:
     # Who takes part again that was refused, and what could not be written of that.
     back: Sequence[str] = ()
     warning: str = ""
+    # What of job_source is not sent, and why.
+    not_sent: str = ""
 
 
 def prepare(wanted: Wanted, ask: Ask) -> Prepared:
@@ -134,14 +136,14 @@ def _prepare(
         fewer = dataclasses.replace(job, spares=job.spares - len(out))
         without, still = _attempts(rest, ask, fewer, run_dir.name, gate)
         if not still and without.plan is not None:
-            made = _written(wanted, without.plan, without.archive, run_dir, [])
+            made = _written(wanted, without.plan, without.source, run_dir, [])
             return dataclasses.replace(made, left_out=findings)
     findings = [*wrong, *findings]
     if not planned.slices:
         return Prepared(findings, NO_PLAN)
     if wrong or planned.findings or planned.plan is None:
         return Prepared(findings)
-    return _written(wanted, planned.plan, planned.archive, run_dir, findings)
+    return _written(wanted, planned.plan, planned.source, run_dir, findings)
 
 
 def _with_record(wanted: Wanted, made: Prepared, gate: refused.Gate, job_id: str) -> Prepared:
@@ -168,7 +170,7 @@ def _prepare_handed(wanted: Wanted, ask: Ask) -> Prepared:
         return Prepared([*findings, *wanted.found])
     facts, found = _facts_of_scheduler(wanted, job, ask)
     with _new_run(wanted, job) as run_dir:
-        source = _read_source(job)
+        source = source_folder.read(job.source)
         where = _where(
             wanted,
             run_dir.name,
@@ -181,7 +183,7 @@ def _prepare_handed(wanted: Wanted, ask: Ask) -> Prepared:
         findings = [*found, *findings, *planned, *wanted.found]
         if not isinstance(plan, HandedPlan) or findings:
             return Prepared(findings)
-        return _written(wanted, rendered(plan), source.archive, run_dir, [])
+        return _written(wanted, rendered(plan), source, run_dir, [])
 
 
 def rendered(plan: HandedPlan) -> HandedPlan:
@@ -218,12 +220,6 @@ def _where(wanted: Wanted, job_id: str, **changes: Any) -> Where:
     given: dict[str, Any] = {"submit_host": "", "state_dir": wanted.state_dir, "user": wanted.user}
     given["all_reduce"] = wanted.all_reduce
     return Where(job_id=job_id, created=created, **{**given, **changes})
-
-
-def _read_source(job: jobs.Job) -> Source:
-    folder = Path(job.source) if job.source else None
-    files = source_files(folder) if folder else []
-    return Source(files, pack(folder, files) if folder and files else pack(Path(), []))
 
 
 def _attempts(
@@ -347,21 +343,26 @@ class _Planned:
     findings: list[Finding]
     plan: Plan | None
     slices: Mapping[str, dict[str, Any]]
-    archive: bytes
+    source: Source
 
 
 def _plan(wanted: Wanted, job: jobs.Job, members: Sequence[Member], job_id: str) -> _Planned:
-    source = _read_source(job)
+    source = source_folder.read(job.source)
     plan, findings = schedulers.plan(job, wanted.job, members, source, _where(wanted, job_id))
     slices = plan.slices(source.files or []) if isinstance(plan, JobPlan) else {}
-    return _Planned(findings, plan, slices, source.archive)
+    return _Planned(findings, plan, slices, source)
 
 
-def _written(wanted: Wanted, planned: Plan, archive: bytes, run_dir: Path, findings: list[Finding]) -> Prepared:
+def _written(wanted: Wanted, planned: Plan, source: Source, run_dir: Path, findings: list[Finding]) -> Prepared:
     """Write the run's folder, with the findings where there are any: so it is known as one that was never started."""
-    plan = {**planned.as_dict(), "asked_by": wanted.asked_by, "check": wanted.check}
+    plan = {
+        **planned.as_dict(),
+        "source_left_out": dict(source.left_out),
+        "asked_by": wanted.asked_by,
+        "check": wanted.check,
+    }
     try:
-        _write(plan, planned, archive, run_dir, findings)
+        _write(plan, planned, source.archive, run_dir, findings)
     except OSError as error:
         # Half of a plan would pass for a run.
         shutil.rmtree(run_dir, ignore_errors=True)
@@ -374,7 +375,8 @@ def _written(wanted: Wanted, planned: Plan, archive: bytes, run_dir: Path, findi
         return Prepared([*findings, fault])
     if wanted.check:
         forget_checked(wanted.runs_dir, planned.job.name, run_dir.name)
-    return Prepared(findings, NO_JOB, plan, run_dir, planned.describe() if wanted.check else "")
+    text = planned.describe() if wanted.check else ""
+    return Prepared(findings, NO_JOB, plan, run_dir, text, not_sent=source_folder.left_out_text(source))
 
 
 def _write(plan: Mapping[str, Any], planned: Plan, archive: bytes, run_dir: Path, findings: Sequence[Finding]) -> None:

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a run on the controller, and the source that is sent from there."""
+"""The folder of a run on the controller."""
 
 from __future__ import annotations
 
 import base64
-import io
 import json
 import os
 import re
 import shutil
-import tarfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,34 +20,6 @@ from ..trainyard_node.job.exits import read_json, write_json
 from ..trainyard_node.machine.tree import size_of
 
 _LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-LEFT_OUT = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache"}
-
-
-def source_files(folder: Path) -> list[str] | None:
-    """List the files of the source folder, relative to it; None when there is no such folder."""
-    if not folder.is_dir():
-        return None
-    return sorted(
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if path.is_file() and not LEFT_OUT & set(path.relative_to(folder).parts)
-    )
-
-
-def pack(folder: Path, files: list[str]) -> bytes:
-    """Pack the source as tar.gz, without the controller's users."""
-    content = io.BytesIO()
-
-    def anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
-        info.uid = info.gid = 0
-        info.uname = info.gname = "root"
-        return info
-
-    # A link may lead out of the folder, where the node has nothing: its target is sent.
-    with tarfile.open(fileobj=content, mode="w:gz", compresslevel=3, dereference=True) as archive:
-        for name in files:
-            archive.add(folder / name, arcname=name, filter=anonymous)
-    return content.getvalue()
 
 
 def write_logs(run_dir: Path, logs: Mapping[str, str], keep: bool) -> None:

@@ -80,6 +80,8 @@ class ActionModule(ActionBase):
             result["warnings"] = [prepared.warning]
         if prepared.left_out:
             display.display(render(prepared.left_out, planning.WITHOUT))
+        if prepared.not_sent and not record:
+            display.display(f"Not sent of job_source: {prepared.not_sent}")
         if not refused and self._task.check_mode:
             display.display(prepared.text)
         return result

@@ -189,10 +189,13 @@ def parts(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def source_findings(job: Job, source_files: Sequence[str] | None) -> list[Finding]:
+def source_findings(
+    job: Job, source_files: Sequence[str] | None, left_out: Mapping[str, Sequence[str]]
+) -> list[Finding]:
     """Find a script that the command names but the source folder does not hold.
 
-    `source_files` are paths relative to job_source; None when that folder does not exist.
+    `source_files` are paths relative to job_source; None when that folder does not exist. `left_out` is what of it is
+    not sent, by reason.
     """
     if source_files is None:
         return [
@@ -205,10 +208,17 @@ def source_findings(job: Job, source_files: Sequence[str] | None) -> list[Findin
         ]
     named = [word for word in scripts(job.command) if not word.startswith(("/", "-"))]
     if named and not leaves_source(job.command) and named[0].removeprefix("./") not in source_files:
+        script = named[0].removeprefix("./")
+        why = [
+            f", as {name} is left out ({reason})"
+            for reason, names in left_out.items()
+            for name in names
+            if script == name or script.startswith(f"{name.rstrip('/')}/")
+        ]
         return [
             Finding(
                 check="job_command",
-                found=f"no {named[0]} in {job.source or 'an empty job_source'}",
+                found=f"no {named[0]} in {job.source or 'an empty job_source'}{''.join(why[:1])}",
                 expected=f"one of {', '.join(sorted(source_files)[:8]) or 'the files of job_source'}",
                 action="correct job_command or job_source",
             )

@@ -59,9 +59,8 @@ def wanted(tmp_path):
     source = tmp_path / "source"
     (source / "__pycache__").mkdir(parents=True)
     (source / "__pycache__" / "train.pyc").touch()
-    (tmp_path / "shared.py").write_text("print('shared')\n")
     (source / "train.py").write_text("print('train')\n")
-    (source / "shared.py").symlink_to(tmp_path / "shared.py")
+    (source / "same.py").symlink_to("train.py")
 
     def make(job=None, hosts=("n1", "n2"), env=None, **changes):
         given = job_file(source=str(source), launcher="direct")
@@ -80,10 +79,30 @@ def test_a_plan_is_written_with_the_source(wanted, nodes):
     assert (written["job_id"], written["world_size"], written["asked_by"]) == (made.run_dir.name, 2, "launch.yml")
     assert written == made.plan and written["check"] is False
     with tarfile.open(made.run_dir / "source.tar.gz") as source:
-        assert source.getnames() == ["shared.py", "train.py"]
-        # A link to a file elsewhere on the controller travels as the file.
-        assert source.extractfile("shared.py").read() == b"print('shared')\n"
+        assert source.getnames() == ["same.py", "train.py"]
+        assert source.getmember("same.py").linkname == "train.py"
         assert {info.uname for info in source} == {"root"}
+
+
+def test_what_is_not_sent_stands_in_the_plan_and_is_said(wanted, nodes):
+    made = planning.prepare(wanted(), nodes)
+    assert made.plan["source_left_out"] == {"never sent": ["__pycache__/"]}
+    assert made.not_sent == "__pycache__/ (never sent)"
+
+
+def test_a_link_that_leaves_the_source_is_refused_before_anything_is_sent(wanted, nodes, tmp_path):
+    (tmp_path / "key").write_text("a private key")
+    (tmp_path / "source" / "data.txt").symlink_to(tmp_path / "key")
+    made = planning.prepare(wanted(), nodes)
+    (finding,) = made.findings
+    assert f"data.txt -> {tmp_path}/key" in finding.found
+    assert not any(b"private" in path.read_bytes() for path in tmp_path.glob("runs/**/*") if path.is_file())
+
+
+def test_a_script_that_is_left_out_is_named_with_the_reason(wanted, nodes, tmp_path):
+    (tmp_path / "source" / ".gitignore").write_text("train.py\n")
+    (finding,) = planning.prepare(wanted(), nodes).findings
+    assert finding.check == "job_command" and finding.found.endswith("as train.py is left out (.gitignore)")
 
 
 def test_facts_are_kept_so_that_one_visit_is_enough(wanted, nodes):

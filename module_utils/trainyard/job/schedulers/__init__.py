@@ -95,7 +95,8 @@ def plan(
     """Plan a job for its scheduler: the plan, None where there can be none, and all that is wrong with it."""
     scheduler = SCHEDULERS[job.scheduler]
     elsewhere = not job.source and getattr(scheduler, "SCRIPTS_ELSEWHERE", False)
-    findings = [] if elsewhere else source_findings(job, source.files)
+    # Of a folder that could not be read nobody knows what it lacks.
+    findings = list(source.findings) or ([] if elsewhere else source_findings(job, source.files, source.left_out))
     made, wrong = scheduler.plan(job, given, facts, source, where)
     return made, findings + wrong
 

@@ -15,10 +15,15 @@ from ..specification import Job
 
 @dataclass(frozen=True)
 class Source:
-    """The packed source folder of a job: paths in it, None where there is no such folder, and the tar.gz."""
+    """The packed source folder of a job: paths in it, None where there is no such folder, and the tar.gz.
+
+    `left_out` is what is not sent, by reason; with `findings` there is no archive.
+    """
 
     files: Sequence[str] | None
     archive: bytes = b""
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    findings: Sequence[Finding] = ()
 
     def base64(self) -> str:
         """Return the archive as text."""

@@ -1,0 +1,157 @@
+"""What of job_source is sent to the nodes, what is left out, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import tarfile
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard_controller import source_folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "source"
+    made.mkdir()
+    (made / "train.py").write_text("print('train')\n")
+    return made
+
+
+def unpacked(source):
+    with tarfile.open(fileobj=io.BytesIO(source.archive)) as archive:
+        return {info.name: info.linkname if info.issym() else archive.extractfile(info).read() for info in archive}
+
+
+def names_of(left_out):
+    return {reason: list(names) for reason, names in left_out.items()}
+
+
+def test_an_empty_source_is_an_empty_archive():
+    assert unpacked(source_folder.read("")) == {}
+
+
+def test_a_folder_that_is_missing_has_no_files(tmp_path):
+    assert source_folder.read(str(tmp_path / "nowhere")).files is None
+
+
+def test_what_is_not_sent_is_named_with_its_reason(folder):
+    for name in (".git", "sub/__pycache__", "__pycache__"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "x").touch()
+    os.mkfifo(folder / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        # A path of pytest's own may be too long for a socket.
+        here = os.open(folder, os.O_RDONLY)
+        listener.bind(f"/proc/self/fd/{here}/ctl.sock")
+        os.close(here)
+    (folder / "gone").symlink_to("nothing")
+    (folder / "round").symlink_to("round")
+    source = source_folder.read(str(folder))
+    assert (source.files, source.findings) == (["train.py"], [])
+    assert names_of(source.left_out) == {
+        "never sent": [".git/", "__pycache__/"],
+        "no regular file": ["ctl.sock", "pipe"],
+        "broken link": ["gone", "round"],
+    }
+    assert "ctl.sock, pipe (no regular file)" in source_folder.left_out_text(source)
+
+
+def test_trainyardignore_decides_as_git_would(folder):
+    (folder / ".trainyardignore").write_text("# big ones\n*.bin\n!keep.bin\n/data/\n")
+    (folder / ".gitignore").write_text("train.py\n")
+    (folder / "data").mkdir()
+    (folder / "sub" / "data").mkdir(parents=True)
+    for name in ("a.bin", "keep.bin", "data/x", "sub/data/x", "sub/b.bin"):
+        (folder / name).touch()
+    source = source_folder.read(str(folder))
+    assert source.files == [".gitignore", ".trainyardignore", "keep.bin", "sub/data/x", "train.py"]
+    assert names_of(source.left_out) == {".trainyardignore": ["data/", "a.bin", "sub/b.bin"]}
+
+
+def test_gitignore_decides_where_there_is_no_trainyardignore(folder):
+    (folder / ".gitignore").write_text("*.pt\n")
+    (folder / "last.pt").touch()
+    source = source_folder.read(str(folder))
+    assert names_of(source.left_out) == {".gitignore": ["last.pt"]}
+    assert source_folder.left_out_text(source) == "last.pt (.gitignore)"
+
+
+def test_links_inside_the_folder_stay_links_that_hold_anywhere(folder, tmp_path):
+    (folder / "data" / "v1").mkdir(parents=True)
+    (folder / "data" / "v1" / "x").write_text("1")
+    (folder / "current").symlink_to("data/v1")
+    (folder / "data" / "script").symlink_to("../train.py")
+    (folder / "absolute").symlink_to(folder / "train.py")
+    (folder / "data" / "back").symlink_to("../../source/train.py")
+    (tmp_path / "named").symlink_to(folder)
+    source = source_folder.read(str(tmp_path / "named"))
+    assert source.findings == []
+    assert unpacked(source) == {
+        "absolute": "train.py",
+        "current": "data/v1",
+        "data/back": "../train.py",
+        "data/script": "../train.py",
+        "data/v1/x": b"1",
+        "train.py": b"print('train')\n",
+    }
+    # The node's own check of what it unpacks lets them pass.
+    with tarfile.open(fileobj=io.BytesIO(source.archive)) as archive:
+        archive.extractall(tmp_path / "node", filter="data")
+    assert (tmp_path / "node" / "current" / "x").read_text() == "1"
+
+
+@pytest.mark.parametrize("target", ["../secret", "{tmp}/secret", "../secrets", "../nowhere"])
+def test_a_link_that_leaves_the_folder_is_refused(folder, tmp_path, target):
+    (tmp_path / "secret").write_text("a private key")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "x").write_text("a private key")
+    (folder / "innocent").symlink_to("data.txt")
+    (folder / "data.txt").symlink_to(target.format(tmp=tmp_path))
+    source = source_folder.read(str(folder))
+    (finding,) = source.findings
+    assert finding.check == "job_source" and not source.archive
+    for name in ("data.txt", "innocent"):
+        assert f"{name} -> {tmp_path}/{Path(target).name}" in finding.found
+
+
+def test_a_link_through_another_one_is_refused_too(folder, tmp_path):
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "x").write_text("a private key")
+    (folder / "way").symlink_to(tmp_path / "secrets")
+    (folder / "data.txt").symlink_to("way/x")
+    (finding,) = source_folder.read(str(folder)).findings
+    assert f"data.txt -> {tmp_path}/secrets/x" in finding.found
+
+
+def test_a_link_to_what_is_left_out_is_left_out(folder):
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").touch()
+    (folder / "config").symlink_to(".git/config")
+    (folder / ".gitignore").write_text("data/\n")
+    (folder / "data").mkdir()
+    (folder / "data" / "x").touch()
+    (folder / "x").symlink_to("data/x")
+    assert names_of(source_folder.read(str(folder)).left_out)["link to what is left out"] == ["config", "x"]
+
+
+def test_the_whole_machine_is_no_source():
+    (finding,) = source_folder.read("/").findings
+    assert finding.found == "/, the whole machine"
+
+
+def test_a_folder_that_is_too_large_is_not_read_to_its_end(folder, monkeypatch):
+    monkeypatch.setattr(source_folder, "MOST_BYTES", 1000)
+    with (folder / "data.bin").open("wb") as file:
+        file.truncate(1 << 40)
+    (finding,) = source_folder.read(str(folder)).findings
+    assert "2 files" in finding.found and ".trainyardignore" in finding.action
+
+
+def test_files_that_cannot_be_read_are_found(folder, monkeypatch):
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, *mode: Path(path).name != "train.py" and access(path, *mode))
+    (finding,) = source_folder.read(str(folder)).findings
+    assert finding.found == f"{folder}/train.py: no right to read it"
