@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
@@ -71,6 +72,26 @@ def test_looking_only_changes_nothing(left):
     folder = left(GONE)
     collect(folder, check=True)
     assert secrets(folder) == ["t0ken", "hunter2", "key"]
+
+
+def test_a_killed_monitor_leaves_no_secrets_in_the_logs(left, place):
+    folder = left(GONE)
+    place.writes(folder / "logs" / "rank_0.log", "KEY=hunter2\nno secret\n")
+    answer = collect(folder, log_limit=100)
+    assert base64.b64decode(answer["logs"]["rank_0.log"]) == b"KEY=*******\nno secret\n"
+    assert (folder / "logs" / "rank_0.log").read_text() == "KEY=*******\nno secret\n"
+
+
+def test_only_logs_of_the_job_are_masked(left, place):
+    folder = left(GONE)
+    elsewhere = folder / "data"
+    place.writes(elsewhere, "hunter2")
+    place.does(os.symlink, elsewhere, folder / "logs" / "rank_0.log")
+    place.does(os.symlink, place.secret, folder / "logs" / "rank_1.log")
+    place.does(os.mkfifo, folder / "logs" / "rank_2.log")
+    collect(folder, stop=True)
+    assert secrets(folder) == []
+    assert (elsewhere.read_text(), place.secret.read_text()) == ("hunter2", "hunter2")
 
 
 def test_a_full_file_system_keeps_no_secrets(left, monkeypatch):

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..findings.visible import visible
 from .failure import text as failure_text
+from .known_secrets import LEAST
 from .progress import clock, is_number, metrics_text, not_a_number_text, number, strict
 from .restarts import restart_text
 from .stragglers import text as straggler_text
@@ -47,8 +48,6 @@ _TEXTS = ("reason", "host", "kind", "restarted", "checkpoint", "spare", "replace
 _WHOLES, _NUMBERS = ("rank", "exit_code", "signal"), ("wait_s", "after_s", "step")
 # Events that wait for one receiver at most; how often one is tried; the first wait and the longest, in seconds.
 MOST_WAITING, MOST_TRIES, FIRST_WAIT_S, MOST_WAIT_S = 64, 20, 1.0, 60.0
-# Shorter secret variables are words that stand in any text.
-_LEAST_SECRET = 6
 
 
 # ---- what has happened
@@ -174,7 +173,7 @@ def _ranks(state: State) -> str:
 def event(told: Told, state: State, time: float, secrets: Iterable[str] = ()) -> Event:
     """Return an event as it leaves the cluster: these fields and no others, with no word that is secret in a text."""
     kind, text, facts = told
-    hidden = [secret for secret in secrets if len(secret) >= _LEAST_SECRET]
+    hidden = [secret for secret in secrets if len(secret) >= LEAST]
     said: Event = {
         "event": kind,
         "id": f"{state['job_id']}-{kind}-{round(float(state['elapsed_s']) * 1000)}",

@@ -110,13 +110,14 @@ def read_json(path: AnyPath) -> Any:
 def forget_secrets(job_dir: AnyPath) -> None:
     """Take out of job.json what is secret, and remove the secret files; also on a file system that is full.
 
-    The metrics of a job that is over go with them.
+    Where ranks have printed it, it is masked in their logs before. The metrics of a job that is over go with them.
     """
     path = f"{job_dir}/job.json"
     spec = read_json(path)
     if not isinstance(spec, dict):
         return
     if spec.get("token") or spec.get("secret_env"):
+        _mask_logs(str(job_dir), spec)
         rest = {**spec, "token": "", "secret_env": {}}
         try:
             write_json(path, rest, mode=0o600)
@@ -133,6 +134,16 @@ def forget_secrets(job_dir: AnyPath) -> None:
         # Its monitor removes it, unless it was killed.
         with contextlib.suppress(OSError):
             os.unlink(metrics_file(spec["metrics_folder"], spec["job_id"]))
+
+
+def _mask_logs(job_dir: str, spec: dict[str, Any]) -> None:
+    # Late: ranks start through this module, and none of them needs that.
+    from pathlib import Path
+
+    from ...trainyard.job.known_secrets import forms
+    from .log_secrets import mask_logs
+
+    mask_logs(Path(job_dir), forms(spec))
 
 
 def metrics_file(folder: str, job_id: str) -> str:

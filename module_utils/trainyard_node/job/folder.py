@@ -28,12 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.job.following import FIRST_BYTES, MOST_BYTES, cut
+from ...trainyard.job.known_secrets import Forms, forms, mask, mask_text
 from ...trainyard.nvidia.nccl_lines import is_of_transport
 from ..machine import as_user, private
 from ..machine.as_user import JobError, Owner
 from ..machine.tree import size_of
 from . import processes, stacks
 from .exits import forget_secrets, open_regular, read_exits, read_json
+from .log_secrets import read_masked
 
 Spec = dict[str, Any]
 # For the user and root alone.
@@ -178,7 +180,7 @@ def monitor_said(job_dir: Path) -> str:
     for path in (job_dir / "logs").glob("monitor_*.log"):
         with open_regular(path) as log:
             said += log.read(1 << 20)[-500:].decode(errors="replace")
-    return said.strip()
+    return mask_text(said.strip(), _hidden(job_dir))
 
 
 def status(job_dir: Path) -> Spec | None:
@@ -206,7 +208,7 @@ def take_stacks(job_dir: Path, slice_name: str, looks: int) -> Spec | None:
         return None
     known = stacks.started_ranks(job_dir, spec["processes"])
     ranks, text = stacks.take(spec["job_id"], job_dir, slice_name, known, looks=looks)
-    return {"ranks": ranks, "text": text}
+    return {"ranks": ranks, "text": mask_text(text, forms(spec))}
 
 
 def all_ended(job_dir: Path) -> bool:
@@ -251,20 +253,21 @@ def forget_what_is_over(job_dir: Path) -> None:
 
 
 def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
-    """Return the logs of this node and the metrics, base64, each cut to its last `limit` bytes.
+    """Return the logs of this node and the metrics, base64, each cut to its last `limit` bytes, with masked secrets.
 
     What is no regular file is left out, and of very many or very large ones what is more than a visit can carry.
     """
     logs, left = {}, MOST_LOG_BYTES
     paths = sorted((job_dir / "logs").glob("*.log"))[:MOST_LOGS]
-    nccl = _said_by_nccl(paths)
+    hidden = _hidden(job_dir)
+    nccl = mask(_said_by_nccl(paths), hidden)
     if nccl:
         # Of this node: the logs of all nodes come together.
         logs[f"nccl_{os.uname().nodename.partition('.')[0]}.log"] = base64.b64encode(nccl).decode()
     for path in [*paths, job_dir / "metrics.jsonl"]:
         try:
             with open_regular(path) as log:
-                content = _end_of(log, min(limit, left), path)
+                content = _end_of(log, min(limit, left), path, hidden)
         except OSError:
             continue
         if content:
@@ -279,7 +282,7 @@ def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
     None: it was not read before, and only its last lines are of interest. Of what is more than a look can show only the
     end is read; `skipped` says how many bytes were not.
     """
-    found = {}
+    found, hidden = {}, _hidden(job_dir)
     for name, offset in offsets.items():
         # A name, not a path: what else is there is not asked for here.
         if "/" in name:
@@ -288,8 +291,7 @@ def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
             size = log.seek(0, os.SEEK_END)
             known = max(0, size - FIRST_BYTES) if offset is None else offset if offset <= size else 0
             begin = max(known, size - MOST_BYTES)
-            log.seek(begin)
-            content = log.read(MOST_BYTES)
+            content = read_masked(log, begin, MOST_BYTES, hidden)
             lines, read = cut(content)
             if begin > (0 if offset is None else known) and len(lines) > 1:
                 # It begins in the middle of one.
@@ -312,10 +314,15 @@ def _said_by_nccl(paths: Iterable[Path]) -> bytes:
     return "".join(f"{line}\n" for line in found).encode()
 
 
-def _end_of(log: Any, limit: int, path: Path) -> bytes:
+def _hidden(job_dir: Path) -> Forms:
+    """Return what to mask in what ranks print; nothing once the job has ended, as its logs are masked then."""
+    spec = read_json(job_dir / "job.json")
+    return forms(spec) if isinstance(spec, dict) else ()
+
+
+def _end_of(log: Any, limit: int, path: Path, hidden: Forms) -> bytes:
     size = log.seek(0, os.SEEK_END)
-    log.seek(max(0, size - limit))
-    content: bytes = log.read(limit)
+    content = read_masked(log, max(0, size - limit), limit, hidden)
     if size > limit:
         content = f"[the first {size - limit} bytes are in {path} on the node]\n".encode() + content
     return content

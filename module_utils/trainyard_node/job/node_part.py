@@ -21,6 +21,7 @@ from typing import Any
 
 from ...trainyard.job import causes, messages, progress, prometheus
 from ...trainyard.job import failure as failures
+from ...trainyard.job.known_secrets import forms, mask_text
 from ...trainyard.job.messages import Message
 from ...trainyard.job.restarts import WHOLE, Attempts
 from ...trainyard.job.shapes import misfit
@@ -53,6 +54,7 @@ class NodePart:
         self.job_dir = job_dir
         self.spec: Message = json.loads((job_dir / "job.json").read_text())
         self.host: str = self.spec["host"]
+        self.hidden = forms(self.spec)
         # What a spare will run is not known when root makes units.
         by_units = self.spec["supervision"] == "systemd" and "places" not in self.spec
         supervisor = Units if by_units else Children
@@ -99,6 +101,10 @@ class NodePart:
         machine = Tree()
         return {**read_traffic(machine), **read_interface(machine, str(self.spec.get("interface") or ""))}
 
+    def _end_of(self, log: str | Path, most: int = 1 << 20) -> str:
+        """Return the end of a log for what is reported of it, in which no secret may stand."""
+        return mask_text(end_of(log, most), self.hidden)
+
     def _exits(self) -> dict[str, Exit]:
         """Return how processes have ended.
 
@@ -108,7 +114,7 @@ class NodePart:
         for process in self.spec["processes"]:
             ended = exits.get(process["name"], {})
             if process["name"] == "mpirun" and ended.get("result") == "success":
-                cause = failures.root_cause(end_of(process["log"]))
+                cause = failures.root_cause(self._end_of(process["log"]))
                 if cause and cause.get("reason"):
                     exits["mpirun"] = {**ended, "result": "exit-code"}
         return exits
@@ -323,7 +329,7 @@ class NodePart:
                 ended += [
                     {"host": self.host, "process": "mpirun", "ranks": process["ranks"], "rank": rank,
                      "time": exits["mpirun"].get("time")}
-                    for rank in failures.mpirun_left(end_of(process["log"])) if rank in process["ranks"]
+                    for rank in failures.mpirun_left(self._end_of(process["log"])) if rank in process["ranks"]
                 ]  # fmt: skip
         # The file is the ranks', and anything may stand there.
         told = [each for each in ended if isinstance(each["time"], float) and math.isfinite(each["time"])]
@@ -334,7 +340,7 @@ class NodePart:
         ours = [process for process in self.spec["processes"] if process["name"] == "scheduler"]
         if any(record["process"] == "scheduler" for record in found) or not any(record.get("lost") for record in found):
             return []
-        told = [failures.root_cause(end_of(process["log"])) or {} for process in ours]
+        told = [failures.root_cause(self._end_of(process["log"])) or {} for process in ours]
         ended = {"exit_code": None, "result": "exit-code", "recover_after_s": None}
         return [
             {"kind": "exit", "host": self.host, "process": "scheduler", "ranks": [], **ended, **cause,
@@ -364,7 +370,7 @@ class NodePart:
             record = {key: value for key, value in record.items() if key not in ended}
             record.update(exit_code=None, signal=None, result="unreadable", time=time.time())
         if not process["name"].startswith("rank"):
-            cause = failures.root_cause(end_of(process["log"]))
+            cause = failures.root_cause(self._end_of(process["log"]))
             if cause is not None:
                 told = {**record, **{key: value for key, value in cause.items() if value is not None or key != "time"}}
                 told["result"] = "signal" if cause["signal"] else "exit-code"
@@ -372,9 +378,9 @@ class NodePart:
         if record["rank"] is not None and record["signal"] != signal.SIGKILL:
             # Ranks that mpirun starts write their logs on other nodes.
             name = self.spec["rank_log"].replace("{rank}", str(record["rank"]))
-            lost = causes.lost_peer(end_of(self.job_dir / "logs" / name, 1 << 16))
+            lost = causes.lost_peer(self._end_of(self.job_dir / "logs" / name, 1 << 16))
             if process["name"] == "mpirun":
-                lost = lost or failures.mpirun_lost_peer(end_of(process["log"]), record["rank"])
+                lost = lost or failures.mpirun_lost_peer(self._end_of(process["log"]), record["rank"])
             record = {**record, "lost": lost} if lost else record
         ranks_of = self.spec.get("ranks_of") or {}
         return {**record, "host": next((host for host in ranks_of if record["rank"] in ranks_of[host]), self.host)}

@@ -159,7 +159,9 @@ def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
     )
     assert running["left"] == 2
     assert running["line"].endswith("1/1 ranks running   step 1")
-    assert base64.b64decode(running["logs"]["rank_0.log"]) == b"step 1 loss 0.5 hunter2\n"
+    assert base64.b64decode(running["logs"]["rank_0.log"]) == b"step 1 loss 0.5 *******\n"
+    followed = ask("follow", job_dir=job["job_dir"], offsets={"rank_0.log": None})["logs"]["rank_0.log"]
+    assert followed == {"lines": ["step 1 loss 0.5 *******"], "offset": 24, "skipped": 0}
     assert "metrics.jsonl" in running["logs"]
 
     previewed = collect(job, stop=True, check=True)
@@ -171,7 +173,9 @@ def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
     assert not key.exists()
     assert (stopped["processes"][0]["exit"]["signal"], stopped["known"]) == (15, True)
     cut = base64.b64decode(stopped["logs"]["rank_0.log"]).decode()
-    assert cut == f"[the first 14 bytes are in {folder}/logs/rank_0.log on the node]\n5 hunter2\n"
+    assert cut == f"[the first 14 bytes are in {folder}/logs/rank_0.log on the node]\n5 *******\n"
+    # Nobody knows the value any more, so it is masked on the node, too.
+    assert "hunter2" not in (folder / "logs" / "rank_0.log").read_text()
     assert collect(job, stop=True)["changed"] is False
 
     refused = start(job)

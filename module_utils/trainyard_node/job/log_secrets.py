@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep the secrets of a job out of its logs: masked in what is brought from the node, and in the logs at the job's end.
+
+While the job runs, job.json has the values. At its end they are removed there; then nobody could mask them any more, so
+the logs themselves are masked before. Ranks write their logs without any process in between, so not earlier.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+from ...trainyard.job.known_secrets import Forms, mask, places
+
+# Bytes at the end and the beginning of a log that are masked: the end as far as job_log_limit_mib may bring it, the
+# beginning as far as it is searched for NCCL's lines.
+MOST_BYTES, FIRST_BYTES = 1 << 30, 4 << 20
+
+
+def read_masked(log: Any, begin: int, size: int, hidden: Forms) -> bytes:
+    """Read so many bytes of a log from there on, with masks, also over a secret that begins before them."""
+    before = min(begin, len(hidden[0]) if hidden else 0)
+    log.seek(begin - before)
+    content: bytes = log.read(before + size)
+    return mask(content, hidden)[before:]
+
+
+def mask_logs(job_dir: Path, hidden: Forms) -> None:
+    """Write masks over these in the logs of a job that has ended, in place: it needs no room on a full disk."""
+    if not hidden:
+        return
+    for path in sorted((job_dir / "logs").glob("*.log")):
+        with contextlib.suppress(OSError, ValueError):
+            _mask_file(path, hidden)
+
+
+def _mask_file(path: Path, hidden: Forms) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "r+b", buffering=0) as log:
+        size = os.fstat(descriptor).st_size
+        spans = [(0, size)] if size <= MOST_BYTES + FIRST_BYTES else [(0, FIRST_BYTES), (size - MOST_BYTES, size)]
+        for begin, end in spans:
+            # Where a map begins is a multiple of the system's own.
+            begin -= begin % mmap.ALLOCATIONGRANULARITY
+            # Read only: a file that somebody cuts meanwhile ends a program that writes to its map.
+            with mmap.mmap(descriptor, end - begin, offset=begin, access=mmap.ACCESS_READ) as content:
+                found = sorted(places(content, hidden))
+            for at, to in found:
+                log.seek(begin + at)
+                log.write(b"*" * (to - at))
