@@ -248,8 +248,7 @@ class HeadPart(NodePart):
         if self.restarts.gathering_since is not None and not self.restarts.go:
             self._replace_unfit(now)
             self._replace_suspects(now)
-        leaving = bool(self.door and self.restarts.replaced.keys() & self.door.lines.keys())
-        late = self.restarts.gather(self.restarts.members, self._of_members(), now, leaving)
+        late = self.restarts.gather(self.restarts.members, self._of_members(), now, self._replaced_are_leaving(now))
         if late:
             after_s = round(self.restarts.rejoin_s)
             failure: Message = {"kind": "not_back", "host": late[0], "hosts": late, "after_s": after_s}
@@ -262,6 +261,18 @@ class HeadPart(NodePart):
         self.wanted, self.go = self.restarts.attempts(self.host), self.restarts.go
         if now - self.started > self.spec["timeout_s"]:
             self.finish("timed_out", after_s=self.spec["timeout_s"])
+
+    def _replaced_are_leaving(self, now: float) -> bool:
+        """Tell whether a replaced node is still here to end its ranks, and drop the connections of silent ones.
+
+        A node that was frozen or cut off closes no connection; a restart must not wait until it is back.
+        """
+        lines = self.door.lines if self.door else {}
+        staying = [host for host in self.restarts.replaced if host in lines]
+        for host in staying:
+            if not self._heard(host, now):
+                lines[host].end()
+        return any(self._heard(host, now) for host in staying)
 
     def _judge_progress(self, reports: Iterable[Message], now: float) -> None:
         """Find out for whom the others wait, and whether the job hangs: then all nodes tell first where ranks are."""

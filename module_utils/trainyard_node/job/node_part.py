@@ -133,7 +133,8 @@ class NodePart:
         self.checkpoints.running = any(process["ranks"] for process in running)
         new: Message = {
             "host": self.host,
-            "ranks_running": sum(len(process["ranks"]) for process in running),
+            # A spare that has taken a place has not started its ranks yet.
+            "ranks_running": sum(len(each["ranks"]) for each in running if each["name"] not in self.fresh),
             "done": not any(process["ranks"] for process in running),
             # Its ranks are processes of another node (mpirun): it is as much needed as any other.
             "idle": not any(process["ranks"] for process in processes),

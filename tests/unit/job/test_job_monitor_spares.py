@@ -77,6 +77,36 @@ def test_a_node_whose_rank_fails_twice_in_a_row_is_replaced_and_the_new_attempt_
     job.all_ended()
 
 
+def test_a_spare_starts_while_the_frozen_node_still_has_its_connection(cluster):
+    """A node that was frozen or cut off closes no connection; the restart does not wait for it to come back."""
+    job = cluster(["train"], ["train"], max_restarts=1, spares=1).start()
+    lost, spare = job.nodes[1], job.nodes[2]
+    frozen = [lost.monitor.pid, lost.pid("rank1")]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        on(job, "n3", 1, 1)
+        on(job, "n1", 0, 1)
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+    (restart,) = job.state()["restarts"]["history"]
+    assert (restart["failure"]["kind"], restart["replaced"], restart["spare"]) == ("silent", "n2", "n3")
+    assert wait_for(lambda: lost.end(), "the end of n2")["failure"]["kind"] == "replaced"
+    for node in (job.head, spare):
+        node.go()
+    assert job.over()["state"] == "succeeded"
+    job.all_ended()
+
+
+def test_ranks_of_a_spare_count_as_running_only_once_they_were_started(cluster):
+    job = cluster(["wait"], ["wait"], max_restarts=1, spares=1)
+    spare = monitors.Monitor(job.nodes[2].dir)
+    spare.take_place(1, {"": 1})
+    spare.look()
+    assert spare.fresh and (spare.report["ranks_running"], spare.report["done"]) == (0, False)
+
+
 def test_a_node_whose_devices_do_not_get_free_is_replaced_after_a_while(cluster):
     job = cluster(["wait"], ["wait"], max_restarts=1, silent_after_s=1000, spares=1)
     head = monitors.Monitor(job.head.dir)
