@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job import messages
+from ansible.module_utils.trainyard.job.failure import KINDS
 from ansible.module_utils.trainyard.job.shapes import misfit
 from ansible.module_utils.trainyard_node.job import monitor as monitors
 from ansible.module_utils.trainyard_node.job import wire
@@ -64,7 +65,8 @@ def bad_reports():
         "failures": [{}, None, [None], [[]], [{}], [{**FAILURE, "host": "n1"}], [{**FAILURE, "kind": {}}],
                      [{**FAILURE, "process": "../x"}], [{**FAILURE, "ranks": [2]}], [{**FAILURE, "ranks": None}],
                      [{**FAILURE, "rank": "1"}], [{**FAILURE, "time": "now"}], [{**FAILURE, "signal": 1e400}],
-                     [{**FAILURE, "result": "\ud800"}], [{**FAILURE, "reason": "x" * 5000}], [{**FAILURE, "more": 1}]],
+                     [{**FAILURE, "result": "\ud800"}], [{**FAILURE, "reason": "x" * 5000}], [{**FAILURE, "more": 1}],
+                     [{**FAILURE, "kind": "not_joined"}]],
         "metrics": [[], {"step": "3"}, {"loss": [1]}, {"x" * 100: 1}, {str(number): 1 for number in range(100)}],
         "loss_not_a_number": [1, {}, {"since": None, "first": {}, "last": {}, "stretches": 1, "steps": None}],
         "attempts": [None, {}, {"": -1}, {"": 1}, {"": 0, "/etc": 0}, {"": True}],
@@ -90,6 +92,7 @@ def test_what_is_right_passes_and_whatever_else_is_refused():
     {"end": None}, {"end": {}}, {"end": {"state": "won", "finished": 1}}, {"end": {"state": "failed", "finished": "x"}},
     {"end": {"state": "failed", "finished": 1, "failure": {"kind": "new"}}},
     {"end": {"state": "failed", "finished": 1, "failure": {"kind": "exit", "x": {}}}},
+    *({"end": {"state": "failed", "finished": 1, "failure": {"kind": kind}}} for kind in KINDS),
     {"end": {"state": "failed", "finished": 1, "self": 1}}, {"attempts": {"": 0}}, {"go": True},
     {"attempts": {"": 0, "rank7": 1}, "go": True}, {"attempts": {"": 2}, "go": True}, {"attempts": {"": 0}, "go": 1},
     {"x": 1}, {"end": {"state": "stopped", "finished": 1}, "go": True},

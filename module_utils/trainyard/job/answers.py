@@ -6,6 +6,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
+from .failure import KINDS
 from .messages import STATES
 from .shapes import NOTHING, ByKind, Each, Exact, Few, Is, Shape, finite, misfit, named
 from .stacks import MOST_RANKS, rank_shape
@@ -20,7 +21,6 @@ def address(value: Any) -> None:
 
 MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
 EXIT = {"exit_code": MAYBE_INT, "signal": MAYBE_INT, "result": str, "time": float}
-_SILENT = {"host": str, "after_s": float}
 FAILURE = ByKind(
     {
         **{
@@ -32,22 +32,7 @@ FAILURE = ByKind(
         "?ranks": [int],
         "?hosts": [str],
     },
-    {
-        "exit": {"host": str, "process": str, "ranks": [int], "result": str},
-        "not_joined": {"host": str, "process": str, "who": str},
-        "gone": {"host": str, "reason": str},
-        "silent": _SILENT,
-        "head_silent": {**_SILENT, "seen_by": str},
-        "absent": _SILENT,
-        "frozen": _SILENT,
-        "rebooted": {"host": str},
-        "not_back": {"hosts": [str], "after_s": float},
-        "held": {"host": str, "reason": str, "after_s": float},
-        "refused": {"host": str, "reason": str},
-        "hung": {"host": str, "after_s": float, "limit": str, "groups": [str], "?step": MAYBE_NUMBER},
-        "cannot_write": {"host": str, "folder": str, "reason": str},
-        "replaced": {"host": str, "by": str},
-    },
+    KINDS,
 )
 END = {
     "state": Is(STATES),

@@ -22,10 +22,10 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from .failure import KINDS
+from .failure import KINDS, KINDS_OF_NODES
 from .hang import PROGRESS
 from .progress import MOST_METRICS, MOST_NAME
-from .shapes import NOTHING, All, Each, Exact, Few, Is, Shape, Text, Whole, finite, misfit
+from .shapes import NOTHING, All, ByKind, Each, Exact, Few, Is, Shape, Text, Whole, finite, misfit
 from .stacks import MOST_RANKS, rank_shape
 from .stragglers import waits_shape
 
@@ -120,7 +120,7 @@ _CHECKPOINTS = Exact(
     }
 )
 # A failure that the head passes on: of a known kind, with plain values.
-_TOLD = All(({"kind": Is(KINDS)}, Each((*_PLAIN, Few(_PLAIN, _LARGE)), _TEXT, 32)))
+_TOLD = All((ByKind({}, KINDS), Each((*_PLAIN, Few(_PLAIN, _LARGE)), _TEXT, 32)))
 
 
 def _attempts(names: Shape, budget: int) -> Shape:
@@ -144,9 +144,9 @@ def _process(world_size: int) -> Shape:
 def failure_shape(host: str, world_size: int) -> Shape:
     """Return the shape of a failure that `host` may tell of its own processes."""
     rank = Whole(world_size - 1)
-    return Exact(
+    fields = Exact(
         {
-            "kind": Is(("exit", "not_joined")),
+            "kind": Is(KINDS_OF_NODES),
             "host": Is((host,)),
             "process": _process(world_size),
             "ranks": Few(rank, world_size),
@@ -163,6 +163,7 @@ def failure_shape(host: str, world_size: int) -> Shape:
             "?who": _TEXT,
         }
     )
+    return All((fields, ByKind({}, {kind: KINDS[kind] for kind in KINDS_OF_NODES})))
 
 
 def _well_shape(host: str, world_size: int) -> Shape:

@@ -93,7 +93,8 @@ def cause(summary: Data, job_dir: str) -> list[str]:
         if rank is not None:
             who, host = f"rank {rank}", _where(summary)
         if well(failure):
-            return [f"{who} on {host} ended first, with exit code 0, while others still ran", failure["reason"]]
+            early = f"{who} on {host} ended first, with exit code 0, while others still ran"
+            return [early, *filter(None, [failure.get("reason")])]
         if missed(failure):
             return [f"{who} on {host} failed first: {failure['reason']}"]
         return [
