@@ -19,7 +19,7 @@ from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job import folder as job_folder
 from ansible.module_utils.trainyard_node.job import preflight, processes, units
 from ansible.module_utils.trainyard_node.machine import as_user, private
-from job_cluster import free_port
+from job_cluster import free_port, wait_for
 
 IS_ROOT = os.geteuid() == 0
 
@@ -214,6 +214,42 @@ def test_what_is_no_id_ends_nothing(place, question, monkeypatch):
     answer = ask(question, job_id="*", job_dir=place.folder("mine"), **more)
     assert answer["msg"] == "job_id '*': expected small letters, digits and hyphens"
     assert asked == [] and (place.jobs / "mine").is_dir()
+
+
+@pytest.mark.parametrize("name", ["monitor.json", "job.json", "attempts.json"])
+@pytest.mark.parametrize("content", ['{"x": 1}', "[]", "7", '{"pid": {}, "start_time": []}', '{"processes": [3]}'])
+def test_a_job_that_spoils_its_folder_is_seen_and_ended(place, job_id, name, content):
+    """What runs is told by units, cgroups and processes; what stands in the folder of a job stops nobody."""
+    assert start(place, job_id)["monitor_alive"]
+    folder = place.jobs / job_id
+    wait_for((folder / "rank0.pid.json").exists, "the rank to start")
+
+    def spoil():
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).write_text(content)
+        # Its monitor writes these files again where it can.
+        (folder / name).chmod(0o400)
+        folder.chmod(0o500)
+
+    place.does(spoil)
+    assert ask("in_use", state_dir=place.state, services=[])["uses"][0] == f"job {job_id}"
+    (listed,) = ask("folders", state_dir=place.state, of_schedulers=[])["folders"]
+    assert (listed["job_id"], listed["running"]) == (job_id, True)
+    assert ask("state", job_id=job_id, job_dir=folder)["left"] > 0
+    ended = ask("collect", job_id=job_id, job_dir=folder, stop=True, log_limit=10)
+    assert not ended.get("failed"), ended
+    assert processes.of_job(job_id) == []
+    assert ask("in_use", state_dir=place.state, services=[])["uses"] == []
+
+
+def test_a_job_whose_folder_its_user_locks_is_seen_and_removed(place, job_id):
+    assert start(place, job_id)["monitor_alive"]
+    folder = place.jobs / job_id
+    wait_for((folder / "rank0.pid.json").exists, "the rank to start")
+    place.does(folder.chmod, 0)
+    assert ask("in_use", state_dir=place.state, services=[])["uses"][0] == f"job {job_id}"
+    assert ask("remove", job_id=job_id, job_dir=folder)["changed"] is True
+    assert processes.of_job(job_id) == [] and not folder.exists()
 
 
 def test_stop_ends_no_process_because_a_file_says_so(place, job_id):

@@ -101,11 +101,12 @@ CLUSTER = {
     "end": (END, NOTHING),
 }
 PORTS = Each({"sent": MAYBE_INT, "received": MAYBE_INT})
+MONITOR = {"started": float, "end": (END, NOTHING), "?carried": {"before": PORTS, "now": PORTS}}
 STATUS = {
     "known": bool,
     "monitor_alive": bool,
     "processes": [{"name": str, "ranks": [int], "exit": (EXIT, NOTHING)}],
-    "monitor": ({"started": float, "end": (END, NOTHING), "?carried": {"before": PORTS, "now": PORTS}}, NOTHING),
+    "monitor": (MONITOR, NOTHING),
     "cluster": (CLUSTER, NOTHING),
     "left": int,
 }

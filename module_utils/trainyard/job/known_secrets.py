@@ -25,9 +25,11 @@ def forms(spec: Mapping[str, Any]) -> Forms:
     They are the job's token and the values of job_secret_env, also in the form of JSON, of Python, of an address and
     in base64; of a value of several lines each line.
     """
-    values = [str(value) for value in (spec.get("secret_env") or {}).values()] + [str(spec.get("token") or "")]
+    known = spec.get("secret_env")
+    # The job's user may have written anything into the file.
+    values = [*(known.values() if isinstance(known, Mapping) else ()), spec.get("token")]
     found: set[str] = set()
-    for value in values:
+    for value in (value for value in values if isinstance(value, str)):
         for each in {value, *value.splitlines()}:
             if len(each) >= LEAST:
                 encoded = base64.b64encode(each.encode()).decode().rstrip("=")

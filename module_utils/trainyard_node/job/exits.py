@@ -107,6 +107,18 @@ def read_json(path: AnyPath) -> Any:
         return None
 
 
+def read_object(path: AnyPath) -> dict[str, Any]:
+    """Read a JSON object; an empty one where there is none. Any process of the job's user may have written the file."""
+    found = read_json(path)
+    return found if isinstance(found, dict) else {}
+
+
+def read_attempts(job_dir: AnyPath) -> dict[str, int]:
+    """Read how often what was started again on this node; empty where nothing can be read."""
+    found = read_object(f"{job_dir}/attempts.json")
+    return {name: count for name, count in found.items() if type(count) is int}
+
+
 def forget_secrets(job_dir: AnyPath) -> None:
     """Take out of job.json what is secret, and remove the secret files; also on a file system that is full.
 
@@ -178,9 +190,9 @@ def record_unit(job_dir: AnyPath, name: str) -> None:
     """Write down the end of the unit that runs this as its ExecStopPost."""
     ended = from_unit(*(os.environ.get(key, "") for key in ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")))
     # systemd starts the unit again only after this, so it is still the run that ended.
-    ended["attempt"] = (read_json(f"{job_dir}/{name}.pid.json") or {}).get("attempt", 0)
+    ended["attempt"] = read_object(f"{job_dir}/{name}.pid.json").get("attempt", 0)
     path = f"{job_dir}/exits/{name}.json"
-    known = read_json(path) or {}
+    known = read_object(path)
     if known.get("attempt") != ended["attempt"]:
         write_json(path, {**ended, "recorded": True})
     elif not known.get("recorded"):
@@ -191,7 +203,7 @@ def record_unit(job_dir: AnyPath, name: str) -> None:
 
 def read_exits(job_dir: AnyPath) -> dict[str, Exit]:
     """Read how the processes of a job ended, by name; processes that still run, or run again, are not in it."""
-    attempts, exits = read_json(f"{job_dir}/attempts.json"), {}
+    attempts, exits = read_attempts(job_dir), {}
     try:
         files = sorted(os.listdir(f"{job_dir}/exits"))
     except OSError:

@@ -27,14 +27,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.job import answers
 from ...trainyard.job.following import FIRST_BYTES, MOST_BYTES, cut
 from ...trainyard.job.known_secrets import Forms, forms, mask, mask_text
+from ...trainyard.job.shapes import Shape, misfit
 from ...trainyard.nvidia.nccl_lines import is_of_transport
 from ..machine import as_user, private
 from ..machine.as_user import JobError, Owner
 from ..machine.tree import size_of
 from . import processes, stacks
-from .exits import forget_secrets, open_regular, read_exits, read_json
+from .exits import forget_secrets, open_regular, read_exits, read_json, read_object
 from .log_secrets import read_masked
 
 Spec = dict[str, Any]
@@ -42,6 +44,7 @@ Spec = dict[str, Any]
 MODE = 0o750
 # Everybody's jobs: only root renames or removes what is not one's own.
 JOBS_MODE = 0o1775
+_SPEC = {"job_id": str, "processes": [{"name": str, "ranks": [int]}]}
 _JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?")
 # Logs of one node, and bytes of them all, that are brought at most.
 MOST_LOGS, MOST_LOG_BYTES = 4096, 256 << 20
@@ -183,12 +186,24 @@ def monitor_said(job_dir: Path) -> str:
     return mask_text(said.strip(), _hidden(job_dir))
 
 
+def read_spec(job_dir: Path) -> Spec | None:
+    """Return job.json; None where there is none that names the job's processes."""
+    spec = read_object(job_dir / "job.json")
+    return None if misfit(spec, _SPEC) else spec
+
+
+def _fitting(path: Path, shape: Shape) -> Spec | None:
+    """Return what a file of the job says; None where that is not what a monitor writes."""
+    found = read_object(path)
+    return None if misfit(found, shape) else found
+
+
 def status(job_dir: Path) -> Spec | None:
     """Tell how this node's part of the job is, and on the head how the whole job is; None where there is no job."""
-    spec = read_json(job_dir / "job.json")
+    spec = read_spec(job_dir)
     if spec is None:
         return None
-    exits = read_exits(job_dir)
+    exits = {name: ended for name, ended in read_exits(job_dir).items() if not misfit(ended, answers.EXIT)}
     return {
         "known": True,
         "monitor_alive": processes.monitor_alive(job_dir),
@@ -196,14 +211,14 @@ def status(job_dir: Path) -> Spec | None:
             {"name": process["name"], "ranks": process["ranks"], "exit": exits.get(process["name"])}
             for process in spec["processes"]
         ],
-        "monitor": read_json(job_dir / "monitor.json"),
-        "cluster": read_json(job_dir / "cluster.json"),
+        "monitor": _fitting(job_dir / "monitor.json", answers.MONITOR),
+        "cluster": _fitting(job_dir / "cluster.json", answers.CLUSTER),
     }
 
 
 def take_stacks(job_dir: Path, slice_name: str, looks: int) -> Spec | None:
     """Return what can be told of the ranks here, and all that was seen as `text`; None where there is no job."""
-    spec = read_json(job_dir / "job.json")
+    spec = read_spec(job_dir)
     if spec is None:
         return None
     known = stacks.started_ranks(job_dir, spec["processes"])
@@ -213,16 +228,15 @@ def take_stacks(job_dir: Path, slice_name: str, looks: int) -> Spec | None:
 
 def all_ended(job_dir: Path) -> bool:
     """Tell whether all processes of the job on this node have written how they ended."""
-    spec = read_json(job_dir / "job.json") or {}
+    spec = read_spec(job_dir) or {}
     return {process["name"] for process in spec.get("processes", ())} <= read_exits(job_dir).keys()
 
 
 def wait(job_dir: Path, seconds: float) -> None:
     """Return when the job's monitor on this node has ended, or after `seconds`."""
     deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0 and processes.monitor_alive(job_dir):
-        monitor = read_json(job_dir / "monitor.json")
-        end = processes.open_end(monitor["pid"], monitor["start_time"])
+    while (left := deadline - time.monotonic()) > 0 and (monitor := processes.monitor_of(job_dir)):
+        end = processes.open_end(*monitor)
         if end is None:
             time.sleep(min(0.1, left))
             continue
@@ -234,10 +248,11 @@ def wait(job_dir: Path, seconds: float) -> None:
 
 def end_monitor(job_dir: Path, grace_s: float) -> None:
     """Ask the job's monitor to end, and wait for it at most `grace_s`: as the user, whose file says who that is."""
-    if not processes.monitor_alive(job_dir):
+    monitor = processes.monitor_of(job_dir)
+    if monitor is None:
         return
     try:
-        os.kill(read_json(job_dir / "monitor.json")["pid"], signal.SIGTERM)
+        os.kill(monitor[0], signal.SIGTERM)
     except (PermissionError, ProcessLookupError):
         # Not the monitor then: nothing to wait for.
         return
@@ -316,8 +331,7 @@ def _said_by_nccl(paths: Iterable[Path]) -> bytes:
 
 def _hidden(job_dir: Path) -> Forms:
     """Return what to mask in what ranks print; nothing once the job has ended, as its logs are masked then."""
-    spec = read_json(job_dir / "job.json")
-    return forms(spec) if isinstance(spec, dict) else ()
+    return forms(read_object(job_dir / "job.json"))
 
 
 def _end_of(log: Any, limit: int, path: Path, hidden: Forms) -> bytes:
@@ -385,8 +399,15 @@ def remove(job_dir: Path) -> bool:
 def _remove_tree(job_dir: Path) -> None:
     if job_dir.is_symlink():
         job_dir.unlink()
-    else:
-        shutil.rmtree(job_dir)
+        return
+    # A job may take its own permissions away, and what it unpacks may come without them.
+    job_dir.chmod(MODE)
+    for folder, names, _ in os.walk(job_dir):
+        for name in names:
+            path = Path(folder, name)
+            if not path.is_symlink():
+                path.chmod(MODE)
+    shutil.rmtree(job_dir)
 
 
 def _remove_as_root(job_dir: Path) -> None:

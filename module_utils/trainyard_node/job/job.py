@@ -46,6 +46,17 @@ def _whose(job_dir: Path, job_id: str) -> tuple[str, str, int | None]:
     return job_id, slice_name, owner.uid if owner else None
 
 
+def _in_folder(job_dir: Path, without: Any, function: Callable[..., Any], *arguments: Any, **limits: float) -> Any:
+    """Return what a function of the job's folder returns; `without` where there is none, or its user has spoiled it.
+
+    What runs is known from units, cgroups and processes: nothing that stands in the folder may stop whoever ends it.
+    """
+    try:
+        return as_user.in_folder(job_dir, without, function, *arguments, **limits)
+    except (JobError, ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError):
+        return without
+
+
 def running(job_dir: Path, job_id: str) -> list[int]:
     """Return the processes of a job on this node."""
     return processes.of_job(*_whose(job_dir, job_id))
@@ -137,20 +148,20 @@ def stop(job_dir: Path, job_id: str, to_remove: bool = False) -> bool:
     complaint = ""
     if supervision() == "systemd":
         # First of all: systemd stops its unit last, and it would take ranks that are killed for ranks that failed.
-        as_user.in_folder(job_dir, None, job_folder.end_monitor, 0.0)
+        _in_folder(job_dir, None, job_folder.end_monitor, 0.0)
 
         def over() -> bool:
-            ended = not to_remove and as_user.in_folder(job_dir, True, job_folder.all_ended)
+            ended = not to_remove and _in_folder(job_dir, True, job_folder.all_ended)
             return ended and not running(job_dir, job_id)
 
         complaint = units.stop(job_id, over)
-    as_user.in_folder(job_dir, None, job_folder.end_monitor, units.STOP_TIMEOUT_S + 3)
+    _in_folder(job_dir, None, job_folder.end_monitor, units.STOP_TIMEOUT_S + 3)
     left = processes.end(*_whose(job_dir, job_id)) if running(job_dir, job_id) else []
     if left:
         named = "; ".join(f"{pid} {processes.command_line(pid)}" for pid in left)
         raise JobError(f"processes of {job_id} do not end: {named}. {complaint}".strip())
     if not to_remove:
-        as_user.in_folder(job_dir, None, forget_secrets)
+        _in_folder(job_dir, None, forget_secrets)
     return bool(found)
 
 
@@ -160,7 +171,7 @@ def forget_what_is_over(job_dir: Path, job_id: str) -> None:
     Not of one whose monitor is yet to come, or to come back: then its units stand in systemd's folder.
     """
     if not (supervision() == "systemd" and units.come_back(job_id)):
-        as_user.in_folder(job_dir, None, job_folder.forget_what_is_over)
+        _in_folder(job_dir, None, job_folder.forget_what_is_over)
 
 
 def remove(job_dir: Path, job_id: str) -> bool:
@@ -171,10 +182,9 @@ def remove(job_dir: Path, job_id: str) -> bool:
 
 def status(job_dir: Path, job_id: str) -> dict[str, Any]:
     """Tell how this node's part of the job is, and on the head how the whole job is."""
-    found = as_user.in_folder(job_dir, None, job_folder.status)
-    if found is None:
-        return {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
-    return {**found, "left": len(running(job_dir, job_id))}
+    nothing = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None}
+    found = _in_folder(job_dir, None, job_folder.status) or nothing
+    return {**found, "left": len(running(job_dir, job_id)) if job_dir.exists() else 0}
 
 
 def take_stacks(job_dir: Path, job_id: str, looks: int) -> dict[str, Any]:
@@ -188,7 +198,7 @@ def take_stacks(job_dir: Path, job_id: str, looks: int) -> dict[str, Any]:
 
 def wait(job_dir: Path, seconds: float) -> None:
     """Return when the job's monitor on this node has ended, or after `seconds`."""
-    as_user.in_folder(job_dir, None, job_folder.wait, seconds, limit_s=seconds + as_user.LIMIT_S)
+    _in_folder(job_dir, None, job_folder.wait, seconds, limit_s=seconds + as_user.LIMIT_S)
 
 
 def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
@@ -199,7 +209,7 @@ def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
 
 def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
     """Return the logs of this node and the metrics, base64, each cut to its last `limit` bytes."""
-    logs: dict[str, str] = as_user.in_folder(job_dir, {}, job_folder.read_logs, limit)
+    logs: dict[str, str] = _in_folder(job_dir, {}, job_folder.read_logs, limit)
     return logs
 
 
@@ -210,9 +220,12 @@ def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[st
     monitor's files.
     """
     theirs = [folder for folder in of_schedulers if job_folder.is_job_id(folder.name)]
-    found = {
-        **as_user.in_each(theirs, job_folder.record_of_scheduler),
-        **as_user.in_each(job_folder.of_jobs(jobs), job_folder.record),
+    ours = list(job_folder.of_jobs(jobs))
+    found = {**as_user.in_each(theirs, job_folder.record_of_scheduler), **as_user.in_each(ours, job_folder.record)}
+    spoiled = {
+        folder: {"written": folder.lstat().st_mtime, "size": 0, "alive": True}
+        for folder in ours
+        if folder not in found and running(folder, folder.name)
     }
     return [
         {
@@ -222,5 +235,5 @@ def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[st
             "running": known["alive"] or bool(running(folder, folder.name)),
             "size_mib": known["size"] >> 20,
         }
-        for folder, known in found.items()
+        for folder, known in {**found, **spoiled}.items()
     ]

@@ -30,7 +30,7 @@ from ..machine.tree import Tree
 from . import processes as procs
 from . import units
 from .checkpoint_watch import Watch
-from .exits import Exit, end_of, keep_json, open_regular, read_json, turn, write_json, write_text
+from .exits import Exit, end_of, keep_json, open_regular, read_attempts, read_json, turn, write_json, write_text
 from .gate_watch import Gate, Verdict
 from .stacks import Taker
 from .supervisors import END_S, Children, Supervisor, Units
@@ -85,7 +85,7 @@ class NodePart:
         self.unsaved = ""
         self.cannot_write: Message | None = None
         # What this node runs and what the head wants it to run; since when it ends what it runs no longer.
-        self.attempts: Attempts = read_json(job_dir / "attempts.json") or {WHOLE: 0}
+        self.attempts: Attempts = read_attempts(job_dir) or {WHOLE: 0}
         self.wanted, self.go = self.attempts, True
         self.ending_since: float | None = None
         # What this node does as a spare that has taken another's place, and what of it has not run yet.

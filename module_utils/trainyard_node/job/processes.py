@@ -15,7 +15,7 @@ import os
 import signal
 import time
 
-from .exits import read_json
+from .exits import read_object
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ PROC = "/proc"
 # In the environment of what a monitor asks the machine with, such as nvidia-smi (gate_watch.py).
 LOOK = "TRAINYARD_LOOK"
 _PR_SET_CHILD_SUBREAPER = 36
+# Upper bound of a process id on Linux (proc(5), pid_max).
+_MOST_PID = 1 << 22
 
 
 def _read(path: str) -> bytes:
@@ -64,10 +66,21 @@ def open_end(pid: int, started: int) -> int | None:
     return None
 
 
+def monitor_of(job_dir: AnyPath) -> tuple[int, int] | None:
+    """Return the process id and start time of a job's monitor that runs on this node; None where there is none.
+
+    Any process of the job's user may write over the file, so whatever stands there is possible.
+    """
+    known = read_object(f"{job_dir}/monitor.json")
+    pid, started = known.get("pid"), known.get("start_time")
+    if type(pid) is int and 0 < pid <= _MOST_PID and type(started) is int and start_time(pid) == started:
+        return pid, started
+    return None
+
+
 def monitor_alive(job_dir: AnyPath) -> bool:
     """Tell whether the monitor of the job with this folder runs on this node."""
-    monitor = read_json(f"{job_dir}/monitor.json")
-    return bool(monitor) and start_time(monitor["pid"]) == monitor["start_time"]
+    return monitor_of(job_dir) is not None
 
 
 def _environ(entry: str) -> bytes:

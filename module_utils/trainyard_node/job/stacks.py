@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from ...trainyard.job import stacks
 from . import evidence, units
 from . import processes as procs
-from .exits import read_json
+from .exits import read_object
 
 # How often a rank is looked at, how long after each other, how long one look may take, and all of it; seconds.
 SAMPLES, APART_S, DUMP_S, LIMIT_S = 3, 1.0, 4.0, 15.0
@@ -76,9 +76,10 @@ def started_ranks(job_dir: Path, processes: Iterable[Mapping[str, Any]]) -> dict
     known = {}
     for process in processes:
         alone = [process["name"]] == [f"rank{rank}" for rank in process["ranks"]]
-        main = read_json(job_dir / f"{process['name']}.pid.json") if alone else None
-        if main and procs.start_time(main["pid"]) == main["start_time"]:
-            known[main["pid"]] = process["ranks"][0]
+        main = read_object(job_dir / f"{process['name']}.pid.json") if alone else {}
+        pid = main.get("pid")
+        if type(pid) is int and procs.start_time(pid) == main.get("start_time"):
+            known[pid] = process["ranks"][0]
     return known
 
 
