@@ -17,8 +17,10 @@ from typing import Any
 from ..trainyard.cluster.no_answer import reason
 from ..trainyard.findings.visible import as_overwritten
 from ..trainyard.job import progress, refused, run_record, schedulers, spares
+from ..trainyard.job.answers import METRICS
 from ..trainyard.job.progress import strict
 from ..trainyard.job.schedulers import ssh
+from ..trainyard.job.shapes import misfit
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
 from ..trainyard.report.job_text import TAIL_LINES, explain, telling_log
 from ..trainyard_node.job.exits import read_json
@@ -40,13 +42,13 @@ Answer = Mapping[str, Any]
 def read_series(path: Path) -> list[dict[str, float]]:
     """Read metrics.jsonl; a last line that is cut off is left out."""
     series = []
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         try:
             point = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        # The file came from a node. JSON has null for what is not a number.
-        if isinstance(point, dict) and all(value is None or type(value) in (int, float) for value in point.values()):
+        # The file came from a node. JSON has null for a value that is not a number.
+        if not misfit(point, METRICS):
             series.append({name: math.nan if value is None else value for name, value in point.items()})
     return series
 

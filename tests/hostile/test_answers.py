@@ -166,3 +166,13 @@ def test_a_log_whose_name_is_none_is_not_written(tmp_path, name):
     write_logs(tmp_path / "run", {name: "aGk=", "rank_0.log": "aGk=", "rank_1.log": "aGk", "metrics.jsonl": ""}, False)
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert found == {"run/logs/rank_0.log", "run/metrics.jsonl"}
+
+
+@pytest.mark.parametrize("line", [
+    b'{"step": ' + b"9" * 400 + b"}", b'{"step": ' + b"9" * 5000 + b"}", b'{"loss": 1e999}', b'{"loss": "1"}', b"7",
+    b'{"loss": [1]}', b'{"loss": true}', b"[" * 100_000, b'{"lo', b"\xff",
+])  # fmt: skip
+def test_a_line_of_metrics_that_no_monitor_writes_is_left_out(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1, "loss": null}\n' + line + b'\n{"step": 2, "loss": 0.5}\n')
+    assert [point["step"] for point in reporting.read_series(path)] == [1, 2]
