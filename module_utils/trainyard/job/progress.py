@@ -14,19 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import progress_forms
-from .progress_forms import NUMBER, WHOLE
 
 Metrics = dict[str, float]
 
-# Two forms in one: `step 40/200 epoch 2 loss 0.1234 rate 5123.4` (with `:`, `=` or `[..]` between, in any of the usual
-# spellings) and MindSpore's LossMonitor, `epoch: 1 step: 1, loss is 2.3`.
-DEFAULT_PATTERN = (
-    r"(?i)(?:\bepoch\b\W{0,3}(?P<epoch>\d+)(?:\s{0,3}/\s{0,3}\d+)?\D{0,12}?)?"
-    r"\bstep\b\W{0,3}(?P<step>" + WHOLE + r")(?:\s{0,3}/\s{0,3}(?P<steps>" + WHOLE + r"))?"
-    r"(?:.{0,40}?\bepoch\b\W{0,3}(?P<epoch2>\d+))?"
-    r".{0,80}?\bloss\b(?:\s{1,3}is)?\W{0,3}?(?P<loss>" + NUMBER + r")"
-    r"(?:.{0,40}?\brate\b\W{0,3}(?P<rate>" + NUMBER + r"))?"
-)
+# Stands in a plan for the forms that are built in (progress_forms.py).
+DEFAULT_PATTERN = "(?P<built_in>)"
 # What scripts print for a loss that is not a number. In its place a pattern that knows digits only finds these.
 _NOT_ANUMBER = re.compile(r"(?i)(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b")
 _DIGITS = "0.0000"
@@ -70,10 +62,7 @@ def parse_line(line: str, pattern: re.Pattern[str]) -> Metrics | None:
     if len(line) > MAX_LINE:
         return None
     if pattern.pattern == DEFAULT_PATTERN:
-        known, texts = progress_forms.read(line)
-        if known:
-            values = {name: float(text.replace(",", "")) for name, text in (texts or {}).items()}
-            return {name: value for name, value in values.items() if math.isfinite(value) or name not in PLACES} or None
+        return _in_place(progress_forms.read(line) or {})
     match = pattern.search(line)
     digits, lost = _with_digits(line)
     if lost:
@@ -92,13 +81,15 @@ def parse_line(line: str, pattern: re.Pattern[str]) -> Metrics | None:
             continue
         if any(match.start(name) in where for where in lost):
             text = "nan"
-        try:
-            value = float(text.replace(",", ""))
-        except ValueError:
-            continue
-        if math.isfinite(value) or metric not in PLACES:
+        value = progress_forms.number_of(text.strip(), line, metric in PLACES)
+        if value is not None:
             metrics.setdefault(metric, value)
-    return metrics or None
+    return _in_place(metrics)
+
+
+def _in_place(metrics: Metrics) -> Metrics | None:
+    """Leave out a step or an epoch that is not a number."""
+    return {name: value for name, value in metrics.items() if math.isfinite(value) or name not in PLACES} or None
 
 
 def _groups(match: re.Match[str]) -> int:

@@ -1,62 +1,145 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress as frameworks print it by themselves: what is surely said is taken, and nothing else.
+"""Read progress from the lines that training programs print by themselves.
 
-| framework | line |
+A line is progress if it states the loss of the training: `loss: 2.3`, `train_loss=2.3`, `Loss 2.3 (2.4)`,
+`loss is 2.3`, `train-logloss:0.44`. The step and the epoch are what stands beside it:
+
+| stated | examples |
 |---|---|
-| Hugging Face Trainer | {'loss': 0.4321, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.5} |
-| tqdm, Lightning | Epoch 0:  50%|#####     | 100/200 [00:10<00:10, 9.80it/s, train_loss=0.345] |
-| Megatron-LM | iteration 10/ 500 | ... | global batch size: 16 | lm loss: 9.876543E+00 | ... |
-| DeepSpeed | steps: 10 loss: 2.3010 iter time (s): 0.512 samples/sec: 31.250 |
-| DeepSpeed | epoch=0/micro_step=10/global_step=10, RunningAvgSamplesPerSec=120.1, CurrSamplesPerSec=130.2, ... |
-| torchtitan | step: 10  loss:  7.1234  grad_norm: 1.2  memory: 10.5GiB(11.1%)  tps: 5,123  tflops: 30.1  mfu: 9.65% |
-| Keras | 10/100 [==>...........] - ETA: 12s - loss: 0.4567 - accuracy: 0.8123 |
+| step by its name | step 40/200, iter 10, iteration 10/ 500, it 5, batch: [100/390], 200/2983 batches |
+| step in front | [12] and a tab, as XGBoost and LightGBM write it |
+| step behind the epoch | Epoch: [0][ 245/160146], Epoch: 1 [64/2048 (12%)], epoch 001: 10/100, Train: 0 [5/90 (5%)] |
+| step by a bar | tqdm, Lightning (tqdm and rich), Keras |
+| epoch | epoch 2, Epoch [1/10], 'epoch': 0.5, Epoch(train) [1] |
+| rate | rate 5123.4, samples/sec: 31.2, tps: 5,123, 9.80it/s, 17000 tok/s |
 
-`step` is counted as the framework counts it (Lightning and Keras anew in each epoch); `rate` is what it says: steps,
-samples or tokens a second. Bars of evaluations, downloads and the like, which look the same, are told by their names;
-one that has neither a name of a training nor a loss is not taken.
+Two kinds of lines count without a loss: bars with a name of training, and DeepSpeed's timers.
+
+A wrong reading is worse than none. The loss of a validation, of a checkpoint or of one part of a model is not read, nor
+is a number whose comma may mean a decimal or thousands. `step` is counted as the program counts it: often anew in each
+epoch, sometimes in samples. `rate` is what the line says: steps, samples or tokens a second.
+
+Every repetition that can fail is bounded, so that a line takes time in proportion to its length.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Callable, Optional
+from collections.abc import Iterable
+from typing import Optional
 
 from ..findings.visible import ESCAPE_SEQUENCE
 
-Found = Optional[dict[str, str]]
+Found = Optional[dict[str, float]]
 
-NUMBER = r"[-+]?(?:(?:\d+(?:,\d{3})*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)"
-WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
+# A number with all of its points and commas; number_of() says what it means. `2.3s`, `5%`, `0.3.ckpt` are no numbers.
+_NUMBER = r"[-+]?(?:(?:\d(?:[\d.,]*\d)?\.?|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)(?![\w%]|[.,]\w)"
+_COUNT = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?![\w%]|[.,:]\d)"
+# What stands between a name and its value.
+_IS = r"(?=[\s:=|\"'\[(]|->)[\"']?\s{0,20}(?:[:=|]|is\b|of\b|at\b|->)?\s{0,20}[\"']?(?:tensor)?[\[(#]?\s{0,20}"
+_OF = r"\s{0,8}(?:/|\bof\b)\s{0,8}"
+_STEP_OF = r"(?P<step>" + _COUNT + r")\s{0,8}/\s{0,8}(?P<steps>" + _COUNT + r")(?!/)"
 
+_PLAIN = r"(?:train(?:ing|er)?|tr|total|avg|average|mean|running|lm|batch|step|epoch|iter|global|overall)"
+_LOSS = re.compile(
+    r"(?<![a-z])(?:(?:binary_|multi_)?m?log)?loss(?:[_/ ]\(?(?:train(?:ing)?|step|epoch|value|avg|mean)\)?)?(?![\w/])"
+    + _IS
+    + r"(?P<loss>"
+    + _NUMBER
+    # Not the first of a list.
+    + r")(?!\s?,\s?-?\d[\d.]{0,20}\s?[,)\]])"
+)
+# What is joined to `loss` in front of it: train_, train/, and by a blank.
+_JOINED = re.compile(r"[\w/.-]*$")
+_WORD = re.compile(r"\b([a-z]+)\s{1,4}$")
+# `train_loss`, `avg_loss` are the loss of the model; `d_loss`, `cls_loss` are parts of it.
+_WHOLE = re.compile(r"(?:^|[/._-])" + _PLAIN + r"[/._-]{1,2}$")
+_PLAIN_WORD = re.compile(_PLAIN)
+_OTHER_WORD = re.compile(
+    r"(?:gen|generator|disc|discriminator|critic|actor|policy|value|aux|auxiliary|kl|reg|regularization|style|content|"
+    r"adversarial|box|class|packet|weight|hearing|min|max|minimum|lowest|last|previous|prev|initial|target)"
+)
+_TRAINED = re.compile(r"(?<![a-z])train(?:ing|er)?[/._ -]{1,2}(?:(?:avg|average|mean|total)[/._ -]{1,2})?$")
+# What follows these words is not of the step that was just made.
+_NOT_NOW = re.compile(
+    r"(?<![\w/.-])(?:val(?:id(?:at\w{1,6})?)?|eval(?:uat\w{1,6})?|test(?:ing|ed)?|dev|predict\w{0,6}|infer\w{0,6}|"
+    r"sanity|best|load(?:ed|ing)|resum\w{1,4}|restor\w{1,4}|checkpoints?|train_runtime)(?:_|(?![\w/-]|\.\w))"
+)
+_NOT_NOW_JOINED = re.compile(r"(?:^|[/._-])(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev|best|min|ema)[/._-]")
+
+# The first of these that a line has counts its steps. Each pattern stands behind a text without which it finds nothing.
+_NOT_A_STEP = r"(?<![\w/.-])(?<!per )(?<!max )(?<!total )(?<!every )(?<!warmup )(?<!skipped )(?<!number of )"
+_STEP_VALUE = r"(?:\(train\))?" + _IS + r"(?P<step>" + _COUNT + r")(?:" + _OF + r"(?P<steps>" + _COUNT + r"))?"
+_STEPS = (
+    *(
+        (mark, re.compile(_NOT_A_STEP + name + _STEP_VALUE))
+        for mark, name in (
+            ("global", r"global[_ ]?step"),
+            ("step", r"steps?"),
+            ("iter", r"iter(?:ation)?s?"),
+            ("it ", r"it"),
+            ("update", r"(?:num_)?updates?"),
+            ("batch", r"(?:mini-?)?batch"),
+        )
+    ),
+    ("/", re.compile(r"(?<![\w/.,-])" + _STEP_OF + r" (?:batches|steps|iterations|iters)\b")),
+    ("]\t", re.compile(r"^\[(?P<step>\d+)\]\t")),
+)
+# Counts behind the epoch: [ 245/160146], [64/2048 (12%)], (1/100), 10/100.
+_BEHIND = r"[\s:,|-]{0,8}[\[(]?\s{0,8}" + _STEP_OF
+_EPOCHS = (
+    (
+        "epoch",
+        re.compile(
+            r"(?<![\w/.-])(?:train(?:ing)?[ _])?epochs?(?:\s?\(train\))?"
+            + _IS
+            + r"(?P<epoch>\d+(?:\.\d+)?)(?![\w%]|[.,]\d)(?:"
+            + _OF
+            + r"\d+)?[\"'\])]{0,2}(?:"
+            + _BEHIND
+            + r")?"
+        ),
+    ),
+    ("train", re.compile(r"(?<![\w/.-])train(?:ing)?:?\s{0,8}\[?(?P<epoch>\d+)(?:/\d+)?\]?" + _BEHIND)),
+    ("/", re.compile(r"\[(?P<epoch>\d+)/\d+\]\s?\[\s{0,8}" + _STEP_OF + r"\]")),
+)
+_PER_SECOND = r"(?:it|iter|step|batch|batche|sample|token|tok|img|image|seq)s?/s(?:ec(?:ond)?)?"
+_RATES = (
+    ("rate", re.compile(r"(?:\d|\)|nan|inf)[\s,;|]{1,8}rate" + _IS + r"(?P<rate>" + _NUMBER + r")")),
+    ("tps", re.compile(r"(?<![\w/])tps" + _IS + r"(?P<rate>" + _NUMBER + r")")),
+    ("/s", re.compile(r"(?<![\w/])" + _PER_SECOND + _IS + r"(?P<rate>" + _NUMBER + r")")),
+    ("/s", re.compile(r"(?<![\w.,])(?P<rate>\d[\d.,]{0,20}) ?" + _PER_SECOND + r"\b")),
+)
+
+# Bars by a mark that each has; those with a name of training count without a loss, too.
+_BARS = (
+    (
+        "%|",
+        re.compile(
+            r"^(?P<name>[^|]*?)\s{0,8}\d{1,3}%\|[^|]*\|\s{0,8}(?P<step>\d+)/(?P<steps>\d+) \[[^\],]*"
+            r"(?:, *(?P<rate>\d+(?:\.\d+)?)(?P<unit>[\w.]*/s|s/\w+))?"
+        ),
+    ),
+    (
+        "•",
+        re.compile(
+            r"^(?P<name>[^━╸╺]*)[━╸╺]+ (?P<step>\d+)/(?P<steps>\d+) [\d:-]+ • [\d:-]+"
+            r"(?: +(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s))?"
+        ),
+    ),
+    ("/", re.compile(r"^ {0,8}(?P<step>\d+)/(?P<steps>\d+) (?: {0,8}(?:\[[=>.]+\]|[━╸╺]+) |- \d+m?s )")),
+)
 _TRAINS = re.compile(r"(?i)\b(?:train(?:ing|er)?|epochs?|steps?|iter(?:ation)?s?)\b")
 _NOT_TRAINING = re.compile(
     r"(?i)(?:\b|_)(?:val(?:id(?:at(?:e|ing|ion))?)?|eval(?:uat(?:e|ing|ion))?|test(?:ing)?|predict(?:ing|ion)?|sanity|"
     r"download(?:ing)?|load(?:ing)?|map|filter|token(?:iz(?:e|ing))?|generat(?:e|ing)|fetch(?:ing)?|sav(?:e|ing))(?:\b|_)"
 )
-_LOSSES = ("loss", "train_loss", "train/loss", "training_loss", "loss_step", "train_loss_step")
-
-_DICTIONARY = re.compile(r"\{'[^{}]*'epoch': [^{}]*\}")
-_PAIR = re.compile(r"'([\w./-]+)': '?(" + NUMBER + r")'?(?=[,}])")
-_BAR = re.compile(
-    r"^(?P<name>[^|]*?)(?::\s*)?\s*\d{1,3}%\|[^|]*\|\s*(?P<step>\d+)/(?P<steps>\d+) \[[^\],]*"
-    r"(?:, *(?P<rate>\d+(?:\.\d+)?)(?P<unit>[\w.]*/s|s/\w+))?(?P<more>[^\]]*)\]"
+_TIMERS = (
+    "CurrSamplesPerSec=",
+    re.compile(r"\bglobal_step=(?P<step>\d+), .{0,200}?\bCurrSamplesPerSec=(?P<rate>\d+(?:\.\d+)?)"),
 )
-_POSTFIX = re.compile(r"([\w./-]+)=(" + NUMBER + r")(?=[,\]\s]|$)")
-_MEGATRON = re.compile(
-    r"\biteration +(?P<step>\d+)/ *(?P<steps>\d+) \|.*?(?:\| *(?:lm )?loss: *(?P<loss>" + NUMBER + r") *\|)"
-)
-_PIPELINE = re.compile(
-    r"\bsteps: (?P<step>\d+) loss: (?P<loss>"
-    + NUMBER
-    + r") .{0,200}?iter time \(s\): [\d.]+ samples/sec: (?P<rate>\d+(?:\.\d+)?)"
-)
-_TIMERS = re.compile(r"\bglobal_step=(?P<step>\d+), .*?\bCurrSamplesPerSec=(?P<rate>\d+(?:\.\d+)?)")
-_TITAN = re.compile(
-    r"\bstep: +(?P<step>" + WHOLE + r") +loss: +(?P<loss>" + NUMBER + r") .*?\btps: +(?P<rate>" + NUMBER + r")"
-)
-_KERAS = re.compile(
-    r"^ *(?P<step>\d+)/(?P<steps>\d+) +(?:\[[=>.]+\]|[━╸╺]+) .*?(?:^|[ -])loss: (?P<loss>" + NUMBER + r")(?: |$)"
-)
+_DICTIONARY = re.compile(r"\{'[^{}]*\}")
+_PAIR = re.compile(r"'([\w./-]{1,64})': '?(" + _NUMBER + r")'?(?=[,}])")
 
 
 def clean(line: str) -> str:
@@ -64,64 +147,102 @@ def clean(line: str) -> str:
     return ESCAPE_SEQUENCE.sub("", line).replace("\b", "").rstrip("\r").rpartition("\r")[2]
 
 
+def number_of(text: str, line: str, count: bool = False) -> float | None:
+    """Return the value of a number as it stands in a line; None where it is none, or may be either of two.
+
+    `2,3025` has a decimal comma and `1,234,567` has thousands. `1,234` has thousands if it is a count, or where other
+    numbers of the line have decimal points.
+    """
+    text = text.rstrip(".,")
+    if "," in text:
+        digits = re.split("[eE]", text)[0].lstrip("+-")
+        if re.fullmatch(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", digits):
+            if not (count or "." in digits or digits.count(",") > 1 or re.search(r"\d\.\d", line)):
+                return None
+            text = text.replace(",", "")
+        elif re.fullmatch(r"\d+,\d+|\d{1,3}(?:\.\d{3})+,\d+", digits):
+            text = text.replace(".", "").replace(",", ".")
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _numbers(texts: dict[str, str], line: str) -> dict[str, float]:
+    values = {name: number_of(text, line, name in ("step", "steps")) for name, text in texts.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _first(patterns: Iterable[tuple[str, re.Pattern[str]]], line: str) -> dict[str, str]:
+    """Return the groups of the first pattern that finds something."""
+    match = next(filter(None, (pattern.search(line) for mark, pattern in patterns if mark in line)), None)
+    return {name: text for name, text in match.groupdict().items() if text is not None} if match else {}
+
+
+def _loss(line: str) -> float | None:
+    """Return the loss of the training that a line states; None where it states none, or parts of one."""
+    # By how plainly each is the loss: without a name or with a usual one, with a usual one joined, with another word.
+    found: tuple[list[float], list[float], list[float]] = ([], [], [])
+    aside = _NOT_NOW.search(line)
+    for match in _LOSS.finditer(line):
+        before = line[max(0, match.start() - 48) : match.start()]
+        joined = _JOINED.search(before)[0]  # type: ignore[index]
+        word = _WORD.search(before)
+        value = number_of(match["loss"], line)
+        if (
+            value is None
+            or (aside and aside.start() < match.start() and not _TRAINED.search(before))
+            or (joined and (_NOT_NOW_JOINED.search(joined) or not _WHOLE.search(joined)))
+            or (word and _OTHER_WORD.fullmatch(word[1]))
+        ):
+            continue
+        found[1 if joined else 0 if not word or _PLAIN_WORD.fullmatch(word[1]) else 2].append(value)
+    plain, joint, named = found
+    return (plain or joint or (named if len(named) == 1 else [None]))[0]  # type: ignore[list-item]
+
+
+def _beside(line: str) -> dict[str, float]:
+    """Return the step, the epoch and the rate that stand beside a loss."""
+    behind = _first(_EPOCHS, line)
+    named = _first(_STEPS, line)
+    if named:
+        behind = {name: text for name, text in behind.items() if name == "epoch"}
+    return _numbers({**behind, **named, **_first(_RATES, line)}, line)
+
+
+def _bar(line: str) -> tuple[dict[str, float], str]:
+    """Return the step and the rate of a bar, and its name."""
+    for mark, pattern in _BARS:
+        match = pattern.match(line) if mark in line else None
+        if match:
+            groups = match.groupdict()
+            rate = float(groups.get("rate") or 0) if groups.get("unit") in ("it/s", "s/it") else 0.0
+            rates = {"rate": rate if groups["unit"] == "it/s" else 1 / rate} if rate else {}
+            return {"step": float(match["step"]), "steps": float(match["steps"]), **rates}, groups.get("name") or ""
+    return {}, ""
+
+
 def _dictionary(line: str) -> Found:
-    """Trainer prints one for each logging step; those of an evaluation have eval_loss, and the last one train_loss."""
-    found = _DICTIONARY.search(line)
-    pairs = dict(_PAIR.findall(found.group())) if found else {}
-    if "loss" not in pairs:
-        return None
+    """Read a step of Hugging Face's Trainer. Those of an evaluation have eval_loss, and the last one train_loss."""
+    found = next((each for each in _DICTIONARY.findall(line) if "'epoch': " in each), "")
+    pairs = dict(_PAIR.findall(found))
     names = ("loss", "epoch", "step", "learning_rate", "grad_norm")
-    return {name: pairs[name] for name in names if name in pairs}
+    return _numbers({name: pairs[name] for name in names if name in pairs}, line) if "loss" in pairs else None
 
 
-def _bar(line: str) -> Found:
-    bar = _BAR.match(line)
-    if bar is None or _NOT_TRAINING.search(bar["name"]):
-        return None
-    after = dict(_POSTFIX.findall(bar["more"]))
-    loss = next((after[name] for name in _LOSSES if name in after), None)
-    if loss is None and not _TRAINS.search(bar["name"]):
-        return None
-    found = {"step": bar["step"], "steps": bar["steps"]}
-    epoch = re.search(r"(?i)\bepoch\W{0,3}(\d+)", bar["name"])
-    if epoch:
-        found["epoch"] = epoch[1]
+def read(line: str) -> Found:
+    """Return the metrics that a line states, by their names; None where it states no progress."""
+    if "'epoch': " in line:
+        return _dictionary(line)
+    bar, name = _bar(line)
+    lower = line.lower()
+    loss = _loss(lower) if "loss" in lower else None
     if loss is not None:
-        found["loss"] = loss
-    if bar["rate"] and bar["unit"] == "it/s":
-        found["rate"] = bar["rate"]
-    elif bar["rate"] and bar["unit"] == "s/it" and float(bar["rate"]) > 0:
-        found["rate"] = str(1 / float(bar["rate"]))
-    return found
-
-
-def _of(pattern: re.Pattern[str]) -> Callable[[str], Found]:
-    def read(line: str) -> Found:
-        match = pattern.search(line)
-        return {name: text for name, text in match.groupdict().items() if text is not None} if match else None
-
-    return read
-
-
-# What a line must contain to be looked at by a form at all: most lines of a log are none of these.
-_FORMS: tuple[tuple[str, Callable[[str], Found]], ...] = (
-    ("'epoch': ", _dictionary),
-    ("%|", _bar),
-    ("iteration ", _of(_MEGATRON)),
-    ("samples/sec: ", _of(_PIPELINE)),
-    ("CurrSamplesPerSec=", _of(_TIMERS)),
-    ("tps: ", _of(_TITAN)),
-    ("loss: ", _of(_KERAS)),
-)
-# A line with one of these is a bar, whatever else a pattern may find in it.
-_BARS = ("%|",)
-
-
-def read(line: str) -> tuple[bool, Found]:
-    """Return whether a line is one of a framework's own, and its metrics as texts by name; None where it tells none."""
-    for mark, form in _FORMS:
-        if mark in line:
-            found = form(line)
-            if found is not None or mark in _BARS:
-                return True, found
-    return False, None
+        found = _beside(lower)
+        if "step" in found and found["step"] != bar.get("step"):
+            bar = {name: value for name, value in bar.items() if name == "rate"}
+        return {**found, **bar, "loss": loss}
+    if bar and _TRAINS.search(name) and not _NOT_TRAINING.search(name):
+        epoch = {name: text for name, text in _first(_EPOCHS, name.lower()).items() if name == "epoch"}
+        return {**bar, **_numbers(epoch, name)}
+    return _numbers(_first((_TIMERS,), line), line) or None

@@ -40,6 +40,14 @@ def read(line, pattern=DEFAULT):
         ("step 1 loss: nan", {"step": 1, "loss": math.nan}),
         ("step 1 loss -inf rate nan", {"step": 1, "loss": -math.inf, "rate": math.nan}),
         ("step 1 loss 2. done", {"step": 1, "loss": 2}),
+        # Without a step nothing is counted.
+        ("LOSS: 6.31", {"loss": 6.31}),
+        ("misstep 4 loss 0.3", {"loss": 0.3}),
+        ("step 1" + " " * 200 + "loss 0.5", {"step": 1, "loss": 0.5}),
+        # A bar that holds the documented form, too.
+        ("step 1/300 loss 4.990:   0%|   | 1/300 [00:00<00:10]", {"step": 1, "steps": 300, "loss": 4.99}),
+        ("  0%|   | 1/300 [00:00<00:10]step 1/300 loss 4.990", {"step": 1, "steps": 300, "loss": 4.99}),
+        ("step 1 loss 0.5 learning rate 0.1", {"step": 1, "loss": 0.5}),
     ],
 )
 def test_usual_spellings(line, metrics):
@@ -53,17 +61,41 @@ def test_usual_spellings(line, metrics):
         "loading data",
         "step by step, the loss grows",
         "step 5 took 3 s",
-        "loss 0.5",
         "step 1 loss information",
         "steps 4 losses 0.3",
-        "misstep 4 loss 0.3",
         "\0\x1b[31m\ufffd",
-        "step 1" + " " * 200 + "loss 0.5",
         "x" * progress.MAX_LINE + " step 1 loss 0.5",
     ],
 )
 def test_what_is_no_progress_line(line):
     assert read(line) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2,3025854", 2.3025854),
+        ("0,123", 0.123),
+        ("12,5", 12.5),
+        ("1.234,5", 1234.5),
+        ("1,234.5", 1234.5),
+        ("1,234,567", 1234567),
+        ("-2,5e-3", -0.0025),
+        # A decimal comma, or thousands.
+        ("2,345", None),
+        ("1,2,3", None),
+        ("10.0.0.1", None),
+    ],
+)
+def test_commas_are_told_apart_or_the_number_is_not_taken(text, value):
+    expected = {"step": 1} if value is None else {"step": 1, "loss": value}
+    assert read(f"step 1 loss {text}") == (expected if value is not None else None)
+    assert read(f"1 {text}", re.compile(r"(?P<step>\d+) (?P<loss>\S+)")) == expected
+
+
+def test_thousands_of_counts_and_beside_decimal_points():
+    assert read("step 1,200/10,000 loss 0.5 rate 5,123") == {"step": 1200, "steps": 10000, "loss": 0.5, "rate": 5123}
+    assert read("1,200 of 9", re.compile(r"(?P<step>\S+)")) == {"step": 1200}
 
 
 def test_a_pattern_of_ones_own():
@@ -108,7 +140,27 @@ def test_json_has_no_nan():
     assert progress.strict(metrics) == {"loss": None, "rate": None, "step": 0.0}
 
 
-words = ["epoch", "step", "loss", "is", "rate", "epoch 1", "step 1", "loss 1", "step 1/2", "nan", "inf", "a", "é"]
+words = [
+    "epoch",
+    "step",
+    "loss",
+    "is",
+    "rate",
+    "train",
+    "val",
+    "%|",
+    "[1/2]",
+    "samples/s",
+    "{'epoch': ",
+    "epoch 1",
+    "step 1",
+    "loss 1",
+    "step 1/2",
+    "nan",
+    "inf",
+    "a",
+    "é",
+]
 marks = [".", ",", "/", " ", "   ", ": ", "=", "-", "\t", " " * 40]
 numbers = ["1", "0", "9" * 50, "123,456", "e5", "1 " * 20]
 pieces = st.sampled_from([*words, *marks, *numbers])
@@ -142,11 +194,31 @@ def test_no_line_keeps_the_default_pattern_busy_for_ever(parts):
 @pytest.mark.usefixtures("alarm")
 @pytest.mark.parametrize(
     "unit",
-    ["step 1 ", "epoch 1 ", "step:1", "epoch 1 step 1 ", "epoch 1 step 1 loss ", "1", " ", "step 1 epoch 1 loss "],
+    [
+        "step 1 ",
+        "epoch 1 ",
+        "step:1",
+        "epoch 1 step 1 ",
+        "epoch 1 step 1 loss ",
+        "1",
+        " ",
+        "step 1 epoch 1 loss ",
+        "loss 1 ",
+        "val_loss 1 ",
+        "[1/1] ",
+        "1/1 ",
+        "loss: ",
+        "loss" + "0," * 9,
+        "%| | ",
+        "━",
+        "a",
+        "{'epoch': ",
+    ],
 )
 def test_lines_that_almost_match_come_to_an_end(unit):
     signal.alarm(60)
     read((unit * progress.MAX_LINE)[: progress.MAX_LINE])
+    read((unit * 10_000)[:10_000])
     read(("epoch 1 step 1 loss " + unit * progress.MAX_LINE)[: progress.MAX_LINE])
 
 

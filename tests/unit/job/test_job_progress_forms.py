@@ -1,6 +1,8 @@
 """Progress as frameworks print it by themselves: a line of each, as it stands in a log, and lines that only look so."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job.progress import DEFAULT_PATTERN, compile_pattern, parse_line
@@ -9,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 PATTERN = compile_pattern(DEFAULT_PATTERN)
+CORPUS = Path(__file__).parents[2] / "fixtures" / "progress"
+EXPECTED = json.loads((CORPUS / "expected.json").read_text())
 BAR = "Epoch 0:  50%|█████     | 100/200 [00:10<00:10,  9.80it/s, v_num=0, train_loss=0.345]"
 TITAN = (
     "[titan] 2026-11-01 10:00:00,123 - root - INFO - \x1b[31mstep: 1,010  \x1b[32mloss:  7.1234  "
@@ -79,6 +83,26 @@ def test_lines_of_frameworks(line, metrics):
     ],
 )
 def test_what_a_line_does_not_surely_say_is_not_taken(line):
+    assert parse_line(line, PATTERN) is None
+
+
+def read_log(name):
+    """Every reading of a log, which is divided as Tail divides it."""
+    text = (CORPUS / f"{name}.log").read_bytes().decode()
+    return [found for line in re.split(r"[\r\n]", text) for found in [parse_line(line, PATTERN)] if found]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_logs_of_programs(name):
+    assert read_log(name) == EXPECTED[name]
+
+
+def test_every_log_of_the_corpus_has_its_readings():
+    assert {log.stem for log in CORPUS.glob("*.log")} == {*EXPECTED, "not_progress"}
+
+
+@pytest.mark.parametrize("line", (CORPUS / "not_progress.log").read_text().splitlines())
+def test_what_is_no_progress_of_the_training_is_not_read(line):
     assert parse_line(line, PATTERN) is None
 
 
