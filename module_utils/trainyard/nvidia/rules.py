@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from ..software import mindspore
 from . import cuda as toolkits
 from . import hardware as nvidia
+from . import nccl_sources
 from .case import Case, Host, Parts, Row, Rules, Said, in_words, override, row_of, within
 from .machine_rules import driver_rules, machine_rules
 
@@ -258,24 +259,10 @@ def _sources(case: Case) -> Iterator[Said]:
                 check="operating system",
                 found=f"NCCL {nccl.get('version', '')} from {case.os} itself",
                 expected=f"NCCL {distro['nccl'] or 'from elsewhere, as it has none'}",
-                action=override("nccl", provider="wheel"),
+                action=nccl_sources.instead(case, nccl.get("version", ""), nccl.get("cuda", "")),
             )
-    if nccl.get("provider") == "network_repo":
-        if repository is None:
-            yield none("nccl", "network_repo")
-        elif not repository["nccl"]:
-            yield case.say(
-                row=repository,
-                check="NCCL",
-                found=(
-                    f"NCCL {nccl.get('version', '')}+cuda{nccl.get('cuda', '')} from NVIDIA's repository for {case.os}"
-                ),
-                expected="a system for which that repository is known to have NCCL",
-                action=(
-                    "go on (the role nccl lists what there is before it changes anything), or "
-                    + override("nccl", provider="wheel")
-                ),
-            )
+    if nccl.get("provider") == "network_repo" and repository is None:
+        yield none("nccl", "network_repo")
 
 
 def _nccl(case: Case) -> Iterator[Said]:
@@ -380,6 +367,7 @@ def judge(node: Host, parts: Parts, rules: Rules) -> Iterator[Said]:
     case = Case(node, parts, rules)
     yield from machine_rules(case)
     yield from _sources(case)
+    yield from nccl_sources.sources(case)
     # Rules of GPUs and drivers say nothing of a host that is declared to have none.
     if not case.without:
         for rule in (_generations, _cuda_and_driver, _pytorch, _mindspore, _nccl, _cudnn, driver_rules):

@@ -231,17 +231,18 @@ def judge_all(nodes: Sequence[Mapping[str, Any]], catalog: Catalog, rules: Rules
         warnings += said
         rows.append((host, _row(node, parts, len(stops), len(said))))
     chosen = {node["facts"]["host"]: node["stack"] for node in nodes}
-    return Judged(sets, findings, warnings, "\n".join([*_stacks(chosen, sets), _table(rows)]))
+    return Judged(sets, findings, warnings, "\n".join([*_stacks(chosen, sets, catalog), _table(rows)]))
 
 
-def _stacks(chosen: Mapping[str, str], sets: Mapping[str, Parts]) -> Iterator[str]:
-    """Say in one line what each chosen set is, and where its parts come from."""
+def _stacks(chosen: Mapping[str, str], sets: Mapping[str, Parts], catalog: Catalog) -> Iterator[str]:
+    """Say in one line what each chosen set is, where its parts come from, and where it differs from its guide."""
     lines: dict[str, list[str]] = {}
     for host, parts in sets.items():
         if not parts:
             continue
+        guide = catalog.get(chosen[host], {}).get("guide", {})
         words = [
-            f"{name} {_version(parts.get(part, {}))} ({parts[part].get('provider', '')})"
+            f"{name} {_version(parts[part])} ({_provided(parts[part], guide.get(part))})"
             for part, name in _NAMES.items()
             if parts.get(part, {}).get("provider", "none") != "none"
         ]
@@ -252,6 +253,12 @@ def _stacks(chosen: Mapping[str, str], sets: Mapping[str, Parts]) -> Iterator[st
         lines.setdefault(f"{chosen[host] or 'nvidia_stack_overrides'}: {', '.join(words)}", []).append(host)
     for line, hosts in lines.items():
         yield line if len(lines) == 1 else f"{line}, on {host_list(hosts)}"
+
+
+def _provided(part: Mapping[str, str], guided: str | None) -> str:
+    """Say who provides a part, and which version the guide of its stack has where it is another one."""
+    differs = bool(guided) and guided != part.get("version")
+    return part.get("provider", "") + (f"; its guide has {guided}" if differs else "")
 
 
 def _number_of(count: int, what: str) -> str:

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a version of NCCL can be had: NVIDIA's repository by operating system, wheels, and archives with known sums.
+
+Pure. The tables are in roles/nvidia_stack/vars/main/rules.yml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from . import hardware as nvidia
+from .case import Case, Said, in_words, override, row_of, within
+
+Offer = Mapping[str, str]
+
+
+def _offers(case: Case, version: str, cuda: str) -> Iterator[tuple[str, Offer]]:
+    """Yield the version nearest to the given one of each source that serves this host, with the fields that set it."""
+    wanted, major = nvidia.number(version), nvidia.number(cuda)[:1]
+    for row in case.rules["nccl_archives"]:
+        if nvidia.number(row["cuda"])[:1] == major and row["arch"] == case.facts["arch"]:
+            fields = {"version": row["version"], "cuda": f'"{row["cuda"]}"', "url": row["url"], "sha256": row["sha256"]}
+            yield row["version"], {"provider": "archive", **fields}
+    wheels = row_of(case.rules, "nccl_wheels", cuda=cuda.partition(".")[0])
+    if wheels:
+        first, last = wheels["versions"]
+        near = version if within(wanted, wheels["versions"]) else first if wanted < nvidia.number(first) else last
+        yield near, {"provider": "wheel", "version": near}
+    repository = row_of(case.rules, "network_repo", os=case.os)
+    for row in case.rules["nccl"] if repository and repository.get("nccl") else ():
+        builds = [build for build in row["cuda"] if nvidia.number(build)[:1] == major]
+        if builds and repository and within(nvidia.number(row["version"]), repository["nccl"]):
+            fields = {"version": row["version"], "cuda": f'"{builds[-1]}"'}
+            yield row["version"], {"provider": "network_repo", **fields}
+
+
+def _distance(version: str, other: str) -> tuple[int, ...]:
+    """Return how far apart two versions are, number by number."""
+    return tuple(abs(one - two) for one, two in zip(nvidia.number(version), nvidia.number(other)))
+
+
+def instead(case: Case, version: str, cuda: str) -> str:
+    """Say which sources of this host have that version of NCCL or the one nearest to it, the nearest first."""
+    if not version or not cuda:
+        return override("nccl", provider="wheel", version="...", cuda="...")
+    offers = sorted(_offers(case, version, cuda), key=lambda offer: _distance(version, offer[0]))
+    # One of each source suffices.
+    nearest = {fields["provider"]: (near, fields) for near, fields in reversed(offers)}
+    first = sorted(nearest.values(), key=lambda offer: _distance(version, offer[0]))
+    return ", or ".join(
+        f"take {near}{'' if near == version else f' in place of {version}'} by {override('nccl', **fields)}"
+        for near, fields in first
+    )
+
+
+def sources(case: Case) -> Iterator[Said]:
+    """Yield what is wrong with where a stack takes NCCL from on this host."""
+    nccl = case.parts.get("nccl", {})
+    provider, version, cuda = nccl.get("provider", "none"), nccl.get("version", ""), nccl.get("cuda", "")
+    if not version or not cuda:
+        return
+    if provider == "network_repo":
+        yield from _of_repository(case, version, cuda)
+    elif provider == "wheel":
+        row = row_of(case.rules, "nccl_wheels", cuda=cuda.partition(".")[0])
+        if row and not within(nvidia.number(version), row["versions"]):
+            yield case.say(
+                row=row,
+                check="NCCL",
+                found=f"NCCL {version} as a wheel for CUDA {row['cuda']}",
+                expected=f"NCCL {in_words(row['versions'])}",
+                action=instead(case, version, cuda),
+            )
+
+
+def _of_repository(case: Case, version: str, cuda: str) -> Iterator[Said]:
+    row = row_of(case.rules, "network_repo", os=case.os)
+    if row is None:
+        return
+    found = f"NCCL {version}+cuda{cuda} from NVIDIA's repository for {case.os}"
+    if not row.get("nccl"):
+        yield case.warn(
+            check="NCCL",
+            found=found,
+            expected="a system for which that repository is known to have NCCL" + case.source({"source": "nccl"}),
+            action=(
+                "go on (the role nccl lists what there is before it changes anything), or "
+                + instead(case, version, cuda)
+            ),
+        )
+    elif not within(nvidia.number(version), row["nccl"]):
+        yield case.stop(
+            check="NCCL",
+            found=found,
+            expected=f"NCCL {in_words(row['nccl'])}" + case.source({"source": "nccl_systems"}),
+            action=instead(case, version, cuda),
+        )
