@@ -1,0 +1,109 @@
+"""Every block of docs/guides.md, as printed, passes site.yml's look at the hosts that its guide is for."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+from captured_tree import unfold
+
+PROJECT = Path(__file__).resolve().parents[3]
+PAGE = (PROJECT / "docs/guides.md").read_text()
+# The sections with a block, and the composed machine that stands for the hosts of each guide where GPUs decide.
+SECTIONS = {
+    title: text for title, _, text in (part.partition("\n") for part in PAGE.split("\n## ")) if "```yaml" in text
+}
+MACHINES = {"MindSpore on GPUs": "v100_ubuntu2204", "PyTorch on V100 with InfiniBand": "v100_ubuntu2204"}
+BUILDS = "https://mirror.example.org/pytorch"
+# What this machine is that the guide's hosts are not (it runs the survey), and addresses that it may not reach.
+OF_THIS_MACHINE = re.compile(r"host name|operating system|packages|space|package repository|source of |Python of ")
+
+
+@pytest.fixture(scope="module")
+def index():
+    """Two package indexes on the loopback: /simple has what is OFFERED, /whl a folder for each build of torch."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            kind, *rest = self.path.strip("/").split("/")
+            wheels = []
+            if kind == "whl" and rest[1:] == ["torch"]:
+                wheels = [f"torch-{version}%2B{rest[0]}" for version in ("2.7.1", "2.13.0")]
+            elif kind == "simple":
+                wheels = [f"{rest[0].replace('-', '_')}-{version}" for version in OFFERED.get(rest[0], ())]
+            self.send_response(200 if wheels else 404)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            links = "".join(f'<a href="/f/{name}-py3-none-any.whl">{name}-py3-none-any.whl</a>\n' for name in wheels)
+            self.wfile.write(f"<html><body>{links}</body></html>".encode())
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+# What PyPI has of the packages that the roles pin by themselves, as far as a guide's block chooses their version.
+OFFERED = {
+    "torch": ["2.7.1", "2.13.0"],
+    "numpy": ["1.23.5", "1.26.4", "2.0.2", "2.2.6", "2.4.6"],
+    "py-spy": ["0.4.3"],
+    "nvidia-nccl-cu11": ["2.13.4", "2.14.3", "2.21.5"],
+    "nvidia-cudnn-cu11": ["8.5.0.96"],
+    "mindspore": ["2.10.0"],
+    "mindspore-gpu": ["1.10.0"],
+    "oneflow": ["0.9.0"],
+    "nvidia-cublas-cu11": ["11.10.3.66"],
+    "protobuf": ["3.20.3"],
+}
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_a_block_as_it_is_printed_fits_the_hosts_of_its_guide(title, index, tmp_path):
+    text = SECTIONS[title]
+    block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1].replace(BUILDS, f"{index}/whl")
+    groups = set(re.findall(r"`(nvidia|rdma)`", "".join(re.findall(r"Hosts also stand in the group.*?\.", text))))
+    assert (title in MACHINES) == ("nvidia" in groups)
+    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    hosts = {"compute": {"hosts": {"node1": host}}, **{group: {"hosts": {"node1": None}} for group in groups}}
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(hosts))
+    (tmp_path / "group_vars/all.yml").write_text(block)
+    # This machine's own indexes are none of these tests'.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    environment |= {"ANSIBLE_NOCOLOR": "1", "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+    (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {index}/simple\n")
+    if title in MACHINES:
+        # The modules that read a machine for NVIDIA's stack read the composed one.
+        tree = unfold(MACHINES[title], tmp_path / "machine", PROJECT / "tests/fixtures/nvidia_hosts")
+        (tmp_path / "library").mkdir()
+        for name in ("nvidia_host.py", "nvidia_driver_state.py"):
+            module = (PROJECT / "library" / name).read_text()
+            assert module.count('"root": {"type": "path", "default": "/"}') == 1
+            (tmp_path / "library" / name).write_text(module.replace('"default": "/"}', f'"default": "{tree}"}}'))
+        environment["ANSIBLE_LIBRARY"] = f"{tmp_path}/library:{PROJECT}/library"
+    given = {"trainyard_become": False, "trainyard_free_gib": 0, "trainyard_root": f"{tmp_path}/root"}
+    done = subprocess.run(
+        ["ansible-playbook", "playbooks/validate.yml", "-i", str(tmp_path / "hosts.yml"), "-e", json.dumps(given)],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert "Judge the hosts" in said, said
+    stops = said.partition("These hosts cannot become nodes yet")[2]
+    found = re.findall(r"^  \d+\. (.+)$", stops, re.MULTILINE)
+    assert done.returncode == (2 if found else 0), said
+    assert [check for check in found if not OF_THIS_MACHINE.match(check)] == [], said
