@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.job.plan import warnings_text
 from ansible.module_utils.trainyard.job.specification import of_root
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
@@ -82,8 +83,11 @@ class ActionModule(ActionBase):
             display.display(render(prepared.left_out, planning.WITHOUT))
         if prepared.not_sent and not record:
             display.display(f"Not sent of job_source: {prepared.not_sent}")
-        if not refused and self._task.check_mode:
-            display.display(prepared.text)
+        if not refused:
+            # The plan that --check shows ends with its warnings.
+            text = prepared.text if self._task.check_mode else warnings_text(prepared.plan)
+            if text:
+                display.display(text)
         return result
 
     @staticmethod

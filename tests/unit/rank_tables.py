@@ -35,6 +35,13 @@ def edit(table, path, value):
     return changed
 
 
+def host_ports(table, *ports):
+    """Give the devices of the first server their ports on its own interface."""
+    for index, port in enumerate(ports):
+        table = edit(table, ["server_list", 0, "device", index, "host_port"], port)
+    return table
+
+
 FIRST = ("server_list", 0, "device", 0)
 SECOND = ("server_list", 1, "device", 1)
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from ..findings.findings import Finding
 from .rank_table_rules import VERSIONS, problems_of, set_problems
 from .rank_table_servers import Table, dumps, super_pods_of
-from .rank_table_view import CHIPS, View, Warned, faults, number, shown, version_of
+from .rank_table_view import CHIPS, View, Warned, faults, number, refused, shown, version_of
 
 __all__ = [
     "CHIPS", "VERSIONS", "Device", "Server", "Table", "Warned", "build", "device_set_problems", "dumps", "faults",
-    "file_name", "loads", "merge", "path_problems", "repair", "validate",
+    "file_name", "loads", "merge", "path_problems", "refused", "repair", "validate",
 ]  # fmt: skip
 
 

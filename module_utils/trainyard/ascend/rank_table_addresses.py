@@ -32,9 +32,10 @@ def _device_ip_missing(view: View) -> Iterator[Finding]:
     for device in view.devices:
         value = device.data.get("device_ip")
         if value in (None, ""):
-            # The NPUs of an A3 reach each other by the super pod, those of a 910 by the server's own interface.
+            # The NPUs of a 910 reach each other by the server's own interface, too; between the super pods of an A3
+            # there is no other way.
             other_way = "host_ip" in device.server.data or value == ""
-            taken = view.version == "1.2" or (view.chip != "910b" and other_way)
+            taken = other_way and view.chip != "910b" and (view.version != "1.2" or view.chip == "910")
             yield (Warned if taken else Finding)(
                 check="device_ip_missing",
                 host=device.where,
@@ -139,6 +140,21 @@ def _device_options(view: View) -> Iterator[Finding]:
             )
 
 
+def _host_port_unique(view: View) -> Iterator[Finding]:
+    for server in view.servers:
+        first: dict[int, DeviceView] = {}
+        for device in server.devices:
+            port = number(device.data.get("host_port"))
+            if port is not None and first.setdefault(port, device) is not device:
+                yield Warned(
+                    check="host_port_unique",
+                    host=device.where,
+                    found=f"host_port {port}, which {first[port].name} has",
+                    expected="each host_port of a server once",
+                    action="give each device of the server a port of its own: its process listens there",
+                )
+
+
 def _host_ip(view: View) -> Iterator[Finding]:
     have = sum("host_ip" in server.data for server in view.servers)
     first = view.devices[0] if view.devices else None
@@ -174,5 +190,6 @@ RULES = (
     _device_ip_family,
     _device_ip_link_local,
     _device_options,
+    _host_port_unique,
     _host_ip,
 )

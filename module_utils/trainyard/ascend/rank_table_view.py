@@ -26,6 +26,11 @@ def faults(problems: Iterable[Finding]) -> list[Finding]:
     return [problem for problem in problems if not isinstance(problem, Warned)]
 
 
+def refused(problem: Finding) -> Finding:
+    """Return a warning as the fault that it is where more is demanded than HCCL does."""
+    return Finding(**problem.as_dict())
+
+
 def shown(value: object) -> str:
     """Return a value as JSON writes it, cut short; a number without quotes, whichever way it is written."""
     value = value if number(value) is None else number(value)
@@ -119,8 +124,12 @@ class DeviceView:
     @property
     def where(self) -> str:
         """Name the device for a message."""
-        name = f"device[{self.index}]" if self.device_id is None else f"device {self.device_id}"
-        return f"{self.server.where}, {name}{'' if self.rank is None else f', rank {self.rank}'}"
+        return f"{self.server.where}, {self.name}{'' if self.rank is None else f', rank {self.rank}'}"
+
+    @property
+    def name(self) -> str:
+        """Name the device among those of its server."""
+        return f"device[{self.index}]" if self.device_id is None else f"device {self.device_id}"
 
 
 class ServerView:

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..findings.findings import Finding, counted
+from ..ascend.rank_table_view import Warned, faults
+from ..findings.findings import Finding, counted, render
 from ..nvidia import local_collective
 from . import spares
 from .command import leaves_source, scripts
@@ -28,6 +29,8 @@ from .specification import Job
 SILENT_AFTER_S = 15
 # At most this many lines of a file are shown; a hostfile of a large cluster has thousands.
 MOST_FILE_LINES = 20
+# The headline above the warnings of a plan.
+WARNED = "Warnings: {count}. The job starts all the same."
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class JobPlan:
     files: Mapping[str, Sequence[File]]
     shared_files: Sequence[File] = ()
     spares: Sequence[Spare] = ()
+    # What the job starts with all the same.
+    warnings: Sequence[Finding] = ()
     # The program that adds up numbers over a node's GPUs, where it is there; "": none is known.
     all_reduce: str = ""
     # Nothing but plan.json and the source: each node is sent its part of these.
@@ -96,6 +101,7 @@ class JobPlan:
             "events": [dict(each) for each in job.events],
             "events_s": job.events_s,
             "metrics_folder": job.metrics_folder,
+            "warnings": [warning.as_dict() for warning in self.warnings],
             "files": [file.as_dict(placement.job_dir) for file in self.shared_files],
             "nodes": [self.node(node) for node in placement.nodes],
             "spares": [
@@ -231,7 +237,8 @@ def build(
 ) -> tuple[JobPlan | None, list[Finding]]:
     """Build the plan of a job on its members.
 
-    Returns the plan, or None when there can be none, and every finding over job and nodes.
+    Returns the plan, or None when there can be none, and every finding over job and nodes. Warnings are part of the
+    plan, and no findings.
     """
     launcher = LAUNCHERS[job.launcher]
     few = spares.too_few(job, len(members))
@@ -251,9 +258,10 @@ def build(
         files={node.host: files(launcher, job, placement, node) for node in placement.nodes},
         shared_files=shared_files(launcher, job, placement),
         spares=ready,
+        warnings=[finding for finding in findings if isinstance(finding, Warned)],
         all_reduce=all_reduce,
     )
-    return plan, findings + crowded(placement) + environment_findings(job, placement)
+    return plan, faults(findings) + crowded(placement) + environment_findings(job, placement)
 
 
 def describe(plan: Mapping[str, Any]) -> str:
@@ -287,7 +295,18 @@ def describe(plan: Mapping[str, Any]) -> str:
         lines += [line for file in node["files"] for line in _shown(file, "    ")]
     for spare in plan.get("spares", ()):
         lines.append(f"  {spare['host']}  address {spare['address']} on {spare['interface']}, stands by as a spare")
-    return "\n".join([*lines, *_exact_names(environments)])
+    return "\n".join([*lines, *_exact_names(environments), *_warnings(plan)])
+
+
+def _warnings(plan: Mapping[str, Any]) -> list[str]:
+    text = warnings_text(plan)
+    return ["", text] if text else []
+
+
+def warnings_text(plan: Mapping[str, Any]) -> str:
+    """Write the warnings of a plan for reading; "" where it has none."""
+    warnings = [Finding.from_dict(warning) for warning in plan.get("warnings", ())]
+    return render(warnings, WARNED) if warnings else ""
 
 
 def _exact_names(environments: Sequence[Mapping[str, str]]) -> list[str]:

@@ -58,16 +58,13 @@ def build(placement: Placement, of_chip: str = "") -> rank_table.Table:
     return rank_table.build(servers, of_chip or chip(placement))
 
 
-def table_findings(placement: Placement, given: GivenTable | None) -> list[Finding]:
-    """Return what is wrong with the job's table: HCCL's and the framework's rules, and whether a given one fits.
+def table_findings(placement: Placement, given: GivenTable | None, mindspore: bool = False) -> list[Finding]:
+    """Return what is wrong with the job's table: the rules of HCCL and MindSpore, and whether a given one fits.
 
-    Of a given one what HCCL takes is taken, too; in one that is built of the nodes it is the nodes' fault.
+    In a given table, what HCCL accepts stays a warning. In one that is built from the nodes it is the nodes' fault.
     """
     if given is None:
-        # device_set_findings says it of every launcher's devices.
-        problems = [
-            each for each in rank_table.validate(build(placement), chip(placement)) if each.check != "device_set"
-        ]
+        problems = [rank_table.refused(each) for each in _problems(build(placement), chip(placement))]
         findings = _as_findings(problems, {node.address: node.host for node in placement.nodes}, "")
         return [*findings, *_spare_findings(placement, problems)]
     hosts = {}
@@ -75,8 +72,20 @@ def table_findings(placement: Placement, given: GivenTable | None) -> list[Findi
         place = given.place(node.address)
         if place is not None:
             hosts[given.servers[place].server_id] = node.host
-    problems = rank_table.faults(rank_table.validate(given.table, chip(placement)))
+    problems = [
+        _of_mindspore(each) if mindspore and each.check == "rank_order" else each
+        for each in _problems(given.table, chip(placement))
+    ]
     return [*_as_findings(problems, hosts, f" of {given.path}"), *_fit_findings(placement, given)]
+
+
+def _problems(table: object, of_chip: str) -> list[Finding]:
+    # device_set_findings reports the sets of devices, whatever the launcher is.
+    return [each for each in rank_table.validate(table, of_chip) if each.check != "device_set"]
+
+
+def _of_mindspore(problem: Finding) -> Finding:
+    return replace(rank_table.refused(problem), expected=f"{problem.expected}, as MindSpore demands")
 
 
 def _spare_findings(placement: Placement, known: Sequence[Finding]) -> list[Finding]:
@@ -84,8 +93,7 @@ def _spare_findings(placement: Placement, known: Sequence[Finding]) -> list[Find
     findings, last = [], placement.nodes[-1]
     for spare in placement.spares:
         changed = placement.with_spare(last, spare)
-        problems = rank_table.faults(rank_table.validate(build(changed), chip(changed)))
-        new = [each for each in problems if each not in known and each.check != "device_set"]
+        new = [each for each in rank_table.faults(_problems(build(changed), chip(changed))) if each not in known]
         findings += _as_findings(new, {last.address: spare.host}, f" with {spare.host} in its place")
     return findings
 
@@ -104,11 +112,7 @@ def _as_findings(problems: Iterable[Finding], hosts: Mapping[str, str], of: str)
         # Where a fault is begins with the server that has it, if one has.
         server = problem.host.partition(", ")[0].removeprefix("server ")
         found = f"{problem.host}{of}: {problem.found}"
-        findings.append(
-            Finding(
-                host=hosts.get(server, ""), check=CHECK, found=found, expected=problem.expected, action=problem.action
-            )
-        )
+        findings.append(replace(problem, host=hosts.get(server, ""), check=CHECK, found=found))
     return findings
 
 
@@ -248,21 +252,23 @@ def device_findings(placement: Placement) -> list[Finding]:
 
 
 def device_set_findings(placement: Placement) -> list[Finding]:
-    """Find sets of devices that the chip's own wiring does not join, whatever the launcher."""
+    """Find sets of devices that the chip's own wiring does not join, whatever the launcher.
+
+    What HCCL accepts all the same, such as 0 and 4 of a 910, is a warning.
+    """
     findings = []
     for node in placement.nodes:
         if node.devices and node.npu.get("chip") in rank_table.CHIPS:
-            found = rank_table.faults(
-                rank_table.device_set_problems(physical_ids(node), node.npu["chip"], len(placement.nodes))
-            )
             findings += [
-                Finding(
+                replace(
+                    problem,
                     host=node.host,
                     check="devices",
                     found=f"{problem.found} (chip {node.npu['chip']})",
-                    expected=problem.expected,
                     action=f"{problem.action}: set job_devices, or job_processes_per_node",
                 )
-                for problem in found
+                for problem in rank_table.device_set_problems(
+                    physical_ids(node), node.npu["chip"], len(placement.nodes)
+                )
             ]
     return findings

@@ -87,11 +87,12 @@ def test_the_table_has_the_addresses_of_all_devices(play):
 
 @pytest.fixture(scope="module")
 def given(runs, tmp_path_factory):
-    """A table that somebody else has written: in his own way, with the ranks of the devices turned round."""
+    """A table that somebody else has written: ranks of the devices turned round, and one port for two of them."""
     table = json.loads(table_of(runs["four"])["content"])
     devices = table["server_list"][0]["device"]
     for device, rank in zip(devices, reversed(range(len(devices)))):
         device["rank_id"] = str(rank)
+    devices[0]["host_port"] = devices[1]["host_port"] = "50000"
     path = tmp_path_factory.mktemp("table") / "hccl_4p_4567.json"
     path.write_text(json.dumps(table))
     return path
@@ -104,6 +105,11 @@ def test_a_given_table_is_used_as_it_is(play, given, nodes):
     assert nodes[FIRST].host.check_output(f"sha256sum {table_of(run)['path']}").split()[0] == digest
     devices = [re.search(r"device (\d), table .* right", run.log(rank))[1] for rank in range(4)]
     assert devices == ["7", "6", "5", "4"]
+    # What HCCL takes all the same is said before anything starts.
+    warned, _, started = run.text.partition(f"Job {run.job_id}:")
+    shared = f"host_port 50000, which device {devices[3]} has expected each host_port of a server once do give each"
+    assert "Warnings: 1. The job starts all the same. 1. rank table on n1 found" in warned and started
+    assert shared in warned
 
 
 def test_a_table_that_does_not_fit_is_refused_with_all_that_differs(play, given, node_vars, nodes):

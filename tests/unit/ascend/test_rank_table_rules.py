@@ -18,7 +18,7 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from rank_tables import FIRST, SECOND, a2, a3, edit, ranks, server
+from rank_tables import FIRST, SECOND, a2, a3, edit, host_ports, ranks, server
 
 PROJECT = Path(__file__).resolve().parents[3]
 ON_FIRST = "server 10.0.0.1, device 0, rank 0"
@@ -129,6 +129,8 @@ FAULTS = [
      "a port, 1 to 65535"),
     (edit(a3(), [*SECOND, "host_port"], "65536"), "", "device_options", ON_SECOND, "host_port 65536",
      "a port, 1 to 65535"),
+    (host_ports(a2(), "50000", "50000"), "", "host_port_unique", "server 10.0.0.1, device 1, rank 1",
+     "host_port 50000, which device 0 has", "each host_port of a server once"),
     (edit(a3(), [*SECOND, "backup_device_ip"], "n1"), "", "device_options", ON_SECOND, 'backup_device_ip "n1"',
      "an IPv4 or IPv6 address, or several with commas"),
     (edit(a3(), ["server_list", 1, "host_ip"], "n2"), "", "host_ip", "server 10.0.0.2", 'host_ip "n2"',
@@ -158,6 +160,11 @@ FAULTS = [
     (edit(a3(), [*SECOND, "super_device_id"], "100"), "", "super_device_id_unique", ON_SECOND,
      f"super_device_id 100, which {ON_FIRST} has", "each super_device_id of a super pod once"),
 ]  # fmt: skip
+
+
+def test_host_ports_may_be_the_same_on_two_servers():
+    table = edit(edit(a2(), [*FIRST, "host_port"], "50000"), [*SECOND, "host_port"], "50000")
+    assert validate(table) == []
 
 
 @pytest.mark.parametrize(("table", "chip", "rule", "where", "found", "expected"), FAULTS)
@@ -334,12 +341,12 @@ TAKEN = {
     "device_count": [(build([server(1), server(2), server(3, 1)], "910b"), chip) for chip in ("", "910b")],
     "device_set": [(a2(1, [3, 4]), "910"), (build([server(1, 4), server(2, 4)], "910"), "910")],
     "device_ip_missing": [
-        (edit(a3("01"), [*SECOND, "device_ip"], None), "a3"),
-        (edit(edit(a2(), [*SECOND, "device_ip"], None), ["server_list", 1, "host_ip"], "10.0.0.2"), "910"),
+        (edit(edit(a2(), [*SECOND, "device_ip"], None), ["server_list", 1, "host_ip"], "10.0.0.2"), "910")
     ],
     "device_ip_family": [(edit(a2(1), [*FIRST, "device_ip"], "fd00::1"), "")],
     "device_ip_link_local": [(edit(a2(), [*SECOND, "device_ip"], "169.254.1.9"), "")],
     "device_options": [(edit(a3(), [*SECOND, "backup_device_port"], "x"), "a3")],
+    "host_port_unique": [(host_ports(a2(), "50000", "50000"), "910b")],
     "host_ip": [(edit(a3(), ["server_list", 1, "host_ip"], None), "a3")],
     "super_pod_list": [(edit(a3(), ["super_pod_list"], None), "a3")],
     "super_pod_size": [(a3("0012244"), "a3")],
@@ -355,7 +362,11 @@ REFUSED = {
     "version": [(edit(a2(), ["version"], "1.3"), "")],
     "device_count": [(build([server(1, 8), server(2, 8), server(3, 1)], "910"), "910")],
     "device_set": [(a2(1, 3), "910"), (a2(1, [2, 3, 4, 5]), "910")],
-    "device_ip_missing": [(edit(a2(), [*SECOND, "device_ip"], None), chip) for chip in ("", "910", "910b")],
+    "device_ip_missing": [
+        *((edit(a2(), [*SECOND, "device_ip"], None), chip) for chip in ("", "910", "910b")),
+        # Between super pods there is only the devices' own network.
+        *((edit(a3("01"), [*SECOND, "device_ip"], value), chip) for value in (None, "") for chip in ("", "a3")),
+    ],
     "device_ip_family": [(edit(a2(), [*SECOND, "device_ip"], "fd00::1"), "")],
     "device_options": [(edit(a2(), [*SECOND, "host_port"], "0"), "")],
     "host_ip": [(edit(edit(a3(), [*FIRST, "device_ip"], ""), ["server_list", 1, "host_ip"], None), "a3")],

@@ -252,9 +252,26 @@ def test_sets_that_a_910_does_not_join_are_refused_with_those_that_it_does(launc
     make_plan(job, [server(number, chip="910b") for number in range(servers)])
 
 
-@pytest.mark.parametrize(("servers", "devices"), [(1, [3, 4]), (2, [4, 5, 6, 7])])
-def test_sets_that_hccl_takes_are_no_reason_to_refuse_a_job(servers, devices):
-    make_plan(make_job(launcher="mpirun", devices=devices), [server(number, chip="910") for number in range(servers)])
+@pytest.mark.parametrize("launcher", ["rank_table", "mpirun", "mindspore", "direct"])
+@pytest.mark.parametrize(
+    ("servers", "devices", "expected"),
+    [
+        (1, [0, 4], "2 devices that are both in {0,1,2,3} or both in {4,5,6,7}"),
+        (1, [3, 4], "2 devices that are both in {0,1,2,3} or both in {4,5,6,7}"),
+        (2, [4, 5, 6, 7], "8 devices {0-7} on each server, since there are several servers"),
+    ],
+)
+def test_sets_that_hccl_takes_are_shown_in_the_plan_and_start(launcher, servers, devices, expected):
+    job = make_job(launcher=launcher, devices=devices)
+    plan = make_plan(job, [server(number, chip="910") for number in range(servers)]).as_dict()
+    found = f"{len(devices)} devices: {', '.join(map(str, devices))} (chip 910)"
+    assert [(each["host"], each["check"], each["found"], each["expected"]) for each in plan["warnings"]] == [
+        (f"n{number + 1}", "devices", found, expected) for number in range(servers)
+    ]
+    shown = describe(plan)
+    assert "Warnings: 1. The job starts all the same." in shown
+    assert f"     found     {found}\n     expected  {expected}\n" in shown
+    assert make_plan(job, [server(number) for number in range(servers)]).as_dict()["warnings"] == []
 
 
 def test_nodes_without_npus_and_a_job_without_devices():
@@ -295,6 +312,14 @@ def test_devices_that_hccl_cannot_use():
         ("n1", "devices", "device 4 with its link down"),
         ("n2", "rank table", "server 10.77.0.2, device 7, rank 15: no device_ip"),
     ]
+    # Devices of one super pod need no network, those of several do.
+    pods = [server(number, chip="a3", **{f"device{at}": {"device_ip": ""} for at in range(8)}) for number in range(2)]
+    make_plan(table_job(), pods)
+    pods[1].facts["npu"]["super_pod_id"] = "8"
+    _, findings = planned(table_job(), pods)
+    assert {(item.host, item.check, item.found.partition(": ")[2]) for item in findings} == {
+        (host, "rank table", "no device_ip") for host in ("n1", "n2")
+    }
     # Alone, a node needs no network between its devices.
     make_plan(table_job(), [server(0, device4={"link": "down"}, device7={"device_ip": ""})])
 

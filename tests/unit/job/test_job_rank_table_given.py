@@ -155,6 +155,45 @@ def test_a_table_that_breaks_the_rules_is_refused_for_the_host_that_has_the_faul
     ]
 
 
+def test_what_hccl_takes_of_a_given_table_is_shown_and_starts():
+    def same_port(table):
+        for device in table["server_list"][0]["device"]:
+            device["host_port"] = "50000"
+
+    members = [server(0, chip="910"), server(1, chip="910")]
+    plan = make_plan(given_job(members, same_port, devices=[0, 4]), members).as_dict()
+    assert [(each["host"], each["check"], each["found"]) for each in plan["warnings"]] == [
+        ("n1", "devices", "2 devices: 0, 4 (chip 910)"),
+        ("n2", "devices", "2 devices: 0, 4 (chip 910)"),
+        (
+            "n1",
+            "rank table",
+            "server 10.77.0.1, device 4, rank 1 of /home/ops/table.json: host_port 50000, which device 0 has",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    "framework",
+    [{"packages": ["mindspore"]}, {"packages": ["mindspore-dev"]}, {"venv": "/opt/trainyard/venvs/mindspore"}],
+)
+def test_mindspore_needs_ranks_in_the_order_of_servers(framework):
+    def turn_round(table):
+        first, second = (entry["device"][0] for entry in table["server_list"])
+        first["rank_id"], second["rank_id"] = "1", "0"
+
+    members = [server(number, packages={"mindspore": "2.4.0", "mindspore-dev": "2.4.0"}) for number in (0, 1)]
+    expected = "ranks that follow the dictionary order of server_id (10.0.0.10 before 10.0.0.2)"
+    for others in ({}, {"venv": "/opt/trainyard/venvs/pytorch"}):
+        plan = make_plan(given_job(members, turn_round, devices=[0], **others), members).as_dict()
+        assert [(each["host"], each["expected"]) for each in plan["warnings"]] == [("n1", expected), ("n2", expected)]
+    plan, findings = planned(given_job(members, turn_round, devices=[0], **framework), members)
+    assert [(item.host, item.check, item.expected) for item in findings] == [
+        (host, "rank table", f"{expected}, as MindSpore demands") for host in ("n1", "n2")
+    ]
+    assert plan.as_dict()["warnings"] == []
+
+
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)
                     | st.dictionaries(st.sampled_from(["server_list", "device", "server_id", "rank_id", "device_id",
                                                        "device_ip", "super_pod_list"]), inner, max_size=4),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import PurePosixPath
 from typing import Any
 
 from ...ascend import rank_table as hccl
@@ -73,7 +74,13 @@ def check(job: Job, placement: Placement) -> list[Finding]:
         return findings
     if job.spares and job.given_table:
         return [*findings, _spares_of_given_table(job)]
-    return findings + job_table.table_findings(placement.with_spares(job.spares), job.given_table)
+    together = placement.with_spares(job.spares)
+    return findings + job_table.table_findings(together, job.given_table, _trains_with_mindspore(job))
+
+
+def _trains_with_mindspore(job: Job) -> bool:
+    named = (PurePosixPath(job.venv).name, *job.packages)
+    return any(name.startswith("mindspore") for name in named)
 
 
 def _spares_of_given_table(job: Job) -> Finding:
