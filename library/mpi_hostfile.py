@@ -43,6 +43,10 @@ options:
     type: str
     choices: [openmpi, mpich, deepspeed]
     default: openmpi
+  overwrite:
+    description: With O(state=present), write over a file that is there and differs; V(false) fails and leaves it.
+    type: bool
+    default: true
 attributes:
   check_mode:
     support: full
@@ -92,7 +96,9 @@ problems:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.findings.findings import render as as_text
 from ansible.module_utils.trainyard.job.hostfile import FLAVORS, MpiHost, faults, parse, render
+from ansible.module_utils.trainyard.software.files import taken
 from ansible.module_utils.trainyard_node.machine.whole_file import difference, remove, write
 
 
@@ -112,6 +118,7 @@ def main() -> None:
                 },
             },
             "flavor": {"type": "str", "choices": list(FLAVORS), "default": "openmpi"},
+            "overwrite": {"type": "bool", "default": True},
         },
         required_if=[("state", "present", ("hosts",))],
         add_file_common_args=True,
@@ -142,6 +149,10 @@ def main() -> None:
     if wrong or not hosts:
         module.fail_json(msg=f"{path} was not written: {'; '.join(wrong) or 'no hosts'}. Correct the hosts.")
     after = render(hosts, module.params["flavor"]).encode()
+    if before not in (None, after) and not module.params["overwrite"]:
+        module.fail_json(
+            msg=as_text([taken(str(path), "hostfile")], "The hostfile was not written: {count} {findings}.")
+        )
     module.exit_json(
         changed=write(module, path, before, after),
         hosts=[host.as_dict() for host in hosts],

@@ -90,6 +90,10 @@ options:
     description: With O(state=validated), fail when HCCL's parser would refuse the table.
     type: bool
     default: false
+  overwrite:
+    description: With O(state=present), write over a file that is there and differs; V(false) fails and leaves it.
+    type: bool
+    default: true
 attributes:
   check_mode:
     support: full
@@ -184,9 +188,9 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
     Server,
     Warned,
     build,
-    dumps,
     faults,
     file_name,
+    file_text,
     loads,
     merge,
     path_problems,
@@ -194,6 +198,7 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
     validate,
 )
 from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.software.files import taken
 from ansible.module_utils.trainyard_node.machine.whole_file import difference, remove, write
 
 
@@ -292,7 +297,9 @@ def present(module: AnsibleModule, path: Path) -> None:
     before = path.read_bytes() if path.exists() else None
     # A file without faults stays as it is, however it is indented.
     in_place = module.params["servers"] is None and module.params["merge"] is None
-    after = before if before is not None and in_place and not repaired else dumps(table).encode()
+    after = before if before is not None and in_place and not repaired else file_text(table).encode()
+    if before not in (None, after) and not module.params["overwrite"]:
+        refuse(module, f"{path} was not written", [taken(str(path), "rank table")], path=str(path))
     module.exit_json(
         changed=write(module, path, before, after),
         path=str(path),
@@ -327,6 +334,7 @@ def main() -> None:
             "merge": {"type": "list", "elements": "path"},
             "repair": {"type": "bool", "default": False},
             "strict": {"type": "bool", "default": False},
+            "overwrite": {"type": "bool", "default": True},
         },
         mutually_exclusive=[("servers", "merge")],
         required_by={"servers": ("chip",)},

@@ -18,6 +18,7 @@ from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.cluster.hosts import Node, Wanted, judge, parse_memlock
 from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, is_refused, judge_survey
 from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.job import cluster_files
 from ansible.module_utils.trainyard.nvidia import cuda_plan, cudnn, driver_plan, nccl_tests, stack, upgrade
 from ansible.module_utils.trainyard.software import datasets, mindspore, oneflow, openmpi
 from ansible.module_utils.trainyard_controller.filters import checked, plan_filter
@@ -147,6 +148,8 @@ class FilterModule:
             "cuda_toolkit_offers": checked(cuda_plan.offers),
             "cuda_toolkit_sources": checked(cuda_plan.sources),
             "dataset_plan": checked(dataset_plan),
+            "hostfile_plan": checked(cluster_files.plan_hostfile),
+            "inventory_plan": checked(cluster_files.plan_inventory),
             "node_baseline_plan": node_baseline_plan,
             "nvidia_driver_offers": checked(driver_plan.offers),
             "nvidia_stack_plan": checked(nvidia_stack_plan),
@@ -155,6 +158,7 @@ class FilterModule:
             "nvidia_upgrade_plan": checked(upgrade.plan),
             "nvidia_upgrade_returned": checked(upgrade.came_back),
             "nvidia_upgrade_settled": checked(upgrade.settle),
+            "rank_table_plan": checked(cluster_files.plan_rank_table),
             "validate_refused": validate_refused,
             "validate_survey": validate_survey,
         }

@@ -19,7 +19,7 @@ from .rank_table_view import CHIPS, View, Warned, faults, number, refused, shown
 
 __all__ = [
     "CHIPS", "VERSIONS", "Device", "Server", "Table", "Warned", "build", "device_set_problems", "dumps", "faults",
-    "file_name", "loads", "merge", "path_problems", "refused", "repair", "validate",
+    "file_name", "file_text", "loads", "merge", "path_problems", "refused", "repair", "validate",
 ]  # fmt: skip
 
 
@@ -45,6 +45,7 @@ class Server:
 def build(servers: Sequence[Server], chip: str, version: str = "auto") -> Table:
     """Return the table of these servers, in the dictionary order of server_id, with ranks from 0.
 
+    The keys have the order in which Ascend's own generator writes them, so that both files can be compared.
     It is as right as the servers are: see validate(). Raises ValueError for an unknown chip or version.
     """
     wanted = version_of(chip) if version == "auto" else version
@@ -65,15 +66,21 @@ def build(servers: Sequence[Server], chip: str, version: str = "auto") -> Table:
             devices.append(entry)
             rank += 1
         entry_of_server: Table = {"server_id": server.server_id}
+        if super_pods and server.host_ip:
+            entry_of_server["host_ip"] = server.host_ip
+        entry_of_server["device"] = devices
         if not super_pods:
             entry_of_server["host_nic_ip"] = "reserve"
-        elif server.host_ip:
-            entry_of_server["host_ip"] = server.host_ip
-        entries.append({**entry_of_server, "device": devices})
-    table: Table = {"version": wanted, "server_count": str(len(entries)), "status": "completed", "server_list": entries}
+        entries.append(entry_of_server)
+    table: Table = {"version": wanted, "server_count": str(len(entries)), "server_list": entries}
     if super_pods:
         table["super_pod_list"] = super_pods_of((server.super_pod_id, server.server_id) for server in ordered)
-    return table
+    return {**table, "status": "completed"}
+
+
+def file_text(table: Table) -> str:
+    """Return a table as the file for people and scripts: with the keys and the layout of Ascend's own generator."""
+    return json.dumps(table, indent=4) + "\n"
 
 
 def validate(table: object, chip: str = "") -> list[Finding]:

@@ -24,6 +24,8 @@ HOSTS = {
     "collective_check.yml": ("check_hosts", "compute", 1),
     "collective_benchmark.yml": ("benchmark_hosts", "compute", 1),
     "pair_check.yml": ("pair_hosts", "compute", 2),
+    "rank_table.yml": ("rank_table_hosts", "compute", 1),
+    "hostfile.yml": ("hostfile_hosts", "compute", 1),
     "nvidia_reboot.yml": ("", "nvidia", 1),
     "nvidia_upgrade.yml": ("", "nvidia", 1),
 }

@@ -38,12 +38,26 @@ def chip(placement: Placement) -> str:
     return chips.most_common(1)[0][0]
 
 
-def build(placement: Placement, of_chip: str = "") -> rank_table.Table:
-    """Build the table from the nodes' facts, for the chip that most of them have, or another one.
+def chip_findings(placement: Placement) -> list[Finding]:
+    """Find nodes whose chip is not that of the others, or none that has rank tables."""
+    usual = chip(placement)
+    known = usual in rank_table.CHIPS
+    return [
+        Finding(
+            host=node.host,
+            check="devices",
+            found=f"chip {node.npu['chip'] or 'of no known kind'}",
+            expected=f"{usual}, as on the other nodes" if known else f"one of {', '.join(rank_table.CHIPS)}",
+            action="use nodes of one kind (job_hosts): a rank table is for one",
+        )
+        for node in placement.nodes
+        if node.npu["chip"] != usual or not known
+    ]
 
-    Raises ValueError where that is none that has rank tables.
-    """
-    servers = [
+
+def servers(placement: Placement) -> list[rank_table.Server]:
+    """Return the servers of the table as the nodes' facts have them."""
+    return [
         rank_table.Server(
             server_id=node.known_as or node.address,
             host_ip=node.address,
@@ -55,7 +69,14 @@ def build(placement: Placement, of_chip: str = "") -> rank_table.Table:
         )
         for node in placement.nodes
     ]
-    return rank_table.build(servers, of_chip or chip(placement))
+
+
+def build(placement: Placement, of_chip: str = "") -> rank_table.Table:
+    """Build the table from the nodes' facts, for the chip that most of them have, or another one.
+
+    Raises ValueError where that is none that has rank tables.
+    """
+    return rank_table.build(servers(placement), of_chip or chip(placement))
 
 
 def table_findings(placement: Placement, given: GivenTable | None, mindspore: bool = False) -> list[Finding]:

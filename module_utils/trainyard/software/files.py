@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from ..findings.findings import Finding
+
 
 def differing(wanted: Iterable[Mapping[str, Any]], found: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Return the paths of what is missing or differs, in the order in which they are wanted.
@@ -16,6 +18,16 @@ def differing(wanted: Iterable[Mapping[str, Any]], found: Mapping[str, Mapping[s
     group and mode. In place of the content its sha256 may be given; without both it is a folder.
     """
     return [str(entry["path"]) for entry in wanted if not _as_wanted(entry, found.get(str(entry["path"]), {}))]
+
+
+def taken(path: str, what: str) -> Finding:
+    """Return the finding about a file that is there, differs, and must not be overwritten."""
+    return Finding(
+        check="file",
+        found=f"{path} is there and differs",
+        expected=f"no such file, or the same {what}",
+        action="name another file, move this one away, or set overwrite (rank_table_overwrite, hostfile_overwrite)",
+    )
 
 
 def with_folders(texts: Mapping[str, str], root: str) -> list[dict[str, str]]:

@@ -85,10 +85,33 @@ def test_the_table_has_the_addresses_of_all_devices(play):
     assert found == [(str(number), f"192.168.{100 + number}.{node}") for node in (1, 3) for number in range(8)]
 
 
+def test_one_command_writes_the_table_of_all_servers(play, tmp_path, node_names):
+    name = f"hccl_{len(node_names)}s_{8 * len(node_names)}p.json"
+    run = play("playbooks/rank_table.yml", rank_table_path=str(tmp_path))
+    assert run.rc == 0, run.output
+    assert f"{tmp_path}/{name} is written." in run.text
+    servers = json.loads((tmp_path / name).read_text())["server_list"]
+    found = [(device["device_id"], device["device_ip"]) for server in servers for device in server["device"]]
+    nodes = range(1, len(node_names) + 1)
+    assert found == [(str(number), f"192.168.{100 + number}.{node}") for node in nodes for number in range(8)]
+
+
+def test_one_command_writes_the_hostfile_of_all_servers(play, tmp_path, node_names, node_vars):
+    run = play("playbooks/hostfile.yml", hostfile_path=str(tmp_path / "hostfile"))
+    assert run.rc == 0, run.output
+    expected = [f"{node_vars[name]['ansible_host']} slots=8" for name in node_names]
+    assert (tmp_path / "hostfile").read_text().splitlines() == expected
+
+
 @pytest.fixture(scope="module")
-def given(runs, tmp_path_factory):
-    """A table that somebody else has written: ranks of the devices turned round, and one port for two of them."""
-    table = json.loads(table_of(runs["four"])["content"])
+def given(runs, play, node_vars, tmp_path_factory):
+    """The table of one command, changed: ranks of the devices turned round, and one port for two of them."""
+    made, address = tmp_path_factory.mktemp("made"), node_vars[FIRST]["ansible_host"]
+    options = {"rank_table_devices": "[4,8)", "rank_table_server_ip": address, "rank_table_path": str(made)}
+    run = play("playbooks/rank_table.yml", "--limit", FIRST, **options)
+    assert run.rc == 0, run.output
+    table = json.loads((made / f"hccl_4p_4567_{address}.json").read_text())
+    assert table == json.loads(table_of(runs["four"])["content"])
     devices = table["server_list"][0]["device"]
     for device, rank in zip(devices, reversed(range(len(devices)))):
         device["rank_id"] = str(rank)

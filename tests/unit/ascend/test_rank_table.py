@@ -74,6 +74,50 @@ def test_a_folder_gets_the_conventional_name(call, tmp_path):
     assert one["path"] == str(tmp_path / "hccl_2p_01_10.0.0.2.json")
 
 
+LIKE_THE_GUIDE = """{
+    "version": "1.0",
+    "server_count": "1",
+    "server_list": [
+        {
+            "server_id": "127.0.0.1",
+            "device": [
+                {
+                    "device_id": "4",
+                    "device_ip": "192.168.104.1",
+                    "rank_id": "0"
+                },
+                {
+                    "device_id": "5",
+                    "device_ip": "192.168.105.1",
+                    "rank_id": "1"
+                }
+            ],
+            "host_nic_ip": "reserve"
+        }
+    ],
+    "status": "completed"
+}
+"""
+
+
+def test_keys_and_layout_are_those_of_the_usual_generator(call, tmp_path):
+    devices = [{"device_id": npu, "device_ip": f"192.168.{100 + npu}.1"} for npu in (4, 5)]
+    call(chip="910b", servers=[{"server_id": "127.0.0.1", "devices": devices}])
+    assert (tmp_path / "hccl.json").read_text() == LIKE_THE_GUIDE
+
+
+def test_a_file_that_differs_is_left_where_it_may_not_be_overwritten(call, tmp_path):
+    path = tmp_path / "hccl.json"
+    given = {"chip": "910b", "overwrite": False}
+    assert call(servers=SERVERS, **given)["changed"]
+    assert not call(servers=SERVERS, **given)["changed"]
+    before = path.read_text()
+    for check in (True, False):
+        refused = call(servers=SERVERS[:1], check=check, **given)
+        assert refused["failed"] and f"found     {path} is there and differs" in refused["msg"]
+    assert path.read_text() == before
+
+
 def test_super_pods_are_written(call, tmp_path):
     servers = [
         {"server_id": f"node_{at}", "host_ip": f"10.0.0.{at}", "super_pod_id": str(at),
@@ -223,5 +267,5 @@ def test_what_the_module_refuses(call, tmp_path):
 
 def test_the_documentation_is_yaml():
     options = yaml.safe_load(rank_table.DOCUMENTATION)["options"]
-    assert set(options) == {"path", "state", "chip", "version", "servers", "merge", "repair", "strict"}
+    assert set(options) == {"path", "state", "chip", "version", "servers", "merge", "repair", "strict", "overwrite"}
     assert yaml.safe_load(rank_table.EXAMPLES) and yaml.safe_load(rank_table.RETURN)

@@ -57,21 +57,9 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     ]
     if without:
         return findings
-    chip = job_table.chip(placement)
-    expected = f"{chip}, as on the other nodes" if chip in hccl.CHIPS else f"one of {', '.join(hccl.CHIPS)}"
-    strange = [node for node in placement.nodes if node.npu["chip"] != chip or chip not in hccl.CHIPS]
-    findings += [
-        Finding(
-            host=node.host,
-            check="devices",
-            found=f"chip {node.npu['chip'] or 'of no known kind'}",
-            expected=expected,
-            action="use nodes of one kind (job_hosts): a rank table is for one",
-        )
-        for node in strange
-    ]
+    strange = job_table.chip_findings(placement)
     if strange:
-        return findings
+        return findings + strange
     if job.spares and job.given_table:
         return [*findings, _spares_of_given_table(job)]
     together = placement.with_spares(job.spares)
