@@ -35,6 +35,7 @@ from ansible.parsing.splitter import parse_kv
 from ansible.plugins.callback import CallbackBase
 from ansible.plugins.loader import filter_loader, test_loader
 from ansible.template import Templar, trust_as_template
+from ansible.utils.vars import combine_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -227,20 +228,27 @@ class Given:
         return findings
 
     def options(self) -> list[Finding]:
-        """Put the options -e right that Ansible has split at blanks."""
-        options = [each for each in context.CLIARGS.get("extra_vars") or () if each.strip()[:1] not in ("@", "[", "{")]
+        """Put the options -e right that Ansible has split at blanks; of several for a variable the last one holds."""
+        options = [each for each in context.CLIARGS.get("extra_vars") or () if each.strip()]
         whole = inputs.whole_options(options, self.known, self.loader.load)
+        given: dict[str, Any] = {}
         findings = []
-        for option in dict.fromkeys(options):
-            parts = parse_kv(option)
-            rest = str(parts.pop("_raw_params", ""))
+        for option in options:
             if option in whole:
-                name, text = option.partition("=")[0].strip(), whole[option]
-                # Of several options that set a variable the last one holds, as Ansible has it.
-                if self.extra.get(name) == parts.get(name):
-                    self.extra[name] = trust_as_template(text)
-            elif rest:
-                findings.append(inputs.no_variable(option, rest))
+                values = {option.partition("=")[0].strip(): trust_as_template(whole[option])}
+            elif option.startswith("@"):
+                values = self.loader.load_from_file(option[1:], trusted_as_template=True)
+            elif option.startswith(("[", "{")):
+                values = self.loader.load(option)
+            else:
+                values = parse_kv(option)
+                rest = str(values.pop("_raw_params", ""))
+                findings += [inputs.no_variable(option, rest)] if rest else []
+            given = combine_vars(given, values)
+        if whole:
+            # Of an option that Ansible has split, a word such as lr=1 has become a variable as well.
+            self.extra.clear()
+            self.extra.update(given)
         self.extra.pop("_raw_params", None)
         return findings
 

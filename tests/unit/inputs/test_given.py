@@ -324,6 +324,34 @@ def test_texts_on_the_command_line_mean_what_they_say(playbook, tmp_path):
     assert json.loads(plan.read_text())["nodes"][0]["processes"][0]["env"]["B"] == "2"
 
 
+ONE, TWO, AS_JSON = "job_command=[echo, one]", "job_command=[echo, two, lr=1]", '{"job_command": ["echo", "json"]}'
+
+
+@pytest.mark.parametrize(
+    ("given", "command"),
+    [
+        ([ONE, TWO], ["echo", "two", "lr=1"]),
+        ([TWO, ONE], ["echo", "one"]),
+        ([TWO, ONE, TWO], ["echo", "two", "lr=1"]),
+        ([ONE, AS_JSON], ["echo", "json"]),
+        ([AS_JSON, ONE], ["echo", "one"]),
+        ([ONE, "@"], ["echo", "file"]),
+        (["@", ONE], ["echo", "one"]),
+        (["job_command=[echo,short]", ONE], ["echo", "one"]),
+        ([ONE, "job_command=[echo,short]"], ["echo", "short"]),
+        (["@", ONE, AS_JSON, TWO], ["echo", "two", "lr=1"]),
+    ],
+)
+def test_the_last_of_several_options_for_a_variable_holds_and_its_words_set_nothing_else(
+    show, tmp_path, given, command
+):
+    """Ansible splits those with blanks, so that two of them look the same to it."""
+    (tmp_path / "job.yml").write_text("job_command: [echo, file]\n")
+    options = [f"@{tmp_path}/job.yml" if each == "@" else each for each in given]
+    seen = show(["job_command", "lr"], *(word for each in ("lr=5", *options) for word in ("-e", each)))
+    assert seen["localhost"] == {"job_command": command, "lr": "5"}
+
+
 ODD = f"""compute:
   hosts:
     localhost: {HERE}
