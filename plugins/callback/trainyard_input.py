@@ -215,7 +215,7 @@ class Given:
         """Put everything right, and return what cannot be."""
         findings = self.options() + self.job()
         places = {name: place_of(name) for name in self.extra}
-        findings += inputs.unknown(places, self.known)
+        findings += self.misspelt(places)
         changes, wrong = inputs.converted(self.extra, places.__getitem__, self.known, self.loader.load)
         self.extra.update(changes)
         findings += wrong + self.in_inventory()
@@ -278,6 +278,20 @@ class Given:
         for each in [*self.inventory.groups.values(), *self.inventory.hosts.values()]:
             beside = get_vars_from_inventory_sources(self.loader, self.inventory._sources, [each], "task")
             yield each, {**beside, **get_vars_from_path(self.loader, base, [each], "task")}
+
+    def misspelt(self, places: Mapping[str, Place]) -> list[Finding]:
+        """Find names that no argument_specs have: of extra variables, with their places, and in the inventory."""
+        named: dict[str, dict[Place, None]] = {}
+        used = set()
+        given = [variables for each, filed in self.entities() for variables in (each.vars, filed)]
+        for variables in given:
+            for name, value in variables.items():
+                if name not in self.known and not OF_A_PLAY.fullmatch(name):
+                    named.setdefault(name, {})[place_of(name, place_of(value, INVENTORY))] = None
+        for variables in [self.extra, *given]:
+            used.update(word for text in leaves(variables) for word in re.findall(r"\w+", text))
+        extra = {name: [place] for name, place in places.items()}
+        return inputs.unknown(extra, self.known, used.union(named)) + inputs.unknown(named, self.known)
 
     def in_inventory(self) -> list[Finding]:
         """Put texts right that the inventory has for other values; INI knows nothing but texts."""

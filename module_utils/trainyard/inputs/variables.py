@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,7 @@ _SECRET = re.compile(r"secret|passw|token|key|job_events$")
 # How much of a misspelt name, without its first words, must be right to be taken for another one; and of a whole name.
 _LIKE_IN_FAMILY = 0.8
 _LIKE = 0.92
-# Nothing but our own variables begins with these: what is not known there is misspelt.
-_OURS = ("job", "trainyard_")
+_LIKE_UNUSED = 0.88
 
 
 @dataclass(frozen=True)
@@ -112,37 +111,45 @@ def is_template(value: Any) -> bool:
     return isinstance(value, str) and ("{{" in value or "{%" in value)
 
 
-def unknown(names: Mapping[str, Place], known: Mapping[str, Variable]) -> list[Finding]:
-    """Find names that are misspelt: unknown ones that begin as only ours do, and those very like one that is known.
+def unknown(
+    names: Mapping[str, Iterable[Place]], known: Mapping[str, Variable], own: Collection[str] | None = None
+) -> list[Finding]:
+    """Find names that are misspelt, each with its places: unknown ones that begin as ours do, or are very like one.
 
-    Variables of a user's own are nobody's business.
+    Of names that somebody gives for one run, those that are merely like one of ours are found as well, but for `own`:
+    names that the inventory has or that a template uses.
     """
+    prefixes = sorted({each.family for each in known.values() if each.name.startswith(each.family)}, key=len)
     findings = []
-    for name, place in names.items():
+    for name, places in names.items():
         if name in known:
             continue
         if name.startswith("job"):
-            findings += [_with_place(finding, place) for finding in jobs.unknown_keys([name])]
+            findings += [_with_place(each, place) for each in jobs.unknown_keys([name]) for place in places]
             continue
-        near = _likely(name, known)
-        if near or name.startswith(_OURS):
-            findings.append(
+        near = _likely(name, known, _LIKE if own is None or name in own else _LIKE_UNUSED)
+        prefix = next((each for each in reversed(prefixes) if name.startswith(each)), "")
+        if near or prefix:
+            rename = f"remove {name}, or rename it: names with {prefix} are those of this project"
+            findings += [
                 Finding(
                     check="variable",
                     found=f"unknown variable {name} {place.text}",
                     expected="the variables of README.md, docs/ and the roles' README.md",
-                    action=f"did you mean {near}?" if near else f"remove {name}",
+                    action=f"did you mean {near}?" if near else rename,
                 )
-            )
+                for place in places
+            ]
     return findings
 
 
 def _with_place(finding: Finding, place: Place) -> Finding:
-    action = finding.action if place.file else finding.action.replace("from the job file", "from the command line")
+    where = place.file or "the command line"
+    action = finding.action.replace("from the job file", f"from {where}")
     return Finding(check=finding.check, found=f"{finding.found} {place.text}", expected=finding.expected, action=action)
 
 
-def _likely(name: str, known: Mapping[str, Variable]) -> str:
+def _likely(name: str, known: Mapping[str, Variable], like: float) -> str:
     """Return the variable that a name was probably meant to be, or ""."""
     family = max(
         (variable.family for variable in known.values() if name.startswith(variable.family)), key=len, default=""
@@ -152,7 +159,7 @@ def _likely(name: str, known: Mapping[str, Variable]) -> str:
         near = difflib.get_close_matches(name[len(family) :], rests, n=1, cutoff=_LIKE_IN_FAMILY)
         if near:
             return rests[near[0]]
-    whole = difflib.get_close_matches(name, known, n=1, cutoff=_LIKE)
+    whole = difflib.get_close_matches(name, known, n=1, cutoff=like)
     return whole[0] if whole else ""
 
 

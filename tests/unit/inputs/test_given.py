@@ -233,6 +233,49 @@ def test_what_the_inventory_cannot_mean_is_a_finding(playbook, tmp_path):
         assert said in run.text, run.output
 
 
+BOOKS = ["launch.yml", "site.yml", "playbooks/verify.yml", "playbooks/stop.yml", "playbooks/compare.yml"]
+
+
+@pytest.mark.parametrize("book", BOOKS)
+def test_a_misspelt_name_anywhere_in_the_inventory_ends_every_playbook(playbook, tmp_path, book):
+    for path, text in {
+        "group_vars/all.yml": "site: x\ntrainyard_framework: [pytorch]\nverify_phase: [reach]\n",
+        "group_vars/compute/versions.yml": "pytorch_verison: 2.0\n",
+        "host_vars/n1.yml": "nvidia_gpu: 8\njob_nod_env: {A: b}\n",
+        "vars.yml": "openmpi_provder: distro\nepochs: 5\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / path).write_text(text)
+    inventory = f"compute:\n  hosts: {{n1: {HERE}}}\n  vars:\n    dataset_dir: /d\n    tranyard_state: /s\n"
+    run = playbook(book, "-e", f"@{tmp_path}/vars.yml", "-e", "folow=all", inventory=inventory)
+    here = from_here(str(tmp_path), str(PROJECT))
+    assert run.rc == 2
+    for said in (
+        "9 findings in what was given.",
+        f"unknown variable trainyard_framework in {here}/group_vars/all.yml, line 2 expected",
+        "do did you mean trainyard_frameworks?",
+        f"unknown variable verify_phase in {here}/group_vars/all.yml, line 3 expected",
+        f"unknown variable pytorch_verison in {here}/group_vars/compute/versions.yml, line 1 expected",
+        f"unknown variable nvidia_gpu in {here}/host_vars/n1.yml, line 1",
+        f"unknown variable job_nod_env in {here}/host_vars/n1.yml, line 2",
+        f"unknown variable openmpi_provder in {here}/vars.yml, line 1",
+        f"unknown variable dataset_dir in {here}/hosts.yml, line 4",
+        f"unknown variable tranyard_state in {here}/hosts.yml, line 5",
+        "unknown variable folow on the command line",
+    ):
+        assert said in run.text, run.output
+    run = playbook(book, inventory="[compute]\nn1\nn2 nvidia_gpu=8\n[compute:vars]\ntrainyard_usr=x\n")
+    assert f"unknown variable nvidia_gpu in {here}/hosts.ini, line 3" in run.text, run.output
+    assert f"unknown variable trainyard_usr in {here}/hosts.ini, line 5" in run.text
+
+
+def test_a_user_has_names_of_their_own(show, tmp_path):
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/all.yml").write_text("site_proxy: x\ndata_root: /d\ncopies: '{{ lives }}'\nhollow: 1\n")
+    seen = show(["copies", "hollow"], "-e", "lives=9", "-e", "hollow=2")
+    assert seen["localhost"] == {"copies": "9", "hollow": "2"}
+
+
 def test_what_only_the_nodes_are_told_of_a_job_or_a_verification_holds_on_the_controller_or_is_a_finding(
     show, playbook, tmp_path
 ):

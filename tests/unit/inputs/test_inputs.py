@@ -175,25 +175,41 @@ def test_any_value_is_converted_for_good_or_refused_in_words(name, value):
     ],
 )
 def test_a_misspelt_name_is_refused_with_the_likely_one(name, meant):
-    (finding,) = inputs.unknown({name: COMMAND_LINE}, KNOWN)
+    (finding,) = inputs.unknown({name: [COMMAND_LINE]}, KNOWN)
     assert finding.found == f"unknown variable {name} on the command line"
     assert finding.action == (f"did you mean {meant}?" if meant else finding.action)
     assert meant or finding.action.startswith("remove ")
 
 
 def test_known_names_and_those_of_users_are_let_through():
-    own = [
-        "lr",
-        "epochs",
-        "data_root",
-        "check_interval",
-        "verify_ssl",
-        "dataset_dir",
-        "ansible_user",
-        "__job_x",
-        "step",
+    own = ["lr", "epochs", "data_root", "interval", "ssl", "my_dataset", "ansible_user", "__job_x", "step", "live_dir"]
+    assert inputs.unknown(dict.fromkeys([*KNOWN, *own], (COMMAND_LINE,)), KNOWN) == []
+
+
+@pytest.mark.parametrize("name", ["check_interval", "verify_ssl", "dataset_dir", "nvidia_x", "ssh_mesh_y", "slurm_z"])
+def test_a_name_that_begins_as_ours_do_and_is_none_is_a_finding(name):
+    (finding,) = inputs.unknown({name: [FILE]}, KNOWN)
+    assert finding.found == f"unknown variable {name} in jobs/x.yml, line 3"
+    assert finding.action.startswith(f"remove {name}, or rename it: names with ")
+
+
+def test_a_name_in_several_places_is_found_in_each():
+    other = Place("in group_vars/all.yml, line 1", "group_vars/all.yml")
+    findings = inputs.unknown({"pytorch_verison": [FILE, other], "job_xyzzy": [other]}, KNOWN)
+    assert [finding.found for finding in findings] == [
+        "unknown variable pytorch_verison in jobs/x.yml, line 3",
+        "unknown variable pytorch_verison in group_vars/all.yml, line 1",
+        "unknown variable job_xyzzy in group_vars/all.yml, line 1",
     ]
-    assert inputs.unknown(dict.fromkeys([*KNOWN, *own], COMMAND_LINE), KNOWN) == []
+    assert findings[2].action == "remove it from group_vars/all.yml"
+
+
+def test_an_extra_variable_that_nobody_uses_and_that_is_like_one_of_ours_is_misspelt():
+    for name, meant in {"folow": "follow", "livee": "live", "bechmark_nodes": "benchmark_nodes"}.items():
+        (finding,) = inputs.unknown({name: [COMMAND_LINE]}, KNOWN, own=())
+        assert finding.action == f"did you mean {meant}?"
+    assert inputs.unknown({"folow": [COMMAND_LINE], "lives": [COMMAND_LINE]}, KNOWN, own={"folow", "lives"}) == []
+    assert inputs.unknown({"folow": [COMMAND_LINE]}, KNOWN) == []
 
 
 def test_the_variables_of_a_job_are_documented_as_the_table_of_them_has_it():
