@@ -10,6 +10,8 @@ module: job_run_info
 short_description: Find a run among those that this controller started
 description:
   - Reads the plans in the folder of runs and returns where the run that is meant lives.
+  - A run that runs comes before newer ones that have ended. Where the records leave open which run, the head nodes are
+    asked, each once, or the jobs' schedulers.
   - Fails with the names of the newest runs when there is no such run.
 options:
   runs_dir:
@@ -22,14 +24,20 @@ options:
     default: ""
   job_name:
     description:
-      - Without O(job_id), the newest run of this job is meant; without both, the newest run.
+      - Without O(job_id), the newest run of this job is meant that runs, or else the newest; without both, one of all.
       - What a playbook ran for itself, such as a check of collectives, is meant by its O(job_id) alone.
     type: str
     default: ""
   must_name:
-    description: Fail without O(job_id) and O(job_name), for what ends or removes something.
+    description:
+      - Fail without O(job_id) and O(job_name), for what ends or removes something.
+      - Fail also without O(job_id) where several runs run, or where it is not known whether one runs.
     type: bool
     default: false
+  ask_nodes:
+    description: Ask which runs run. Without it, the newest run is meant.
+    type: bool
+    default: true
 extends_documentation_fragment: read_only
 """
 
@@ -58,6 +66,10 @@ over:
   description: Whether its record says how it ended; then nothing changes it any more.
   returned: success
   type: bool
+note:
+  description: The runs that run, if several do, with since when, on which hosts and how far; else an empty string.
+  returned: success
+  type: str
 engine:
   description: The job's scheduler, C(kind), C(submit_host), C(engine_id), and what else its plan says; empty over ssh.
   returned: success

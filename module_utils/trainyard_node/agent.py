@@ -120,6 +120,21 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     return result
 
 
+def running(*, jobs: list[dict[str, str]]) -> Answer:
+    """Return which of these jobs have a monitor that runs here, each with the line for people."""
+    from .job import job
+
+    folders = {each["job_id"]: each["job_dir"] for each in jobs}
+    alive = {folder.name for folder in job.all_alive([Path(folder) for folder in folders.values()])}
+    return {
+        "running": {
+            job_id: state(job_id=job_id, job_dir=folder).get("line", "")
+            for job_id, folder in folders.items()
+            if Path(folder).name in alive
+        }
+    }
+
+
 def collect(*, job_id: str, job_dir: str, stop: bool, log_limit: int, check: bool = False) -> Answer:
     """Tell how this node's part of a job is, with its logs; with `stop` end what is left of it first."""
     from .job import job, kernel_log
@@ -318,7 +333,7 @@ def can_install(**arguments: Any) -> Answer:
 QUESTIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
-        *(probe, preflight, start, state, follow, stacks, collect, remove, folders, rdma_traffic),
+        *(probe, preflight, start, state, running, follow, stacks, collect, remove, folders, rdma_traffic),
         *(verify, listen, connect, unlisten),
         *(slurm_probe, slurm_submit, slurm_state, slurm_logs, slurm_end),
         *(baseline, ssh_keys, logins, can_install, in_use),

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard_controller import known_runs
+from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+display = Display()
 
 
 class ActionModule(ActionBase):
-    """Read the plans of all runs, in this process."""
+    """Read the plans of all runs; where several may run, ask their head nodes."""
 
     BYPASS_HOST_LOOP = True
     _supports_check_mode = True
@@ -21,8 +25,11 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
         names = str(given.get("job_id") or ""), str(given.get("job_name") or "")
+        ask = FanOut(self, task_vars or {}).ask if given.get("ask_nodes", True) else None
         try:
-            run = known_runs.find(Path(given["runs_dir"]), *names, must_name=bool(given.get("must_name")))
+            run = known_runs.find(Path(given["runs_dir"]), *names, must_name=bool(given.get("must_name")), ask=ask)
         except LookupError as error:
             return {**result, "failed": True, "msg": str(error)}
+        if run["note"]:
+            display.display(run["note"])
         return {**result, **run, "changed": False}

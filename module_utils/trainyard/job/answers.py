@@ -156,6 +156,7 @@ SHAPES: dict[str, Shape] = {
     },
     "start": {"changed": bool, **STATUS},
     "state": {**STATUS, "?line": str, "?restarts": [str]},
+    "running": {"running": Each(str)},
     "follow": {"logs": Each({"lines": [str], "offset": int, "skipped": int})},
     "collect": {"changed": bool, **STATUS, "logs": LOGS, "?kernel": [KERNEL]},
     "stacks": {"ranks": Few(rank_shape(_MOST_WORLD), MOST_RANKS), "text": str},

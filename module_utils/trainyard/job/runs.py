@@ -7,7 +7,7 @@ means it by "the newest": it is found by its job_id alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,14 +27,40 @@ def asked_by(plan: Data) -> str:
     return str(plan.get("asked_by") or USER)
 
 
-def find(plans: Sequence[Data], job_id: str, job_name: str, must_name: bool, runs_dir: str) -> tuple[Data | None, str]:
-    """Return the plan of the run that is meant, the newest of several; or what to say as there is none.
+def of_users(plans: Sequence[Data], job_name: str) -> list[Data]:
+    """Return the plans of the jobs that users started, those of `job_name` where there is one, in the same order."""
+    return [plan for plan in plans if asked_by(plan) == USER and job_name in ("", plan["job_name"])]
 
-    `plans` are those of all runs, oldest first. Without job_id and job_name it is the newest of all, unless one
-    `must_name` it: what ends or removes something takes no guess.
+
+def may_run(plans: Sequence[Data], job_id: str, job_name: str, ended: Callable[[Data], bool]) -> list[Data]:
+    """Return the plans of the runs to ask the nodes about; `ended` says whether the record of one is final.
+
+    Where only the newest one may still run, nobody needs to be asked: it is the one that is meant in any case.
     """
-    of_users = [plan for plan in plans if asked_by(plan) == USER]
-    newest = ", ".join(plan["job_id"] for plan in of_users[-5:]) or "none"
+    candidates = [] if job_id else of_users(plans, job_name)
+    found = [plan for plan in candidates if not ended(plan)]
+    return [] if found == candidates[-1:] else found
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the nodes know of runs: the line of progress of each one that runs, and why others are not known."""
+
+    running: Mapping[str, str]
+    unknown: Mapping[str, str]
+
+
+def find(
+    plans: Sequence[Data], job_id: str, job_name: str, must_name: bool, runs_dir: str, answers: Answers | None = None
+) -> tuple[Data | None, str]:
+    """Return the plan of the run that is meant and a note about others that run; or None and why there is none.
+
+    `plans` are those of all runs, oldest first. A run that runs comes before a newer one that does not. Without job_id
+    and job_name it is one of all, unless one `must_name` it: what ends or removes something takes no guess, neither
+    among several that run nor where nobody knows whether one runs.
+    """
+    users = of_users(plans, "")
+    newest = ", ".join(plan["job_id"] for plan in users[-5:]) or "none"
     if must_name and not job_id and not job_name:
         unnamed = Finding(
             check="which job",
@@ -43,13 +69,20 @@ def find(plans: Sequence[Data], job_id: str, job_name: str, must_name: bool, run
             action="name the run with -e job_id=NAME, or the newest one of a job with -e job_name=NAME",
         )
         return None, render([unnamed], HEADLINE)
+    note = ""
     if job_id:
         plan = next((plan for plan in plans if plan["job_id"] == job_id), None)
     else:
-        plan = next((plan for plan in reversed(of_users) if not job_name or plan["job_name"] == job_name), None)
+        candidates = of_users(plans, job_name)
+        running = [plan for plan in candidates if answers and plan["job_id"] in answers.running]
+        findings = _no_guess(candidates, running, answers) if must_name and answers else []
+        if findings:
+            return None, render(findings, HEADLINE)
+        plan = next(reversed(running or candidates), None)
+        note = _others(running, answers.running) if answers and len(running) > 1 else ""
     if plan is None:
         wanted = job_id or (f"of job {job_name}" if job_name else "at all")
-        others = [] if job_id else [plan["job_id"] for plan in plans if plan not in of_users]
+        others = [] if job_id else [plan["job_id"] for plan in plans if plan not in users]
         own = [name for name in others if not job_name or name.startswith(f"{job_name}-")][-5:]
         text = f"No run {wanted} was started from {runs_dir}. The newest runs there: {newest}. "
         if own:
@@ -63,7 +96,45 @@ def find(plans: Sequence[Data], job_id: str, job_name: str, must_name: bool, run
             action="leave one of the two out",
         )
         return None, render([two], HEADLINE)
-    return plan, ""
+    return plan, note
+
+
+def _no_guess(candidates: Sequence[Data], running: Sequence[Data], answers: Answers) -> list[Finding]:
+    """Find several runs that run, or none where one of them may run."""
+    action = "name the run with -e job_id=NAME"
+    if len(running) > 1:
+        return [
+            Finding(
+                check="which job",
+                found=_where(plan, answers.running[plan["job_id"]]),
+                expected="one run of that name that still runs",
+                action=action,
+            )
+            for plan in running
+        ]
+    return [
+        Finding(
+            check="which job",
+            found=f"it is not known whether {plan['job_id']} runs: {answers.unknown[plan['job_id']]}",
+            expected="an answer from its head node, or job_id",
+            action=action,
+        )
+        for plan in candidates
+        if not running and plan["job_id"] in answers.unknown
+    ]
+
+
+def _others(running: Sequence[Data], lines: Mapping[str, str]) -> str:
+    """List all that run, and say which one is taken."""
+    found = [f"  {_where(plan, lines[plan['job_id']])}" for plan in running]
+    return "\n".join([f"{len(running)} jobs run; the newest is taken. Name another one with -e job_id=NAME:", *found])
+
+
+def _where(plan: Data, line: str) -> str:
+    """Say of a run since when it runs, where, and how far it is."""
+    hosts = host_list([node["host"] for node in plan["nodes"]])
+    parts = [f"{plan['job_id']} runs since {plan['created']}", *([f"on {hosts}"] if hosts else [])]
+    return ", ".join([" ".join(parts), *([" ".join(line.split())] if line.strip() else [])])
 
 
 @dataclass(frozen=True)

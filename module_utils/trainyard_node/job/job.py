@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,12 @@ def running(job_dir: Path, job_id: str) -> list[int]:
 def alive(job_dir: Path) -> bool:
     """Tell whether the job's monitor runs on this node."""
     return bool(as_user.in_folder(job_dir, False, processes.monitor_alive))
+
+
+def all_alive(folders: Sequence[Path]) -> list[Path]:
+    """Return those of these folders of jobs whose monitor runs on this node."""
+    found = as_user.in_each(folders, processes.monitor_alive)
+    return [folder for folder in folders if found.get(folder)]
 
 
 def _owner(user: str) -> Owner:

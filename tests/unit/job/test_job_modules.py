@@ -312,6 +312,7 @@ def test_the_run_that_is_meant(runs, asked, job_id):
         "run_dir": str(runs / job_id),
         "over": False,
         "engine": {},
+        "note": "",
     }
 
 

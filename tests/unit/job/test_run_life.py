@@ -89,6 +89,25 @@ def test_what_ends_or_removes_something_takes_no_guess(site, ended, book, headli
     assert content(ended) == before
 
 
+GATE = "import pathlib, time\nwhile not pathlib.Path({file!r}).exists(): time.sleep(0.05)"
+
+
+def test_stop_by_name_finds_the_older_run_that_still_runs(site, ended, tmp_path):
+    gated = [sys.executable, "-c", GATE.format(file=str(tmp_path / "never"))]
+    job = {**JOB, "job_name": f"two-{NAME}"}
+    status, said = site.play("launch.yml", **{**job, "job_command": gated, "job_wait": False})
+    assert status == 0, said
+    [older] = [path.parent.name for path in site.runs.glob(f"two-{NAME}-*/plan.json")]
+    status, said = site.play("launch.yml", **job)
+    assert status == 0, said
+    status, said = site.play("playbooks/status.yml", job_name=f"two-{NAME}")
+    assert status == 0 and f"Job {older} is running." in said, said
+    status, said = site.play("playbooks/stop.yml", job_name=f"two-{NAME}")
+    assert status == 0 and f"Job {older} was stopped" in said, said
+    for folder in site.runs.glob(f"two-{NAME}-*"):
+        shutil.rmtree(folder)
+
+
 def test_a_record_outlives_the_folders_on_the_nodes(site, ended):
     job_id, before = ended.name, content(ended)
     assert json.loads(before["summary.json"])["state"] == "succeeded"
