@@ -68,4 +68,8 @@ not_started:
   description: What nodes said that could not start their part, by host.
   returned: always
   type: dict
+interrupted:
+  description: Somebody interrupted the command before any node was visited; nothing was started.
+  returned: when that is so
+  type: bool
 """

@@ -11,6 +11,7 @@ short_description: Watch a job until it is over
 description:
   - Prints a line of progress each round and returns when the job is over, or when its head node has not answered for
     20 seconds beyond those that a lost node may take to come back.
+  - Where somebody interrupts the command, it asks once more whether the job still runs, and returns.
   - Asks the head node alone, or the job's scheduler, which is given up after 60 seconds. To interrupt it changes
     nothing for the job.
 options:
@@ -40,6 +41,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+goes_on:
+  description: Whether the job still ran when somebody interrupted the command.
+  returned: always
+  type: bool
 lost:
   description: Why the head node or the scheduler could not be asked any more, or an empty string.
   returned: always

@@ -34,6 +34,7 @@ from ..trainyard.job.schedulers.records import HandedPlan, Plan, Source, Where
 from ..trainyard.job.variables import VARIABLES
 from . import refused_hosts, scheduler_clients, source_folder, templates
 from .run_folder import forget_checked, new_run
+from .run_folder import prepare as prepare_run
 from .scheduler_clients import Answer, Ask
 
 # What a job needs: the rendezvous, the monitor, and one that job_port may be.
@@ -380,6 +381,7 @@ def _written(wanted: Wanted, planned: Plan, source: Source, run_dir: Path, findi
 
 
 def _write(plan: Mapping[str, Any], planned: Plan, archive: bytes, run_dir: Path, findings: Sequence[Finding]) -> None:
+    prepare_run(run_dir)
     # Thousands of nodes are tens of MiB of text, which need not be in memory at once.
     with (run_dir / "plan.json").open("w", encoding="utf-8") as file:
         json.dump(plan, file, indent=2)

@@ -20,6 +20,8 @@ from ..trainyard_node.job.exits import read_json, write_json
 from ..trainyard_node.machine.tree import size_of
 
 _LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+# Stands beside a plan until the first node is visited to start it.
+_NOT_BEGUN = "not-started"
 
 
 def write_logs(run_dir: Path, logs: Mapping[str, str], keep: bool) -> None:
@@ -109,17 +111,32 @@ def note_removed(run_dir: Path, times: Mapping[str, float]) -> None:
         write_json(run_dir / "removed.json", {"hosts": {**read_removed(run_dir), **times}})
 
 
+def prepare(run_dir: Path) -> None:
+    """Note that what is planned here has not been started: whoever interrupts it now leaves no run behind."""
+    (run_dir / _NOT_BEGUN).touch()
+
+
+def begin(run_dir: Path) -> None:
+    """Note that the run begins."""
+    (run_dir / _NOT_BEGUN).unlink(missing_ok=True)
+
+
+def _was_started(run_dir: Path) -> bool:
+    return not any((run_dir / name).exists() for name in ("findings.json", _NOT_BEGUN))
+
+
 def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
     """Read the plans of all jobs that were started, oldest first.
 
-    A plan that --check made, or that stands beside findings, was never started: it is no run.
+    A plan that --check made, that stands beside findings or whose launch was interrupted is no run: it was never
+    started.
     """
     plans = []
     for path in runs_dir.glob("*/plan.json"):
         try:
             plan = json.loads(path.read_text())
             is_plan = isinstance(plan, dict) and "job_id" in plan
-            if is_plan and not plan.get("check") and not path.with_name("findings.json").exists():
+            if is_plan and not plan.get("check") and _was_started(path.parent):
                 plans.append((path.stat().st_mtime, plan))
         except (OSError, ValueError):
             continue
@@ -138,8 +155,8 @@ def kept_runs(runs_dir: Path, now: float) -> list[Kept]:
         size_mib = size_of(run_dir) >> 20
         if isinstance(plan, dict) and plan.get("job_id") == run_dir.name:
             summary = run_record.read(read_json(run_dir / "summary.json"))
-            refused = (run_dir / "findings.json").exists()
-            found.append(Kept.of_job(run_dir.name, age_s, size_mib, plan, refused, summary))
+            begun = _was_started(run_dir)
+            found.append(Kept.of_job(run_dir.name, age_s, size_mib, plan, begun, summary))
         elif run_dir.name.startswith("verify-") and isinstance(report, dict) and "phases" in report:
             found.append(Kept(run_dir.name, age_s, size_mib, verified=str(report.get("cluster", ""))))
     return found

@@ -7,6 +7,7 @@ nodes, and a watcher that is interrupted changes nothing for the job. Elsewhere 
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -25,6 +26,8 @@ GIVE_UP_S = 20.0
 FOLLOW_S = 1.0
 # How long a node may take for its answer at all; one that gave none is left alone for as long.
 ANSWER_S = 10.0
+# How often it is looked whether somebody has interrupted it.
+INTERRUPTED_S = 0.2
 # Nobody else ends a job for want of a watcher.
 GIVE_UP_SCHEDULER_S = 60.0
 
@@ -32,6 +35,10 @@ GIVE_UP_SCHEDULER_S = 60.0
 def pause(elapsed_s: float) -> float:
     """Seconds between two lines: close at first, so that one sees it run, then further apart."""
     return 2.0 if elapsed_s < 60 else 10.0 if elapsed_s < 1800 else 30.0
+
+
+class LeftError(Exception):
+    """Somebody does not want to watch any more."""
 
 
 class Watched(Protocol):
@@ -158,8 +165,11 @@ def follow(
     show: Callable[[str], None],
     lines: Lines | None = None,
     page: LivePage | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> str:
     """Show how a job gets on until it is over; returns why that is not known any more, or "".
+
+    Raises LeftError as soon as it is `interrupted`.
 
     The `lines` of ranks come meanwhile, every second or so, whatever the head and the page wait for. The `page` is
     written every 10 s.
@@ -173,7 +183,7 @@ def follow(
     try:
         while True:
             wait_s = pause(time.monotonic() - begun)
-            found = job.look(min(wait_s, EVERY_S) if page else wait_s)
+            found = _look(job, min(wait_s, EVERY_S) if page else wait_s, interrupted)
             if page and time.monotonic() - page_at >= EVERY_S:
                 page.write()
                 page_at = time.monotonic()
@@ -202,6 +212,26 @@ def follow(
                 return str(found.get("why", ""))
     finally:
         stop.set()
+
+
+def _look(job: Watched, wait_s: float, interrupted: Callable[[], bool]) -> Mapping[str, Any]:
+    """Look from a thread of its own, as whoever interrupts does not wait for the answer."""
+    answers: queue.SimpleQueue[Mapping[str, Any] | Exception] = queue.SimpleQueue()
+
+    def look() -> None:
+        try:
+            answers.put(job.look(wait_s))
+        except Exception as error:
+            answers.put(error)
+
+    threading.Thread(target=look, daemon=True).start()
+    while not interrupted():
+        with contextlib.suppress(queue.Empty):
+            found = answers.get(timeout=INTERRUPTED_S)
+            if isinstance(found, Exception):
+                raise found
+            return found
+    raise LeftError
 
 
 def _show_lines(lines: Lines, show: Callable[[str], None], stop: threading.Event) -> None:

@@ -14,8 +14,9 @@ from ansible.module_utils.trainyard.findings.findings import counted
 from ansible.module_utils.trainyard.job import event_receivers
 from ansible.module_utils.trainyard.job.plan import parts
 from ansible.module_utils.trainyard.job.process import host_port
+from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
-from ansible.module_utils.trainyard_controller.run_folder import note_submitted
+from ansible.module_utils.trainyard_controller.run_folder import begin, note_submitted
 from ansible.module_utils.trainyard_controller.scheduler_clients import handed
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -29,11 +30,17 @@ class ActionModule(ActionBase):
     BYPASS_HOST_LOOP = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return `not_started`: what nodes said that could not start their part, by host."""
+        """Return `not_started`: what nodes said that could not start their part, by host.
+
+        Where somebody interrupted it before any node was visited, it is `interrupted`.
+        """
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
         run_dir, record = Path(given["run_dir"]), bool(given.get("record"))
         plan = json.loads((run_dir / "plan.json").read_text())
+        if interrupts.noted():
+            return {**result, "job_id": plan["job_id"], "not_started": {}, "interrupted": True}
+        begin(run_dir)
         if "engine" in plan:
             return {**result, **self._hand_over(plan, run_dir, FanOut(self, task_vars or {}))}
         nodes, spares = plan["nodes"], len(plan["spares"])

@@ -7,11 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.trainyard.cluster.no_answer import reason
 from ansible.module_utils.trainyard.findings.findings import render
 from ansible.module_utils.trainyard.job import following
-from ansible.module_utils.trainyard_controller.fan_out import FanOut
+from ansible.module_utils.trainyard_controller import interrupts
+from ansible.module_utils.trainyard_controller.fan_out import FanOut, end_visits
 from ansible.module_utils.trainyard_controller.live_page import LivePage
-from ansible.module_utils.trainyard_controller.watching import Handed, Lines, OverSsh, Watched, follow
+from ansible.module_utils.trainyard_controller.scheduler_clients import Ask
+from ansible.module_utils.trainyard_controller.watching import Handed, LeftError, Lines, OverSsh, Watched, follow
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -25,7 +28,7 @@ class ActionModule(ActionBase):
     BYPASS_HOST_LOOP = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return `lost`: why nobody could be asked any more, or ""."""
+        """Return `lost`: why nobody could be asked any more, or ""; and `goes_on` where it was left while it runs."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         run_dir = Path(self._task.args["run_dir"])
         plan = json.loads((run_dir / "plan.json").read_text())
@@ -45,5 +48,20 @@ class ActionModule(ActionBase):
         if given.get("live"):
             page = LivePage(plan, run_dir, nodes.ask)
             display.display(f"  page        {page.path}")
-        job: Watched = Handed(plan, run_dir, nodes.ask) if "engine" in plan else OverSsh(plan, nodes.ask)
-        return {**result, "changed": False, "lost": follow(job, nodes.forget, display.display, lines, page)}
+
+        def watched(ask: Ask) -> Watched:
+            return Handed(plan, run_dir, ask) if "engine" in plan else OverSsh(plan, ask)
+
+        told: dict[str, Any] = {"goes_on": False}
+        try:
+            told["lost"] = follow(
+                watched(nodes.ask), nodes.forget, display.display, lines, page, interrupted=interrupts.noted
+            )
+        except LeftError:
+            # The connection to the head is still in use: this takes another one.
+            found = watched(FanOut(self, task_vars or {}).ask).look(0.0)
+            known = "state" in found
+            told["goes_on"] = not known or found["state"] in ("pending", "running")
+            told["lost"] = "" if known else (reason(found) or "no answer")
+            end_visits()
+        return {**result, "changed": False, **told}

@@ -24,8 +24,6 @@ extends_documentation_fragment:
   - result_format_callback
 """
 
-import os
-import signal
 import sys
 import threading
 from collections.abc import Mapping
@@ -35,6 +33,7 @@ from typing import Any
 
 import ansible.module_utils
 from ansible import constants as C
+from ansible import context
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible.release import __version__
 
@@ -51,7 +50,7 @@ if tuple(map(int, __version__.split(".")[:2])) < OLDEST_CORE or sys.version_info
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 from ansible.module_utils.trainyard.cluster import no_answer
 from ansible.module_utils.trainyard.findings.findings import host_list, is_rendered, render
-from ansible.module_utils.trainyard_controller import terminal
+from ansible.module_utils.trainyard_controller import interrupts, terminal
 
 # A task that takes longer than this is announced while it runs; others only when they changed something or failed.
 ANNOUNCE_AFTER_S = 2.0
@@ -74,9 +73,15 @@ class CallbackModule(Default):
         # Results of hosts that gave no answer that a module has written, by host.
         self._silent: dict[str, Mapping[str, Any]] = {}
         self._inventory: Any = None
-        self._job_id = ""
-        self._pid = os.getpid()
+        self._interrupts: interrupts.Interrupts | None = None
         self._announcement: threading.Timer | None = None
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        """Answer Ctrl-C from now on."""
+        given = context.CLIARGS.get("inventory") or ()
+        name, tidy = Path(playbook._file_name).name, playbook._loader.cleanup_all_tmp_files
+        self._interrupts = interrupts.Interrupts(name, given, self._display.display, tidy)
+        super().v2_playbook_on_start(playbook)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Print the play's banner, unless it is quiet."""
@@ -91,8 +96,8 @@ class CallbackModule(Default):
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         """Say what is being done, unless that is of no interest."""
-        if task.action.rpartition(".")[2] == "job_watch":
-            self._hint_on_interrupt()
+        if self._interrupts:
+            self._interrupts.task(task.action.rpartition(".")[2])
         self._hush()
         if not self._quiet:
             super().v2_playbook_on_task_start(task, is_conditional)
@@ -119,6 +124,8 @@ class CallbackModule(Default):
     def v2_runner_on_ok(self, result: Any) -> None:
         """Print the text of a debug task, which is meant for reading; the rest as usual, and not in quiet plays."""
         action = result.task.action.rpartition(".")[2]
+        if self._interrupts:
+            self._interrupts.ok(action, result.result)
         if action in ("include_role", "include_tasks"):
             return
         if action == "debug" and "msg" in result.result:
@@ -129,11 +136,11 @@ class CallbackModule(Default):
                 # The default callback drops the warnings of hosts that it does not list.
                 self._handle_warnings_and_exception(result)
             super().v2_runner_on_ok(result)
-        elif action in ("job_start", "job_run_info"):
-            self._job_id = result.result["job_id"]
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         """Skipped is no news."""
+        if self._interrupts:
+            self._interrupts.skipped(result.task.action.rpartition(".")[2])
 
     def v2_runner_item_on_skipped(self, result: Any) -> None:
         """Skipped is no news."""
@@ -145,6 +152,8 @@ class CallbackModule(Default):
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Keep the message for the end; where the play is not quiet, print it now, too."""
+        if self._interrupts:
+            self._interrupts.failed(result.task.action.rpartition(".")[2])
         # Who ignores that a host gave no answer judges the answers of all hosts.
         if no_answer.cause(result.result) is not None if ignore_errors else self._explained(result):
             return
@@ -223,32 +232,7 @@ class CallbackModule(Default):
         host = self._inventory.get_host(name)
         return str((host.vars if host else {}).get("ansible_host") or name)
 
-    def _hint_on_interrupt(self) -> None:
-        """Let Ctrl-C say that the job goes on, and how to come back to it."""
-        usual = signal.getsignal(signal.SIGINT)
-        job_id = self._job_id
-        inventory = " ".join(f"-i {word}" for word in _inventories())
-
-        def interrupted(number: int, frame: Any) -> None:
-            if os.getpid() == self._pid:
-                print(f"\nNo longer watching. Job {job_id} goes on.", flush=True)
-                for what, book in (("watch", "watch"), ("status", "status"), ("collect", "logs"), ("stop", "stop")):
-                    print(
-                        f"  {what:8} ansible-playbook playbooks/{book}.yml {inventory} -e job_id={job_id}", flush=True
-                    )
-            if callable(usual):
-                usual(number, frame)
-            sys.exit(130)
-
-        signal.signal(signal.SIGINT, interrupted)
-
 
 def _has_failed(stats: Any, host: str) -> bool:
     summary = stats.summarize(host)
     return bool(summary["failures"] or summary["unreachable"])
-
-
-def _inventories() -> list[str]:
-    from ansible import context
-
-    return list(context.CLIARGS.get("inventory") or ())

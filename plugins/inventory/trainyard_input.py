@@ -33,6 +33,9 @@ if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import inventories, job_file
 from ansible.module_utils.trainyard.inputs import variables as inputs
+from ansible.module_utils.trainyard_controller import interrupts
+
+interrupts.answer_early()
 
 PLAYBOOKS = (PROJECT, PROJECT / "playbooks")
 # It reads reports on the controller, and works on no host.

@@ -155,15 +155,15 @@ class Kept:
     verified: str | None = None
 
     @classmethod
-    def of_job(cls, name: str, age_s: float, size_mib: int, plan: Data, found: bool, record: Data | None) -> Kept:
-        """Read the run of a job; `found` says whether there are findings beside its plan."""
+    def of_job(cls, name: str, age_s: float, size_mib: int, plan: Data, begun: bool, record: Data | None) -> Kept:
+        """Read the run of a job; `begun` is false where findings stopped it, or somebody interrupted its launch."""
         state = record["state"] if record else ""
         nodes = record["nodes"] if record and state in FINAL else [*plan["nodes"], *plan.get("spares", ())]
         return cls(
             name,
             age_s,
             size_mib,
-            started=not plan.get("check") and not found,
+            started=begun and not plan.get("check"),
             state=state,
             open_hosts=tuple(node["host"] for node in nodes if node.get("state") != "ended"),
             engine=(plan.get("engine") or {}).get("kind", ""),

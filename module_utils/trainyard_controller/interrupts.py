@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C and SIGTERM while ansible-playbook launches or watches a job: one true answer, and then the end.
+
+Ansible's own handler ends the process of the task that runs, whatever that is doing on the nodes. Here a signal is
+noted where the tasks can see it (`noted`), and they bring their answer; only where nothing was started, or at a second
+signal, the command ends at once. What is said when is decided by ../trainyard/job/interrupted.py.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import mmap
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.job import interrupted
+from ..trainyard.job.interrupted import Phase
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Phases in which a playbook begins; in others no job is under way at first.
+BEGINS = {"launch.yml": Phase.PREPARING, "watch.yml": Phase.FINDING}
+# How long the command may take to end, in seconds.
+END_S = 5.0
+# One byte that the processes of tasks share with the one that made them.
+_noted = mmap.mmap(-1, 1)
+_early: list[int] = []
+
+
+def noted() -> bool:
+    """Tell whether somebody has interrupted this command; tasks ask it in their own processes."""
+    return _noted[0] == 1
+
+
+def answer_early() -> None:
+    """Have the command say that nothing was started where it is interrupted before its callbacks are loaded.
+
+    Until then the handlers are Ansible's. Python notes signals in a pipe as well (signal.set_wakeup_fd), and what came
+    is known at exit.
+    """
+    name = next((name for name in (Path(word).name for word in sys.argv[1:]) if name in BEGINS), "")
+    if _early or not name:
+        return
+    readable, writable = os.pipe()
+    for descriptor in (readable, writable):
+        os.set_blocking(descriptor, False)
+    _early.append(readable)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+
+    def say() -> None:
+        with contextlib.suppress(BlockingIOError):
+            if _early and signal.SIGINT in os.read(readable, 64):
+                _print(interrupted.NOT_STARTED if BEGINS[name] is Phase.PREPARING else interrupted.NOT_WATCHED)
+
+    atexit.register(say)
+
+
+def _print(text: str) -> None:
+    """Print from a signal handler: what was to be printed before comes first, unless just that is being done."""
+    with contextlib.suppress(RuntimeError, OSError):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        os.write(1, f"\n{text}\n".encode())
+
+
+class Interrupts:
+    """Follows how far a playbook is with its job, and answers signals. It lives in the callback that prints."""
+
+    def __init__(
+        self, playbook: str, inventories: Sequence[str], show: Callable[[str], None], tidy: Callable[[], None]
+    ) -> None:
+        """Take the playbook's name and what is given with -i.
+
+        `show` prints where no signal is handled; `tidy` removes Ansible's temporary files.
+        """
+        self._phase = BEGINS.get(playbook)
+        self._one_job = playbook in BEGINS
+        self._inventories, self._show, self._tidy = inventories, show, tidy
+        self._before = self._phase
+        self._job_id = ""
+        self._pid = os.getpid()
+        # When the first signal came, and which; whether the command is about to end.
+        self._first, self._number, self._leaving = 0.0, signal.SIGINT, False
+        self._usual = signal.getsignal(signal.SIGINT)
+        signal.set_wakeup_fd(-1)
+        _early.clear()
+        for number in _SIGNALS:
+            signal.signal(number, self._signalled)
+
+    def _how(self) -> str:
+        return interrupted.commands(self._job_id, self._inventories)
+
+    def _signalled(self, number: int, frame: Any) -> None:
+        # A task's process has this handler until it sets its own.
+        if os.getpid() != self._pid or self._leaving:
+            return
+        if self._phase is None:
+            if callable(self._usual):
+                self._usual(number, frame)
+            return
+        now = time.monotonic()
+        if self._first and now - self._first < interrupted.TWICE_S:
+            return
+        reaction = interrupted.react(self._phase, bool(self._first), self._job_id, self._how())
+        self._first, self._number = now, signal.Signals(number)
+        _noted[0] = 1
+        if reaction.text:
+            _print(reaction.text)
+        if reaction.leaves:
+            self._leave(number, frame)
+
+    def _leave(self, number: int, frame: Any) -> None:
+        """End the process of the task that runs, and then this one."""
+        self._leaving = True
+        # A task's process that dies while it writes leaves Ansible's queue locked, and the end would wait for it.
+        watchdog = threading.Timer(END_S, self._end_at_once, [128 + number])
+        watchdog.daemon = True
+        watchdog.start()
+        with contextlib.suppress(KeyboardInterrupt):
+            if callable(self._usual):
+                self._usual(signal.SIGINT, frame)
+        # Ansible's handler gives up its place; nothing may disturb the end.
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    def _end_at_once(self, status: int) -> None:
+        self._tidy()
+        os._exit(status)
+
+    def _end(self, text: str) -> None:
+        self._leaving = True
+        self._show(text)
+        raise SystemExit(128 + self._number)
+
+    def task(self, action: str) -> None:
+        """Take note that a task begins."""
+        self._before = self._phase
+        if action == "job_start":
+            self._phase = Phase.STARTING
+        elif action == "job_watch":
+            self._phase = Phase.WATCHING
+
+    def skipped(self, action: str) -> None:
+        """Take note that a task had nothing to do."""
+        self._phase = self._before
+        if action == "job_watch" and self._phase is Phase.FINDING:
+            self._phase = Phase.ENDED
+        elif action == "job_watch" and self._phase is Phase.WATCHING:
+            # Not waited for: how to come back to it has been said.
+            self._phase = self._done()
+
+    def failed(self, action: str) -> None:
+        """Take note that a task failed; the playbook ends with its message."""
+        if action in ("job_start", "job_report"):
+            self._phase = self._done()
+
+    def ok(self, action: str, result: Mapping[str, Any]) -> None:
+        """Take note of what a task returned. Ends the command where it was interrupted meanwhile, with the answer."""
+        if action in ("job_prepare", "job_run_info"):
+            self._job_id = result["job_id"]
+        elif action == "job_start":
+            if noted() and result.get("interrupted"):
+                self._end(interrupted.NOT_STARTED)
+            if noted() and not result["not_started"]:
+                self._end(interrupted.has_started(self._job_id, self._how()))
+            self._phase = Phase.ENDING if result["not_started"] else Phase.WATCHING
+        elif action == "job_watch":
+            if noted() and result["goes_on"]:
+                self._end(interrupted.goes_on(self._job_id, self._how(), result["lost"]))
+            if noted():
+                self._show(interrupted.had_ended(self._job_id))
+            self._phase = Phase.ENDING if result["lost"] else Phase.ENDED
+        elif action == "job_report":
+            self._phase = self._done()
+            if noted() and not self._one_job:
+                self._end("Interrupted: what was still to be run is not started.")
+
+    def _done(self) -> Phase | None:
+        return Phase.TOLD if self._one_job else None
