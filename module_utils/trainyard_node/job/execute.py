@@ -15,11 +15,13 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9  # the module signal takes as long to import as this one
 
+SHELLS = frozenset(("ash", "bash", "dash", "ksh", "sh", "zsh"))
 # How Open MPI calls what training programs know a rank by.
 _MPI_PLACE = {
     "RANK": "OMPI_COMM_WORLD_RANK",
@@ -53,6 +55,8 @@ def redirect(log: str) -> None:
 
 
 def _exec(argv: list[str], env: dict[str, str]) -> int:
+    if is_start_script(argv):
+        argv = [sys.executable, "-IS", sys.argv[0], "script", *argv]
     try:
         os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is the point
     except OSError as error:
@@ -60,6 +64,22 @@ def _exec(argv: list[str], env: dict[str, str]) -> int:
         print(f"trainyard: cannot start {argv[0]!r}: {error.strerror} (PATH={env.get('PATH')})", file=sys.stderr)
         sys.stderr.flush()
         return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+def is_start_script(argv: Sequence[str]) -> bool:
+    """Tell whether a command runs a shell, or a script of one, itself or behind env, nohup, numactl and the like.
+
+    What such a script leaves in the background is waited for (start_script.py).
+    """
+    if any(os.path.basename(word) in SHELLS or word.endswith(".sh") for word in argv):
+        return True
+    try:
+        with open(argv[0], "rb") as program:
+            first = program.readline(200)
+    except OSError:
+        return False
+    words = os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []
+    return any(os.path.basename(word) in SHELLS for word in words)
 
 
 def run_process(job_dir: str, name: str) -> int:

@@ -36,15 +36,21 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _stat(pid: int, proc: AnyPath) -> tuple[int, int] | None:
-    """Return the parent and the start time of a process; None when it is gone or a zombie."""
+def stat_fields(pid: int, proc: AnyPath = PROC) -> list[bytes]:
+    """Return what proc(5) says of a process, from its state on; nothing when it is gone or a zombie."""
     try:
         stat = _read(f"{proc}/{pid}/stat")
     except OSError:
-        return None
+        return []
     # The second field is the command in parentheses, which may itself hold spaces, parentheses and half a character.
     fields = stat.rpartition(b")")[2].split()
-    return None if not fields or fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]))
+    return [] if not fields or fields[0] in (b"Z", b"X") else fields
+
+
+def _stat(pid: int, proc: AnyPath) -> tuple[int, int] | None:
+    """Return the parent and the start time of a process; None when it is gone or a zombie."""
+    fields = stat_fields(pid, proc)
+    return (int(fields[1]), int(fields[19])) if fields else None
 
 
 def start_time(pid: int, proc: AnyPath = PROC) -> int | None:
@@ -114,6 +120,14 @@ def environment(pid: int, proc: AnyPath = PROC) -> dict[str, str]:
     """Return the first environment of a process, as far as it may be read."""
     texts = [text.decode("utf-8", "replace") for text in _environ(f"{proc}/{pid}").split(b"\0")]
     return dict(text.split("=", 1) for text in texts if "=" in text)
+
+
+def started_by(pid: int, started: Container[int], proc: AnyPath = PROC) -> int | None:
+    """Return the nearest of the `started` processes that is this one or an ancestor of it; None where none is."""
+    while pid > 1 and pid not in started:
+        stat = _stat(pid, proc)
+        pid = stat[0] if stat else 0
+    return pid if pid in started else None
 
 
 def is_agent(pid: int, job_dir: AnyPath, proc: AnyPath = PROC) -> bool:

@@ -8,6 +8,7 @@ version of the controller, and outlives the call.
     python trainyard.pyz agent MODULE ARGV...    be an agent that starts ranks, as `python -m MODULE` would
     python trainyard.pyz rank ARGV...            become a rank under an agent
     python trainyard.pyz mpi-rank NAMES ARGV...  become a rank under mpirun, with these variables
+    python trainyard.pyz script ARGV...          run a start script, and wait for what it leaves in the background
     python trainyard.pyz record JOB_DIR NAME     write down how a unit ended (systemd's ExecStopPost)
     python trainyard.pyz monitor JOB_DIR         watch this node's processes and keep in touch with the head
 """
@@ -57,6 +58,7 @@ _PARTS = (
     "trainyard_node.job.runtime",
     "trainyard_node.job.sender",
     "trainyard_node.job.stacks",
+    "trainyard_node.job.start_script",
     "trainyard_node.job.supervisors",
     "trainyard_node.job.tail",
     "trainyard_node.job.textfile",
@@ -165,6 +167,10 @@ def main(argv: list[str]) -> int:
         from .execute import run_mpi_rank
 
         return run_mpi_rank(rest[0].split(","), rest[1:])
+    if command == "script":
+        from .start_script import run as run_script
+
+        return run_script(rest)
     if command == "mpi-lost":
         from .execute import tell_lost_peer
 

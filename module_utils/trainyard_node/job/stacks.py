@@ -56,7 +56,8 @@ def of_job(job_id: str, job_dir: Path, slice_name: str, known: Mapping[int, int]
     for pid in procs.ranks_of_job(job_id, job_dir, slice_name, proc):
         env = procs.environment(pid, proc)
         told = next((env[name] for name in _RANK if env.get(name, "").isdecimal()), "")
-        number = int(told) if told and len(told) < 9 else known.get(pid)
+        # A start script is told no number by MindSpore's launcher, nor is what it starts.
+        number = int(told) if told and len(told) < 9 else known.get(procs.started_by(pid, known, proc) or 0)
         started = procs.start_time(pid, proc)
         serves_ranks = env.get("MS_ROLE") == "MS_SCHED" or procs.is_agent(pid, job_dir, proc)
         if number is not None and started is not None and not serves_ranks:
