@@ -65,8 +65,9 @@ def check_collective(folder: Path, name: str, command: str) -> dict[str, Any]:
     """Judge what the ranks of all_gather.py printed: `findings`, `check`, the numbers of `ranks` and `nodes`."""
     with ended_run(folder) as run:
         hosts = {rank: node["host"] for node in run.plan["nodes"] for rank in node["ranks"]}
-        findings = collectives.judge(hosts, {rank: run.log(rank) for rank in hosts}, run.summary["state"])
         failed_on = (run.summary.get("failure") or {}).get("host") or ""
+        logs = {rank: run.log(rank) for rank in hosts}
+        findings = collectives.judge(hosts, logs, run.summary["state"], run.failure, failed_on)
         check = collectives.check(name, findings, len(hosts), command, run.failure, failed_on)
         return {
             "ranks": len(hosts),

@@ -12,12 +12,17 @@ import ansible.module_utils
 # ansible-doc asks this file for the names of its filters, and knows nothing of the project's module_utils.
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
-from ansible.module_utils.trainyard.verify import measured, phases, software
+from ansible.module_utils.trainyard.verify import measured, phases, settings, software
 
 
 def benchmark_checks(records: Iterable[Mapping[str, Any]], again: str) -> list[dict[str, Any]]:
     """Return the checks of all benchmarks."""
     return [check.as_dict() for record in records for check in measured.benchmark_checks(record, again)]
+
+
+def measurement_findings(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what is wrong with the settings of a measurement."""
+    return [finding.as_dict() for finding in settings.findings(given)]
 
 
 def straggler_checks(stragglers: Mapping[str, Any], again: str) -> list[dict[str, Any]]:
@@ -44,6 +49,7 @@ class FilterModule:
         """Return the filters by their names."""
         return {
             "benchmark_checks": benchmark_checks,
+            "measurement_findings": measurement_findings,
             "straggler_checks": straggler_checks,
             "software_checks": software_checks,
             "phase_outcome": phases.phase_outcome,

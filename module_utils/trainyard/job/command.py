@@ -44,6 +44,18 @@ def scripts(command: Sequence[str]) -> list[str]:
     return [word for word in command if word.endswith((".py", ".sh")) and not re.search(r"\s", word)]
 
 
+def module_of(command: Sequence[str], source_files: Sequence[str]) -> str:
+    """Return the package whose module `python -m` runs, without what comes with the job's source; "" for none."""
+    python, *rest = command
+    named = [after for word, after in zip(rest, rest[1:]) if word == "-m"][:1]
+    before = rest[: rest.index("-m")] if named else []
+    if not named or not re.fullmatch(r"(?:\S*/)?python[\d.]*", python) or not all(word[:1] == "-" for word in before):
+        return ""
+    package = named[0].partition(".")[0]
+    own = any(file == f"{package}.py" or file.startswith(f"{package}/") for file in source_files)
+    return "" if own or not package.isidentifier() else package
+
+
 def leaves_source(command: Sequence[str]) -> bool:
     """Tell whether a line of shell in the command goes to another folder: paths count from there then."""
     return any(before == "-c" and re.search(r"\bcd\b", code) for before, code in zip(command, command[1:]))

@@ -16,8 +16,8 @@ from ..ascend.rank_table_view import Warned, faults
 from ..findings.findings import Finding, counted, render
 from ..nvidia import local_collective
 from . import spares
-from .command import leaves_source, scripts
-from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starts_by_ssh
+from .command import leaves_source, module_of, scripts
+from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starter, starts_by_ssh
 from .placement import Member, Node, Placement, common_environment, place
 from .preflight import crowded, environment_findings, own_scripts
 from .process import File, Process, host_port
@@ -124,6 +124,8 @@ class JobPlan:
             "packages": list(job.packages),
             "program": job.command[0],
             "scripts": own_scripts(job),
+            "starter": starter(LAUNCHERS[job.launcher], job),
+            "module": module_of(job.command, source_files),
             "source_files": [name for name in source_files if name in job.command[0]],
         }
         peers = [{"host": node.host, "address": node.address} for node in placement.everyone[1:]]

@@ -17,8 +17,16 @@ _LINE = re.compile(r"all-gather rank (?P<rank>\d+) of (?P<ranks>\d+) on (?P<host
 _ACTION = "read the log of the rank; the nodes' network (job_network) and its driver are what collectives stand on"
 
 
-def judge(hosts: Mapping[int, str], logs: Mapping[int, str], state: str) -> list[Finding]:
-    """Judge all ranks: `hosts` is the planned host of each, `logs` what each wrote, `state` how the job ended."""
+def judge(
+    hosts: Mapping[int, str], logs: Mapping[int, str], state: str, failure: str = "", failed_on: str = ""
+) -> list[Finding]:
+    """Judge all ranks: `hosts` is the planned host of each, `logs` what each wrote, `state` how the job ended.
+
+    Where no rank printed a result, nothing is known of collectives: what is wrong is the `failure` of the job.
+    """
+    if failure and not any(_LINE.search(logs.get(rank, "")) for rank in hosts):
+        action = "read the last lines of the log above, and mend what they name"
+        return [Finding(host=failed_on, check="job", found=failure, expected="a job that succeeds", action=action)]
     expected = list(range(len(hosts)))
     findings = []
     for rank in sorted(hosts):

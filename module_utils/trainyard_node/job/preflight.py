@@ -10,6 +10,7 @@ import os
 import pwd
 import shutil
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,14 @@ Spec = dict[str, Any]
 CONNECT_TIMEOUT_S = 10
 # Each login goes to another node, so no server's limit on new connections is met.
 SSH_PARALLEL = 32
+# How long a Python may take to say whether it has a package, and its status where it has none.
+PYTHON_S, _NOT_FOUND = 20, 3
+# By launcher: the framework that brings what starts the ranks, and from which release on.
+_BRINGS = {
+    "torchrun": ("pytorch", "PyTorch"),
+    "msrun": ("mindspore", "MindSpore 2.3 or newer"),
+    "oneflow": ("oneflow", "OneFlow 0.5 or newer"),
+}
 # What lies here is the distribution's: updates differ from node to node and change no result.
 _OF_THE_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/lib/")
 _PROC = Path(processes.PROC)
@@ -200,6 +209,7 @@ def path_findings(spec: Spec, user: str) -> list[Finding]:
         for path in spec["scripts"]
         if not Path(path).is_file()
     ]
+    findings += starter_findings(spec, user)
     program, path = spec["program"], spec["program_path"]
     source = spec["source_files"]
     if not shutil.which(program, path=path) and program.replace("./", "", 1) not in source:
@@ -209,10 +219,76 @@ def path_findings(spec: Spec, user: str) -> list[Finding]:
                 check="program",
                 found=f"no {program} in {path.split(':')[0]} or the system's folders",
                 expected="the program of job_command",
-                action="install it, or correct job_command or job_venv",
+                action=f"{_install(program, spec['venv'])}, or correct job_command or job_venv",
+            )
+        )
+    elif spec.get("module") and _lacks(program, spec["module"], path, user):
+        python = shutil.which(program, path=path)
+        findings.append(
+            Finding(
+                host=host,
+                check="program",
+                found=f"no module {spec['module']} for {python}",
+                expected="the module that job_command runs with -m, installed or in job_source",
+                action=f"install it ({python} -m pip install {spec['module']}), or correct job_command or job_venv",
             )
         )
     return findings
+
+
+def _install(program: str, venv: str) -> str:
+    """Say how a program gets there."""
+    return f"install it ({venv}/bin/python -m pip install pytest)" if venv and program == "pytest" else "install it"
+
+
+def _lacks(python: str, module: str, path: str, user: str) -> bool:
+    """Tell whether a Python surely finds no such package. The training user asks it: what it runs is the user's."""
+    program = shutil.which(python, path=path)
+    code = "import importlib.util, sys; sys.exit(3 if importlib.util.find_spec(sys.argv[1]) is None else 0)"
+    try:
+        status = as_user.run(as_user.named(user), _status, [program or python, "-c", code, module])
+    except (JobError, OSError):
+        return False
+    return bool(status == _NOT_FOUND)
+
+
+def _status(argv: list[str]) -> int:
+    """Return with which status a command ends that prints nothing of interest; -1 where it does not end in time."""
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, stdin=subprocess.DEVNULL, cwd="/", check=False, timeout=PYTHON_S
+        )
+    except subprocess.TimeoutExpired:
+        return -1
+    return done.returncode
+
+
+def starter_findings(spec: Spec, user: str) -> list[Finding]:
+    """What of the job's environment starts the ranks is there: msrun, or the package with the launch module."""
+    starter, venv, launcher = spec.get("starter", ""), spec["venv"], spec.get("launcher", "")
+    python = f"{venv}/bin/python"
+    if not starter or not Path(python).exists():
+        # An environment that is not there is a finding of its own.
+        return []
+    if starter.startswith("bin/"):
+        lacking = f"no {venv}/{starter}" if not Path(venv, starter).exists() else ""
+    elif starter in {str(name).replace("-", "_") for name in spec.get("packages", ())}:
+        # Its version is compared over all nodes, and that it is there.
+        lacking = ""
+    else:
+        lacking = f"no {starter} in {venv}" if _lacks(python, starter, "", user) else ""
+    if not lacking:
+        return []
+    framework, release = _BRINGS[launcher]
+    return [
+        Finding(
+            host=spec["host"],
+            check="job_launcher",
+            found=lacking,
+            expected=f"{release} in the job's virtual environment, for job_launcher: {launcher}",
+            action=f"run site.yml with {framework} in trainyard_frameworks, or set job_venv to where it is",
+        )
+    ]
 
 
 def recovery_findings(spec: Spec, user: str) -> list[Finding]:

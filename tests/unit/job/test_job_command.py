@@ -264,3 +264,28 @@ pieces = st.sampled_from([
 def test_any_words_are_judged(words):
     for finding in command.findings(words, "torchrun", None, 0, {}):
         assert finding.check == "job_command" and finding.found and finding.expected and finding.action
+
+
+@pytest.mark.parametrize(
+    ("words", "package"),
+    [
+        (["python", "-m", "pytest", "-s", "-v", "file.py"], "pytest"),
+        (["/opt/venv/bin/python3.11", "-u", "-m", "pytest.__main__"], "pytest"),
+        (["python", "-m", "mine.train"], ""),
+        (["python", "-m", "single"], ""),
+        (["python", "train.py", "-m", "resnet"], ""),
+        (["pytest", "-m", "slow"], ""),
+        (["python", "-c", "pass"], ""),
+    ],
+)
+def test_the_package_that_python_is_to_run_as_a_module(words, package):
+    assert command.module_of(words, ["mine/train.py", "single.py"]) == package
+
+
+def test_each_node_is_told_what_starts_the_ranks():
+    starters_of = {"torchrun": "torch", "msrun": "bin/msrun", "oneflow": "oneflow", "direct": "", "mindspore": ""}
+    for launcher, starter in starters_of.items():
+        slices = make_plan(make_job(launcher=launcher), [member(0), member(1)]).slices([])
+        assert {part["starter"] for part in slices.values()} == {starter}
+    alone = make_job(launcher="oneflow", oneflow_style="address_list")
+    assert make_plan(alone, [member(0)]).slices([])["n1"]["starter"] == ""

@@ -67,6 +67,14 @@ def test_it_reads_the_logs_under_the_launchers_own_name(tmp_path, act):
     assert [(item["host"], item["found"]) for item in result["findings"]] == [("n1", "rank 1 printed no result")]
 
 
+def test_a_job_that_failed_before_any_rank_had_gathered_says_nothing_of_collectives():
+    failure = "the job failed: rank 0 on n1 failed first: exit code 1"
+    findings = judge(HOSTS, {0: "ModuleNotFoundError: No module named 'mindspore'"}, "failed", failure, "n1")
+    assert [(each.check, *text) for each, text in zip(findings, texts(findings))] == [("job", "n1", failure)]
+    # One that speaks is judged, and so are those that are silent beside it.
+    assert len(judge(HOSTS, {0: line(0)}, "failed", failure, "n1")) == 2
+
+
 KILLED = "the job failed: rank 2 on n2 failed first: killed by SIGKILL"
 
 

@@ -9,6 +9,8 @@ A launcher module has
     rank_order(job) -> a key for sorting nodes              only where ranks may not follow the inventory
     starts_by_ssh(job, placement) -> bool                   whether the head logs in to the others, where it does
     RANK_LOG                                                name of a rank's log, where it is not rank_{rank}.log
+    starter(job) -> str                                     what of the job's environment starts the ranks, where
+                                                            something does: a program, bin/NAME, or a package, NAME
 What of these has the addresses of other nodes says so (`lists_nodes`), so that spares may take places.
 A new launcher is a new file and a line in LAUNCHERS.
 """
@@ -57,6 +59,12 @@ def starts_by_ssh(launcher: Launcher, job: Job, placement: Placement) -> bool:
     """Tell whether the head starts the processes of the other nodes by ssh, which preflight then tries."""
     tell: Callable[[Job, Placement], bool] | None = getattr(launcher, "starts_by_ssh", None)
     return tell is not None and tell(job, placement)
+
+
+def starter(launcher: Launcher, job: Job) -> str:
+    """Return the program `bin/NAME` or the package `NAME` of the environment that starts the ranks; "" for none."""
+    name: Callable[[Job], str] | None = getattr(launcher, "starter", None)
+    return name(job) if name else ""
 
 
 def rank_log_name(launcher: Launcher) -> str:

@@ -43,6 +43,12 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     return findings
 
 
+def starter(job: Job) -> str:
+    """Msrun is a program that MindSpore brings."""
+    del job
+    return "bin/msrun"
+
+
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     """One msrun; it writes its workers' logs and the scheduler's where those of the launcher `mindspore` are."""
     argv = (

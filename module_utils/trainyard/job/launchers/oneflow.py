@@ -62,6 +62,11 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     return findings
 
 
+def starter(job: Job) -> str:
+    """The launch module is OneFlow's; a script that configures itself is started by nobody."""
+    return "" if job.oneflow_style == "address_list" else "oneflow"
+
+
 def starts_by_ssh(job: Job, placement: Placement) -> bool:
     """Whether the script may have OneFlow log in: in the old style, where the release is not known to be past that."""
     if job.oneflow_style != "address_list":

@@ -28,6 +28,12 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     return same_count(placement, "use job_launcher: direct")
 
 
+def starter(job: Job) -> str:
+    """Torchrun is a module of PyTorch."""
+    del job
+    return "torch"
+
+
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     """One agent; its ranks go through our runtime, which gives each rank a log named after its global rank.
 
