@@ -23,7 +23,7 @@ from typing import Any
 from ..trainyard.ascend import given_rank_table
 from ..trainyard.cluster.ports import draw_ports
 from ..trainyard.findings.findings import Finding, counted
-from ..trainyard.job import refused, schedulers, spares
+from ..trainyard.job import imports, refused, schedulers, spares
 from ..trainyard.job import specification as jobs
 from ..trainyard.job.answers import NODE
 from ..trainyard.job.placement import Member
@@ -350,8 +350,19 @@ class _Planned:
 def _plan(wanted: Wanted, job: jobs.Job, members: Sequence[Member], job_id: str) -> _Planned:
     source = source_folder.read(job.source)
     plan, findings = schedulers.plan(job, wanted.job, members, source, _where(wanted, job_id))
-    slices = plan.slices(source.files or []) if isinstance(plan, JobPlan) else {}
+    slices = plan.slices(source.files or [], _imported(job, source)) if isinstance(plan, JobPlan) else {}
     return _Planned(findings, plan, slices, source)
+
+
+def _imported(job: jobs.Job, source: Source) -> list[str]:
+    """Return what the job's script in job_source imports; nothing where it is none, or cannot be read as one."""
+    name = imports.script(job.command).removeprefix("./")
+    if name not in (source.files or ()):
+        return []
+    try:
+        return imports.imported(Path(job.source, name).read_text(encoding="utf-8"), source.files or ())
+    except (OSError, ValueError):
+        return []
 
 
 def _written(wanted: Wanted, planned: Plan, source: Source, run_dir: Path, findings: list[Finding]) -> Prepared:

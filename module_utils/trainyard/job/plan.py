@@ -15,7 +15,7 @@ from typing import Any
 from ..ascend.rank_table_view import Warned, faults
 from ..findings.findings import Finding, counted, render
 from ..nvidia import local_collective
-from . import spares
+from . import imports, spares
 from .command import leaves_source, module_of, scripts
 from .launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starter, starts_by_ssh
 from .placement import Member, Node, Placement, common_environment, place
@@ -114,9 +114,10 @@ class JobPlan:
         """Write the plan for reading: what --check shows."""
         return describe(self.as_dict())
 
-    def slices(self, source_files: Sequence[str]) -> dict[str, dict[str, Any]]:
+    def slices(self, source_files: Sequence[str], imported: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
         """Return for each host its part of the plan and what preflight needs, and nothing of the other nodes.
 
+        `imported` are the modules that the job's script in job_source imports, as the controller has read it.
         Only the head's slice names all hosts, so that what is sent grows with the number of nodes, not its square.
         """
         job, placement = self.job, self.placement
@@ -138,9 +139,17 @@ class JobPlan:
                 "ssh_peers": peers if by_ssh and node.node_rank == 0 else [],
                 "fingerprint": node.fingerprint,
                 "program_path": common_environment(job, placement, node)["PATH"],
+                "entry": self._entry(node, imported),
             }
             for node in (*placement.nodes, *(spare.node for spare in self.spares))
         }
+
+    def _entry(self, node: Node, imported: Sequence[str]) -> dict[str, Any]:
+        """Return the script that Python runs, what it imports, and what of the environment decides where that lies."""
+        environment = imports.settings(common_environment(self.job, self.placement, node))
+        known = imports.can_be_told(environment, self.job.secret_env)
+        name = imports.script(self.job.command) if known else ""
+        return {"script": name, "imports": list(imported), "environment": environment}
 
 
 # What each node is told of the whole plan; `files` are those of all nodes, which are sent once for all.

@@ -19,7 +19,7 @@ from ..cluster.ssh_logins import reach
 from ..machine import as_user
 from ..machine.as_user import JobError
 from . import folder as job_folder
-from . import processes
+from . import imports, processes
 
 Spec = dict[str, Any]
 # A first packet that is lost is sent again after 1 s, a second one after 2 s more.
@@ -397,6 +397,7 @@ def preflight(spec: Spec, user: str) -> list[Finding]:
     return [
         *findings,
         *path_findings(spec, user),
+        *imports.findings(spec, user),
         *recovery_findings(spec, user),
         *telling_findings(spec, user),
         *device_findings(spec, jobs),

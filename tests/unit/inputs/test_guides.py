@@ -64,6 +64,7 @@ OFFERED = {
     "oneflow": ["0.9.0"],
     "nvidia-cublas-cu11": ["11.10.3.66"],
     "protobuf": ["3.20.3"],
+    "scikit-learn": ["1.6.1"],
 }
 
 

@@ -128,3 +128,16 @@ def test_of_a_gpu_host_the_stack_and_all_its_sources_are_in_the_same_list(site, 
     assert status == 2 and "nvidia_stack on h1 found 'pytorch-cuda14'" in said
     assert "input of nccl_tests on h1" in said
     assert [path.name for path in tmp_path.iterdir()] == ["hosts.yml"]
+
+
+def test_further_packages_of_a_framework_are_pinned_and_leave_its_pins_alone(site, index):
+    roles = ("pytorch", "mindspore", "oneflow")
+    given = {f"{role}_extra_packages": ["scikit-learn", "numpy==0.1"] for role in roles}
+    quick = {f"{role}_{name}": value for role in roles for name, value in (("index_url", index), ("min_free_mb", 0))}
+    # Any Python does, as it is the list that is wrong.
+    ranges = {f"{role}_python_{end}": number for role in roles for end, number in (("min", "3.9"), ("max", "3.19"))}
+    status, said = site(trainyard_frameworks=list(roles), dataset_sets=[], **given, **quick, **ranges)
+    assert status == 2
+    for role in roles:
+        assert f"packages of {role} on localhost found localhost: 'scikit-learn' is not pinned" in said, said
+    assert said.count("and 'numpy==0.1' contradict each other: keep one") == len(roles), said

@@ -44,6 +44,7 @@ def spec(tmp_path):
         "program": "python",
         "source_files": [],
         "scripts": [],
+        "entry": {"script": "", "imports": [], "environment": {}},
         "ssh_peers": [],
         "devices": [0, 1],
         "program_path": f"{tmp_path}/venv/bin:/usr/bin:/bin",
@@ -56,6 +57,11 @@ def test_a_node_without_a_fault(spec):
         # On the other nodes it does not matter who answers on the head's port, and refused is an answer.
         assert checks.preflight({**spec, "node_rank": 1}, ME) == []
     assert checks.preflight({**spec, "node_rank": 1}, ME) == []
+
+
+def test_a_script_that_imports_what_is_not_there(spec):
+    spec["entry"] = {"script": "train.py", "imports": ["os", "no_such_package"], "environment": {}}
+    assert [finding.check for finding in checks.preflight(spec, ME)] == ["imports"]
 
 
 def test_busy_ports_are_named_with_the_process_that_has_them(spec):
