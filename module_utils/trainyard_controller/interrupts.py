@@ -14,7 +14,6 @@ import mmap
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,8 +25,6 @@ from ..trainyard.job.interrupted import Phase
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Phases in which a playbook begins; in others no job is under way at first.
 BEGINS = {"launch.yml": Phase.PREPARING, "watch.yml": Phase.FINDING}
-# How long the command may take to end, in seconds.
-END_S = 5.0
 # One byte that the processes of tasks share with the one that made them.
 _noted = mmap.mmap(-1, 1)
 _early: list[int] = []
@@ -116,23 +113,17 @@ class Interrupts:
             self._leave(number, frame)
 
     def _leave(self, number: int, frame: Any) -> None:
-        """End the process of the task that runs, and then this one."""
+        """End the process of the task that runs, and then this one.
+
+        Not by an exception: at a fork Python ignores it, and on its way out Ansible would wait for a queue that stays
+        locked where the task's process was just writing to it.
+        """
         self._leaving = True
-        # A task's process that dies while it writes leaves Ansible's queue locked, and the end would wait for it.
-        watchdog = threading.Timer(END_S, self._end_at_once, [128 + number])
-        watchdog.daemon = True
-        watchdog.start()
         with contextlib.suppress(KeyboardInterrupt):
             if callable(self._usual):
                 self._usual(signal.SIGINT, frame)
-        # Ansible's handler gives up its place; nothing may disturb the end.
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
-
-    def _end_at_once(self, status: int) -> None:
         self._tidy()
-        os._exit(status)
+        os._exit(128 + number)
 
     def _end(self, text: str) -> None:
         self._leaving = True

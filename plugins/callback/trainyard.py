@@ -24,6 +24,7 @@ extends_documentation_fragment:
   - result_format_callback
 """
 
+import shutil
 import sys
 import threading
 from collections.abc import Mapping
@@ -79,7 +80,12 @@ class CallbackModule(Default):
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Answer Ctrl-C from now on."""
         given = context.CLIARGS.get("inventory") or ()
-        name, tidy = Path(playbook._file_name).name, playbook._loader.cleanup_all_tmp_files
+
+        def tidy() -> None:
+            playbook._loader.cleanup_all_tmp_files()
+            shutil.rmtree(C.DEFAULT_LOCAL_TMP, ignore_errors=True)
+
+        name = Path(playbook._file_name).name
         self._interrupts = interrupts.Interrupts(name, given, self._display.display, tidy)
         super().v2_playbook_on_start(playbook)
 

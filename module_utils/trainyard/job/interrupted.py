@@ -95,4 +95,4 @@ def has_started(job_id: str, how: str) -> str:
 
 def had_ended(job_id: str) -> str:
     """Say that a job was over when its watcher was interrupted; its result follows."""
-    return f"Job {job_id} has ended already; this is its result:"
+    return f"Job {job_id} has ended already. Bringing its logs and its result."
