@@ -44,11 +44,11 @@ options:
   train_records:
     description: Training records of V(generated).
     type: int
-    default: 5000
+    default: 50000
   test_records:
     description: Test records of V(generated).
     type: int
-    default: 1000
+    default: 10000
   owner:
     description:
       - User to whom the folder belongs, when the module runs as root. In a folder that is not root's alone the module
@@ -118,8 +118,8 @@ ARGUMENTS: dict[str, Any] = {
     "format": {"type": "str", "choices": list(datasets.FORMATS), "default": "binary"},
     "sha256": {"type": "str", "default": ""},
     "seed": {"type": "int", "default": 1},
-    "train_records": {"type": "int", "default": 5000},
-    "test_records": {"type": "int", "default": 1000},
+    "train_records": {"type": "int", "default": datasets.GENERATED_TRAIN},
+    "test_records": {"type": "int", "default": datasets.GENERATED_TEST},
     "owner": {"type": "str", "default": ""},
     "records": {"type": "path", "default": "/var/lib/trainyard-root"},
     "min_free_mb": {"type": "int", "default": 0},

@@ -44,7 +44,8 @@ def sha256_of(file: Path) -> str:
 def identity(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the manifest says of the data set's source."""
     if params["kind"] == "cifar10":
-        return {"format": params["format"], "sha256": params["sha256"].lower()}
+        folder = datasets.layout(params["format"]).folder
+        return {"format": params["format"], "sha256": params["sha256"].lower(), "folder": folder}
     if params["kind"] == "digits":
         return {"sha256": datasets.DIGITS_SHA256}
     return {name: params[name] for name in ("seed", "train_records", "test_records")}
@@ -65,6 +66,7 @@ def examine(folder: Path, kind: str, source: dict[str, Any], owner: str) -> list
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         files, was = manifest["files"], (manifest["dataset"], manifest["source"])
+        links = dict(manifest.get("links", {}))
     except (OSError, ValueError, KeyError, TypeError):
         if (folder / MANIFEST).exists():
             return [f"{MANIFEST} is damaged"]
@@ -75,6 +77,7 @@ def examine(folder: Path, kind: str, source: dict[str, Any], owner: str) -> list
     if was != (kind, source):
         return ["it comes from another source"]
     wrong = [problem for name, entry in files.items() if (problem := _damage(folder / name, entry))]
+    wrong += [f"{name} is gone" for name, target in links.items() if not _leads_to(folder / name, target)]
     if owner and not wrong and (folder / MANIFEST).stat().st_uid != account(owner).pw_uid:
         wrong.append(f"it does not belong to {owner}")
     return wrong
@@ -87,6 +90,10 @@ def _damage(file: Path, entry: dict[str, Any]) -> str:
     if size != entry["size"]:
         return f"{file.name} has {size} bytes instead of {entry['size']}"
     return "" if sha256_of(file) == entry["sha256"] else f"{file.name} was altered"
+
+
+def _leads_to(link: Path, target: str) -> bool:
+    return link.is_symlink() and str(link.readlink()) == target
 
 
 def account(owner: str) -> pwd.struct_passwd:
@@ -122,18 +129,22 @@ def place(folder: Path, kind: str, source: dict[str, Any], owner: str, fill: Cal
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         fill(fresh)
+        made = {str(path.relative_to(fresh)): path for path in sorted(fresh.rglob("*"))}
+        links = {name: str(path.readlink()) for name, path in made.items() if path.is_symlink()}
         files = {
-            file.name: {"size": file.stat().st_size, "sha256": sha256_of(file)} for file in sorted(fresh.iterdir())
+            name: {"size": path.stat().st_size, "sha256": sha256_of(path)}
+            for name, path in made.items()
+            if name not in links and path.is_file()
         }
-        manifest = {"dataset": kind, "source": source, "files": files}
+        manifest = {"dataset": kind, "source": source, "files": files, "links": links}
         (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-        for file in fresh.iterdir():
-            file.chmod(0o644)
-        fresh.chmod(0o755)
+        for path in (fresh, *fresh.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() else 0o644)
         if owner and os.geteuid() == 0:
             user = account(owner)
-            for path in (fresh, *fresh.iterdir(), *made_parents):
-                os.chown(path, user.pw_uid, user.pw_gid)
+            for path in (fresh, *fresh.rglob("*"), *made_parents):
+                os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
         if folder.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
             folder.rename(old / "old")
@@ -157,11 +168,17 @@ def check_sha256(file: Path, wanted: str) -> None:
 
 
 def unpack_cifar10(archive: Path, archive_format: str) -> Callable[[Path], None]:
-    """Return what unpacks CIFAR-10's archive: the files that belong to it, and nothing else from it."""
+    """Return what unpacks CIFAR-10's archive: the files that belong to it, and nothing else from it.
+
+    Programs expect them in the folder that the archive has or in the folder that they are given: the first has the
+    files, the second a link to each.
+    """
 
     def fill(folder: Path) -> None:
         layout = datasets.layout(archive_format)
         problems = []
+        inner = folder / layout.folder
+        inner.mkdir()
         try:
             with tarfile.open(archive) as tar:
                 members = {member.name: member for member in tar if member.isfile()}
@@ -169,8 +186,9 @@ def unpack_cifar10(archive: Path, archive_format: str) -> Callable[[Path], None]
                     member = members.get(f"{layout.folder}/{name}")
                     stream = tar.extractfile(member) if member else None
                     if stream is not None:
-                        _write(folder / name, stream)
-                        problems.append(datasets.wrong_size(archive_format, name, (folder / name).stat().st_size))
+                        _write(inner / name, stream)
+                        (folder / name).symlink_to(f"{layout.folder}/{name}")
+                        problems.append(datasets.wrong_size(archive_format, name, (inner / name).stat().st_size))
                     elif name in layout.needed:
                         problems.append(f"{layout.folder}/{name} is not in it")
         except (tarfile.TarError, EOFError, OSError) as error:

@@ -125,10 +125,15 @@ def test_an_archive_on_the_controller_is_unpacked(run, node, tmp_path):
     assert not node.file(f"{DATA}/small").exists
     done = run(**given)
     assert done.rc == 0, done.output
-    assert node.file(f"{DATA}/small/data_batch_5.bin").size == 2 * 3073
+    assert node.file(f"{DATA}/small/cifar-10-batches-bin/data_batch_5.bin").size == 2 * 3073
     assert "outside" not in node.check_output(f"ls -R {DATA}")
     manifest = json.loads(node.check_output(f"cat {DATA}/small/manifest.json"))
-    assert manifest["source"] == {"format": "binary", "sha256": sha256}
+    assert manifest["source"] == {"format": "binary", "sha256": sha256, "folder": "cifar-10-batches-bin"}
+    # Programs that are given the folder itself find the files, too.
+    assert (
+        node.file(f"{DATA}/small/data_batch_5.bin").linked_to == f"{DATA}/small/cifar-10-batches-bin/data_batch_5.bin"
+    )
+    assert node.file(f"{DATA}/small/cifar-10-batches-bin/data_batch_5.bin").user == "train"
     assert set(run(**given).changes.values()) == {0}
     assert node.check_output(f"ls -A {DATA} | grep '^\\.' || true") == ""
 
@@ -184,7 +189,7 @@ def test_an_archive_is_downloaded(run, node, served):
     url, sha256 = served
     done = run(name="small", kind="cifar10", url=url, sha256=sha256)
     assert done.rc == 0, done.output
-    assert node.file(f"{DATA}/small/test_batch.bin").size == 2 * 3073
+    assert node.file(f"{DATA}/small/cifar-10-batches-bin/test_batch.bin").size == 2 * 3073
 
 
 def test_a_download_with_another_sum_leaves_nothing(run, node, served):
@@ -217,7 +222,7 @@ def test_all_that_is_wrong_with_the_list_is_said_at_once(run_playbook, node, nod
         "'../x' is no name for a folder",
         "cifar10: sha256 is '12', expected 64 hexadecimal digits",
         "other: url and local_file exclude each other",
-        "made: 1 train_records and 1000 test_records",
+        "made: 1 train_records and 10000 test_records",
     ):
         assert said in done.text
     assert not node.file(f"{DATA}/made").exists

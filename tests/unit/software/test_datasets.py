@@ -98,6 +98,13 @@ def test_the_records_are_shared_out_over_five_batches():
     assert list(datasets.generated_files(52, 10).values()) == [11, 11, 10, 10, 10, 10]
 
 
+def test_files_have_the_length_that_mindspore_reads_where_that_is_possible():
+    made = planned(name="generated")
+    assert set(datasets.generated_files(made["train_records"], made["test_records"]).values()) == {10_000}
+    assert list(datasets.generated_files(10_000, 10_000)) == ["data_batch_1.bin", "test_batch.bin"]
+    assert set(datasets.generated_files(70_000, 10_000).values()) == {10_000}
+
+
 def test_what_was_placed_needs_nothing(tmp_path):
     folder = tmp_path / "data" / "made"
     assert dataset_files.examine(folder, "generated", GENERATED, "") == ["it is not there yet"]
@@ -166,7 +173,16 @@ def test_only_the_files_of_cifar10_are_taken_from_an_archive(tmp_path):
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(link)
     dataset_files.place(tmp_path / "d", "cifar10", {}, "", dataset_files.unpack_cifar10(archive, "python"))
-    assert sorted(file.name for file in (tmp_path / "d").iterdir()) == sorted([*wanted, "manifest.json"])
+    inner = tmp_path / "d/cifar-10-batches-py"
+    assert sorted(file.name for file in inner.iterdir()) == sorted(wanted)
+    names = sorted([*wanted, "manifest.json", "cifar-10-batches-py"])
+    assert sorted(file.name for file in (tmp_path / "d").iterdir()) == names
+    assert all((tmp_path / "d" / name).read_bytes() == b"x" for name in wanted)
+    assert dataset_files.examine(tmp_path / "d", "cifar10", {}, "") == []
+    (tmp_path / "d/test_batch").unlink()
+    (inner / "data_batch_1").unlink()
+    told = ["data_batch_1 is gone", "test_batch is gone"]
+    assert dataset_files.examine(tmp_path / "d", "cifar10", {}, "") == told
     assert not (tmp_path / "outside").exists()
 
 
