@@ -81,7 +81,8 @@ options:
   baseline:
     description:
       - JSON file on the controller with the baselines of a site, by collective, backend, number of hosts and ranks, and
-        hardware. It may be missing.
+        hardware. It must be there, unless O(save_baseline) makes it.
+      - Without a benchmark (O(parse), O(run_dir), O(refused)) only this file is checked.
     type: path
   save_baseline:
     description:
@@ -135,7 +136,7 @@ benchmarks:
   elements: dict
   contains:
     state:
-      description: V(pass), V(fail) or V(unknown).
+      description: V(pass), V(fail), V(unknown), or V(skipped) where there is nothing to compare its bandwidth with.
       type: str
     reason:
       description: Why it is not V(pass); empty where it is.
@@ -181,12 +182,15 @@ benchmarks:
     path:
       description: C(state), C(devices) that carried the bytes and C(reason); null where nothing could tell.
       type: dict
+    baseline:
+      description: The file in which it is kept as the baseline; empty where it is not.
+      type: str
     findings:
       description: Everything that was noted besides.
       type: list
       elements: str
 text:
-  description: The records for reading, a line for each.
+  description: The records for reading, a line for each, and what became of the baseline.
   returned: success
   type: str
 baseline:

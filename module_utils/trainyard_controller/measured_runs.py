@@ -17,7 +17,7 @@ from ..trainyard.findings.findings import Finding, UnusableError
 from ..trainyard.nvidia.nccl_tests_output import parse
 from ..trainyard.report.job_text import cause
 from ..trainyard.verify import benchmark, collectives, pair_report, pairing
-from ..trainyard.verify.bandwidth import BaselineError, add_baseline, read_baselines
+from ..trainyard.verify.bandwidth import BASELINE_SCHEMA, BaselineError, add_baseline, read_baselines
 from ..trainyard.verify.straggler_limits import Limits
 
 Data = Mapping[str, Any]
@@ -138,8 +138,64 @@ def prepare_pairs(
     return chosen, str(copy)
 
 
+def baseline_findings(baseline: str, save: bool) -> list[Finding]:
+    """Check the file of baselines that a benchmark is to be compared with, or with `save` to be kept in."""
+    if not baseline:
+        return [
+            Finding(
+                check="baseline",
+                found="a baseline is to be saved, and no file is named",
+                expected="the file that keeps this site's own values",
+                action="add -e verify_baseline=FILE (collective_benchmark.yml: benchmark_baseline)",
+            )
+        ]
+    path = Path(baseline)
+    if save and not path.absolute().parent.is_dir():
+        return [
+            Finding(
+                check="baseline",
+                found=f"there is no folder {path.absolute().parent} for {path}",
+                expected="a folder in which the file can be written",
+                action="make the folder, or name another file",
+            )
+        ]
+    if not save and not path.exists():
+        return [
+            Finding(
+                check="baseline",
+                found=f"there is no file {path}",
+                expected="this site's own values, as a former proof has kept them",
+                action=(
+                    "name the file that has them, or let this cluster write it: -e verify_save_baseline=true "
+                    "(collective_benchmark.yml: benchmark_save_baseline)"
+                ),
+            )
+        ]
+    try:
+        Baselines(path)
+    except UnusableError as error:
+        return [
+            Finding(
+                check="baseline",
+                found=str(error),
+                expected=f"JSON with the schema {BASELINE_SCHEMA}, as verify_save_baseline=true writes it",
+                action="correct it, or name another file",
+            )
+        ]
+    return []
+
+
 def benchmarks(given: Data, *, check: bool) -> dict[str, Any]:
-    """Judge a benchmark as the options of the action plugin collective_benchmark say."""
+    """Judge a benchmark as the options of the action plugin collective_benchmark say.
+
+    Without a benchmark only the file of baselines is checked: `findings`.
+    """
+    measured = given["refused"] or given["run_dir"] or given["parse"]
+    found = baseline_findings(given["baseline"], given["save_baseline"]) if _names_baseline(given) else []
+    if not measured and _names_baseline(given):
+        return {"changed": False, "findings": [finding.as_dict() for finding in found]}
+    if found:
+        raise UnusableError(f"{found[0].found}; expected {found[0].expected}. {found[0].action}")
     for name, most in (("expected_busbw", float("inf")), ("fraction", 1.0)):
         if given[name] is not None and not 0 < given[name] <= most:
             wanted = "GB/s above 0" if name == "expected_busbw" else "a number above 0, at most 1"
@@ -156,6 +212,7 @@ def benchmarks(given: Data, *, check: bool) -> dict[str, Any]:
         busbw=given["expected_busbw"],
         fraction=given["fraction"],
         baselines=baselines.entries,
+        compare=bool(given["baseline"]) and not given["save_baseline"],
         traffic=traffic_of(given["traffic_before"], given["traffic_after"]),
     )
     if given["refused"]:
@@ -168,8 +225,16 @@ def benchmarks(given: Data, *, check: bool) -> dict[str, Any]:
         records = judge_file(Path(given["parse"]), asked)
     else:
         raise UnusableError("neither parse nor run_dir is given, expected a file or the folder of a run")
-    saved = baselines.save(records, asked, check=check) if given["save_baseline"] else {}
-    return {**saved, "benchmarks": records, "text": "\n".join(map(benchmark.describe, records))}
+    text = list(map(benchmark.describe, records))
+    saved: dict[str, Any] = {}
+    if given["save_baseline"]:
+        saved, told = baselines.save(records, asked, check=check)
+        text += told
+    return {**saved, "benchmarks": records, "text": "\n".join(text)}
+
+
+def _names_baseline(given: Data) -> bool:
+    return bool(given["baseline"] or given["save_baseline"])
 
 
 def judge_file(path: Path, asked: benchmark.Asked) -> list[dict[str, Any]]:
@@ -227,18 +292,32 @@ class Baselines:
             self._text = path.read_text() if path and path.exists() else ""
             self.entries = read_baselines(self._text)
         except (OSError, UnicodeDecodeError, BaselineError) as error:
-            raise UnusableError(
-                f"{path} is no file of baselines: {error}. Correct it, or name another file."
-            ) from error
+            raise UnusableError(f"{path} is no file of baselines: {error}") from error
 
-    def save(self, records: Sequence[Data], asked: benchmark.Asked, *, check: bool) -> dict[str, Any]:
-        """Keep what was measured wholly: `changed`, and what became of the last `baseline`; with `check` without it."""
-        text, said = self._text, {}
+    def save(
+        self, records: Sequence[dict[str, Any]], asked: benchmark.Asked, *, check: bool
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Keep what was measured wholly, and name the file in those records, as `baseline`; with `check` write nothing.
+
+        Return `changed` with what became of the last `baseline`, and a line for each record that says so.
+        """
+        text, last, told = self._text, {}, []
         for record in records:
             entry, reason = benchmark.baseline_entry(record, time.strftime("%Y-%m-%d"))
             key = benchmark.baseline_name(record, asked)
-            said = {"key": key, "saved": entry is not None, "reason": reason}
-            text = text if entry is None else add_baseline(text, key, entry)
+            last = {"key": key, "saved": entry is not None, "reason": reason}
+            if entry is None:
+                told.append(f"  not kept as the baseline: {reason}")
+                continue
+            text = add_baseline(text, key, entry)
+            record["baseline"] = str(self._path)
+            told.append(f"  kept as the baseline in {self._path}: {entry['busbw']:.2f} GB/s, {key}")
         if self._path and text != self._text and not check:
-            self._path.write_text(text)
-        return {"changed": text != self._text, "baseline": said}
+            try:
+                self._path.write_text(text)
+            except OSError as error:
+                raise UnusableError(
+                    f"the baseline cannot be written to {self._path}: {error.strerror}. Make the folder, or name "
+                    "another file."
+                ) from error
+        return {"changed": text != self._text, "baseline": last}, told

@@ -27,10 +27,7 @@ SPEC = {
     "traffic_before": {"type": "list", "elements": "dict", "default": []},
     "traffic_after": {"type": "list", "elements": "dict", "default": []},
 }
-RULES = {
-    "mutually_exclusive": [("parse", "run_dir"), ("parse", "each_node")],
-    "required_if": [("save_baseline", True, ("baseline",))],
-}
+RULES = {"mutually_exclusive": [("parse", "run_dir"), ("parse", "each_node")]}
 
 
 class ActionModule(OnController):
@@ -40,5 +37,5 @@ class ActionModule(OnController):
     rules = RULES
 
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return `benchmarks`, `text`, and with save_baseline what became of the `baseline`."""
+        """Return `benchmarks`, `text`, and with save_baseline what became of the `baseline`; or `findings` alone."""
         return benchmarks(given, check=self._task.check_mode)

@@ -74,6 +74,11 @@ def outcomes(states: Iterable[str]) -> str:
     return ", ".join(f"{numbers[state]} {word}" for state, word in OUTCOMES.items() if numbers[state])
 
 
+def shown(state: str) -> str:
+    """Return a state in words for a line about one thing: `not applicable` for skipped."""
+    return OUTCOMES[state] if state in ("skipped", "not_asked") else state
+
+
 def worst(states: Iterable[str]) -> str:
     """Return the state that decides among many: fail before unknown before pass; skipped where there is nothing."""
     return max(states, key=STATES.index, default="skipped")

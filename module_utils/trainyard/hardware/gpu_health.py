@@ -25,13 +25,30 @@ _NO_ANSWER = frozenset(
 )  # fmt: skip
 # Of these, the words for a value that there is and that could not be had: what stands beside it is no answer for it.
 _WITHHELD = frozenset({"unknown", "unknown error", "err!", "insufficient permissions", "gpu is lost", _RESET})
+# Of these, the words for a value that such a GPU has not: consumer cards have no ECC, and no rows that are replaced.
+_HAS_NOT = frozenset({"n/a", "not supported"})
+# What not every GPU has, and where the driver speaks of it.
+_FEATURES = {
+    "ecc": ("ecc_mode/current_ecc",),
+    "rows": (
+        "remapped_rows",
+        "remapped_rows/remapped_row_pending",
+        "remapped_rows/remapped_row_failure",
+        "retired_pages",
+        "retired_pages/pending_retirement",
+        "retired_pages/pending_blacklist",
+    ),
+}
 # Stands where None means that there is no such thing.
 UNREAD = "could not be read"
 _REASON = re.compile(r"^clocks_(?:throttle|event)_reason_(?P<name>.+)$")
 
 
 class Gpu(TypedDict):
-    """One GPU. Errors are counts since the driver was loaded (volatile) or ever; link_gen is PCIe's generation."""
+    """One GPU. Errors are counts since the driver was loaded (volatile) or ever; link_gen is PCIe's generation.
+
+    `lacks` are features that the driver says such a GPU has not: `ecc`, `rows` (of memory that are replaced).
+    """
 
     index: int
     pci: str | None
@@ -54,6 +71,7 @@ class Gpu(TypedDict):
     replays: int | None
     recovery: str | None
     fabric: str | None
+    lacks: list[str]
 
 
 class Xid(TypedDict):
@@ -72,6 +90,17 @@ def _said(gpu: ElementTree.Element, path: str) -> str | None:
 
 def _withheld(*items: ElementTree.Element | None) -> bool:
     return any(item is not None and (item.text or "").strip("[] \n\t").lower() in _WITHHELD for item in items)
+
+
+def _lacks(gpu: ElementTree.Element) -> list[str]:
+    """Return the features of which the driver says nothing but that there are none."""
+    found = []
+    for feature, paths in _FEATURES.items():
+        texts = [(item.text or "").strip("[] \n\t").lower() for path in paths for item in gpu.findall(path)]
+        said = {text for text in texts if text}
+        if said and said <= _HAS_NOT:
+            found.append(feature)
+    return found
 
 
 def _fabric(gpu: ElementTree.Element) -> str | None:
@@ -155,6 +184,7 @@ def _gpu(gpu: ElementTree.Element, index: int) -> Gpu:
         "replays": _number(gpu, "pci/replay_counter"),
         "recovery": _recovery(gpu),
         "fabric": _fabric(gpu),
+        "lacks": _lacks(gpu),
     }
 
 

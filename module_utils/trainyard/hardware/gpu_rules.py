@@ -35,6 +35,9 @@ class _Rule(NamedTuple):
     reason: str
     action: str
     shown: str
+    # The feature without which there is nothing to check (gpu_health), and what a GPU without it is.
+    feature: str = ""
+    without: str = ""
 
 
 def _ecc(gpu: Gpu) -> str | None:
@@ -101,6 +104,8 @@ _RULES = (
         "memory of the GPU has lost data",
         "drain the node and reset the GPU (nvidia-smi --gpu-reset); replace it when the errors come back",
         "nvidia-smi -q -d ECC",
+        "ecc",
+        "no GPU has memory with ECC",
     ),
     _Rule(
         "GPU remapped rows",
@@ -109,6 +114,8 @@ _RULES = (
         "a bad row of memory is still in use",
         "reset the GPU or restart the node; where remapping failed, replace the GPU",
         "nvidia-smi -q -d ROW_REMAPPER",
+        "rows",
+        "no GPU replaces bad rows of its memory",
     ),
     _Rule(
         "GPU throttling",
@@ -191,22 +198,26 @@ def judge_gpus(readings: Mapping[str, Reading], inventory: str, xids: Sequence[i
     )
     with_gpus = {host: reading for host, reading in nvidia.items() if reading["gpus"]}
     for rule in _RULES if with_gpus else ():
+        able = _able(with_gpus, rule.feature)
+        if not able:
+            checks.append(Check(phase="devices", name=rule.name, state="skipped", reason=rule.without))
+            continue
         bad: dict[str, list[str]] = {}
         silent: dict[str, list[str]] = {}
-        for host, reading in with_gpus.items():
-            answers = [(gpu["index"], rule.judge(gpu)) for gpu in reading["gpus"]]
+        for host, gpus in able.items():
+            answers = [(gpu["index"], rule.judge(gpu)) for gpu in gpus]
             faults = _numbered((index, text) for index, text in answers if text)
             mute = _numbered((index, "no answer") for index, text in answers if text is None)
             if faults:
                 bad[host] = faults
             if mute:
                 silent[host] = mute
-        number = sum(len(reading["gpus"]) for reading in with_gpus.values())
+        number = sum(map(len, able.values()))
         checks += outcome(
             rule.name,
             bad,
             silent,
-            list(with_gpus),
+            list(able),
             f"{number} GPUs",
             expected=rule.expected,
             reason=rule.reason,
@@ -215,6 +226,15 @@ def judge_gpus(readings: Mapping[str, Reading], inventory: str, xids: Sequence[i
             inventory=inventory,
         )
     return checks + _judge_xids(nvidia, inventory, xids)
+
+
+def _able(readings: Mapping[str, Reading], feature: str) -> dict[str, list[Gpu]]:
+    """Return by host the GPUs that have a feature: all of those models of which one GPU at least has it."""
+    having = {
+        gpu["model"] for reading in readings.values() for gpu in reading["gpus"] if feature not in gpu.get("lacks", ())
+    }
+    able = {host: [gpu for gpu in reading["gpus"] if gpu["model"] in having] for host, reading in readings.items()}
+    return {host: gpus for host, gpus in able.items() if gpus}
 
 
 def _judge_xids(nvidia: Mapping[str, Reading], inventory: str, hardware: Sequence[int]) -> list[Check]:

@@ -217,7 +217,7 @@ def _curves(records: Sequence[Data], inside: bool) -> dict[str, Any]:
             if not points:
                 continue
             label = " ".join(part for part in (name, placement.replace("_", " ")) if part)
-            label += "" if record["state"] == "pass" else f" ({record['state']})"
+            label += "" if record["state"] in ("pass", "skipped") else f" ({record['state']})"
             traces.append(
                 {
                     "type": "scatter",

@@ -2,7 +2,7 @@
 """Which bus bandwidth a benchmark should reach: from the hardware found, a site's own baseline, or a number given.
 
 Pure. GB/s are 1e9 bytes a second, as nccl-tests print them; rates of NICs are Gb/s. Every expected value names its
-source; where there is none the answer says why, as a value that nobody can explain would judge nothing.
+source; where there is none the answer says why (NoFigure), as a value that nobody can explain would judge nothing.
 
 A node is a dict with `host`, `networks` (what library/network_info returns), `gpus` (each with `model` or `name`, and
 `link_gen_max`, `link_width_max` where known) and `interface`, by which the node takes part in jobs.
@@ -69,6 +69,18 @@ class Expected:
         return {**asdict(self), "gate": round(self.gate, 3)}
 
 
+@dataclass(frozen=True)
+class NoFigure:
+    """Why no bandwidth can be expected: there is no figure for such hardware, or it has a rate that was `unread`."""
+
+    why: str
+    unread: bool = False
+
+
+# GB/s, and the rule that they come from.
+Figure = tuple[float, str]
+
+
 def factor(collective: str, ranks: int) -> float | None:
     """Return busbw / algbw; None for a collective that is not known."""
     if ranks < 1:
@@ -96,24 +108,24 @@ def _pcie(gpu: Mapping[str, Any]) -> float | None:
     return lane * width if lane and width else None
 
 
-def _inside(node: Node, ranks: int) -> tuple[float | None, str]:
-    """Return what the GPUs of one node reach among themselves, and by which rule or why nothing is known."""
+def _inside(node: Node, ranks: int) -> Figure | NoFigure:
+    """Return what the GPUs of one node reach among themselves."""
     gpus = list(node.get("gpus") or [])
     if not gpus:
-        return None, f"{node['host']} has no GPU, and nothing is known of traffic inside a node"
+        return NoFigure(f"{node['host']} has no GPU, and nothing is known of traffic inside a node")
     models = Counter(_model(gpu) for gpu in gpus)
     if len(models) > 1:
-        return None, f"{node['host']} has GPUs of {len(models)} models"
+        return NoFigure(f"{node['host']} has GPUs of {len(models)} models")
     model = next(iter(models))
     known = next(((name, value) for pattern, name, value in _NVLINK_8 if pattern.search(model)), None)
     if known and ranks == len(gpus) == 8:
         return known[1], f"8 x {known[0]} over NVLink: figure for large messages"
     if known or not _CARDS.search(model):
-        return None, f"there is no figure for {ranks} of {len(gpus)} x {model or 'an unknown GPU'}"
+        return NoFigure(f"there is no figure for {ranks} of {len(gpus)} x {model or 'an unknown GPU'}")
     links = [_pcie(gpu) for gpu in gpus]
     slowest = min((link for link in links if link), default=None)
     if slowest is None or None in links:
-        return None, f"PCIe generation and width of {node['host']}'s {model} are not known"
+        return NoFigure(f"PCIe generation and width of {node['host']}'s {model} are not known", unread=True)
     first = min(gpus, key=lambda gpu: _pcie(gpu) or 0.0)
     return (
         slowest * _OF_PCIE_RING,
@@ -122,11 +134,11 @@ def _inside(node: Node, ranks: int) -> tuple[float | None, str]:
     )
 
 
-def _over_rdma(node: Node, ports: Sequence[RdmaPort], ranks: int) -> tuple[float | None, str]:
+def _over_rdma(node: Node, ports: Sequence[RdmaPort], ranks: int) -> Figure | NoFigure:
     """Return what a node's RDMA ports carry for its ranks: a rank drives one port."""
     rates = sorted((port["rate_gbps"] or 0.0 for port in ports), reverse=True)[: max(1, ranks)]
     if not all(rates):
-        return None, f"{node['host']} has an active RDMA port without a rate"
+        return NoFigure(f"{node['host']} has an active RDMA port without a rate", unread=True)
     links = [link for link in (_pcie(gpu) for gpu in node.get("gpus") or []) if link]
     limit = min(links, default=0.0) * _OF_PCIE
     values = [rate / 8 * _OF_RDMA_RATE for rate in rates]
@@ -139,25 +151,22 @@ def _over_rdma(node: Node, ports: Sequence[RdmaPort], ranks: int) -> tuple[float
     return sum(used), source
 
 
-def _over_tcp(node: Node, backend: str) -> tuple[float | None, str]:
+def _over_tcp(node: Node, backend: str) -> Figure | NoFigure:
     """Return what the kernel's TCP makes of the interface by which the node takes part."""
     name = str(node.get("interface") or "")
     interfaces = {item["name"]: item for item in (node.get("networks") or {}).get("interfaces", [])}
     interface = interfaces.get(name)
     if interface is None:
-        return (
-            None,
-            f"{node['host']} has no interface {name}" if name else f"the interface of {node['host']} is not known",
-        )
+        why = f"{node['host']} has no interface {name}" if name else f"the interface of {node['host']} is not known"
+        return NoFigure(why, unread=True)
     if interface["kind"] not in ("physical", "bond"):
-        return None, f"{name} of {node['host']} is {interface['kind']}: it has no speed of its own"
+        return NoFigure(f"{name} of {node['host']} is {interface['kind']}: it has no speed of its own")
     if not interface["speed_mbps"]:
-        return None, f"{name} of {node['host']} does not say its speed, as in virtual machines"
+        return NoFigure(f"{name} of {node['host']} does not say its speed, as in virtual machines")
     gbps = interface["speed_mbps"] / 1000
     if backend != "nccl" and gbps > _SLOW_NIC_GBPS:
-        return (
-            None,
-            f"{name} of {node['host']} has {gbps:g} Gb/s, more than {backend or 'this backend'} is known to fill",
+        return NoFigure(
+            f"{name} of {node['host']} has {gbps:g} Gb/s, more than {backend or 'this backend'} is known to fill"
         )
     value = gbps / 8 * _OF_TCP_RATE
     source = f"{name} with {gbps:g} Gb/s, of which TCP makes {_OF_TCP_RATE:.0%}"
@@ -168,48 +177,51 @@ def _over_tcp(node: Node, backend: str) -> tuple[float | None, str]:
 
 def from_hardware(
     nodes: Sequence[Node], collective: str, backend: str, ranks: int, *, groups: int = 1, fraction: float = FRACTION
-) -> tuple[Expected | None, str]:
-    """Return what the slowest node allows, or None and why nothing can be said.
+) -> Expected | NoFigure:
+    """Return what the slowest node allows, or why nothing can be expected.
 
     `ranks` are those of all nodes; with several groups (NCCL_TESTS_SPLIT) nothing is known.
     """
     if not nodes:
-        return None, "the nodes' hardware was not read"
+        return NoFigure("the nodes' hardware was not read", unread=True)
     if groups > 1:
-        return None, f"{groups} groups of ranks share the hardware"
+        return NoFigure(f"{groups} groups of ranks share the hardware")
     if collective not in _RINGS or (backend != "nccl" and collective not in ("all_reduce", "all_gather")):
         name = f"{collective or 'a collective without a name'} over {backend or 'an unknown backend'}"
-        return None, f"how {name} uses the links depends on its algorithm"
+        return NoFigure(f"how {name} uses the links depends on its algorithm")
     if backend not in ("nccl", "gloo", "mpi"):
-        return None, f"there are no figures for {backend or 'an unknown backend'}"
+        return NoFigure(f"there are no figures for {backend or 'an unknown backend'}")
     each = max(1, ranks // len(nodes))
     if len(nodes) == 1:
         if backend != "nccl":
-            return None, f"inside one node {backend} uses memory or loopback, which have no rate"
+            return NoFigure(f"inside one node {backend} uses memory or loopback, which have no rate")
         found = [_inside(nodes[0], ranks)]
     else:
         found = [_between(node, backend, each) for node in nodes]
-    values = [value for value, _ in found if value is not None]
-    if len(values) < len(found):
-        return None, next(source for value, source in found if value is None)
-    slowest = min(range(len(found)), key=lambda index: values[index])
-    source = found[slowest][1]
+    missing = [one for one in found if isinstance(one, NoFigure)]
+    if missing:
+        # What could have been read decides: the others' hardware has no figure whatever is read.
+        return next((one for one in missing if one.unread), missing[0])
+    figures = [one for one in found if not isinstance(one, NoFigure)]
+    values = [value for value, _ in figures]
+    slowest = min(range(len(figures)), key=lambda index: values[index])
+    source = figures[slowest][1]
     if max(values) > values[slowest]:
         others = [str(node["host"]) for node, value in zip(nodes, values) if value == values[slowest]]
         source += f" ({host_list(others)}; other nodes have more)"
-    return Expected(round(values[slowest], 3), fraction, source), ""
+    return Expected(round(values[slowest], 3), fraction, source)
 
 
-def _between(node: Node, backend: str, ranks: int) -> tuple[float | None, str]:
+def _between(node: Node, backend: str, ranks: int) -> Figure | NoFigure:
     """Return what a node can exchange with others, and not more than its GPUs among themselves."""
     ports = active_ports(node)
     if backend == "mpi" and ports:
-        return None, "there are no figures for MPI over RDMA"
-    value, source = _over_rdma(node, ports, ranks) if backend == "nccl" and ports else _over_tcp(node, backend)
-    inside, why = _inside(node, ranks) if backend == "nccl" and ranks > 1 else (None, "")
-    if value is not None and inside is not None and inside < value:
-        return inside, why
-    return value, source
+        return NoFigure("there are no figures for MPI over RDMA")
+    found = _over_rdma(node, ports, ranks) if backend == "nccl" and ports else _over_tcp(node, backend)
+    inside = _inside(node, ranks) if backend == "nccl" and ranks > 1 else NoFigure("one rank sends nothing inside")
+    if isinstance(found, NoFigure) or isinstance(inside, NoFigure):
+        return found
+    return min(found, inside, key=lambda figure: figure[0])
 
 
 # -- baselines

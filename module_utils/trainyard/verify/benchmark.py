@@ -3,6 +3,7 @@
 
 The bandwidth is judged at the largest message size: the average that nccl-tests print is over all sizes, and sinks with
 each small one. A benchmark that could not be measured is `unknown`, one whose output stops in the middle has failed.
+One that was measured on hardware without a known rate is `skipped`: there is nothing to compare it with.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..findings.checks import shown
 from ..findings.findings import Finding, counted, host_list
 from ..hardware.traffic import Traffic
 from ..nvidia import nccl_tests_faults
@@ -33,8 +35,9 @@ class Asked:
 
     `hosts` are inventory names, `exact_hosts` whether the output must name them (it may know them by other names);
     `nodes` as in bandwidth.py, each with `hostname` where it is known; `busbw` the expected value given by the user;
-    `baselines` the entries of a file of baselines; `traffic` the RDMA counters of each host before and after the run;
-    `job_failure` why the job of the benchmark did not succeed.
+    `baselines` the entries of a file of baselines, with `compare` one that must have an entry for this benchmark;
+    `traffic` the RDMA counters of each host before and after the run; `job_failure` why the job of the benchmark did
+    not succeed.
     """
 
     collective: str = ""
@@ -46,6 +49,7 @@ class Asked:
     busbw: float | None = None
     fraction: float = bandwidth.FRACTION
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    compare: bool = False
     traffic: Mapping[str, tuple[Traffic, Traffic]] = field(default_factory=dict)
     job_id: str = ""
     job_failure: str = ""
@@ -145,10 +149,10 @@ def _nodes(asked: Asked, hosts: Sequence[str]) -> list[bandwidth.Node]:
 
 def _expectation(
     asked: Asked, output: Output, collective: str, backend: str, ranks: int, hosts: Sequence[str]
-) -> tuple[bandwidth.Expected | None, int | None, str]:
-    """Return what is expected, at which size (None: the largest), or why nothing is."""
+) -> tuple[bandwidth.Expected | bandwidth.NoFigure, int | None]:
+    """Return what is expected or why nothing is, and at which size (None: the largest)."""
     if asked.busbw is not None:
-        return bandwidth.Expected(asked.busbw, asked.fraction, "given"), None, ""
+        return bandwidth.Expected(asked.busbw, asked.fraction, "given"), None
     nodes = _nodes(asked, hosts)
     key = bandwidth.baseline_key(nodes, collective, backend, len(hosts), ranks)
     entry = asked.baselines.get(key)
@@ -156,14 +160,27 @@ def _expectation(
         source = f"baseline of {entry.get('saved') or 'an unknown day'} ({entry.get('run') or 'run unknown'})"
         size = int(entry["bytes"])
         if any(row.bytes == size for row in output.rows):
-            return bandwidth.Expected(float(entry["busbw"]), asked.fraction, source), size, ""
-        return None, None, f"the baseline is for messages of {size} bytes, which were not measured"
+            return bandwidth.Expected(float(entry["busbw"]), asked.fraction, source), size
+        why = f"the baseline is for messages of {size} bytes, which were not measured"
+        return bandwidth.NoFigure(why, unread=True), None
     groups = len({rank.group for rank in output.ranks}) or 1
     if asked.nodes and len(nodes) < len(hosts):
         known = {node["host"] for node in nodes}
-        return None, None, f"the hardware of {host_list([host for host in hosts if host not in known])} was not read"
-    found, why = bandwidth.from_hardware(nodes, collective, backend, ranks, groups=groups, fraction=asked.fraction)
-    return found, None, why
+        why = f"the hardware of {host_list([host for host in hosts if host not in known])} was not read"
+        return bandwidth.NoFigure(why, unread=True), None
+    found = bandwidth.from_hardware(nodes, collective, backend, ranks, groups=groups, fraction=asked.fraction)
+    if not asked.compare:
+        return found, None
+    # Who names a baseline wants to be compared with it: that it has no such entry is not the hardware's nature.
+    missing = missing_entry(key, asked.baselines)
+    if isinstance(found, bandwidth.NoFigure):
+        return bandwidth.NoFigure(missing, unread=True), None
+    return replace(found, source=f"{found.source}; {missing}"), None
+
+
+def missing_entry(key: str, baselines: Mapping[str, Any]) -> str:
+    """Say that a file of baselines has no such entry, and which it has."""
+    return f"the baseline has no entry for {key}; it has {host_list(sorted(baselines), 3) or 'none'}"
 
 
 def judge(output: Output, asked: Asked) -> dict[str, Any]:
@@ -188,7 +205,9 @@ def judge(output: Output, asked: Asked) -> dict[str, Any]:
     if not any(faults) and not unknowns:
         unknowns += _unmeasured(output, collective, in_group, busbw)
     measured = not any(faults) and not unknowns and busbw is not None
-    expected, size, why = _expectation(asked, output, collective, backend, ranks, hosts)
+    figure, size = _expectation(asked, output, collective, backend, ranks, hosts)
+    expected = figure if isinstance(figure, bandwidth.Expected) else None
+    not_judged = ""
     gated = busbw if size is None else largest(output.rows, size)
     path = _path(output, asked, backend, hosts)
     notes = [host_note, *output.notes]
@@ -196,14 +215,15 @@ def judge(output: Output, asked: Asked) -> dict[str, Any]:
         faults += [path["reason"]] if path["state"] == "fail" else []
         unknowns += [path["reason"]] if path["state"] == "unknown" else []
     if measured and busbw is not None:
-        if expected is None:
-            unknowns.append(f"{_NOTHING}: {why}; {_ADVICE}")
+        if isinstance(figure, bandwidth.NoFigure):
+            not_judged = f"nothing to compare it with: {figure.why}; {_ADVICE}"
+            unknowns += [not_judged] if figure.unread else []
         else:
             at = max(row.bytes for row in output.rows) if size is None else size
-            of = f"{expected.fraction:.0%} of {expected.busbw:.2f}: {expected.source}"
-            in_place, least = _in_place(output.rows, size), expected.gate * _IN_PLACE
-            if gated is not None and gated < expected.gate:
-                faults.append(f"busbw {gated:.2f} GB/s at {at} bytes, expected at least {expected.gate:.2f} ({of})")
+            of = f"{figure.fraction:.0%} of {figure.busbw:.2f}: {figure.source}"
+            in_place, least = _in_place(output.rows, size), figure.gate * _IN_PLACE
+            if gated is not None and gated < figure.gate:
+                faults.append(f"busbw {gated:.2f} GB/s at {at} bytes, expected at least {figure.gate:.2f} ({of})")
             elif in_place is not None and in_place < least:
                 faults.append(
                     f"busbw {in_place:.2f} GB/s in place at {at} bytes, expected at least {least:.2f} ({_IN_PLACE:.0%} "
@@ -216,8 +236,8 @@ def judge(output: Output, asked: Asked) -> dict[str, Any]:
             f"{gated:.2f} GB/s is more than the {expected.busbw:.2f} expected: between two nodes NCCL's trees can, "
             "NCCL_ALGO=RING measures the network"
         )
-    reasons = [text for text in faults if text] or unknowns
-    state = "fail" if any(faults) else "unknown" if unknowns else "pass"
+    reasons = [text for text in faults if text] or unknowns or ([not_judged] if not_judged else [])
+    state = "fail" if any(faults) else "unknown" if unknowns else "skipped" if not_judged else "pass"
     average = output.average
     return {
         "state": state,
@@ -234,6 +254,7 @@ def judge(output: Output, asked: Asked) -> dict[str, Any]:
         "format": f"{output.format}{f', {output.version}' if output.version else ''}",
         "expected": expected.as_dict() if expected else None,
         "path": path,
+        "baseline": "",
         "findings": [
             text for text in dict.fromkeys([*reasons[1:], *(unknowns if any(faults) else []), *notes]) if text
         ],
@@ -243,7 +264,6 @@ def judge(output: Output, asked: Asked) -> dict[str, Any]:
 _HEADLESS = (
     "the log begins in the middle: what stood before, the list of ranks at least, is missing; give the whole log"
 )
-_NOTHING = "nothing to compare it with"
 _ADVICE = "give the expected value, or save a baseline when the cluster is known to be well"
 
 
@@ -304,6 +324,7 @@ def refused(findings: Sequence[Finding], collective: str) -> dict[str, Any]:
         "format": "",
         "expected": None,
         "path": None,
+        "baseline": "",
         "findings": [f"{finding.check}, {finding.host}, {finding.found}" for finding in findings],
     }
 
@@ -327,11 +348,12 @@ def describe(record: Mapping[str, Any]) -> str:
     """Say in a line what came of a benchmark."""
     over = f" over {record['backend']}" if record["backend"] else ""
     where = f" on {record['hosts'][0]}" if len(record["hosts"]) == 1 else ""
+    state = shown(record["state"])
     busbw = record["busbw_largest"]
     size = max((row["bytes"] for row in record["sizes"]), default=0)
     speed = "" if busbw is None else f", {busbw:.2f} GB/s at {size} bytes"
     why = f"; {record['reason']}" if record["reason"] else ""
-    return f"  {record['collective']}{over}, {counted(record['ranks'], 'rank')}{where}: {record['state']}{speed}{why}"
+    return f"  {record['collective']}{over}, {counted(record['ranks'], 'rank')}{where}: {state}{speed}{why}"
 
 
 def baseline_name(record: Mapping[str, Any], asked: Asked) -> str:
@@ -342,11 +364,8 @@ def baseline_name(record: Mapping[str, Any], asked: Asked) -> str:
 
 def baseline_entry(record: Mapping[str, Any], saved: str) -> tuple[dict[str, Any] | None, str]:
     """Return what is kept of a benchmark as a baseline, or why it is none; `saved` is the day."""
-    faulty = record["state"] == "fail"
-    if faulty or record["busbw_largest"] is None or record["ranks"] < 2:
+    # Where there is nothing to compare it with, a baseline is what is missing.
+    if record["state"] not in ("pass", "skipped") or record["busbw_largest"] is None or record["ranks"] < 2:
         return None, record["reason"] or "nothing was measured"
-    # Unknown for want of an expected value is what a baseline is for; for any other reason it is not.
-    if record["state"] == "unknown" and _NOTHING not in record["reason"]:
-        return None, record["reason"]
     size = max(row["bytes"] for row in record["sizes"])
     return {"busbw": record["busbw_largest"], "bytes": size, "saved": saved, "run": record["job_id"]}, ""

@@ -4,7 +4,7 @@
 A vote is among hosts that can be compared: all of them for what a job needs to be equal (frameworks, MPI, MTU), those
 with the same kinds of hardware for what belongs to the hardware (driver, firmware, kernel). A value that more than half
 of the known ones have is the usual one, and hosts with another one are odd; without such a value there is drift and no
-odd host. One host alone has nothing to be compared with. Clock offsets are seconds.
+odd host. One host alone has nothing to be compared with.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median_low
 from typing import Any
 
-from ..cluster.clocks import apart as clocks_apart
 from ..findings.adhoc import ansible, shell
 from ..findings.checks import Check
 from ..findings.findings import counted, host_list
-from .drift_facts import FACTS, OPTIONAL, Fact
+from .drift_clocks import judge_clocks
+from .drift_facts import ALONE, FACTS, OPTIONAL, Fact
 from .who_answered import answers
 
 # What a node answers (facts.read_machine): host, hostname, facts, environments, hardware, network; `group` where
@@ -26,7 +26,6 @@ from .who_answered import answers
 Node = Mapping[str, Any]
 
 
-_ALONE = "there is one node, and nothing to compare it with"
 _UNITS = {"memory_mib": " MiB", "nic_speed": " Mb/s"}
 
 
@@ -87,14 +86,15 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
         if key in OPTIONAL:
             return []
         return [
-            Check(
-                phase="drift", name=fact.name, state="skipped", reason=_ALONE if len(nodes) == 1 else "no node has it"
-            )
+            Check(phase="drift", name=fact.name, state="skipped", reason=ALONE if len(nodes) == 1 else "no node has it")
         ]
-    checks, agreed = [], []
+    checks, agreed, lacking = [], [], []
     for group, members in _voters(nodes, fact.scope):
         values = {node["host"]: everything[node["host"]] for node in members}
         unread = [host for host, value in values.items() if value is None]
+        if unread and fact.lacking and len(unread) == len(values):
+            lacking.append(group)
+            continue
         known = {host: value for host, value in values.items() if value is not None}
         if unread:
             checks.append(
@@ -174,7 +174,13 @@ def _judge_fact(key: str, fact: Fact, nodes: Sequence[Node], inventory: str) -> 
                 name=fact.name,
                 state="skipped",
                 found=_by_value(key, everything),
-                reason=_ALONE if len(nodes) == 1 else "there is one node of a kind, and nothing to compare it with",
+                reason=(
+                    ALONE
+                    if len(nodes) == 1
+                    else fact.lacking
+                    if lacking
+                    else "there is one node of a kind, and nothing to compare it with"
+                ),
             )
         )
     return checks
@@ -204,7 +210,7 @@ def _judge_environments(nodes: Sequence[Node], inventory: str) -> list[Check]:
         frozen = {host: tuple(sorted(packages.items())) for host, packages in has.items()}
         check = f"environment {name}"
         if len(frozen) < 2:
-            checks.append(Check(phase="drift", name=check, state="skipped", reason=_ALONE))
+            checks.append(Check(phase="drift", name=check, state="skipped", reason=ALONE))
             continue
         decided, most = _majority(frozen.values())
         usual = dict(most)
@@ -291,7 +297,7 @@ def _judge_hardware(nodes: Sequence[Node]) -> list[Check]:
             )
     if not checks:
         found = "; ".join(f"{len(hosts)} with {name}" for name, hosts in groups.items())
-        state, reason = ("skipped", _ALONE) if len(nodes) == 1 else ("pass", "")
+        state, reason = ("skipped", ALONE) if len(nodes) == 1 else ("pass", "")
         checks.append(
             Check(phase="drift", name="hardware", state=state, found=found, reason=reason, data={"groups": groups})
         )
@@ -301,7 +307,7 @@ def _judge_hardware(nodes: Sequence[Node]) -> list[Check]:
 def _judge_names(nodes: Sequence[Node]) -> list[Check]:
     """Find host names that several nodes have: frameworks tell nodes apart by them."""
     if len(nodes) == 1:
-        return [Check(phase="drift", name="host names", state="skipped", reason=_ALONE)]
+        return [Check(phase="drift", name="host names", state="skipped", reason=ALONE)]
     holders: dict[str, list[str]] = {}
     for node in nodes:
         holders.setdefault(node["hostname"].split(".")[0].lower(), []).append(node["host"])
@@ -321,81 +327,6 @@ def _judge_names(nodes: Sequence[Node]) -> list[Check]:
         )
         for name, hosts in twice.items()
     ]
-
-
-def judge_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float, inventory: str = "") -> list[Check]:
-    """Judge offsets against the controller: {host: {offset_s, margin_s}}, None where the clock could not be read.
-
-    An offset is known up to its margin (half of the round trip), so only what is beyond both is a fault.
-    """
-    name, command = "time offset", ansible((), inventory, "clock_reading")
-    checks = []
-    unread = [host for host, clock in clocks.items() if clock is None]
-    if unread:
-        checks.append(
-            Check(
-                phase="drift",
-                name=name,
-                state="unknown",
-                hosts=tuple(unread),
-                found="no reading",
-                expected=f"within {limit:g} s of the others",
-                reason="the clock could not be read",
-                action="run `date +%s.%N` on the node",
-                command=command,
-            )
-        )
-    known = {host: clock for host, clock in clocks.items() if clock is not None}
-    if not known:
-        return checks
-    if len(known) == 1:
-        return [*checks, Check(phase="drift", name=name, state="skipped", reason=_ALONE)]
-    apart, odd, vague = clocks_apart(known, limit)
-    if odd:
-        found = ", ".join(f"{host} {apart[host]:+.3f} s" for host in odd[:6]) + (
-            f", ... ({len(odd) - 6} more)" if len(odd) > 6 else ""
-        )
-        checks.append(
-            Check(
-                phase="drift",
-                name=name,
-                state="fail",
-                hosts=tuple(odd),
-                found=found,
-                expected=f"within {limit:g} s of the median",
-                reason=f"{host_list(odd)} {'is' if len(odd) == 1 else 'are'} off",
-                action="see what keeps the time there (timedatectl, chronyc sources)",
-                command=command,
-                source="verify_max_clock_offset_s",
-                data={"offsets": {host: round(apart[host], 4) for host in odd}},
-            )
-        )
-    if vague:
-        checks.append(
-            Check(
-                phase="drift",
-                name=name,
-                state="unknown",
-                hosts=tuple(vague),
-                found=f"known only to {max(known[host]['margin_s'] for host in vague):.2f} s",
-                expected=f"within {limit:g} s of the median",
-                reason="the answer took too long to tell",
-                action="run it again when the node is less busy",
-                command=command,
-            )
-        )
-    if not checks:
-        spread = max(apart.values()) - min(apart.values())
-        checks.append(
-            Check(
-                phase="drift",
-                name=name,
-                state="pass",
-                found=f"{spread:.3f} s between the furthest",
-                expected=f"within {limit:g} s",
-            )
-        )
-    return checks
 
 
 def judge(nodes: Sequence[Node], *, ignore: Sequence[str] = (), inventory: str = "") -> list[Check]:

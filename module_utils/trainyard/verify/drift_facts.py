@@ -16,8 +16,12 @@ class Fact(NamedTuple):
     command: str
     # Relative difference that is none: the firmware of equal machines keeps different amounts of memory for itself.
     tolerance: float = 0.0
+    # Why no node of a kind has a value; without it, what no node says could not be read.
+    lacking: str = ""
 
 
+# Why a single node is not judged.
+ALONE = "there is one node, and nothing to compare it with"
 _SAME_SYSTEM = "bring the odd ones to the others' version and restart them (site.yml does it where it manages packages)"
 
 
@@ -83,6 +87,7 @@ FACTS: Mapping[str, Fact] = {
         "hardware",
         "look at cable, optical module and the switch port's speed",
         "ip -brief link",
+        lacking="the driver of this network card knows no speed, as in virtual machines",
     ),
     "mtu": Fact(
         "MTU of the job's interface",

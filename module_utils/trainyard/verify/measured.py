@@ -24,7 +24,12 @@ def size_text(size: int) -> str:
 
 
 def benchmark_checks(record: Record, again: str) -> list[Check]:
-    """Judge one benchmark: its bandwidth, and the path that the bytes took where that could be seen."""
+    """Judge one benchmark: its bandwidth, and the path that the bytes took where that could be seen.
+
+    A bandwidth that was kept as the site's `baseline` is by that the expected one.
+    """
+    kept = record["state"] == "skipped" and bool(record.get("baseline"))
+    state = "pass" if kept else record["state"]
     where = "" if len(record["hosts"]) != 1 else f" inside {record['hosts'][0]}"
     name = f"{record['collective'] or 'benchmark'}{' over ' + record['backend'] if record['backend'] else ''}{where}"
     found = "nothing was measured"
@@ -32,33 +37,39 @@ def benchmark_checks(record: Record, again: str) -> list[Check]:
         largest = max(size["bytes"] for size in record["sizes"])
         speed = f"busbw {record['busbw_largest']:.2f} GB/s at {size_text(largest)}"
         found = f"{speed} over {counted(record['ranks'], 'rank')}"
+        if record.get("baseline"):
+            found += f", kept as the baseline in {record['baseline']}"
     wanted = record.get("expected")
     action = {
         "pass": "",
         "fail": "see the phase stragglers for the node, and the log of the run",
-        "unknown": "give the expected value (verify_busbw), or keep this as the baseline (verify_save_baseline=true)",
-    }.get(record["state"], "")
+        "unknown": "read the reason, and the log of the run",
+        "skipped": "give the expected value (verify_busbw), or keep this as the baseline (verify_save_baseline=true)",
+    }.get(state, "")
     checks = [
         Check(
             phase="bandwidth",
             name=name,
-            state=record["state"],
+            state=state,
             hosts=tuple(record["hosts"]) if where else (),
             found=found,
             expected=(
                 f"at least {wanted['gate']:.2f} GB/s, {wanted['fraction']:.0%} of {wanted['busbw']:.2f}"
                 if wanted
+                else "the bandwidth that is kept as the baseline"
+                if kept
                 else ""
             ),
-            reason=record["reason"],
+            reason="" if kept else record["reason"],
             action=action,
             command=again,
-            source=wanted["source"] if wanted else "",
+            source=wanted["source"] if wanted else "kept by this run" if kept else "",
             data={"job_id": record.get("job_id", ""), "busbw_largest": record["busbw_largest"]},
         )
     ]
     path = record.get("path")
-    if path:
+    # A path that is well does not make a bandwidth that nobody can judge one that was checked.
+    if path and not (state == "skipped" and path["state"] == "pass"):
         checks.append(
             Check(
                 phase="bandwidth",
@@ -112,11 +123,17 @@ def straggler_checks(stragglers: Record, again: str) -> list[Check]:
                     else ""
                 ),
                 reason="" if stragglers["state"] == "pass" else stragglers["reason"],
-                action="" if stragglers["state"] == "pass" else f"measure all pairs: {again} -e verify_rounds=full",
+                action=_next(stragglers, again),
                 command=again,
             ),
         )
     return checks
+
+
+def _next(stragglers: Record, again: str) -> str:
+    if stragglers["state"] == "skipped":
+        return next((str(node["action"]) for node in stragglers["nodes"] if node["state"] == "skipped"), "")
+    return "" if stragglers["state"] == "pass" else f"measure all pairs: {again} -e verify_rounds=full"
 
 
 def _relative(node: Record) -> str:

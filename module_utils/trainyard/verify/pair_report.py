@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings.checks import worst
+from ..findings.checks import shown, worst
 from ..findings.findings import Finding, counted
 from . import stragglers
 
@@ -106,13 +106,13 @@ def judge(
         )
         node = of_rails[rail]
         bad = [str(rail) for rail in rails if of_rails[rail]["state"] == node_state]
-        where = f"on device {', '.join(bad)} of {len(rails)}: " if node_state != "pass" else ""
+        where = f"on device {', '.join(bad)} of {len(rails)}: " if node_state in ("fail", "unknown") else ""
         nodes.append({**node, "reason": f"{where}{node['reason']}" if node["reason"] else "", "rail": rail})
     reason = each[decisive]["reason"]
     return {
         **each[decisive],
         "state": state,
-        "reason": f"on device {decisive}: {reason}" if reason and state != "pass" else reason,
+        "reason": f"on device {decisive}: {reason}" if reason and state in ("fail", "unknown") else reason,
         "nodes": nodes,
         "suspects": [host for host in hosts if any(host in judged["suspects"] for judged in each.values())],
         "retest": next((judged["retest"] for judged in each.values() if judged["retest"]), []),
@@ -135,7 +135,7 @@ def describe(judged: Mapping[str, Any]) -> str:
     median, gate = judged["median"], judged["gate"]
     speed = f", median {median:.2f} GB/s, gate {gate:.2f}" if median and gate else ""
     measured = counted(len(judged["pairs"]), "measurement")
-    lines = [f"  pairs: {judged['state']}, {measured}{speed}; {judged['reason']}".rstrip("; ")]
+    lines = [f"  pairs: {shown(judged['state'])}, {measured}{speed}; {judged['reason']}".rstrip("; ")]
     lines += [
         f"    {node['host']}  {node['state']}, confidence {node['confidence']:.0%}: {node['reason']}"
         for node in judged["nodes"]

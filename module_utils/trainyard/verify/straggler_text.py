@@ -10,6 +10,9 @@ from ..findings.findings import host_list
 from .pairing import Pair
 from .straggler_limits import Limits
 
+# Why the only pair of two nodes is not judged.
+ALONE = "one pair has nothing to compare it with"
+
 
 def partners(count: int) -> str:
     """Count healthy partners."""
@@ -65,6 +68,8 @@ def reason(
     if undecided and not said:
         only = {node["reason"] for node in stragglers["nodes"] if node["state"] == "unknown"}
         said.append(f"undecided: {host_list(undecided)}" + (f", {only.pop()}" if len(only) == 1 else ""))
+    if not said and any(node["state"] == "skipped" for node in stragglers["nodes"]):
+        return ALONE
     if doubted and not said:
         pairs = [f"{hosts[first]}-{hosts[second]}" for first, second in doubted]
         said.append(f"to be measured again, slow though both nodes were fast elsewhere: {host_list(pairs)}")

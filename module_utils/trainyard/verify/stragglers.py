@@ -20,7 +20,7 @@ from ..findings.checks import worst
 from ..findings.findings import counted
 from .pairing import Pair, Round, first_rounds, full_rounds, with_partners
 from .straggler_limits import Limits
-from .straggler_text import look_at, measure_again, partners, reason
+from .straggler_text import ALONE, look_at, measure_again, partners, reason
 
 __all__ = ["MOST_MEASUREMENTS", "Limits", "Pair", "Round", "first_rounds", "full_rounds", "judge"]
 
@@ -357,14 +357,25 @@ def _judge_results(
 
 
 def _judge_two(nodes: Sequence[_Node], short: bool, expected: float | None) -> None:
-    """Judge the only pair of a cluster of two by what is expected, as there is nothing to compare it with."""
+    """Judge the only pair of a cluster of two by what is expected, as there is nothing to compare it with.
+
+    Without an expected value its bandwidth cannot be judged, whatever it scatters; a measurement that failed can.
+    """
     for node in nodes:
         node.again = False
-        if node.state == "pass" and (short or expected is None):
+        errors = [sample.error for sample in node.samples if sample.error]
+        if errors:
+            node.state = "unknown"
+            node.reason = f"{len(errors)} of {counted(len(node.samples), 'measurement')} failed: {errors[-1]}"
+        elif expected is None:
+            node.state, node.confidence = "skipped", 0.0
+            node.reason = ALONE
+            node.action = "give what a healthy pair reaches in GB/s (pair_busbw)"
+        elif short:
             node.state, node.confidence = "unknown", 0.5
-            one = "one of the two is slow, or the way between them"
-            node.reason = one if short else "one pair has nothing to compare it with"
-            node.action = "give an expected bandwidth, or save a baseline, and repeat" if expected is None else ""
+            node.reason, node.action = "one of the two is slow, or the way between them", ""
+        else:
+            node.state, node.reason, node.action = "pass", "", ""
 
 
 def _slow_paths(

@@ -97,20 +97,40 @@ def test_a_sound_cluster_passes_and_leaves_a_report(verify: Any, node_names: lis
     assert "devices: does not apply, no node has an NVIDIA GPU; no node has an Ascend NPU; no node has" in done.text
 
 
-def test_a_bandwidth_with_nothing_to_compare_it_with_is_unknown(verify: Any) -> None:
-    done = verify(verify_phases=["bandwidth"])
-    assert done.rc == 3, done.output
-    (check,) = done.checks("bandwidth", "unknown")
+def test_a_bandwidth_with_nothing_to_compare_it_with_is_not_judged(verify: Any) -> None:
+    done = verify(verify_phases=["reach", "bandwidth"])
+    assert (done.rc, done.states) == (0, {"reach": "pass", "bandwidth": "skipped"}), done.output
+    (check,) = done.checks("bandwidth")
     assert check["found"].startswith("busbw ") and "verify_save_baseline" in check["action"]
+    assert "not applicable bandwidth" in done.text
 
 
 def test_what_was_saved_is_what_the_next_verification_compares_with(verify: Any, tmp_path: Path) -> None:
-    baseline = {"verify_phases": ["bandwidth"], "verify_baseline": str(tmp_path / "baseline.json")}
+    file = tmp_path / "baseline.json"
+    baseline = {"verify_phases": ["bandwidth"], "verify_baseline": str(file)}
     saved = verify(**baseline, verify_save_baseline=True)
-    assert (tmp_path / "baseline.json").is_file(), saved.output
+    assert saved.rc == 0, saved.output
+    assert f"kept as the baseline in {file}: " in saved.text
     again = verify(**baseline, verify_fraction=ANY_SPEED)
     assert again.rc == 0, again.output
     assert "baseline" in again.checks("bandwidth", "pass")[0]["source"]
+
+
+def test_a_baseline_without_this_cluster_or_that_is_not_there_is_never_passed_over(
+    run_playbook: Any, verify: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "baseline.json"
+    given = {"trainyard_runs": str(tmp_path), "verify_baseline": str(file)}
+    run = run_playbook(VERIFY, **given)
+    assert run.rc == 2
+    assert f"1 finding in what was given. Nothing was measured. 1. baseline found there is no file {file}" in run.text
+    assert not list(tmp_path.glob("verify-*"))
+    file.write_text('{"schema": "trainyard-baseline-1", "entries": {}}')
+    done = verify(verify_phases=["reach", "bandwidth"], verify_baseline=str(file))
+    assert (done.rc, done.states["bandwidth"]) == (3, "unknown"), done.output
+    assert "the baseline has no entry for all_reduce over gloo" in done.text
+    # Nothing failed: Ansible's own recap would not say so either.
+    assert "failed=1" not in done.text
 
 
 def test_a_slow_node_is_named_by_its_pairs(verify: Any, nodes: Any) -> None:

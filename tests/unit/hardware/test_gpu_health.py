@@ -75,3 +75,17 @@ def test_what_a_gpu_does_not_have_is_no_fault():
     found = states(saying("status", "Success", "N/A", saying("state", "Completed", "N/A")))
     assert found["NVSwitch fabric"] == "pass"
     assert states(saying("sram_uncorrectable_parity", "0", "N/A"))["GPU ECC errors"] == "pass"
+
+
+def test_what_no_gpu_of_the_model_has_is_not_unknown():
+    """A consumer card: N/A for ECC and for rows that are replaced."""
+    text = re.sub(r"<current_ecc>\w+<", "<current_ecc>N/A<", SOUND)
+    text = re.sub(r"<remapped_rows>.*?</remapped_rows>", "<remapped_rows>N/A</remapped_rows>", text, flags=re.DOTALL)
+    found = states(text)
+    assert {name for name, state in found.items() if state == "skipped"} == {"GPU ECC errors", "GPU remapped rows"}
+    assert set(found.values()) == {"pass", "skipped"}
+    # One that alone lacks what its like have should have said it; and so should one that was asked in vain.
+    assert states(saying("current_ecc", "Enabled", "N/A"))["GPU ECC errors"] == "unknown"
+    assert states(text.replace("<current_ecc>N/A<", "<current_ecc>Unknown Error<"))["GPU ECC errors"] == "unknown"
+    # ECC that was switched off could be checked, were it on.
+    assert states(text.replace("<current_ecc>N/A<", "<current_ecc>Disabled<"))["GPU ECC errors"] == "unknown"

@@ -6,23 +6,15 @@ import json
 
 import pytest
 from ansible.module_utils.trainyard.nvidia.nccl_tests_output import parse
-from ansible.module_utils.trainyard.verify.bandwidth import (
-    BaselineError,
-    add_baseline,
-    baseline_key,
-    factor,
-    from_hardware,
-    hardware,
-    read_baselines,
-)
-from ansible.module_utils.trainyard.verify.benchmark import Asked, baseline_entry, judge, merge
+from ansible.module_utils.trainyard.verify.bandwidth import NoFigure, factor, from_hardware
+from ansible.module_utils.trainyard.verify.benchmark import Asked, baseline_entry, describe, judge, merge
 from benchmark_samples import GIB, H100, PORTS, gpus, judged, nic, node, port, read, traffic, two
 from hypothesis import given
 from hypothesis import strategies as st
 
 KEYS = [
     "state", "reason", "collective", "backend", "ranks", "hosts", "sizes", "busbw_largest", "busbw_average",
-    "footer_seen", "job_id", "format", "expected", "path", "findings",
+    "footer_seen", "job_id", "format", "expected", "path", "baseline", "findings",
 ]  # fmt: skip
 A100, L40S = "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
 PCIE_4 = {"link_gen_max": 4, "link_width_max": 16}
@@ -268,8 +260,7 @@ def test_factors(collective, ranks, value):
     ],
 )  # fmt: skip
 def test_the_hardware_says_what_to_expect(nodes, backend, ranks, value, source):
-    expected, why = from_hardware(nodes, "all_reduce", backend, ranks)
-    assert why == ""
+    expected = from_hardware(nodes, "all_reduce", backend, ranks)
     assert expected.busbw == pytest.approx(value, abs=0.001) and source in expected.source
 
 
@@ -300,13 +291,21 @@ def test_the_hardware_says_what_to_expect(nodes, backend, ranks, value, source):
     ],
 )  # fmt: skip
 def test_what_cannot_be_expected_says_why(nodes, collective, backend, ranks, why):
-    expected, text = from_hardware(nodes, collective, backend, ranks)
-    assert expected is None and why in text
+    missing = from_hardware(nodes, collective, backend, ranks)
+    assert why in missing.why
+    # What a reader should have brought is told from what no such machine has.
+    should = ("not read", "no interface", "interface of n1 is not known", "without a rate", "PCIe generation")
+    assert missing.unread == any(words in missing.why for words in should)
+
+
+def test_a_node_that_could_not_be_read_counts_more_than_one_without_a_rate():
+    nodes = [node("n1", interfaces=[nic(kind="virtual")]), node("n2", interfaces=[])]
+    assert from_hardware(nodes, "all_reduce", "gloo", 2) == NoFigure("n2 has no interface eth0", unread=True)
 
 
 def test_the_slowest_node_sets_the_expectation():
     nodes = [node("n1", PORTS[:2]), node("n2", PORTS[:1]), node("n3", PORTS[:2])]
-    expected, _ = from_hardware(nodes, "all_reduce", "nccl", 12)
+    expected = from_hardware(nodes, "all_reduce", "nccl", 12)
     assert expected.busbw == 48.0 and expected.source.endswith("(n2; other nodes have more)")
 
 
@@ -317,7 +316,7 @@ def test_the_slowest_node_sets_the_expectation():
 )
 def test_no_more_is_expected_than_the_ports_have(rates, each, collective):
     nodes = two(ports=[port(f"m{index}", rate) for index, rate in enumerate(rates)])
-    expected, _ = from_hardware(nodes, collective, "nccl", 2 * each)
+    expected = from_hardware(nodes, collective, "nccl", 2 * each)
     assert 0 < expected.gate < expected.busbw < sum(rates) / 8
 
 
@@ -342,91 +341,22 @@ def test_more_than_expected_passes_and_is_noted():
     assert record["state"] == "pass" and "NCCL_ALGO=RING" in record["findings"][0]
 
 
-def test_without_anything_to_compare_with_the_state_is_unknown_and_says_what_to_do():
+def test_what_no_such_machine_has_is_not_judged_and_what_could_be_read_is_unknown():
     strange = judged("trainyard-all_reduce-gloo.txt", nodes=two()[:1])
     assert strange["state"] == "unknown" and "the hardware of n2 was not read" in strange["reason"]
+    assert "not read" in baseline_entry(strange, "2026-11-21")[1]
     record = judged("trainyard-all_reduce-gloo.txt", nodes=two(interfaces=[nic(kind="virtual")]))
-    assert record["state"] == "unknown" and record["expected"] is None
+    assert record["state"] == "skipped" and record["expected"] is None
+    assert describe(record).startswith("  all_reduce over gloo, 4 ranks: not applicable, 1.10 GB/s at ")
+    # Without a figure a wrong result is one all the same, and what was not measured stays unknown.
+    nodes = two(interfaces=[nic(kind="virtual")])
+    assert judged("2.19-all_reduce-wrong.txt", nodes=nodes)["state"] == "fail"
+    assert judged("2.19-all_reduce-unchecked.json", nodes=nodes)["state"] == "unknown"
+    record = judged("trainyard-all_reduce-gloo.txt", nodes=nodes)
     assert record["reason"] == (
         "nothing to compare it with: eth0 of n1 is virtual: it has no speed of its own; give the expected value, or "
         "save a baseline when the cluster is known to be well"
     )
-
-
-# -- baselines
-
-
-def test_a_baseline_is_kept_for_the_same_hardware_and_spread_only():
-    nodes = two(interfaces=[nic(kind="virtual")])
-    # Nodes that take no part do not count.
-    nodes.append(node("n3", PORTS))
-    key = baseline_key(nodes[:2], "all_reduce", "gloo", 2, 4)
-    assert key == "all_reduce over gloo, 2 hosts x 2 ranks, no GPU, virtual NIC"
-    assert hardware(H100) == "8 x NVIDIA H100 80GB HBM3, 8 x InfiniBand 400 Gb/s"
-    assert baseline_key([], "all_reduce", "nccl", 1, 1).endswith("1 host x 1 rank, unknown hardware")
-    mixed = [node("n1", PORTS[:1]), node("n2")]
-    assert hardware(mixed) == "no GPU, 1 x InfiniBand 400 Gb/s / no GPU, physical NIC 10000 Mb/s"
-    entry, reason = baseline_entry(judged("trainyard-all_reduce-gloo.txt", nodes=nodes), "2026-11-21")
-    assert (entry, reason) == ({"busbw": 1.1, "bytes": 1 << 24, "saved": "2026-11-21", "run": ""}, "")
-    kept = read_baselines(add_baseline(add_baseline("", "other", {"busbw": 2, "bytes": 8}), key, entry))
-    assert set(kept) == {key, "other"}
-    record = judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines=kept)
-    assert record["state"] == "pass" and record["expected"]["source"] == "baseline of 2026-11-21 (run unknown)"
-    faster = judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines={key: {**entry, "busbw": 2.0}})
-    assert faster["state"] == "fail"
-    # At the baseline's own size, where that is not the largest one.
-    smaller = judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines={key: {**entry, "bytes": 1 << 12}})
-    assert smaller["state"] == "fail" and "busbw 0.17 GB/s at 4096 bytes" in smaller["reason"]
-    other = judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines={key: {**entry, "bytes": 12}})
-    assert other["state"] == "unknown" and "messages of 12 bytes, which were not measured" in other["reason"]
-    # A number that the user gives wins over the baseline, and the baseline over the hardware.
-    assert (
-        judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines=kept, busbw=1.2)["expected"]["source"] == "given"
-    )
-
-
-def test_the_best_of_one_run_is_its_baseline():
-    """Inside each of many equal nodes the same is measured; the last one may be the slow one."""
-    file = ""
-    for busbw in (470.0, 478.0, 210.0):
-        file = add_baseline(file, "key", {"busbw": busbw, "bytes": 8, "run": "inside-20261121"})
-    assert read_baselines(file)["key"]["busbw"] == 478.0
-    again = add_baseline(file, "key", {"busbw": 460.0, "bytes": 8, "run": "inside-20261122"})
-    assert read_baselines(again)["key"]["busbw"] == 460.0
-    assert read_baselines(add_baseline(again, "key", {"busbw": 1.0, "bytes": 8, "run": ""}))["key"]["busbw"] == 1.0
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "2.19-all_reduce-wrong.txt",
-        "2.19-all_reduce-killed.txt",
-        "2.19-all_reduce-one-gpu.txt",
-        "2.19-all_reduce-unchecked.json",
-        "2.19-all_reduce-nan.json",
-        "2.19-all_reduce-without-mpi.txt",
-    ],
-)
-def test_nothing_that_is_not_wholly_measured_becomes_a_baseline(name):
-    entry, reason = baseline_entry(judged(name), "2026-11-21")
-    assert entry is None and reason
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("{", "it is no JSON"),
-        ("[]", "it is no JSON object with schema"),
-        ('{"schema": "trainyard-baseline-2", "entries": {}}', "it is no JSON object with schema"),
-        ('{"schema": "trainyard-baseline-1", "entries": {"a": {"busbw": -1, "bytes": 8}}}', "entry 'a' has busbw -1"),
-        ('{"schema": "trainyard-baseline-1", "entries": {"a": {"busbw": true, "bytes": 8}}}', "has busbw True"),
-        ('{"schema": "trainyard-baseline-1", "entries": {"a": {"busbw": 1, "bytes": "8"}}}', "has bytes '8'"),
-        ('{"schema": "trainyard-baseline-1", "entries": {"a": 3}}', "entry 'a' has busbw None"),
-    ],
-)
-def test_a_file_of_baselines_that_is_none(text, found):
-    with pytest.raises(BaselineError, match=found):
-        read_baselines(text)
 
 
 # -- the path

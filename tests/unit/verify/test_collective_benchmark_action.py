@@ -119,19 +119,40 @@ def test_a_baseline_is_kept_and_compared_with(act, tmp_path):
         "nodes": two(interfaces=[nic(kind="virtual")]),
         "baseline": str(file),
     }
-    assert act("collective_benchmark", **given)["benchmarks"][0]["state"] == "unknown"
+    missing = act("collective_benchmark", **given)
+    assert missing["failed"] and f"there is no file {file}" in missing["msg"]
     checked = act("collective_benchmark", **given, save_baseline=True, check=True)
     assert checked["changed"] and not file.exists()
     kept = act("collective_benchmark", **given, save_baseline=True)
     assert kept["changed"] and kept["baseline"]["saved"] and kept["baseline"]["key"] in file.read_text()
+    assert f"  kept as the baseline in {file}: 1.10 GB/s, {kept['baseline']['key']}" in kept["text"].splitlines()
+    assert kept["benchmarks"][0]["baseline"] == str(file)
     assert act("collective_benchmark", **given)["benchmarks"][0]["state"] == "pass"
     assert not act("collective_benchmark", **given, save_baseline=True)["changed"]
     wrong = {**given, "parse": str(OUTPUTS / "2.19-all_reduce-wrong.txt")}
     refused = act("collective_benchmark", **wrong, save_baseline=True)
     assert not refused["changed"] and not refused["baseline"]["saved"]
     assert refused["baseline"]["reason"].startswith("wrong results")
+    assert "  not kept as the baseline: wrong results" in refused["text"]
     file.write_text("nothing")
     assert "is no file of baselines" in act("collective_benchmark", **given)["msg"]
+
+
+def test_a_baseline_is_checked_before_anything_is_measured(act, tmp_path):
+    file = tmp_path / "baselines.json"
+
+    def found(**given):
+        return [each["found"] for each in act("collective_benchmark", **given)["findings"]]
+
+    assert found(save_baseline=True) == ["a baseline is to be saved, and no file is named"]
+    assert found(baseline=str(file)) == [f"there is no file {file}"]
+    assert found(baseline=str(file), save_baseline=True) == []
+    assert found(baseline=str(tmp_path / "no" / "file"), save_baseline=True)[0].startswith("there is no folder ")
+    file.write_text("{}")
+    assert "is no file of baselines: it is no JSON object with schema" in found(baseline=str(file))[0]
+    assert "is no file of baselines: " in found(baseline=str(file), save_baseline=True)[0]
+    file.write_text('{"schema": "trainyard-baseline-1", "entries": {}}')
+    assert found(baseline=str(file)) == []
 
 
 def test_counters_come_in_bytes_and_through_both_modules(act, capsys, tmp_path):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.trainyard.findings.checks import STATES
-from ansible.module_utils.trainyard.verify.drift import groups_of, judge, judge_clocks, verify
+from ansible.module_utils.trainyard.verify.drift import groups_of, judge, verify
+from ansible.module_utils.trainyard.verify.drift_clocks import judge_clocks
 from ansible.module_utils.trainyard.verify.drift_facts import FACTS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,6 +91,20 @@ def test_what_could_not_be_read_is_unknown_and_the_others_are_judged():
     checks = of(judge(cluster(4, n2={"kernel": None}, n4={"kernel": "5.10"})), "kernel")
     assert [(check.state, check.hosts) for check in checks] == [("unknown", ("n2",)), ("fail", ("n4",))]
     assert checks[1].expected == "6.1.0-31-amd64, as on n1, n3"
+
+
+def test_a_speed_that_no_card_of_the_kind_has_is_not_unknown():
+    """Virtual network cards: -1 or nothing in /sys/class/net/eth0/speed."""
+    name = "speed of the job's interface"
+    for count in (1, 2, 3):
+        check = only(judge([node(f"n{number}", nic_speed=None) for number in range(count)]), name)
+        assert check.state == "skipped"
+        assert ("one node" if count == 1 else "knows no speed") in check.reason
+    # A card that loses what its like have, is one that should have been read.
+    checks = of(judge([node("n1", nic_speed=10000), node("n2", nic_speed=10000), node("n3", nic_speed=None)]), name)
+    assert [(check.state, check.hosts) for check in checks] == [("unknown", ("n3",)), ("pass", ())]
+    kinds = [node("n1", nic_speed=None, hardware=["1af4:1000"]), node("n2", nic_speed=10000)]
+    assert only(judge(kinds), name).state == "skipped"
 
 
 def test_nodes_of_which_only_one_could_be_read_do_not_pass():

@@ -2,6 +2,7 @@
 
 import pytest
 from ansible.module_utils.trainyard.verify.measured import benchmark_checks, size_text, straggler_checks
+from ansible.module_utils.trainyard.verify.stragglers import judge
 
 AGAIN = "ansible-playbook playbooks/verify.yml -i mine"
 
@@ -61,11 +62,30 @@ def test_a_benchmark_inside_a_node_is_about_that_node():
     assert (check.name, check.hosts) == ("all_reduce over nccl inside n7", ("n7",))
 
 
-def test_without_an_expected_value_it_is_unknown_and_says_what_to_give():
-    unknown = record(state="unknown", reason="nothing to compare with", expected=None)
-    (check,) = benchmark_checks(unknown, AGAIN)
-    assert (check.state, check.expected) == ("unknown", "")
+def test_without_an_expected_value_it_is_not_judged_and_says_what_to_give():
+    path = {"state": "pass", "devices": ["TCP"], "reason": "gloo speaks TCP, whatever RDMA there is"}
+    (check,) = benchmark_checks(
+        record(state="skipped", reason="nothing to compare with", expected=None, path=path), AGAIN
+    )
+    assert (check.state, check.expected) == ("skipped", "")
     assert "verify_busbw" in check.action and "verify_save_baseline" in check.action
+
+
+def test_a_bandwidth_that_was_kept_is_what_is_expected_from_then_on():
+    kept = record(state="skipped", reason="nothing to compare with", expected=None, baseline="mine/baseline.json")
+    (check,) = benchmark_checks(kept, AGAIN)
+    assert (check.state, check.reason, check.action, check.source) == ("pass", "", "", "kept by this run")
+    assert check.found.endswith("over 16 ranks, kept as the baseline in mine/baseline.json")
+    # What is wrong is not kept, whatever it says.
+    (check,) = benchmark_checks(record(state="unknown", reason="no rank is listed", expected=None), AGAIN)
+    assert (check.state, check.reason) == ("unknown", "no rank is listed")
+
+
+def test_the_only_pair_is_not_judged_and_says_what_to_give():
+    alone = judge(["n1", "n2"], [{"hosts": ["n1", "n2"], "round": number, "busbw": 9.0 + number} for number in (0, 1)])
+    (check,) = straggler_checks(alone, AGAIN)
+    assert (check.state, check.reason) == ("skipped", "one pair has nothing to compare it with")
+    assert "pair_busbw" in check.action
 
 
 def test_a_wrong_path_fails_beside_a_bandwidth_that_passes():

@@ -308,20 +308,6 @@ def test_a_rate_that_is_the_same_everywhere_is_judged_by_what_is_expected():
     assert judge(N4, records, expected=25.0, limits=Limits(fraction=0.3))["state"] == "pass"
 
 
-def test_one_pair_needs_an_expected_value():
-    hosts = ["n1", "n2"]
-    records = rounds_of(hosts, {})
-    alone = judge(hosts, records)
-    assert (alone["state"], alone["retest"]) == ("unknown", [])
-    assert alone["reason"] == "undecided: n1, n2, one pair has nothing to compare it with"
-    assert judge(hosts, records, expected=11.0)["state"] == "pass"
-    slow = judge(hosts, records, expected=100.0)
-    assert (slow["state"], slow["suspects"]) == ("fail", hosts)
-    broken = judge(hosts, silent([("n1", "n2")], {"n2"}))
-    assert (broken["state"], broken["suspects"]) == ("fail", hosts)
-    assert broken["reason"] == "no pair of nodes could be measured: no answer"
-
-
 def test_nothing_measured_is_unknown_and_nothing_that_works_a_failure():
     assert [judge(hosts, [])["state"] for hosts in ([], ["n1"], N4)] == ["unknown"] * 3
     assert judge(["n1"], [])["reason"] == "one node has nobody to be paired with"

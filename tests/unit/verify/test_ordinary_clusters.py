@@ -1,0 +1,75 @@
+"""Healthy clusters without special hardware pass their proof: 1 to 3 virtual machines or containers."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from ansible.module_utils.trainyard.verify import devices, drift
+from ansible.module_utils.trainyard.verify.drift_clocks import judge_clocks
+from ansible.module_utils.trainyard.verify.measured import benchmark_checks, straggler_checks
+from ansible.module_utils.trainyard.verify.stragglers import first_rounds, judge
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.verify.facts import read_machine
+from benchmark_samples import judged, nic, two
+from captured_tree import NODES, unfold
+from report_samples import phase, reported
+
+
+@pytest.fixture(scope="module")
+def virtual_machine(tmp_path_factory):
+    """What is read of a captured virtual machine: its network card says -1 for its speed."""
+    folder = tmp_path_factory.mktemp("machine")
+    unfold("plain", folder, NODES)
+    (folder / "commands").mkdir(exist_ok=True)
+    (folder / "commands/ulimit.out").write_text("unlimited\n1048576\n")
+    found = read_machine(
+        Tree(str(folder)), host="n1", root="/opt/trainyard", venvs="/opt/trainyard/venvs", user="",
+        ascend_root="/usr/local/Ascend", network="", host_address="192.0.2.2",
+    )  # fmt: skip
+    assert found["network"]["interface"] == "eth0" and found["facts"]["nic_speed"] is None
+    return found
+
+
+def bandwidth(count, kind):
+    """Check a benchmark over all nodes; one node alone has none."""
+    if count == 1:
+        return []
+    record = judged("trainyard-all_reduce-gloo.txt", nodes=two(interfaces=[nic(kind=kind, speed=None)]))
+    return [check.as_dict() for check in benchmark_checks(record, "again")]
+
+
+def pairs(hosts):
+    measured = [
+        {"hosts": list(pair), "round": number, "busbw": 1.0, "wrong": 0, "error": ""}
+        for number, each in enumerate(first_rounds(hosts))
+        for pair in each
+    ]
+    return [check.as_dict() for check in straggler_checks(judge(hosts, measured), "again")] if measured else []
+
+
+@pytest.mark.parametrize("kind", ["physical", "virtual"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_healthy_cluster_without_special_hardware_is_green(virtual_machine, count, kind):
+    hosts = [f"n{number}" for number in range(1, count + 1)]
+    machines = {host: {**copy.deepcopy(virtual_machine), "host": host, "hostname": host} for host in hosts}
+    results = {host: {"devices": machine["devices"]} for host, machine in machines.items()}
+    compared = drift.judge([{**machine, "group": ""} for machine in machines.values()])
+    compared += judge_clocks({host: {"offset_s": 0.0, "margin_s": 0.01} for host in hosts}, 1.0)
+    report = reported(
+        [
+            phase("software", ("pytorch", "pass")),
+            phase("drift", *(check.as_dict() for check in compared)),
+            phase("devices", *(check.as_dict() for check in devices.verify(results, groups={}, allowed={}))),
+            phase("bandwidth", *bandwidth(count, kind)),
+            phase("stragglers", *pairs(hosts)),
+            phase("counters", *(each.as_dict() for each in devices.verify(results, results, groups={}, allowed={}))),
+        ],
+        hosts,
+    )
+    checks = [check for each in report["phases"] for check in each["checks"]]
+    assert [(each["name"], each["found"]) for each in checks if each["state"] in ("unknown", "fail")] == []
+    assert report["exit_code"] == 0
+    # What was not judged is not told as checked.
+    left_out = set(report["coverage"]["not_applicable"])
+    assert left_out >= {"devices", "bandwidth"} and ("stragglers" in left_out) == (count < 3)
