@@ -282,7 +282,7 @@ class Given:
     def misspelt(self, places: Mapping[str, Place]) -> list[Finding]:
         """Find names that no argument_specs have: of extra variables, with their places, and in the inventory."""
         named: dict[str, dict[Place, None]] = {}
-        used = set()
+        used: set[str] = set()
         given = [variables for each, filed in self.entities() for variables in (each.vars, filed)]
         for variables in given:
             for name, value in variables.items():
