@@ -22,7 +22,8 @@ from ..trainyard.job.progress import strict
 from ..trainyard.job.schedulers import ssh
 from ..trainyard.job.shapes import misfit
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
-from ..trainyard.report.job_text import TAIL_LINES, explain, telling_log
+from ..trainyard.report.job_text import TAIL_LINES, explain, starter_log, telling_log
+from ..trainyard.report.log_end import telling
 from ..trainyard_node.job.exits import read_json
 from ..trainyard_node.machine.patience import TooLongError, cpu_at_most
 from . import refused_hosts
@@ -53,13 +54,13 @@ def read_series(path: Path) -> list[dict[str, float]]:
     return series
 
 
-def last_lines(path: Path) -> list[str]:
-    """Return the last lines of a log, of each its last part."""
+def last_lines(path: Path, failed: bool = True) -> list[str]:
+    """Return the last lines of a log, of each its last part; those that tell of a failure where there was one."""
     if not path.exists():
         return []
     with path.open("rb") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
-        lines = log.read().decode("utf-8", "replace").rstrip("\n").split("\n")[-TAIL_LINES:]
+        lines = telling(log.read().decode("utf-8", "replace").rstrip("\n").split("\n"), TAIL_LINES, failed)
     shown = [as_overwritten(line) for line in lines]
     return [line if len(line) <= LINE else f"... {line[-LINE:]}" for line in shown] if lines != [""] else []
 
@@ -170,7 +171,11 @@ def _report(
     written = run_record.is_final(known)
     told = run_record.with_nodes(summary, answer) if known and known["state"] in run_record.FINAL else summary
     log = telling_log(told)
-    tail = last_lines(run_dir / "logs" / log) if log else []
+    tail = last_lines(run_dir / "logs" / log, told["state"] == "failed") if log else []
+    if not tail and starter_log(told):
+        # No rank came as far as to print anything.
+        log = starter_log(told)
+        tail = last_lines(run_dir / "logs" / log, True)
     if told["state"] in ("succeeded", "running"):
         tail = tail[-3:]
     # What was removed is no longer where it was.
@@ -178,7 +183,7 @@ def _report(
     page = run_dir / "report.html"
     warning = ""
     new = not check and not (written and page.exists())
-    text = explain(told, str(run_dir), job_dir, tail, notes)
+    text = explain(told, str(run_dir), job_dir, tail, notes, log)
     if new:
         library = plotly_js()
         warning = "" if library else MISSING

@@ -40,6 +40,15 @@ _RANK_GONE = re.compile(
 _COLLECTIVE = re.compile(r"^Launch kernel failed: \S{1,300}/(?:All|Broadcast|Reduce)\w{0,40}-op\d", re.MULTILINE)
 # The line with which a traceback ends, behind the rank that PyTorch puts before it.
 _ERROR = re.compile(r"(?:\[rank\d{1,9}\]: )?(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b")
+# What follows these is no error that ended the program, or that of what started it.
+_IGNORED = re.compile(r"Exception ignored in|Exception in thread")
+_OF_STARTER = re.compile(r"(?:torch\S{1,80}\.)?ChildFailedError\b|(?:subprocess\.)?CalledProcessError\b")
+# The C++ runtime's message where threads of a library still run as the process exits.
+_TERMINATED = "terminate called without an active exception"
+_AT_EXIT = (
+    f"it aborted as its interpreter exited, when the program had ended ({_TERMINATED}): threads of a library, "
+    "mostly PyTorch's with gloo, still ran; end with torch.distributed.destroy_process_group(), flush, and os._exit(0)"
+)
 _MOST = 300  # characters of a line
 # How far the clocks of two nodes may be from each other.
 CLOCKS_S = 1.0
@@ -54,6 +63,34 @@ def lost_peer(log: str) -> str:
     if _COLLECTIVE.search(log):
         own = [line for line in own if not line.endswith("Error:")]
     return told[-1][:_MOST] if told and not own else ""
+
+
+def own_error(lines: Sequence[str]) -> int | None:
+    """Return which line says of what error a program ended, the last one; None where none does."""
+    found, ignored = None, False
+    for number, line in enumerate(lines):
+        if _IGNORED.match(line):
+            ignored = True
+        elif _ERROR.match(line):
+            if not ignored and not _OF_STARTER.match(line):
+                found = number
+            ignored = False
+    return found
+
+
+def abort(log: str) -> str:
+    """Say why a rank aborted (SIGABRT) at its interpreter's exit, by the end of its log; "" where it did so elsewhere.
+
+    Elsewhere is where Python's faulthandler, if it is on, sees the main thread in the program.
+    """
+    lines = [line.strip() for line in log.splitlines()]
+    at = max((number for number, line in enumerate(lines) if line.endswith(_TERMINATED)), default=None)
+    if at is None or "".join(lines[at:]).find('most recent call first):File "') >= 0:
+        return ""
+    error = own_error(lines[:at])
+    if error is None:
+        return _AT_EXIT
+    return f"it aborted as its interpreter exited, after its own error: {lines[error][:_MOST]}"
 
 
 def named_peer(failure: Failure, addresses: Mapping[str, str]) -> str:

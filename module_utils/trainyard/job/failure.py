@@ -111,6 +111,11 @@ def exit_text(failure: Mapping[str, Any]) -> str:
     return f"exit code {failure['exit_code']}"
 
 
+def aborted(failure: Mapping[str, Any]) -> bool:
+    """Tell whether a process died of SIGABRT; a shell says so as 128 + 6."""
+    return failure.get("signal") == signal.SIGABRT or failure.get("exit_code") == 128 + signal.SIGABRT
+
+
 def well(failure: Mapping[str, Any]) -> bool:
     """Tell whether it is the end of a process that did nothing wrong, but for its peers ended too early."""
     return failure.get("result") == "success"

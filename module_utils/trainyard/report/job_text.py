@@ -43,6 +43,18 @@ def telling_log(summary: Data) -> str | None:
     return logs.get((failure["host"], failure["process"]))
 
 
+def starter_log(summary: Data) -> str:
+    """Name the log of what started the rank that failed; "" where nothing did, or no rank failed."""
+    failure = summary.get("failure") or {}
+    logs = [
+        str(process["log"])
+        for node in summary["nodes"]
+        for process in node["processes"]
+        if (node["host"], process["name"]) == (failure.get("host"), failure.get("process"))
+    ]
+    return logs[0] if failure.get("kind") == "exit" and logs else ""
+
+
 def _where(summary: Data) -> str:
     """Name the host whose log tells of the failure: that of the rank, which mpirun may have started from another one.
 
@@ -179,11 +191,13 @@ def size_text(summary: Data) -> str:
     return f"{counted(summary['world_size'], 'rank')} on {counted(len(taking_part), 'node')}"
 
 
-def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], notes: Sequence[str] = ()) -> str:
+def explain(
+    summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], notes: Sequence[str] = (), log: str | None = None
+) -> str:
     """Write what the user reads at the end.
 
     `job_dir` is "" where the job has no folder on its nodes (any more). `tail` are the last lines of the log that
-    matters, `notes` are what else is known of the run.
+    matters, by default that of `telling_log`; `notes` are what else is known of the run.
     """
     state, took = summary["state"], clock(summary["elapsed_s"] or 0)
     hosts = [node["host"] for node in summary["nodes"]]
@@ -230,7 +244,7 @@ def explain(summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], note
     if tail:
         # A pod's log is no file.
         folder = f"{job_dir}/logs/" if job_dir else ""
-        lines.append(f"  last lines of {folder}{telling_log(summary)} on {_where(summary)}:")
+        lines.append(f"  last lines of {folder}{log or telling_log(summary)} on {_where(summary)}:")
         lines += [f"    | {line}" for line in tail]
         lines += [f"  {text}" for text in [tls.meaning(tail)] if text]
     running = [node["host"] for node in summary["nodes"] if node["state"] == "running"]

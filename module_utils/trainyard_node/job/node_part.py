@@ -383,6 +383,9 @@ class NodePart:
             if process["name"] == "mpirun":
                 lost = lost or failures.mpirun_lost_peer(self._end_of(process["log"]), record["rank"])
             record = {**record, "lost": lost} if lost else record
+            if not lost and failures.aborted(record):
+                reason = causes.abort(end_of(self.job_dir / "logs" / name, 1 << 16))
+                record = {**record, "reason": reason} if reason else record
         ranks_of = self.spec.get("ranks_of") or {}
         return {**record, "host": next((host for host in ranks_of if record["rank"] in ranks_of[host]), self.host)}
 

@@ -109,8 +109,8 @@ class _Script:
                 self._report_left()
                 if not self.left and not self.ending and self.cpu < WORK_S and waits_for_nothing(self._script()):
                     _say(
-                        f"{self.name} put processes in the background, and none of them ran when it ended: how they "
-                        "ended is not known; append `wait` to it, and see the files into which it has them write"
+                        f"{self.name} has ended, and nothing is left of what it had started in the background: how "
+                        "that ended is not known; append `wait` to it, and see the files into which it has it write"
                     )
                     return 1 << 8
             elif self.ended and status and not self.ending and not self._by_the_script(status):

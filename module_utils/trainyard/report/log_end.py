@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose the lines of a log that tell how a program failed: stacks of libraries printed last do not hide its error.
+
+Forms, by source: PyTorch (c10/util/Backtrace), glog, Open MPI's signal handler, gdb and AddressSanitizer, and the
+threads beside the one that failed in a dump of Python's faulthandler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..findings.findings import counted
+from ..job.causes import own_error
+
+_RANK = r"^(?:\[(?:rank)?\d{1,9}(?:,\d{1,9})?\](?:<\w{1,10}>)?:? ?)?"
+_FRAME = re.compile(
+    _RANK + r"(?:frame #\d{1,4}: |\s{2,8}@ +(?:0x)?[0-9a-f]{6,16}\b|\s{0,8}#\d{1,4}\s+0x[0-9a-f]{4,16}\b"
+    r"|\[\S{1,255}:\d{1,9}\] \[ ?\d{1,4}\] )"
+)
+_OTHER_THREAD = re.compile(r"^Thread 0x[0-9a-f]{1,16} .{0,80}\(most recent call first\):$")
+_OF_THREAD = re.compile(r'^\s{2}(?:File ".{1,400}", line \d{1,9} in |\.\.\.$|<no Python frame>)')
+# Shorter stacks are shown as they are.
+_FEW = 3
+
+
+def telling(lines: Sequence[str], most: int, failed: bool = True) -> list[str]:
+    """Return at most so many lines of the end of a log; of one that `failed` without stacks, and with its own error."""
+    short = _without_stacks(lines) if failed else list(lines)
+    end = short[-most:]
+    error = own_error(short) if failed else None
+    if error is None or error >= len(short) - most:
+        return end
+    return [short[error], "...", *end[2:]]
+
+
+def _without_stacks(lines: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    stack: list[str] = []
+    other = False
+    for line in lines:
+        other = bool(_OTHER_THREAD.match(line)) or (other and bool(_OF_THREAD.match(line)))
+        # An empty line within a stack is part of it.
+        if other or _FRAME.match(line) or (stack and not line.strip()):
+            stack.append(line)
+            continue
+        found += _shortened(stack)
+        stack = []
+        found.append(line)
+    return found + _shortened(stack)
+
+
+def _shortened(stack: list[str]) -> list[str]:
+    return stack if len(stack) <= _FEW else [f"... {counted(len(stack), 'line')} of a stack"]
