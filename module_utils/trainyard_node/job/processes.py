@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .exits import AnyPath
 
 PROC = "/proc"
+# Characters of a command line that are shown.
+SHOWN = 120
 # In the environment of what a monitor asks the machine with, such as nvidia-smi (gate_watch.py).
 LOOK = "TRAINYARD_LOOK"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -227,7 +229,7 @@ def reap_adopted(own: Container[int]) -> None:
 def command_line(pid: int, proc: AnyPath = PROC) -> str:
     """Return what a process was started with, shortened for a message."""
     try:
-        return _read(f"{proc}/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()[:120]
+        return _read(f"{proc}/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()[:SHOWN]
     except OSError:
         return "(gone)"
 

@@ -34,6 +34,8 @@ IDLE_SHARE, IDLE_S = 0.05, 5
 WORK_S = 1.0
 # What is asked to end gets SIGKILL after so many seconds.
 END_S = 3
+# So long may a process take, in seconds, to become the program that the script starts.
+BECOME_S = 2.0
 # So long after the script's own end, its `trap 'kill $(jobs -p)' EXIT` may still take effect.
 TRAP_S = 5.0
 # Lines of a process's own log that are shown when it has failed, and bytes in which they are looked for.
@@ -145,7 +147,15 @@ class _Script:
             os._exit(126)
 
     def _report_left(self) -> None:
-        self.left = _below(os.getpid())
+        until = _now() + BECOME_S
+        # What the shell has just forked is still a copy of it, without its redirections.
+        copy = " ".join(" ".join(self.argv)[: processes.SHOWN].split())
+        while True:
+            left = _below(os.getpid())
+            self.left.update(left)
+            if _now() > until or not any(process["command"] == copy for process in left.values()):
+                break
+            time.sleep(0.02)
         if self.left:
             for process in self.left.values():
                 _collect(process["output"])
