@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,6 +55,24 @@ def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:
             continue
         return job_id, runs_dir / job_id
     raise OSError(f"a thousand runs of {name} within one second in {runs_dir}")
+
+
+def findings(runs_dir: Path) -> list[Finding]:
+    """Find that no run can be kept in this folder, which need not be there yet; nothing is made."""
+    there = next(each for each in (runs_dir, *runs_dir.absolute().parents) if os.path.lexists(each))
+    try:
+        # It has no name, so that nobody ever sees it.
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        return [
+            Finding(
+                check="trainyard_runs",
+                found=f"{there}: {error.strerror}" + ("" if there == runs_dir else f", and there is no {runs_dir}"),
+                expected="a folder on the controller that whoever calls ansible-playbook may write",
+                action="set trainyard_runs to such a folder, or give the right to write",
+            )
+        ]
+    return []
 
 
 def forget_checked(runs_dir: Path, name: str, keep: str) -> None:

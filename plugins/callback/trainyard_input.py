@@ -48,11 +48,15 @@ from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import job_file, nothing_to_do
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, INVENTORY, Place
-
-try:
-    from ansible._internal._datatag._tags import Origin
-except ImportError:  # Files and lines are said where Ansible tells them.
-    Origin = None
+from ansible.module_utils.trainyard_controller import given_files, run_folder
+from ansible.module_utils.trainyard_controller.places import (
+    leaves,
+    missing,
+    place_of,
+    shown,
+    undefined_name,
+    with_place_of,
+)
 
 # One value of these for all nodes and for the controller, which plans with it.
 OF_THE_CLUSTER = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")
@@ -63,8 +67,10 @@ CHECKED_HERE = (PROJECT / "site.yml", PROJECT / "playbooks/provision.yml")
 # Folders of the playbooks that users call, and tasks that are none.
 PLAYBOOKS = (PROJECT, PROJECT / "playbooks")
 META = ("meta", "ansible.builtin.meta")
-# Known only once a play runs.
-OF_A_PLAY = re.compile(r"ansible_\w+|__\w+|hostvars|vars|item|role_\w+|omit")
+# Those that write to trainyard_runs what they find.
+KEEP_RUNS = ("launch.yml", "site.yml", *nothing_to_do.HOSTS)
+# Variables of a host by which Ansible reaches it.
+CONNECTION = ("ansible_host", "ansible_port", "ansible_user", "ansible_ssh_private_key_file", "ansible_ssh_common_args")
 
 
 def read_specs() -> dict[str, Any]:
@@ -75,32 +81,6 @@ def read_specs() -> dict[str, Any]:
         role: yaml.load(path.read_text(), Loader=loader)["argument_specs"]  # noqa: S506
         for role, path in {"": PROJECT / "playbooks/meta/argument_specs.yml", **files}.items()
     }
-
-
-def shown(path: str | Path) -> str:
-    """Return a path as its user knows it, from where the playbook was called."""
-    return job_file.from_here(str(path), str(Path.cwd()))
-
-
-def place_of(value: Any, otherwise: Place = COMMAND_LINE) -> Place:
-    """Return where a name or value was written."""
-    origin = Origin.get_tag(value) if Origin else None
-    if origin is None or not origin.path:
-        return otherwise
-    line = f", line {origin.line_num}" if origin.line_num else ""
-    return Place(f"in {shown(origin.path)}{line}", shown(origin.path))
-
-
-def leaves(value: Any) -> Iterator[str]:
-    """Return all templates within a value."""
-    if isinstance(value, Mapping):
-        for item in value.values():
-            yield from leaves(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from leaves(item)
-    elif inputs.is_template(value):
-        yield value
 
 
 def asked(playbook: Any, plays: list[Any]) -> list[Finding]:
@@ -197,6 +177,10 @@ class Given:
         """Take the variables out of Ansible's own objects."""
         self.play = play
         self.is_launch = playbook == PROJECT / "launch.yml"
+        is_ours = playbook.parent in PLAYBOOKS
+        self.keeps_runs = is_ours and playbook.name in KEEP_RUNS
+        # Of a playbook of the user's own nobody knows which of these hosts it needs.
+        self.connection = CONNECTION if is_ours else ()
         self.manager = play.get_variable_manager()
         self.inventory = self.manager._inventory
         self.loader = self.manager._loader
@@ -217,12 +201,12 @@ class Given:
         places = {name: place_of(name) for name in self.extra}
         findings += self.misspelt(places)
         changes, wrong = inputs.converted(self.extra, places.__getitem__, self.known, self.loader.load)
-        self.extra.update(changes)
+        self.extra.update({name: with_place_of(value, self.extra[name]) for name, value in changes.items()})
         findings += wrong + self.in_inventory()
         self.set_defaults()
-        findings += self.seen_from_controller() + self.names_of_nodes()
+        findings += self.undefined() + self.seen_from_controller() + self.names_of_nodes()
         if not findings:
-            findings = self.of_other_values()
+            findings = self.of_other_values() + self.runs()
         if self.is_launch and not findings:
             findings = self.launch()
         return findings
@@ -256,13 +240,19 @@ class Given:
         """Read the job file of -e job=FILE; what was given besides wins."""
         if "job" not in self.extra:
             return []
-        asked = os.path.expanduser(str(self.extra.pop("job")))  # noqa: PTH111
+        given = self.extra.pop("job")
+        if not isinstance(given, str):
+            return [job_file.no_path(given)]
+        asked = os.path.expanduser(given)  # noqa: PTH111
         other = place_of(next((name for name in self.extra if name in ("job_name", "job_command")), None)).file
         path = next((each for each in (Path.cwd() / asked, PROJECT / asked) if each.is_file()), None)
         if path is None:
             return [job_file.missing(asked, self.job_files)]
         if other and Path(other).resolve() != path.resolve():
             return [job_file.two_jobs(shown(path), other)]
+        unreadable = given_files.fault(path, shown(path), "job file")
+        if unreadable:
+            return [unreadable]
         text = path.read_text(errors="replace") if os.access(path, os.R_OK) else ""
         load = functools.partial(self.loader.load_from_file, str(path), trusted_as_template=True)
         data, fault = job_file.read(shown(path), text, load)
@@ -304,7 +294,8 @@ class Given:
             # Files are not in our hands; a number in quotes is still read as one.
             quoted = [name for name, value in changes.items() if isinstance(value, (bool, list, dict))]
             findings += wrong + [
-                inputs.unfit(self.known[name], filed[name], self.places(filed)(name), "no text") for name in quoted
+                inputs.unfit(self.known[name], filed[name], self.places(filed)(name), inputs.unquoted(self.known[name]))
+                for name in quoted
             ]
         return list(dict.fromkeys(findings))
 
@@ -394,6 +385,33 @@ class Given:
                     findings.append(inputs.not_allowed(name, str(message), place))
         return list(dict.fromkeys(findings))
 
+    def undefined(self) -> list[Finding]:
+        """Find what templates of the inventory use and nobody has set; roles' own variables get their values later."""
+        families = tuple({each.family for each in self.known.values()} - {"job_", "trainyard_"})
+        unset: dict[str, dict[str, Place]] = {}
+        for each, filed in self.entities():
+            host = each if each.name in self.inventory.hosts else next(iter(each.get_hosts()), None)
+            given = {name: value for name, value in {**each.vars, **filed}.items() if any(leaves(value))}
+            wanted = [name for name in given if host and (name in self.known or name in self.connection)]
+            variables = self.manager.get_vars(play=self.play, host=host) if wanted else {}
+            templar = Templar(loader=self.loader, variables=variables)
+            for name in wanted:
+                for text in leaves(given[name]):
+                    lacking = missing(text, templar)
+                    if lacking and lacking not in self.known and not lacking.startswith(families):
+                        unset.setdefault(lacking, {})[name] = place_of(text, INVENTORY)
+        return [job_file.undefined(name, users, self.known, "inventory") for name, users in unset.items()]
+
+    def runs(self) -> list[Finding]:
+        """Find that a playbook which keeps its run in trainyard_runs could not write there."""
+        if not self.keeps_runs:
+            return []
+        try:
+            folder = Path(str(self.value(self.inventory.get_host("localhost"), "trainyard_runs"))).expanduser()
+        except AnsibleError:
+            return []
+        return run_folder.findings(folder)
+
     def launch(self) -> list[Finding]:
         """Return what keeps launch.yml from reading its job: there is none, or it uses what nobody has set."""
         job = {name: known.default for name, known in self.known.items() if name.startswith("job_")}
@@ -415,9 +433,9 @@ class Given:
                 try:
                     value = templar.template(text)
                 except AnsibleUndefinedVariable as error:
-                    missing = re.search(r"'(\w+)' is undefined", str(error))
-                    if missing and not OF_A_PLAY.fullmatch(missing[1]):
-                        unset.setdefault(missing[1], {})[name] = place_of(text, INVENTORY)
+                    lacking = undefined_name(error)
+                    if lacking:
+                        unset.setdefault(lacking, {})[name] = place_of(text, INVENTORY)
                     continue
                 except AnsibleTemplateSyntaxError as error:
                     findings.append(job_file.no_template(name, place_of(text, INVENTORY), text, str(error)))

@@ -14,6 +14,7 @@ short_description: Checks which inventories are named, and what is given as -e @
 description:
   - Ends ansible-playbook with status 2 where no inventory is named, or one that does not exist.
   - The same where a file of variables is missing or empty, and where either is no YAML.
+  - The same where such a file, or one of the inventory, is no UTF-8, or encrypted without the right password.
 options: {}
 """
 
@@ -33,7 +34,7 @@ if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import inventories, job_file
 from ansible.module_utils.trainyard.inputs import variables as inputs
-from ansible.module_utils.trainyard_controller import interrupts
+from ansible.module_utils.trainyard_controller import given_files, interrupts
 
 interrupts.answer_early()
 
@@ -51,6 +52,8 @@ class InventoryModule(BaseInventoryPlugin):
         """Return False, as no source is ours; check all sources and the options -e before."""
         options = [str(each).strip() for each in context.CLIARGS.get("extra_vars") or ()]
         findings = [*self._inventories(), *(finding for each in options if (finding := self._fault(each)))]
+        sources = [str(each) for each in context.CLIARGS.get("inventory") or ()]
+        findings += given_files.faults(sources, self._from_here)
         if findings:
             self.display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
@@ -97,8 +100,8 @@ class InventoryModule(BaseInventoryPlugin):
             return job_file.missing(name, files)
         if not path.is_file():
             return None
+        unreadable = given_files.fault(path, name, "job file")
         text = path.read_text(errors="replace")
-        # Nobody has asked for the password yet.
-        if text.startswith("$ANSIBLE_VAULT"):
-            return None
+        if unreadable or text.startswith("$ANSIBLE_VAULT"):
+            return unreadable
         return job_file.read(name, text, lambda: DataLoader().load(text, file_name=str(path.resolve())))[1]

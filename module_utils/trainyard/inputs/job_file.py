@@ -32,6 +32,17 @@ def missing(path: str, files: Sequence[str]) -> Finding:
     )
 
 
+def no_path(value: Any) -> Finding:
+    """Return the finding about a variable `job` that names no file, such as a dictionary."""
+    kind = "a dictionary" if isinstance(value, Mapping) else "a list" if isinstance(value, (list, tuple)) else "no text"
+    return Finding(
+        check="job file",
+        found=f"{kind} as the variable job: {value}"[:200],
+        expected="variables of their own, such as job_name: digits; job names a job file: -e job=jobs/NAME.yml",
+        action="write job_name, job_command and so on, each at the beginning of a line: docs/job-file.md",
+    )
+
+
 def read(path: str, text: str, load: Callable[[], Any]) -> tuple[Mapping[str, Any], Finding | None]:
     """Return the variables of a job file whose text `load` reads, and what is wrong with it as a file."""
     try:
@@ -125,16 +136,21 @@ def no_template(name: str, place: Place, text: str, reason: str) -> Finding:
     )
 
 
-def undefined(name: str, where: Mapping[str, Place], names: Iterable[str]) -> Finding:
-    """Return the finding about a variable that a job file uses and nobody has set; `where` are its users and places."""
+def undefined(name: str, where: Mapping[str, Place], names: Iterable[str], of: str = "job file") -> Finding:
+    """Return the finding about a variable that a job file uses and nobody has set; `where` are its users and places.
+
+    `of` is where its users stand: the job file, or the inventory.
+    """
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.8)
     users = ", ".join(f"{user} {place.text}" for user, place in where.items())
     return Finding(
-        check="job file",
+        check=of,
         found=f"no variable {name}, which stands in {users}",
-        expected="variables of the inventory, of the job file, or given with -e",
+        expected="variables of the inventory, "
+        + ("of the job file, " if of == "job file" else "")
+        + "or given with -e",
         action=(
             (f"did you mean {near[0]}? Else write" if near else "write")
-            + f" {name}: VALUE in the job file, or -e {name}=VALUE"
+            + f" {name}: VALUE in the {of}, or -e {name}=VALUE"
         ),
     )

@@ -242,6 +242,12 @@ def unfit(variable: Variable, value: Any, place: Place, expected: str) -> Findin
     )
 
 
+def unquoted(variable: Variable) -> str:
+    """Return what is expected of a variable in a file of variables, where a text stays one."""
+    kinds = {"bool": "true or false", "list": "a list", "dict": "a dictionary"}
+    return f"{kinds.get(variable.kind, 'a list or a dictionary')} without quotes"
+
+
 def _shortened(value: Any) -> str:
     text = repr(str(value)) if isinstance(value, str) else repr(value)
     return text if len(text) <= 100 else f"{text[:100]}..."

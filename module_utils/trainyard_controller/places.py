@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tell where a user wrote a value, and what its templates use, by Ansible's own marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleError, AnsibleTemplateSyntaxError, AnsibleUndefinedVariable
+from ansible.template import Templar
+
+from ..trainyard.inputs import job_file, variables
+from ..trainyard.inputs.variables import COMMAND_LINE, Place
+
+try:
+    from ansible._internal._datatag._tags import Origin
+except ImportError:  # Files and lines are said where Ansible tells them.
+    Origin = None
+
+# Known only once a play runs.
+OF_A_PLAY = re.compile(r"ansible_\w+|__\w+|hostvars|vars|item|role_\w+|omit")
+
+
+def shown(path: str | Path) -> str:
+    """Return a path as its user knows it, from where the playbook was called."""
+    return job_file.from_here(str(path), str(Path.cwd()))
+
+
+def place_of(value: Any, otherwise: Place = COMMAND_LINE) -> Place:
+    """Return where a name or value was written."""
+    origin = Origin.get_tag(value) if Origin else None
+    if origin is None or not origin.path:
+        return otherwise
+    line = f", line {origin.line_num}" if origin.line_num else ""
+    return Place(f"in {shown(origin.path)}{line}", shown(origin.path))
+
+
+def with_place_of(value: Any, other: Any) -> Any:
+    """Return a value that was made of another one with the other's place, as far as it can carry one."""
+    origin = Origin.get_tag(other) if Origin else None
+    return origin.try_tag(value) if origin else value
+
+
+def leaves(value: Any) -> Iterator[str]:
+    """Return all templates within a value."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from leaves(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from leaves(item)
+    elif variables.is_template(value):
+        yield value
+
+
+def undefined_name(error: AnsibleUndefinedVariable) -> str:
+    """Return the variable that a template uses and nobody has set, "" where only a play sets it."""
+    found = re.search(r"'(\w+)' is undefined", str(error))
+    return found[1] if found and not OF_A_PLAY.fullmatch(found[1]) else ""
+
+
+def missing(text: str, templar: Templar) -> str:
+    """Return the variable that a template uses and nobody has set, or ""."""
+    try:
+        templar.template(text)
+    except AnsibleUndefinedVariable as error:
+        return undefined_name(error)
+    except (AnsibleError, AnsibleTemplateSyntaxError):
+        # Ansible tells it when the value is needed.
+        pass
+    return ""
