@@ -14,7 +14,10 @@ from ..trainyard.cluster.no_answer import reason
 from ..trainyard.findings.findings import Finding, connection_reason
 from ..trainyard.job import runs as kept_records
 from ..trainyard.job.cleaning import DAY_S, KUBERNETES, Folder, choose, describe, of_schedulers
-from .run_folder import kept_runs, note_removed, note_submitted, scheduler_runs
+from .collecting import Wanted as Collected
+from .collecting import collect, is_final
+from .reporting import report
+from .run_folder import NotWrittenError, kept_runs, note_removed, note_submitted, read_plans, scheduler_runs
 from .scheduler_clients import Answer, Ask, Kubernetes, handed
 
 # A node may have the checkpoints of many jobs to remove.
@@ -118,6 +121,49 @@ def choice(
         records=[run.name for run in go],
         text=text,
     )
+
+
+def unrecorded(
+    folders: Mapping[str, Sequence[Mapping[str, str]]],
+    objects: Sequence[Mapping[str, Any]],
+    records: Sequence[str],
+    runs_dir: Path,
+) -> list[str]:
+    """Return which of the jobs to be removed have a run here whose record does not say how they ended.
+
+    `folders` are by host, `objects` in Kubernetes; runs among `records` are about to be removed themselves.
+    """
+    names = {each["job_id"] for jobs in [*folders.values(), objects] for each in jobs} - set(records)
+    started = {plan["job_id"] for plan in read_plans(runs_dir)} if names else set()
+    return sorted(name for name in names & started if not is_final(runs_dir / name))
+
+
+def record_ends(
+    names: Sequence[str], runs_dir: Path, ask: Ask, log_limit: int, refused_file: Path
+) -> tuple[list[str], list[Finding]]:
+    """Bring the logs and the result of jobs that ended unwatched, before what they are read from is removed.
+
+    Returns how each ended, and what could not be recorded.
+    """
+    lines, findings = [], []
+    for name in names:
+        run_dir = runs_dir / name
+        found = json.loads((run_dir / "plan.json").read_text())
+        try:
+            told = collect(found, run_dir, ask, Collected(log_limit))
+            why = str(told.get("msg", "")) if told.get("failed") else ""
+            if not why:
+                ended = report(
+                    run_dir, told.get("answers") or {}, {}, job_state=told.get("job_state"), refused_file=refused_file
+                )
+                lines.append(f"Recorded how {name} ended, which nobody had watched: {ended.summary['state']}.")
+        except NotWrittenError as error:
+            why = f"cannot write {error.filename}: {error.strerror}"
+        if why:
+            expected = "a record of it in runs/ before what it has left is removed"
+            do = "repair what is said there, then run this again"
+            findings.append(Finding(check=f"how {name} ended", found=why, expected=expected, action=do))
+    return lines, findings
 
 
 def remove_objects(runs: Sequence[Mapping[str, Any]], runs_dir: Path) -> dict[str, dict[str, Answer]]:

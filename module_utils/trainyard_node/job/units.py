@@ -66,6 +66,14 @@ def _process_properties(job_id: str, runtime: Sequence[str], job_dir: Path, name
     ]
 
 
+def _stop_slice(job_id: str) -> str:
+    """Return the command that stops the slice of a job, and with it what is bound to the monitor that has ended.
+
+    systemd keeps a slice that is empty. Nothing waits for it here: the unit that calls this is one of the slice's own.
+    """
+    return f"systemctl --no-block stop {slice_name(job_id)}"
+
+
 def _systemd_run(job_id: str, name: str, properties: Sequence[str], argv: Sequence[str]) -> list[str]:
     command = ["systemd-run", "--quiet", "--collect", f"--unit={unit_name(job_id, name)}"]
     for item in properties:
@@ -76,7 +84,7 @@ def _systemd_run(job_id: str, name: str, properties: Sequence[str], argv: Sequen
 def start(job_id: str, job_dir: Path, user: str, python: str, names: Sequence[str], timeout_s: int) -> str:
     """Start the monitor, then all processes side by side. Returns systemd's complaint, or "" when all have started."""
     runtime = [python, "-IS", str(job_dir / "trainyard.pyz")]
-    properties = _properties(job_id, "monitor", user, [])
+    properties = _properties(job_id, "monitor", user, [f"ExecStopPost=+/bin/sh -c '{_stop_slice(job_id)}'"])
     monitor = _systemd_run(job_id, "monitor", properties, [*runtime, "monitor", str(job_dir)])
     done = subprocess.run(monitor, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -129,7 +137,8 @@ def start_lasting(job_id: str, job_dir: Path, user: str, python: str, names: Seq
         forgotten,
         *(f"Wants={path.name}" for path in processes.values()),
         # As root: not when the node goes down, since then the job is to go on at the next start.
-        f"ExecStopPost=+/bin/sh -c '[ \"$$(systemctl is-system-running)\" = stopping ] || rm -f {everything}'",
+        'ExecStopPost=+/bin/sh -c \'[ "$$(systemctl is-system-running)" = stopping ] || '
+        f"{{ rm -f {everything}; {_stop_slice(job_id)}; }}'",
     ]
     text = _unit_file(_properties(job_id, "monitor", user, own), [*runtime, "monitor", str(job_dir)], True)
     (LASTING / monitor).write_text(text)

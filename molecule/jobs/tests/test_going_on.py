@@ -103,6 +103,22 @@ def test_stop_ends_exactly_this_job_after_its_controller_died(stopped, detached,
     wait_until(lambda: nodes["n1"].host.run(units).stdout == "", "its units to go")
 
 
+def test_of_a_job_that_ends_unwatched_no_unit_stays_and_clean_records_its_end(play, nodes, node_names):
+    """An empty slice would stay for ever; its result stood on the nodes alone."""
+    short = ["python3", "worker.py", "--steps", "5"]
+    run = play.launch(WORKER, job_wait=False, job_name="unwatched", job_command=short).wait()
+    assert run.rc == 0, run.output
+    units = "systemctl list-units --all --plain --no-legend 'trainyard-unwatched*'"
+    for name in node_names:
+        wait_until(lambda name=name: nodes[name].host.run(units).stdout == "", f"its units to go from {name}")
+    assert not (run.folder / "summary.json").exists()
+    clean = play("playbooks/clean.yml", job_id=run.job_id)
+    assert clean.rc == 0, clean.output
+    assert f"Recorded how {run.job_id} ended, which nobody had watched: succeeded." in clean.lines
+    assert run.file("summary.json")["state"] == "succeeded"
+    assert "step 5/5" in run.log(0)
+
+
 def test_what_is_stopped_stays_stopped(stopped, detached, play):
     again, watch = (play(f"playbooks/{book}.yml", job_id=detached.job_id) for book in ("stop", "watch"))
     assert again.rc == 0, again.output

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from job_cluster import PATIENCE_S
+from ansible.module_utils.trainyard_node.job import processes
+from job_cluster import PATIENCE_S, wait_for
 
 PROJECT = Path(__file__).resolve().parents[3]
 INVENTORY = f"""
@@ -124,6 +125,24 @@ def test_a_record_outlives_the_folders_on_the_nodes(site, ended):
     after = content(ended)
     del after["removed.json"]
     assert after == before
+
+
+def test_clean_records_how_an_unwatched_job_ended_first(site, ended):
+    status, said = site.play("launch.yml", **{**JOB, "job_name": f"un{NAME}", "job_wait": False})
+    assert status == 0, said
+    [run] = [path.parent for path in site.runs.glob(f"un{NAME}-*/plan.json")]
+    cluster = site.state / "jobs" / run.name / "cluster.json"
+    wait_for(lambda: json.loads(cluster.read_text()).get("end"), "the job's end")
+    wait_for(lambda: processes.of_job(run.name) == [], "its processes to end")
+    assert not (run / "summary.json").exists()
+    status, said = site.play("playbooks/clean.yml", job_id=run.name)
+    assert status == 0 and f"Recorded how {run.name} ended, which nobody had watched: succeeded." in said, said
+    assert json.loads((run / "summary.json").read_text())["state"] == "succeeded"
+    assert (run / "logs" / "rank_0.log").read_text() == "step 1/1 loss 0.5\n" and (run / "report.html").exists()
+    assert not cluster.parent.exists()
+    status, said = site.play("playbooks/status.yml", job_id=run.name)
+    assert status == 0 and f"Job {run.name} succeeded in 0:00:0" in said, said
+    shutil.rmtree(run)
 
 
 def test_what_nobody_knows_of_is_no_success(site, ended):

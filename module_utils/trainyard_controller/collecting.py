@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask all nodes of a job, or its scheduler, how it is, and bring its logs into the folder of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.cluster.no_answer import reason
+from ..trainyard.job import run_record, spares
+from ..trainyard_node.job.exits import read_json
+from .run_folder import note_submitted, write_logs
+from .scheduler_clients import Answer, Ask, Kubernetes, Slurm, handed
+
+_LIMIT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How to collect: `stop` ends what is left on nodes first, `asked` is that of roles/job/tasks/main.yml.
+
+    Of each log at most `log_limit` bytes are brought. With `check` nothing is ended or written.
+    """
+
+    log_limit: int
+    asked: str = "tell"
+    stop: bool = False
+    check: bool = False
+
+
+def is_final(run_dir: Path) -> bool:
+    """Tell whether the record of a run says how it ended, so that nothing changes it any more."""
+    return run_record.is_final(run_record.read(read_json(run_dir / "summary.json")))
+
+
+def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, wanted: Wanted) -> Answer:
+    """Return `answers` of all hosts without their logs, which stand in the run's folder then; or `job_state`.
+
+    Where a scheduler gives no answer, it is `failed` with `msg`. Raises NotWrittenError.
+    """
+    over = is_final(run_dir)
+    if "engine" in plan:
+        return _of_scheduler(handed(plan, run_dir.parent, ask), run_dir, over, wanted)
+    shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": wanted.stop}
+    shared |= {"log_limit": wanted.log_limit, "check": wanted.check}
+    answers = ask("collect", dict.fromkeys(spares.hosts(plan), shared), limit_s=_LIMIT_S)
+    for host, answer in answers.items():
+        logs = answer.pop("logs", {})
+        if ((answer.get("monitor") or {}).get("end") or {}).get("failure", {}).get("kind") == "replaced":
+            # Whose ranks went on elsewhere, under the same names.
+            logs = {f"{host}_{name}": content for name, content in logs.items()}
+        if not wanted.check:
+            write_logs(run_dir, logs, keep=over)
+    return {"changed": any(answer.get("changed") for answer in answers.values()), "answers": dict(answers)}
+
+
+def _of_scheduler(job: Slurm | Kubernetes, run_dir: Path, over: bool, wanted: Wanted) -> Answer:
+    """Return `job_state`; a job that is stopped, or can never start, is removed from its cluster.
+
+    A scheduler that does not answer is told of by the report only where the record says how the job ended.
+    """
+    waits, stop = wanted.asked == "end" and not over, wanted.asked == "stop"
+    ended = job.end(check=wanted.check) if stop else {"changed": False}
+    if "changed" not in ended:
+        return _failed(ended)
+    state = job.state(waits=waits)
+    if "state" not in state:
+        return {"changed": False, "job_state": state} if over and not stop else _failed(state)
+    exits = []
+    for answer in job.logs(state, wanted.log_limit):
+        exits += answer.get("exits", ())
+        if not wanted.check:
+            write_logs(run_dir, answer.get("logs", {}), keep=over)
+    changed = ended["changed"]
+    if isinstance(job, Kubernetes) and (stop or waits):
+        # A job whose pods can never start would hold what those of them have that did.
+        whole = stop or bool(state.get("hopeless"))
+        ended_there = state["state"] not in ("pending", "running")
+        # As over ssh, what is secret goes when the job ends.
+        gone = (
+            job.remove("" if whole else "Secret") if (whole or ended_there) and not wanted.check else {"changed": whole}
+        )
+        if "changed" not in gone:
+            return _failed(gone)
+        changed = changed or gone["changed"]
+        state = job.after_removal(state) if whole else state
+        if "state" not in state:
+            return _failed(state)
+        if whole and not wanted.check:
+            note_submitted(run_dir, job.engine["engine_id"], removed=True)
+    return {"changed": changed, "job_state": {**state, "exits": exits}}
+
+
+def _failed(answer: Mapping[str, Any]) -> Answer:
+    return {"failed": True, "msg": reason(answer) or "no answer"}
