@@ -85,7 +85,8 @@ class ActionModule(ActionBase):
             display.display(f"Not sent of job_source: {prepared.not_sent}")
         if not refused:
             # The plan that --check shows ends with its warnings.
-            text = prepared.text if self._task.check_mode else warnings_text(prepared.plan)
+            warnings = warnings_text(prepared.plan)
+            text = prepared.text if self._task.check_mode else f"{warnings}\n" if warnings else ""
             if text:
                 display.display(text)
         return result

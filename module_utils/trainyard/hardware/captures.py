@@ -19,7 +19,7 @@ from .interfaces import Networks
 from .pasted import lines_of
 
 _COMMAND = re.compile(
-    r"(?:.*[#$%>] *)?(?:sudo +)?(?:\S*/)?(?P<tool>hccn_tool|npu-smi|nvidia-smi|lspci|ibstat|ibstatus|ibdev2netdev)"
+    r"\s*(?:.*[#$%>] *)?(?:sudo +)?(?:\S*/)?(?P<tool>hccn_tool|npu-smi|nvidia-smi|lspci|ibstat|ibstatus|ibdev2netdev)"
     r"(?P<arguments>(?: +-?[\w-]+)*) *"
 )
 _PROMPT = re.compile(r"\[?\w[\w.-]*@[\w.-]+[ :][^#$]*[#$](?: .*)?")
@@ -41,7 +41,16 @@ _FORMS = (
     ("ibdev2netdev", re.compile(r".*\sport\s+\d+\s.*==>\s")),
     ("lspci", _LSPCI),
 )
+# What stands before each line of an output that is indented, or quoted in a mail.
+_MARGIN = " \t>"
+# The outputs of nvidia-smi that list GPUs, and what stands there in place of one that it cannot ask.
+_LISTING = ("nvidia-smi", "nvidia-smi -L")
+_LOST = re.compile(r"\s*Unable to determine the device handle for GPU", re.IGNORECASE)
 _KNOWN = sorted({tool for tool, _ in _FORMS})
+# lspci -n, in which older releases write `Class`.
+_NUMBERS = re.compile(
+    r"(?:Class )?(?P<kind>[0-9a-f]{4}): (?P<vendor>[0-9a-f]{4}):(?P<device>[0-9a-f]{4})(?: \(.*\))?", re.IGNORECASE
+)
 _FIELD = re.compile(r"\s*(?:\[device \d+\])?\s*(?P<name>[A-Za-z][\w ()%/.-]*?)\s*:\s*(?P<value>.*)")
 # Kunpeng's own engines are of the same class, and no NPUs.
 _NPU = re.compile(r"Huawei Technologies Co\., Ltd\. (?!HiSilicon)")
@@ -62,21 +71,42 @@ class Section(NamedTuple):
 
 
 def sections(text: str) -> list[Section]:
-    """Take apart what was pasted; what stands before anything known is left out."""
+    """Take apart what was pasted; what stands before anything known is left out, but GPUs that are lost.
+
+    Outputs may be indented, or quoted as in a mail.
+    """
     found: list[tuple[str, tuple[str, ...], list[str]]] = []
-    for line in lines_of(text):
+    lost: list[str] = []
+    margin = ""
+    for raw in lines_of(text):
+        line = raw.removeprefix(margin) if found else raw
         command = _COMMAND.fullmatch(line)
         if command:
+            margin = raw[: len(raw) - len(raw.lstrip(_MARGIN))]
             found.append((_named(command["tool"], command["arguments"]), tuple(command["arguments"].split()), []))
             continue
-        form = next((tool for tool, pattern in _FORMS if pattern.match(line)), None)
+        form = _form(line)
+        if not form and _form(raw.lstrip(_MARGIN)):
+            line = raw.lstrip(_MARGIN)
+            form, margin = _form(line), raw[: len(raw) - len(line)]
         if form and not (found and found[-1][0] == form):
-            found.append((form, (), []))
-        elif not form and _PROMPT.fullmatch(line):
+            found.append((form, (), lost if form in _LISTING else []))
+            lost = [] if form in _LISTING else lost
+        elif not form and _LOST.match(line) and not (found and found[-1][0] in _LISTING):
+            # nvidia-smi begins with those that it cannot ask.
+            lost.append(line)
+            continue
+        elif not form and _PROMPT.fullmatch(line.lstrip(_MARGIN)):
             found.append(("another", (), []))
         if found:
             found[-1][2].append(line)
+    if lost:
+        found.append((_LISTING[0], (), lost))
     return [Section(tool, arguments, "\n".join(lines) + "\n") for tool, arguments, lines in found]
+
+
+def _form(line: str) -> str | None:
+    return next((tool for tool, pattern in _FORMS if pattern.match(line)), None)
 
 
 def _named(tool: str, arguments: str) -> str:
@@ -130,7 +160,7 @@ def _nvidia(known: Sequence[Section]) -> acc.Accelerators | None:
 
 
 def _on_the_bus(text: str) -> dict[str, list[tuple[str, str]]]:
-    """Return address and name of the GPUs and NPUs in the output of lspci, also with -D and -nn."""
+    """Return address and name of the GPUs and NPUs in the output of lspci, also with -D, -n and -nn."""
     found: dict[str, list[tuple[str, str]]] = {"nvidia": [], "ascend": []}
     for line in lines_of(text):
         row = _LSPCI.match(line)
@@ -138,6 +168,11 @@ def _on_the_bus(text: str) -> dict[str, list[tuple[str, str]]]:
             continue
         kind, name = re.sub(r" \[[0-9a-f]{4}\]$", "", row["kind"]), row["name"]
         address = acc.pci_address(row["pci"] if row["pci"].count(":") > 1 else f"0000:{row['pci']}") or row["pci"]
+        numbers = _NUMBERS.fullmatch(f"{kind}: {name}")
+        if numbers:
+            vendor = acc.pci_accelerator_vendor(*(f"0x{numbers[part]}" for part in ("vendor", "kind", "device")))
+            if vendor is not None:
+                found[vendor].append((address, name))
         if kind in ("3D controller", "VGA compatible controller") and name.startswith("NVIDIA"):
             found["nvidia"].append((address, name))
         elif kind == "Processing accelerators" and _NPU.match(name):

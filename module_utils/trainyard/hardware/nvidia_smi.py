@@ -19,8 +19,10 @@ ROW = re.compile(
 )
 HEAD = re.compile(r"NVIDIA-SMI\s+\d.*Driver Version:\s*(?P<driver>\S+)")
 LISTED = re.compile(r"GPU (?P<index>\d{1,3}): (?P<name>.+?) \(UUID: (?P<uuid>[^)]*)\)")
-_MEMORY = re.compile(r"\|[^|]*\|\s*\d+MiB\s*/\s*(?P<total>\d{1,9})MiB\s*\|")
+# The first cell of a GPU's own row has its temperature or an error, that of a slice of MIG numbers or nothing.
+_MEMORY = re.compile(r"\|(?=[^|]*[^|\d\s])[^|]*\|\s*\d+MiB\s*/\s*(?P<total>\d{1,9})MiB\s*\|")
 _MIG_MODE = re.compile(r"\|[^|]*\|[^|]*\|\s*(Enabled|Disabled|N/A)\*?\s*\|")
+_MIG_ROW = re.compile(r"\|\s+(?P<index>\d{1,3})(?:\s+\d{1,3}){3}\s*\|\s*\d+MiB")
 _MIG_SLICE = re.compile(r"\s+MIG \S+\s+Device\s+\d+:")
 _MUTE = ("ERR!", "Unknown Error", "GPU is lost", "Unable to determine the device handle", "GPU requires reset")
 
@@ -58,6 +60,9 @@ def parse_table(output: str) -> Accelerators:
             device = _device(int(row["index"]), row["name"], None, pci_address(row["pci"]))
             found["devices"].append(device)
         elif device is not None:
+            slice_of = _MIG_ROW.search(line)
+            for each in found["devices"]:
+                each["mig"] = each["mig"] or bool(slice_of and int(slice_of["index"]) == each["index"])
             memory, mode = _MEMORY.search(line), _MIG_MODE.search(line)
             if memory and device["memory_mib"] is None:
                 device["memory_mib"] = int(memory["total"])

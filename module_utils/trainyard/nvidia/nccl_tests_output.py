@@ -96,24 +96,28 @@ _NCCL = re.compile(
     r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\] )?(?:^[\w.-]+|[A-Za-z][\w.-]*):\d+:\d+ (?:\[\d+\] )?"
     r"(?:\S+:\d+ )?NCCL (?:INFO|WARN|TRACE|ABORT|ERROR)\b.*"
 )
-_HEADER = re.compile(r"#\s+(size\s+count\s+type\s.*)$")
+# The mark of a comment, which is lost where a log went through what takes `#` for a heading.
+_MARK = r"(?:#|^)\s*"
+_UNMARKED = re.compile(r"\s*(?:Rank|Out of bounds|Avg bus|Collective test|nccl-tests|trainyard|Wrong on|Reducing)\b")
+_HEADER = re.compile(rf"{_MARK}(size\s+count\s+type\s.*)$")
 _RANK = re.compile(
-    r"#\s+Rank\s+(?P<rank>\d+)(?:\s+Group\s+(?P<group>\d+))?\s+Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s+(?P<device>\S+)"
+    rf"{_MARK}Rank\s+(?P<rank>\d+)(?:\s+Group\s+(?P<group>\d+))?\s+Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s+(?P<device>\S+)"
 )
 _ROW = re.compile(r"(?:^|\s)(?P<size>\d+)\s+(?P<count>\d+)\s+(?P<type>(?!nan|inf)[a-z]\w*)(?=\s)(?P<rest>.*)$")
-_OUT_OF_BOUNDS = re.compile(r"#\s+Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
-_AVERAGE = re.compile(r"#\s+Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
+_OUT_OF_BOUNDS = re.compile(rf"{_MARK}Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
+_AVERAGE = re.compile(rf"{_MARK}Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
 # One of these is among the first lines of every version's output, and before the list of ranks.
-_BEGIN = re.compile(r"#\s+(?:Collective test starting:|nThread \d|Using devices|trainyard collectives:)")
-_VERSION = re.compile(r"#\s+nccl-tests version (\S+)")
-_STARTING = re.compile(r"#\s+Collective test starting:\s*(\S+)")
-_OWN = re.compile(r"#\s+trainyard collectives:\s*(\w+) over (\w+)")
-_WRONG = re.compile(r"#\s+Wrong on (rank \d+ on \S+): \d+ elements")
+_FIRST = r"\s*(?:Collective test starting:|nThread \d|Using devices|trainyard collectives:)"
+_BEGIN, _UNMARKED_BEGIN = re.compile(f"#{_FIRST}"), re.compile(f"^{_FIRST}", re.M)
+_VERSION = re.compile(rf"{_MARK}nccl-tests version (\S+)")
+_STARTING = re.compile(rf"{_MARK}Collective test starting:\s*(\S+)")
+_OWN = re.compile(rf"{_MARK}trainyard collectives:\s*(\w+) over (\w+)")
+_WRONG = re.compile(rf"{_MARK}Wrong on (rank \d+ on \S+): \d+ elements")
 _FAILURE = re.compile(
     r"([A-Za-z][\w.-]*: Test (?:CUDA|NCCL) failure .*|\.\. [\w.-]+ pid \d+: Test failure .*|Invalid number of GPUs.*)"
 )
 _ERROR = re.compile(r"#\s+error:\s*(.+)$")
-_REDUCED = re.compile(r"#\s+(Reducing maxBytes to \d+ due to memory limitation)")
+_REDUCED = re.compile(rf"{_MARK}(Reducing maxBytes to \d+ due to memory limitation)")
 # Greater numbers are none of a benchmark's, and a process has no more devices.
 _MOST, _MOST_DEVICES = 2.0**63, 1024
 _PROGRAM = re.compile(rf"(?<![a-z_])({'|'.join(sorted(COLLECTIVES, key=len, reverse=True))})_perf")
@@ -155,7 +159,7 @@ def streams(text: str) -> dict[str, str]:
 
 def _labelled(text: str) -> bool:
     """Tell whether srun marked the lines: a comment of nccl-tests has a mark before it."""
-    return re.search(r"^ *\d+: ?#", text, re.M) is not None
+    return re.search(r"^ *\d+: ?(?:#| *(?:Rank +\d|size +count))", text, re.M) is not None
 
 
 def _joined(text: str, nccl_lines: list[str]) -> Iterator[str]:
@@ -176,7 +180,7 @@ class _Table:
         first = next((index for index, name in enumerate(names) if name in ("time", "cputime")), len(names))
         self.meta = names[:first]
         # The time of day is two words that are no numbers.
-        self.values = [name for name in names[first:] if name != "timestamp"]
+        self.values = ["#wrong" if name == "wrong" else name for name in names[first:] if name != "timestamp"]
         self.rows: list[Row] = []
         self.broken = 0
         self.unchecked = 0
@@ -248,7 +252,8 @@ def parse_text(text: str) -> Output:
     """Read the text output of nccl-tests or of training/benchmark/collectives.py out of a log."""
     found = Output(format="nccl-tests text")
     tables: list[_Table] = []
-    strays = sum(_read_stream(stream, found, tables) for stream in streams(text).values())
+    parts = streams(text).values()
+    strays = sum(_read_stream(stream, found, tables) for stream in parts)
     found.tables = len(tables)
     if tables:
         first = tables[0]
@@ -261,7 +266,9 @@ def parse_text(text: str) -> Output:
     found.footer_seen = found.out_of_bounds is not None and found.average is not None
     footer = found.out_of_bounds is not None or found.average is not None
     inside = bool(strays or tables or footer or found.ranks or '"average_bus_bandwidth"' in text)
-    found.headless = inside and _BEGIN.search(text) is None
+    # Where other comments have their marks, a first line without one is what was left of it.
+    begin = _BEGIN if "# " in text else _UNMARKED_BEGIN
+    found.headless = inside and not any(map(begin.search, parts))
     if not found.collective:
         # Versions before 2.17 do not say what they measure: a command line in the log may.
         programs = set(_PROGRAM.findall(text))
@@ -276,7 +283,7 @@ def _read_stream(text: str, found: Output, tables: list[_Table]) -> int:
     table: _Table | None = None
     strays = 0
     for line in _joined(text, found.nccl_lines):
-        if "#" in line and _comment(line, found):
+        if ("#" in line or _UNMARKED.match(line)) and _comment(line, found):
             continue
         header = _HEADER.search(line)
         if header:

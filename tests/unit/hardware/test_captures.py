@@ -48,6 +48,67 @@ def test_a_gpu_that_does_not_answer_and_one_that_is_divided():
     assert found["problems"][0].startswith("GPU 1 does not answer: nvidia-smi printed |   1  NVIDIA H100 80GB HBM3")
 
 
+MIG = """\
+|   0  NVIDIA A100-SXM4-40GB          On  |   00000000:17:00.0 Off |                   On |
+| N/A   34C    P0             56W /  400W |      37MiB /  40960MiB |     N/A      Default |
+|                                         |                        |              Enabled |
++-----------------------------------------+------------------------+----------------------+
++-----------------------------------------------------------------------------------------+
+| MIG devices:                                                                            |
++------------------+----------------------------------+-----------+-----------------------+
+| GPU  GI  CI  MIG |                     Memory-Usage |        Vol|      Shared           |
+|      ID  ID  Dev |                       BAR1-Usage | SM     Unc| CE ENC  DEC  OFA  JPG |
+|==================+==================================+===========+=======================|
+|  0    1   0   0  |              19MiB / 19968MiB    | 42      0 |  3   0    2    0    0 |
+|                  |                 0MiB / 32767MiB  |           |                       |
++------------------+----------------------------------+-----------+-----------------------+
+| Processes:                                                                              |
+"""
+
+
+def test_the_memory_of_a_slice_is_not_taken_for_that_of_its_gpu():
+    [device] = captures.accelerators(MIG)["devices"]
+    assert (device["memory_mib"], device["mig"]) == (40960, True)
+    lines = MIG.splitlines(keepends=True)
+    # The row with the GPU's own memory is lost, or says nothing; and the heads of both tables with it.
+    for own in ("", lines[1].replace("37MiB /  40960MiB", "             N/A  ")):
+        for rest in (lines[2:], lines[10:]):
+            found = captures.accelerators("".join([lines[0], own, *rest]))
+            assert [(each["memory_mib"], each["mig"]) for each in found["devices"]] == [(None, True)]
+            assert "GPU 0: nvidia-smi's table has no memory of it" in found["problems"]
+
+
+def test_a_gpu_that_is_lost_before_the_first_that_answers_is_said():
+    lost = "Unable to determine the device handle for gpu 0000:47:00.0: Unknown Error\n"
+    listed = "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-1)\n"
+    for text in (lost + listed, read("rdma") + lost + listed, f"{lost}\n{part('a100_8', 'nvidia-smi')}"):
+        problems = captures.accelerators(text)["problems"]
+        assert any(
+            "does not answer" in each and "Unable to determine the device handle for gpu 0000:47" in each
+            for each in problems
+        )
+    alone = captures.accelerators(lost)
+    assert (alone["vendor"], alone["devices"]) == ("nvidia", []) and "0000:47:00.0" in alone["problems"][0]
+
+
+@pytest.mark.parametrize("name", ["a100_8", "h100_2", "ascend_2"])
+def test_indented_outputs_are_read(name):
+    text = "".join(f"    {line}" for line in read(name).splitlines(keepends=True))
+    assert captures.accelerators(text) == captures.accelerators(read(name))
+
+
+def test_an_indented_table_of_npus_is_read():
+    table = (
+        "| npu-smi 23.0.0  Version: 23.0.0 |\n| NPU Name | Health | Power |\n| Chip | Bus-Id | AICore |\n"
+        "| 0 910B3 | OK | 92.0 |\n| 0 | 0000:C1:00.0 | 0 3314 / 65536 |\n| NPU Chip | Process id | Process name |\n"
+    )
+    found = captures.accelerators(table)
+    assert (found["vendor"], found["driver"], len(found["devices"]), found["problems"]) == ("ascend", "23.0.0", 1, [])
+    for indent in ("  ", "\t", "> "):
+        indented = "".join(f"{indent}{line}" for line in table.splitlines(keepends=True))
+        assert captures.accelerators(indented) == found
+
+
 def test_gpus_that_only_one_of_the_outputs_has():
     text = read("a100_8")
     fewer = re.sub(r"GPU 3: .*\n", "", text)
@@ -68,6 +129,12 @@ def test_lspci_alone_shows_devices_without_a_driver():
     )
     assert (found["vendor"], found["devices"]) == ("ascend", [])
     assert found["problems"][0].startswith("the PCI bus shows 1 Ascend NPU(s) (0000:af:00.0) but npu-smi is not")
+    numbers = "17:00.0 0302: 10de:20b0 (rev a1)\n0000:c1:00.0 Class 1200: 19e5:d802\n75:00.0 1200: 19e5:a250\n"
+    found = captures.accelerators(numbers)
+    assert (found["vendor"], found["devices"]) == ("nvidia", [])
+    assert found["problems"][0].startswith("the PCI bus shows 1 NVIDIA GPU(s) (0000:17:00.0) but nvidia-smi is not")
+    assert captures.accelerators(numbers.partition("\n")[2])["vendor"] == "ascend"
+    assert captures.accelerators("1a:00.0 0680: 10de:22a3 (rev a1)\n")["vendor"] == "none"
     engine = "75:00.0 Processing accelerators: Huawei Technologies Co., Ltd. HiSilicon ZIP Engine (rev 21)\n"
     assert captures.accelerators(engine)["vendor"] == "none"
 

@@ -238,6 +238,16 @@ def test_any_interruption_between_the_columns_changes_nothing(cuts, spaced):
     assert output.footer_seen and not output.broken_rows
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in OUTPUTS.glob("[0-9t]*.txt")))
+def test_a_log_whose_marks_of_comments_were_lost_says_the_same(name):
+    """As a page that takes `# ` for a heading shows it."""
+    text = read(name)
+    with_marks, without = parse(text), parse(text.replace("#", ""))
+    for output in (with_marks, without):
+        output.notes = [note for note in output.notes if not note.startswith("NCCL's last error")]
+    assert without == with_marks
+
+
 @settings(max_examples=300)
 @given(st.text(alphabet='#: \n0123456789.-+efloatsumN/A[],<>stdoutRankonGroupPid"{}', max_size=300), st.booleans())
 def test_no_text_stops_the_parser(text, append):

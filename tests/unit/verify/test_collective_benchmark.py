@@ -68,6 +68,14 @@ def test_the_state_over_outputs_against_a_number_that_all_of_them_reach(name, st
     assert (record["reason"] == "") == (state == "pass")
 
 
+@pytest.mark.parametrize("text", [read("2.19-all_reduce-wrong.txt"), "# Out of bounds values : 12 FAILED\n"])
+def test_wrong_results_fail_also_where_the_marks_of_comments_were_lost(text):
+    for marks in ("#", ""):
+        record = judge(parse(text.replace("#", marks)), Asked(busbw=1.0))
+        assert record["state"] == "fail"
+        assert "12 values out of bounds" in json.dumps(record)
+
+
 @pytest.mark.parametrize(
     "name", ["2.19-all_reduce-16-h100.txt", "2.10-all_reduce-8-v100.txt", "trainyard-all_reduce-gloo.txt"]
 )
