@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible.module_utils.trainyard.job.launchers import LAUNCHERS, rank_log_name
+from ansible.module_utils.trainyard.job.process import agent_log
 from captured_tree import unfold
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -108,3 +110,13 @@ def test_a_block_as_it_is_printed_fits_the_hosts_of_its_guide(title, index, tmp_
     found = re.findall(r"^  \d+\. (.+)$", stops, re.MULTILINE)
     assert done.returncode == (2 if found else 0), said
     assert [check for check in found if not OF_THIS_MACHINE.match(check)] == [], said
+
+
+def test_the_logs_that_take_the_place_of_a_guides_are_those_of_the_launchers():
+    named = set(re.findall(r"`logs/(\w+\.log)`", PAGE))
+    ours = {rank_log_name(launcher).format(rank=rank) for launcher in LAUNCHERS.values() for rank in range(2)}
+    folder = PROJECT / "module_utils/trainyard/job/launchers"
+    ours |= {name for path in folder.glob("*.py") for name in re.findall(r"/logs/(\w+\.log)", path.read_text())}
+    ours.add(Path(agent_log("", 0)).name)
+    assert {"rank_0.log", "worker_0.log", "scheduler.log", "mpirun.log", "agent_0.log"} <= named
+    assert named - ours == set()
