@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -86,7 +87,8 @@ def faults(sources: Iterable[str], shown: Callable[[str], str]) -> list[Finding]
     """Find files of inventories that cannot be read so; `shown` returns a path as its user knows it."""
     found, left = [], _MOST_DECRYPTED
     for path in dict.fromkeys(of_inventories(sources)):
-        with path.open("rb") as file:
+        # Whoever reads a file says why it cannot be read.
+        with contextlib.suppress(OSError), path.open("rb") as file:
             left -= file.read(len(_ENCRYPTED)) == _ENCRYPTED
         wrong = fault(path, shown(str(path)), "inventory", decrypt=left >= 0)
         found += [wrong] if wrong else []

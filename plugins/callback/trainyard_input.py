@@ -50,6 +50,7 @@ from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, INVENTORY, Place
 from ansible.module_utils.trainyard_controller import given_files, run_folder
 from ansible.module_utils.trainyard_controller.places import (
+    OF_A_PLAY,
     leaves,
     missing,
     place_of,

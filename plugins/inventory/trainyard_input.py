@@ -35,6 +35,7 @@ from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import inventories, job_file
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard_controller import given_files, interrupts
+from ansible.module_utils.trainyard_controller.places import shown
 
 interrupts.answer_early()
 
@@ -53,7 +54,7 @@ class InventoryModule(BaseInventoryPlugin):
         options = [str(each).strip() for each in context.CLIARGS.get("extra_vars") or ()]
         findings = [*self._inventories(), *(finding for each in options if (finding := self._fault(each)))]
         sources = [str(each) for each in context.CLIARGS.get("inventory") or ()]
-        findings += given_files.faults(sources, self._from_here)
+        findings += given_files.faults(sources, shown)
         if findings:
             self.display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
@@ -69,7 +70,7 @@ class InventoryModule(BaseInventoryPlugin):
         if inventories.is_empty(sys.argv[1:]) or (nobodys and any(each.name not in WITHOUT_HOSTS for each in ours)):
             # Linters read a playbook without running it.
             reads = bool(context.CLIARGS.get("syntax"))
-            localhost = self._from_here(PROJECT / "inventories/localhost")
+            localhost = shown(PROJECT / "inventories/localhost")
             return [] if reads else [inventories.not_named(sys.argv[1:], localhost)]
         paths = [] if nobodys else [Path(each) for each in sources if "," not in each]
         findings = []
@@ -78,13 +79,9 @@ class InventoryModule(BaseInventoryPlugin):
                 findings.append(inventories.of_project(str(path)))
             elif not path.exists():
                 folders = (path.parent, PROJECT / "inventories")
-                others = [self._from_here(each) for folder in folders for each in sorted(folder.glob("*"))]
-                findings.append(inventories.missing(self._from_here(path), others, sources == default))
+                others = [shown(each) for folder in folders for each in sorted(folder.glob("*"))]
+                findings.append(inventories.missing(shown(path), others, sources == default))
         return findings
-
-    @staticmethod
-    def _from_here(path: Path) -> str:
-        return job_file.from_here(str(path), str(Path.cwd()))
 
     def _fault(self, option: str) -> Finding | None:
         if option[:1] in ("/", "."):
@@ -94,7 +91,7 @@ class InventoryModule(BaseInventoryPlugin):
         if option[:1] != "@":
             return None
         path = Path(option[1:])
-        name = self._from_here(Path(option[1:]))
+        name = shown(Path(option[1:]))
         if not path.exists():
             files = [f"jobs/{each.name}" for each in sorted(PROJECT.glob("jobs/*.yml"))]
             return job_file.missing(name, files)
