@@ -37,6 +37,7 @@ _PARTS = (
     "trainyard.job.restarts",
     "trainyard.job.shapes",
     "trainyard.job.stacks",
+    "trainyard.job.start_scripts",
     "trainyard.job.stragglers",
     "trainyard_node",
     "trainyard_node.hardware",

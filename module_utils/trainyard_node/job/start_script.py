@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import stat
 import time
 
+from ...trainyard.job.start_scripts import code_in, waits_for_nothing
 from . import processes
 from .execute import end_with_parent
 from .exits import end_of, open_regular
@@ -42,8 +42,6 @@ TRAP_S = 5.0
 SHOWN_LINES, SHOWN_BYTES = 40, 1 << 16
 # Bytes of a script that are read.
 SCRIPT_BYTES = 1 << 16
-# `&` behind a command, and no part of &&, &>, 2>&1 or |&.
-_BACKGROUND = re.compile(r"(?<![&><|])&(?=\s|$|\))", re.MULTILINE)
 _ASKED_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -56,12 +54,6 @@ def only_helpers(left: Sequence[Mapping[str, Any]], ended_cpu: float, began: flo
     middle = (began + now) / 2
     cpu = sum(process["cpu"] for process in left)
     return ended_cpu >= WORK_S and cpu < HELPER_SHARE * ended_cpu and all(process["began"] < middle for process in left)
-
-
-def waits_for_nothing(text: str) -> bool:
-    """Tell whether a start script puts processes in the background, and neither waits for any nor ends one."""
-    code = re.sub(r"(?m)(?:^|\s)#.*$", "", text)
-    return bool(_BACKGROUND.search(code)) and not re.search(r"\b(?:wait|kill)\b", code)
 
 
 def run(argv: list[str]) -> int:
@@ -123,7 +115,7 @@ class _Script:
 
     def _script(self) -> str:
         """Return the text of the script, as far as it may be read."""
-        code = [after for word, after in zip(self.argv, self.argv[1:]) if re.fullmatch("-[a-z]*c", word)]
+        code = code_in(self.argv)
         for word in self.argv:
             with contextlib.suppress(OSError):
                 with open_regular(word) as file:

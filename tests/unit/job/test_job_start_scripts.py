@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.job import schedulers, start_scripts
+from ansible.module_utils.trainyard.job.schedulers.records import Source
 from ansible.module_utils.trainyard_node.job import execute, processes, runtime, start_script
 from job_cluster import PATIENCE_S, Cluster, wait_for
 
@@ -131,7 +135,7 @@ def test_a_script_whose_processes_had_all_ended_before_it_has_not_succeeded(rank
     ],
 )
 def test_what_waits_for_nothing(text, nothing):
-    assert start_script.waits_for_nothing(text) is nothing
+    assert start_scripts.waits_for_nothing(text) is nothing
 
 
 def test_a_script_that_leaves_nothing_says_nothing(rank):
@@ -217,3 +221,30 @@ def test_a_job_lasts_as_long_as_what_its_script_left(tmp_path):
         assert job.over()["state"] == "succeeded"
         job.all_ended()
         assert "step 5/5" in (job.head.dir / "logs" / "rank_0_train.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        (["bash", "run_gpu.sh"], ["run_gpu.sh, which waits for none of the processes that it puts in the background"]),
+        (["./sub/run.sh", "D"], ["sub/run.sh, which waits for none of the processes that it puts in the background"]),
+        (["bash", "-c", "python a.py & python b.py &"], [
+            "a line of shell, which waits for none of the processes that it puts in the background"
+        ]),
+        (["bash", "waits.sh"], []),
+        (["python", "train.py"], []),
+        (["python", "-c", "print(6 & 3)"], []),
+    ],
+)  # fmt: skip
+def test_schedulers_end_what_a_script_leaves_so_one_without_wait_is_refused(command, found):
+    content = io.BytesIO()
+    scripts = {name: (SCRIPTS / name.rpartition("/")[2]).read_bytes() for name in ("run_gpu.sh", "sub/run.sh")}
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, text in {**scripts, "waits.sh": scripts["run_gpu.sh"] + b"wait\n", "train.py": b""}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    source = Source(["run_gpu.sh", "sub/run.sh", "waits.sh", "train.py"], content.getvalue())
+    findings = schedulers.not_waited_for(command, source)
+    assert [(each.check, each.found) for each in findings] == [("job_command", text) for text in found]
+    assert all("`wait`" in each.action for each in findings)

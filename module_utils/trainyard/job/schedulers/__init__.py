@@ -28,14 +28,16 @@ answers, and what the modules of another scheduler return:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ...findings.findings import Finding
 from .. import specification as jobs
+from ..command import scripts
 from ..plan import source_findings
 from ..progress import strict
 from ..specification import Job
+from ..start_scripts import code_in, waits_for_nothing
 from ..starters import meant
 from . import kubernetes, slurm, ssh
 from .records import Plan, Source, Where
@@ -95,10 +97,28 @@ def plan(
     """Plan a job for its scheduler: the plan, None where there can be none, and all that is wrong with it."""
     scheduler = SCHEDULERS[job.scheduler]
     elsewhere = not job.source and getattr(scheduler, "SCRIPTS_ELSEWHERE", False)
-    # Of a folder that could not be read nobody knows what it lacks.
+    # A folder that could not be read says nothing of what it lacks.
     findings = list(source.findings) or ([] if elsewhere else source_findings(job, source.files, source.left_out))
+    if job.scheduler != "ssh":
+        findings += not_waited_for(job.command, source)
     made, wrong = scheduler.plan(job, given, facts, source, where)
     return made, findings + wrong
+
+
+def not_waited_for(command: Sequence[str], source: Source) -> list[Finding]:
+    """Find start scripts that leave processes in the background, which a scheduler ends with the script."""
+    texts = {name.removeprefix("./"): source.text(name.removeprefix("./")) for name in scripts(command)}
+    texts["a line of shell"] = "\n".join(code_in(command))
+    return [
+        Finding(
+            check="job_command",
+            found=f"{name}, which waits for none of the processes that it puts in the background",
+            expected="a script that lasts as long as they do: the scheduler ends them with it",
+            action="append `wait` to it",
+        )
+        for name, text in texts.items()
+        if not name.endswith(".py") and waits_for_nothing(text)
+    ]
 
 
 def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import gzip
+import io
 import re
+import tarfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -28,6 +33,15 @@ class Source:
     def base64(self) -> str:
         """Return the archive as text."""
         return base64.b64encode(self.archive).decode()
+
+    def text(self, name: str) -> str:
+        """Return what a file of the folder says; "" where there is none, or it is no text."""
+        if name not in (self.files or ()):
+            return ""
+        with contextlib.suppress(KeyError, tarfile.TarError, OSError, EOFError, zlib.error):
+            file = tarfile.TarFile(fileobj=io.BytesIO(gzip.decompress(self.archive))).extractfile(name)
+            return file.read(1 << 20).decode("utf-8", "replace") if file else ""
+        return ""
 
     def too_large(self, most: int, why: str, instead: str) -> list[Finding]:
         """Find an archive of more than `most` bytes; `why` there is a limit stands behind it."""
