@@ -77,7 +77,8 @@ class OverSsh:
             state = "running"
         if (found.get("cluster") or {}).get("end"):
             state = "over"
-        return {"state": state, "line": found.get("line", ""), "told": found.get("restarts", ())}
+        told = found.get("restarts", ())
+        return {"state": state, "line": found.get("line", ""), "note": found.get("note", ""), "told": told}
 
 
 class Handed:
@@ -175,6 +176,7 @@ def follow(
     written every 10 s.
     """
     begun = answered = time.monotonic()
+    notes: set[str] = set()
     said, told, progress_at, page_at = "", 0, begun, begun - EVERY_S
     stop = threading.Event()
     reader = threading.Thread(target=_show_lines, args=(lines, show, stop), daemon=True)
@@ -208,6 +210,9 @@ def follow(
             if due and found["line"] and (found["line"] != said or found["state"] == "running"):
                 show(f"  {found['line']}")
                 said, progress_at = found["line"], time.monotonic()
+            if found.get("note") and found["note"] not in notes:
+                show(f"  {found['note']}")
+                notes.add(found["note"])
             if over:
                 return str(found.get("why", ""))
     finally:

@@ -91,6 +91,7 @@ def start(
 def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     """Tell how this node's part of a job is, at its end or after `wait_s`; on the head with a line for people."""
     from ..trainyard.job.checkpoints import line as checkpoint_line
+    from ..trainyard.job.hang import PATTERN_NOTE
     from ..trainyard.job.progress import progress_line
     from ..trainyard.job.restarts import restart_text
     from ..trainyard.job.stragglers import line as straggler_line
@@ -114,6 +115,10 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
         slow = straggler_line(cluster.get("stragglers") or ())
         if slow:
             result["line"] += "   " + slow
+        printing = cluster.get("printing")
+        if printing and not cluster["end"]:
+            result["line"] += "   " + printing["text"]
+            result["note"] = PATTERN_NOTE if printing["unread"] else ""
         if cluster.get("checkpoints"):
             result["line"] += "   " + checkpoint_line(cluster["checkpoints"], time.time())
         result["restarts"] = [restart_text(restart) for restart in cluster["restarts"]["history"]]

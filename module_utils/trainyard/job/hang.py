@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a job is hung: no new progress in the log of rank 0 for too long, and how long that is.
 
-A line of progress is a sign of life; before the first one of an attempt any line is. Three limits hold in turn: until
+A line of progress is a sign of life, and so is a line that comes again with other numbers, as lines of progress do that
+no rule reads; before the first progress of an attempt any line is. Three limits hold in turn: until
 the first progress, after a line that announces a pause (an evaluation, a checkpoint) until the next progress, and
 otherwise. `auto` takes the last from the run itself: ten times the longest that one progress was behind another, and
 never less than five minutes. Times are seconds.
@@ -9,20 +10,62 @@ never less than five minutes. Times are seconds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from .shapes import Exact, Whole
+from .shapes import Exact, Text, Whole
 
 # Lines before which training often pauses.
 DEFAULT_PAUSE = r"(?i)\b(?:evaluat|validat|checkpoint|saving)"
 # What `auto` makes of the longest time between two lines of progress, the least it may be, and after how many.
 AUTO_TIMES, AUTO_LEAST_S, AUTO_STEPS = 10.0, 300.0, 5
-# What a node tells of the log of rank 0, where that is: lines, lines of progress, whether a pause was announced since.
-PROGRESS = Exact({"lines": Whole(1 << 53), "points": Whole(1 << 53), "pausing": bool})
+# Upper bound for the last line of rank 0 in a report, in characters.
+MOST_LAST = 160
+# What a node reports of the log of rank 0, if it has that: how many lines there are, how many of progress, how many
+# that came again with other numbers, whether a pause was announced since the last progress, and the last line.
+_LINES = Whole(1 << 53)
+PROGRESS = Exact({"lines": _LINES, "points": _LINES, "changes": _LINES, "pausing": bool, "last": Text(MOST_LAST)})
+PATTERN_NOTE = "set job_progress_pattern to a regular expression that reads these lines (docs/job-file.md#progress)"
+# Kinds of lines that are remembered at a time, and how many lines with other numbers show that a job prints progress.
+MOST_KINDS, ENOUGH_CHANGES = 64, 3
 FIRST, PAUSE, STEP = "job_hang_first_step", "job_hang_pause", "job_hang_timeout"
 
 Settings = Mapping[str, Any]
+
+# Numbers that also change where nothing moves: dates, times, durations, memory, percentages, long identifiers.
+_ANYHOW = re.compile(
+    r"\d{1,4}(?:[:/-]\d{1,4}){1,5}(?:[.,]\d{1,9})?"
+    r"|\d{1,9}(?:\.\d{1,9})?\s?(?:%|(?:[mun]?s|secs?|seconds?|m|mins?|minutes?|h|hours?|[kmgt]?i?b|bytes)\b)"
+    r"|\d{10,}(?:\.\d{1,9})?|0x[0-9a-f]{1,16}",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# What a program says again and again while it waits.
+_WAITS = re.compile(r"(?i)wait|retry|retries|attempt|time[d ]?-?out|heartbeat|watchdog")
+
+
+class Changes:
+    """Find lines that come again with other numbers."""
+
+    def __init__(self) -> None:
+        """Begin without lines."""
+        self._numbers: dict[str, list[str]] = {}
+
+    def add(self, line: str) -> bool:
+        """Return whether a line like this one was there before with other numbers, times and sizes aside."""
+        if _WAITS.search(line):
+            return False
+        line = _ANYHOW.sub("", line)
+        numbers = _NUMBER.findall(line)
+        if not numbers:
+            return False
+        kind = _NUMBER.sub("0", line)
+        before = self._numbers.pop(kind, None)
+        self._numbers[kind] = numbers
+        if len(self._numbers) > MOST_KINDS:
+            del self._numbers[next(iter(self._numbers))]
+        return before is not None and before != numbers
 
 
 class Watch:
@@ -31,24 +74,30 @@ class Watch:
     def __init__(self, settings: Settings | None, now: float) -> None:
         """Take the settings of hang_variables.parse(); `now` is on a monotonic clock, as everywhere here."""
         self.settings = settings
-        self._lines, self._points, self._pausing = 0, 0, False
+        self._lines, self._points, self._changes, self._pausing = 0, 0, 0, False
         self.begin(now)
 
     def begin(self, now: float) -> None:
         """Note that an attempt begins. How long steps take is no longer known: it may go on with other nodes."""
-        self._alive_at, self._seen = now, 0
-        self._longest_s = 0.0
+        self._alive_at, self._progress_at, self._seen = now, now, 0
+        self._longest_s, self._unread = 0.0, 0
 
-    def see(self, lines: int, points: int, pausing: bool, now: float) -> None:
-        """Take how many lines, and lines of progress, the log of rank 0 has."""
+    def see(self, lines: int, points: int, pausing: bool, now: float, changes: int = 0) -> None:
+        """Take how many lines, lines of progress, and lines with other numbers the log of rank 0 has."""
+        self._unread = 0 if points != self._points else self._unread + max(0, changes - self._changes)
         if points != self._points:
             if self._seen and not self._pausing:
                 self._longest_s = max(self._longest_s, now - self._alive_at)
             self._seen += 1
+            self._alive_at = self._progress_at = now
+        elif changes != self._changes or (lines != self._lines and not self._seen) or (pausing and not self._pausing):
             self._alive_at = now
-        elif (lines != self._lines and not self._seen) or (pausing and not self._pausing):
-            self._alive_at = now
-        self._lines, self._points, self._pausing = lines, points, pausing
+        self._lines, self._points, self._changes, self._pausing = lines, points, changes, pausing
+
+    def unread(self, now: float) -> bool:
+        """Tell whether rank 0 prints lines with other numbers of which none is read as progress, for long enough."""
+        enough = self._unread >= ENOUGH_CHANGES
+        return enough and (not self._seen or now - self._progress_at > self.limit()[0])
 
     def limit(self) -> tuple[float, str]:
         """Return how long nothing may come now, and the variable that says so."""
@@ -69,6 +118,11 @@ class Watch:
         limit_s, name = self.limit()
         silent_s = now - self._alive_at
         return {"after_s": round(silent_s), "limit": name} if silent_s > limit_s else None
+
+
+def printing_text(last: str, unread: bool) -> str:
+    """Say what rank 0 printed last while no progress is read."""
+    return f"{'printing, but no progress is read' if unread else 'rank 0 printed'}: {last}"
 
 
 def text(failure: Mapping[str, Any]) -> str:

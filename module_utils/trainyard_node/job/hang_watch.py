@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...trainyard.job import stacks
-from ...trainyard.job.hang import Watch
+from ...trainyard.job.hang import Watch, printing_text
 from ...trainyard.job.messages import Message
 
 # How long nodes have to take stacks; the job ends without those that have not told theirs by then.
@@ -28,6 +28,8 @@ class HangWatch:
         """Take job.json of the head, and the hosts that take part, which may change."""
         self._hosts, self._own, self._world_size = hosts, spec["host"], spec["world_size"]
         self._watch = Watch(spec.get("hang"), now)
+        # What rank 0 printed last, where no progress is read, and whether it looks as if there were some.
+        self.printing: Message | None = None
         # The number of the last order to take stacks, since when it is open, and what was told for it.
         self._number = 0
         self._since: float | None = None
@@ -56,8 +58,12 @@ class HangWatch:
         """
         reports = list(reports)
         known = [report["progress"] for report in reports if "progress" in report]
-        lines, points = (sum(each[name] for each in known) for name in ("lines", "points"))
-        self._watch.see(lines, points, any(each["pausing"] for each in known), now)
+        lines, points, changes = (sum(each[name] for each in known) for name in ("lines", "points", "changes"))
+        self._watch.see(lines, points, any(each["pausing"] for each in known), now, changes)
+        unread, last = self._watch.unread(now), next((each["last"] for each in known if each["last"]), "")
+        read = any(report.get("metrics") for report in reports)
+        shown = last and (unread or not read)
+        self.printing = {"text": printing_text(last, unread), "unread": unread} if shown else None
         overdue = self._watch.overdue(now)
         if overdue is None:
             self._since = None

@@ -376,6 +376,7 @@ class HeadPart(NodePart):
             "held": f"{host} {why}: {reason}" if kind else None,
             "goodput": self.restarts.goodput(now - self.started),
             "stragglers": self.stragglers.named,
+            "printing": self.hang.printing,
             "world_size": self.spec["world_size"],
             "ranks_running": sum(report.get("ranks_running", 0) for report in self._of_members().values()),
             "nodes": {

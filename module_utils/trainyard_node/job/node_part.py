@@ -156,7 +156,7 @@ class NodePart:
             "refused": self._refused(),
             "suspect": self.verdict.suspect,
             "time": time.time(),
-            "progress": {"lines": self.tail.lines, "points": self.tail.points, "pausing": self.tail.pausing},
+            "progress": self.tail.report(),
             "place": self.place,
         }
         changed = any(new[key] != self.report.get(key) for key in NEWS)

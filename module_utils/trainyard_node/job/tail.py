@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...trainyard.job import goodput, progress
+from ...trainyard.findings.visible import visible
+from ...trainyard.job import goodput, hang, progress, progress_forms
 from ...trainyard.job.messages import Message
 from ..machine.patience import TooLongError, cpu_at_most
 
@@ -32,10 +33,23 @@ class Tail:
         self._pause = progress.compile_pattern(pause) if pause else None
         # How many lines there were, how many of progress, and whether one announced a pause since the last of these.
         self.lines, self.points, self.pausing = 0, 0, False
+        # Lines that came again with other numbers and are no progress, and the last line that is not empty.
+        self.changes, self.last_line = 0, ""
+        self._repeated = hang.Changes()
         # Where the loss was not a number.
         self.lost: Message | None = None
         # How far the present attempt has come, and since when.
         self.pace: goodput.Pace | None = None
+
+    def report(self) -> Message:
+        """Return what the head must know of this log (hang.PROGRESS)."""
+        return {
+            "lines": self.lines,
+            "points": self.points,
+            "changes": self.changes,
+            "pausing": self.pausing,
+            "last": self.last_line,
+        }
 
     def read(self, elapsed_s: float) -> None:
         """Read what was written since the last time."""
@@ -53,6 +67,10 @@ class Tail:
         found = self._parse(lines)
         # Where progress is read no more, any line is a sign of life.
         self.lines, self.points = self.lines + len(lines), self.points + len(found if self._pattern else lines)
+        last = next((line for line in reversed(lines) if line.strip()), b"")[: progress.MAX_LINE]
+        if last:
+            shown = visible(progress_forms.clean(last.decode("utf-8", "replace")).strip())
+            self.last_line = shown[: hang.MOST_LAST]
         if not found:
             return
         when = {"elapsed_s": round(elapsed_s, 2)}
@@ -83,8 +101,9 @@ class Tail:
                         found.append(metrics)
                         # After the last step of an epoch, or of all, comes an evaluation, a checkpoint, or the end.
                         self.pausing = metrics.get("step", 0.0) >= metrics.get("steps", math.inf)
-                    elif self._pause and len(text) <= progress.MAX_LINE and self._pause.search(text):
-                        self.pausing = True
+                    elif len(text) <= progress.MAX_LINE:
+                        self.pausing = self.pausing or bool(self._pause and self._pause.search(text))
+                        self.changes += self._repeated.add(text)
         except TooLongError:
             self._pattern = None
             either = " or job_hang_pause_pattern" if self._pause else ""

@@ -54,6 +54,60 @@ def test_the_limits_hold_in_turn(settings, seen, expected):
     assert overdue_from(watch, begin, begin + 2000) == expected
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        ("iter 10: ppl 20.1", "iter 20: ppl 19.3", True),
+        ("[10:00:01] it 5", "[10:00:09] it 6", True),
+        ("it 5 took 12 ms", "it 5 took 13 ms", False),
+        ("2026-11-24 10:00:01,123 alive", "2026-11-24 10:00:11,456 alive", False),
+        ("gpu 0: 10240 MiB, 97 %", "gpu 0: 10241 MiB, 98 %", False),
+        ("waiting for rank 3 (attempt 5)", "waiting for rank 3 (attempt 6)", False),
+        ("still here since 1764025985.12", "still here since 1764025995.34", False),
+        ("nothing to count", "nothing to count", False),
+        ("it 5", "it 5", False),
+        ("it 5", "other 6", False),
+    ],
+)
+def test_lines_that_come_again_with_other_numbers(before, after, changed):
+    changes = hang.Changes()
+    assert not changes.add(before)
+    assert changes.add(after) == changed
+
+
+def test_of_lines_only_some_kinds_are_remembered():
+    changes = hang.Changes()
+    changes.add("it 1")
+    for kind in range(hang.MOST_KINDS):
+        changes.add(f"{'x' * (kind + 1)} 1")
+    assert not changes.add("it 2")
+    assert changes.add("it 3")
+
+
+def test_a_job_that_prints_lines_with_other_numbers_is_not_hung():
+    """nanoGPT's first line was read and no later one: with a limit of 20 s it was ended as hung."""
+    watch = hang.Watch(FIXED, 0.0)
+    watch.see(1, 1, False, 10)
+    for at in range(11, 200):
+        watch.see(at, 1, False, at, changes=at - 10)
+        assert watch.overdue(at) is None
+    assert watch.unread(199)
+    # Once it prints nothing new, it is.
+    assert overdue_from(watch, 200, 400) == (220, hang.STEP)
+    watch.see(300, 2, False, 230, changes=189)
+    assert not watch.unread(230)
+
+
+def test_what_is_printed_is_shown_until_progress_is_read():
+    watch = run(FIXED, (1, 1, 0, False))
+    assert not watch.unread(1)
+    for at in range(2, 6):
+        watch.see(at, 0, False, at, changes=at - 1)
+    assert watch.unread(5)
+    assert hang.printing_text("it 5: ppl 2", True) == "printing, but no progress is read: it 5: ppl 2"
+    assert hang.printing_text("Loading data", False) == "rank 0 printed: Loading data"
+
+
 def test_a_new_attempt_begins_anew():
     watch = run(FIXED, (50, 1, 1, False))
     watch.begin(60)

@@ -43,6 +43,15 @@ def test_the_rank_that_never_came_is_named_with_all_stacks(hangs, how, where):
         assert all(f"\nrank {rank}  pid " in text for rank in ranks)
 
 
+def test_a_job_that_prints_lines_which_nobody_reads_is_not_hung(hangs):
+    job = hangs(["count"], ["barrier"]).start()
+    wait_for(lambda: (job.state().get("printing") or {}).get("unread"), "the word of lines that are not read")
+    assert job.state()["printing"]["text"].startswith("printing, but no progress is read: it ")
+    assert (job.state()["metrics"]["step"], job.state()["end"]) == (1, None)
+    (job.nodes[0].dir / "source" / "enough").touch()
+    assert job.over()["failure"]["kind"] == "hung"
+
+
 def test_a_stopped_rank_is_named_and_ended(hangs):
     job = hangs(["barrier", "barrier"], ["barrier", "barrier"], hang={**SOON, "after_s": 2}).start()
     os.kill(job.nodes[1].pid("rank3"), signal.SIGSTOP)

@@ -146,7 +146,8 @@ def judged(*there, well):
     """The failure of a job that has made no progress for longer than a limit."""
     settings = {"after_s": 1, "first_s": 1, "pause_s": 1}
     watch = HangWatch({"hang": settings, "host": "n1", "world_size": 3}, ["n1"], 0.0)
-    report = {"progress": {"lines": 0, "points": 0, "pausing": False}, "well": well}
+    progress = {"lines": 0, "points": 0, "changes": 0, "pausing": False, "last": ""}
+    report = {"progress": progress, "well": well}
     return watch.judge(iter([report]), lambda _: list(there), 9.0)
 
 

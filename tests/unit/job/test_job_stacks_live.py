@@ -35,8 +35,17 @@ def spin():
     while True:
         sum(range(1000))
 
+def count():
+    number = 0
+    while not pathlib.Path("enough").exists():
+        number += 1
+        print(f"it {number}: ppl {9 / number}", flush=True)
+        time.sleep(0.05)
+    barrier()
+
 def step(how):
-    {"barrier": barrier, "sleep": lambda: sleep(3600), "lock": lock, "fifo": load_batch, "spin": spin}[how]()
+    ways = {"barrier": barrier, "sleep": lambda: sleep(3600), "lock": lock, "fifo": load_batch, "spin": spin}
+    {**ways, "count": count}[how]()
 
 pathlib.Path(f"up-{os.getpid()}").touch()
 print("step 1/9 loss 0.5", flush=True)

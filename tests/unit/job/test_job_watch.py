@@ -49,6 +49,12 @@ def followed(job):
     return watching.follow(job, forgotten.append, shown.append), shown, forgotten
 
 
+def test_a_note_is_shown_once(clock):
+    first, second = ({**runs(line), "note": "set job_progress_pattern"} for line in ("it 1", "it 2"))
+    _, shown, _ = followed(Says(first, second, runs("", state="succeeded")))
+    assert shown == ["  it 1", "  set job_progress_pattern", "  it 2"]
+
+
 def test_progress_is_shown_each_time_and_why_a_job_waits_once(clock):
     waits = runs("waits: Priority", state="pending")
     job = Says(
