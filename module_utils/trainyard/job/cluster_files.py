@@ -222,12 +222,18 @@ def _named(finding: Finding, prefix: str) -> Finding:
 def plan_inventory(read: Record, settings: Record) -> dict[str, Any]:
     """Return `findings`, the `text` of an inventory with the hosts of a hostfile, and whether slots are `differing`.
 
-    `read` is what mpi_hostfile read. `settings`: `hostfile` and `path` name both files, `folder`
-    says whether there is a folder for the latter, `existing` is what it holds ("" where it is not there), `overwrite`.
+    `read` is what mpi_hostfile read, without hosts where there is no such file. `settings`: `hostfile` and `path` name
+    both files, `folder` says whether there is a folder for the latter, `existing` is what it holds ("" where it is
+    not there), and `overwrite`.
     """
     hostfile = str(settings["hostfile"])
+    if "hosts" not in read:
+        found, expected, action = f"no file {hostfile}", "a hostfile on the controller", "correct hostfile_from"
+        missing = Finding(check="hostfile_from", found=found, expected=expected, action=action)
+        findings = [missing, *_no_folder(settings, "hostfile_path")]
+        return {"findings": [finding.as_dict() for finding in findings], "text": "", "differing": False}
     hosts = [MpiHost(host["name"], host["slots"], host["max_slots"]) for host in read["hosts"]]
-    found = [
+    wrong = [
         Finding(
             check="hostfile",
             found=f"line {each['line']} of {hostfile}: {each['text']}",
@@ -236,7 +242,7 @@ def plan_inventory(read: Record, settings: Record) -> dict[str, Any]:
         )
         for each in read["problems"]
     ]
-    found += [
+    wrong += [
         Finding(
             check="hostfile",
             found=f"host {host.name!r} in {hostfile}",
@@ -246,15 +252,15 @@ def plan_inventory(read: Record, settings: Record) -> dict[str, Any]:
         for host in hosts
         if not _names_a_host(host.name)
     ]
-    if not hosts and not found:
+    if not hosts and not wrong:
         expected, action = "at least one host", "name a hostfile that has hosts"
-        found.append(Finding(check="hostfile", found=f"no host in {hostfile}", expected=expected, action=action))
-    found += _no_folder(settings, "hostfile_path")
+        wrong.append(Finding(check="hostfile", found=f"no host in {hostfile}", expected=expected, action=action))
+    wrong += _no_folder(settings, "hostfile_path")
     made = _inventory(hosts, hostfile)
-    if settings["existing"] not in ("", made) and not settings["overwrite"] and not found:
-        found.append(taken(str(settings["path"]), "inventory"))
+    if settings["existing"] not in ("", made) and not settings["overwrite"] and not wrong:
+        wrong.append(taken(str(settings["path"]), "inventory"))
     differing = len({host.slots for host in hosts}) > 1
-    return {"findings": [finding.as_dict() for finding in found], "text": made, "differing": differing}
+    return {"findings": [finding.as_dict() for finding in wrong], "text": made, "differing": differing}
 
 
 def _names_a_host(name: str) -> bool:

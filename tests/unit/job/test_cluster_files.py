@@ -258,5 +258,6 @@ def test_a_hostfile_becomes_an_inventory_and_is_written_of_one(run, tmp_path):
         "hosts": {"node-1": None, "node-2": None},
         "vars": {"job_processes_per_node": 8},
     }
-    rc, text = run("hostfile.yml", "-e", "hostfile_from=nowhere")
-    assert rc == 2 and f"no {tmp_path}/work/nowhere. Expected a hostfile to read." in text
+    rc, text = run("hostfile.yml", "-e", "hostfile_from=nowhere", "-e", "hostfile_path=no/folder.yml")
+    assert rc == 2 and f"2 findings: the inventory was not written. 1. hostfile_from found no file {tmp_path}" in text
+    assert f"2. hostfile_path found {tmp_path}/work/no/folder.yml, in no folder that is there" in text

@@ -152,6 +152,14 @@ def test_a_hostfile_is_written_once(call):
     assert call(hosts=HOSTS[:1], flavor="mpich", mode="0640")[0]["changed"]
 
 
+def test_a_file_that_differs_is_left_where_it_may_not_be_overwritten(call):
+    assert call(hosts=HOSTS, overwrite=False)[0]["changed"]
+    assert not call(hosts=HOSTS, overwrite=False)[0]["changed"]
+    refused, path = call(hosts=HOSTS[:1], overwrite=False)
+    assert refused["failed"] and f"found     {path} is there and differs" in refused["msg"]
+    assert len(path.read_text().splitlines()) == 2
+
+
 def test_a_hostfile_is_removed_once(call):
     _, path = call(hosts=HOSTS)
     planned, _ = call(state="absent", check=True)
