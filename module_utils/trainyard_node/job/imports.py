@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import pwd
 import shutil
 import subprocess
@@ -39,14 +38,18 @@ def findings(spec: dict[str, Any], user: str) -> list[Finding]:
     if not script or not python:
         return []
     try:
-        lacking = as_user.run(as_user.named(user), _lacking, spec["entry"], python, user, limit_s=2 * LIMIT_S)
+        rights, environment = as_user.named(user), {"PATH": spec["program_path"], "LC_ALL": "C.UTF-8"}
+        lacking = as_user.run(rights, _lacking, spec["entry"], python, user, environment, limit_s=2 * LIMIT_S)
     except JobError:
         return []
     return [rules.finding(spec["host"], script, lacking, python, spec["venv"])] if lacking else []
 
 
-def _lacking(entry: dict[str, Any], python: str, user: str) -> list[str]:
-    """Return the modules that the script imports and this Python does not find; none where that cannot be told."""
+def _lacking(entry: dict[str, Any], python: str, user: str, environment: dict[str, str]) -> list[str]:
+    """Return the modules that the script imports and this Python does not find; none where that cannot be told.
+
+    The Python gets nothing of root's environment, as the user may have made it.
+    """
     script, names, folder = Path(entry["script"]), entry["imports"], "/nonexistent"
     if script.is_absolute():
         # It lies on the nodes, and what is beside it, too.
@@ -60,13 +63,12 @@ def _lacking(entry: dict[str, Any], python: str, user: str) -> list[str]:
             return []
     if not names:
         return []
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
-        environment |= {"HOME": pwd.getpwnam(user).pw_dir, **entry["environment"]}
+        home = pwd.getpwnam(user).pw_dir
         done = subprocess.run(
             [python, "-c", _ASK, folder, *names],
             cwd="/",
-            env=environment,
+            env={**environment, "HOME": home, **entry["environment"]},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

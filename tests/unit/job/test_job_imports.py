@@ -128,6 +128,16 @@ def test_each_lack_has_its_way_out(lacking, venv, action):
     assert found.action.startswith(action)
 
 
+def test_the_python_gets_nothing_of_the_agents_environment(spec, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "x")
+    (tmp_path / "seen").mkdir(mode=0o777)
+    (tmp_path / "seen").chmod(0o777)
+    (tmp_path / "pytorch/bin/python").write_text(f"#!/bin/sh\nenv > {tmp_path}/seen/env\n")
+    assert imports.findings(spec("x", environment={"PYTHONPATH": "/srv"}), ME) == []
+    names = {line.partition("=")[0] for line in (tmp_path / "seen/env").read_text().splitlines()}
+    assert names - {"PWD", "_", "SHLVL", "OLDPWD"} == {"PATH", "LC_ALL", "HOME", "PYTHONPATH"}
+
+
 def test_nothing_of_the_package_is_run(spec, tmp_path):
     (tmp_path / "loud.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     assert imports.findings(spec("loud", environment={"PYTHONPATH": str(tmp_path)}), ME) == []
