@@ -90,7 +90,7 @@ def main() -> None:
     if conflicts:
         module.fail_json(
             msg=f"{path} contradicts the inventory: {'; '.join(conflicts)}. Correct these lines, or the inventory "
-            "(ansible_host, node_baseline_network). The file was not changed.",
+            "(ansible_host, trainyard_network). The file was not changed.",
             conflicts=conflicts,
         )
     if after != before and not module.check_mode:

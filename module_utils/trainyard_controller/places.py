@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError, AnsibleTemplateSyntaxError, AnsibleUndefinedVariable
 from ansible.template import Templar
 
+from ..trainyard.findings.findings import Finding
 from ..trainyard.inputs import job_file, variables
 from ..trainyard.inputs.variables import COMMAND_LINE, Place
 
@@ -35,6 +37,21 @@ def place_of(value: Any, otherwise: Place = COMMAND_LINE) -> Place:
         return otherwise
     line = f", line {origin.line_num}" if origin.line_num else ""
     return Place(f"in {shown(origin.path)}{line}", shown(origin.path))
+
+
+def with_places(findings: Iterable[Finding], given: Mapping[str, Any]) -> list[Finding]:
+    """Say of findings about variables where each was given: on the command line, or in which line of which file."""
+    placed = []
+    for finding in findings:
+        name = finding.check.partition(".")[0]
+        origin = Origin.get_tag(given[name]) if Origin and name in given else None
+        # What nobody gives stands in the defaults of a role.
+        if origin is None or finding.host or "/roles/" in str(origin.path):
+            placed.append(finding)
+        else:
+            place = place_of(given[name])
+            placed.append(replace(finding, action=f"{finding.action} ({name} is given {place.text})"))
+    return placed
 
 
 def with_place_of(value: Any, other: Any) -> Any:

@@ -49,9 +49,15 @@ def preflight(*, slice: dict[str, Any], user: str, **facts: Any) -> Answer:
 
     node = probe(user=user, **facts)["node"]
     found, faults = look(slice, user), gate.look(Tree(), slice, node) if slice["gate"] else gate.disk_findings(slice)
+    # A limit that the node can never meet, or a folder that our user may not write, says nothing of the node.
+    limits = gate.limit_findings(Tree(), slice)
+    met = {gate.LIMITS[each.check] for each in limits}
+    found += [*limits, *(each for each in faults if each.check == gate.OF_USER)]
+    faults = [each for each in faults if each.check not in {*met, gate.OF_USER}]
     stale = node["fingerprint"] != slice["fingerprint"]
     # On what it was planned for, and if nobody else has the devices.
-    through = slice["gate"] and not (stale or {"devices", "user"}.intersection(each.check for each in found))
+    others = {"devices", "user", gate.OF_USER, *gate.LIMITS}
+    through = slice["gate"] and not (stale or others.intersection(each.check for each in found))
     if through and not faults:
         faults = gate.collective_findings(slice, None if os.geteuid() else as_user.named(user))
     findings = [finding.as_dict() for finding in (*found, *faults)]

@@ -12,6 +12,7 @@ from ansible.module_utils.trainyard.job.plan import warnings_text
 from ansible.module_utils.trainyard.job.specification import of_root
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
+from ansible.module_utils.trainyard_controller.places import with_places
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -65,7 +66,8 @@ class ActionModule(ActionBase):
             # A fault of ours is one job's answer among others.
             fault = Finding(check="job", found=f"{type(error).__name__}: {error}", expected="a job", action=AGAIN)
             prepared = planning.Prepared([fault])
-        refused = [finding.as_dict() for finding in prepared.findings]
+        findings = prepared.findings if record else with_places(prepared.findings, task_vars or {})
+        refused = [finding.as_dict() for finding in findings]
         run = {"job_id": "", "job_dir": "", "run_dir": "", "settings": {}}
         if not refused:
             plan, run_dir = prepared.plan, str(prepared.run_dir)
@@ -74,7 +76,7 @@ class ActionModule(ActionBase):
         result.update(run, refused=refused, facts_file=given["facts_file"])
         result["changed"] = prepared.run_dir is not None and not record
         if refused and not record:
-            result.update(failed=True, msg=render(prepared.findings, prepared.headline))
+            result.update(failed=True, msg=render(findings, prepared.headline))
         if prepared.back:
             display.display("\n".join(prepared.back))
         if prepared.warning:

@@ -86,7 +86,7 @@ def node_baseline_plan(
         if network:
             ipaddress.ip_network(str(network), strict=False)
     except ValueError as error:
-        wrong.append((str(error), "node_baseline_network a CIDR such as 10.0.0.0/24"))
+        wrong.append((str(error), "trainyard_network (or node_baseline_network) a CIDR such as 10.0.0.0/24"))
     try:
         limit = parse_memlock(str(memlock))
     except ValueError as error:

@@ -159,7 +159,7 @@ def node_address(node: Node, network: str) -> tuple[str, Finding | None]:
             check="address on the cluster's network",
             found=f"addresses {', '.join(node.addresses) or 'none'}",
             expected=f"an address in {network}",
-            action="correct node_baseline_network, or give the node an address there",
+            action="correct trainyard_network (or node_baseline_network), or give the node an address there",
         )
     if declared is not None and not declared.is_loopback:
         if str(declared) in node.addresses:
@@ -169,7 +169,7 @@ def node_address(node: Node, network: str) -> tuple[str, Finding | None]:
             check="address of the node",
             found=f"{declared} in the inventory, {', '.join(node.addresses)} on the node",
             expected="an address that the node itself holds (behind NAT the other nodes may not reach the outer one)",
-            action="set node_baseline_network to the network that the nodes share",
+            action="set trainyard_network to the network that the nodes share",
         )
     if node.default_address:
         return node.default_address, None
@@ -178,7 +178,7 @@ def node_address(node: Node, network: str) -> tuple[str, Finding | None]:
         check="address of the node",
         found=f"{node.connect!r} in the inventory and no default route on the node",
         expected="an address",
-        action="set node_baseline_network to the network that the nodes share",
+        action="set trainyard_network to the network that the nodes share",
     )
 
 
@@ -359,7 +359,7 @@ def judge(nodes: Sequence[Node], wanted: Wanted) -> Judgement:
             check="address of the node",
             found=f"{address} is the address of {', '.join(names)}",
             expected="one node per address",
-            action="correct the inventory or node_baseline_network",
+            action="correct the inventory or trainyard_network",
         )
         for address, names in holders.items()
         if len(names) > 1

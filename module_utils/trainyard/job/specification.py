@@ -18,7 +18,7 @@ from ..findings.findings import Finding, counted
 from ..findings.visible import unwritable
 from . import checkpoints as saved
 from . import command as commands
-from . import event_receivers, hang_variables, tls
+from . import event_receivers, hang_variables, node_paths, tls
 from .progress import DEFAULT_PATTERN, check_pattern
 from .rank_environment import environment
 from .variables import VARIABLES, Variable
@@ -169,6 +169,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
     if findings:
         # Nothing else can be said of what cannot be written down.
         return None, findings
+    findings += node_paths.findings(given)
 
     def wrong(key: str, found: str, expected: str, action: str) -> None:
         findings.append(Finding(check=key, found=found, expected=expected, action=action))
@@ -194,7 +195,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
             return number
         except ValueError:
             expected = f"{'auto or ' if may_be_auto else ''}a whole number {variable.range}"
-            wrong(key=key, found=repr(value), expected=expected, action=f"correct {key} in the job file")
+            wrong(key=key, found=repr(value), expected=expected, action=f"correct {key}")
             return None
 
     def whole(key: str) -> int:
@@ -282,8 +283,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         words_of_command = [str(part) for part in command]
         findings += commands.findings(words_of_command, launcher, processes, given.get("job_nodes"), env)
 
-    port = count("job_port")
-    restarts = whole("job_max_restarts")
+    port, restarts = count("job_port"), whole("job_max_restarts")
     timeout_s = whole("job_timeout")
     rejoin_s = whole("job_rejoin_timeout")
     recovery = bool(given.get("job_recovery"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import pwd
 import shlex
 import shutil
 import time
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 Spec = Mapping[str, Any]
 # Checks whose faults may go by themselves: links come back, somebody makes room.
 PASSING = frozenset({*node_health.PASSING, "disk", "memory", "network", "NPU links", "RDMA ports", "RDMA rate"})
+# What the job asks for, by its variable, and the check of the gate that compares it with what is free.
+LIMITS = {"job_min_memory_mib": "memory", "job_min_disk_mib": "disk"}
+OF_USER = "trainyard_state"
 SWITCH = "; job_gate: false starts all the same"
 
 
@@ -61,15 +65,7 @@ def disk_findings(spec: Spec) -> list[Finding]:
     while not folder.exists():
         folder = folder.parent
     if not os.access(folder, os.W_OK):
-        return [
-            Finding(
-                host=spec["host"],
-                check="disk",
-                found=f"{folder} cannot be written",
-                expected="a folder for the files of the job",
-                action="mount it read-write, or set trainyard_state to another folder",
-            )
-        ]
+        return [_unwritable(spec, folder)]
     free_mib = shutil.disk_usage(folder).free >> 20
     if free_mib >= spec["min_disk_mib"]:
         return []
@@ -84,10 +80,60 @@ def disk_findings(spec: Spec) -> list[Finding]:
     ]
 
 
-def _memory_findings(tree: Tree, spec: Spec) -> list[Finding]:
-    """Memory that programs can have without swapping; see proc(5), MemAvailable."""
+def _unwritable(spec: Spec, folder: Path) -> Finding:
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        check, found, action = "disk", f"{folder} is mounted read-only", "mount it read-write, or"
+    else:
+        me = pwd.getpwuid(os.geteuid()).pw_name
+        # Of no use to tell the node's owner: it is whom Ansible has become there, or has not.
+        check, found, action = OF_USER, f"{folder} cannot be written by {me}", f"give it to {me}, or"
+        if os.geteuid():
+            action = f"set trainyard_become: true, give it to {me}, or"
+    return Finding(
+        host=spec["host"],
+        check=check,
+        found=found,
+        expected="a folder for the files of the job",
+        action=f"{action} set trainyard_state to another folder",
+    )
+
+
+def limit_findings(tree: Tree, spec: Spec) -> list[Finding]:
+    """Find limits of the job that this node could never meet: the job is wrong then, and not the node."""
+    folder = Path(spec["job_dir"])
+    while not folder.exists():
+        folder = folder.parent
+    has = {
+        "job_min_memory_mib": _memory_mib(tree, "MemTotal:"),
+        "job_min_disk_mib": shutil.disk_usage(folder).total >> 20,
+    }
+    limits = {
+        "job_min_memory_mib": spec["min_memory_mib"] if spec["gate"] else 0,
+        "job_min_disk_mib": spec["min_disk_mib"],
+    }
+    return [
+        Finding(
+            host=spec["host"],
+            check=name,
+            found=f"{limits[name]} MiB, and this node has {mib} MiB of {LIMITS[name]} in all",
+            expected="a limit that the node can meet",
+            action=f"correct {name}, or choose other nodes",
+        )
+        for name, mib in has.items()
+        # A file system of a network, or of the kernel, may have no size.
+        if mib and limits[name] > mib
+    ]
+
+
+def _memory_mib(tree: Tree, name: str) -> int | None:
+    """Return a figure of /proc/meminfo, see proc(5)."""
     lines = (line.split() for line in (tree.text("/proc/meminfo") or "").splitlines())
-    free_mib = next((int(words[1]) >> 10 for words in lines if words[:1] == ["MemAvailable:"]), None)
+    return next((int(words[1]) >> 10 for words in lines if words[:1] == [name]), None)
+
+
+def _memory_findings(tree: Tree, spec: Spec) -> list[Finding]:
+    """Memory that programs can have without swapping."""
+    free_mib = _memory_mib(tree, "MemAvailable:")
     if free_mib is None or free_mib >= spec["min_memory_mib"]:
         return []
     return [

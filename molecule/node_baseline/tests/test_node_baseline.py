@@ -168,7 +168,7 @@ def test_one_machine_under_two_names(run_playbook: Any) -> None:
         (
             {"trainyard_network": "10.0.0", "node_baseline_memlock": "lots"},
             [
-                "'10.0.0' does not appear to be an IPv4 or IPv6 network expected node_baseline_network a CIDR",
+                "'10.0.0' does not appear to be an IPv4 or IPv6 network expected trainyard_network (or node_baseline_n",
                 "memlock is 'lots'; expected 'unlimited' or a number of KiB",
             ],
         ),
@@ -176,7 +176,7 @@ def test_one_machine_under_two_names(run_playbook: Any) -> None:
             {"trainyard_network": "192.0.2.0/24", "node_baseline_nofile": 2000000000, "trainyard_user": "root"},
             [
                 "found root with uid 2000 expected an ordinary user",
-                "expected an address in 192.0.2.0/24 do correct node_baseline_network",
+                "expected an address in 192.0.2.0/24 do correct trainyard_network (or node_baseline_network)",
                 "expected at least node_baseline_nofile, 2000000000",
             ],
         ),

@@ -124,7 +124,7 @@ def test_a_node_without_usable_address(connect: str, network: str, default: str)
     address, finding = node_address(node(connect=connect, default_address=default), network)
     assert address == ""
     assert finding is not None
-    assert "node_baseline_network" in finding.action
+    assert "trainyard_network" in finding.action
 
 
 def test_two_nodes_at_one_address() -> None:

@@ -100,3 +100,20 @@ def test_runs_that_cannot_be_written_are_found_before_anything_is_done(call, boo
     rc, text = call(book, "-e", f"trainyard_runs={tmp_path}/file/runs", "-e", "job_name=x", "-e", "job_command=[a]")
     assert (rc, "1 finding" in text, "PLAY" not in text) == (2, True, True)
     assert f"found {tmp_path}/file: Not a directory, and there is no {tmp_path}/file/runs" in text
+
+
+def test_findings_of_a_job_say_where_each_variable_was_given(call, tmp_path):
+    file = tmp_path / "job.yml"
+    file.write_text(f'{JOB}job_timeout: "0"\n')
+    (tmp_path / "inventory" / "group_vars" / "all.yml").write_text("job_port: 80\n")
+    rc, text = call("launch.yml", "-e", f"@{file}", "-e", "job_nodes=-1")
+    assert (rc, "3 findings" in text) == (2, True)
+    assert "do correct job_nodes (job_nodes is given on the command line)" in text
+    assert f"do correct job_timeout (job_timeout is given in {file}, line 6)" in text
+    assert f"do correct job_port (job_port is given in {tmp_path}/inventory/group_vars/all.yml, line 1)" in text
+
+
+def test_a_source_in_the_home_of_whoever_launches(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rc, text = call("launch.yml", "-e", "job_name=x", "-e", "job_command=[hostname]", "-e", "job_source=~/src")
+    assert (rc, f"no folder '{tmp_path}/src' on the controller" in text) == (2, True)

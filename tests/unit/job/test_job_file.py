@@ -132,17 +132,12 @@ DEVICES = ('auto, none, a list such as [0, 1], or a range such as "[4,8)"', "cor
         ({"devices": [0.5]}, "[0.5]", *DEVICES),
         ({"devices": [float("inf")]}, "[inf]", *DEVICES),
         ({"devices": "gpu0"}, "'gpu0'", *DEVICES),
-        (
-            {"processes_per_node": 0},
-            "0",
-            "auto or a whole number from 1 to 1024",
-            "correct job_processes_per_node in the job file",
-        ),
+        ({"processes_per_node": 0}, "0", "auto or a whole number from 1 to 1024", "correct job_processes_per_node"),
         (
             {"processes_per_node": True},
             "True",
             "auto or a whole number from 1 to 1024",
-            "correct job_processes_per_node in the job file",
+            "correct job_processes_per_node",
         ),
         (
             {"processes_per_node": 3, "devices": [0, 1]},
@@ -157,17 +152,12 @@ DEVICES = ('auto, none, a list such as [0, 1], or a range such as "[4,8)"', "cor
             "a dictionary of variables",
             "write job_mpi_parameters as NAME: value lines",
         ),
-        ({"port": 80}, "80", "auto or a whole number from 1024 to 65535", "correct job_port in the job file"),
-        ({"port": "http"}, "'http'", "auto or a whole number from 1024 to 65535", "correct job_port in the job file"),
-        ({"max_restarts": -1}, "-1", "a whole number from 0 to 100", "correct job_max_restarts in the job file"),
-        ({"timeout": 0}, "0", "a whole number from 1 to 31536000", "correct job_timeout in the job file"),
-        ({"timeout": "auto"}, "'auto'", "a whole number from 1 to 31536000", "correct job_timeout in the job file"),
-        (
-            {"min_disk_mib": "some"},
-            "'some'",
-            "a whole number from 0 to 1000000000",
-            "correct job_min_disk_mib in the job file",
-        ),
+        ({"port": 80}, "80", "auto or a whole number from 1024 to 65535", "correct job_port"),
+        ({"port": "http"}, "'http'", "auto or a whole number from 1024 to 65535", "correct job_port"),
+        ({"max_restarts": -1}, "-1", "a whole number from 0 to 100", "correct job_max_restarts"),
+        ({"timeout": 0}, "0", "a whole number from 1 to 31536000", "correct job_timeout"),
+        ({"timeout": "auto"}, "'auto'", "a whole number from 1 to 31536000", "correct job_timeout"),
+        ({"min_disk_mib": "some"}, "'some'", "a whole number from 0 to 1000000000", "correct job_min_disk_mib"),
         ({"env": {"A-B": 1}}, "variable name 'A-B'", "letters, digits and _", "rename it in job_env"),
         ({"env": {"A\n": 1}}, r"variable name 'A\n'", "letters, digits and _", "rename it in job_env"),
         ({"env": {7: 1}}, "variable name 7", "letters, digits and _", "rename it in job_env"),
@@ -230,6 +220,20 @@ def test_secret_variables_obey_the_same_rules_and_never_show_a_value():
         ),
         ("", "job_secret_env", "variable name 'a b'", "letters, digits and _", "rename it in job_secret_env"),
     ]
+
+
+def test_only_a_shell_knows_the_home_in_paths_on_nodes():
+    given = {"venv": "~/venv", "data": ["/data", "~/data"], "checkpoints": "~me/ck", "command": ["~/run.sh", "~/in"]}
+    found = wrong(**given)
+    assert [(finding.check, finding.found) for finding in found] == [
+        ("job_venv", "~/venv"),
+        ("job_data", "~/data"),
+        ("job_checkpoints", "~me/ck"),
+        ("job_command", "~/run.sh"),
+    ]
+    assert found[1].action == "write the path on the nodes, such as {{ trainyard_state }}/data"
+    # What programs do with their own words is their business.
+    assert make_job(command=["python", "train.py", "--data", "~/data"], env={"DATA": "~/data"}).env["DATA"] == "~/data"
 
 
 def test_all_that_is_wrong_is_said_at_once():

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ansible.module_utils.trainyard_node.job import gate, processes
@@ -184,18 +185,34 @@ def test_too_little_room(spec, tmp_path):
     assert findings[0].found.endswith(f" MiB free in {tmp_path}")
 
 
-def test_a_folder_that_cannot_be_written(spec, tmp_path, monkeypatch):
+@pytest.fixture
+def unwritable(tmp_path, monkeypatch):
     # Root may write everywhere but on a file system that is mounted read-only.
-    monkeypatch.setattr(os, "access", lambda path, mode: not (Path(path) == tmp_path and mode == os.W_OK))
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path and access(path, mode))
+
+
+def test_a_file_system_that_is_mounted_read_only(spec, tmp_path, unwritable, monkeypatch):
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY))
     assert texts(gate.disk_findings(spec)) == [
         (
             "n1",
             "disk",
-            f"{tmp_path} cannot be written",
+            f"{tmp_path} is mounted read-only",
             "a folder for the files of the job",
             "mount it read-write, or set trainyard_state to another folder",
         )
     ]
+
+
+def test_a_folder_that_an_ordinary_user_may_not_write(spec, tmp_path, unwritable, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    name = pwd.getpwuid(65534).pw_name
+    (finding,) = gate.disk_findings(spec)
+    assert (finding.check, finding.found) == ("trainyard_state", f"{tmp_path} cannot be written by {name}")
+    assert finding.action == (
+        f"set trainyard_become: true, give it to {name}, or set trainyard_state to another folder"
+    )
 
 
 def test_records_for_recovery_can_be_written(spec, tmp_path):

@@ -116,9 +116,7 @@ def parse(given: Mapping[str, Any], launcher: str) -> tuple[Settings | None, lis
 
     def wrong(key: str, found: Any, expected: str, action: str = "") -> None:
         name = key if key.startswith("job_") else f"job_kubernetes.{key}"
-        findings.append(
-            Finding(check=name, found=str(found), expected=expected, action=action or f"correct {name} in the job file")
-        )
+        findings.append(Finding(check=name, found=str(found), expected=expected, action=action or f"correct {name}"))
 
     table = given.get("job_kubernetes") or {}
     if not isinstance(table, Mapping):
