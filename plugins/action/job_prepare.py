@@ -12,7 +12,7 @@ from ansible.module_utils.trainyard.job.plan import warnings_text
 from ansible.module_utils.trainyard.job.specification import of_root
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
-from ansible.module_utils.trainyard_controller.places import with_places
+from ansible.module_utils.trainyard_controller.given_values import with_places
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 

@@ -48,16 +48,8 @@ from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import job_file, nothing_to_do
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, INVENTORY, Place
-from ansible.module_utils.trainyard_controller import given_files, run_folder
-from ansible.module_utils.trainyard_controller.places import (
-    OF_A_PLAY,
-    leaves,
-    missing,
-    place_of,
-    shown,
-    undefined_name,
-    with_place_of,
-)
+from ansible.module_utils.trainyard_controller import given_files, given_values, run_folder
+from ansible.module_utils.trainyard_controller.given_values import OF_A_PLAY, leaves, place_of, shown
 
 # One value of these for all nodes and for the controller, which plans with it.
 OF_THE_CLUSTER = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")
@@ -178,10 +170,9 @@ class Given:
         """Take the variables out of Ansible's own objects."""
         self.play = play
         self.is_launch = playbook == PROJECT / "launch.yml"
-        is_ours = playbook.parent in PLAYBOOKS
-        self.keeps_runs = is_ours and playbook.name in KEEP_RUNS
+        self.keeps_runs = playbook.name in KEEP_RUNS and playbook.parent in PLAYBOOKS
         # Of a playbook of the user's own nobody knows which of these hosts it needs.
-        self.connection = CONNECTION if is_ours else ()
+        self.connection = CONNECTION if playbook.parent in PLAYBOOKS else ()
         self.manager = play.get_variable_manager()
         self.inventory = self.manager._inventory
         self.loader = self.manager._loader
@@ -202,7 +193,9 @@ class Given:
         places = {name: place_of(name) for name in self.extra}
         findings += self.misspelt(places)
         changes, wrong = inputs.converted(self.extra, places.__getitem__, self.known, self.loader.load)
-        self.extra.update({name: with_place_of(value, self.extra[name]) for name, value in changes.items()})
+        self.extra.update(
+            {name: given_values.with_place_of(value, self.extra[name]) for name, value in changes.items()}
+        )
         findings += wrong + self.in_inventory()
         self.set_defaults()
         findings += self.undefined() + self.seen_from_controller() + self.names_of_nodes()
@@ -398,7 +391,7 @@ class Given:
             templar = Templar(loader=self.loader, variables=variables)
             for name in wanted:
                 for text in leaves(given[name]):
-                    lacking = missing(text, templar)
+                    lacking = given_values.missing(text, templar)
                     if lacking and lacking not in self.known and not lacking.startswith(families):
                         unset.setdefault(lacking, {})[name] = place_of(text, INVENTORY)
         return [job_file.undefined(name, users, self.known, "inventory") for name, users in unset.items()]
@@ -434,7 +427,7 @@ class Given:
                 try:
                     value = templar.template(text)
                 except AnsibleUndefinedVariable as error:
-                    lacking = undefined_name(error)
+                    lacking = given_values.undefined_name(error)
                     if lacking:
                         unset.setdefault(lacking, {})[name] = place_of(text, INVENTORY)
                     continue

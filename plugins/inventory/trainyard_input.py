@@ -35,7 +35,7 @@ from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import inventories, job_file
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard_controller import given_files, interrupts
-from ansible.module_utils.trainyard_controller.places import shown
+from ansible.module_utils.trainyard_controller.given_values import shown
 
 interrupts.answer_early()
 
