@@ -45,6 +45,7 @@ from starting import (
     by_hand_play,
     deepspeed,
     launched,
+    machine,
     mpirun,
     msrun,
     node_names,
@@ -409,18 +410,6 @@ PARTS = {
     "ssh": (measure_ssh, 5),
 }
 WITHOUT_LAB = {"rank_table", "stragglers", "scale", "ssh"}
-
-
-def machine() -> dict[str, Any]:
-    """Return on what this was measured, and whether the machine was quiet."""
-    memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
-    return {
-        "date": time.strftime("%Y-%m-%d %H:%M"),
-        "commit": run(["git", "describe", "--always", "--dirty"]).strip(),
-        "cores": os.cpu_count(),
-        "memory_gib": -(-int(memory[1]) // (1 << 20)) if memory else None,
-        "load_before": round(os.getloadavg()[0], 1),
-    }
 
 
 def main() -> None:

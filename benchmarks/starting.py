@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,3 +188,15 @@ def launched(launcher: str, program: list[str], nodes: int, source: str, **more:
     (folder,) = runs() - before
     name = json.loads((folder / "plan.json").read_text())["rank_log"]
     return (folder / "logs" / name.replace("{rank}", "0")).read_text()
+
+
+def machine() -> dict[str, Any]:
+    """Return on what this was measured, and whether the machine was quiet."""
+    memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "commit": run(["git", "describe", "--always", "--dirty"]).strip(),
+        "cores": os.cpu_count(),
+        "memory_gib": -(-int(memory[1]) // (1 << 20)) if memory else None,
+        "load_before": round(os.getloadavg()[0], 1),
+    }

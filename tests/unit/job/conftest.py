@@ -1,7 +1,9 @@
-"""A cluster of monitors on this machine, which ends with the test."""
+"""A cluster of monitors on this machine, which ends with the test, and a node's part of a plan for preflight."""
+
+import sys
 
 import pytest
-from job_cluster import Cluster
+from job_cluster import Cluster, free_port
 
 
 @pytest.fixture
@@ -15,3 +17,33 @@ def cluster(tmp_path):
     yield make
     for item in made:
         item.__exit__()
+
+
+@pytest.fixture
+def spec(tmp_path):
+    """A slice of which nothing is wrong."""
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "data").mkdir()
+    return {
+        "job_id": "digits-1",
+        "job_dir": str(tmp_path / "jobs" / "digits-1"),
+        "host": "n1",
+        "node_rank": 0,
+        "head_host": "n1",
+        "head_address": "127.0.0.1",
+        "port": free_port(),
+        "monitor_port": free_port(),
+        "venv": str(tmp_path / "venv"),
+        "data": [str(tmp_path / "data")],
+        "min_disk_mib": 1,
+        "events": [],
+        "metrics_folder": "",
+        "program": "python",
+        "source_files": [],
+        "scripts": [],
+        "entry": {"script": "", "imports": [], "environment": {}},
+        "ssh_peers": [],
+        "devices": [0, 1],
+        "program_path": f"{tmp_path}/venv/bin:/usr/bin:/bin",
+    }
