@@ -85,16 +85,16 @@ def _unwritable(spec: Spec, folder: Path) -> Finding:
         check, found, action = "disk", f"{folder} is mounted read-only", "mount it read-write, or"
     else:
         me = pwd.getpwuid(os.geteuid()).pw_name
-        # Of no use to tell the node's owner: it is whom Ansible has become there, or has not.
-        check, found, action = OF_USER, f"{folder} cannot be written by {me}", f"give it to {me}, or"
+        # The node is well: Ansible has not become root there, or root has no rights on this file system.
+        check, found, action = OF_USER, f"{folder} cannot be written by {me}", ""
         if os.geteuid():
-            action = f"set trainyard_become: true, give it to {me}, or"
+            action = "set trainyard_become: true, or"
     return Finding(
         host=spec["host"],
         check=check,
         found=found,
         expected="a folder for the files of the job",
-        action=f"{action} set trainyard_state to another folder",
+        action=f"{action} set trainyard_state to another folder".strip(),
     )
 
 
