@@ -79,6 +79,14 @@ options:
     type: list
     elements: dict
     default: []
+  follow:
+    description: Ranks whose lines are to be shown while the job runs, as job_watch has it; whether it can be is judged.
+    type: raw
+    default: ""
+  live:
+    description: Whether the report's page is to follow the job, as job_watch has it; whether it can is judged.
+    type: bool
+    default: false
   record:
     description: Return what was found as RV(refused) in place of failing with it.
     type: bool

@@ -30,9 +30,14 @@ def shown(path: str | Path) -> str:
     return job_file.from_here(str(path), str(Path.cwd()))
 
 
+def origin_of(value: Any) -> Any:
+    """Return Ansible's own mark of where a value was written; None where there is none."""
+    return Origin.get_tag(value) if Origin else None
+
+
 def place_of(value: Any, otherwise: Place = COMMAND_LINE) -> Place:
     """Return where a name or value was written."""
-    origin = Origin.get_tag(value) if Origin else None
+    origin = origin_of(value)
     if origin is None or not origin.path:
         return otherwise
     line = f", line {origin.line_num}" if origin.line_num else ""
@@ -56,7 +61,7 @@ def with_places(findings: Iterable[Finding], given: Mapping[str, Any]) -> list[F
 
 def with_place_of(value: Any, other: Any) -> Any:
     """Return a value that was made of another one with the other's place, as far as it can carry one."""
-    origin = Origin.get_tag(other) if Origin else None
+    origin = origin_of(other)
     return origin.try_tag(value) if origin else value
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import random
 import shutil
 import time
@@ -23,9 +22,8 @@ from typing import Any
 from ..trainyard.ascend import given_rank_table
 from ..trainyard.cluster.ports import draw_ports
 from ..trainyard.findings.findings import Finding, counted
-from ..trainyard.job import imports, refused, schedulers, spares
+from ..trainyard.job import following, imports, refused, schedulers, spares
 from ..trainyard.job import specification as jobs
-from ..trainyard.job.answers import NODE
 from ..trainyard.job.placement import Member
 from ..trainyard.job.plan import JobPlan
 from ..trainyard.job.preflight import clock_findings, join
@@ -33,6 +31,7 @@ from ..trainyard.job.rank_environment import node_environment
 from ..trainyard.job.schedulers.records import HandedPlan, Plan, Source, Where
 from ..trainyard.job.variables import VARIABLES
 from . import refused_hosts, scheduler_clients, source_folder, templates
+from .kept_facts import KeptFacts
 from .run_folder import forget_checked, new_run
 from .run_folder import prepare as prepare_run
 from .scheduler_clients import Answer, Ask
@@ -63,7 +62,8 @@ class Wanted:
     `given` are the names of all variables job_*, to find misspelt ones; `available` is how many hosts the job's group
     has, `limit` what --limit was, `facts_file` where facts are kept; `found` is what was found before. A job that
     another scheduler is handed has all hosts of its group in `hosts`, and a `submit_host`. `known` are all hosts of the
-    inventory, `refused_file` is where those are kept that were refused.
+    inventory, `refused_file` is where those are kept that were refused. `follow` and `live` are shown while the
+    job runs.
     """
 
     job: Mapping[str, Any]
@@ -83,6 +83,8 @@ class Wanted:
     submit_host: str = ""
     known: Sequence[str] = ()
     refused_file: Path | None = None
+    follow: Any = ""
+    live: bool = False
 
     def facts_wanted(self) -> dict[str, Any]:
         """Return what nodes are asked for: the arguments of the agent's `probe`."""
@@ -181,7 +183,7 @@ def _prepare_handed(wanted: Wanted, ask: Ask) -> Prepared:
             node_env={host.name: host.env for host in wanted.hosts if host.env},
         )
         plan, planned = schedulers.plan(job, wanted.job, facts, source, where)
-        findings = [*found, *findings, *planned, *wanted.found]
+        findings = [*found, *findings, *planned, *_unfollowed(wanted, plan), *wanted.found]
         if not isinstance(plan, HandedPlan) or findings:
             return Prepared(findings)
         return _written(wanted, rendered(plan), source, run_dir, [])
@@ -231,7 +233,8 @@ def _attempts(
     Returns the plan and all findings of hosts, those of the plan among them. `gate` gets what each host does not pass.
     """
     wants = wanted.facts_wanted()
-    kept = _kept_facts(wanted)
+    facts_file = KeptFacts(wanted.facts_file, wanted.job, {host.name: host.address for host in wanted.hosts})
+    kept = facts_file.read()
     said: dict[str, Any] = {}
     silent: dict[str, Answer] = {}
     while True:
@@ -241,7 +244,7 @@ def _attempts(
                 said[host] = answer["node"]
             else:
                 silent[host] = answer
-        _keep_facts(wanted, said)
+        facts_file.add(said)
         members, found = _members(wanted, {**kept, **said}, silent)
         planned = _plan(wanted, job, members, job_id)
         planned.findings[:0] = found
@@ -351,7 +354,14 @@ def _plan(wanted: Wanted, job: jobs.Job, members: Sequence[Member], job_id: str)
     source = source_folder.read(job.source)
     plan, findings = schedulers.plan(job, wanted.job, members, source, _where(wanted, job_id))
     slices = plan.slices(source.files or [], _imported(job, source)) if isinstance(plan, JobPlan) else {}
-    return _Planned(findings, plan, slices, source)
+    return _Planned([*findings, *_unfollowed(wanted, plan)], plan, slices, source)
+
+
+def _unfollowed(wanted: Wanted, plan: Plan | None) -> list[Finding]:
+    """Find what could not be shown while the job runs, before it starts."""
+    if plan is None or (wanted.follow in (None, "") and not wanted.live):
+        return []
+    return following.refused(plan.as_dict(), wanted.follow, wanted.live)
 
 
 def _imported(job: jobs.Job, source: Source) -> list[str]:
@@ -403,40 +413,3 @@ def _write(plan: Mapping[str, Any], planned: Plan, archive: bytes, run_dir: Path
     if findings:
         kept = [finding.as_dict() for finding in findings]
         (run_dir / "findings.json").write_text(json.dumps(kept, indent=2) + "\n")
-
-
-def _key(wanted: Wanted) -> dict[str, Any]:
-    """Facts are those of a job's environment and packages, and what this version plans with: others are of no use."""
-    return {"facts": sorted(NODE), **{name: wanted.job.get(name) for name in ("job_venv", "job_packages")}}
-
-
-def _read_kept(wanted: Wanted) -> dict[str, Any]:
-    try:
-        kept = json.loads(wanted.facts_file.read_text())
-    except (OSError, ValueError):
-        return {}
-    nodes: dict[str, Any] = kept["nodes"] if kept.get("key") == _key(wanted) else {}
-    return nodes
-
-
-def _kept_facts(wanted: Wanted) -> dict[str, Any]:
-    """Return the facts that earlier launches kept, by host."""
-    kept, facts = _read_kept(wanted), {}
-    for host in wanted.hosts:
-        known = kept.get(host.name)
-        if known and known["address"] == host.address:
-            facts[host.name] = known["facts"]
-    return facts
-
-
-def _keep_facts(wanted: Wanted, fresh: Mapping[str, Any]) -> None:
-    """Keep facts for the next launch."""
-    if not fresh:
-        return
-    addresses = {host.name: host.address for host in wanted.hosts}
-    new = {host: {"address": addresses[host], "facts": facts} for host, facts in fresh.items()}
-    nodes = {**_read_kept(wanted), **new}
-    wanted.facts_file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = wanted.facts_file.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps({"key": _key(wanted), "nodes": nodes}))
-    temporary.replace(wanted.facts_file)

@@ -55,6 +55,8 @@ class ActionModule(ActionBase):
             submit_host=given["submit_host"],
             known=given["known_hosts"],
             refused_file=Path(given["refused_file"]),
+            follow=given.get("follow", ""),
+            live=bool(given.get("live")),
         )
 
         record = bool(given.get("record"))

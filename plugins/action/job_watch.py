@@ -34,15 +34,11 @@ class ActionModule(ActionBase):
         plan = json.loads((run_dir / "plan.json").read_text())
         nodes = FanOut(self, task_vars or {})
         lines, page, given = None, None, self._task.args
-        ranks, findings = following.wanted(given["follow"], plan["world_size"]) if given.get("follow") else ([], [])
-        logs, refused = following.logs(plan, ranks)
-        findings += refused if ranks else []
-        if given.get("live"):
-            fewer = "leave live out; logs.yml writes the page as it is then"
-            findings += following.too_far(plan, len(plan["nodes"]), "live", fewer)
+        findings = following.refused(plan, given.get("follow"), bool(given.get("live")))
         if findings:
             return {**result, "failed": True, "msg": render(findings, HEADLINE)}
-        if ranks:
+        if given.get("follow") not in (None, ""):
+            logs, _ = following.logs(plan, following.wanted(given["follow"], plan["world_size"])[0])
             # The head is asked for them while it is asked for the job: by connections of their own.
             lines = Lines(plan, logs, FanOut(self, task_vars or {}).ask)
         if given.get("live"):

@@ -45,21 +45,22 @@ if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
 
 from ansible.module_utils.trainyard.cluster.hosts import inventory_findings
 from ansible.module_utils.trainyard.findings.findings import Finding, render
-from ansible.module_utils.trainyard.inputs import job_file, nothing_to_do
+from ansible.module_utils.trainyard.inputs import cluster_values, job_file, nothing_to_do
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, INVENTORY, Place
-from ansible.module_utils.trainyard_controller import given_files, given_values, run_folder
+from ansible.module_utils.trainyard_controller import given_files, given_values, playbook_call, run_folder, yaml_texts
 from ansible.module_utils.trainyard_controller.given_values import OF_A_PLAY, leaves, place_of, shown
 
 # One value of these for all nodes and for the controller, which plans with it.
 OF_THE_CLUSTER = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")
+# The choice of an NVIDIA stack, which a role checks where there are hosts for it.
+STACKS = ("nvidia_stack", "nvidia_stack_own")
 # Roles whose work is done on localhost, which is no member of the nodes' groups.
 ON_CONTROLLER = ("job", "verify")
 # They apply roles with rolespec_validate: false, as what is given for a role is looked at here, once for all hosts.
 CHECKED_HERE = (PROJECT / "site.yml", PROJECT / "playbooks/provision.yml")
-# Folders of the playbooks that users call, and tasks that are none.
+# Folders of the playbooks that users call.
 PLAYBOOKS = (PROJECT, PROJECT / "playbooks")
-META = ("meta", "ansible.builtin.meta")
 # Those that write to trainyard_runs what they find.
 KEEP_RUNS = ("launch.yml", "site.yml", *nothing_to_do.HOSTS)
 # Variables of a host by which Ansible reaches it.
@@ -76,64 +77,11 @@ def read_specs() -> dict[str, Any]:
     }
 
 
-def asked(playbook: Any, plays: list[Any]) -> list[Finding]:
-    """Return why a playbook of the project would do nothing, or less than was meant."""
-    path = Path(playbook._file_name).resolve()
-    ours = [play for play in plays if Path(str(play.get_path()).rpartition(":")[0]).resolve().parent in PLAYBOOKS]
-    if not ours:
-        return []
-    inventory = plays[0].get_variable_manager()._inventory
-    options = {name: context.CLIARGS.get(name) for name in ("tags", "skip_tags", "subset", "check")}
-    wanted = [tag for each in options["tags"] or () for tag in each.split(",")]
-    unwanted = [tag for each in options["skip_tags"] or () for tag in each.split(",")]
-    known: set[str] = set()
-    selected = ours
-    if set(wanted) != {"all"} or unwanted:
-        selected = []
-        for play in ours:
-            tasks = [task for block in play.compile() for task in tasks_of(block) if task.action not in META]
-            known.update(tag for task in tasks for tag in task.tags)
-            if any(task.evaluate_tags(wanted, unwanted, {}) for task in tasks):
-                selected.append(play)
-    variable, group, _ = nothing_to_do.HOSTS.get(path.name, ("", "", 0)) if path.parent in PLAYBOOKS else ("", "", 0)
-    given = plays[0].get_variable_manager().extra_vars.get(variable) if variable else None
-    named = given if isinstance(given, str) and not inputs.is_template(given) and not given.startswith("[") else ""
-    # What is no pattern, or not yet known, is for the playbook to judge.
-    looked_at = bool(group) and (given is None or bool(named))
-    pattern = named or group
-    there = looked_at and (bool(named) or group in inventory.groups)
-    hosts = [host.name for host in inventory.get_hosts(pattern, ignore_limits=True)] if there else []
-    left = [host.name for host in inventory.get_hosts(pattern)] if there else []
-    run = nothing_to_do.Run(
-        playbook=path.name if looked_at or not group else "",
-        hosts=hosts,
-        left=left,
-        named=named,
-        has_group=group in inventory.groups,
-        limit=options["subset"] or "",
-        tags=wanted,
-        skip_tags=unwanted,
-        known=sorted(known),
-        runs=bool(selected),
-        controller=any(needs_controller(str(play.hosts), bool(options["check"])) for play in selected),
-        controller_left=not options["subset"] or bool(inventory.get_hosts("localhost")),
-        check=bool(options["check"]),
-    )
-    return nothing_to_do.findings(run)
-
-
-def tasks_of(block: Any) -> Iterator[Any]:
-    """Return all tasks of a block."""
-    for each in [*block.block, *block.rescue, *block.always]:
-        if hasattr(each, "block"):
-            yield from tasks_of(each)
-        else:
-            yield each
-
-
-def needs_controller(hosts: str, check: bool) -> bool:
-    """Tell by the hosts of a play whether it works on localhost, which a play that only reads its facts does not."""
-    return hosts.strip("[]'\"") == "localhost" or (not check and bool(re.search(r"'localhost'(?!\])", hosts)))
+def catalog() -> dict[str, Any]:
+    """Read the NVIDIA stacks that the project knows."""
+    path = PROJECT / "roles/nvidia_stack/vars/main/stacks.yml"
+    stacks: dict[str, Any] = yaml.safe_load(path.read_text())["__nvidia_stack_catalog"]
+    return stacks
 
 
 class CallbackModule(CallbackBase):
@@ -152,7 +100,7 @@ class CallbackModule(CallbackBase):
         # As ansible-playbook does right after this: variables beside the playbook are found by it.
         plays[0].get_loader().set_basedir(playbook._basedir)
         given = Given(plays[0], Path(playbook._file_name).resolve())
-        findings = asked(playbook, plays) or given.look()
+        findings = playbook_call.findings(playbook, plays, PROJECT) or given.look()
         if findings:
             self._display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)
@@ -185,20 +133,23 @@ class Given:
         self.on_controller = {
             name for role in ON_CONTROLLER for name in inputs.table({role: specs[role]}) if name.startswith(f"{role}_")
         }
+        # Where the inventory says what the cluster is, and what is written in files of variables, by path.
+        self.written: dict[str, Place] = {}
+        self.texts = yaml_texts.Texts(self.loader.get_text_file_contents)
         self.job_files = sorted(shown(path) for path in PROJECT.glob("jobs/*.yml"))
 
     def look(self) -> list[Finding]:
         """Put everything right, and return what cannot be."""
         findings = self.options() + self.job()
         places = {name: place_of(name) for name in self.extra}
-        findings += self.misspelt(places)
+        findings += self.misspelt(places) + self.texts.retyped(self.extra)
         changes, wrong = inputs.converted(self.extra, places.__getitem__, self.known, self.loader.load)
         self.extra.update(
             {name: given_values.with_place_of(value, self.extra[name]) for name, value in changes.items()}
         )
         findings += wrong + self.in_inventory()
         self.set_defaults()
-        findings += self.undefined() + self.seen_from_controller() + self.names_of_nodes()
+        findings += self.undefined() + self.seen_from_controller() + self.names_of_nodes() + self.of_cluster()
         if not findings:
             findings = self.of_other_values() + self.runs()
         if self.is_launch and not findings:
@@ -281,6 +232,10 @@ class Given:
         """Put texts right that the inventory has for other values; INI knows nothing but texts."""
         findings = []
         for each, filed in self.entities():
+            for variables in (each.vars, filed):
+                findings += self.texts.retyped(variables)
+                for name in self.project.union(STACKS).intersection(variables):
+                    self.written[name] = self.places(variables)(name)
             changes, wrong = inputs.converted(each.vars, self.places(each.vars), self.known, self.loader.load)
             each.vars.update(changes)
             findings += wrong
@@ -292,6 +247,27 @@ class Given:
                 for name in quoted
             ]
         return list(dict.fromkeys(findings))
+
+    def of_cluster(self) -> list[Finding]:
+        """Find folders, a uid and an NVIDIA stack that no cluster can have."""
+        members = {name: group.get_hosts() for name, group in self.inventory.groups.items()}
+        host = next(iter(members.get("compute", ())), None) or self.inventory.get_host("localhost")
+        findings: list[Finding] = []
+        for name, place in {**self.written, **{name: place_of(name) for name in self.extra}}.items():
+            try:
+                if name in cluster_values.FOLDERS:
+                    findings += cluster_values.folder(name, self.value(host, name), self.known[name].default, place)
+                elif name == "trainyard_uid":
+                    manages = bool(self.value(host, "trainyard_manage_system"))
+                    findings += cluster_values.uid(int(self.value(host, name)), manages, place)
+                elif name == "nvidia_stack" and not members.get("nvidia"):
+                    own = "nvidia_stack_own" in {**self.written, **self.extra}
+                    stacks = {**catalog(), **(self.value(host, "nvidia_stack_own") if own else {})}
+                    findings += cluster_values.stack(self.value(host, name), stacks, place)
+            except (AnsibleError, KeyError, TypeError, ValueError):
+                # Facts decide it, or its kind is a finding already.
+                continue
+        return findings
 
     def places(self, variables: Mapping[str, Any]) -> Callable[[str], Place]:
         """Return the function that says where a variable of the inventory was written."""
@@ -414,6 +390,10 @@ class Given:
         if variables["job_name"] is None and variables["job_command"] is None:
             return [job_file.no_job(self.job_files)]
         findings = [job_file.without(name) for name in ("job_name", "job_command") if variables[name] is None]
+        if variables["job_id"] is not None:
+            given = next((key for key in self.extra if key == "job_id"), None)
+            place = place_of(given) if given else INVENTORY
+            findings.append(job_file.with_id(variables["job_id"], place))
         # Late, as nothing but a launch needs all that schedulers know.
         from ansible.module_utils.trainyard.job import schedulers
 

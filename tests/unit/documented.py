@@ -1,4 +1,4 @@
-"""What is documented of every variable: the argument_specs of the playbooks and of all roles."""
+"""What is documented of every variable (the argument_specs of the playbooks and roles), and the smallest inventory."""
 
 from pathlib import Path
 
@@ -12,3 +12,5 @@ SPECS = {
     for role, path in {"": PROJECT / "playbooks/meta/argument_specs.yml", **ROLES}.items()
 }
 KNOWN = inputs.table(SPECS)
+HERE = '{ansible_connection: local, ansible_python_interpreter: "{{ ansible_playbook_python }}"}'
+SMALLEST = f"compute: {{hosts: {{n1: {HERE}}}}}\n"

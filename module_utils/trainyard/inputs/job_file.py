@@ -125,6 +125,16 @@ def without(name: str) -> Finding:
     )
 
 
+def with_id(value: object, place: Place) -> Finding:
+    """Return the finding about a job_id for a launch, which makes one of the job's name and the time."""
+    return Finding(
+        check="job_id",
+        found=f"{value} {place.text}",
+        expected="none: each launch is a new run, and gets an id of its own",
+        action="leave job_id out, and name the job with job_name; other playbooks choose a run by its job_id",
+    )
+
+
 def no_template(name: str, place: Place, text: str, reason: str) -> Finding:
     """Return the finding about a template that Jinja cannot read."""
     why = reason.splitlines()[0].removeprefix("Syntax error in template: ")

@@ -40,7 +40,8 @@ class Run:
     `playbook` is the file's name; `hosts` those of the group, or of the variable that names them, and `left` what
     --limit leaves of them; `named` what that variable was given as; `has_group` whether there is such a group. `known`
     are all tags of the playbook, `runs` whether --tags and --skip-tags leave any of its tasks, `controller` whether one
-    of the plays that they leave needs the controller, which --limit leaves where `controller_left`.
+    of the plays that they leave needs the controller, which --limit leaves where `controller_left`. `start_at` is the
+    task with which --start-at-task begins.
     """
 
     playbook: str
@@ -56,11 +57,12 @@ class Run:
     controller: bool = False
     controller_left: bool = True
     check: bool = False
+    start_at: str = ""
 
 
 def findings(run: Run) -> list[Finding]:
     """Return why nothing, or less than was meant, would be done."""
-    return [*_check(run), *_tags(run), *_hosts(run), *_limit(run)]
+    return [*_check(run), *_start_at(run), *_tags(run), *_hosts(run), *_limit(run)]
 
 
 def _check(run: Run) -> list[Finding]:
@@ -72,6 +74,19 @@ def _check(run: Run) -> list[Finding]:
             found=f"{run.playbook} with --check, which measures nothing",
             expected="a run that measures",
             action="leave out --check: nothing is installed or configured by it",
+        )
+    ]
+
+
+def _start_at(run: Run) -> list[Finding]:
+    if not run.start_at:
+        return []
+    return [
+        Finding(
+            check="--start-at-task",
+            found=f"{run.start_at!r}, which leaves out the tasks before it",
+            expected="all tasks: each builds on what those before it have found",
+            action="leave it out: what is done already is left as it is",
         )
     ]
 

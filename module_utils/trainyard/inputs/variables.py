@@ -67,6 +67,23 @@ COMMAND_LINE = Place("on the command line")
 INVENTORY = Place("in the inventory", "the inventory")
 
 
+# Their values, or words, are texts for programs, whatever YAML makes of them.
+TEXTS = frozenset(
+    (
+        *(
+            "job_command",
+            "job_env",
+            "job_node_env",
+            "job_secret_env",
+            "job_mpi_parameters",
+            "benchmark_env",
+            "pair_env",
+        ),
+        *("openmpi_environment", "cuda_toolkit_environment", "mindspore_verify_environment"),
+    )
+)
+
+
 class UnfitError(ValueError):
     """A value that is not what its variable is documented to be; says what that is."""
 
@@ -283,6 +300,19 @@ def converted(
             if new is not value and (type(new) is not type(value) or new != value):
                 changes[name] = new
     return changes, findings
+
+
+def retyped(name: str, part: str, written: str, becomes: str, place: Place) -> Finding:
+    """Return the finding about a text in `name`, such as the value of A in job_env, that YAML takes for a number."""
+    hidden = _SECRET.search(name) or _SECRET.search(part.lower())
+    is_word = name == "job_command"
+    text = "..." if hidden else written
+    return Finding(
+        check=name,
+        found=f"{part}: {text} {place.text}, which YAML reads as {'another value' if hidden else becomes}",
+        expected="text, which YAML leaves as it is",
+        action=f'put it in quotes: {"" if is_word else f"{part}: "}"{text}"',
+    )
 
 
 def whole_options(options: Iterable[str], known: Mapping[str, Variable], read: Reader) -> dict[str, str]:

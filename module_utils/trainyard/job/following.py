@@ -72,6 +72,15 @@ def too_far(plan: Mapping[str, Any], nodes: int, check: str, fewer: str) -> list
     return []
 
 
+def refused(plan: Mapping[str, Any], follow: Any, live: bool) -> list[Finding]:
+    """Return why the ranks of a plan cannot be followed, or its page not be kept up to date."""
+    ranks, findings = wanted(follow, plan["world_size"]) if follow not in (None, "") else ([], [])
+    findings += logs(plan, ranks)[1] if ranks else []
+    if live:
+        findings += too_far(plan, len(plan["nodes"]), "live", "leave live out; logs.yml writes the page as it is then")
+    return findings
+
+
 def cut(content: bytes) -> tuple[list[str], int]:
     """Return the whole lines of what was read, and how many bytes they are; a bar that writes over itself has ends."""
     end = max(content.rfind(b"\n"), content.rfind(b"\r")) + 1

@@ -3,81 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.inputs.job_file import from_here
-from documented import KNOWN, SPECS
+from documented import HERE, KNOWN, SPECS
 
 PROJECT = Path(__file__).resolve().parents[3]
-HERE = '{ansible_connection: local, ansible_python_interpreter: "{{ ansible_playbook_python }}"}'
-SMALLEST = f"compute: {{hosts: {{n1: {HERE}}}}}\n"
 CLUSTER = sorted(SPECS[""]["all"]["options"])
-SHOW = """
-- hosts: %s
-  gather_facts: false
-  tasks:
-    - ansible.builtin.copy:
-        content: >-
-          {%% set out = {} %%}
-          {%%- for name in %s %%}{%% set _ = out.update({name: lookup('vars', name)}) %%}{%% endfor %%}
-          {{ out | to_json }}
-        dest: %s/{{ inventory_hostname }}.json
-      delegate_to: localhost
-"""
-
-
-class Run:
-    """How ansible-playbook ended and what it printed, on one line as well."""
-
-    def __init__(self, done):
-        self.rc = done.returncode
-        self.output = done.stdout + done.stderr
-        self.text = " ".join(self.output.split())
-
-
-@pytest.fixture
-def playbook(tmp_path):
-    """Run a playbook against an inventory that is written for it, with the project's configuration."""
-
-    def run(book, *arguments, inventory=SMALLEST, **env):
-        path = tmp_path / ("hosts.yml" if inventory.startswith("compute") else "hosts.ini")
-        path.write_text(inventory)
-        env = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", **env}
-        argv = ["ansible-playbook", "-i", str(path), book, *arguments]
-        done = subprocess.run(argv, cwd=PROJECT, env=env, capture_output=True, text=True, check=False, timeout=300)
-        return Run(done)
-
-    return run
-
-
-@pytest.fixture
-def show(playbook, tmp_path):
-    """Return what hosts see of variables, as JSON."""
-
-    def run(names, *arguments, hosts="localhost", **how):
-        book = tmp_path / "show.yml"
-        book.write_text(SHOW % (hosts, names, tmp_path))
-        done = playbook(str(book), *arguments, **how)
-        assert done.rc == 0, done.output
-        return {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
-
-    return run
 
 
 def test_every_variable_is_what_it_is_documented_to_be(show):
     """In one run, with another standard output than the project's: a text for each, as `-e name=value` gives it."""
     texts = {
-        "bool": ("no", False), "int": ("3", 3), "float": ("0.5", 0.5), "str": ("no", "no"), "path": ("1", "1"),
+        "bool": ("no", False), "int": ("3", 3), "float": ("0.5", 0.5), "str": ("no", "no"), "path": ("/1", "/1"),
         "list": ("[1, 2]", [1, 2]), "dict": ("{a: 1}", {"a": 1}), "raw": ("[0, 1]", [0, 1]),
     }  # fmt: skip
     names = sorted(set(KNOWN) - {"job"})
-    options = [word for name in names for word in ("-e", f"{name}={texts[KNOWN[name].kind][0]}")]
+    texts_of = {name: texts[KNOWN[name].kind] for name in names} | {"nvidia_stack": ("debian12", "debian12")}
+    options = [word for name in names for word in ("-e", f"{name}={texts_of[name][0]}")]
     seen = show(names, *options, ANSIBLE_STDOUT_CALLBACK="minimal")["localhost"]
     assert {name: (type(seen[name]), seen[name]) for name in names} == {
-        name: (type(texts[KNOWN[name].kind][1]), texts[KNOWN[name].kind][1]) for name in names
+        name: (type(texts_of[name][1]), texts_of[name][1]) for name in names
     }
 
 
@@ -233,49 +181,6 @@ def test_what_the_inventory_cannot_mean_is_a_finding(playbook, tmp_path):
         assert said in run.text, run.output
 
 
-BOOKS = ["launch.yml", "site.yml", "playbooks/verify.yml", "playbooks/stop.yml", "playbooks/compare.yml"]
-
-
-@pytest.mark.parametrize("book", BOOKS)
-def test_a_misspelt_name_anywhere_in_the_inventory_ends_every_playbook(playbook, tmp_path, book):
-    for path, text in {
-        "group_vars/all.yml": "site: x\ntrainyard_framework: [pytorch]\nverify_phase: [reach]\n",
-        "group_vars/compute/versions.yml": "pytorch_verison: 2.0\n",
-        "host_vars/n1.yml": "nvidia_gpu: 8\njob_nod_env: {A: b}\n",
-        "vars.yml": "openmpi_provder: distro\nepochs: 5\n",
-    }.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
-        (tmp_path / path).write_text(text)
-    inventory = f"compute:\n  hosts: {{n1: {HERE}}}\n  vars:\n    dataset_dir: /d\n    tranyard_state: /s\n"
-    run = playbook(book, "-e", f"@{tmp_path}/vars.yml", "-e", "folow=all", inventory=inventory)
-    here = from_here(str(tmp_path), str(PROJECT))
-    assert run.rc == 2
-    for said in (
-        "9 findings in what was given.",
-        f"unknown variable trainyard_framework in {here}/group_vars/all.yml, line 2 expected",
-        "do did you mean trainyard_frameworks?",
-        f"unknown variable verify_phase in {here}/group_vars/all.yml, line 3 expected",
-        f"unknown variable pytorch_verison in {here}/group_vars/compute/versions.yml, line 1 expected",
-        f"unknown variable nvidia_gpu in {here}/host_vars/n1.yml, line 1",
-        f"unknown variable job_nod_env in {here}/host_vars/n1.yml, line 2",
-        f"unknown variable openmpi_provder in {here}/vars.yml, line 1",
-        f"unknown variable dataset_dir in {here}/hosts.yml, line 4",
-        f"unknown variable tranyard_state in {here}/hosts.yml, line 5",
-        "unknown variable folow on the command line",
-    ):
-        assert said in run.text, run.output
-    run = playbook(book, inventory="[compute]\nn1\nn2 nvidia_gpu=8\n[compute:vars]\ntrainyard_usr=x\n")
-    assert f"unknown variable nvidia_gpu in {here}/hosts.ini, line 3" in run.text, run.output
-    assert f"unknown variable trainyard_usr in {here}/hosts.ini, line 5" in run.text
-
-
-def test_a_user_has_names_of_their_own(show, tmp_path):
-    (tmp_path / "group_vars").mkdir()
-    (tmp_path / "group_vars/all.yml").write_text("site_proxy: x\ndata_root: /d\ncopies: '{{ lives }}'\nhollow: 1\n")
-    seen = show(["copies", "hollow"], "-e", "lives=9", "-e", "hollow=2")
-    assert seen["localhost"] == {"copies": "9", "hollow": "2"}
-
-
 def test_what_only_the_nodes_are_told_of_a_job_or_a_verification_holds_on_the_controller_or_is_a_finding(
     show, playbook, tmp_path
 ):
@@ -365,34 +270,6 @@ def test_texts_on_the_command_line_mean_what_they_say(playbook, tmp_path):
     assert "Started; not waiting for its end (job_wait: false)." in run.text
     (plan,) = (tmp_path / "runs").glob("unwatched-*/plan.json")
     assert json.loads(plan.read_text())["nodes"][0]["processes"][0]["env"]["B"] == "2"
-
-
-ONE, TWO, AS_JSON = "job_command=[echo, one]", "job_command=[echo, two, lr=1]", '{"job_command": ["echo", "json"]}'
-
-
-@pytest.mark.parametrize(
-    ("given", "command"),
-    [
-        ([ONE, TWO], ["echo", "two", "lr=1"]),
-        ([TWO, ONE], ["echo", "one"]),
-        ([TWO, ONE, TWO], ["echo", "two", "lr=1"]),
-        ([ONE, AS_JSON], ["echo", "json"]),
-        ([AS_JSON, ONE], ["echo", "one"]),
-        ([ONE, "@"], ["echo", "file"]),
-        (["@", ONE], ["echo", "one"]),
-        (["job_command=[echo,short]", ONE], ["echo", "one"]),
-        ([ONE, "job_command=[echo,short]"], ["echo", "short"]),
-        (["@", ONE, AS_JSON, TWO], ["echo", "two", "lr=1"]),
-    ],
-)
-def test_the_last_of_several_options_for_a_variable_holds_and_its_words_set_nothing_else(
-    show, tmp_path, given, command
-):
-    """Ansible splits those with blanks, so that two of them look the same to it."""
-    (tmp_path / "job.yml").write_text("job_command: [echo, file]\n")
-    options = [f"@{tmp_path}/job.yml" if each == "@" else each for each in given]
-    seen = show(["job_command", "lr"], *(word for each in ("lr=5", *options) for word in ("-e", each)))
-    assert seen["localhost"] == {"job_command": command, "lr": "5"}
 
 
 ODD = f"""compute:

@@ -37,6 +37,8 @@ def test_a_run_that_has_something_to_do_has_no_finding():
          "name more of them; playbooks/verify.yml proves a single node"),
         (Run("verify.yml", ["n1"], ["n1"], check=True), "--check", "verify.yml with --check, which measures nothing",
          "leave out --check: nothing is installed or configured by it"),
+        (Run("site.yml", ["n1"], ["n1"], start_at="Start"), "--start-at-task",
+         "'Start', which leaves out the tasks before it", "leave it out: what is done already is left as it is"),
         (Run("site.yml", ["n1"], ["n1"], tags=["pytorhc"], known=["pytorch"]), "--tags",
          "no task of site.yml has the tag pytorhc", "--tags pytorch"),
         (Run("verify.yml", ["n1"], ["n1"], tags=["reach"], known=["verify"]), "--tags",

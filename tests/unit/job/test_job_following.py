@@ -56,6 +56,15 @@ def test_a_spare_is_asked_for_all_as_it_may_take_any():
     assert of_hosts["n5"] == {"rank_1.log": 1, "rank_2.log": 2}
 
 
+def test_what_cannot_be_followed_is_known_from_the_plan():
+    assert following.refused(PLAN, "", live=False) == following.refused(PLAN, "all", live=True) == []
+    assert following.refused(PLAN, 0, live=False) == []
+    (finding,) = following.refused(PLAN, "5", live=False)
+    assert finding.found == "'5'"
+    findings = following.refused({**PLAN, "engine": {"kind": "slurm"}}, "all", live=True)
+    assert [finding.check for finding in findings] == ["follow", "live"]
+
+
 def test_neither_another_scheduler_nor_thousands_of_nodes_are_asked():
     _, (finding,) = following.logs({**PLAN, "engine": {"kind": "slurm"}}, [0])
     assert finding.expected == "a job of trainyard's own nodes (job_scheduler: ssh)"

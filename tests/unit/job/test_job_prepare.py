@@ -105,6 +105,13 @@ def test_a_script_that_is_left_out_is_named_with_the_reason(wanted, nodes, tmp_p
     assert finding.check == "job_command" and finding.found.endswith("as train.py is left out (.gitignore)")
 
 
+def test_ranks_that_cannot_be_followed_keep_a_job_from_starting(wanted, nodes):
+    assert planning.prepare(wanted(follow="0,1", live=True), nodes).findings == []
+    made = planning.prepare(wanted(follow="5"), nodes)
+    assert [(finding.check, finding.found) for finding in made.findings] == [("follow", "'5'")]
+    assert made.headline == planning.NO_JOB
+
+
 def test_facts_are_kept_so_that_one_visit_is_enough(wanted, nodes):
     first = planning.prepare(wanted(), nodes)
     nodes.visits()

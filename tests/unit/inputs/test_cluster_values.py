@@ -1,0 +1,60 @@
+"""Folders, uid and stack that no cluster can have."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.module_utils.trainyard.inputs import cluster_values
+from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, Place
+
+FILE = Place("in group_vars/all.yml, line 3", "group_vars/all.yml")
+
+
+def folder(value, place=FILE):
+    return cluster_values.folder("trainyard_state", value, "/var/lib/trainyard", place)
+
+
+@pytest.mark.parametrize(
+    ("value", "found", "action"),
+    [
+        ("~/x", "~/x in group_vars/all.yml, line 3; ~ is another folder for each user",
+         "write trainyard_state: /var/lib/trainyard"),
+        ("opt/x", "opt/x in group_vars/all.yml, line 3", "write trainyard_state: /var/lib/trainyard"),
+        ("", "nothing in group_vars/all.yml, line 3", "write trainyard_state: /var/lib/trainyard"),
+        ("/", "/ in group_vars/all.yml, line 3, a folder of the system",
+         "name one below it, or leave trainyard_state out"),
+    ],
+)  # fmt: skip
+def test_a_folder_that_cannot_be_is_a_finding(value, found, action):
+    (finding,) = folder(value)
+    assert (finding.check, finding.found, finding.action) == ("trainyard_state", found, action)
+    assert finding.expected == "the absolute path of a folder of its own, such as /var/lib/trainyard"
+
+
+@pytest.mark.parametrize(
+    "value", ["//", "/.", "/a/../..", "/usr", "/etc/", "/var", "/home", "//var/lib", "/root/../etc"]
+)
+def test_a_folder_of_the_system_is_none_of_ours_however_it_is_written(value):
+    (finding,) = folder(value)
+    assert finding.found.endswith("a folder of the system")
+
+
+@pytest.mark.parametrize(
+    "value", ["/opt/trainyard", "/data", "/scratch/x", "/home/jane/x", "/var/lib/trainyard", "/srv"]
+)
+def test_a_folder_of_its_own_is_right(value):
+    assert folder(value) == []
+
+
+def test_root_is_no_training_user_where_users_are_managed():
+    for value, found in ((0, "0 on the command line, which is root"), (-5, "-5 on the command line")):
+        (finding,) = cluster_values.uid(value, True, COMMAND_LINE)
+        assert finding.found == found
+    assert len(cluster_values.uid(2**32 - 1, True, FILE)) == len(cluster_values.uid(-1, False, FILE)) == 1
+    assert cluster_values.uid(2000, True, FILE) == cluster_values.uid(0, False, FILE) == []
+
+
+def test_a_stack_that_nobody_knows_is_named_with_those_that_there_are():
+    (finding,) = cluster_values.stack("cuda99", {"debian12": {}, "mine": {}}, FILE)
+    assert finding.found == "'cuda99' in group_vars/all.yml, line 3"
+    assert finding.expected == "one of debian12, mine"
+    assert cluster_values.stack("mine", {"mine": {}}, FILE) == cluster_values.stack("", {}, FILE) == []

@@ -1,0 +1,108 @@
+"""Texts for programs that YAML takes for numbers, truth values or dates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.trainyard.inputs import variables as inputs
+from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, TEXTS, Place
+from ansible.module_utils.trainyard_controller import yaml_texts
+from documented import KNOWN
+from hypothesis import given
+from hypothesis import strategies as st
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+def changed(text, line, name):
+    return [tuple(each) for each in yaml_texts.changed(yaml_texts.nodes(text).get((line, name)))]
+
+
+@pytest.mark.parametrize(
+    ("written", "becomes"),
+    [
+        ("0123", "83"), ("12:30:45", "45045"), ("yes", "true"), ("No", "false"), ("off", "false"), ("True", "true"),
+        ("0x1F", "31"), ("0b11", "3"), ("1_000", "1000"), ("+5", "5"), ("1.10", "1.1"), ("1.0e+3", "1000.0"),
+        (".5", "0.5"), ("2024-01-01", "a date"), (".inf", "inf"),
+    ],
+)  # fmt: skip
+def test_what_yaml_changes_is_told_with_its_line(written, becomes):
+    text = f"job_name: x\njob_env:\n  B: 1\n  A: {written}  # why\n"
+    assert changed(text, 2, "job_env") == [("A", written, 4, becomes)]
+    assert changed(f"job_env: {{B: 1, A: {written}}}", 1, "job_env") == [("A", written, 1, becomes)]
+    assert changed(f"all: {{vars: {{job_command: [x, {written}]}}}}", 1, "job_command") == [
+        ("word 2", written, 1, becomes)
+    ]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "1",
+        "-1",
+        "0",
+        "0.5",
+        "1e3",
+        "1e-3",
+        "true",
+        "false",
+        "text",
+        "'0123'",
+        '"yes"',
+        "10.0.0.1",
+        "null",
+        "~",
+        "1.2.3",
+    ],
+)
+def test_what_yaml_leaves_as_it_is_is_right(written):
+    assert changed(f"job_env: {{A: {written}}}", 1, "job_env") == []
+
+
+def test_what_cannot_be_read_or_is_no_collection_is_for_others_to_find():
+    for text in ("job_env: [", "job_env: x", "job_env:", "", "- a", "job_env: {A: [0123], B: {C: 0123}}"):
+        assert changed(text, 1, "job_env") == []
+    assert changed("a: &a {X: 0123}\njob_env: *a\n", 2, "job_env") == [("X", "0123", 1, "83")]
+    assert changed("job_env: !vault |\n  a\n", 1, "job_env") == []
+
+
+@given(
+    st.dictionaries(st.from_regex(r"[A-Z]{1,4}", fullmatch=True), st.one_of(st.text(), st.integers(), st.booleans()))
+)
+def test_what_a_program_has_written_is_never_changed(env):
+    assert changed(yaml.safe_dump({"job_env": env}), 1, "job_env") == []
+
+
+def test_the_finding_says_to_quote_and_shows_no_secret():
+    place = Place("in jobs/x.yml, line 4", "jobs/x.yml")
+    finding = inputs.retyped("job_env", "A", "0123", "83", place)
+    assert (finding.check, finding.found, finding.action) == (
+        "job_env", "A: 0123 in jobs/x.yml, line 4, which YAML reads as 83", 'put it in quotes: A: "0123"'
+    )  # fmt: skip
+    assert inputs.retyped("job_command", "word 3", "010", "8", place).action == 'put it in quotes: "010"'
+    for name, part in (("job_secret_env", "PIN"), ("job_env", "API_TOKEN")):
+        assert "0123" not in str(inputs.retyped(name, part, "0123", "83", COMMAND_LINE))
+        assert "83" not in str(inputs.retyped(name, part, "0123", "83", COMMAND_LINE))
+
+
+def test_variables_whose_values_are_texts_are_documented():
+    assert set(KNOWN) >= TEXTS
+    assert {name for name in KNOWN if name.endswith(("_env", "_environment"))} - TEXTS == {
+        "python_runtime_verify_environment"  # set by roles alone
+    }
+
+
+def test_no_job_file_and_no_document_of_ours_has_such_a_text():
+    checked = 0
+    for path in [
+        *PROJECT.glob("jobs/*.yml"),
+        *PROJECT.glob("molecule/**/*.yml"),
+        *PROJECT.glob("inventories/**/*.yml"),
+    ]:
+        for (_, name), node in yaml_texts.nodes(path.read_text()).items():
+            if name in TEXTS:
+                checked += 1
+                assert list(yaml_texts.changed(node)) == [], path
+    assert checked > 30
