@@ -415,14 +415,9 @@ WITHOUT_LAB = {"rank_table", "stragglers", "scale", "ssh"}
 def main() -> None:
     """Measure the parts that were asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all of them without this")
-    parser.add_argument("--rounds", type=int, help="rounds that count; else 5 or 3")
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all of them without this")
+    parser.add_argument("--rounds", type=int, choices=range(1, 1001), metavar="N", help="that count; else 5 or 3")
     options = parser.parse_args()
-    unknown = [part for part in options.parts if part not in PARTS]
-    if unknown:
-        parser.error(f"no part {', '.join(unknown)}, expected {', '.join(PARTS)}")
-    if options.rounds is not None and options.rounds < 1:
-        parser.error(f"--rounds is {options.rounds}, expected a number from 1 on")
     CACHE.mkdir(parents=True, exist_ok=True)
     parts = options.parts or list(PARTS)
     if set(parts) - WITHOUT_LAB:
