@@ -9,12 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ansible import context
 from ansible.errors import AnsibleError, AnsibleTemplateSyntaxError, AnsibleUndefinedVariable
 from ansible.template import Templar
 
 from ..trainyard.findings.findings import Finding
-from ..trainyard.inputs import job_file, variables
+from ..trainyard.inputs import job_file
+from ..trainyard.inputs import variables as inputs
 from ..trainyard.inputs.variables import COMMAND_LINE, Place
+from . import yaml_texts
 
 try:
     from ansible._internal._datatag._tags import Origin
@@ -73,7 +76,7 @@ def leaves(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from leaves(item)
-    elif variables.is_template(value):
+    elif inputs.is_template(value):
         yield value
 
 
@@ -93,3 +96,39 @@ def missing(text: str, templar: Templar) -> str:
         # Ansible tells it when the value is needed.
         pass
     return ""
+
+
+class Texts:
+    """Finds texts for programs, such as the values of job_env, that YAML takes for something else."""
+
+    def __init__(self, read: Callable[[str], str]) -> None:
+        """Take what reads a file that a user gives; each is read once."""
+        self._read = read
+        self._files: dict[str, yaml_texts.Nodes] = {}
+
+    def retyped(self, variables: Mapping[str, Any]) -> list[Finding]:
+        """Return the findings about these variables."""
+        findings = []
+        for name in [each for each in variables if each in inputs.TEXTS]:
+            place = place_of(name)
+            for part in yaml_texts.changed(self._node(name, variables[name], place)):
+                where = Place(f"in {place.file}, line {part.line}", place.file) if place.file else place
+                findings.append(inputs.retyped(name, part.name, part.written, part.becomes, where))
+        return findings
+
+    def _node(self, name: str, value: Any, place: Place) -> Any:
+        """Return what is written for a variable; None where it is nothing but texts, or nobody knows any more."""
+        parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+        origin = origin_of(name)
+        if isinstance(value, str):
+            return yaml_texts.nodes(f"{name}: {value}").get((1, name))
+        if all(isinstance(part, str) for part in parts):
+            return None
+        if place.file and origin:
+            path = str(origin.path)
+            if path not in self._files:
+                self._files[path] = yaml_texts.nodes(self._read(path))
+            return self._files[path].get((origin.line_num, name))
+        options = [each for each in context.CLIARGS.get("extra_vars") or () if each.startswith("{")]
+        written = [node for each in options for (_, key), node in yaml_texts.nodes(each).items() if key == name]
+        return written[-1] if written else None

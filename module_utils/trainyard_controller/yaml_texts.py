@@ -3,17 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import date
 from typing import Any, NamedTuple
 
 import yaml
-from ansible import context
-
-from ..trainyard.findings.findings import Finding
-from ..trainyard.inputs import variables as inputs
-from ..trainyard.inputs.variables import Place
-from .given_values import origin_of, place_of
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Variables by their names and the numbers of their lines.
@@ -76,39 +70,3 @@ def _as_text(value: Any) -> str:
     if isinstance(value, date):
         return "a date"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-class Texts:
-    """Finds texts for programs, such as the values of job_env, that YAML takes for something else."""
-
-    def __init__(self, read: Callable[[str], str]) -> None:
-        """Take what reads a file that a user gives; each is read once."""
-        self._read = read
-        self._files: dict[str, Nodes] = {}
-
-    def retyped(self, variables: Mapping[str, Any]) -> list[Finding]:
-        """Return the findings about these variables."""
-        findings = []
-        for name in [each for each in variables if each in inputs.TEXTS]:
-            place = place_of(name)
-            for part in changed(self._node(name, variables[name], place)):
-                where = Place(f"in {place.file}, line {part.line}", place.file) if place.file else place
-                findings.append(inputs.retyped(name, part.name, part.written, part.becomes, where))
-        return findings
-
-    def _node(self, name: str, value: Any, place: Place) -> yaml.Node | None:
-        """Return what is written for a variable; None where it is nothing but texts, or nobody knows any more."""
-        parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-        origin = origin_of(name)
-        if isinstance(value, str):
-            return nodes(f"{name}: {value}").get((1, name))
-        if all(isinstance(part, str) for part in parts):
-            return None
-        if place.file and origin:
-            path = str(origin.path)
-            if path not in self._files:
-                self._files[path] = nodes(self._read(path))
-            return self._files[path].get((origin.line_num, name))
-        options = [each for each in context.CLIARGS.get("extra_vars") or () if each.startswith("{")]
-        written = [node for each in options for (_, key), node in nodes(each).items() if key == name]
-        return written[-1] if written else None

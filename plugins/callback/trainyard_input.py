@@ -48,7 +48,7 @@ from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import cluster_values, job_file, nothing_to_do
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, INVENTORY, Place
-from ansible.module_utils.trainyard_controller import given_files, given_values, playbook_call, run_folder, yaml_texts
+from ansible.module_utils.trainyard_controller import given_files, given_values, playbook_call, run_folder
 from ansible.module_utils.trainyard_controller.given_values import OF_A_PLAY, leaves, place_of, shown
 
 # One value of these for all nodes and for the controller, which plans with it.
@@ -135,7 +135,7 @@ class Given:
         }
         # Where the inventory says what the cluster is, and what is written in files of variables, by path.
         self.written: dict[str, Place] = {}
-        self.texts = yaml_texts.Texts(self.loader.get_text_file_contents)
+        self.texts = given_values.Texts(self.loader.get_text_file_contents)
         self.job_files = sorted(shown(path) for path in PROJECT.glob("jobs/*.yml"))
 
     def look(self) -> list[Finding]:
