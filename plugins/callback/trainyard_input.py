@@ -173,11 +173,12 @@ class Given:
                 values = parse_kv(option)
                 rest = str(values.pop("_raw_params", ""))
                 findings += [inputs.no_variable(option, rest)] if rest else []
-            given = combine_vars(given, values)
-        if whole:
-            # Of an option that Ansible has split, a word such as lr=1 has become a variable as well.
-            self.extra.clear()
-            self.extra.update(given)
+            both = combine_vars(given, values)
+            # A name knows where it stands: that of the last option, whose value holds.
+            given = {name: both[name] for name in (*(each for each in given if each not in values), *values)}
+        # Of an option that Ansible has split, a word such as lr=1 has become a variable as well.
+        self.extra.clear()
+        self.extra.update(given)
         self.extra.pop("_raw_params", None)
         return findings
 

@@ -126,3 +126,20 @@ def test_the_last_of_several_options_for_a_variable_holds_and_its_words_set_noth
     options = [f"@{tmp_path}/job.yml" if each == "@" else each for each in given]
     seen = show(["job_command", "lr"], *(word for each in ("lr=5", *options) for word in ("-e", each)))
     assert seen["localhost"] == {"job_command": command, "lr": "5"}
+
+
+def test_a_value_is_said_to_stand_where_the_last_of_several_options_has_it(playbook, tmp_path):
+    """Also where a job file, or an earlier option, has the same variable."""
+    job = tmp_path / "job.yml"
+    job.write_text("job_name: x\njob_command: [python, x.py]\njob_env: {A: 0123}\njob_timeout: 5\n")
+    given = ["job_timeout=2h", "{job_env: {A: 0456}}"]
+    run = playbook("launch.yml", "-e", f"@{job}", *(word for each in given for word in ("-e", each)))
+    assert run.rc == 2
+    assert "2 findings in what was given." in run.text
+    assert "job_timeout found '2h' on the command line" in run.text
+    assert "job_env found A: 0456 on the command line, which YAML reads as 302" in run.text
+    run = playbook("launch.yml", *(word for each in (*given, f"@{job}") for word in ("-e", each)))
+    assert run.rc == 2
+    here = from_here(str(job), str(PROJECT))
+    assert "1 finding in what was given." in run.text
+    assert f"job_env found A: 0123 in {here}, line 3, which YAML reads as 83" in run.text
