@@ -34,13 +34,14 @@ def read(tmp_path):
 def test_every_tree_is_documented_as_composed():
     for tree in TREES.glob("*.tree"):
         assert tree.read_text().startswith("# Composed: "), tree.name
-    assert len(list(TREES.glob("*.tree"))) == 7
+    assert len(list(TREES.glob("*.tree"))) == 8
 
 
 @pytest.mark.parametrize(
     ("name", "gpus", "generation", "switches", "ports", "system", "arch"),
     [
         ("v100", "8x V100 SXM2 32GB", "volta", 0, 4, "ubuntu 20.04", "x86_64"),
+        ("v100_ubuntu2204", "8x V100 SXM2 32GB", "volta", 0, 4, "ubuntu 22.04", "x86_64"),
         ("a100", "8x A100 SXM4 80GB", "ampere", 6, 8, "ubuntu 22.04", "x86_64"),
         ("h100_nvswitch", "8x H100 SXM5 80GB", "hopper", 4, 8, "ubuntu 24.04", "x86_64"),
         ("b200", "8x B200", "blackwell", 4, 8, "ubuntu 24.04", "x86_64"),
