@@ -67,6 +67,7 @@ class NodePart:
             self.spec["rank_log"].replace("{rank}", "0"),
             self.spec["progress_pattern"],
             (self.spec.get("hang") or {}).get("pause_pattern", ""),
+            self.hidden,
         )
         self.started, self.started_at = time.monotonic(), time.time()
         self.textfile = Textfile(self.spec.get("metrics_folder", ""), self.spec["job_id"])

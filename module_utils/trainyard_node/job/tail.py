@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...trainyard.findings.visible import visible
 from ...trainyard.job import goodput, hang, progress, progress_forms
+from ...trainyard.job.known_secrets import Forms, mask
 from ...trainyard.job.messages import Message
 from ..machine.patience import TooLongError, cpu_at_most
 
@@ -24,8 +25,12 @@ PARSE_S = 1.0
 class Tail:
     """Follows the log of rank 0 and keeps its metrics."""
 
-    def __init__(self, job_dir: Path, log: str, pattern: str, pause: str = "") -> None:
-        """Follow job_dir/logs/`log`, which may not exist on this node; `pause` finds lines that announce a pause."""
+    def __init__(self, job_dir: Path, log: str, pattern: str, pause: str = "", hidden: Forms = ()) -> None:
+        """Follow job_dir/logs/`log`, which may not exist on this node.
+
+        `pause` finds lines that announce a pause; `hidden` are secrets that no report may show.
+        """
+        self._hidden = hidden
         self._log, self._series = job_dir / "logs" / log, job_dir / "metrics.jsonl"
         self._pattern: re.Pattern[str] | None = progress.compile_pattern(pattern)
         self._offset, self._rest, self._kept = 0, b"", 0
@@ -69,7 +74,8 @@ class Tail:
         self.lines, self.points = self.lines + len(lines), self.points + len(found if self._pattern else lines)
         last = next((line for line in reversed(lines) if line.strip()), b"")[: progress.MAX_LINE]
         if last:
-            shown = visible(progress_forms.clean(last.decode("utf-8", "replace")).strip())
+            hidden = mask(last, self._hidden).decode("utf-8", "replace")
+            shown = visible(progress_forms.clean(hidden).strip())
             self.last_line = shown[: hang.MOST_LAST]
         if not found:
             return

@@ -12,6 +12,7 @@ import pytest
 from ansible.module_utils.trainyard.job import known_secrets
 from ansible.module_utils.trainyard_node.job import folder, log_secrets
 from ansible.module_utils.trainyard_node.job.node_part import NodePart
+from ansible.module_utils.trainyard_node.job.tail import Tail
 
 VALUE = 'p"ss/w\u00f6rd 1'
 KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEF\n-----END KEY-----"
@@ -118,3 +119,11 @@ def test_what_a_monitor_reads_of_a_log_for_a_report_is_masked(tmp_path):
     part = NodePart.__new__(NodePart)
     part.hidden = forms("hunter2")
     assert part._end_of(log) == "Error: cannot log in with *******\n"
+
+
+def test_the_last_line_of_rank_0_that_is_reported_is_masked(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "rank_0.log").write_text("the key is hunter2-and-more today\n")
+    tail = Tail(tmp_path, "rank_0.log", "(?P<step>x)", hidden=forms("hunter2-and-more"))
+    tail.read(0.0)
+    assert tail.report()["last"] == "the key is **************** today"
