@@ -36,10 +36,6 @@ options:
     description: Whether somebody waits for the end; without, it is said how to go on.
     type: bool
     required: true
-  inventory:
-    description: The inventory as in the option C(-i), for what is said.
-    type: str
-    required: true
   record:
     description: Whether the job is a playbook's own, which changes nothing for its user.
     type: bool
@@ -56,7 +52,6 @@ EXAMPLES = r"""
     run_dir: "{{ run.run_dir }}"
     user: train
     wait: true
-    inventory: inventories/mine
 """
 
 RETURN = r"""

@@ -18,6 +18,10 @@ options:
     type: list
     elements: str
     required: true
+  inventory:
+    description: The inventories as options C(-i), for the commands that actions name.
+    type: str
+    default: ""
   run_dir:
     description: Folder of the run on the controller; without it only what was measured before is judged.
     type: path

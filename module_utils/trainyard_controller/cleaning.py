@@ -16,6 +16,7 @@ from ..trainyard.job import runs as kept_records
 from ..trainyard.job.cleaning import DAY_S, KUBERNETES, Folder, choose, describe, of_schedulers
 from .collecting import Wanted as Collected
 from .collecting import collect, is_final
+from .inventory_given import inventory_given
 from .reporting import report
 from .run_folder import NotWrittenError, kept_runs, note_removed, note_submitted, read_plans, scheduler_runs
 from .scheduler_clients import Answer, Ask, Kubernetes, handed
@@ -101,7 +102,7 @@ def choice(
     schedulers, unknown = of_schedulers(runs, states, now)
     asked = {**nodes, **schedulers}
     kept = kept_runs(wanted.runs_dir, now) if wanted.of_runs else []
-    chosen, findings = choose(asked, wanted.job_id, wanted.days, unknown, {run.name for run in kept})
+    chosen, findings = choose(asked, wanted.job_id, wanted.days, unknown, {run.name for run in kept}, inventory_given())
     if findings:
         return Chosen(findings)
     silent = {host: reason(answer) for host, answer in answers.items() if host not in nodes}

@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +69,14 @@ def _print(text: str) -> None:
 class Interrupts:
     """Follows how far a playbook is with its job, and answers signals. It lives in the callback that prints."""
 
-    def __init__(
-        self, playbook: str, inventories: Sequence[str], show: Callable[[str], None], tidy: Callable[[], None]
-    ) -> None:
+    def __init__(self, playbook: str, inventory: str, show: Callable[[str], None], tidy: Callable[[], None]) -> None:
         """Take the playbook's name and what is given with -i.
 
         `show` prints where no signal is handled; `tidy` removes Ansible's temporary files.
         """
         self._phase = BEGINS.get(playbook)
         self._one_job = playbook in BEGINS
-        self._inventories, self._show, self._tidy = inventories, show, tidy
+        self._inventory, self._show, self._tidy = inventory, show, tidy
         self._before = self._phase
         self._job_id = ""
         self._pid = os.getpid()
@@ -91,7 +89,7 @@ class Interrupts:
             signal.signal(number, self._signalled)
 
     def _how(self) -> str:
-        return interrupted.commands(self._job_id, self._inventories)
+        return interrupted.commands(self._job_id, self._inventory)
 
     def _signalled(self, number: int, frame: Any) -> None:
         # A task's process has this handler until it sets its own.

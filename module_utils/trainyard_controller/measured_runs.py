@@ -92,6 +92,7 @@ def judge_pairs(
     refused: Sequence[Data] = (),
     expected: float | None = None,
     tolerance: float | None = None,
+    inventory: str = "",
 ) -> dict[str, Any]:
     """Judge nodes by what pairs of them measured, in earlier runs and in this: `stragglers`, `measurements`, `text`.
 
@@ -107,7 +108,7 @@ def judge_pairs(
         first = 1 + max((record["round"] for record in measurements), default=-1)
         with ended_run(folder) as run:
             measurements += _measurements(run, schedule, first)
-    found = pair_report.judge(hosts, measurements, expected=expected, limits=limits)
+    found = pair_report.judge(hosts, measurements, expected=expected, limits=limits, inventory=inventory)
     if refused:
         found = pair_report.refusal(found, [Finding.from_dict(finding) for finding in refused])
     return {"stragglers": found, "measurements": measurements, "text": pair_report.describe(found)}

@@ -27,6 +27,7 @@ from ..trainyard.report.log_end import telling
 from ..trainyard_node.job.exits import read_json
 from ..trainyard_node.machine.patience import TooLongError, cpu_at_most
 from . import refused_hosts
+from .inventory_given import inventory_given
 from .pages import job_page
 from .plotly_js import MISSING, plotly_js
 from .run_folder import read_removed, write_whole
@@ -183,7 +184,7 @@ def _report(
     page = run_dir / "report.html"
     warning = ""
     new = not check and not (written and page.exists())
-    text = explain(told, str(run_dir), job_dir, tail, notes, log)
+    text = explain(told, str(run_dir), job_dir, tail, notes, log, inventory_given())
     if new:
         library = plotly_js()
         warning = "" if library else MISSING

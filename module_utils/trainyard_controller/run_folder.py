@@ -14,11 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.findings.adhoc import playbook
 from ..trainyard.findings.findings import Finding, render
 from ..trainyard.job import run_record
 from ..trainyard.job.runs import Kept
 from ..trainyard_node.job.exits import read_json, write_json
 from ..trainyard_node.machine.tree import size_of
+from .inventory_given import inventory_given
 
 _LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 # Stands beside a plan until the first node is visited to start it.
@@ -96,12 +98,13 @@ class NotWrittenError(OSError):
 
     def text(self, run_dir: Path) -> str:
         """Say what to do about it: the job and its nodes are as they were."""
+        logs = playbook("playbooks/logs.yml", inventory_given(), {"job_id": run_dir.name})
         found = Finding(
             host="localhost",
             check="run folder",
             found=f"cannot write {self.filename}: {self.strerror}",
             expected="room for the logs and the report of the job",
-            action=f"make room, then: ansible-playbook playbooks/logs.yml -e job_id={run_dir.name}",
+            action=f"make room, then: {logs}",
         )
         return render([found], "{count} {findings}: the report is not complete; the job itself is not touched by this.")
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.cluster.no_answer import reason
+from ansible.module_utils.trainyard.findings.adhoc import playbook
 from ansible.module_utils.trainyard.findings.findings import counted
 from ansible.module_utils.trainyard.job import event_receivers
 from ansible.module_utils.trainyard.job.plan import parts
 from ansible.module_utils.trainyard.job.process import host_port
 from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
+from ansible.module_utils.trainyard_controller.inventory_given import inventory_given
 from ansible.module_utils.trainyard_controller.run_folder import begin, note_submitted
 from ansible.module_utils.trainyard_controller.scheduler_clients import handed
 from ansible.plugins.action import ActionBase
@@ -92,7 +94,7 @@ class ActionModule(ActionBase):
 
     def _tell_later(self, done: str, job_id: str) -> None:
         lines = [
-            f"  {book:8} ansible-playbook playbooks/{book}.yml -i {self._task.args['inventory']} -e job_id={job_id}"
+            f"  {book:8} {playbook(f'playbooks/{book}.yml', inventory_given(), {'job_id': job_id})}"
             for book in ("watch", "status", "stop")
         ]
         display.display("\n".join([f"{done}; not waiting for its end (job_wait: false).", *lines]))

@@ -14,6 +14,7 @@ SPEC = {
     "run_dir": {"type": "path"},
     "schedule": {"type": "list", "elements": "list", "default": []},
     "measured": {"type": "list", "elements": "dict", "default": []},
+    "inventory": {"type": "str", "default": ""},
     "refused": {"type": "list", "elements": "dict", "default": []},
     "expected": {"type": "float"},
     "tolerance": {"type": "float"},
@@ -35,4 +36,5 @@ class ActionModule(OnController):
             refused=given["refused"],
             expected=given["expected"],
             tolerance=given["tolerance"],
+            inventory=given["inventory"],
         )

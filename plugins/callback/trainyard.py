@@ -34,7 +34,6 @@ from typing import Any
 
 import ansible.module_utils
 from ansible import constants as C
-from ansible import context
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible.release import __version__
 
@@ -52,6 +51,7 @@ ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "
 from ansible.module_utils.trainyard.cluster import no_answer
 from ansible.module_utils.trainyard.findings.findings import host_list, is_rendered, render
 from ansible.module_utils.trainyard_controller import interrupts, terminal
+from ansible.module_utils.trainyard_controller.inventory_given import inventory_given
 
 # A task that takes longer than this is announced while it runs; others only when they changed something or failed.
 ANNOUNCE_AFTER_S = 2.0
@@ -79,14 +79,13 @@ class CallbackModule(Default):
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Answer Ctrl-C from now on."""
-        given = context.CLIARGS.get("inventory") or ()
 
         def tidy() -> None:
             playbook._loader.cleanup_all_tmp_files()
             shutil.rmtree(C.DEFAULT_LOCAL_TMP, ignore_errors=True)
 
         name = Path(playbook._file_name).name
-        self._interrupts = interrupts.Interrupts(name, given, self._display.display, tidy)
+        self._interrupts = interrupts.Interrupts(name, inventory_given(), self._display.display, tidy)
         super().v2_playbook_on_start(playbook)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:

@@ -13,6 +13,7 @@ import ansible.module_utils
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
 from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
+from ansible.module_utils.trainyard.findings import adhoc
 from ansible.module_utils.trainyard.job.progress import clock
 from ansible.module_utils.trainyard.software import files
 
@@ -48,6 +49,8 @@ class FilterModule:
         """Return the filters by their names."""
         return {
             "duration": clock,
+            "inventory_options": adhoc.inventory_options,
+            "playbook_command": adhoc.playbook,
             "peers_of": peers_of,
             "differing": files.differing,
             "vars_of": vars_of,

@@ -1,22 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ad-hoc command that repeats one check, as a line for a shell."""
+"""Commands that people paste into a shell: playbooks, and the ad-hoc command that repeats one check.
+
+Each word is quoted here and nowhere else; `inventory` is what inventory_options() returns.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+# A text that `-e name=value` hands over as it is. Others go as JSON, which also keeps lists, numbers and blanks.
+_PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,-]+")
 # A pattern of a thousand names is no line that anybody types.
 _MOST_HOSTS = 20
 
 
 def ansible(hosts: Sequence[str], inventory: str, module: str, arguments: str = "", *, become: bool = False) -> str:
-    """Write `ansible HOSTS -i INVENTORY -m MODULE -a ARGUMENTS`; `inventory` is the option as the user gave it."""
+    """Write `ansible HOSTS -i INVENTORY -m MODULE -a ARGUMENTS`; `arguments` is what stands behind -a."""
     pattern = ",".join(hosts) if 0 < len(hosts) <= _MOST_HOSTS else "compute"
     words = ["ansible", shlex.quote(pattern), inventory, "-b" if become else "", "-m", module]
     return " ".join(word for word in [*words, *(["-a", shlex.quote(arguments)] if arguments else [])] if word)
 
 
+def arguments(**values: Any) -> str:
+    """Write arguments of a module, lists among them."""
+    plain = {name: ",".join(value) if isinstance(value, list) else value for name, value in values.items()}
+    if all(_PLAIN.fullmatch(value) for value in plain.values()):
+        return " ".join(f"{name}={value}" for name, value in plain.items())
+    return json.dumps(values)
+
+
 def shell(hosts: Sequence[str], inventory: str, line: str, *, become: bool = False) -> str:
     """Write the ad-hoc command that runs a shell line on hosts."""
     return ansible(hosts, inventory, "ansible.builtin.shell", line, become=become)
+
+
+def inventory_options(sources: Iterable[str]) -> str:
+    """Write inventories as options: `-i inventories/mine`."""
+    return " ".join(f"-i {shlex.quote(source)}" for source in sources)
+
+
+def extra_vars(variables: Mapping[str, Any]) -> str:
+    """Write variables as options `-e`, so that Ansible gets the values that they have here."""
+    plain = {name: value for name, value in variables.items() if isinstance(value, str) and _PLAIN.fullmatch(value)}
+    words = [f"-e {name}={value}" for name, value in plain.items()]
+    others = {name: value for name, value in variables.items() if name not in plain}
+    return " ".join([*words, *([f"-e {shlex.quote(json.dumps(others))}"] if others else [])])
+
+
+def playbook(book: str, inventory: str, variables: Mapping[str, Any] | None = None, *, limit: str = "") -> str:
+    """Write `ansible-playbook BOOK -i INVENTORY --limit LIMIT -e NAME=VALUE`."""
+    limited = f"--limit {shlex.quote(limit)}" if limit else ""
+    words = ["ansible-playbook", shlex.quote(book), inventory, limited, extra_vars(variables or {})]
+    return " ".join(word for word in words if word)

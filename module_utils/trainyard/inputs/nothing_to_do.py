@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..findings.adhoc import extra_vars
 from ..findings.checks import PHASES
 from ..findings.findings import Finding, counted, host_list
 
@@ -101,7 +102,7 @@ def _tags(run: Run) -> list[Finding]:
         action = f"--tags {like[0]}" if like else "leave out --tags" if not known else "correct --tags"
         if tag in PHASES:
             # What verify.yml looks at is no matter of tags.
-            action = f'-e \'{{"verify_phases": ["{tag}"]}}\''
+            action = extra_vars({"verify_phases": [tag]})
         found.append(
             Finding(
                 check="--tags", found=f"no task of {run.playbook} has the tag {tag}", expected=expected, action=action

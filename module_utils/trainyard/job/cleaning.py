@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..findings.adhoc import playbook
 from ..findings.findings import Finding, counted, host_list
 
 DAY_S = 86_400
@@ -64,6 +65,7 @@ def choose(
     days: float | None,
     unknown: Mapping[str, str] | None = None,
     recorded: Collection[str] = (),
+    inventory: str = "",
 ) -> tuple[dict[str, list[Folder]], list[Finding]]:
     """Choose what to remove on each node: the job `job_id`, or all that ended more than `days` ago; and what is wrong.
 
@@ -125,7 +127,7 @@ def choose(
                 check="job_id",
                 found=f"{job_id} runs on {host_list(running[job_id])}",
                 expected="a job that has ended",
-                action=f"wait, or stop it: ansible-playbook playbooks/stop.yml -e job_id={job_id}",
+                action=f"wait, or stop it: {playbook('playbooks/stop.yml', inventory, {'job_id': job_id})}",
             )
         )
     if findings:

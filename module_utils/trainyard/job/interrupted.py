@@ -8,10 +8,10 @@ answer is a fact; a second one leaves without it, and says so.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+from ..findings.adhoc import playbook
 
 
 class Phase(Enum):
@@ -47,11 +47,10 @@ class Reaction:
     leaves: bool
 
 
-def commands(job_id: str, inventories: Sequence[str]) -> str:
-    """Write the commands with which one comes back to a job."""
-    sources = "".join(f" -i {shlex.quote(source)}" for source in inventories)
+def commands(job_id: str, inventory: str) -> str:
+    """Write the commands with which one comes back to a job; `inventory` are options as adhoc.py writes them."""
     return "\n".join(
-        f"  {label:8} ansible-playbook playbooks/{book}.yml{sources} -e job_id={job_id}"
+        f"  {label:8} {playbook(f'playbooks/{book}.yml', inventory, {'job_id': job_id})}"
         for label, book in (("watch", "watch"), ("status", "status"), ("collect", "logs"), ("stop", "stop"))
     )
 

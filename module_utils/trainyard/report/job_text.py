@@ -11,6 +11,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..findings.adhoc import playbook
 from ..findings.findings import connection_reason, counted, host_list
 from ..job import checkpoints, goodput, hang, kernel_messages, stragglers, tls
 from ..job.events import undelivered
@@ -192,7 +193,13 @@ def size_text(summary: Data) -> str:
 
 
 def explain(
-    summary: Data, run_dir: str, job_dir: str, tail: Sequence[str], notes: Sequence[str] = (), log: str | None = None
+    summary: Data,
+    run_dir: str,
+    job_dir: str,
+    tail: Sequence[str],
+    notes: Sequence[str] = (),
+    log: str | None = None,
+    inventory: str = "",
 ) -> str:
     """Write what the user reads at the end.
 
@@ -255,10 +262,8 @@ def explain(
         if state != "succeeded" and ended and "engine" not in summary:
             lines.append(f"  nothing of the job is left on {host_list(ended)}")
         if running:
-            lines.append(
-                f"  STILL RUNNING on {host_list(running)}: ansible-playbook playbooks/stop.yml "
-                f"-e job_id={summary['job_id']}"
-            )
+            stop = playbook("playbooks/stop.yml", inventory, {"job_id": summary["job_id"]})
+            lines.append(f"  STILL RUNNING on {host_list(running)}: {stop}")
     lines += [f"  {node['host']} could not be asked: {connection_reason(node['why'])}" for node in unreachable[:6]]
     lines += [f"  {note}" for note in notes]
     lines += [f"  logs        {run_dir}/logs", f"  summary     {run_dir}/summary.json"]

@@ -77,6 +77,7 @@ def judge(
     *,
     expected: float | None = None,
     limits: stragglers.Limits | None = None,
+    inventory: str = "",
 ) -> dict[str, Any]:
     """Return the judgement over all rails: for each node that of the rail where it does worst.
 
@@ -89,6 +90,7 @@ def judge(
             [record for record in measurements if int(record.get("rail") or 0) == rail],
             expected=expected,
             limits=limits,
+            inventory=inventory,
         )
         for rail in rails or [0]
     }

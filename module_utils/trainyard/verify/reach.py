@@ -7,11 +7,11 @@ million of pairs that are well. A failure that many share is said of the host th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..cluster.ssh_logins import partners
-from ..findings.adhoc import ansible, shell
+from ..findings.adhoc import ansible, arguments, shell
 from ..findings.checks import Check
 from ..findings.findings import counted, host_list
 from .reach_names import judge_addresses, judge_names
@@ -121,7 +121,7 @@ def judge_pairs(
     *,
     expected: str,
     action: str,
-    command: str,
+    command: Callable[[str], str],
     tried: int,
     partners_each: int,
 ) -> list[Check]:
@@ -147,7 +147,7 @@ def judge_pairs(
                 expected=expected,
                 reason=_blamed(host, own),
                 action=action.replace("HOST", host),
-                command=command.replace("HOST", host),
+                command=command(host),
                 source="",
                 data={"pairs": len({failure[:2] for failure in own})},
             )
@@ -166,7 +166,7 @@ def judge_pairs(
                 expected=expected,
                 reason=f"{_number(pairs, 'pair')} not get through",
                 action=action.replace("HOST", left[0].target),
-                command=command.replace("HOST", left[0].source),
+                command=command(left[0].source),
                 source="",
                 data={"pairs": len(pairs)},
             )
@@ -182,7 +182,7 @@ def judge_pairs(
                 expected=expected,
                 reason=f"{host_list(group)} could not test it",
                 action="see on the node what it says",
-                command=command.replace("HOST", group[0]),
+                command=command(group[0]),
             )
         )
     if not checks:
@@ -224,8 +224,8 @@ def judge_ssh(
         bad,
         expected=f"{user} logs in from every node to every other by name and address",
         action="run site.yml (role ssh_mesh) on all nodes; sshd's journal on HOST says why (journalctl -t sshd)",
-        command=ansible(
-            ["HOST"], inventory, "ssh_reach", f"host=HOST nodes={','.join(results)} user={user}", become=True
+        command=lambda host: ansible(
+            [host], inventory, "ssh_reach", arguments(host=host, nodes=list(results), user=user), become=True
         ),
         tried=sum(int(result["logins"]) for result in good.values()),
         partners_each=partners(len(results), max((len(result["row"]) for result in good.values()), default=0)),
@@ -263,7 +263,7 @@ def judge_network(
         silent,
         expected="a connection from every node to every other, on a rendezvous port and on one that the kernel gives",
         action="look at firewall and routes of HOST on the job network, and at MTU of interfaces and switch ports",
-        command=shell(["HOST"], inventory, "ip address; ip route; nft list ruleset", become=True),
+        command=lambda host: shell([host], inventory, "ip address; ip route; nft list ruleset", become=True),
         tried=sum(int(result["tried"]) for result in good.values()),
         # Two ports each.
         partners_each=partners(len(heard), max((int(result["tried"]) // 2 for result in good.values()), default=0)),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..findings.adhoc import playbook
 from ..findings.checks import MADE, Check, outcomes, worst
 from ..findings.findings import counted, host_list
 from ..findings.redaction import safe
@@ -53,7 +54,7 @@ def build(
     """
     benchmarks = [safe(record) for record in benchmarks]
     stragglers = safe(stragglers) if stragglers else None
-    again = f"ansible-playbook playbooks/verify.yml {inventory}".rstrip()
+    again = playbook("playbooks/verify.yml", inventory)
     checked = _with_records([_phase(phase) for phase in phases], benchmarks, stragglers, again)
     checks = [check for phase in checked for check in phase["checks"]]
     # A proof in which nothing was looked at proves nothing.

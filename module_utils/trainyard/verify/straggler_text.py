@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..findings.adhoc import ansible, playbook
 from ..findings.findings import host_list
 from .pairing import Pair
 from .straggler_limits import Limits
@@ -19,17 +20,32 @@ def partners(count: int) -> str:
     return f"{count} healthy partner{'s' if count != 1 else ''}"
 
 
-def look_at(host: str) -> str:
+def ping(host: str, inventory: str) -> str:
+    """Return the command that asks a node for an answer."""
+    return ansible([host], inventory, "ansible.builtin.ping")
+
+
+def look_at(host: str, inventory: str) -> str:
     """Say where to look on a slow node."""
+    command = ansible([host], inventory, "network_info", become=True)
     return (
-        f"compare its network cards with a healthy node's (link rate, errors, PCIe width): ansible {host} -b -m "
-        "network_info; until then leave it out (job_hosts)"
+        "leave it out (job_hosts), and compare its network cards with a healthy node's (link rate, errors, PCIe "
+        f"width): {command}"
     )
 
 
-def measure_again(host: str) -> str:
+def leave_out(host: str, inventory: str) -> str:
+    """Say what to do with a node that computes wrong results."""
+    command = ansible([host], inventory, "accelerator_info", become=True)
+    return f"leave it out (job_hosts), test its memory, devices and network card: {command}"
+
+
+def measure_again(host: str, inventory: str) -> str:
     """Say how a node is measured again."""
-    return f"measure it again with healthy partners: playbooks/pair_check.yml; does it answer: ansible {host} -m ping"
+    return (
+        f"measure it again with healthy partners: {playbook('playbooks/pair_check.yml', inventory)}; does it answer: "
+        f"{ping(host, inventory)}"
+    )
 
 
 def reason(

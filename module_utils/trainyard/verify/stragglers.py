@@ -20,7 +20,7 @@ from ..findings.checks import worst
 from ..findings.findings import counted
 from .pairing import Pair, Round, first_rounds, full_rounds, with_partners
 from .straggler_limits import Limits
-from .straggler_text import ALONE, look_at, measure_again, partners, reason
+from .straggler_text import ALONE, leave_out, look_at, measure_again, partners, ping, reason
 
 __all__ = ["MOST_MEASUREMENTS", "Limits", "Pair", "Round", "first_rounds", "full_rounds", "judge"]
 
@@ -88,13 +88,15 @@ def judge(
     *,
     expected: float | None = None,
     limits: Limits | None = None,
+    inventory: str = "",
 ) -> dict[str, Any]:
     """Return the judgement: state, reason, median, gate, spread, nodes, suspects, retest, pairs, paths.
 
     A measurement is `{hosts: [a, b], round: int, busbw: GB/s or None, wrong: int or None, error: str}`; several of the
     same pair in the same round (both nodes report an error) count once. `expected` is what a pair of healthy nodes
-    should reach. `retest` is the round to measure next, [] when everything is decided; call again with the
-    measurements of all rounds. Raises ValueError for a host that is not in `hosts`.
+    should reach, `inventory` the options of the commands in actions. `retest` is the round to measure next, [] when
+    everything is decided; call again with the measurements of all rounds. Raises ValueError for a host that is not in
+    `hosts`.
     """
     limits = limits or Limits()
     samples = _read(hosts, measurements)
@@ -107,8 +109,8 @@ def judge(
     gate = 1 - tolerance
     good = _collect_values(nodes, samples, gate)
     for host, node in enumerate(nodes):
-        _judge_speed(node, hosts[host], gate, max(noise, _LEAST_NOISE), limits)
-    unexplained = _judge_results(hosts, nodes, samples, limits)
+        _judge_speed(node, hosts[host], gate, max(noise, _LEAST_NOISE), limits, inventory)
+    unexplained = _judge_results(hosts, nodes, samples, limits, inventory)
     alone = len(hosts) == 2 and median > 0 and not any(sample.wrong for sample in samples)
     short = median > 0 and expected is not None and median < limits.fraction * expected
     if alone:
@@ -268,7 +270,7 @@ def _below(distance: float) -> float:
     return 0.5 * (1 + math.erf(distance / math.sqrt(2)))
 
 
-def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limits) -> None:
+def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limits, inventory: str) -> None:
     """Set a node's state by its values, and whether it is to be measured again."""
     tried = len(node.samples)
     more = tried < MOST_MEASUREMENTS
@@ -279,7 +281,7 @@ def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
         node.reason = "it was only measured with suspects" if tried else "it was not measured"
         if errors and len(errors) == tried:
             node.reason = f"no pair with it could be measured: {errors[-1]}"
-        node.action = measure_again(host)
+        node.action = measure_again(host, inventory)
         return
     # The standard error of a median; of one or two values it is the mean's.
     error = noise * (1.2533 if count > 2 else 1.0) / math.sqrt(count)
@@ -297,10 +299,10 @@ def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
         node.again = more and not (clear and count >= limits.confirm)
         if errors and score == 0:
             node.reason = f"{len(errors)} of {counted(tried, 'measurement')} failed: {errors[-1]}"
-            node.action = f"see whether it runs and answers on the job's network: ansible {host} -m ping"
+            node.action = f"see whether it runs and answers on the job's network: {ping(host, inventory)}"
         else:
             node.reason = f"{score:.0%} of the healthy bandwidth with {partners(len(node.values))}"
-            node.action = look_at(host)
+            node.action = look_at(host, inventory)
     else:
         node.confidence = _below((score - gate) / error) * (1 - _DISTURBED ** max(fast, 1))
         settled = (not slow or count >= limits.confirm) and node.confidence >= _FAIRLY_SURE
@@ -313,11 +315,11 @@ def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
         if errors:
             # A pair that did not meet counts as 0: a share of the bandwidth that nobody measured says nothing.
             node.reason = f"{len(errors)} of {counted(tried, 'measurement')} failed: {errors[-1]}"
-        node.action = measure_again(host)
+        node.action = measure_again(host, inventory)
 
 
 def _judge_results(
-    hosts: Sequence[str], nodes: Sequence[_Node], samples: Sequence[_Sample], limits: Limits
+    hosts: Sequence[str], nodes: Sequence[_Node], samples: Sequence[_Sample], limits: Limits, inventory: str
 ) -> list[Pair]:
     """Blame wrong results on nodes; return the pairs of which it cannot be said which node it was.
 
@@ -339,10 +341,7 @@ def _judge_results(
         node, count = nodes[culprit], len(met[culprit])
         node.state, node.confidence = "fail", 1 - 0.5**count
         node.reason = f"wrong results in {count} of {counted(len(node.samples), 'measurement')}"
-        node.action = (
-            f"leave it out (job_hosts), test its memory, devices and network card: ansible {hosts[culprit]} -b -m "
-            "accelerator_info"
-        )
+        node.action = leave_out(hosts[culprit], inventory)
         node.again = count < limits.confirm and len(node.samples) < MOST_MEASUREMENTS
         wrong = [sample for sample in wrong if culprit not in (sample.first, sample.second)]
     for sample in wrong:
@@ -351,7 +350,7 @@ def _judge_results(
             if node.state != "fail":
                 node.state, node.confidence = "unknown", 0.5
                 node.reason = f"a wrong result with {hosts[sample.other(at)]}: one of the two"
-                node.action = measure_again(hosts[at])
+                node.action = measure_again(hosts[at], inventory)
             node.again = len(node.samples) < MOST_MEASUREMENTS
     return sorted({(hosts[sample.first], hosts[sample.second]) for sample in wrong})
 

@@ -350,8 +350,8 @@ def device_findings(spec: Spec, jobs: Path) -> list[Finding]:
                     found=f"device {', '.join(map(str, shared))} in use by job {folder.name}",
                     expected="devices that no other job has",
                     action=(
-                        "choose others with job_devices, wait, or stop that job: "
-                        f"ansible-playbook playbooks/stop.yml -e job_id={folder.name}"
+                        "choose others with job_devices, wait, or stop that job: playbooks/stop.yml with job_id "
+                        f"{folder.name}"
                     ),
                 )
             )

@@ -17,7 +17,7 @@ from ansible.module_utils.trainyard_node.job import processes
 from job_cluster import PATIENCE_S, wait_for
 
 PROJECT = Path(__file__).resolve().parents[3]
-HOW = commands("digits-1", ["inventories/lab"])
+HOW = commands("digits-1", "-i inventories/lab")
 
 
 def test_a_first_signal_waits_for_facts_unless_nothing_was_started():

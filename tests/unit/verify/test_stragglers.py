@@ -152,7 +152,7 @@ def test_a_frozen_node_is_named_with_the_error(count):
     assert judged["suspects"] == ["n2"] and judged["state"] == "fail"
     node = judged["nodes"][1]
     assert node["reason"].endswith("measurements failed: no answer")
-    assert node["action"].endswith("ansible n2 -m ping")
+    assert node["action"].endswith("ansible n2 -m ansible.builtin.ping")
 
 
 @pytest.mark.parametrize("slower", [1.0, 0.98])
