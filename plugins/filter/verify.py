@@ -54,5 +54,6 @@ class FilterModule:
             "software_checks": software_checks,
             "phase_outcome": phases.phase_outcome,
             "job_hosts": phases.job_hosts,
+            "first_job": phases.first_job,
             "verified_roles": phases.verified_roles,
         }

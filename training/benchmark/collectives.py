@@ -25,6 +25,9 @@ import values
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 WRONG = 7
+# What is measured unless options say otherwise. Processors are much slower: 1 GiB among them would take minutes.
+ON_DEVICES = {"minbytes": "1M", "maxbytes": "1G", "stepfactor": 2, "iters": 20, "warmup_iters": 5}
+ON_CPUS = {"minbytes": "4K", "maxbytes": "64M", "stepfactor": 4, "iters": 5, "warmup_iters": 1}
 
 
 def arguments() -> argparse.Namespace:
@@ -33,17 +36,27 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--collective", choices=COLLECTIVES, default="all_reduce")
     parser.add_argument("--backend", choices=("auto", "gloo", "nccl", "hccl", "mpi"), default="auto")
     parser.add_argument("--within", choices=("cluster", "node"), default="cluster", help="which ranks work together")
-    parser.add_argument("-b", "--minbytes", type=table.size, default=table.size("32M"))
-    parser.add_argument("-e", "--maxbytes", type=table.size, default=table.size("32M"))
-    parser.add_argument("-f", "--stepfactor", type=int, default=2)
-    parser.add_argument("-n", "--iters", type=int, default=20)
-    parser.add_argument("-w", "--warmup_iters", type=int, default=1)
+    # Their defaults depend on the backend, which `auto` chooses only where the devices are.
+    parser.add_argument("-b", "--minbytes", type=table.size)
+    parser.add_argument("-e", "--maxbytes", type=table.size)
+    parser.add_argument("-f", "--stepfactor", type=int)
+    parser.add_argument("-n", "--iters", type=int)
+    parser.add_argument("-w", "--warmup_iters", type=int)
     parser.add_argument("-c", "--check", type=int, default=1, help="0: do not check results")
     parser.add_argument("-T", "--timeout", type=int, default=120, help="seconds to wait for other ranks")
     given = parser.parse_args()
-    if given.iters < 1 or given.minbytes < values.ELEMENT_BYTES:
-        parser.error(f"-n {given.iters} -b {given.minbytes}: expected at least 1 iteration and 4 bytes")
+    if given.iters is not None and given.iters < 1:
+        parser.error(f"-n {given.iters}: expected at least 1 iteration")
+    if given.minbytes is not None and given.minbytes < values.ELEMENT_BYTES:
+        parser.error(f"-b {given.minbytes}: expected at least 4 bytes")
     return given
+
+
+def complete(given: argparse.Namespace, backend: str) -> None:
+    """Choose what was not given, as it suits the backend."""
+    for name, value in (ON_CPUS if backend in ("gloo", "mpi") else ON_DEVICES).items():
+        if getattr(given, name) is None:
+            setattr(given, name, table.size(value) if isinstance(value, str) else value)
 
 
 def join(given: argparse.Namespace) -> Any:
@@ -101,6 +114,7 @@ def main() -> int:
     """Measure every size, and return the exit status."""
     given = arguments()
     group = join(given)
+    complete(given, group.backend)
     host = socket.gethostname().split(".")[0]
     places = [table.Place(*place) for place in group.collect([group.rank, os.getpid(), host, *group.device_name()])]
     if places:

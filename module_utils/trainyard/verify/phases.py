@@ -12,6 +12,12 @@ from ..findings.checks import Check, outcomes, worst
 # first ones see what came after them, as the driver after a reboot that may be due, or are cheap.
 _NVIDIA_ALWAYS, _FRAMEWORKS_ALWAYS = ("nvidia_driver", "cuda_toolkit"), ("pytorch", "mindspore", "oneflow")
 _NVIDIA_BY_ITSELF, _FRAMEWORKS_BY_ITSELF = ("nccl", "cudnn", "nccl_tests"), ("ascend", "openmpi")
+# A job to begin with, by framework: on one node, and on several. All run on CPUs, whatever devices there are.
+_FIRST_JOBS = {
+    "pytorch": ("jobs/digits.yml", "jobs/digits-cluster.yml"),
+    "mindspore": ("jobs/mindspore-digits.yml", "jobs/mindspore-cluster.yml"),
+    "oneflow": ("jobs/oneflow-digits.yml", "jobs/oneflow-digits.yml"),
+}
 _NO_PYTORCH = (
     "pairs need PyTorch on every node: add pytorch to trainyard_frameworks and run site.yml, or name an environment "
     "that has it (pair_venv)"
@@ -95,3 +101,9 @@ def job_hosts(
         "no_pairs": no_pairs,
         "backend": "auto" if accelerated else "gloo" if "pytorch" in frameworks else "mpi",
     }
+
+
+def first_job(hosts: Sequence[str], frameworks: Collection[str]) -> str:
+    """Return the job file to begin with on these hosts, "" where no framework is there that one of ours trains with."""
+    several = len(hosts) > 1
+    return next((jobs[several] for name, jobs in _FIRST_JOBS.items() if name in frameworks), "")

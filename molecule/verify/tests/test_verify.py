@@ -85,6 +85,7 @@ def test_a_sound_cluster_passes_and_leaves_a_report(verify: Any, node_names: lis
         "all-gather of pytorch under torchrun",
         "all-gather of mpi under mpirun",
     ]
+    assert "-e @jobs/digits-cluster.yml" in done.text
     (record,) = done.report["benchmarks"]
     assert (record["hosts"], record["backend"], record["state"]) == (node_names, "gloo", "pass")
     assert [node["host"] for node in done.report["nodes"]] == node_names

@@ -6,6 +6,7 @@ import math
 import struct
 from collections import Counter
 
+import collectives
 import pytest
 import schedule
 import table
@@ -101,6 +102,27 @@ def test_the_reader_of_nccl_tests_reads_it(collective, ranks, rows):
             assert math.isclose(half.algbw, algbw, abs_tol=0.006, rel_tol=1e-6)
             assert math.isclose(half.busbw, busbw, abs_tol=0.006, rel_tol=1e-6)
     assert found.out_of_bounds == sum(row[3] or 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("backend", "sizes", "operations"),
+    [
+        ("gloo", [4096, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20], (5, 1)),
+        ("mpi", [4096, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20], (5, 1)),
+        ("nccl", [1 << power for power in range(20, 31)], (20, 5)),
+        ("hccl", [1 << power for power in range(20, 31)], (20, 5)),
+    ],
+)
+def test_sizes_suit_what_the_ranks_run_on(monkeypatch, backend, sizes, operations):
+    monkeypatch.setattr("sys.argv", ["collectives.py"])
+    chosen = collectives.arguments()
+    collectives.complete(chosen, backend)
+    assert list(table.sizes(chosen.minbytes, chosen.maxbytes, chosen.stepfactor)) == sizes
+    assert (chosen.iters, chosen.warmup_iters) == operations
+    monkeypatch.setattr("sys.argv", ["collectives.py", "-b", "8", "-e", "8K", "-w", "0"])
+    chosen = collectives.arguments()
+    collectives.complete(chosen, backend)
+    assert (chosen.minbytes, chosen.maxbytes, chosen.warmup_iters, chosen.iters) == (8, 8192, 0, operations[0])
 
 
 def test_an_output_that_stops_has_no_footer():

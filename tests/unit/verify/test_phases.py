@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.trainyard.findings.checks import PHASES, STATES, outcomes, worst
-from ansible.module_utils.trainyard.verify.phases import job_hosts, phase_outcome, verified_roles
+from ansible.module_utils.trainyard.verify.phases import first_job, job_hosts, phase_outcome, verified_roles
 from ansible.module_utils.trainyard.verify.report import FIRST_PHASES
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -124,3 +124,20 @@ def test_every_phase_runs_and_has_its_place_among_those_to_begin_with():
     tasks = yaml.safe_load((ROLE / "tasks/measure.yml").read_text())
     assert ("software", *(task["vars"]["verify_phase"] for task in tasks if "vars" in task)) == PHASES
     assert all((ROLE / f"tasks/{phase}.yml").is_file() for phase in PHASES)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "frameworks", "job"),
+    [
+        (["n1"], ["pytorch"], "jobs/digits.yml"),
+        (["n1", "n2"], ["openmpi", "pytorch", "mindspore"], "jobs/digits-cluster.yml"),
+        (["n1"], ["mindspore"], "jobs/mindspore-digits.yml"),
+        (["n1", "n2", "n3"], ["mindspore"], "jobs/mindspore-cluster.yml"),
+        (["n1", "n2"], ["oneflow"], "jobs/oneflow-digits.yml"),
+        (["n1", "n2"], ["openmpi"], ""),
+        (["n1"], [], ""),
+    ],
+)
+def test_the_first_job_fits_the_cluster(hosts, frameworks, job):
+    assert first_job(hosts, frameworks) == job
+    assert not job or (PROJECT / job).is_file()
