@@ -126,6 +126,8 @@ class Play:
 
     def __init__(self, folder: Path, inventory: Path) -> None:
         self.folder, self.inventory, self.runs = folder, inventory, folder / "runs"
+        # As commands name it that are printed.
+        self.shown_inventory = os.path.relpath(inventory, PROJECT)
         self._started: list[Run] = []
 
     def __call__(self, playbook: str, *arguments: str | Path, inventory: Path | None = None, **extra_vars: Any) -> Run:

@@ -41,7 +41,7 @@ def test_a_job_that_runs_is_never_removed(play, nodes, jobs, left):
     assert run.rc == 2, run.output
     said = (
         f"1 finding: nothing was removed. 1. job_id found {runs.job_id} runs on n1, n2 expected a job that has ended "
-        f"do wait, or stop it: ansible-playbook playbooks/stop.yml -e job_id={runs.job_id}"
+        f"do wait, or stop it: ansible-playbook playbooks/stop.yml -i {play.shown_inventory} -e job_id={runs.job_id}"
     )
     assert said in run.text, run.output
     assert left(runs.job_id) == before

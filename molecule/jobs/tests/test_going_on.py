@@ -73,7 +73,7 @@ def test_ctrl_c_stops_watching_and_not_the_job(detached, play, left, node_names)
     assert watch.rc != 0
     told = watch.lines[watch.lines.index(f"No longer watching. Job {detached.job_id} goes on.") :]
     for what, book in (("watch", "watch"), ("status", "status"), ("collect", "logs"), ("stop", "stop")):
-        command = f"ansible-playbook playbooks/{book}.yml -i {play.inventory} -e job_id={detached.job_id}"
+        command = f"ansible-playbook playbooks/{book}.yml -i {play.shown_inventory} -e job_id={detached.job_id}"
         assert f"  {what:8} {command}" in told
     assert "Traceback" not in watch.output
     assert set(left(detached.job_id)) == set(node_names)

@@ -166,7 +166,7 @@ def test_ctrl_c_ends_the_watching_and_says_how_to_come_back(command, tmp_path):
             text = (tmp_path / "screen").read_text()
             assert text.count("No longer watching. Job digits-1 goes on.") == 1
             for book in ("watch", "status", "logs", "stop"):
-                assert f"ansible-playbook playbooks/{book}.yml -i {tmp_path}/inventory.yml -e job_id=digits-1" in text
+                assert f"ansible-playbook playbooks/{book}.yml -i inventory.yml -e job_id=digits-1" in text
             assert monitor.poll() is None
         finally:
             monitor.kill()

@@ -278,8 +278,7 @@ def test_another_job_on_the_same_devices(spec, other_job):
             "devices",
             "device 1 in use by job resnet-2",
             "devices that no other job has",
-            "choose others with job_devices, wait, or stop that job: "
-            "ansible-playbook playbooks/stop.yml -e job_id=resnet-2",
+            "choose others with job_devices, wait, or stop that job: playbooks/stop.yml with job_id resnet-2",
         )
     ]
     assert texts(checks.preflight(spec, ME)) == expected
