@@ -50,7 +50,7 @@ class FilterModule:
         return {
             "duration": clock,
             "inventory_options": adhoc.inventory_options,
-            "playbook_command": adhoc.playbook,
+            "printed_command": adhoc.playbook,
             "peers_of": peers_of,
             "differing": files.differing,
             "vars_of": vars_of,

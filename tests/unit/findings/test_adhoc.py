@@ -149,7 +149,7 @@ def commands(inventory):
     _, findings = cleaning.choose({"n1": [FOLDER]}, "train-1", None, inventory=inventory)
     texts += [finding.action for finding in findings]
     texts.append(job_text.explain(SUMMARY, "runs/train-1", "/jobs/train-1", [], inventory=inventory))
-    texts.append(FILTERS["playbook_command"]("playbooks/collective_check.yml", inventory, {"check_framework": "mpi"}))
+    texts.append(FILTERS["printed_command"]("playbooks/collective_check.yml", inventory, {"check_framework": "mpi"}))
     return [
         found
         for text in texts
