@@ -135,7 +135,10 @@ def unrecorded(
     `folders` are by host, `objects` in Kubernetes; runs among `records` are about to be removed themselves.
     """
     names = {each["job_id"] for jobs in [*folders.values(), objects] for each in jobs} - set(records)
-    started = {plan["job_id"] for plan in read_plans(runs_dir)} if names else set()
+    if not names:
+        # To read the plans of a large cluster takes a while.
+        return []
+    started = {plan["job_id"] for plan in read_plans(runs_dir)}
     return sorted(name for name in names & started if not is_final(runs_dir / name))
 
 

@@ -46,7 +46,8 @@ def read_series(path: Path) -> list[dict[str, float]]:
     series = []
     for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         try:
-            point = json.loads(line)
+            # An older version wrote NaN where JSON has null.
+            point = json.loads(line, parse_constant=lambda _: None)
         except (ValueError, RecursionError):
             continue
         # The file came from a node. JSON has null for a value that is not a number.

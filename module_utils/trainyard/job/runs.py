@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..findings.findings import Finding, host_list, render
+from ..findings.findings import Finding, counted, host_list, render
 from .cleaning import DAY_S, Folder
 from .run_record import FINAL
 
@@ -127,7 +127,8 @@ def _no_guess(candidates: Sequence[Data], running: Sequence[Data], answers: Answ
 def _others(running: Sequence[Data], lines: Mapping[str, str]) -> str:
     """List all that run, and say which one is taken."""
     found = [f"  {_where(plan, lines[plan['job_id']])}" for plan in running]
-    return "\n".join([f"{len(running)} jobs run; the newest is taken. Name another one with -e job_id=NAME:", *found])
+    taken = f"{counted(len(running), 'job')} run; the newest is taken. Name another one with -e job_id=NAME:"
+    return "\n".join([taken, *found])
 
 
 def _where(plan: Data, line: str) -> str:

@@ -3,6 +3,7 @@
 import getpass
 from types import SimpleNamespace
 
+from ansible.module_utils.trainyard.job.schedulers.records import Source
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_node.job import job
 from ansible.module_utils.trainyard_node.machine import as_user
@@ -14,7 +15,7 @@ def test_a_full_disk_is_a_finding_and_leaves_no_half_of_a_plan(tmp_path):
     (run_dir / "plan.json").symlink_to("/dev/full")
     wanted = SimpleNamespace(asked_by="me", check=False, runs_dir=tmp_path)
     planned = SimpleNamespace(as_dict=lambda: {"job_id": "digits-1"}, submitted={})
-    [finding] = planning._written(wanted, planned, b"", run_dir, []).findings
+    [finding] = planning._written(wanted, planned, Source(()), run_dir, []).findings
     assert finding.found == f"{run_dir}: No space left on device"
     assert finding.action == f"make room in {tmp_path}, or set trainyard_runs to another folder"
     assert not run_dir.exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.trainyard.job import imports as rules
-from ansible.module_utils.trainyard_controller.run_folder import source_files
+from ansible.module_utils.trainyard_controller import source_folder
 from ansible.module_utils.trainyard_node.job import imports
 from job_samples import texts
 
@@ -173,7 +173,7 @@ def test_no_example_of_the_project_is_suspected():
         name = rules.script(job["job_command"])
         folder = PROJECT / job.get("job_source", "none")
         if name and (folder / name).is_file():
-            names = rules.imported((folder / name).read_text(), source_files(folder))
+            names = rules.imported((folder / name).read_text(), source_folder.read(str(folder)).files)
             suspected[path.name] = set(names) - sys.stdlib_module_names
     assert len(suspected) > 5
     assert set().union(*suspected.values()) <= {"torch", "torchvision", "numpy", "mindspore", "oneflow", "mpi4py"}

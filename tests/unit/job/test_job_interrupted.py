@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.findings.adhoc import inventory_options
 from ansible.module_utils.trainyard.job.interrupted import NOT_STARTED, Phase, commands, goes_on, react
 from ansible.module_utils.trainyard_controller import known_runs
 from ansible.module_utils.trainyard_node.job import processes
@@ -41,7 +42,7 @@ def test_a_second_signal_leaves_with_what_is_known():
 
 
 def test_the_commands_can_be_pasted():
-    assert commands("a-1", ["inv/my lab", "b"]).splitlines() == [
+    assert commands("a-1", inventory_options(["inv/my lab", "b"])).splitlines() == [
         f"  {what:8} ansible-playbook playbooks/{book}.yml -i 'inv/my lab' -i b -e job_id=a-1"
         for what, book in (("watch", "watch"), ("status", "status"), ("collect", "logs"), ("stop", "stop"))
     ]

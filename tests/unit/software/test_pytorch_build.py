@@ -11,7 +11,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 PLAY = f"""
 - hosts: a,b
   gather_facts: false
-  vars: {{trainyard_quiet: true}}
+  vars: {{trainyard_quiet: true, nvidia_stack_set: "{{{{ __stack | default({{}}) }}}}"}}
   roles:
     - {{role: pytorch, when: false}}
   tasks:
@@ -26,7 +26,8 @@ PLAY = f"""
     - ansible.builtin.include_tasks: {PROJECT}/roles/pytorch/tasks/equal.yml
 """
 MIRROR = {"pytorch_builds_url": "https://mirror.example.org/pytorch/"}
-OF_STACK = {"nvidia_stack_set": {"framework": {"name": "pytorch", "version": "2.13.0", "build": "cu126"}}}
+# The fact that role nvidia_stack leaves; as a variable of the play, as nobody gives it.
+OF_STACK = {"framework": {"name": "pytorch", "version": "2.13.0", "build": "cu126"}}
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ OF_STACK = {"nvidia_stack_set": {"framework": {"name": "pytorch", "version": "2.
             "torch==2.13.0+cu130 https://mirror.example.org/pytorch/cu130",
             "b is for CUDA 12.6, expected CUDA 13.0 of the build cu130",
         ),
-        (OF_STACK, "torch==2.13.0+cu126", "a is for CUDA 13.0, expected CUDA 12.6 of the build cu126"),
+        ({"__stack": OF_STACK}, "torch==2.13.0+cu126", "a is for CUDA 13.0, expected CUDA 12.6 of the build cu126"),
         ({"pytorch_build": "cpu"}, "torch==2.13.0+cpu", ""),
     ],
 )
