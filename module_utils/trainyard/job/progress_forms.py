@@ -8,6 +8,7 @@ A line is progress if it states the loss of the training: `loss: 2.3`, `train_lo
 |---|---|
 | step by its name | step 40/200, iter 10, iteration 10/ 500, it 5, batch: [100/390], 200/2983 batches |
 | step in front | [12] and a tab, as XGBoost and LightGBM write it |
+| step and epoch in front of the loss | [1,  2000] loss: 0.5, as PyTorch's tutorial for CIFAR-10 writes it |
 | step behind the epoch | Epoch: [0][ 245/160146], Epoch: 1 [64/2048 (12%)], epoch 001: 10/100, Train: 0 [5/90 (5%)] |
 | step by a bar | tqdm, Lightning (tqdm and rich), Keras |
 | epoch | epoch 2, Epoch [1/10], 'epoch': 0.5, Epoch(train) [1] |
@@ -42,22 +43,24 @@ _STEP_OF = r"(?P<step>" + _COUNT + r")\s{0,8}/\s{0,8}(?P<steps>" + _COUNT + r")(
 
 _PLAIN = r"(?:train(?:ing|er)?|tr|total|avg|average|mean|running|lm|batch|step|epoch|iter|global|overall)"
 _LOSS = re.compile(
-    r"(?<![a-z])(?:(?:binary_|multi_)?m?log)?loss(?:[_/ ]\(?(?:train(?:ing)?|step|epoch|value|avg|mean)\)?)?(?![\w/])"
+    r"(?<![a-z])(?:(?:binary_|multi_)?m?log)?loss"
+    r"(?:[_/ ]\(?(?:train(?:ing)?|step|epoch|value|avg|mean|total)\)?){0,2}(?![\w/])"
     + _IS
     + r"(?P<loss>"
     + _NUMBER
     # Not the first of a list.
     + r")(?!\s?,\s?-?\d[\d.]{0,20}\s?[,)\]])"
 )
-# What is joined to `loss` in front of it: train_, train/, and by a blank.
+# What is joined to `loss` in front of it (train_, train/), and else the word before it.
 _JOINED = re.compile(r"[\w/.-]*$")
 _WORD = re.compile(r"\b([a-z]+)\s{1,4}$")
-# `train_loss`, `avg_loss` are the loss of the model; `d_loss`, `cls_loss` are parts of it.
-_WHOLE = re.compile(r"(?:^|[/._-])" + _PLAIN + r"[/._-]{1,2}$")
-_PLAIN_WORD = re.compile(_PLAIN)
-_OTHER_WORD = re.compile(
-    r"(?:gen|generator|disc|discriminator|critic|actor|policy|value|aux|auxiliary|kl|reg|regularization|style|content|"
-    r"adversarial|box|class|packet|weight|hearing|min|max|minimum|lowest|last|previous|prev|initial|target)"
+# `train_loss` and `avg_loss` are the loss of the model. Other names may be, or a part of it; these are a part.
+_WHOLE = re.compile(r"(?:(?:^|[/._-])" + _PLAIN + r"[/._-]{1,2}|^)$")
+_PLAIN_WORD = re.compile(_PLAIN + r"|info|debug|warning")
+_PART = re.compile(
+    r"(?:^|[/._-])(?:d|g|gen|generator|disc|discriminator|critic|actor|policy|value|entropy|aux|auxiliary|kl|reg|"
+    r"regularization|style|content|adversarial|box|bbox|class|cls|packet|weight|hearing|min|max|minimum|lowest|last|"
+    r"previous|prev|initial|target)(?:[/._-]|$)"
 )
 _TRAINED = re.compile(r"(?<![a-z])train(?:ing|er)?[/._ -]{1,2}(?:(?:avg|average|mean|total)[/._ -]{1,2})?$")
 # What follows these words is not of the step that was just made.
@@ -102,6 +105,7 @@ _EPOCHS = (
     ),
     ("train", re.compile(r"(?<![\w/.-])train(?:ing)?:?\s{0,8}\[?(?P<epoch>\d+)(?:/\d+)?\]?" + _BEHIND)),
     ("/", re.compile(r"\[(?P<epoch>\d+)/\d+\]\s?\[\s{0,8}" + _STEP_OF + r"\]")),
+    ("] loss", re.compile(r"\[(?P<epoch>\d+),\s{0,8}(?P<step>\d+)\] loss")),
 )
 _PER_SECOND = r"(?:it|iter|step|batch|batche|sample|token|tok|img|image|seq)s?/s(?:ec(?:ond)?)?"
 _RATES = (
@@ -179,26 +183,34 @@ def _first(patterns: Iterable[tuple[str, re.Pattern[str]]], line: str) -> dict[s
     return {name: text for name, text in match.groupdict().items() if text is not None} if match else {}
 
 
-def _loss(line: str) -> float | None:
-    """Return the loss of the training that a line states; None where it states none, or parts of one."""
-    # By how plainly each is the loss: without a name or with a usual one, with a usual one joined, with another word.
-    found: tuple[list[float], list[float], list[float]] = ([], [], [])
+def _loss(line: str) -> tuple[float | None, bool]:
+    """Return the loss of the training that a line states, or None; and whether it has a name of its own."""
+    plain: list[float] = []
+    joint: list[float] = []
+    others: list[float | None] = []
     aside = _NOT_NOW.search(line)
     for match in _LOSS.finditer(line):
         before = line[max(0, match.start() - 48) : match.start()]
-        joined = _JOINED.search(before)[0]  # type: ignore[index]
-        word = _WORD.search(before)
         value = number_of(match["loss"], line)
+        joined = _JOINED.search(before)[0]  # type: ignore[index]
         if (
             value is None
             or (aside and aside.start() < match.start() and not _TRAINED.search(before))
-            or (joined and (_NOT_NOW_JOINED.search(joined) or not _WHOLE.search(joined)))
-            or (word and _OTHER_WORD.fullmatch(word[1]))
+            or _NOT_NOW_JOINED.search(joined)
         ):
             continue
-        found[1 if joined else 0 if not word or _PLAIN_WORD.fullmatch(word[1]) else 2].append(value)
-    plain, joint, named = found
-    return (plain or joint or (named if len(named) == 1 else [None]))[0]  # type: ignore[list-item]
+        word = _WORD.search(before)
+        name = joined or (word[1] if word else "")
+        if _PART.search(name):
+            others.append(None)
+        elif joined and _WHOLE.search(joined):
+            joint.append(value)
+        elif joined or (name and not _PLAIN_WORD.fullmatch(name)):
+            others.append(value)
+        else:
+            plain.append(value)
+    whole = plain or joint
+    return (whole[0], False) if whole else (others[0] if len(others) == 1 else None, True)
 
 
 def _beside(line: str) -> dict[str, float]:
@@ -236,9 +248,10 @@ def read(line: str) -> Found:
         return _dictionary(line)
     bar, name = _bar(line)
     lower = line.lower()
-    loss = _loss(lower) if "loss" in lower else None
-    if loss is not None:
-        found = _beside(lower)
+    loss, named = _loss(lower) if "loss" in lower else (None, True)
+    found = _beside(lower) if loss is not None else {}
+    # The only loss of a line is the model's, whatever its name, if the line has a step or an epoch as well.
+    if loss is not None and (not named or bar or "step" in found or "epoch" in found):
         if "step" in found and found["step"] != bar.get("step"):
             bar = {name: value for name, value in bar.items() if name == "rate"}
         return {**found, **bar, "loss": loss}
