@@ -21,6 +21,7 @@ import functools
 import gc
 import os
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,13 @@ class CallbackModule(CallbackBase):
             return
         # As ansible-playbook does right after this: variables beside the playbook are found by it.
         plays[0].get_loader().set_basedir(playbook._basedir)
-        given = Given(plays[0], Path(playbook._file_name).resolve())
-        findings = playbook_call.findings(playbook, plays, PROJECT) or given.look()
+        try:
+            given = Given(plays[0], Path(playbook._file_name).resolve())
+            findings = playbook_call.findings(playbook, plays, PROJECT) or given.look()
+        except Exception as error:
+            # Ansible would print a warning, and go on with what nobody has checked.
+            self._display.vvv(traceback.format_exc())
+            findings = [inputs.unchecked(str(error) or type(error).__name__)]
         if findings:
             self._display.display(render(findings, inputs.HEADLINE), color=C.COLOR_ERROR)
             raise SystemExit(2)

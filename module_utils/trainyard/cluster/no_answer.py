@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..findings.adhoc import ansible
 from ..findings.findings import Finding, connection_reason, host_list
 
 Answer = Mapping[str, Any]
@@ -193,7 +194,8 @@ def findings(answers: Mapping[str, Answer], connect: Mapping[str, str]) -> list[
     if silent:
         others = [connect[host] for host in silent if connect.get(host, host) != host]
         expected = f"a node that answers over ssh{f', at {host_list(others)}' if others else ''}"
-        action = f"repair it, or leave it out; to see more: ansible {next(iter(silent))} -m ansible.builtin.ping -vvv"
+        more = ansible([next(iter(silent))], "-i INVENTORY", "ansible.builtin.ping")
+        action = f"repair it, or leave it out; to see more: {more} -vvv"
         told = [
             *(
                 Finding(host=host, check="reach", found=found, expected=expected, action=action)

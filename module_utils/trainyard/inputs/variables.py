@@ -375,3 +375,13 @@ def differs(name: str, here: Any, there: Sequence[tuple[Any, Sequence[str]]]) ->
         expected="one value for all nodes and localhost",
         action=f"set {name} once, for the group all",
     )
+
+
+def unchecked(reason: str) -> Finding:
+    """Return the finding about a check of what was given that ended with an error, so that nothing of it is known."""
+    return Finding(
+        check="variables",
+        found=f"they cannot be checked: {' '.join(reason.split())[:500]}",
+        expected="variables, inventories and plugins that can be read",
+        action="correct what this names; where nothing is wrong with that, report it with the output of -vvv",
+    )

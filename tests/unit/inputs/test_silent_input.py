@@ -143,3 +143,21 @@ def test_a_value_is_said_to_stand_where_the_last_of_several_options_has_it(playb
     here = from_here(str(job), str(PROJECT))
     assert "1 finding in what was given." in run.text
     assert f"job_env found A: 0123 in {here}, line 3, which YAML reads as 83" in run.text
+
+
+def test_variables_that_cannot_be_checked_end_the_playbook(playbook, tmp_path):
+    """Ansible itself only warns of a callback that fails, and goes on."""
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "broken.py").write_text(
+        "from ansible.plugins.vars import BaseVarsPlugin\n\n\nclass VarsModule(BaseVarsPlugin):\n"
+        "    def get_vars(self, loader, path, entities):\n        raise RuntimeError('no vault here')\n"
+    )
+    run = playbook(
+        "playbooks/status.yml",
+        ANSIBLE_VARS_PLUGINS=str(tmp_path / "plugins"),
+        ANSIBLE_VARS_ENABLED="host_group_vars,broken",
+        ANSIBLE_RUN_VARS_PLUGINS="demand",
+    )
+    assert run.rc == 2
+    assert "found they cannot be checked: no vault here" in run.text
+    assert "Traceback" not in run.output

@@ -243,7 +243,7 @@ def test_all_faults_of_all_nodes_are_found_at_once():
             "reach",
             "Connection timed out",
             "a node that answers over ssh, at 10.77.0.1",
-            "repair it, or leave it out; to see more: ansible n1 -m ansible.builtin.ping -vvv",
+            "repair it, or leave it out; to see more: ansible n1 -i INVENTORY -m ansible.builtin.ping -vvv",
         ),
         ("n2", "names", "host name 'twin', which n3 has too", *own),
         ("n3", "names", "host name 'twin', which n2 has too", *own),
