@@ -49,7 +49,7 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, wanted: Wanted) ->
     for host, answer in answers.items():
         logs = answer.pop("logs", {})
         if ((answer.get("monitor") or {}).get("end") or {}).get("failure", {}).get("kind") == "replaced":
-            # Whose ranks went on elsewhere, under the same names.
+            # The ranks of this host went on elsewhere, under the same names.
             logs = {f"{host}_{name}": content for name, content in logs.items()}
         if not wanted.check:
             write_logs(run_dir, logs, keep=over)

@@ -25,7 +25,7 @@ def fault(path: Path, name: str, check: str, *, decrypt: bool = True) -> Finding
     try:
         content = path.read_bytes()
     except OSError:
-        # Whoever reads it says why it cannot be read.
+        # Ansible says why a file cannot be read.
         return None
     try:
         content.decode()
@@ -87,7 +87,7 @@ def faults(sources: Iterable[str], shown: Callable[[str], str]) -> list[Finding]
     """Find files of inventories that cannot be read so; `shown` returns a path as its user knows it."""
     found, left = [], _MOST_DECRYPTED
     for path in dict.fromkeys(of_inventories(sources)):
-        # Whoever reads a file says why it cannot be read.
+        # Ansible says why a file cannot be read.
         with contextlib.suppress(OSError), path.open("rb") as file:
             left -= file.read(len(_ENCRYPTED)) == _ENCRYPTED
         wrong = fault(path, shown(str(path)), "inventory", decrypt=left >= 0)

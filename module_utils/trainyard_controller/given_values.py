@@ -53,7 +53,7 @@ def with_places(findings: Iterable[Finding], given: Mapping[str, Any]) -> list[F
     for finding in findings:
         name = finding.check.partition(".")[0]
         origin = Origin.get_tag(given[name]) if Origin and name in given else None
-        # What nobody gives stands in the defaults of a role.
+        # A variable that the user does not set comes from the defaults of a role.
         if origin is None or finding.host or "/roles/" in str(origin.path):
             placed.append(finding)
         else:

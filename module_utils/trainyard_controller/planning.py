@@ -111,7 +111,7 @@ class Prepared:
     # Who takes part again that was refused, and what could not be written of that.
     back: Sequence[str] = ()
     warning: str = ""
-    # What of job_source is not sent, and why.
+    # The files of job_source that are not sent, and why.
     not_sent: str = ""
 
 

@@ -40,7 +40,7 @@ def findings(playbook: Any, plays: list[Any], project: Path) -> list[Finding]:
     variable, group, _ = nothing_to_do.HOSTS.get(path.name, ("", "", 0)) if path.parent in folders else ("", "", 0)
     given = plays[0].get_variable_manager().extra_vars.get(variable) if variable else None
     named = given if isinstance(given, str) and not is_template(given) and not given.startswith("[") else ""
-    # What is no pattern, or not yet known, is for the playbook to judge.
+    # The playbook itself checks a value that is no pattern, or not yet known.
     looked_at = bool(group) and (given is None or bool(named))
     pattern = named or group
     there = looked_at and (bool(named) or group in inventory.groups)

@@ -32,7 +32,7 @@ Ignored = Callable[[str], bool]
 
 @dataclass
 class _Found:
-    """What the folder holds: paths of files relative to it, links with their new targets, and what is left out."""
+    """The contents of the folder: paths of files relative to it, links with their new targets, and what is left out."""
 
     files: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
@@ -221,7 +221,7 @@ def _members(archive: tarfile.TarFile, folder: Path, found: _Found) -> Iterator[
             link.type, link.linkname, link.mode = tarfile.SYMTYPE, found.links[name], 0o777
             yield link, None
             continue
-        # Whoever puts a link there in the meantime gets nothing.
+        # A link that somebody puts there in the meantime is not followed.
         with os.fdopen(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             # The size is taken once more where the file is open: a script may just be saved.
             yield archive.gettarinfo(arcname=name, fileobj=file), file

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a YAML file writes for a text that YAML takes for something else: 0123 is 83 to it, and 12:30:45 is 45045."""
+"""Find texts in a YAML file that YAML takes for something else: it reads 0123 as 83, and 12:30:45 as 45045."""
 
 from __future__ import annotations
 

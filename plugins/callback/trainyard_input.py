@@ -125,7 +125,7 @@ class Given:
         self.play = play
         self.is_launch = playbook == PROJECT / "launch.yml"
         self.keeps_runs = playbook.name in KEEP_RUNS and playbook.parent in PLAYBOOKS
-        # Of a playbook of the user's own nobody knows which of these hosts it needs.
+        # Nobody knows which of these hosts a playbook of the user's own needs.
         self.connection = CONNECTION if playbook.parent in PLAYBOOKS else ()
         self.manager = play.get_variable_manager()
         self.inventory = self.manager._inventory
@@ -182,7 +182,7 @@ class Given:
             both = combine_vars(given, values)
             # A name knows where it stands: that of the last option, whose value holds.
             given = {name: both[name] for name in (*(each for each in given if each not in values), *values)}
-        # Of an option that Ansible has split, a word such as lr=1 has become a variable as well.
+        # Ansible makes a variable of a word such as lr=1 in an option that it splits.
         self.extra.clear()
         self.extra.update(given)
         self.extra.pop("_raw_params", None)

@@ -219,7 +219,7 @@ def test_what_is_no_id_ends_nothing(place, question, monkeypatch):
 @pytest.mark.parametrize("name", ["monitor.json", "job.json", "attempts.json"])
 @pytest.mark.parametrize("content", ['{"x": 1}', "[]", "7", '{"pid": {}, "start_time": []}', '{"processes": [3]}'])
 def test_a_job_that_spoils_its_folder_is_seen_and_ended(place, job_id, name, content):
-    """What runs is told by units, cgroups and processes; what stands in the folder of a job stops nobody."""
+    """Units, cgroups and processes tell what runs; nothing in the folder of a job keeps a stop from ending it."""
     assert start(place, job_id)["monitor_alive"]
     folder = place.jobs / job_id
     wait_for((folder / "rank0.pid.json").exists, "the rank to start")

@@ -41,7 +41,7 @@ _FORMS = (
     ("ibdev2netdev", re.compile(r".*\sport\s+\d+\s.*==>\s")),
     ("lspci", _LSPCI),
 )
-# What stands before each line of an output that is indented, or quoted in a mail.
+# The start of each line of an output that is indented, or quoted in a mail.
 _MARGIN = " \t>"
 # The outputs of nvidia-smi that list GPUs, and what stands there in place of one that it cannot ask.
 _LISTING = ("nvidia-smi", "nvidia-smi -L")

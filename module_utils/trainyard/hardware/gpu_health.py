@@ -23,9 +23,9 @@ _NO_ANSWER = frozenset(
     {"", "n/a", "unknown", "unknown error", "err!", "insufficient permissions", "not supported", "not found", "no data",
      "requested functionality has been deprecated", "function not found", "gpu is lost", _RESET}
 )  # fmt: skip
-# Of these, the words for a value that there is and that could not be had: what stands beside it is no answer for it.
+# The words among these for a value that exists and could not be read: other fields beside it are no answer for it.
 _WITHHELD = frozenset({"unknown", "unknown error", "err!", "insufficient permissions", "gpu is lost", _RESET})
-# Of these, the words for a value that such a GPU has not: consumer cards have no ECC, and no rows that are replaced.
+# The words among these for a value that such a GPU does not have: consumer cards have neither ECC nor spare rows.
 _HAS_NOT = frozenset({"n/a", "not supported"})
 # What not every GPU has, and where the driver speaks of it.
 _FEATURES = {

@@ -20,7 +20,7 @@ _EMPTY = tuple(f"{option}=" for option in _OPTIONS[1:])
 def not_named(arguments: Sequence[str], localhost: str) -> Finding:
     """Return the finding about a call without an inventory; `localhost` is the path of the one for this machine."""
     rest = shlex.join(_without_empty(arguments))
-    # What is printed may be kept in a log.
+    # Output may be kept in a log.
     command = f"ansible-playbook {rest if not _SECRET.search(rest) else '...'}"
     return Finding(
         check="inventory",

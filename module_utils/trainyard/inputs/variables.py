@@ -133,8 +133,8 @@ def unknown(
 ) -> list[Finding]:
     """Find names that are misspelt, each with its places: unknown ones that begin as ours do, or are very like one.
 
-    Of names that somebody gives for one run, those that are merely like one of ours are found as well, but for `own`:
-    names that the inventory has or that a template uses.
+    With `own`, the names are given for one run: then a name that is merely like one of ours is found as well, unless
+    `own` has it, which are the names that the inventory has or that a template uses.
     """
     prefixes = sorted({each.family for each in known.values() if each.name.startswith(each.family)}, key=len)
     findings = []

@@ -40,7 +40,7 @@ _RANK_GONE = re.compile(
 _COLLECTIVE = re.compile(r"^Launch kernel failed: \S{1,300}/(?:All|Broadcast|Reduce)\w{0,40}-op\d", re.MULTILINE)
 # The line with which a traceback ends, behind the rank that PyTorch puts before it.
 _ERROR = re.compile(r"(?:\[rank\d{1,9}\]: )?(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b")
-# What follows these is no error that ended the program, or that of what started it.
+# An error behind these words did not end the program, or is the launcher's own.
 _IGNORED = re.compile(r"Exception ignored in|Exception in thread")
 _OF_STARTER = re.compile(r"(?:torch\S{1,80}\.)?ChildFailedError\b|(?:subprocess\.)?CalledProcessError\b")
 # The C++ runtime's message where threads of a library still run as the process exits.

@@ -22,8 +22,8 @@ DEFAULT_PAUSE = r"(?i)\b(?:evaluat|validat|checkpoint|saving)"
 AUTO_TIMES, AUTO_LEAST_S, AUTO_STEPS = 10.0, 300.0, 5
 # Upper bound for the last line of rank 0 in a report, in characters.
 MOST_LAST = 160
-# What a node reports of the log of rank 0, if it has that: how many lines there are, how many of progress, how many
-# that came again with other numbers, whether a pause was announced since the last progress, and the last line.
+# The report of the node that has the log of rank 0: its number of lines, of lines of progress, and of lines that came
+# again with other numbers; whether a pause was announced since the last progress; and the last line.
 _LINES = Whole(1 << 53)
 PROGRESS = Exact({"lines": _LINES, "points": _LINES, "changes": _LINES, "pausing": bool, "last": Text(MOST_LAST)})
 PATTERN_NOTE = "set job_progress_pattern to a regular expression that reads these lines (docs/job-file.md#progress)"
@@ -41,7 +41,7 @@ _ANYHOW = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-# What a program says again and again while it waits.
+# Words of lines that a program repeats while it waits.
 _WAITS = re.compile(r"(?i)wait|retry|retries|attempt|time[d ]?-?out|heartbeat|watchdog")
 
 

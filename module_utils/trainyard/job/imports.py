@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job's script imports as it starts, so that a package which the nodes lack is found before the job starts.
+"""Read which packages a job's script imports as it starts, so that a missing one is found before the job starts.
 
 Pure; the script is read and never run. A package that is missed costs a failed start, one that is named although the
 script runs costs the user's trust: whatever may bring a module another way ends the check.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Ctrl-C means at each moment of a launch or a watch, and what becomes of the job.
+"""Decide what Ctrl-C means at each moment of a launch or a watch, and what becomes of the job.
 
 There are four answers: not started; starting, with what becomes of it; goes on without you; already ended. A first
 Ctrl-C leaves at once only where nothing was started. Everywhere else it waits for what the nodes say, so that the
@@ -41,7 +41,7 @@ _LEAVES = "Ctrl-C again leaves at once."
 
 @dataclass(frozen=True)
 class Reaction:
-    """What is said on a signal, and whether the command ends with it."""
+    """The text that answers a signal, and whether the command ends with it."""
 
     text: str
     leaves: bool

@@ -44,7 +44,7 @@ class JobPlan:
     files: Mapping[str, Sequence[File]]
     shared_files: Sequence[File] = ()
     spares: Sequence[Spare] = ()
-    # What the job starts with all the same.
+    # Findings that do not keep the job from starting.
     warnings: Sequence[Finding] = ()
     # The program that adds up numbers over a node's GPUs, where it is there; "": none is known.
     all_reduce: str = ""

@@ -36,7 +36,7 @@ Found = Optional[dict[str, float]]
 # A number with all of its points and commas; number_of() says what it means. `2.3s`, `5%`, `0.3.ckpt` are no numbers.
 _NUMBER = r"[-+]?(?:(?:\d(?:[\d.,]*\d)?\.?|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)(?![\w%]|[.,]\w)"
 _COUNT = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?![\w%]|[.,:]\d)"
-# What stands between a name and its value.
+# The text between a name and its value.
 _IS = r"(?=[\s:=|\"'\[(]|->)[\"']?\s{0,20}(?:[:=|]|is\b|of\b|at\b|->)?\s{0,20}[\"']?(?:tensor)?[\[(#]?\s{0,20}"
 _OF = r"\s{0,8}(?:/|\bof\b)\s{0,8}"
 _STEP_OF = r"(?P<step>" + _COUNT + r")\s{0,8}/\s{0,8}(?P<steps>" + _COUNT + r")(?!/)"
@@ -51,7 +51,7 @@ _LOSS = re.compile(
     # Not the first of a list.
     + r")(?!\s?,\s?-?\d[\d.]{0,20}\s?[,)\]])"
 )
-# What is joined to `loss` in front of it (train_, train/), and else the word before it.
+# The text joined to `loss` in front of it (train_, train/), or the word before it where nothing is joined.
 _JOINED = re.compile(r"[\w/.-]*$")
 _WORD = re.compile(r"\b([a-z]+)\s{1,4}$")
 # `train_loss` and `avg_loss` are the loss of the model. Other names may be, or a part of it; these are a part.
@@ -63,7 +63,7 @@ _PART = re.compile(
     r"previous|prev|initial|target)(?:[/._-]|$)"
 )
 _TRAINED = re.compile(r"(?<![a-z])train(?:ing|er)?[/._ -]{1,2}(?:(?:avg|average|mean|total)[/._ -]{1,2})?$")
-# What follows these words is not of the step that was just made.
+# A loss behind these words is not that of the step that was just made.
 _NOT_NOW = re.compile(
     r"(?<![\w/.-])(?:val(?:id(?:at\w{1,6})?)?|eval(?:uat\w{1,6})?|test(?:ing|ed)?|dev|predict\w{0,6}|infer\w{0,6}|"
     r"sanity|best|load(?:ed|ing)|resum\w{1,4}|restor\w{1,4}|checkpoints?|train_runtime)(?:_|(?![\w/-]|\.\w))"

@@ -44,7 +44,7 @@ def may_run(plans: Sequence[Data], job_id: str, job_name: str, ended: Callable[[
 
 @dataclass(frozen=True)
 class Answers:
-    """What the nodes know of runs: the line of progress of each one that runs, and why others are not known."""
+    """The line of progress of each run that still runs, and why the nodes do not know others."""
 
     running: Mapping[str, str]
     unknown: Mapping[str, str]

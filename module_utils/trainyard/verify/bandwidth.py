@@ -200,7 +200,7 @@ def from_hardware(
         found = [_between(node, backend, each) for node in nodes]
     missing = [one for one in found if isinstance(one, NoFigure)]
     if missing:
-        # What could have been read decides: the others' hardware has no figure whatever is read.
+        # A value that could have been read decides: the other hosts' hardware has no figure in any case.
         return next((one for one in missing if one.unread), missing[0])
     figures = [one for one in found if not isinstance(one, NoFigure)]
     values = [value for value, _ in figures]

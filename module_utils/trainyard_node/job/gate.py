@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Spec = Mapping[str, Any]
 # Checks whose faults may go by themselves: links come back, somebody makes room.
 PASSING = frozenset({*node_health.PASSING, "disk", "memory", "network", "NPU links", "RDMA ports", "RDMA rate"})
-# What the job asks for, by its variable, and the check of the gate that compares it with what is free.
+# Variables with what a job needs, and the check of the gate that compares each with what is free.
 LIMITS = {"job_min_memory_mib": "memory", "job_min_disk_mib": "disk"}
 OF_USER = "trainyard_state"
 SWITCH = "; job_gate: false starts all the same"

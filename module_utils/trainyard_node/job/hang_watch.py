@@ -28,7 +28,7 @@ class HangWatch:
         """Take job.json of the head, and the hosts that take part, which may change."""
         self._hosts, self._own, self._world_size = hosts, spec["host"], spec["world_size"]
         self._watch = Watch(spec.get("hang"), now)
-        # What rank 0 printed last, where no progress is read, and whether it looks as if there were some.
+        # The last line of rank 0 where no progress is read, and whether such lines look like progress.
         self.printing: Message | None = None
         # The number of the last order to take stacks, since when it is open, and what was told for it.
         self._number = 0

@@ -77,6 +77,6 @@ def _lacking(entry: dict[str, Any], python: str, user: str, environment: dict[st
         )
     except (OSError, KeyError, ValueError, subprocess.TimeoutExpired):
         return []
-    # Whatever else a site's own start-up code prints is no name that was asked for.
+    # A site's own start-up code may print other words.
     said = set(done.stdout.split()) if done.returncode == 0 else set()
     return [name for name in names if name in said]

@@ -264,7 +264,7 @@ def _status(argv: list[str]) -> int:
 
 
 def starter_findings(spec: Spec, user: str) -> list[Finding]:
-    """What of the job's environment starts the ranks is there: msrun, or the package with the launch module."""
+    """Find that the job's environment lacks what starts the ranks: msrun, or the package with the launch module."""
     starter, venv, launcher = spec.get("starter", ""), spec["venv"], spec.get("launcher", "")
     python = f"{venv}/bin/python"
     if not starter or not Path(python).exists():

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 HELPER_SHARE = 0.05
 # ... and less than this share of a processor for so many seconds, before it is ended.
 IDLE_SHARE, IDLE_S = 0.05, 5
-# Who has used less, in seconds of a processor, has trained nothing.
+# A process that used less, in seconds of a processor, has trained nothing.
 WORK_S = 1.0
-# What is asked to end gets SIGKILL after so many seconds.
+# Seconds between SIGTERM and SIGKILL.
 END_S = 3
 # So long may a process take, in seconds, to become the program that the script starts.
 BECOME_S = 2.0
@@ -82,7 +82,7 @@ class _Script:
         self.began, self.ended = _now(), 0.0
         self.cpu, self.idle_cpu = 0.0, 0.0
         self.left: dict[int, dict[str, Any]] = {}
-        # Whoever is asked to end reports no failure by that.
+        # A process that was asked to end does not fail by ending.
         self.ending, self.told = False, 0
 
     def run(self) -> int:
@@ -93,7 +93,7 @@ class _Script:
             try:
                 pid, status, usage = os.wait4(-1, 0)
             except ChildProcessError:
-                # Who was told to end has not done its work, however it takes that.
+                # A script that was told to end has not done its work, whatever its status is.
                 return first or self.told
             self.cpu += usage.ru_utime + usage.ru_stime
             if pid == main:
@@ -140,7 +140,7 @@ class _Script:
 
     def _report_left(self) -> None:
         until = _now() + BECOME_S
-        # What the shell has just forked is still a copy of it, without its redirections.
+        # A process that the shell has just forked is still a copy of it, without its redirections.
         copy = " ".join(" ".join(self.argv)[: processes.SHOWN].split())
         while True:
             left = _below(os.getpid())

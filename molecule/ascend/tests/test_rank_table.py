@@ -128,7 +128,7 @@ def test_a_given_table_is_used_as_it_is(play, given, nodes):
     assert nodes[FIRST].host.check_output(f"sha256sum {table_of(run)['path']}").split()[0] == digest
     devices = [re.search(r"device (\d), table .* right", run.log(rank))[1] for rank in range(4)]
     assert devices == ["7", "6", "5", "4"]
-    # What HCCL takes all the same is said before anything starts.
+    # The launch names a set that HCCL takes all the same before anything starts.
     warned, _, started = run.text.partition(f"Job {run.job_id}:")
     shared = f"host_port 50000, which device {devices[3]} has expected each host_port of a server once do give each"
     assert "Warnings: 1. The job starts all the same. 1. rank table on n1 found" in warned and started

@@ -1,4 +1,4 @@
-"""What of job_source is sent to the nodes, what is left out, and what is refused."""
+"""The files of job_source that are sent to the nodes, left out, or refused."""
 
 from __future__ import annotations
 

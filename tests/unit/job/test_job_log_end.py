@@ -1,4 +1,4 @@
-"""What of a log is shown of a rank that failed, and an abort after the training has ended."""
+"""The part of the log that is shown of a rank that failed, and an abort after the training has ended."""
 
 from __future__ import annotations
 
