@@ -171,7 +171,7 @@ def _expectation(
     found = bandwidth.from_hardware(nodes, collective, backend, ranks, groups=groups, fraction=asked.fraction)
     if not asked.compare:
         return found, None
-    # The user asked for a comparison: a baseline without this entry is a missing measurement, not the hardware's nature.
+    # The user asks for a comparison: a baseline without this entry is a missing measurement.
     missing = missing_entry(key, asked.baselines)
     if isinstance(found, bandwidth.NoFigure):
         return bandwidth.NoFigure(missing, unread=True), None
