@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.inputs.job_file import from_here
 
 PROJECT = Path(__file__).resolve().parents[3]
 JOB = "job_name: probe\njob_command: [hostname]\njob_launcher: direct\njob_venv: ''\njob_packages: []\n"
@@ -33,6 +34,11 @@ def call(tmp_path):
     return run
 
 
+def shown(path):
+    """Return a path as playbooks name it, which are called in the project's folder."""
+    return from_here(str(path), str(PROJECT))
+
+
 def encrypt(path, password):
     subprocess.run(
         ["ansible-vault", "encrypt", "--vault-password-file", password, path], check=True, capture_output=True
@@ -44,7 +50,7 @@ def test_a_job_file_that_is_no_utf_8(call, tmp_path, way):
     file = tmp_path / "job.yml"
     file.write_bytes(JOB.encode() + b"note: caf\xe9\n")
     rc, text = call("launch.yml", "-e", way.format(file))
-    assert (rc, f"found byte 0xe9 in {file}, line 6 expected text in UTF-8" in text) == (2, True)
+    assert (rc, f"found byte 0xe9 in {shown(file)}, line 6 expected text in UTF-8" in text) == (2, True)
 
 
 @pytest.mark.parametrize("way", ["@{}", "job={}"])
@@ -53,9 +59,9 @@ def test_an_encrypted_job_file_without_its_password(call, tmp_path, way):
     file.write_text(JOB)
     encrypt(file, tmp_path / "password")
     rc, text = call("launch.yml", "-e", way.format(file))
-    assert (rc, f"found {file} is encrypted, and there is no password" in text) == (2, True)
+    assert (rc, f"found {shown(file)} is encrypted, and there is no password" in text) == (2, True)
     rc, text = call("launch.yml", "-e", way.format(file), "--vault-password-file", str(tmp_path / "wrong"))
-    assert (rc, f"found no password that was given decrypts {file}" in text) == (2, True)
+    assert (rc, f"found no password that was given decrypts {shown(file)}" in text) == (2, True)
     right = ["--vault-password-file", str(tmp_path / "password")]
     rc, text = call("launch.yml", "-e", way.format(file), "-e", "job_nodes=-1", *right)
     assert (rc, "1 finding" in text, "job_nodes found -1" in text) == (2, True, True)
@@ -109,8 +115,8 @@ def test_findings_of_a_job_say_where_each_variable_was_given(call, tmp_path):
     rc, text = call("launch.yml", "-e", f"@{file}", "-e", "job_nodes=-1")
     assert (rc, "3 findings" in text) == (2, True)
     assert "do correct job_nodes (job_nodes is given on the command line)" in text
-    assert f"do correct job_timeout (job_timeout is given in {file}, line 6)" in text
-    assert f"do correct job_port (job_port is given in {tmp_path}/inventory/group_vars/all.yml, line 1)" in text
+    assert f"do correct job_timeout (job_timeout is given in {shown(file)}, line 6)" in text
+    assert f"do correct job_port (job_port is given in {shown(tmp_path)}/inventory/group_vars/all.yml, line 1)" in text
 
 
 def test_a_source_in_the_home_of_whoever_launches(call, monkeypatch, tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.findings.adhoc import inventory_options
+from ansible.module_utils.trainyard.inputs.job_file import from_here
 from ansible.module_utils.trainyard.job.interrupted import NOT_STARTED, Phase, commands, goes_on, react
 from ansible.module_utils.trainyard_controller import known_runs
 from ansible.module_utils.trainyard_node.job import processes
@@ -157,7 +158,10 @@ def test_a_job_that_was_starting_goes_on_everywhere(launch, tmp_path):
     run.hold.unlink()
     assert run.end() == 130
     assert f"Job {run.job_id} has started on all its nodes, and goes on." in run.said
-    assert f"playbooks/stop.yml -i {tmp_path}/inventory.yml -e job_id={run.job_id}" in run.said
+    assert (
+        f"playbooks/stop.yml -i {from_here(str(tmp_path), str(PROJECT))}/inventory.yml -e job_id={run.job_id}"
+        in run.said
+    )
     assert processes.of_job(run.job_id)
     assert known_runs.find(run.runs)["job_id"] == run.job_id
 
