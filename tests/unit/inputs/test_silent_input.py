@@ -86,6 +86,10 @@ def test_values_that_yaml_changes_and_that_no_cluster_can_have_are_found_before_
         (tmp_path / path).unlink()
     run = playbook("playbooks/status.yml", "-e", "trainyard_manage_system=no", "-e", f"trainyard_runs={tmp_path}")
     assert "No run at all was started" in run.text, run.output
+    # A stack that differs by host is the role's to compare.
+    (tmp_path / "group_vars/all.yml").write_text("nvidia_stack: \"{{ {'n1': 'v100'}[inventory_hostname] }}\"\n")
+    run = playbook("playbooks/status.yml", "-e", f"trainyard_runs={tmp_path}")
+    assert "No run at all was started" in run.text, run.output
 
 
 def test_a_launch_has_no_job_id_and_begins_with_its_first_task(playbook, tmp_path):
