@@ -24,6 +24,7 @@ sys.path.insert(0, str(PROJECT / "tests/unit"))
 
 from ansible.module_utils.trainyard_node.job import job, units  # noqa: E402
 from ansible.module_utils.trainyard_node.machine import as_user  # noqa: E402
+from ansible.module_utils.trainyard_node.slurm import set_aside  # noqa: E402
 
 IS_ROOT = os.geteuid() == 0
 
@@ -68,6 +69,8 @@ def place(monkeypatch):
     base = Path(tempfile.mkdtemp(dir="/tmp"))
     base.chmod(0o755)
     monkeypatch.setattr(units, "SYSTEMD_RUNNING", base / "no-systemd")
+    # A lab on this machine may run Slurm, whose processes are to be seen here.
+    monkeypatch.setattr(set_aside, "node_name", lambda: "")
     if IS_ROOT:
         monkeypatch.setattr(job.sys, "executable", "/usr/bin/python3")
     yield Place(base)

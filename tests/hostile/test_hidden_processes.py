@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import uuid
 from pathlib import Path
 
 import pytest
@@ -93,3 +95,22 @@ def test_a_monitor_leaves_no_zombies_of_those_that_it_adopted(tmp_path, none_lef
         assert len(adopted) == 1, "whose parent has ended"
         os.kill(adopted[0], signal.SIGKILL)
         wait_for(lambda: not Path(f"/proc/{adopted[0]}").exists(), "its zombie to be gone")
+
+
+def test_one_that_becomes_another_program_at_the_first_look_is_ended(monkeypatch, none_left):
+    """In execve(2) a process shows no environment: a single look took it for none of the job."""
+    job_id = f"test-{uuid.uuid4().hex[:12]}"
+    process = subprocess.Popen(["sleep", "600"], env={"TRAINYARD_JOB_ID": job_id})
+    none_left.append(process.pid)
+    looks, real = [], processes._environ
+
+    def environ(entry):
+        if entry == f"{processes.PROC}/{process.pid}":
+            looks.append(entry)
+        return b"" if looks == [entry] else real(entry)
+
+    monkeypatch.setattr(processes, "_environ", environ)
+    assert processes.left_of_job(job_id) == [process.pid]
+    looks.clear()
+    # Its end is for its parent, this test, to see.
+    assert processes.end(job_id) == [] and process.wait() == -signal.SIGTERM

@@ -162,7 +162,8 @@ def stop(job_dir: Path, job_id: str, to_remove: bool = False) -> bool:
 
         complaint = units.stop(job_id, over)
     _in_folder(job_dir, None, job_folder.end_monitor, units.STOP_TIMEOUT_S + 3)
-    left = processes.end(*_whose(job_dir, job_id)) if running(job_dir, job_id) else []
+    whose = _whose(job_dir, job_id)
+    left = processes.end(*whose) if processes.left_of_job(*whose) else []
     if left:
         named = "; ".join(f"{pid} {processes.command_line(pid)}" for pid in left)
         raise JobError(f"processes of {job_id} do not end: {named}. {complaint}".strip())

@@ -29,6 +29,8 @@ SHOWN = 120
 # In the environment of what a monitor asks the machine with, such as nvidia-smi (gate_watch.py).
 LOOK = "TRAINYARD_LOOK"
 _PR_SET_CHILD_SUBREAPER = 36
+# Seconds within which a process on a busy machine becomes another program.
+_EXEC_S = 0.1
 # Upper bound of a process id on Linux (proc(5), pid_max).
 _MOST_PID = 1 << 22
 
@@ -234,6 +236,18 @@ def command_line(pid: int, proc: AnyPath = PROC) -> str:
         return "(gone)"
 
 
+def left_of_job(job_id: str, slice_name: str = "", uid: int | None = None) -> list[int]:
+    """Return the process ids of a job; where there are none, look once more after a moment.
+
+    A process that is just becoming another program (execve(2)) shows no environment until it has become that.
+    """
+    found = of_job(job_id, slice_name, uid)
+    if not found:
+        time.sleep(_EXEC_S)
+        found = of_job(job_id, slice_name, uid)
+    return found
+
+
 def end(job_id: str, slice_name: str = "", uid: int | None = None, grace_s: float = 5.0) -> list[int]:
     """End all processes of a job, politely first. Returns those that are still there afterwards."""
     deadline = time.monotonic() + grace_s
@@ -241,7 +255,7 @@ def end(job_id: str, slice_name: str = "", uid: int | None = None, grace_s: floa
         for pid, started in _members(job_id, slice_name, uid, PROC).items():
             _send(pid, started, number)
             _send(pid, started, signal.SIGCONT)
-        while of_job(job_id, slice_name, uid) and time.monotonic() < deadline:
+        while left_of_job(job_id, slice_name, uid) and time.monotonic() < deadline:
             time.sleep(0.1)
         deadline = time.monotonic() + 2.0
     return of_job(job_id, slice_name, uid)
