@@ -21,7 +21,7 @@ _LIMIT_S = 300.0
 class Wanted:
     """How to collect: `stop` ends what is left on nodes first, `asked` is that of roles/job/tasks/main.yml.
 
-    Of each log at most `log_limit` bytes are brought. With `check` nothing is ended or written.
+    Each log brings at most its last `log_limit` bytes. With `check` nothing is ended or written.
     """
 
     log_limit: int

@@ -1,4 +1,4 @@
-"""What is documented of every variable (the argument_specs of the playbooks and roles), and the smallest inventory."""
+"""The documentation of every variable (the argument_specs of the playbooks and roles), and the smallest inventory."""
 
 from pathlib import Path
 

@@ -190,7 +190,7 @@ def remove(job_dir: Path, job_id: str) -> bool:
 def status(job_dir: Path, job_id: str) -> dict[str, Any]:
     """Tell how this node's part of the job is, and on the head how the whole job is."""
     nothing = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None}
-    found = _in_folder(job_dir, None, job_folder.status) or nothing
+    found = as_user.in_folder(job_dir, None, job_folder.status) or nothing
     return {**found, "left": len(running(job_dir, job_id)) if job_dir.exists() else 0}
 
 
@@ -205,7 +205,7 @@ def take_stacks(job_dir: Path, job_id: str, looks: int) -> dict[str, Any]:
 
 def wait(job_dir: Path, seconds: float) -> None:
     """Return when the job's monitor on this node has ended, or after `seconds`."""
-    _in_folder(job_dir, None, job_folder.wait, seconds, limit_s=seconds + as_user.LIMIT_S)
+    as_user.in_folder(job_dir, None, job_folder.wait, seconds, limit_s=seconds + as_user.LIMIT_S)
 
 
 def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
@@ -216,7 +216,7 @@ def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
 
 def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
     """Return the logs of this node and the metrics, base64, each cut to its last `limit` bytes."""
-    logs: dict[str, str] = _in_folder(job_dir, {}, job_folder.read_logs, limit)
+    logs: dict[str, str] = as_user.in_folder(job_dir, {}, job_folder.read_logs, limit)
     return logs
 
 

@@ -180,7 +180,7 @@ def test_every_printed_command_can_be_pasted(parsed):
 
 
 def test_the_phase_in_the_place_of_a_tag_can_be_pasted(parsed):
-    """What is to be written in the place of --tags is an option alone."""
+    """The option that replaces --tags is printed alone, without a command."""
     run = nothing_to_do.Run(playbook="verify.yml", hosts=["n1"], tags=["reach"], known=["verify"])
     (finding,) = nothing_to_do.findings(run)
     (call,) = parsed(f"ansible-playbook playbooks/verify.yml {finding.action}")

@@ -21,7 +21,7 @@ HOSTFILE = {"slots": "auto", "flavor": "openmpi", "network": "", "path": "/ops/h
 
 
 def record(number, **changes):
-    """What the playbooks' tasks say of a server of the samples."""
+    """Return the results of the playbooks' tasks for a server of the samples."""
     member = server(number, **changes)
     return {
         "name": member.host,

@@ -258,7 +258,7 @@ def test_gpus_add_up_before_a_job_starts_that_is_planned_for_what_the_node_is(tm
     for other in ({"gate": False}, {"fingerprint": "of before"}):
         assert look(**other)["refused"] is None, other
     assert look(local_collective={})["refused"] == []
-    # What no node could have is a typo, and no reason to keep this one out of later jobs.
+    # A limit that no node could meet is a typo, and no reason to keep this node out of later jobs.
     absurd = look(min_memory_mib=1 << 40, min_disk_mib=1 << 40)
     assert [each["check"] for each in absurd["findings"]] == ["job_min_memory_mib", "job_min_disk_mib"]
     assert absurd["findings"][0]["found"].startswith(f"{1 << 40} MiB, and this node has ")

@@ -34,7 +34,7 @@ STACKS = {
         "",
     ],
 }
-# Said by Python 3.11 with libstdc++ of Debian 12, where std::terminate is called as the interpreter exits.
+# Captured from Python 3.11 with libstdc++ of Debian 12, where std::terminate is called as the interpreter exits.
 TERMINATED = ["terminate called without an active exception"]
 AT_EXIT = [
     *TERMINATED,

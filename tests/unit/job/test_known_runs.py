@@ -99,7 +99,7 @@ def test_where_it_is_not_known_what_runs_nothing_is_stopped(site):
     with pytest.raises(LookupError) as refused:
         site.find(job_name="digits", must_name=True)
     assert "found     it is not known whether r1 runs: n9: timed out" in str(refused.value)
-    # Who only wants to know how it is gets the newest.
+    # A user who only asks for the status gets the newest run.
     assert site.find(job_name="digits")["job_id"] == "r2"
     site.add("r3")
     site.running = {"r3"}

@@ -1,4 +1,4 @@
-"""What a site keeps as its own values: for what, when it is compared with, what is no file of them."""
+"""Baselines, which are a site's own values: their keys, when they are compared, and files that are none."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ def test_the_hardware_says_what_to_expect(nodes, backend, ranks, value, source):
 def test_what_cannot_be_expected_says_why(nodes, collective, backend, ranks, why):
     missing = from_hardware(nodes, collective, backend, ranks)
     assert why in missing.why
-    # What a reader should have brought is told from what no such machine has.
+    # A value that a reader should have read differs from one that no such machine has.
     should = ("not read", "no interface", "interface of n1 is not known", "without a rate", "PCIe generation")
     assert missing.unread == any(words in missing.why for words in should)
 

@@ -76,7 +76,7 @@ def test_a_bandwidth_that_was_kept_is_what_is_expected_from_then_on():
     (check,) = benchmark_checks(kept, AGAIN)
     assert (check.state, check.reason, check.action, check.source) == ("pass", "", "", "kept by this run")
     assert check.found.endswith("over 16 ranks, kept as the baseline in mine/baseline.json")
-    # What is wrong is not kept, whatever it says.
+    # A wrong result is not kept, whatever its bandwidth is.
     (check,) = benchmark_checks(record(state="unknown", reason="no rank is listed", expected=None), AGAIN)
     assert (check.state, check.reason) == ("unknown", "no rank is listed")
 

@@ -18,7 +18,7 @@ from report_samples import phase, reported
 
 @pytest.fixture(scope="module")
 def virtual_machine(tmp_path_factory):
-    """What is read of a captured virtual machine: its network card says -1 for its speed."""
+    """Return the facts of a captured virtual machine, whose network card says -1 for its speed."""
     folder = tmp_path_factory.mktemp("machine")
     unfold("plain", folder, NODES)
     (folder / "commands").mkdir(exist_ok=True)
@@ -70,6 +70,6 @@ def test_a_healthy_cluster_without_special_hardware_is_green(virtual_machine, co
     checks = [check for each in report["phases"] for check in each["checks"]]
     assert [(each["name"], each["found"]) for each in checks if each["state"] in ("unknown", "fail")] == []
     assert report["exit_code"] == 0
-    # What was not judged is not told as checked.
+    # The text does not count a check as done that was not judged.
     left_out = set(report["coverage"]["not_applicable"])
     assert left_out >= {"devices", "bandwidth"} and ("stragglers" in left_out) == (count < 3)
