@@ -70,6 +70,10 @@ options:
     description: The program all_reduce_perf of nccl-tests on the nodes, for the gate; it need not be there.
     type: path
     required: true
+  venvs:
+    description: Folder of the cluster's Python environments, for tools that any of them may have.
+    type: path
+    required: true
   asked_by:
     description: The playbook that wants the job; one that runs it for itself gives its own name.
     type: str
@@ -113,6 +117,7 @@ EXAMPLES = r"""
     user: train
     mpi_prefix: /opt/trainyard/openmpi
     all_reduce: /opt/trainyard/nccl-tests/bin/all_reduce_perf_mpi
+    venvs: /opt/trainyard/venvs
     asked_by: launch.yml
   register: run
 """

@@ -75,6 +75,7 @@ class Wanted:
     user: str
     mpi_prefix: str
     all_reduce: str
+    venvs: str
     asked_by: str
     facts_file: Path
     limit: str = ""
@@ -221,7 +222,7 @@ def _new_run(wanted: Wanted, job: jobs.Job) -> Iterator[Path]:
 def _where(wanted: Wanted, job_id: str, **changes: Any) -> Where:
     created = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     given: dict[str, Any] = {"submit_host": "", "state_dir": wanted.state_dir, "user": wanted.user}
-    given["all_reduce"] = wanted.all_reduce
+    given.update(all_reduce=wanted.all_reduce, venvs=wanted.venvs)
     return Where(job_id=job_id, created=created, **{**given, **changes})
 
 

@@ -44,6 +44,7 @@ class ActionModule(ActionBase):
             user=given["user"],
             mpi_prefix=given["mpi_prefix"],
             all_reduce=given["all_reduce"],
+            venvs=given["venvs"],
             asked_by=given["asked_by"],
             facts_file=Path(given["facts_file"]),
             limit=str((task_vars or {}).get("ansible_limit") or ""),

@@ -115,6 +115,7 @@ def make_wanted(folder, job, hosts, **changes):
         "user": "train",
         "mpi_prefix": "/opt/trainyard/openmpi",
         "all_reduce": "/opt/trainyard/nccl-tests/bin/all_reduce_perf_mpi",
+        "venvs": "/opt/trainyard/venvs",
         "asked_by": "launch.yml",
         "facts_file": folder / "facts.json",
     }

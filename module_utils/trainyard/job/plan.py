@@ -48,6 +48,8 @@ class JobPlan:
     warnings: Sequence[Finding] = ()
     # The program that adds up numbers over a node's GPUs, where it is there; "": none is known.
     all_reduce: str = ""
+    # The folder of the cluster's Python environments, for tools that any of them may have.
+    venvs: str = ""
     # Nothing but plan.json and the source: each node is sent its part of these.
     submitted: Mapping[str, str] = field(default_factory=dict)
 
@@ -92,6 +94,7 @@ class JobPlan:
             "job_dir": placement.job_dir,
             "rank_log": rank_log_name(LAUNCHERS[job.launcher]),
             "venv": placement.venv,
+            "venvs": self.venvs,
             "data": list(job.data),
             "min_disk_mib": job.min_disk_mib,
             "min_memory_mib": job.min_memory_mib,
@@ -159,6 +162,7 @@ _OF_ALL = (
     "job_dir",
     "rank_log",
     "venv",
+    "venvs",
     "monitor_port",
     "silent_after_s",
     "timeout_s",
@@ -244,7 +248,13 @@ def source_findings(
 
 
 def build(
-    job: Job, job_id: str, created: str, state_dir: str, members: Sequence[Member], all_reduce: str = ""
+    job: Job,
+    job_id: str,
+    created: str,
+    state_dir: str,
+    members: Sequence[Member],
+    all_reduce: str = "",
+    venvs: str = "",
 ) -> tuple[JobPlan | None, list[Finding]]:
     """Build the plan of a job on its members.
 
@@ -271,6 +281,7 @@ def build(
         spares=ready,
         warnings=[finding for finding in findings if isinstance(finding, Warned)],
         all_reduce=all_reduce,
+        venvs=venvs,
     )
     return plan, faults(findings) + crowded(placement) + environment_findings(job, placement)
 

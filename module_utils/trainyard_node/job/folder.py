@@ -222,7 +222,7 @@ def take_stacks(job_dir: Path, slice_name: str, looks: int) -> Spec | None:
     if spec is None:
         return None
     known = stacks.started_ranks(job_dir, spec["processes"])
-    ranks, text = stacks.take(spec["job_id"], job_dir, slice_name, known, looks=looks)
+    ranks, text = stacks.take(spec["job_id"], job_dir, slice_name, known, venvs=spec.get("venvs", ""), looks=looks)
     return {"ranks": ranks, "text": mask_text(text, forms(spec))}
 
 

@@ -68,6 +68,7 @@ _PARTS = (
     "trainyard_node.job.wire",
     "trainyard_node.machine",
     "trainyard_node.machine.patience",
+    "trainyard_node.machine.private",
     "trainyard_node.machine.tree",
 )
 # What restarts alone need (gate.py), as text: the monitor compiles it once.

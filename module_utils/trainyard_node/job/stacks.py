@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stacks of this node's ranks of a job: three samples, some time apart. Nothing of it stops, signals or traces a rank.
 
-Python stacks are read by py-spy from beside the rank's Python, where it is installed (`py-spy dump --nonblocking`, it
-only reads memory); what /proc says of a rank is the floor, also of one that is stopped. All of it is done with the
-rights of the job's user. Signals that would make a rank print its stack are never sent: what handles one may as well
-save and leave.
+py-spy reads Python stacks (`py-spy dump --nonblocking`, it only reads memory): that of the rank's environment, or of
+any other environment of the node. What /proc says of a rank is the floor, also of one that is stopped. All of it is
+done with the rights of the job's user. Signals that would make a rank print its stack are never sent: what handles one
+may as well save and leave.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import os
 import random
 import shutil
+import stat
 import subprocess
 import threading
 import time
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from ...trainyard.job import stacks
+from ..machine.private import only_root_changes
 from . import evidence, units
 from . import processes as procs
 from .exits import read_object
@@ -35,7 +37,6 @@ TOOL = "py-spy"
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RANK_ID")
 _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "DEVICE_ID")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
-_MISSING = f"{TOOL} is not installed beside the job's Python; site.yml brings it with a framework, see docs/hangs.md"
 
 
 class Rank(NamedTuple):
@@ -106,15 +107,38 @@ def device(env: Mapping[str, str]) -> str:
     return visible[int(local)] if len(local) < 9 and int(local or len(visible)) < len(visible) else ""
 
 
-def tool(rank: Rank, proc: str = procs.PROC) -> str | None:
-    """Find py-spy beside the Python of a rank, or on its PATH."""
+def tool(rank: Rank, venvs: str = "", proc: str = procs.PROC) -> str | None:
+    """Find py-spy beside the Python of a rank, on its PATH, or in an environment of the folder `venvs`."""
     try:
         first = Path(f"{proc}/{rank.pid}/cmdline").read_bytes().split(b"\0")[0]
     except OSError:
         first = b""
     beside = str(Path(os.fsdecode(first)).parent)
     folders = [beside] if beside.startswith("/") else []
-    return shutil.which(TOOL, path=os.pathsep.join([*folders, rank.env.get("PATH", os.defpath)]))
+    own = shutil.which(TOOL, path=os.pathsep.join([*folders, rank.env.get("PATH", os.defpath)]))
+    return own or of_environments(venvs)
+
+
+def of_environments(venvs: str) -> str | None:
+    """Find py-spy in the environments of a folder: one that only root or we ourselves can change, as it runs as us."""
+    user = os.geteuid()
+    for link in sorted(Path(venvs).glob(f"*/bin/{TOOL}")) if venvs else ():
+        with contextlib.suppress(OSError):
+            path = link.resolve(strict=True)
+            state = path.lstat()
+            safe = state.st_uid in (0, user) and not state.st_mode & 0o022 and only_root_changes(path.parent, user)
+            if safe and stat.S_ISREG(state.st_mode) and os.access(path, os.X_OK):
+                return str(path)
+    return None
+
+
+def _missing(venvs: str) -> str:
+    """Say where there is no py-spy, and how it gets there."""
+    places = ["beside the job's Python", "on its PATH", *([f"in {venvs}/*/bin"] if venvs else [])]
+    return (
+        f"found no {TOOL} {' or '.join(places)}, expected one that only root or the job's user can change: run "
+        "site.yml with a framework, see docs/hangs.md"
+    )[:400]
 
 
 def seen(pid: int, proc: str = procs.PROC) -> tuple[str, str, int]:
@@ -194,6 +218,7 @@ def take(
     slice_name: str = "",
     known: Mapping[int, int] | None = None,
     *,
+    venvs: str = "",
     looks: int = SAMPLES,
     apart_s: float = APART_S,
     proc: str = procs.PROC,
@@ -204,7 +229,7 @@ def take(
     """
     until = time.monotonic() + LIMIT_S + looks * apart_s
     ranks = of_job(job_id, job_dir, slice_name, known or {}, proc)
-    tools = {rank.pid: path for rank in ranks for path in [tool(rank, proc)] if path}
+    tools = {rank.pid: path for rank in ranks for path in [tool(rank, venvs, proc)] if path}
     first = {rank.pid: seen(rank.pid, proc) for rank in ranks}
     for rank in ranks:
         evidence.ask_for_dump(rank.env, rank.rank)
@@ -226,7 +251,7 @@ def take(
     for rank in ranks:
         state, wchan, ticks = seen(rank.pid, proc)
         dumps = [sample[rank.pid][0] for sample in samples if sample.get(rank.pid, ({}, ""))[0]]
-        why = "" if dumps else samples[-1][rank.pid][1] if rank.pid in tools else _MISSING
+        why = "" if dumps else samples[-1][rank.pid][1] if rank.pid in tools else _missing(venvs)
         record = {
             "rank": rank.rank,
             "pid": rank.pid,
@@ -281,7 +306,7 @@ class Taker:
         slice_name = units.slice_name(spec["job_id"]) if spec["supervision"] == "systemd" else ""
         try:
             known = started_ranks(self._job_dir, spec["processes"])
-            ranks, text = take(spec["job_id"], self._job_dir, slice_name, known)
+            ranks, text = take(spec["job_id"], self._job_dir, slice_name, known, venvs=spec.get("venvs", ""))
             when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
             log = self._job_dir / "logs" / f"stacks_{spec['node_rank']}.log"
             _append(log, f"==== {spec['host']}, {when}\n\n{text}\n")

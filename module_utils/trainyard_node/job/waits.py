@@ -146,7 +146,7 @@ class Looker:
         with self._lock:
             self._ranks = found
         self._started = {rank.pid: procs.start_time(rank.pid) for rank in found}
-        self._tools = {rank.pid: path for rank in found for path in [stacks.tool(rank)] if path}
+        self._tools = {rank.pid: path for rank in found for path in [stacks.tool(rank, spec.get("venvs", ""))] if path}
 
     def _look(self) -> None:
         for rank in self._ranks:

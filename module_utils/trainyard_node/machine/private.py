@@ -26,20 +26,23 @@ class PrivateError(Exception):
     """Something that others could have put there; says what is expected, and what to do."""
 
 
-def only_root_changes(path: Path) -> bool:
-    """Tell whether root alone decides what this folder is: all on the way to it, links included, is root's own."""
+def only_root_changes(path: Path, besides: int = 0) -> bool:
+    """Tell whether root alone decides what this folder is: all on the way to it, links included, is root's own.
+
+    `besides` is a user who may decide it as well.
+    """
     here, parts, links = Path("/"), list(path.parts[1:]), 0
     while True:
         state = os.lstat(here)
         others = state.st_mode & 0o002 or (state.st_mode & 0o020 and state.st_gid >= _FIRST_USERS_GROUP)
-        if state.st_uid or (others and not state.st_mode & stat.S_ISVTX):
+        if state.st_uid not in (0, besides) or (others and not state.st_mode & stat.S_ISVTX):
             return False
         if not parts:
             return stat.S_ISDIR(state.st_mode)
         entry = here / parts.pop(0)
         if entry.is_symlink():
             links += 1
-            if links > _MOST_LINKS or os.lstat(entry).st_uid:
+            if links > _MOST_LINKS or os.lstat(entry).st_uid not in (0, besides):
                 return False
             target = entry.readlink()
             here = Path("/") if target.is_absolute() else here

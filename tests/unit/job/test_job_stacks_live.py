@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -159,6 +160,61 @@ def test_without_the_tool_state_and_place_in_the_kernel_are_told(job, monkeypatc
     assert record["frames"] == []
     assert record["state"] == "S"
     assert rules.lines({"n2": [record]}, 1, {})[0].startswith("rank 3 on n2 sleeps in the kernel's ")
+
+
+@pytest.fixture
+def bare_rank(tmp_path):
+    """A rank whose Python has no py-spy beside it, nor on its PATH, and a folder of environments of which one has."""
+    tools = tmp_path / "venvs" / "verify" / "bin"
+    tools.mkdir(parents=True)
+    (tmp_path / "venvs" / "cuda").mkdir()
+    shutil.copy(shutil.which(stacks.TOOL), tools)
+    python = tmp_path / "python"
+    python.symlink_to(Path(sys.executable).resolve())
+    code = "import sys\ndef wait():\n    print('up', flush=True)\n    sys.stdin.read()\nwait()"
+    env = {"TRAINYARD_JOB_ID": "bare", "RANK": "0", "PATH": str(tmp_path)}
+    with subprocess.Popen([python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as rank:
+        try:
+            rank.stdout.readline()
+            yield tools / stacks.TOOL
+        finally:
+            rank.kill()
+
+
+def record_of_bare(tmp_path, tool):
+    (record,), _ = stacks.take("bare", tmp_path, venvs=str(tool.parents[2]), looks=1)
+    return record
+
+
+def test_the_tool_of_any_environment_of_the_node_reads_a_rank_whose_own_has_none(tmp_path, bare_rank):
+    record = record_of_bare(tmp_path, bare_rank)
+    assert (record["said"], record["frames"][0][0]) == ("", "wait")
+
+
+def test_without_the_tool_it_is_said_where_it_was_looked_for_and_how_it_gets_there(tmp_path, bare_rank):
+    bare_rank.unlink()
+    assert record_of_bare(tmp_path, bare_rank)["said"] == (
+        f"found no py-spy beside the job's Python or on its PATH or in {tmp_path}/venvs/*/bin, expected one that only "
+        "root or the job's user can change: run site.yml with a framework, see docs/hangs.md"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "trusted"),
+    [
+        (lambda tool: None, True),
+        (lambda tool: tool.chmod(0o775), False),
+        (lambda tool: tool.parent.chmod(0o777), False),
+        (lambda tool: tool.parents[2].chmod(0o777), False),
+        (lambda tool: tool.chmod(0o644), False),
+        (lambda tool: (tool.rename(tool.with_name("spy")), tool.symlink_to("spy")), True),
+        (lambda tool: (tool.unlink(), tool.mkdir()), False),
+        (lambda tool: (tool.unlink(), os.mkfifo(tool, 0o755)), False),
+    ],
+)
+def test_a_tool_that_others_could_exchange_is_not_run(bare_rank, change, trusted):
+    change(bare_rank)
+    assert stacks.of_environments(str(bare_rank.parents[2])) == (str(bare_rank.resolve()) if trusted else None)
 
 
 def test_a_loop_is_told_by_its_function_and_its_cpu(tmp_path):

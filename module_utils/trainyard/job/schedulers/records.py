@@ -182,3 +182,5 @@ class Where:
     node_env: Mapping[str, Any] = field(default_factory=dict)
     # nccl-tests' all-reduce on the nodes, which need not have it.
     all_reduce: str = ""
+    # Folder of the cluster's Python environments on the nodes.
+    venvs: str = ""

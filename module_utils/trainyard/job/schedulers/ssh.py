@@ -30,7 +30,7 @@ def plan(
 ) -> tuple[JobPlan | None, list[Finding]]:
     """Return what runs on each of the members, which are what is known of the job's hosts, in the inventory's order."""
     del given
-    made, findings = build(job, where.job_id, where.created, where.state_dir, facts, where.all_reduce)
+    made, findings = build(job, where.job_id, where.created, where.state_dir, facts, where.all_reduce, where.venvs)
     instead = "keep data and checkpoints elsewhere (role dataset, job_data)"
     return made, findings + source.too_large(MOST_SOURCE, " of scripts", instead)
 
