@@ -24,6 +24,7 @@ from ..hardware.accelerators import read_accelerators
 from ..hardware.interfaces import read_networks
 from ..hardware.npu import read_npu
 from ..machine.tree import Tree
+from ..software import package_folders
 from ..software.openmpi import read_mpi
 
 _DISTRIBUTION = re.compile(r"^(?P<name>.+)-(?P<version>[^-]+)\.dist-info$")
@@ -71,29 +72,6 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _venv_settings(tree: Tree, venv: str) -> dict[str, str]:
-    lines = (tree.text(f"{venv}/pyvenv.cfg") or "").splitlines()
-    return {key.strip().lower(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
-
-
-def _package_folders(tree: Tree, venv: str | None) -> list[str]:
-    """Return the folders that hold distributions, in the order in which Python would search them."""
-    if venv is None:
-        return [folder for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))]
-    folders = [
-        f"{venv}/{library}/{python}/site-packages"
-        for library in ("lib", "lib64")
-        for python in tree.names(f"{venv}/{library}")
-        if python.startswith("python")
-    ]
-    settings = _venv_settings(tree, venv)
-    if settings.get("include-system-site-packages", "").lower() == "true":
-        short = ".".join(settings.get("version", settings.get("version_info", "")).split(".")[:2])
-        folders += [f"/usr/local/lib/python{short}/dist-packages", "/usr/lib/python3/dist-packages"]
-        folders += [f"{prefix}/python{short}/site-packages" for prefix in ("/usr/local/lib", "/usr/lib", "/usr/lib64")]
-    return folders
-
-
 def installed_packages(tree: Tree, venv: str | None) -> dict[str, str]:
     """Return the version of each distribution by its normal name (torch-npu).
 
@@ -101,7 +79,8 @@ def installed_packages(tree: Tree, venv: str | None) -> dict[str, str]:
     framework seconds.
     """
     versions: dict[str, str] = {}
-    for folder in _package_folders(tree, venv):
+    running = [folder for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))]
+    for folder in running if venv is None else package_folders.folders(tree, venv):
         for entry in tree.names(folder):
             match = _DISTRIBUTION.match(entry) or _EGG.match(entry)
             if match:
@@ -119,7 +98,7 @@ def package_versions(tree: Tree, venv: str | None, wanted: list[str]) -> dict[st
 
 
 def _read_venv(tree: Tree, venv: str) -> dict[str, Any]:
-    settings = _venv_settings(tree, venv)
+    settings = package_folders.settings(tree, venv)
     return {
         "path": venv,
         "exists": tree.exists(f"{venv}/bin/python"),

@@ -28,6 +28,16 @@ CONNECT_TIMEOUT_S = 10
 SSH_PARALLEL = 32
 # How long a Python may take to say whether it has a package, and its status where it has none.
 PYTHON_S, _NOT_FOUND = 20, 3
+# Looks for the file of a module in its package: find_spec would import the package.
+_FIND = f"""
+import importlib.util, os, sys
+package, *rest = sys.argv[1].split(".")
+found = importlib.util.find_spec(package)
+if found and rest:
+    places = found.submodule_search_locations or ()
+    found = any(os.path.exists(os.path.join(place, *rest) + ".py") for place in places)
+sys.exit(0 if found else {_NOT_FOUND})
+"""
 # By launcher: the framework that brings what starts the ranks, and from which release on.
 _BRINGS = {
     "torchrun": ("pytorch", "PyTorch"),
@@ -242,11 +252,10 @@ def _install(program: str, venv: str) -> str:
 
 
 def _lacks(python: str, module: str, path: str, user: str) -> bool:
-    """Tell whether a Python surely finds no such package. The training user asks it: what it runs is the user's."""
+    """Tell whether a Python surely finds no such module. The training user asks it: what it runs is the user's."""
     program = shutil.which(python, path=path)
-    code = "import importlib.util, sys; sys.exit(3 if importlib.util.find_spec(sys.argv[1]) is None else 0)"
     try:
-        status = as_user.run(as_user.named(user), _status, [program or python, "-c", code, module])
+        status = as_user.run(as_user.named(user), _status, [program or python, "-c", _FIND, module])
     except (JobError, OSError):
         return False
     return bool(status == _NOT_FOUND)
@@ -264,15 +273,13 @@ def _status(argv: list[str]) -> int:
 
 
 def starter_findings(spec: Spec, user: str) -> list[Finding]:
-    """Find that the job's environment lacks what starts the ranks: msrun, or the package with the launch module."""
+    """Find that the job's environment lacks what starts the ranks: the launch module, or its package."""
     starter, venv, launcher = spec.get("starter", ""), spec["venv"], spec.get("launcher", "")
     python = f"{venv}/bin/python"
     if not starter or not Path(python).exists():
         # An environment that is not there is a finding of its own.
         return []
-    if starter.startswith("bin/"):
-        lacking = f"no {venv}/{starter}" if not Path(venv, starter).exists() else ""
-    elif starter in {str(name).replace("-", "_") for name in spec.get("packages", ())}:
+    if starter.partition(".")[0] in {str(name).replace("-", "_") for name in spec.get("packages", ())}:
         # Its version is compared over all nodes, and that it is there.
         lacking = ""
     else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -52,6 +53,15 @@ class Tree:
         """Return a file's content without surrounding white space."""
         try:
             return self.path(path).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return None
+
+    def regular(self, path: str, most: int) -> str | None:
+        """Return at most so many bytes of a file that a user may have made; None for what is none, such as a pipe."""
+        try:
+            with os.fdopen(os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+                return file.read(most).decode("utf-8", errors="replace") if regular else None
         except OSError:
             return None
 

@@ -283,7 +283,13 @@ def test_the_package_that_python_is_to_run_as_a_module(words, package):
 
 
 def test_each_node_is_told_what_starts_the_ranks():
-    starters_of = {"torchrun": "torch", "msrun": "bin/msrun", "oneflow": "oneflow", "direct": "", "mindspore": ""}
+    starters_of = {
+        "torchrun": "torch",
+        "msrun": "mindspore.parallel.cluster.run",
+        "oneflow": "oneflow",
+        "direct": "",
+        "mindspore": "",
+    }
     for launcher, starter in starters_of.items():
         slices = make_plan(make_job(launcher=launcher), [member(0), member(1)]).slices([])
         assert {part["starter"] for part in slices.values()} == {starter}

@@ -126,7 +126,9 @@ def test_msrun_is_started_once_on_each_node(nodes, slots):
         assert (agent["name"], agent["ranks"]) == ("agent", node["ranks"])
         assert agent["log"] == f"{plan['job_dir']}/logs/agent_{node['node_rank']}.log"
         assert agent["argv"] == [
-            f"{VENV}/bin/msrun",
+            f"{VENV}/bin/python",
+            "-m",
+            "mindspore.parallel.cluster.run",
             f"--worker_num={nodes * slots}",
             f"--local_worker_num={slots}",
             "--master_addr=10.77.0.1",

@@ -10,6 +10,7 @@ import sys
 import pytest
 from ansible.module_utils.trainyard_node.job import preflight as checks
 
+MSRUN = "mindspore.parallel.cluster.run"
 ME = pwd.getpwuid(os.getuid()).pw_name
 
 
@@ -26,7 +27,7 @@ def empty(spec, tmp_path):
     [
         ("torchrun", "torch", "no torch in {venv}", "PyTorch"),
         ("oneflow", "oneflow", "no oneflow in {venv}", "OneFlow 0.5 or newer"),
-        ("msrun", "bin/msrun", "no {venv}/bin/msrun", "MindSpore 2.3 or newer"),
+        ("msrun", MSRUN, f"no {MSRUN} in {{venv}}", "MindSpore 2.3 or newer"),
     ],
 )
 def test_a_launcher_that_is_not_installed(empty, launcher, starter, found, expected):
@@ -35,14 +36,27 @@ def test_a_launcher_that_is_not_installed(empty, launcher, starter, found, expec
     assert finding[0].expected == f"{expected} in the job's virtual environment, for job_launcher: {launcher}"
 
 
-def test_a_launcher_that_is_there_or_is_found_to_lack_by_its_version(empty, tmp_path):
-    (tmp_path / "empty" / "bin" / "msrun").touch()
+def test_a_launcher_that_is_there_or_is_found_to_lack_by_its_version(empty):
     for launcher, starter, packages in (
-        ("msrun", "bin/msrun", []),
         ("torchrun", "json", []),
         ("torchrun", "no", ["no"]),
+        ("msrun", MSRUN, ["mindspore"]),
     ):
         assert checks.preflight({**empty, "launcher": launcher, "starter": starter, "packages": packages}, ME) == []
+
+
+def test_a_launcher_of_the_environment_below_a_layer_is_found_and_not_imported(empty, tmp_path):
+    base = tmp_path / "base"
+    package = base / "mindspore/parallel/cluster"
+    package.mkdir(parents=True)
+    (base / "mindspore/__init__.py").write_text("raise SystemExit('imported')")
+    (site,) = (tmp_path / "empty" / "lib").glob("python*/site-packages")
+    (site / "base.pth").write_text(f"{base}\n")
+    spec = {**empty, "launcher": "msrun", "starter": MSRUN}
+    (finding,) = checks.preflight(spec, ME)
+    assert finding.found == f"no {MSRUN} in {empty['venv']}"  # before 2.3
+    (package / "run.py").touch()
+    assert checks.preflight(spec, ME) == []
 
 
 def test_a_module_that_the_jobs_python_lacks(empty):

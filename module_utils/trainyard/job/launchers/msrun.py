@@ -14,6 +14,7 @@ from .mindspore import RANK_LOG, cluster_environment, release_findings
 
 __all__ = ["RANK_LOG", "check", "processes"]
 
+_MODULE = "mindspore.parallel.cluster.run"
 # What msrun starts as it is; before any other word it puts `python`.
 _PROGRAMS = ("python", "python3", "pytest")
 _INSTEAD = "use job_launcher: mindspore"
@@ -44,15 +45,18 @@ def check(job: Job, placement: Placement) -> list[Finding]:
 
 
 def starter(job: Job) -> str:
-    """Msrun is a program that MindSpore brings."""
+    """Msrun is a module of MindSpore."""
     del job
-    return "bin/msrun"
+    return _MODULE
 
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     """One msrun; it writes its workers' logs and the scheduler's where those of the launcher `mindspore` are."""
+    # Not its program: in an environment that layers another one, that is the other's, and runs the other's Python.
     argv = (
-        f"{placement.venv}/bin/msrun",
+        f"{placement.venv}/bin/python",
+        "-m",
+        _MODULE,
         f"--worker_num={placement.world_size}",
         f"--local_worker_num={node.processes}",
         f"--master_addr={placement.head.address}",

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find where a virtual environment's Python finds packages, from its files alone: no Python is started.
+
+Where root reads an environment, it may be another user's: what its `.pth` files say is read within bounds, and the code
+in them never runs (site.addpackage of Python would run it).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from ..machine.tree import Tree
+
+# Upper bounds for one file in bytes, and for the folders of one environment.
+MOST_BYTES, MOST_FOLDERS = 64 << 10, 64
+# A `.pth` file that adds a folder with its `.pth` files does it in this form; a plain line adds the folder alone.
+_ADDSITEDIR = re.compile(r"""import\s.*\bsite\.addsitedir\(\s*r?(["'])(?P<folder>[^"'\\]+)\1\s*\)""")
+
+
+def settings(tree: Tree, venv: str) -> dict[str, str]:
+    """Return what pyvenv.cfg says, by lower-case name."""
+    lines = (tree.regular(f"{venv}/pyvenv.cfg", MOST_BYTES) or "").splitlines()
+    return {key.strip().lower(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
+
+
+def folders(tree: Tree, venv: str) -> list[str]:
+    """Return the folders in which an environment's Python looks for packages, in its order."""
+    found: list[str] = []
+    for library in ("lib", "lib64"):
+        for python in tree.names(f"{venv}/{library}"):
+            if python.startswith("python"):
+                _add(tree, f"{venv}/{library}/{python}/site-packages", found)
+    said = settings(tree, venv)
+    if said.get("include-system-site-packages", "").lower() == "true":
+        for folder in _of_system(said):
+            _add(tree, folder, found)
+    return found
+
+
+def _of_system(said: dict[str, str]) -> list[str]:
+    """Return the package folders of the Python from which an environment was made; `home` is where that Python lies."""
+    short = ".".join(said.get("version", said.get("version_info", "")).split(".")[:2])
+    prefix = posixpath.dirname(said.get("home", "").rstrip("/"))
+    if prefix not in ("", "/", "/usr"):
+        return [f"{prefix}/{library}/python{short}/site-packages" for library in ("lib", "lib64")]
+    debian = [f"/usr/local/lib/python{short}/dist-packages", "/usr/lib/python3/dist-packages"]
+    return debian + [f"{prefix}/python{short}/site-packages" for prefix in ("/usr/local/lib", "/usr/lib", "/usr/lib64")]
+
+
+def _add(tree: Tree, folder: str, found: list[str]) -> None:
+    """Add a folder and those that its `.pth` files name, as site.addsitedir does."""
+    if folder in found or len(found) >= MOST_FOLDERS or not tree.exists(folder):
+        return
+    found.append(folder)
+    for name in tree.names(folder):
+        if not name.endswith(".pth") or name.startswith("."):
+            continue
+        for line in (tree.regular(f"{folder}/{name}", MOST_BYTES) or "").splitlines():
+            code = line.startswith(("import ", "import\t"))
+            layer = _ADDSITEDIR.match(line) if code else None
+            if layer:
+                _add(tree, posixpath.normpath(posixpath.join(folder, layer["folder"])), found)
+            elif not code and line.strip() and not line.startswith("#"):
+                named = posixpath.normpath(posixpath.join(folder, line.rstrip()))
+                if named not in found and len(found) < MOST_FOLDERS and tree.exists(named):
+                    found.append(named)
