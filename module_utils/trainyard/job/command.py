@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from ..findings.findings import Finding
-from . import starters
+from . import accelerate, starters
 
 _HOW = "docs/job-file.md, A launcher of your own"
 # A word that YAML reads as these very characters, and as a text (or as a whole number, which comes back as it was).
@@ -178,5 +178,20 @@ def _launchers(
     number = next((inner.options[name] for name in starter.per_node if name in inner.options), "")
     if number.isdigit() and processes != int(number):
         action += f" and job_processes_per_node: {number}"
+    action += _variables(inner, env)
     expected = "one start of the ranks: with two, each rank is a world of its own and trains alone"
     return [Finding(check="job_command", found=found, expected=expected, action=f"{action}; {keep}")]
+
+
+def _variables(inner: starters.Found, env: Mapping[str, str]) -> str:
+    """Say how job_env keeps what a launcher tells its script by variables; "" where it tells nothing."""
+    if inner.starter.words_after is None or not inner.words:
+        return ""
+    if inner.instead is None or accelerate.CONFIG_FILE in inner.options:
+        words = ["OPTIONS"] if inner.instead is None else inner.words
+        prints = shlex.join([*inner.called.split(), *words, *accelerate.PRINTS])
+        kinds = "ACCELERATE_*, FSDP_*, MEGATRON_LM_* and PARALLELISM_CONFIG_*"
+        return f" and put into job_env what `{prints}` prints of {kinds}"
+    variables = accelerate.environment(inner.options).items()
+    lacking = [f"{name}: {_word(value)}" for name, value in variables if env.get(name) != value]
+    return f" and {'add to ' if env else ''}job_env: {{{', '.join(lacking)}}}" if lacking else ""

@@ -10,9 +10,11 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+
+from . import accelerate
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,22 @@ class Starter:
     per_node: tuple[str, ...] = ()
     # It starts a script with Python, not a program.
     takes_script: bool = False
+    # Of further options that only tell the program something: how many words follow each, None for what is none.
+    words_after: Callable[[str], int | None] | None = None
 
 
 @dataclass(frozen=True)
 class Found:
-    """A starter in a command: how it was called, its options, and the command without it where that is sure."""
+    """A starter in a command: how it was called, its options, and the command without it where that is sure.
+
+    `words` are the options as they were given.
+    """
 
     starter: Starter
     called: str
     options: Mapping[str, str]
     instead: tuple[str, ...] | None
+    words: tuple[str, ...] = ()
 
 
 def _options(flags: str, valued: str) -> dict[str, int]:
@@ -58,16 +66,18 @@ _TORCHRUN = Starter(
     ("nproc-per-node",),
     takes_script=True,
 )
-# Mixed precision, FSDP and the like are passed on to the script: without accelerate it would train otherwise.
+# Mixed precision, FSDP and the like are passed on to the script, by variables (accelerate.py).
 _ACCELERATE = Starter(
     "accelerate",
     _options(
-        "cpu multi-gpu same-network m module no-python q quiet",
-        "num-processes num-machines machine-rank main-process-ip main-process-port num-cpu-threads-per-process gpu-ids "
-        "rdzv-backend max-restarts monitor-interval",
+        "multi-gpu same-network m module no-python q quiet",
+        "num-processes num-machines machine-rank main-process-ip main-process-port gpu-ids rdzv-backend rdzv-conf "
+        "max-restarts monitor-interval t tee log-dir role mpirun-hostfile deepspeed-hostfile "
+        "deepspeed-exclusion-filter deepspeed-inclusion-filter deepspeed-multinode-launcher config-file",
     ),
-    ("num-machines", "config-file"),
+    ("num-machines", accelerate.CONFIG_FILE),
     takes_script=True,
+    words_after=accelerate.words_after,
 )
 _DEEPSPEED = Starter(
     "deepspeed",
@@ -207,7 +217,7 @@ def find(command: Sequence[str]) -> Found | None:
 
 
 def _with(found: Found, instead: tuple[str, ...] | None) -> Found:
-    return Found(found.starter, found.called, found.options, instead)
+    return replace(found, instead=instead)
 
 
 def _behind_wrapper(program: str, words: Sequence[str]) -> int | None:
@@ -259,8 +269,9 @@ def _taken_off(starter: Starter, called: str, words: Sequence[str], python: Sequ
         if name not in starter.options and re.fullmatch(r"[A-Za-z]\d+", name):
             # A letter with its value behind it: -n2.
             name, equals, value = name[0], "=", name[1:]
-        follow = 0 if equals else starter.options.get(name, 0)
-        sure = name in starter.options
+        known = starter.options.get(name, starter.words_after(name) if starter.words_after else None)
+        follow = 0 if equals else known or 0
+        sure = known is not None
         options[name] = value if equals else " ".join(words[at + 1 : at + 1 + follow])
         at += 1 + follow
     started = list(words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:])
@@ -273,7 +284,7 @@ def _taken_off(starter: Starter, called: str, words: Sequence[str], python: Sequ
             started = [*python, *started]
         inner = find(started)
         instead = inner.instead if inner else tuple(started)
-    return Found(starter, called, options, instead)
+    return Found(starter, called, options, instead, tuple(words[:at]))
 
 
 def shell_text(command: Sequence[str]) -> int | None:

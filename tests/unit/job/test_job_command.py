@@ -45,8 +45,10 @@ def instead(words):
         ("srun -N1 torchrun t.py", "srun", "python t.py"),
         ("horovodrun -np 4 -H localhost:4 python t.py", "horovodrun", "python t.py"),
         ("accelerate launch --multi_gpu --num_processes 2 t.py", "accelerate launch", "python t.py"),
-        # What it says in its options matters to the script.
-        ("accelerate launch --mixed_precision fp16 t.py", "accelerate launch", None),
+        ("accelerate launch --mixed_precision fp16 --use_fsdp t.py", "accelerate launch", "python t.py"),
+        ("accelerate launch --config_file=a.yaml -m pkg --lr 1", "accelerate launch", "python -m pkg --lr 1"),
+        # Whether it takes a word is not known.
+        ("accelerate launch --tpu t.py", "accelerate launch", None),
         ("accelerate-launch t.py", "accelerate-launch", "python t.py"),
         ("deepspeed --num_gpus=8 t.py --deepspeed ds.json", "deepspeed", "python t.py --deepspeed ds.json"),
         ("msrun --worker_num=8 --local_worker_num=8 t.py", "msrun", "python t.py"),
