@@ -152,7 +152,7 @@ def join(count: int) -> dict[str, Any]:
     The clients share this one process, all start at once and report once a second, as monitors do. Where it may, the
     head begins with the limit of open files that it has without systemd.
     """
-    from ansible.module_utils.trainyard_node.job.head import OWN_FILES, make_room
+    from ansible.module_utils.trainyard_node.job.wire import OWN_FILES, make_room
     from job_cluster import Cluster
 
     hosts = [f"n{number + 1}" for number in range(count)]

@@ -27,7 +27,7 @@ FAILURE = ByKind(
             f"?{name}": MAYBE_TEXT
             for name in ("host", "process", "result", "seen_by", "reason", "lost", "error", "who", "limit")
         },
-        **{f"?{name}": MAYBE_NUMBER for name in ("after_s", "time", "recover_after_s", "ranks_running")},
+        **{f"?{name}": MAYBE_NUMBER for name in ("after_s", "least_s", "time", "recover_after_s", "ranks_running")},
         **{f"?{name}": MAYBE_INT for name in ("rank", "exit_code", "signal", "attempt", "fruitless")},
         "?ranks": [int],
         "?hosts": [str],

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from ..findings.visible import ESCAPE_SEQUENCE
+from . import silence
 from .hang import text as hang_text
 from .shapes import NOTHING, Shape
 
@@ -28,7 +29,7 @@ KINDS: dict[str, dict[str, Shape]] = {
     "exit": {"host": str, "process": str, "ranks": [int], "result": str},
     "not_joined": {"host": str, "process": str, "who": str},
     "gone": {"host": str, "reason": str},
-    "silent": _SILENT,
+    "silent": {**_SILENT, "?hosts": [str], "?least_s": float},
     "head_silent": {**_SILENT, "seen_by": str},
     "absent": _SILENT,
     "frozen": _SILENT,
@@ -136,7 +137,9 @@ def text(failure: Mapping[str, Any]) -> str:
         return f"{who} on {host}: {exit_text(failure)}" + (" before the others" if well(failure) else "")
     if kind == "not_joined":
         return f"{failure['who']} never joined"
-    if kind in ("silent", "head_silent", "absent"):
+    if kind == "silent":
+        return silence.text(failure)
+    if kind in ("head_silent", "absent"):
         return f"node {host}: no word for {failure['after_s']} s"
     if kind == "gone":
         return f"node {host}: its monitor ended"

@@ -13,11 +13,12 @@ from typing import Any
 
 from ..findings.adhoc import playbook
 from ..findings.findings import connection_reason, counted, host_list
-from ..job import checkpoints, goodput, hang, kernel_messages, stragglers, tls
+from ..job import checkpoints, goodput, hang, kernel_messages, silence, stragglers, tls
 from ..job.events import undelivered
 from ..job.failure import exit_text, missed, well
 from ..job.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.restarts import gave_up, restart_text
+from ..job.stacks import spans
 from . import job_traffic
 
 Data = Mapping[str, Any]
@@ -98,8 +99,9 @@ def cause(summary: Data, job_dir: str) -> list[str]:
     """Say in a line or two why a job ended as it did; nothing where it succeeded or nobody knows."""
     failure: Data = summary.get("failure") or {}
     kind, host = failure.get("kind"), failure.get("host", "")
-    ranks = [rank for node in summary["nodes"] if node["host"] == host for rank in node["ranks"]]
-    on_node = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}" if ranks else "its ranks"
+    hosts = failure.get("hosts") or [host]
+    ranks = [rank for node in summary["nodes"] if node["host"] in hosts for rank in node["ranks"]]
+    on_node = f"{'rank' if len(ranks) == 1 else 'ranks'} {spans(ranks)}" if ranks else "its ranks"
     if kind == "exit":
         rank = failure.get("rank")
         who = f"the agent of {on_node}" if failure["process"] == "agent" else failure["process"]
@@ -129,9 +131,14 @@ def cause(summary: Data, job_dir: str) -> list[str]:
             f"see what killed it: journalctl -k and {job_dir}/logs/monitor_*.log on {host}",
         ]
     if kind == "silent":
+        who, _, since = silence.text(failure).partition(": ")
+        if len(hosts) > 1:
+            return [
+                f"{who} with {on_node} went silent: {since}, so they are frozen, cut off or down",
+                f"their monitors end {on_node} as soon as they run again; check the nodes, then start the job again",
+            ]
         return [
-            f"node {host} with {on_node} went silent: no word for {failure['after_s']} s, so it is frozen, cut off "
-            "or down",
+            f"{who} with {on_node} went silent: {since}, so it is frozen, cut off or down",
             f"its own monitor ends {on_node} as soon as it runs again; check the node, then start the job again",
         ]
     if kind == "head_silent":

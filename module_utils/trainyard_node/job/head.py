@@ -7,13 +7,12 @@ Times are seconds; `time` is since the epoch, all waiting is on the monotonic cl
 from __future__ import annotations
 
 import json
-import resource
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ...trainyard.job import causes, goodput, messages, prometheus
+from ...trainyard.job import causes, goodput, messages, prometheus, silence
 from ...trainyard.job import failure as failures
 from ...trainyard.job.messages import Message
 from ...trainyard.job.restarts import WHOLE, Restarts, to_replace
@@ -22,7 +21,7 @@ from . import sender
 from .exits import keep_json, read_json
 from .hang_watch import HangWatch
 from .node_part import NEWS, TICK_S, NodePart
-from .wire import Door, Line
+from .wire import OWN_FILES, Door, Line, make_room
 
 REPORT_S = 1.0
 # Where there are spares, no node has longer than this to get its devices free, or through the gate.
@@ -33,8 +32,6 @@ GRACE_S = 1.0
 CLOCKS = 10
 # How long nodes may take to start one after another before a missing one counts as absent.
 JOIN_S = 120.0
-# Files that the head has open beside the connections of its nodes, with room to spare.
-OWN_FILES = 256
 # How long the last look at the checkpoints may take, while all nodes wait for the word of the end.
 LAST_LOOK_S = 0.5
 # How long processes without ranks may take to end after the last rank did.
@@ -300,28 +297,26 @@ class HeadPart(NodePart):
         free = {host for host, report in self.reports.items() if report.get("done") and not report.get("idle")}
         return [host for host in self.restarts.members if host in self.seen and host not in here | free]
 
+    def _silent_s(self, now: float) -> dict[str, float]:
+        """Return how long each node did not report that takes part, but those whose ranks all ended well."""
+        done = {host for host, report in self.reports.items() if report.get("done") and not report.get("idle")}
+        return {host: now - self.seen[host] for host in self.restarts.members if host in self.seen and host not in done}
+
     def _judge_absence(self, now: float) -> None:
         """Find nodes that are not there. While all gather for a restart, a node may be away for `rejoin_s`."""
-        for host in self.restarts.members if self.restarts.gathering_since is None else ():
-            # A node whose ranks all ended well is free to go.
-            if self.reports.get(host, {}).get("done") and not self.reports[host].get("idle"):
-                continue
-            if host not in self.seen:
-                if now - self.started > JOIN_S:
-                    self.finish("failed", failure={"kind": "absent", "host": host, "after_s": round(JOIN_S)})
-            elif now - self.seen[host] > self.silent_after_s:
-                if self.seen[host] <= self.woke + REPORT_S and self.stood_still_s > self.silent_after_s - 2 * REPORT_S:
-                    # The node gave this one up meanwhile; all that came from it had been waiting to be read.
-                    self._fail_frozen(self.stood_still_s)
-                    return
-                silent = {
-                    "kind": "silent",
-                    "host": host,
-                    "after_s": round(now - self.seen[host]),
-                    "ranks_running": self.reports.get(host, {}).get("ranks_running"),
-                }
-                self.fail(silent)
-                return
+        if self.restarts.gathering_since is not None:
+            return
+        absent = next((host for host in self.restarts.members if host not in self.seen), None)
+        if absent and now - self.started > JOIN_S:
+            self.finish("failed", failure={"kind": "absent", "host": absent, "after_s": round(JOIN_S)})
+        silent = silence.failure(self._silent_s(now), self.silent_after_s)
+        if silent and not self.end_record:
+            host = silent["host"]
+            if self.seen[host] <= self.woke + REPORT_S and self.stood_still_s > self.silent_after_s - 2 * REPORT_S:
+                # The node gave this one up meanwhile; all that came from it had been waiting to be read.
+                self._fail_frozen(self.stood_still_s)
+            else:
+                self.fail({**silent, "ranks_running": self.reports.get(host, {}).get("ranks_running")})
 
     def notice_sleep(self, last: float, now: float) -> None:
         """See whether this node stood still between two looks: then it was not the others that were silent."""
@@ -364,6 +359,7 @@ class HeadPart(NodePart):
         lost = next(filter(None, (report.get("loss_not_a_number") for report in self.reports.values())), None)
         host, kind, reason = self._in_the_way()
         why = {"held": "waits for its devices", "refused": "does not pass the gate", "": ""}[kind]
+        silent = silence.line(self._silent_s(now), self.silent_after_s)
         waiting = any(host not in self.seen for host in self.restarts.members)
         state: Message = {
             "job_id": self.spec["job_id"],
@@ -373,7 +369,7 @@ class HeadPart(NodePart):
             "metrics": self._metrics(),
             "loss_not_a_number": lost,
             "checkpoints": self._checkpoints(),
-            "held": f"{host} {why}: {reason}" if kind else None,
+            "held": f"{host} {why}: {reason}" if kind else silent or None,
             "goodput": self.restarts.goodput(now - self.started),
             "stragglers": self.stragglers.named,
             "printing": self.hang.printing,
@@ -434,14 +430,3 @@ class HeadPart(NodePart):
         for line in door.lines.values():
             line.tell({"end": self.end_record})
         door.close()
-
-
-def make_room(files: int) -> None:
-    """Let this process have this many files open, as far as it may: without systemd it inherits a limit of 1,024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = files if hard == resource.RLIM_INFINITY else min(files, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < files:
-        # Into the monitor's log.
-        print(f"may open {allowed} files, expected {files} for its nodes: raise the hard limit of open files")

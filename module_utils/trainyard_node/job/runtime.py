@@ -36,6 +36,7 @@ _PARTS = (
     "trainyard.job.prometheus",
     "trainyard.job.restarts",
     "trainyard.job.shapes",
+    "trainyard.job.silence",
     "trainyard.job.stacks",
     "trainyard.job.start_scripts",
     "trainyard.job.stragglers",

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import resource
 import secrets
 from collections.abc import Callable, Collection
 from typing import cast
@@ -37,6 +38,8 @@ Hear = Callable[["Line", Message], None]
 Gone = Callable[["Line"], None]
 # Nodes that a head must be able to let wait at the door, however few it has: those of a small job come back at once.
 LEAST_BACKLOG = 100
+# Files that the head has open beside the connections of its nodes, with room to spare.
+OWN_FILES = 256
 
 
 class Line(asyncio.Protocol):
@@ -260,3 +263,14 @@ async def call(token: str, host: str, where: tuple[str, int], hear: Hear, gone: 
     if not await line.authenticated:
         raise ConnectionRefusedError("nobody there that proves to be the head of this job")
     return line
+
+
+def make_room(files: int) -> None:
+    """Let this process have this many files open, as far as it may: without systemd it inherits a limit of 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = files if hard == resource.RLIM_INFINITY else min(files, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < files:
+        # Into the monitor's log.
+        print(f"may open {allowed} files, expected {files} for its nodes: raise the hard limit of open files")

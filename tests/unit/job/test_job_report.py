@@ -161,11 +161,11 @@ def explained(results, *, unreachable=None, not_started=None, tail=(), launcher=
 @pytest.mark.parametrize(
     ("of_n2", "first"),
     [
-        (answer(2), "the monitor of n2 ended first, and ranks 2 to 3 with it"),
-        (None, "node n2 with ranks 2 to 3 went silent"),
-        (answer(2, alive=True), "node n2 with ranks 2 to 3 went silent"),
-        (answer(2, end={"state": "failed", "finished": 1.0}), "node n2 with ranks 2 to 3 went silent"),
-        ({**answer(2), "monitor": None}, "node n2 with ranks 2 to 3 went silent"),
+        (answer(2), "the monitor of n2 ended first, and ranks 2, 3 with it"),
+        (None, "node n2 with ranks 2, 3 went silent"),
+        (answer(2, alive=True), "node n2 with ranks 2, 3 went silent"),
+        (answer(2, end={"state": "failed", "finished": 1.0}), "node n2 with ranks 2, 3 went silent"),
+        ({**answer(2), "monitor": None}, "node n2 with ranks 2, 3 went silent"),
     ],
 )
 def test_a_monitor_that_was_killed_is_told_from_a_node_that_was_lost(of_n2, first):
@@ -242,15 +242,15 @@ def test_a_job_that_succeeded():
         (
             ended(process="agent", ranks=[2, 3], rank=None),
             "torchrun",
-            ["the agent of ranks 2 to 3 on n2 failed first: exit code 1"],
+            ["the agent of ranks 2, 3 on n2 failed first: exit code 1"],
             "agent_1.log",
         ),
         (
             {"kind": "silent", "host": "n2", "after_s": 16},
             "torchrun",
             [
-                "node n2 with ranks 2 to 3 went silent: no word for 16 s, so it is frozen, cut off or down",
-                "its own monitor ends ranks 2 to 3 as soon as it runs again; check the node, then start the job again",
+                "node n2 with ranks 2, 3 went silent: no word for 16 s, so it is frozen, cut off or down",
+                "its own monitor ends ranks 2, 3 as soon as it runs again; check the node, then start the job again",
             ],
             None,
         ),
@@ -258,8 +258,18 @@ def test_a_job_that_succeeded():
             {"kind": "silent", "host": "n2", "after_s": 16},
             "direct",
             [
-                "node n2 with ranks 2 to 3 went silent: no word for 16 s, so it is frozen, cut off or down",
-                "its own monitor ends ranks 2 to 3 as soon as it runs again; check the node, then start the job again",
+                "node n2 with ranks 2, 3 went silent: no word for 16 s, so it is frozen, cut off or down",
+                "its own monitor ends ranks 2, 3 as soon as it runs again; check the node, then start the job again",
+            ],
+            None,
+        ),
+        (
+            {"kind": "silent", "host": "n2", "after_s": 16, "hosts": ["n1", "n2"], "least_s": 15},
+            "direct",
+            [
+                "nodes n1, n2 with ranks 0 to 3 went silent: no word for 15 to 16 s, so they are frozen, cut off or "
+                "down",
+                "their monitors end ranks 0 to 3 as soon as they run again; check the nodes, then start the job again",
             ],
             None,
         ),
