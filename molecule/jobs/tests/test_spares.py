@@ -1,5 +1,5 @@
-"""A spare that does not pass the gate is left out; one that does takes the place of a node that is lost, which comes
-back and runs nothing of it."""
+"""A spare that does not pass the gate is left out; one that does takes the place of a node that freezes, while it is
+frozen; the node comes back and runs nothing of the job."""
 
 from __future__ import annotations
 
@@ -28,20 +28,23 @@ def refused(play, nodes):
 
 
 @pytest.fixture(scope="module")
-def moved(play, nodes, node_vars, refused):
-    """A job on n1 and n2 with the spare n3, of which n2 is killed; nobody watches meanwhile."""
+def moved(play, nodes, refused):
+    """A job on n1 and n2 with the spare n3, of which n2 freezes until n3 runs its rank; nobody watches meanwhile."""
     run = play.launch(WORKER, job_command=[*STEPS, "40", "--restarts", "1"], job_name="moved", job_wait=False, **SPARE)
     assert run.rc == 0, run.output
     state = f"/var/lib/trainyard/jobs/{run.job_id}/cluster.json"
     head = nodes["n1"].table
     wait_until(lambda: (head.read_json(state).get("metrics") or {}).get("step"), "a first step")
     assert nodes["n3"].ranks(run.job_id) == []
-    nodes["n2"].podman("kill")
+    # Unlike one that is killed, a frozen node closes no connection.
+    nodes["n2"].podman("pause")
     try:
+        held = wait_until(lambda: head.read_json(state)["held"], "the word of a silent node")
         wait_until(lambda: head.read_json(state)["restarts"]["replaced"] == {"n2": "n3"}, "n3 in the place of n2")
         wait_until(lambda: nodes["n3"].ranks(run.job_id), "the rank on n3")
     finally:
-        nodes["n2"].boot(node_vars["n2"]["ansible_host"])
+        nodes["n2"].podman("unpause")
+    assert re.fullmatch(r"no report from n2 for \d+ s", held)
     watched = play("playbooks/watch.yml", job_id=run.job_id)
     watched.wait()
     return run, watched
