@@ -22,6 +22,8 @@ from .scheduler_clients import Answer, Ask, handed
 
 # A head that cannot be asked for so long is given up here; its nodes have given it up before (SILENT_AFTER_S).
 GIVE_UP_S = 20.0
+# How long an answer about a job may take beyond what it was asked to wait, and after how much of that the user is told.
+LIMIT_S, TELL_S = 30.0, 20.0
 # Between two looks for lines of ranks, and how long those of all wait for a node that begins to be slow.
 FOLLOW_S = 1.0
 # How long a node may take for its answer at all; one that gave none is left alone for as long.
@@ -42,10 +44,12 @@ class LeftError(Exception):
 
 
 class Watched(Protocol):
-    """A job that is watched; `host` is who is asked, and `patience_s` how long it may give no answer."""
+    """A job that is watched: `host`, shown as `who`, is asked, and may be silent for `patience_s`; `then` follows."""
 
     host: str
+    who: str
     patience_s: float
+    then: str
 
     def look(self, wait_s: float) -> Mapping[str, Any]:
         """Return `state`, `line` and `told` after `wait_s` seconds or at its end; without `state` why there is none."""
@@ -54,9 +58,12 @@ class Watched(Protocol):
 class OverSsh:
     """A job over ssh: its head waits for the end, and says at once when it is there."""
 
+    then = "then the other nodes are asked how the job ended, and end what still runs"
+
     def __init__(self, plan: Mapping[str, Any], ask: Ask) -> None:
         """Take the plan; a head that was lost may come back while restarts are left."""
         self.host, self._ask = plan["head"]["host"], ask
+        self.who = f"head node {self.host}"
         self._job = {"job_id": plan["job_id"], "job_dir": plan["job_dir"]}
         self._rejoin_s = float(plan["rejoin_s"]) if plan["max_restarts"] else 0.0
         self.patience_s = GIVE_UP_S + self._rejoin_s
@@ -64,7 +71,7 @@ class OverSsh:
 
     def look(self, wait_s: float) -> Mapping[str, Any]:
         """Ask the head, whose monitor knows of all others."""
-        found = self._ask("state", {self.host: {**self._job, "wait_s": wait_s}}, limit_s=wait_s + 30)[self.host]
+        found = self._ask("state", {self.host: {**self._job, "wait_s": wait_s}}, limit_s=wait_s + LIMIT_S)[self.host]
         if "known" not in found:
             self._alive = time.monotonic() + 1
             return found
@@ -85,10 +92,11 @@ class Handed:
     """A job that a scheduler was handed: it serves everybody, so it is asked less often than a monitor of our own."""
 
     patience_s = GIVE_UP_SCHEDULER_S
+    then = "then it is not watched any more, and goes on"
 
     def __init__(self, plan: dict[str, Any], run_dir: Path, ask: Ask) -> None:
         """Take the plan and the folder of the run."""
-        self.host = plan["engine"]["submit_host"]
+        self.host = self.who = plan["engine"]["submit_host"]
         self._job, self._asked = handed(plan, run_dir.parent, ask), False
 
     def look(self, wait_s: float) -> Mapping[str, Any]:
@@ -178,6 +186,16 @@ def follow(
     begun = answered = time.monotonic()
     notes: set[str] = set()
     said, told, progress_at, page_at = "", 0, begun, begun - EVERY_S
+    # After how much silence that is shown next, and how often it was.
+    tell_s, tellings = 0.0, 0
+
+    def tell_silence() -> None:
+        nonlocal tell_s, tellings
+        silent_s = time.monotonic() - answered
+        if silent_s >= tell_s:
+            show(f"  {silence_text(job, silent_s, wait_s)}")
+            tell_s, tellings = 3 * tell_s, tellings + 1
+
     stop = threading.Event()
     reader = threading.Thread(target=_show_lines, args=(lines, show, stop), daemon=True)
     if lines:
@@ -185,7 +203,8 @@ def follow(
     try:
         while True:
             wait_s = pause(time.monotonic() - begun)
-            found = _look(job, min(wait_s, EVERY_S) if page else wait_s, interrupted)
+            tell_s = tell_s or wait_s + TELL_S
+            found = _look(job, min(wait_s, EVERY_S) if page else wait_s, interrupted, tell_silence)
             if page and time.monotonic() - page_at >= EVERY_S:
                 page.write()
                 page_at = time.monotonic()
@@ -195,7 +214,9 @@ def follow(
                 forget(job.host)
                 time.sleep(1)
                 continue
-            answered = time.monotonic()
+            if tellings:
+                show(f"  {job.who} answers again after {time.monotonic() - answered:.0f} s")
+            answered, tell_s, tellings = time.monotonic(), 0.0, 0
             over = found["state"] not in ("pending", "running")
             if lines and over:
                 stop.set()
@@ -219,7 +240,16 @@ def follow(
         stop.set()
 
 
-def _look(job: Watched, wait_s: float, interrupted: Callable[[], bool]) -> Mapping[str, Any]:
+def silence_text(job: Watched, silent_s: float, wait_s: float) -> str:
+    """Say that the host gave no answer, how long it still may, and what follows."""
+    left_s = max(job.patience_s, wait_s + LIMIT_S) - silent_s
+    found = f"{job.who} gave no answer for {silent_s:.0f} s; ranks may still run"
+    return f"{found}. It is asked for up to {max(0.0, left_s):.0f} s more; {job.then}"
+
+
+def _look(
+    job: Watched, wait_s: float, interrupted: Callable[[], bool], meanwhile: Callable[[], None]
+) -> Mapping[str, Any]:
     """Look from a thread of its own, as whoever interrupts does not wait for the answer."""
     answers: queue.SimpleQueue[Mapping[str, Any] | Exception] = queue.SimpleQueue()
 
@@ -231,6 +261,7 @@ def _look(job: Watched, wait_s: float, interrupted: Callable[[], bool]) -> Mappi
 
     threading.Thread(target=look, daemon=True).start()
     while not interrupted():
+        meanwhile()
         with contextlib.suppress(queue.Empty):
             found = answers.get(timeout=INTERRUPTED_S)
             if isinstance(found, Exception):

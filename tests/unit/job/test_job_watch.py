@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time as real_time
+
 import pytest
 from ansible.module_utils.trainyard_controller import watching
 
@@ -31,7 +33,7 @@ def clock(monkeypatch):
 class Says:
     """A job of which these answers come, one after the other; the last one again and again."""
 
-    host, patience_s = "n1", 20.0
+    host, who, patience_s, then = "n1", "head node n1", 20.0, "then the others are asked"
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -70,6 +72,38 @@ def test_who_does_not_answer_is_asked_anew_until_patience_ends(clock):
     began = clock.now
     lost, shown, _ = followed(Says(GONE))
     assert (lost, shown) == ("timed out", []) and 20 < clock.now - began <= 22
+
+
+def test_a_silent_head_is_named_and_what_follows_then_less_and_less_often(clock):
+    job = Says(*[GONE] * 100, runs("step 9"), GONE, runs("", state="over"))
+    job.patience_s = 320.0
+    _, shown, _ = followed(job)
+    words = "ranks may still run. It is asked for up to"
+    assert shown == [
+        f"  head node n1 gave no answer for 22 s; {words} 298 s more; then the others are asked",
+        f"  head node n1 gave no answer for 66 s; {words} 254 s more; then the others are asked",
+        "  head node n1 answers again after 100 s",
+        "  step 9",
+    ]
+
+
+def test_a_head_that_freezes_while_it_is_asked_is_named_before_the_answer_is_given_up(clock):
+    job = Says(runs("", state="over"))
+    at_once = job.look
+
+    def look(wait_s):
+        # As ssh does, whose connection stays open.
+        while not shown:
+            real_time.sleep(0.01)
+        return at_once(wait_s)
+
+    def interrupted():
+        clock.now += 10
+        return False
+
+    job.look, shown = look, []
+    assert watching.follow(job, lambda _: None, shown.append, interrupted=interrupted) == ""
+    assert shown[0].startswith("  head node n1 gave no answer for 30 s; ranks may still run. It is asked for up to 2 s")
 
 
 def plan(max_restarts=0):
