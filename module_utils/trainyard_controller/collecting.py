@@ -10,6 +10,7 @@ from typing import Any
 
 from ..trainyard.cluster.no_answer import reason
 from ..trainyard.job import run_record, spares
+from ..trainyard.job.answers import of_job
 from ..trainyard_node.job.exits import read_json
 from .run_folder import note_submitted, write_logs
 from .scheduler_clients import Answer, Ask, Kubernetes, Slurm, handed
@@ -45,7 +46,8 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, wanted: Wanted) ->
         return _of_scheduler(handed(plan, run_dir.parent, ask), run_dir, over, wanted)
     shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": wanted.stop}
     shared |= {"log_limit": wanted.log_limit, "check": wanted.check}
-    answers = ask("collect", dict.fromkeys(spares.hosts(plan), shared), limit_s=_LIMIT_S)
+    told = ask("collect", dict.fromkeys(spares.hosts(plan), shared), limit_s=_LIMIT_S)
+    answers = {host: of_job(plan, answer) for host, answer in told.items()}
     for host, answer in answers.items():
         logs = answer.pop("logs", {})
         if ((answer.get("monitor") or {}).get("end") or {}).get("failure", {}).get("kind") == "replaced":
@@ -53,7 +55,7 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, wanted: Wanted) ->
             logs = {f"{host}_{name}": content for name, content in logs.items()}
         if not wanted.check:
             write_logs(run_dir, logs, keep=over)
-    return {"changed": any(answer.get("changed") for answer in answers.values()), "answers": dict(answers)}
+    return {"changed": any(answer.get("changed") for answer in answers.values()), "answers": answers}
 
 
 def _of_scheduler(job: Slurm | Kubernetes, run_dir: Path, over: bool, wanted: Wanted) -> Answer:

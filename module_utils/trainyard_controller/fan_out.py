@@ -301,7 +301,7 @@ def _visit(host: _Host, question: str, shared: bytes, own: Mapping[str, Any], li
             }
         answer = found
         if not answer.pop("agent_missing", False):
-            answer = checked(question, answer)
+            answer = checked(question, answer, host.name)
             if "clock" in answer:
                 answer["clock"] = of_visit(asked, time.time(), **answer["clock"])
             return answer

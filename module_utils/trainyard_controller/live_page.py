@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.job import spares
+from ..trainyard.job.answers import of_job
 from .reporting import report
 from .run_folder import NotWrittenError, write_logs
 from .scheduler_clients import Ask
@@ -28,14 +29,15 @@ class LivePage:
 
     def __init__(self, plan: Mapping[str, Any], run_dir: Path, ask: Ask) -> None:
         """Take the plan and the folder of the run."""
-        self._hosts, self._head = spares.hosts(plan), plan["head"]["host"]
+        self._plan, self._hosts, self._head = plan, spares.hosts(plan), plan["head"]["host"]
         self._shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": False, "log_limit": LOG_BYTES}
         self._run_dir, self._ask = run_dir, ask
         self.path = run_dir / "report.html"
 
     def write(self) -> None:
         """Ask all nodes and write the page, unless the job is over, or nobody can tell."""
-        answers = self._ask("collect", {host: dict(self._shared) for host in self._hosts}, limit_s=ANSWER_S)
+        told = self._ask("collect", {host: dict(self._shared) for host in self._hosts}, limit_s=ANSWER_S)
+        answers = {host: of_job(self._plan, answer) for host, answer in told.items()}
         cluster = answers.get(self._head, {}).get("cluster")
         if not cluster or cluster.get("end"):
             return

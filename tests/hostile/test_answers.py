@@ -83,7 +83,7 @@ def run_dir(tmp_path_factory):
 @given(lies(SAID))
 def test_a_report_is_written_whatever_a_node_answers(run_dir, told):
     (run_dir / "summary.json").unlink(missing_ok=True)
-    answer = answers.checked("collect", told)
+    answer = answers.checked("collect", told, "n1")
     given = {"n1": answer if "known" in answer else {"failed": True, "msg": reason(answer)}, "n2": {}}
     reported = reporting.report(run_dir, given, {}, by_stop=False)
     assert reported.text and json.loads((run_dir / "summary.json").read_text())["state"]
@@ -100,8 +100,8 @@ def test_a_plan_is_made_or_refused_whatever_a_node_says_it_is(tmp_path_factory, 
         tree = Tree(str(unfold(name, tmp_path_factory.mktemp(name))))
         MACHINES[name] = read_node(tree, packages=["torch"], venv="/x", user=None)
     truth = {"node": MACHINES[name]}
-    assert "node" in answers.checked("probe", truth)
-    answer = answers.checked("probe", data.draw(lies(truth)))
+    assert "node" in answers.checked("probe", truth, "n1")
+    answer = answers.checked("probe", data.draw(lies(truth)), "n1")
     if "node" in answer:
         drawn = draw_ports(answer["node"]["unused_ports"], 3, random.SystemRandom())
         assert all(10000 <= port <= 65535 for port in drawn)
@@ -124,7 +124,7 @@ def test_a_node_that_leaves_out_what_a_plan_reads_is_told_so(tmp_path):
         for part in path.split("."):
             holder = holder[int(part) if part.isdecimal() else part]
         del holder[key]
-        said = answers.checked("probe", {"node": told})["msg"]
+        said = answers.checked("probe", {"node": told}, "n1")["msg"]
         assert said.startswith("what it answers cannot be used: node.") and f" has no {key}; " in said
 
 
@@ -135,12 +135,13 @@ def test_what_is_wrong_with_an_answer_is_said():
         ({"cluster": {**CLUSTER, "elapsed_s": True}}, "cluster.elapsed_s is True, expected a number"),
         ({"logs": {"a": 1}}, "logs.a is 1, expected text"),
     ):
-        told = answers.checked("collect", {**SAID, **change})["msg"]
+        told = answers.checked("collect", {**SAID, **change}, "n1")["msg"]
         assert told == f"what it answers cannot be used: {said}; look at that node before it runs a job"
-    assert answers.checked("collect", SAID) == SAID
+    assert answers.checked("collect", SAID, "n1") == SAID
     diverged = {**SAID, "cluster": {**CLUSTER, "metrics": {"loss": 1e30}}}
-    assert answers.checked("collect", diverged) == diverged
-    assert answers.checked("collect", {"failed": True, "msg": "no", "known": True}) == {"failed": True, "msg": "no"}
+    assert answers.checked("collect", diverged, "n1") == diverged
+    told = answers.checked("collect", {"failed": True, "msg": "no", "known": True}, "n1")
+    assert told == {"failed": True, "msg": "no"}
 
 
 def test_how_the_whole_job_ended_is_the_heads_to_say(run_dir):

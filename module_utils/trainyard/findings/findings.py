@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from .visible import one_line
+
 # At most this many different things found are shown for one fault.
 MOST_LINES = 6
 # From this many hosts numbered one after the other they are named as a span.
@@ -115,9 +117,12 @@ def _found(group: Sequence[Finding]) -> list[str]:
 
 
 def render(findings: Iterable[Finding], headline: str) -> str:
-    """Write all findings as one block of text: the headline, then each fault once, with all the hosts that have it."""
+    """Write all findings as one block of text: the headline, then each fault once, with all the hosts that have it.
+
+    Each text stands on one line, as what was found may be a machine's own words.
+    """
     groups: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in findings:
+    for finding in map(_on_lines, findings):
         groups.setdefault((finding.check, finding.expected, finding.action), []).append(finding)
     lines = [headline.format(count=len(groups), findings="finding" if len(groups) == 1 else "findings")]
     for number, ((check, expected, action), group) in enumerate(groups.items(), start=1):
@@ -130,6 +135,10 @@ def render(findings: Iterable[Finding], headline: str) -> str:
             f"     do        {action}",
         ]
     return "\n".join(lines)
+
+
+def _on_lines(finding: Finding) -> Finding:
+    return Finding(**{name: one_line(text) for name, text in finding.as_dict().items()})
 
 
 def is_rendered(text: str) -> bool:

@@ -18,6 +18,8 @@ _STEERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
+# Upper bound for a text that a node says on one line, in characters.
+MOST_LINE = 4000
 # The colours that Ansible itself puts into what it prints.
 COLOUR = re.compile(r"\x1b\[(?:0|[01];3[0-7])m")
 # Colours, movements of the cursor, titles of windows: what tools write for a terminal beside their words.
@@ -27,6 +29,13 @@ ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x
 def visible(text: str) -> str:
     """Show what would steer a terminal; line ends of other systems are line ends."""
     return _STEERS.sub(_escape, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, most: int = MOST_LINE) -> str:
+    """Return a text on one line, cut where it is long: whoever chose it adds no line of its own to a report."""
+    shown = text if len(text) <= most else f"{text[:most]} ..."
+    lines = shown.splitlines()
+    return visible(shown if len(lines) < 2 and lines == [shown] else " ".join(filter(None, map(str.strip, lines))))
 
 
 def visible_but_colours(text: str) -> str:

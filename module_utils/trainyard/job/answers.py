@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from ..findings.visible import one_line
 from .failure import KINDS
 from .messages import STATES
-from .shapes import NOTHING, ByKind, Each, Exact, Few, Is, Shape, finite, misfit, named
+from .shapes import NOTHING, ByKind, Each, Exact, Few, Is, Raw, Shape, Whole, finite, misfit, named
 from .stacks import MOST_RANKS, rank_shape
 
 
@@ -19,6 +21,12 @@ def address(value: Any) -> None:
     ipaddress.ip_interface(value)
 
 
+# Upper bound for a list of ranges of ports, in characters: every other one of all ports.
+_MOST_PORTS = 1 << 18
+# Upper bound for what a node has seen of the stacks of its ranks, in characters.
+_MOST_STACKS = 16 << 20
+# Stands before what a node advises: nobody takes that for our own words.
+ADVICE = "as the node says: "
 MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
 EXIT = {"exit_code": MAYBE_INT, "signal": MAYBE_INT, "result": str, "time": float}
 FAILURE = ByKind(
@@ -131,7 +139,7 @@ NODE = {
     "networks": {"interfaces": [INTERFACE], "rdma": [RDMA_PORT]},
     "mpi": (Each(MAYBE_TEXT), NOTHING),
     "fingerprint": str,
-    "unused_ports": str,
+    "unused_ports": Raw(_MOST_PORTS),
 }
 # A Python environment that is whole (python_environment), or nothing more of another part.
 SEEN = {
@@ -141,7 +149,7 @@ SEEN = {
     "?packages": Each(str),
     "?verified": Each(object),
 }
-LOGS = Each(str)
+LOGS = Each(Raw())
 _MOST_WORLD = 1 << 30
 KERNEL = {"time": float, "kind": str, "text": str}
 FOLDER = {"job_id": str, "job_dir": str, "age_s": float, "running": bool, "size_mib": int}
@@ -160,7 +168,7 @@ SHAPES: dict[str, Shape] = {
     "running": {"running": Each(str)},
     "follow": {"logs": Each({"lines": [str], "offset": int, "skipped": int})},
     "collect": {"changed": bool, **STATUS, "logs": LOGS, "?kernel": [KERNEL]},
-    "stacks": {"ranks": Few(rank_shape(_MOST_WORLD), MOST_RANKS), "text": str},
+    "stacks": {"ranks": Few(rank_shape(_MOST_WORLD), MOST_RANKS), "text": Raw(_MOST_STACKS)},
     "remove": {"changed": bool, **STATUS},
     "folders": {"folders": [FOLDER]},
     "slurm_logs": {"logs": LOGS, "exits": [Each(object)]},
@@ -171,12 +179,85 @@ SHAPES: dict[str, Shape] = {
 }
 
 
-def checked(question: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """Return a node's answer to a question of the agent, or one that failed, with why it is none."""
+def checked(question: str, answer: dict[str, Any], host: str) -> dict[str, Any]:
+    """Return the answer of `host` to a question of the agent, or one that failed, with why it is none.
+
+    A node speaks for itself alone: whatever host its findings name, they are its own, and their advice is marked as
+    its own. Each text is one line.
+    """
     if answer.get("failed"):
-        return {name: answer[name] for name in ("failed", "msg", "exception", "rc") if name in answer}
-    wrong = misfit(answer, SHAPES.get(question, {}))
-    if not wrong:
-        # What else a node says of itself would be kept for each of thousands until the job is planned.
-        return {**answer, "node": named(answer["node"], NODE)} if "node" in answer else answer
-    return {"failed": True, "msg": f"what it answers cannot be used: {wrong}; look at that node before it runs a job"}
+        kept = {name: answer[name] for name in ("failed", "msg", "exception", "rc") if name in answer}
+        return {name: value if name == "exception" else _on_lines(value) for name, value in kept.items()}
+    shape = SHAPES.get(question, {})
+    wrong = misfit(answer, shape)
+    if wrong:
+        return _unusable(wrong)
+    found: dict[str, Any] = _on_lines(answer, shape)
+    for told in (found, found.get("endpoint"), found.get("traffic"), *(found.get("findings") or ())):
+        if isinstance(told, dict) and "host" in told:
+            told["host"] = host
+    for finding in found.get("findings") or ():
+        finding["action"] = f"{ADVICE}{finding['action']}"
+    # What else a node says of itself would be kept for each of thousands until the job is planned.
+    return {**found, "node": named(found["node"], NODE)} if "node" in found else found
+
+
+def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """Return a checked answer to `collect`, or one that failed where it names what the plan's job does not have."""
+    nodes = [*plan["nodes"], *plan.get("spares", ())]
+    parts = [part for node in nodes for part in (node, *node.get("places", {}).values())]
+    names = {process["name"] for part in parts for process in part.get("processes", ())}
+    host = _one_of({node["host"] for node in nodes}, "a host of the job")
+    process, rank = _one_of(names, "a process of the plan"), Whole(plan["world_size"] - 1)
+    nobody = (host, NOTHING, Is(("",)))
+    failure = {
+        **dict.fromkeys(("?host", "?by", "?seen_by"), nobody),
+        "?hosts": [host],
+        "?process": (process, NOTHING),
+        "?rank": (rank, NOTHING),
+        "?ranks": [rank],
+    }
+    end = {"?host": nobody, "?failure": (failure, NOTHING), "?failures": [failure]}
+    cluster = {
+        "end": (end, NOTHING),
+        "?checkpoints": ({"host": nobody}, NOTHING),
+        "?stragglers": [{"host": host, "ranks": [rank]}],
+        "restarts": {
+            "history": [{"failure": failure, "?replaced": nobody, "?spare": nobody}],
+            "?members": [host],
+            "?spares": [host],
+            "?replaced": Each(host, host),
+            "?refused": Each(object, host),
+        },
+    }
+    told = {"?monitor": ({"end": (end, NOTHING)}, NOTHING), "?cluster": (cluster, NOTHING)}
+    wrong = misfit(answer, told)
+    return _unusable(wrong) if wrong else answer
+
+
+def _one_of(names: Collection[str], what: str) -> Shape:
+    def named(value: Any) -> None:
+        if not isinstance(value, str) or value not in names:
+            raise ValueError(value)
+
+    named.__doc__ = what
+    return named
+
+
+def _unusable(wrong: str) -> dict[str, Any]:
+    why = f"what it answers cannot be used: {one_line(wrong)}; look at that node before it runs a job"
+    return {"failed": True, "msg": why}
+
+
+def _on_lines(value: Any, shape: Shape = object) -> Any:
+    """Return plain data whose texts are one line each, but those that its shape takes as they are (Raw)."""
+    if isinstance(value, str):
+        return value if isinstance(shape, Raw) else one_line(value)
+    if isinstance(value, list):
+        each = shape[0] if isinstance(shape, list) else object
+        return [_on_lines(one, each) for one in value]
+    if isinstance(value, dict):
+        names = shape if isinstance(shape, dict) else {}
+        each = shape.value if isinstance(shape, Each) else object
+        return {one_line(name): _on_lines(one, names.get(name, each)) for name, one in value.items()}
+    return value

@@ -66,6 +66,12 @@ class Text(NamedTuple):
     most: int
 
 
+class Raw(NamedTuple):
+    """Text that is used as it is, of several lines, too; other texts of nodes are one line."""
+
+    most: float = math.inf
+
+
 class Is(NamedTuple):
     """One of these values, and of its type."""
 
@@ -86,7 +92,7 @@ def misfit(value: Any, shape: Shape, where: str = "") -> str:
         return _of_list(value, shape, where)
     if isinstance(shape, All):
         return next((wrong for one in shape.shapes if (wrong := misfit(value, one, where))), "")
-    if isinstance(shape, (Whole, Text, Is)):
+    if isinstance(shape, (Whole, Text, Raw, Is)):
         fits, expected = _bounded(value, shape)
         return "" if fits else _differs(value, expected, where)
     if isinstance(shape, tuple):
@@ -132,13 +138,14 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, kind)
 
 
-def _bounded(value: Any, shape: Whole | Text | Is) -> tuple[bool, str]:
+def _bounded(value: Any, shape: Whole | Text | Raw | Is) -> tuple[bool, str]:
     if isinstance(shape, Whole):
         fits = type(value) is int and shape.least <= value <= shape.most
         return fits, f"a whole number from {shape.least} to {shape.most}"
-    if isinstance(shape, Text):
-        fits = isinstance(value, str) and len(value) <= shape.most and not re.search("[\ud800-\udfff]", value)
-        return fits, f"text of at most {shape.most} characters"
+    if isinstance(shape, (Text, Raw)):
+        fits = isinstance(value, str) and len(value) <= shape.most
+        fits = fits and (isinstance(shape, Raw) or not re.search("[\ud800-\udfff]", value))
+        return fits, "text" if shape.most == math.inf else f"text of at most {shape.most} characters"
     fits = any(type(value) is type(one) and value == one for one in shape.values)
     return fits, " or ".join(sorted(map(repr, shape.values)))
 
@@ -189,5 +196,6 @@ def _of_names(value: Mapping[str, Any], shapes: Mapping[str, Shape], where: str)
 
 def _differs(value: Any, expected: str, where: str) -> str:
     # Not what is in it, which may be deep.
+    value = value[:60] if isinstance(value, str) else value
     found = "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else repr(value)[:60]
     return f"{where or 'it'} is {found}, expected {expected}"

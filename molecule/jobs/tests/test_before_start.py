@@ -78,7 +78,7 @@ def test_all_faults_are_said_at_once(play, node_names):
         rf"proxy on {everywhere} found https_proxy in the job's environment, and no_proxy without ",
         rf"program on {everywhere} found no pyhton3 in \S+ or the system's folders expected the program of job_command",
         rf"data on {everywhere} found no /var/lib/trainyard/data/imagenet expected the job's data on every node "
-        r"\(job_data\) do run site\.yml with that data set in `dataset_sets`, or correct job_data",
+        r"\(job_data\) do as the node says: run site\.yml with that data set in `dataset_sets`, or correct job_data",
     ):
         assert re.search(said, run.text), f"{said}\n{run.output}"
 
@@ -101,7 +101,7 @@ def test_a_busy_port_is_named_with_its_owner_and_a_missing_script_with_its_nodes
     assert f"2 findings: {NOT_RUN}" in refused.text
     for said in (
         r"rendezvous port on n1 found 23456 is in use by \S*python3 \(pid \d+\) expected a free TCP port on the head "
-        r"node do set job_port: auto, or another port, or end that process",
+        r"node do as the node says: set job_port: auto, or another port, or end that process",
         r"program on n1, n2 found no /srv/absent\.py expected the script that job_command names by its path",
     ):
         assert re.search(said, refused.text), f"{said}\n{refused.output}"

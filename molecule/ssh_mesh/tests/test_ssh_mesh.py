@@ -244,7 +244,7 @@ def test_clients_trust_the_authority_for_the_nodes_alone(host: Any, node_vars: d
                 "found n99, which never got a certificate here expected one of n",
                 "training user on n1 found no user nobody2",
                 "found 'a,root' expected letters, digits and . _ : -",
-                "expected /etc/ssh/none do set ssh_mesh_host_key",
+                "expected /etc/ssh/none do as the node says: set ssh_mesh_host_key",
             ],
         ),
     ],

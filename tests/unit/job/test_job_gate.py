@@ -250,7 +250,7 @@ def test_gpus_add_up_before_a_job_starts_that_is_planned_for_what_the_node_is(tm
 
     def look(**other):
         """As the controller takes it."""
-        return checked("preflight", json.loads(json.dumps(agent.preflight(slice={**part, **other}, **wants))))
+        return checked("preflight", json.loads(json.dumps(agent.preflight(slice={**part, **other}, **wants))), "n1")
 
     found = look()
     assert [each["check"] for each in found["findings"]] == ["collective"]

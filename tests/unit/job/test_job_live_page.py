@@ -48,6 +48,7 @@ class Nodes:
                     "left": 1,
                     "logs": series if host == "n1" else {},
                 },
+                host,
             )
             for host in own
         }

@@ -74,7 +74,7 @@ def test_what_is_kept_of_a_node_makes_the_same_plan_as_all_that_it_says(tmp_path
     ]
     for change, address in ((dict, ""), (in_a_container, "10.99.0.1"), (with_links_down, ""), (in_a_super_pod, "")):
         whole = [replace(each, facts=change(each.facts), address=address or each.address) for each in read]
-        said = [answers.checked("probe", {"node": each.facts})["node"] for each in whole]
+        said = [answers.checked("probe", {"node": each.facts}, each.host)["node"] for each in whole]
         # Ports are drawn by who plans.
         kept = [replace(each, facts={**own, "free_ports": [29500, 29501]}) for each, own in zip(whole, said)]
         names = json.dumps([each.facts for each in kept])

