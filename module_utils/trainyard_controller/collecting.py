@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.cluster.no_answer import reason
-from ..trainyard.job import run_record, spares
+from ..trainyard.job import log_names, run_record, spares
 from ..trainyard.job.answers import of_job
 from ..trainyard_node.job.exits import read_json
 from .run_folder import note_submitted, write_logs
@@ -48,14 +48,12 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, wanted: Wanted) ->
     shared |= {"log_limit": wanted.log_limit, "check": wanted.check}
     told = ask("collect", dict.fromkeys(spares.hosts(plan), shared), limit_s=_LIMIT_S)
     answers = {host: of_job(plan, answer) for host, answer in told.items()}
-    for host, answer in answers.items():
-        logs = answer.pop("logs", {})
-        if ((answer.get("monitor") or {}).get("end") or {}).get("failure", {}).get("kind") == "replaced":
-            # The ranks of this host went on elsewhere, under the same names.
-            logs = {f"{host}_{name}": content for name, content in logs.items()}
-        if not wanted.check:
-            write_logs(run_dir, logs, keep=over)
-    return {"changed": any(answer.get("changed") for answer in answers.values()), "answers": answers}
+    logs, others = log_names.kept(plan, answers)
+    if not wanted.check:
+        for brought in logs.values():
+            write_logs(run_dir, brought, keep=over)
+    changed = any(answer.get("changed") for answer in answers.values())
+    return {"changed": changed, "answers": answers, **({"warnings": [others]} if others else {})}
 
 
 def _of_scheduler(job: Slurm | Kubernetes, run_dir: Path, over: bool, wanted: Wanted) -> Answer:

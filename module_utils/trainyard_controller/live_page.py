@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..trainyard.job import spares
+from ..trainyard.job import log_names, spares
 from ..trainyard.job.answers import of_job
 from .reporting import report
 from .run_folder import NotWrittenError, write_logs
@@ -43,6 +43,6 @@ class LivePage:
             return
         # Watching goes on without a page; that the disk is full is said when the run is over.
         with contextlib.suppress(NotWrittenError):
-            for answer in answers.values():
-                write_logs(self._run_dir, answer.pop("logs", {}), keep=False)
+            for brought in log_names.kept(self._plan, answers)[0].values():
+                write_logs(self._run_dir, brought, keep=False)
             report(self._run_dir, answers, {}, reload_s=EVERY_S)

@@ -124,3 +124,13 @@ def hosts(plan: Mapping[str, Any]) -> list[str]:
 def devices(plan: Mapping[str, Any]) -> dict[str, list[int]]:
     """Return which devices each of these hosts has for the job, or would have, as it stands in plan.json."""
     return {node["host"]: node["devices"] for node in (*plan["nodes"], *plan.get("spares", ()))}
+
+
+def now(host: str, replaced: Mapping[str, str]) -> str:
+    """Return who has the place of a host after others were `replaced`; of a circle, which no head makes, the last."""
+    known = {host}
+    # A spare that was lost, too.
+    while replaced.get(host, host) not in known:
+        host = replaced[host]
+        known.add(host)
+    return host

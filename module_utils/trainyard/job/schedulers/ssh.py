@@ -100,15 +100,7 @@ def _who_runs_what(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, An
     `role` says of the latter what they are, and is "" for who takes part.
     """
 
-    def now(host: str) -> str:
-        # A spare that was lost, too.
-        known = {host}
-        while replaced.get(host, host) not in known:
-            host = replaced[host]
-            known.add(host)
-        return host
-
-    taken = {now(node["host"]): node for node in plan["nodes"]}
+    taken = {spares.now(node["host"], replaced): node for node in plan["nodes"]}
     idle = [host for host in spares.hosts(plan) if host not in taken]
     roles = {host: f"{replaced[host]} took its place" if host in replaced else "spare" for host in idle}
     nodes = [{**node, "host": host, "role": ""} for host, node in taken.items()]
