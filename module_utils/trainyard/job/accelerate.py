@@ -61,10 +61,6 @@ _DEFAULTS = {
         "FSDP_USE_ORIG_PARAMS": "true",
     },
 }
-# A file of settings is not read here. With these options the launcher prints the variables instead.
-CONFIG_FILE = "config-file"
-PRINTS = ("--num_processes", "1", "--num_machines", "1", "--no_python", "env")
-
 
 def words_after(name: str) -> int | None:
     """Return how many words follow an option that sets variables; None for any other option."""

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from ..findings.findings import Finding
-from . import accelerate, starters
+from . import starters
 
 _HOW = "docs/job-file.md, A launcher of your own"
 # A word that YAML reads as these very characters, and as a text (or as a whole number, which comes back as it was).
@@ -155,43 +155,55 @@ def _launchers(
     if inner is None:
         return []
     called, starter = inner.called, inner.starter
-    told = any(name in inner.options for name in starter.several_nodes) or "PET_NNODES" in env
+    told = inner.of_several() or "PET_NNODES" in env
     keep = "job_processes_per_node: 1" + ("" if starter.several_nodes else " and job_nodes: 1")
     if launcher != "direct":
         found = f"{called} inside job_launcher: {launcher}, which starts the ranks itself"
-        keep = f"to keep {called}, job_launcher: direct with {keep} ({_HOW})"
+        keep = f"job_launcher: direct with {keep}"
     elif processes != 1:
         found = f"{called} in each process of job_launcher: direct, and so several on a node"
-        keep = f"to keep {called}, {keep} ({_HOW})"
     elif not one_node and not starter.several_nodes:
         found = f"{called} on each node of job_launcher: direct, and each would start ranks on all hosts"
-        keep = f"to keep {called}, job_nodes: 1 ({_HOW})"
+        keep = "job_nodes: 1"
     elif not one_node and not told:
-        found = f"{called} without --{starter.several_nodes[0]} on each node of job_launcher: direct"
-        keep = f"to keep {called}, give it --{starter.several_nodes[0]}, or set job_nodes: 1 ({_HOW})"
+        name = starter.several_nodes[0]
+        how = f"with --{name} 1" if inner.options.get(name) == "1" else f"without --{name}"
+        found = f"{called} {how} on each node of job_launcher: direct"
+        keep = f"give it --{name}, or set job_nodes: 1"
     else:
         return []
-    if inner.instead is None:
-        action = f"leave {called} and its options out of job_command"
+    if inner.instead is not None:
+        settings = [f"job_command: {as_list(_for_shell(inner.instead))}"]
+        if starter.launchers and launcher not in starter.launchers:
+            settings.append(f"job_launcher: {starter.launchers[0]}")
+        number = next((inner.options[name] for name in starter.per_node if name in inner.options), "")
+        if number.isdigit() and processes != int(number):
+            settings.append(f"job_processes_per_node: {number}")
+        variables = starter.environment(inner.options).items()
+        missing = [f"{name}: {_word(value)}" for name, value in variables if env.get(name) != value]
+        if missing:
+            settings.append(f"{'added to ' if env else ''}job_env: {{{', '.join(missing)}}}")
+        action = f"write {_together(settings)}; to keep {called}, {keep} ({_HOW})"
+    elif inner.joined is not None:
+        # Without it the program would train otherwise, or not find its other ranks.
+        kept = [
+            f"job_command: {as_list(_for_shell(inner.joined))}",
+            "job_launcher: direct",
+            "job_processes_per_node: 1",
+        ]
+        action = f"write {_together(kept)} ({_HOW})"
+    elif starter.alone:
+        action = f"write {keep} ({_HOW})"
     else:
-        action = f"write job_command: {as_list(inner.instead)}"
-    number = next((inner.options[name] for name in starter.per_node if name in inner.options), "")
-    if number.isdigit() and processes != int(number):
-        action += f" and job_processes_per_node: {number}"
-    action += _variables(inner, env)
+        action = f"leave {called} and its options out of job_command; to keep {called}, {keep} ({_HOW})"
     expected = "one start of the ranks: with two, each rank is a world of its own and trains alone"
-    return [Finding(check="job_command", found=found, expected=expected, action=f"{action}; {keep}")]
+    return [Finding(check="job_command", found=found, expected=expected, action=action)]
 
 
-def _variables(inner: starters.Found, env: Mapping[str, str]) -> str:
-    """Say how job_env keeps what a launcher tells its script by variables; "" where it tells nothing."""
-    if inner.starter.words_after is None or not inner.words:
-        return ""
-    if inner.instead is None or accelerate.CONFIG_FILE in inner.options:
-        words = ["OPTIONS"] if inner.instead is None else inner.words
-        prints = shlex.join([*inner.called.split(), *words, *accelerate.PRINTS])
-        kinds = "ACCELERATE_*, FSDP_*, MEGATRON_LM_* and PARALLELISM_CONFIG_*"
-        return f" and put into job_env what `{prints}` prints of {kinds}"
-    variables = accelerate.environment(inner.options).items()
-    lacking = [f"{name}: {_word(value)}" for name, value in variables if env.get(name) != value]
-    return f" and {'add to ' if env else ''}job_env: {{{', '.join(lacking)}}}" if lacking else ""
+def _together(items: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(items[:-1]), items[-1])))
+
+
+def _for_shell(words: Sequence[str]) -> Sequence[str]:
+    """Return words as they are, or for a shell where only that puts values for variables."""
+    return _shell_in_words(words)[1] or words

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that start ranks, found in a command: a job's launcher does that already, and two would train two worlds.
-
-Their options are listed as far as they only place ranks. With any other a command cannot be rewritten for sure, as what
-it says may matter to the program.
-"""
+"""Programs that start ranks, found in a command: a job's launcher does that already, and two would train two worlds."""
 
 from __future__ import annotations
 
@@ -11,155 +7,35 @@ import difflib
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from . import accelerate
-
-
-@dataclass(frozen=True)
-class Starter:
-    """One of these programs.
-
-    `options` are its own, by their names without leading hyphens and with `-` for `_`: how many words follow each.
-    `several_nodes` are those by which one process on each node learns that it is one of several; without any it
-    starts ranks on other hosts by itself.
-    """
-
-    name: str
-    options: Mapping[str, int]
-    several_nodes: tuple[str, ...] = ()
-    # Its option with the number of ranks on a node.
-    per_node: tuple[str, ...] = ()
-    # It starts a script with Python, not a program.
-    takes_script: bool = False
-    # Of further options that only tell the program something: how many words follow each, None for what is none.
-    words_after: Callable[[str], int | None] | None = None
+from .starter_programs import COMMANDS, MODULES, PROGRAMS, Starter
 
 
 @dataclass(frozen=True)
 class Found:
     """A starter in a command: how it was called, its options, and the command without it where that is sure.
 
-    `words` are the options as they were given.
+    `joined` is the command with the options that join the nodes, where it has none of them and may have some.
     """
 
     starter: Starter
     called: str
     options: Mapping[str, str]
     instead: tuple[str, ...] | None
-    words: tuple[str, ...] = ()
+    joined: tuple[str, ...] | None = None
+
+    def of_several(self) -> bool:
+        """Tell whether its options say that it is one of several nodes."""
+        told = [name for name in self.starter.several_nodes if name in self.options]
+        return bool(told) and not any(self.options[name] == "1" for name in told if name in _COUNTS)
 
 
-def _options(flags: str, valued: str) -> dict[str, int]:
-    return {**dict.fromkeys(flags.split(), 0), **dict.fromkeys(valued.split(), 1)}
-
-
-_TORCHRUN = Starter(
-    "torchrun",
-    _options(
-        "standalone m module no-python use-env",
-        "nnodes nproc-per-node node-rank rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts monitor-interval "
-        "start-method role log-dir r redirects t tee local-ranks-filter master-addr master-port local-addr",
-    ),
-    ("nnodes",),
-    ("nproc-per-node",),
-    takes_script=True,
-)
-# Mixed precision, FSDP and the like are passed on to the script, by variables (accelerate.py).
-_ACCELERATE = Starter(
-    "accelerate",
-    _options(
-        "multi-gpu same-network m module no-python q quiet",
-        "num-processes num-machines machine-rank main-process-ip main-process-port gpu-ids rdzv-backend rdzv-conf "
-        "max-restarts monitor-interval t tee log-dir role mpirun-hostfile deepspeed-hostfile "
-        "deepspeed-exclusion-filter deepspeed-inclusion-filter deepspeed-multinode-launcher config-file",
-    ),
-    ("num-machines", accelerate.CONFIG_FILE),
-    takes_script=True,
-    words_after=accelerate.words_after,
-)
-_DEEPSPEED = Starter(
-    "deepspeed",
-    _options(
-        "no-ssh no-ssh-check module no-python no-local-rank force-multi",
-        "H hostfile i include e exclude num-nodes num-gpus master-addr master-port node-rank launcher",
-    ),
-    ("node-rank",),
-    ("num-gpus",),
-    takes_script=True,
-)
-_MSRUN = Starter(
-    "msrun",
-    _options(
-        "", "worker-num local-worker-num master-addr master-port node-rank log-dir join cluster-time-out bind-core"
-    ),
-    ("node-rank",),
-    ("local-worker-num",),
-    takes_script=True,
-)
-_ONEFLOW = Starter(
-    "oneflow.distributed.launch",
-    _options(
-        "m module no-python redirect-stdout-and-stderr",
-        "nnodes node-rank nproc-per-node master-addr master-port logdir",
-    ),
-    ("nnodes",),
-    ("nproc-per-node",),
-    takes_script=True,
-)
-_MPIRUN = Starter(
-    "mpirun",
-    {
-        **_options(
-            "allow-run-as-root oversubscribe nooversubscribe bynode byslot tag-output report-bindings v q",
-            "n np c N npernode ppr H host hostfile machinefile f ppn x map-by rank-by bind-to wdir prefix output",
-        ),
-        "mca": 2,
-        "prtemca": 2,
-        "genv": 2,
-    },
-)
-_SRUN = Starter(
-    "srun",
-    _options(
-        "exclusive overlap l label u unbuffered v verbose Q quiet kill-on-bad-exit",
-        "n ntasks N nodes ntasks-per-node c cpus-per-task p partition A account q qos t time J job-name gres G gpus "
-        "gpus-per-node gpus-per-task mem mem-per-cpu o output e error w nodelist x exclude mpi export cpu-bind m "
-        "distribution D chdir jobid",
-    ),
-    per_node=("ntasks-per-node",),
-)
-_HOROVODRUN = Starter(
-    "horovodrun",
-    _options("gloo mpi verbose", "np num-proc H hosts hostfile p ssh-port start-timeout network-interfaces log-level"),
-)
-
-_PROGRAMS: Mapping[str, Starter] = {
-    "torchrun": _TORCHRUN,
-    "accelerate-launch": _ACCELERATE,
-    "deepspeed": _DEEPSPEED,
-    "msrun": _MSRUN,
-    "srun": _SRUN,
-    "horovodrun": _HOROVODRUN,
-    **dict.fromkeys(
-        (
-            *("mpirun", "mpiexec", "orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi"),
-            *("mpirun.mpich", "mpiexec.mpich", "mpiexec.hydra"),
-        ),
-        _MPIRUN,
-    ),
-}
-_MODULES: Mapping[str, Starter] = {
-    "torch.distributed.run": _TORCHRUN,
-    "torch.distributed.launch": _TORCHRUN,
-    "accelerate.commands.launch": _ACCELERATE,
-    "deepspeed.launcher.runner": _DEEPSPEED,
-    "deepspeed.launcher.launch": _DEEPSPEED,
-    "mindspore.parallel.cluster.run": _MSRUN,
-    "oneflow.distributed.launch": _ONEFLOW,
-    "horovod.runner.launch": _HOROVODRUN,
-}
+# Options with a number of nodes.
+_COUNTS = ("nnodes", "num-machines", "num-nodes")
+# Those by which the word behind the options is a module, or a program, and no script.
+_MODULE, _PROGRAM = frozenset(("m", "module", "module-mode")), frozenset(("no-python", "c", "command-mode"))
 
 _PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?")
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
@@ -178,10 +54,22 @@ _BREAKS = frozenset((";", "&&", "||", "|", "&", "(", ")", ";;", "|&"))
 
 # What users call what a launcher does.
 _ALSO = {
-    "torchrun": ("torch", "pytorch", "ddp", "elastic", "accelerate", "deepspeed", "torch.distributed.run"),
+    "torchrun": (
+        "torch",
+        "pytorch",
+        "ddp",
+        "elastic",
+        "accelerate",
+        "deepspeed",
+        "torch.distributed.run",
+        "fabric",
+        "lightning",
+        "composer",
+        "colossalai",
+    ),
     "mpirun": ("mpi", "openmpi", "mpiexec", "orterun", "horovod", "horovodrun"),
     "rank_table": ("ascend", "hccl", "npu", "ranktable"),
-    "direct": ("ssh", "local", "none", "python", "env"),
+    "direct": ("ssh", "local", "none", "python", "env", "paddle", "ray"),
     "slurm": ("srun", "sbatch"),
     "kubernetes": ("k8s", "kube", "kubectl", "kubeflow"),
 }
@@ -201,10 +89,12 @@ def find(command: Sequence[str]) -> Found | None:
         return None
     command = list(command)
     program, rest = PurePosixPath(command[0]).name, command[1:]
-    if program in _PROGRAMS:
-        return _taken_off(_PROGRAMS[program], program, rest, (str(PurePosixPath(command[0]).with_name("python")),))
-    if program == "accelerate" and rest[:1] == ["launch"]:
-        return _taken_off(_ACCELERATE, "accelerate launch", rest[1:], ("python",))
+    if program in PROGRAMS:
+        python = str(PurePosixPath(command[0]).with_name("python"))
+        return _taken_off(PROGRAMS[program], program, command[:1], rest, (python,))
+    for names, starter in COMMANDS.items():
+        if (program, *rest[: len(names) - 1]) == names:
+            return _taken_off(starter, " ".join(names), command[: len(names)], command[len(names) :], ("python",))
     if _PYTHON.fullmatch(program):
         return _by_python(command)
     if program in SHELLS:
@@ -213,11 +103,13 @@ def find(command: Sequence[str]) -> Found | None:
     inner = None if at is None else find(rest[at:])
     if inner is None or at is None:
         return None
-    return _with(inner, (*command[: at + 1], *inner.instead) if inner.instead is not None else None)
+    return _with(inner, lambda words: (*command[: at + 1], *words))
 
 
-def _with(found: Found, instead: tuple[str, ...] | None) -> Found:
-    return replace(found, instead=instead)
+def _with(found: Found, around: Callable[[tuple[str, ...]], tuple[str, ...] | None]) -> Found:
+    """Return what was found as a part of a longer command."""
+    instead, joined = (around(words) if words is not None else None for words in (found.instead, found.joined))
+    return Found(found.starter, found.called, found.options, instead, joined)
 
 
 def _behind_wrapper(program: str, words: Sequence[str]) -> int | None:
@@ -235,8 +127,8 @@ def _behind_wrapper(program: str, words: Sequence[str]) -> int | None:
 
 
 def _known(name: str) -> bool:
-    known = name in _PROGRAMS or name in SHELLS or name in _WRAPPERS or name in ("env", "accelerate")
-    return known or bool(_PYTHON.fullmatch(name))
+    known = (*PROGRAMS, *SHELLS, *_WRAPPERS, *(names[0] for names in COMMANDS), "env")
+    return name in known or bool(_PYTHON.fullmatch(name))
 
 
 def _by_python(command: Sequence[str]) -> Found | None:
@@ -249,42 +141,85 @@ def _by_python(command: Sequence[str]) -> Found | None:
             continue
         if re.fullmatch(r"-[A-Za-z]*m", word):
             called = f"python -m {' '.join(command[at + 1 : at + 2])}"
-            starter = _MODULES.get("".join(command[at + 1 : at + 2]))
+            starter = MODULES.get("".join(command[at + 1 : at + 2]))
             own = command[:at] if word == "-m" else (*command[:at], word[:-1])
-            return _taken_off(starter, called, command[at + 2 :], own) if starter else None
+            return _taken_off(starter, called, command[: at + 2], command[at + 2 :], own) if starter else None
         if re.fullmatch(r"-[A-Za-z]*c", word):
             return None
         at += 1
     script = PurePosixPath(command[at]).name if at < len(command) else ""
-    return _taken_off(_PROGRAMS[script], script, command[at + 1 :], command[:at]) if script in _PROGRAMS else None
+    if script not in PROGRAMS:
+        return None
+    return _taken_off(PROGRAMS[script], script, command[: at + 1], command[at + 1 :], command[:at])
 
 
-def _taken_off(starter: Starter, called: str, words: Sequence[str], python: Sequence[str]) -> Found:
-    """Take a starter's own options off what it starts. `python` is what it would start a script with."""
+def _taken_off(starter: Starter, called: str, own: Sequence[str], words: Sequence[str], python: Sequence[str]) -> Found:
+    """Take a starter's own options off what it starts.
+
+    `own` is how it is called, `python` what it would start a script with.
+    """
     options: dict[str, str] = {}
+    # Words of its options, and of what it starts as far as these may be mixed.
+    kept: list[str] = []
+    mixed: list[str] = []
     at, sure = 0, True
-    while sure and at < len(words) and words[at].startswith("-") and words[at] != "--":
+    while sure and at < len(words) and words[at] != "--" and (words[at].startswith("-") or starter.anywhere):
         name, equals, value = words[at].partition("=")
         name = name.lstrip("-").replace("_", "-")
         if name not in starter.options and re.fullmatch(r"[A-Za-z]\d+", name):
             # A letter with its value behind it: -n2.
             name, equals, value = name[0], "=", name[1:]
-        known = starter.options.get(name, starter.words_after(name) if starter.words_after else None)
-        follow = 0 if equals else known or 0
-        sure = known is not None
-        options[name] = value if equals else " ".join(words[at + 1 : at + 1 + follow])
+        after = starter.options.get(name, starter.words_after(name)) if words[at].startswith("-") else None
+        known = after is not None
+        follow = 0 if equals else after or 0
+        if starter.anywhere and not known:
+            mixed.append(words[at])
+        else:
+            sure = known
+            options[name] = value if equals else " ".join(words[at + 1 : at + 1 + follow])
+            kept += [] if _joins(starter, name) else words[at : at + 1 + follow]
         at += 1 + follow
-    started = list(words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:])
+    started = [*mixed, *(words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:])]
+    rest = [*mixed, *(words[at:] if sure else _not_joining(starter, words[at:]))]
+    joined = (*own, *starter.joins.split(), *kept, *rest) if starter.joins else None
     instead: tuple[str, ...] | None = None
     # A colon is between the programs that one mpirun starts.
-    if sure and started and ":" not in started:
-        if starter.takes_script and {"m", "module"} & options.keys():
+    if sure and started and ":" not in started and not starter.alone:
+        if starter.takes_script and _MODULE & options.keys():
             started = [*python, "-m", *started]
-        elif starter.takes_script and "no-python" not in options and not _PYTHON.fullmatch(started[0]):
+        elif starter.takes_script and not _PROGRAM & options.keys() and not _PYTHON.fullmatch(started[0]):
             started = [*python, *started]
         inner = find(started)
-        instead = inner.instead if inner else tuple(started)
-    return Found(starter, called, options, instead, tuple(words[:at]))
+        instead = inner.instead if inner else (*_variables(starter, options), *started)
+    return Found(starter, called, options, instead, joined)
+
+
+def _not_joining(starter: Starter, words: Sequence[str]) -> list[str]:
+    """Return words without options that join nodes, as far as these cannot be the script's."""
+    kept: list[str] = []
+    at = 0
+    while at < len(words) and not words[at].endswith(".py"):
+        name, equals, _ = words[at].partition("=")
+        name = name.lstrip("-").replace("_", "-")
+        if words[at].startswith("--") and _joins(starter, name):
+            at += 1 if equals else 1 + starter.options.get(name, 0)
+        else:
+            kept.append(words[at])
+            at += 1
+    return [*kept, *words[at:]]
+
+
+def _joins(starter: Starter, name: str) -> bool:
+    """Tell whether an option says, rightly or not, which nodes are joined and where they meet."""
+    told = {word.partition("=")[0].lstrip("-").replace("_", "-") for word in starter.joins.split()}
+    several = name in starter.several_nodes and name != "config-file"
+    return name in told or several or name == "standalone" or name.startswith("rdzv-")
+
+
+def _variables(starter: Starter, options: Mapping[str, str]) -> list[str]:
+    """Return the words that set for a command what the starter would have set besides the places of its ranks."""
+    given = [f"{starter.become[name]}={value or 'true'}" for name, value in options.items() if name in starter.become]
+    return ["env", *starter.variables, *given] if starter.variables or given else []
 
 
 def shell_text(command: Sequence[str]) -> int | None:
@@ -319,7 +254,7 @@ def _in_shell(command: Sequence[str]) -> Found | None:
         begin = next((place for place, word in enumerate(words) if not _before_program(word)), len(words))
         inner = find(words[begin:])
         if inner is not None:
-            return _with(inner, _rewritten(command, at, words, begin, inner.instead))
+            return _with(inner, lambda new: _rewritten(command, at, words, begin, new))  # noqa: B023 - called at once
     return None
 
 
@@ -328,13 +263,12 @@ def _before_program(word: str) -> bool:
 
 
 def _rewritten(
-    command: Sequence[str], at: int, words: Sequence[str], begin: int, instead: tuple[str, ...] | None
+    command: Sequence[str], at: int, words: Sequence[str], begin: int, instead: tuple[str, ...]
 ) -> tuple[str, ...] | None:
     """Return a shell's command with other words in it; None where these cannot be found in its text for sure."""
     text, old = command[at], " ".join(words[begin:])
     # Quotes, variables and redirections are gone from words, or would be quoted.
-    plain = instead is not None and not re.search(r"[^\w ./=:,@%+-]", old) and text.count(old) == 1
-    if not plain or instead is None:
+    if re.search(r"[^\w ./=:,@%+-]", old) or text.count(old) != 1:
         return None
     if text.strip() == old:
         return instead

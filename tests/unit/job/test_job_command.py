@@ -21,6 +21,10 @@ WORDS = "the words of one program, each an item of its own: no shell reads job_c
 DOCUMENTED = "(docs/job-file.md, A launcher of your own)"
 
 
+# What Lightning's connector of Fabric reads.
+FABRIC = "LT_CLI_USED=1 LT_DEVICES=$LOCAL_WORLD_SIZE LT_NUM_NODES=$GROUP_WORLD_SIZE"
+
+
 def instead(words):
     """The command without the launcher inside it, and what that is called; both None where there is none."""
     found = starters.find(words)
@@ -46,9 +50,23 @@ def instead(words):
         ("horovodrun -np 4 -H localhost:4 python t.py", "horovodrun", "python t.py"),
         ("accelerate launch --multi_gpu --num_processes 2 t.py", "accelerate launch", "python t.py"),
         ("accelerate launch --mixed_precision fp16 --use_fsdp t.py", "accelerate launch", "python t.py"),
-        ("accelerate launch --config_file=a.yaml -m pkg --lr 1", "accelerate launch", "python -m pkg --lr 1"),
-        # Whether it takes a word is not known.
+        # A file of settings is not read, and whether an unknown option takes a word is not known.
+        ("accelerate launch --config_file=a.yaml -m pkg --lr 1", "accelerate launch", None),
         ("accelerate launch --tpu t.py", "accelerate launch", None),
+        (
+            "fabric run --strategy=ddp --devices=2 t.py --precision bf16-mixed --lr 0.1 --lr-decay",
+            "fabric run",
+            f"env {FABRIC} LT_STRATEGY=ddp LT_PRECISION=bf16-mixed python t.py --lr 0.1 --lr-decay",
+        ),
+        ("lightning run model --devices 2 t.py", "lightning run model", f"env {FABRIC} python t.py"),
+        ("composer -n 2 --world_size 4 t.py", "composer", "env NODE_RANK=$GROUP_RANK python t.py"),
+        ("composer -c -n2 ./t", "composer", "env NODE_RANK=$GROUP_RANK ./t"),
+        ("colossalai run --nproc_per_node 2 --host a,b t.py --lr 1", "colossalai run", "python t.py --lr 1"),
+        ("ds --num_gpus=8 t.py", "ds", "python t.py"),
+        # Programs that find their other ranks by what their launcher tells them.
+        ("python -m paddle.distributed.launch --nnodes=2 t.py", "python -m paddle.distributed.launch", None),
+        ("fleetrun t.py", "fleetrun", None),
+        ("ray job submit --address http://head:8265 -- python t.py", "ray job submit", None),
         ("accelerate-launch t.py", "accelerate-launch", "python t.py"),
         ("deepspeed --num_gpus=8 t.py --deepspeed ds.json", "deepspeed", "python t.py --deepspeed ds.json"),
         ("msrun --worker_num=8 --local_worker_num=8 t.py", "msrun", "python t.py"),
@@ -78,6 +96,8 @@ def instead(words):
         ("env A=1 ./submit mpirun", None, None),
         ("bash -c 'echo torchrun'", None, None),
         ("accelerate env", None, None),
+        ("fabric consolidate checkpoint", None, None),
+        ("ray start --head", None, None),
         ('bash -c "don\'t"', None, None),
         ("env", None, None),
         ("python", None, None),
@@ -116,10 +136,72 @@ def test_the_same_holds_with_each_scheduler(scheduler, launcher):
     given = job_file(scheduler=scheduler, launcher=launcher, command=["mpirun", "-n", "2", "python", "train.py"])
     job, (finding,) = schedulers.parse(given)
     assert job is None and finding.found == f"mpirun inside job_launcher: {launcher}, which starts the ranks itself"
+    where = "" if launcher == "mpirun" else " and job_launcher: mpirun"
     assert finding.action == (
-        "write job_command: [python, train.py]; to keep mpirun, job_launcher: direct with job_processes_per_node: 1 "
-        f"and job_nodes: 1 {DOCUMENTED}"
+        f"write job_command: [python, train.py]{where}; to keep mpirun, job_launcher: direct with "
+        f"job_processes_per_node: 1 and job_nodes: 1 {DOCUMENTED}"
     )
+
+
+MEET = "--nnodes=$NNODES --rank=$NODE_RANK --master=$MASTER_ADDR:$MASTER_PORT"
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "action"),
+    [
+        (
+            {"command": ["fabric", "run", "--strategy=ddp", "--devices=2", "t.py", "--lr=1"]},
+            "fabric run inside job_launcher: torchrun, which starts the ranks itself",
+            f"""write job_command: [bash, -c, 'env LT_CLI_USED=1 "LT_DEVICES=$LOCAL_WORLD_SIZE" """
+            """"LT_NUM_NODES=$GROUP_WORLD_SIZE" LT_STRATEGY=ddp python t.py --lr=1'] and job_processes_per_node: 2; """
+            f"to keep fabric run, job_launcher: direct with job_processes_per_node: 1 {DOCUMENTED}",
+        ),
+        (
+            {"command": ["bash", "-c", "cd x && fabric run --devices=2 t.py"], "launcher": "direct"},
+            "fabric run in each process of job_launcher: direct, and so several on a node",
+            f'write job_command: [bash, -c, "cd x && env {FABRIC} python t.py"], job_launcher: torchrun and '
+            f"job_processes_per_node: 2; to keep fabric run, job_processes_per_node: 1 {DOCUMENTED}",
+        ),
+        (
+            {"command": ["msrun", "--local_worker_num=2", "t.py"]},
+            "msrun inside job_launcher: torchrun, which starts the ranks itself",
+            "write job_command: [python, t.py], job_launcher: msrun and job_processes_per_node: 2; to keep msrun, "
+            f"job_launcher: direct with job_processes_per_node: 1 {DOCUMENTED}",
+        ),
+        (
+            {"command": ["python", "-m", "paddle.distributed.launch", "--devices=0,1", "--nnodes=1", "t.py"]},
+            "python -m paddle.distributed.launch inside job_launcher: torchrun, which starts the ranks itself",
+            f"write job_command: [bash, -c, 'python -m paddle.distributed.launch \"--nnodes=$NNODES\" "
+            '"--rank=$NODE_RANK" "--master=$MASTER_ADDR:$MASTER_PORT" --devices=0,1 t.py\'], job_launcher: direct and '
+            f"job_processes_per_node: 1 {DOCUMENTED}",
+        ),
+        (
+            {"command": ["accelerate", "launch", "--tpu", "--num_machines=1", "t.py"]},
+            "accelerate launch inside job_launcher: torchrun, which starts the ranks itself",
+            """write job_command: [bash, -c, 'accelerate launch "--num_machines=$NNODES" "--machine_rank=$NODE_RANK" """
+            """"--main_process_ip=$MASTER_ADDR" "--main_process_port=$MASTER_PORT" --tpu t.py'], """
+            f"job_launcher: direct and job_processes_per_node: 1 {DOCUMENTED}",
+        ),
+        (
+            {"command": ["ray", "job", "submit", "--", "python", "t.py"]},
+            "ray job submit inside job_launcher: torchrun, which starts the ranks itself",
+            f"write job_launcher: direct with job_processes_per_node: 1 and job_nodes: 1 {DOCUMENTED}",
+        ),
+        (
+            {"command": ["torchrun", "--nnodes=1", "t.py"], "launcher": "direct", "processes_per_node": 1},
+            "torchrun with --nnodes 1 on each node of job_launcher: direct",
+            "write job_command: [python, t.py]; to keep torchrun, give it --nnodes, or set job_nodes: 1 "
+            f"{DOCUMENTED}",
+        ),
+    ],
+)  # fmt: skip
+def test_what_to_write_instead_of_a_launcher_runs_the_same(changes, found, action):
+    (finding,) = wrong(**changes)
+    assert (finding.found, finding.action) == (found, action)
+    # What is to be written is a job, and no finding.
+    written = re.split("; to keep | [(]docs", action.removeprefix("write "))[0].replace(" with job_", " and job_")
+    settings = dict(re.findall(r"job_(\w+): (\[.*\]|\S+?)(?=, job_| and job_|$)", written))
+    make_job(**{**changes, "nodes": 1, **{name: yaml.safe_load(value) for name, value in settings.items()}})
 
 
 OWN = ["torchrun", "--nproc-per-node=2", "--nnodes=2", "train.py"]

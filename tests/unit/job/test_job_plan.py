@@ -69,7 +69,10 @@ def test_direct_gives_every_rank_its_place(slots, job_env, node_envs):
             "LOCAL_RANK": rank - first,
             "LOCAL_WORLD_SIZE": slots[node["node_rank"]],
             "GROUP_RANK": node["node_rank"],
+            "NODE_RANK": node["node_rank"],
         }
+        # With it some programs start a launcher by themselves: only where it would be the one of its node.
+        assert process["env"].get("NNODES") == (str(len(slots)) if set(slots) == {1} else None)
         assert {name: process["env"][name] for name in expected} == {name: str(v) for name, v in expected.items()}
 
 

@@ -191,14 +191,15 @@ def pod_template(
     job, settings = request.job, request.settings
     env: list[Manifest] = []
     if settings.resource == "Job":
-        name = "RANK" if job.launcher == "direct" else "NODE_RANK"
-        env.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}})
+        for name in ("RANK", "NODE_RANK") if job.launcher == "direct" else ("NODE_RANK",):
+            env.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}})
         if job.launcher == "direct":
             address = f"{request.name}-0.{request.name}"
             env += [
                 {"name": "WORLD_SIZE", "value": str(request.world_size)},
                 {"name": "LOCAL_RANK", "value": "0"},
                 {"name": "LOCAL_WORLD_SIZE", "value": "1"},
+                {"name": "NNODES", "value": str(request.world_size)},
                 {"name": "MASTER_ADDR", "value": address},
                 {"name": "MASTER_PORT", "value": str(request.port[1])},
             ]

@@ -2,7 +2,8 @@
 """Launcher `direct`: every rank is a process of its own, without an agent between.
 
 The lightest way, for any program that reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT (PyTorch's
-`env://` initialisation does).
+`env://` initialisation does); and, with one process on each node, for scripts that call a launcher with NNODES and
+NODE_RANK.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ def check(job: Job, placement: Placement) -> list[Finding]:
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     """One process for each rank of the node."""
-    common = common_environment(job, placement, node)
+    common = {"NODE_RANK": str(node.node_rank), **common_environment(job, placement, node)}
+    if all(each.processes == 1 for each in placement.nodes):
+        # With it some programs start a launcher by themselves, which must be the only one on its node.
+        common = {"NNODES": str(len(placement.nodes)), **common}
     return [
         Process(
             name=f"rank{rank}",
