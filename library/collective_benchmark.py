@@ -118,7 +118,7 @@ EXAMPLES = r"""
 
 - name: Judge a run, with what the hardware lets expect
   collective_benchmark:
-    run_dir: runs/benchmark-all-reduce-nccl-20261121-101500
+    run_dir: runs/benchmark-all-reduce-nccl-20261121-101500-3f9c
     nodes: "{{ nodes }}"
     baseline: baselines.json
     traffic_before: "{{ before }}"

@@ -35,7 +35,7 @@ extends_documentation_fragment: read_only
 EXAMPLES = r"""
 - name: Judge what the ranks gathered
   collective_check:
-    run_dir: runs/all-gather-pytorch-20261120-101500
+    run_dir: runs/all-gather-pytorch-20261120-101500-3f9c
   register: checked
 """
 

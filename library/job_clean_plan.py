@@ -66,7 +66,7 @@ remove:
   description: By host, C(job_id) and C(job_dir) of what is to go there.
   returned: success
   type: dict
-  sample: {n1: [{job_id: digits-20261120-101500, job_dir: /var/lib/trainyard/jobs/digits-20261120-101500}]}
+  sample: {n1: [{job_id: digits-20261120-101500-3f9c, job_dir: /var/lib/trainyard/jobs/digits-20261120-101500-3f9c}]}
 objects:
   description: Runs whose objects in Kubernetes are to go; with C(job_id), C(engine_id) and C(settings).
   returned: success

@@ -24,6 +24,12 @@ options:
     type: str
     required: true
     choices: [end, stop, tell, record]
+  not_started:
+    description:
+      - What nodes said that could not start their part, by host (M(job_start)).
+      - Where one of them says that the job's id is another launch's, none of them is visited.
+    type: dict
+    default: {}
   log_limit:
     description: Greatest number of bytes to bring of each log; of a longer log the end is brought.
     type: int
@@ -37,7 +43,7 @@ attributes:
 EXAMPLES = r"""
 - name: Bring the logs
   job_collect:
-    run_dir: runs/digits-20261120-101500
+    run_dir: runs/digits-20261120-101500-3f9c
     stop: false
     asked: tell
     log_limit: 4194304

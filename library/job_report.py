@@ -55,7 +55,7 @@ attributes:
 EXAMPLES = r"""
 - name: Tell how it is
   job_report:
-    run_dir: runs/digits-20261120-101500
+    run_dir: runs/digits-20261120-101500-3f9c
     answers: "{{ collected.answers }}"
     asked: tell
     refused_file: runs/.refused-lab.json

@@ -30,7 +30,7 @@ extends_documentation_fragment: read_only
 EXAMPLES = r"""
 - name: Tell where the ranks are
   job_stacks:
-    run_dir: runs/digits-20261120-101500
+    run_dir: runs/digits-20261120-101500-3f9c
 """
 
 RETURN = r"""

@@ -90,8 +90,8 @@ EXAMPLES = r"""
   job_tls:
     cluster: lab
     ca_dir: ~/.trainyard/lab/tls_ca
-    job_id: digits-20261120-101500
-    job_dir: /var/lib/trainyard/jobs/digits-20261120-101500
+    job_id: digits-20261120-101500-3f9c
+    job_dir: /var/lib/trainyard/jobs/digits-20261120-101500-3f9c
     valid_s: 3600
   delegate_to: localhost
   run_once: true

@@ -37,7 +37,7 @@ extends_documentation_fragment: read_only
 EXAMPLES = r"""
 - name: Watch the job
   job_watch:
-    run_dir: runs/digits-20261120-101500
+    run_dir: runs/digits-20261120-101500-3f9c
 """
 
 RETURN = r"""

@@ -53,7 +53,7 @@ EXAMPLES = r"""
 - name: Judge the nodes
   pair_stragglers:
     hosts: [n1, n2, n3, n4]
-    run_dir: runs/pairs-20261121-101500
+    run_dir: runs/pairs-20261121-101500-3f9c
     schedule: "{{ chosen.rounds }}"
   register: judged
 """

@@ -101,7 +101,7 @@ class Run:
 
     @property
     def job_id(self) -> str:
-        return self.wait_for(r"(?:Job|Plan of) ([a-z0-9-]+-\d{8}-\d{6}(?:-\d+)?)\b")[1]
+        return self.wait_for(r"(?:Job|Plan of) ([a-z0-9-]+-\d{8}-\d{6}-[0-9a-f]{4})\b")[1]
 
     @property
     def folder(self) -> Path:

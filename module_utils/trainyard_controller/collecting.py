@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,15 @@ _LIMIT_S = 300.0
 class Wanted:
     """How to collect: `stop` ends what is left on nodes first, `asked` is that of roles/job/tasks/main.yml.
 
-    Each log brings at most its last `log_limit` bytes. With `check` nothing is ended or written.
+    Each log brings at most its last `log_limit` bytes. With `check` nothing is ended or written. `not_started` are the
+    answers of nodes that could not start their part, where a launch asks.
     """
 
     log_limit: int
     asked: str = "tell"
     stop: bool = False
     check: bool = False
+    not_started: Mapping[str, Answer] = field(default_factory=dict)
 
 
 def is_final(run_dir: Path) -> bool:
@@ -46,14 +48,24 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, wanted: Wanted) ->
         return _of_scheduler(handed(plan, run_dir.parent, ask), run_dir, over, wanted)
     shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": wanted.stop}
     shared |= {"log_limit": wanted.log_limit, "check": wanted.check}
-    told = ask("collect", dict.fromkeys(spares.hosts(plan), shared), limit_s=_LIMIT_S)
-    answers = {host: of_job(plan, answer) for host, answer in told.items()}
+    theirs = _of_another_launch(wanted.not_started)
+    ours = [host for host in spares.hosts(plan) if host not in theirs]
+    told = ask("collect", dict.fromkeys(ours, shared), limit_s=_LIMIT_S) if ours else {}
+    answers = {**{host: of_job(plan, answer) for host, answer in told.items()}, **theirs}
     logs, others = log_names.kept(plan, answers)
     if not wanted.check:
         for brought in logs.values():
             write_logs(run_dir, brought, keep=over)
     changed = any(answer.get("changed") for answer in answers.values())
     return {"changed": changed, "answers": answers, **({"warnings": [others]} if others else {})}
+
+
+def _of_another_launch(not_started: Mapping[str, Answer]) -> dict[str, Answer]:
+    """Return the answers of nodes on which the job of this id may be another launch's, so that nothing is ended there.
+
+    A node says so; where one does, a node that has not started its part and does not say why counts, too.
+    """
+    return dict(not_started) if any(answer.get("taken") for answer in not_started.values()) else {}
 
 
 def _of_scheduler(job: Slurm | Kubernetes, run_dir: Path, over: bool, wanted: Wanted) -> Answer:

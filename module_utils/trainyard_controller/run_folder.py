@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import re
+import secrets
 import shutil
 import tempfile
 import time
@@ -46,17 +48,16 @@ def write_logs(run_dir: Path, logs: Mapping[str, str], keep: bool) -> None:
 
 
 def new_run(runs_dir: Path, name: str) -> tuple[str, Path]:
-    """Make the folder of a new run; a second run within the same second gets a number."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
+    """Make the folder of a new run. Its id sorts by time.
+
+    Its last digits are random: another controller may launch a job of this name in the same second.
+    """
     runs_dir.mkdir(parents=True, exist_ok=True)
-    for number in range(1, 1000):
-        job_id = f"{name}-{stamp}" + (f"-{number}" if number > 1 else "")
-        try:
+    while True:
+        job_id = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        with contextlib.suppress(FileExistsError):
             (runs_dir / job_id).mkdir()
-        except FileExistsError:
-            continue
-        return job_id, runs_dir / job_id
-    raise OSError(f"a thousand runs of {name} within one second in {runs_dir}")
+            return job_id, runs_dir / job_id
 
 
 def findings(runs_dir: Path) -> list[Finding]:

@@ -77,21 +77,22 @@ def start(
     secret_env: dict[str, Any],
     secret_files: dict[str, str],
 ) -> Answer:
-    """Start this node's part of a job; base64 of the source and of files; nothing where it runs already."""
+    """Start this node's part of a job; base64 of the source and of files. `taken`: another launch has this id."""
     from .job import job
 
     job_dir = Path(slice["job_dir"])
-    changed = not job.alive(job_dir)
-    if changed:
-        spec = {
-            **slice,
-            "files": [*files, *slice.get("files", ())],
-            "token": token,
-            "secret_env": {key: str(value) for key, value in secret_env.items()},
-        }
-        private = {name: base64.b64decode(content) for name, content in secret_files.items()}
+    spec = {
+        **slice,
+        "files": [*files, *slice.get("files", ())],
+        "token": token,
+        "secret_env": {key: str(value) for key, value in secret_env.items()},
+    }
+    private = {name: base64.b64decode(content) for name, content in secret_files.items()}
+    try:
         job.start(job_dir, spec, base64.b64decode(source_archive), user, private)
-    return {"changed": changed, **job.status(job_dir, slice["job_id"])}
+    except job.TakenError as error:
+        return {"failed": True, "msg": str(error), "taken": True}
+    return {"changed": True, **job.status(job_dir, slice["job_id"])}
 
 
 def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:

@@ -62,6 +62,7 @@ _DEFAULTS = {
     },
 }
 
+
 def words_after(name: str) -> int | None:
     """Return how many words follow an option that sets variables; None for any other option."""
     if name in _FLAGS:

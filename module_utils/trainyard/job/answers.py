@@ -186,7 +186,7 @@ def checked(question: str, answer: dict[str, Any], host: str) -> dict[str, Any]:
     its own. Each text is one line.
     """
     if answer.get("failed"):
-        kept = {name: answer[name] for name in ("failed", "msg", "exception", "rc") if name in answer}
+        kept = {name: answer[name] for name in ("failed", "msg", "exception", "rc", "taken") if name in answer}
         return {name: value if name == "exception" else _on_lines(value) for name, value in kept.items()}
     shape = SHAPES.get(question, {})
     wrong = misfit(answer, shape)

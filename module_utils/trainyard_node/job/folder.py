@@ -62,8 +62,8 @@ def is_job_id(name: str) -> bool:
 # ---- made
 
 
-def make(job_dir: Path, owner: Owner) -> None:
-    """Make the empty folder of a job. Raises JobError when it is there already."""
+def make(job_dir: Path, owner: Owner) -> bool:
+    """Make the empty folder of a job; return False where there is one already."""
     jobs = job_dir.parent
     if not jobs.is_dir():
         try:
@@ -73,13 +73,15 @@ def make(job_dir: Path, owner: Owner) -> None:
                 raise
             _make_jobs(jobs, owner)
     try:
-        as_user.run(owner, _make_empty, job_dir)
+        made: bool = as_user.run(owner, _make_empty, job_dir)
     except JobError:
         # Root's alone: then root makes the one folder in which the user does the rest.
         if job_dir.exists() or os.geteuid() or not private.only_root_changes(jobs):
             raise
         job_dir.mkdir(mode=MODE)
         os.chown(job_dir, owner.uid, owner.gid, follow_symlinks=False)
+        return True
+    return made
 
 
 def _make_folders(folder: Path) -> None:
@@ -96,13 +98,14 @@ def _make_jobs(jobs: Path, owner: Owner) -> None:
     jobs.chmod(JOBS_MODE)
 
 
-def _make_empty(job_dir: Path) -> None:
+def _make_empty(job_dir: Path) -> bool:
     try:
         job_dir.mkdir()
     except FileExistsError:
-        raise JobError(f"{job_dir} is there already: expected a new job id; stop and remove that job first") from None
+        return False
     # Whatever the umask is.
     job_dir.chmod(MODE)
+    return True
 
 
 def fill(

@@ -32,6 +32,10 @@ SILENT = "it said nothing"
 _LOOK_S = 0.5
 
 
+class TakenError(JobError):
+    """Another launch has this job's id here: nothing was touched."""
+
+
 def supervision() -> str:
     """Tell who supervises: `systemd` where it is PID 1 and we may make system units, else `children`."""
     return "systemd" if units.SYSTEMD_RUNNING.is_dir() and os.geteuid() == 0 else "children"
@@ -83,10 +87,17 @@ def _owner(user: str) -> Owner:
 
 
 def start(job_dir: Path, spec: Spec, archive: bytes, user: str, secret_files: Mapping[str, bytes]) -> None:
-    """Start this node's part of a job. Raises JobError, and leaves nothing behind, when that is not possible."""
+    """Start this node's part of a job. Raises JobError, and leaves nothing behind, when that is not possible.
+
+    Raises TakenError where there is a folder or a process of this id: units know a job by its id alone.
+    """
     owner = _owner(user)
+    slice_name = units.slice_name(spec["job_id"]) if supervision() == "systemd" else ""
+    if processes.of_job(spec["job_id"], slice_name, owner.uid) or not job_folder.make(job_dir, owner):
+        raise TakenError(
+            f"{job_dir} is another launch's, or its processes run here: expected a new job id; launch again"
+        )
     told = {"supervision": supervision(), "base_env": job_folder.base_environment(user)}
-    job_folder.make(job_dir, owner)
     why = ""
     try:
         as_user.run(owner, job_folder.fill, job_dir, spec, archive, pack(), secret_files, told)

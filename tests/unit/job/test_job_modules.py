@@ -151,8 +151,6 @@ def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
     assert (key.read_bytes(), key.stat().st_mode & 0o777, key.parent.stat().st_mode & 0o777) == (b"a key", 0o600, 0o700)
     assert not any(b"hunter2" in processes.command_line(pid).encode() for pid in processes.of_job(job["job_id"]))
 
-    assert start(job)["changed"] is False
-
     running = wait_for(
         lambda: (told := {**collect(job), **state(job)}) and (told["cluster"] or {}).get("metrics") and told,
         "the first step",
@@ -179,7 +177,11 @@ def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
     assert collect(job, stop=True)["changed"] is False
 
     refused = start(job)
-    assert refused["msg"] == (f"{folder} is there already: expected a new job id; stop and remove that job first")
+    assert refused == {
+        "failed": True,
+        "taken": True,
+        "msg": f"{folder} is another launch's, or its processes run here: expected a new job id; launch again",
+    }
     assert folder.is_dir()
 
     assert remove(job, check=True)["changed"] is True
