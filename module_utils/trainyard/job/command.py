@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from ..findings.findings import Finding
 from . import starters
 
-_HOW = "docs/job-file.md, A launcher of your own"
+HOW = "docs/job-file.md, A launcher of your own"
+TWICE = "one start of the ranks: with two, each rank is a world of its own and trains alone"
 # A word that YAML reads as these very characters, and as a text (or as a whole number, which comes back as it was).
 _PLAIN = re.compile(r"(?:[A-Za-z_/][\w./=+@%-]*|\./[\w./=+@%-]*|--?[A-Za-z][\w./=+@%-]*|0|[1-9]\d*)")
 _NO_TEXT = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
@@ -176,14 +177,14 @@ def _launchers(
         settings = [f"job_command: {as_list(_for_shell(inner.instead))}"]
         if starter.launchers and launcher not in starter.launchers:
             settings.append(f"job_launcher: {starter.launchers[0]}")
-        number = next((inner.options[name] for name in starter.per_node if name in inner.options), "")
-        if number.isdigit() and processes != int(number):
+        number = inner.per_node()
+        if number and processes != int(number):
             settings.append(f"job_processes_per_node: {number}")
         variables = starter.environment(inner.options).items()
         missing = [f"{name}: {_word(value)}" for name, value in variables if env.get(name) != value]
         if missing:
             settings.append(f"{'added to ' if env else ''}job_env: {{{', '.join(missing)}}}")
-        action = f"write {_together(settings)}; to keep {called}, {keep} ({_HOW})"
+        action = f"write {_together(settings)}; to keep {called}, {keep} ({HOW})"
     elif inner.joined is not None:
         # Without it the program would train otherwise, or not find its other ranks.
         kept = [
@@ -191,13 +192,12 @@ def _launchers(
             "job_launcher: direct",
             "job_processes_per_node: 1",
         ]
-        action = f"write {_together(kept)} ({_HOW})"
+        action = f"write {_together(kept)} ({HOW})"
     elif starter.alone:
-        action = f"write {keep} ({_HOW})"
+        action = f"write {keep} ({HOW})"
     else:
-        action = f"leave {called} and its options out of job_command; to keep {called}, {keep} ({_HOW})"
-    expected = "one start of the ranks: with two, each rank is a world of its own and trains alone"
-    return [Finding(check="job_command", found=found, expected=expected, action=action)]
+        action = f"leave {called} and its options out of job_command; to keep {called}, {keep} ({HOW})"
+    return [Finding(check="job_command", found=found, expected=TWICE, action=action)]
 
 
 def _together(items: Sequence[str]) -> str:

@@ -31,6 +31,11 @@ class Found:
         told = [name for name in self.starter.several_nodes if name in self.options]
         return bool(told) and not any(self.options[name] == "1" for name in told if name in _COUNTS)
 
+    def per_node(self) -> str:
+        """Return how many ranks it would start on a node, where its options say so in digits; else ""."""
+        number = next((self.options[name] for name in self.starter.per_node if name in self.options), "")
+        return number if number.isdigit() else ""
+
 
 # Options with a number of nodes.
 _COUNTS = ("nnodes", "num-machines", "num-nodes")
@@ -237,25 +242,38 @@ def _in_shell(command: Sequence[str]) -> Found | None:
     at = shell_text(command)
     if at is None:
         return None
-    text = command[at]
-    lexer = shlex.shlex(text.replace("\\\n", " ").replace("\n", " ; "), posix=True, punctuation_chars=True)
+    for _, words in simple_commands(command[at]) or []:
+        begin = program_at(words)
+        inner = find(words[begin:])
+        if inner is not None:
+            return _with(inner, lambda new: _rewritten(command, at, words, begin, new))  # noqa: B023 - called at once
+    return None
+
+
+def simple_commands(text: str) -> list[tuple[str, list[str]]] | None:
+    """Split a line of shell into its simple commands, each with what separates it; None where quotes are left open."""
+    text = text.replace("\\\n", " ").replace("\n", " ; ")
+    # What a command prints in the place of a word is no command of its own here.
+    for inner in (r"\$\(\([^()]*\)\)", r"\$\([^()]*\)", r"`[^`]*`"):
+        text = re.sub(inner, "$_", text)
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
         tokens = list(lexer)
     except ValueError:
         return None
-    simple: list[list[str]] = [[]]
+    simple: list[tuple[str, list[str]]] = [("", [])]
     for token in tokens:
         if token in _BREAKS:
-            simple.append([])
+            simple.append((token, []))
         else:
-            simple[-1].append(token)
-    for words in simple:
-        begin = next((place for place, word in enumerate(words) if not _before_program(word)), len(words))
-        inner = find(words[begin:])
-        if inner is not None:
-            return _with(inner, lambda new: _rewritten(command, at, words, begin, new))  # noqa: B023 - called at once
-    return None
+            simple[-1][1].append(token)
+    return simple
+
+
+def program_at(words: Sequence[str]) -> int:
+    """Return where the program of a simple command is, behind keywords and assignments."""
+    return next((place for place, word in enumerate(words) if not _before_program(word)), len(words))
 
 
 def _before_program(word: str) -> bool:

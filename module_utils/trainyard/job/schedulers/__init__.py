@@ -32,15 +32,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ...findings.findings import Finding
+from .. import nested_launchers
 from .. import specification as jobs
 from ..command import scripts
-from ..plan import source_findings
+from ..plan import JobPlan, source_findings
 from ..progress import strict
 from ..specification import Job
 from ..start_scripts import code_in, waits_for_nothing
 from ..starters import meant
 from . import kubernetes, slurm, ssh
-from .records import Plan, Source, Where
+from .records import HandedPlan, Plan, Source, Where
 
 
 class Scheduler(Protocol):
@@ -102,7 +103,16 @@ def plan(
     if job.scheduler != "ssh":
         findings += not_waited_for(job.command, source)
     made, wrong = scheduler.plan(job, given, facts, source, where)
+    if made is not None:
+        findings += nested_launchers.findings(job, source.text, *_size(made))
     return made, findings + wrong
+
+
+def _size(made: Plan) -> tuple[int, int]:
+    """Return how many nodes a planned job has, and how many processes each node has at most."""
+    if isinstance(made, JobPlan):
+        return len(made.placement.nodes), max(node.processes for node in made.placement.nodes)
+    return (made.nodes, made.processes_per_node) if isinstance(made, HandedPlan) else (1, 1)
 
 
 def not_waited_for(command: Sequence[str], source: Source) -> list[Finding]:
