@@ -110,7 +110,7 @@ CLUSTER = {
     "end": (END, NOTHING),
 }
 PORTS = Each({"sent": MAYBE_INT, "received": MAYBE_INT})
-MONITOR = {"started": float, "end": (END, NOTHING), "?carried": {"before": PORTS, "now": PORTS}}
+MONITOR = {"started": float, "end": (END, NOTHING), "?carried": {"before": PORTS, "now": PORTS}, "?unwritten": str}
 STATUS = {
     "known": bool,
     "monitor_alive": bool,

@@ -193,6 +193,19 @@ def cause(summary: Data, job_dir: str) -> list[str]:
     return []
 
 
+def _unwritten(summary: Data, job_dir: str) -> list[str]:
+    """Say where the folder of the job could not be written, so that its record has gaps."""
+    hosts: dict[str, list[str]] = {}
+    for node in summary["nodes"]:
+        if node.get("unwritten"):
+            hosts.setdefault(node["unwritten"], []).append(node["host"])
+    folder = job_dir or "the job's folder"
+    return [
+        f"{host_list(found)}: {folder} could not be written ({why}); the job's record there is incomplete"
+        for why, found in hosts.items()
+    ]
+
+
 def size_text(summary: Data) -> str:
     """Say how many ranks there are on how many nodes, without those that stand by or were replaced."""
     taking_part = [node for node in summary["nodes"] if not node.get("role")]
@@ -238,6 +251,7 @@ def explain(
             lines.append(f"    {restart_text(restart)}")
             lines += [f"      {text}" for text in [goodput.cost_text(restart)] if text]
         lines += [f"  {line}" for line in gave_up(summary)]
+    lines += [f"  {line}" for line in _unwritten(summary, job_dir)]
     lines += [f"  {line}" for line in undelivered(summary.get("events") or ())]
     if state == "running":
         lines.append(

@@ -54,6 +54,14 @@ def redirect(log: str) -> None:
     os.close(null)
 
 
+def _say(text: str) -> None:
+    """Write a line into the log of a rank, if that has room."""
+    import contextlib
+
+    with contextlib.suppress(OSError):
+        os.write(1, f"{text}\n".encode())
+
+
 def _exec(argv: list[str], env: dict[str, str]) -> int:
     if is_start_script(argv):
         argv = [sys.executable, "-IS", sys.argv[0], "script", *argv]
@@ -61,8 +69,7 @@ def _exec(argv: list[str], env: dict[str, str]) -> int:
         os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is the point
     except OSError as error:
         # The shell's own convention: 127 not found, 126 not executable.
-        print(f"trainyard: cannot start {argv[0]!r}: {error.strerror} (PATH={env.get('PATH')})", file=sys.stderr)
-        sys.stderr.flush()
+        _say(f"trainyard: cannot start {argv[0]!r}: {error.strerror} (PATH={env.get('PATH')})")
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
@@ -85,7 +92,7 @@ def is_start_script(argv: Sequence[str]) -> bool:
 def run_process(job_dir: str, name: str) -> int:
     """Become the process `name` of the job in `job_dir`. Returns only when it cannot be started."""
     from . import processes
-    from .exits import read_json, write_json
+    from .exits import keep_json, read_json
 
     end_with_parent()
     spec, process, env = _planned(job_dir, name)
@@ -101,10 +108,15 @@ def run_process(job_dir: str, name: str) -> int:
             # What MindSpore remembers of a cluster that is gone would be in the way of the next one.
             whole = (read_json(f"{job_dir}/attempts.json") or {}).get("", 0)
             env["MS_RECOVERY_PATH"] += f"/attempt_{whole}"
-    write_json(f"{job_dir}/{name}.pid.json", mine)
+    path = f"{job_dir}/{name}.pid.json"
+    why = keep_json(path, mine)
+    if why and read_json(path) != mine:
+        # Nobody could follow it.
+        print(f"trainyard: {path} cannot be written: {why}", file=sys.stderr)
+        return 1
     redirect(process["log"])
     if mine.get("attempt"):
-        print(f"--- started again, attempt {mine['attempt'] + 1} ---", flush=True)
+        _say(f"--- started again, attempt {mine['attempt'] + 1} ---")
     os.chdir(f"{job_dir}/source")
     return _exec(process["argv"], env)
 
@@ -151,7 +163,7 @@ def _become_rank(argv: list[str], env: dict[str, str]) -> int:
     redirect(f"{env['TRAINYARD_JOB_DIR']}/logs/rank_{env['RANK']}.log")
     # Not TORCHELASTIC_RESTART_COUNT: an agent that starts its ranks again because another node's failed does not count.
     if os.fstat(1).st_size:
-        print("--- started again ---", flush=True)
+        _say("--- started again ---")
     return _exec(argv, env)
 
 
@@ -161,6 +173,7 @@ def run_agent(argv: list[str]) -> None:
     The interpreter's own end takes half a second of processor once torch is loaded, on each node and after all is said;
     looking for garbage while it loads takes a sixth of one.
     """
+    import contextlib
     import gc
     import importlib
     import runpy
@@ -182,8 +195,10 @@ def run_agent(argv: list[str]) -> None:
             print(ended.code, file=sys.stderr)
     except BaseException:
         sys.excepthook(*sys.exc_info())
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # A log without room changes nothing of how it ended.
+        with contextlib.suppress(OSError):
+            stream.flush()
     os._exit(status)
 
 

@@ -4,8 +4,10 @@
     {"exit_code": 1 | null, "signal": null | 9, "result": "exit-code", "time": 1790000000.0}
 
 `result` is systemd's word (success, exit-code, signal, oom-kill, timeout, ...); the fallback uses the same ones. One is
-our own, `lost`: the process went down with its node. In a job with restarts there is `attempt`, too: which run ended.
-Of ranks that an agent of ours starts there is a file for each that ended well before another one of the agent's failed.
+our own, `lost`: the process went down with its node, or nobody could note its end. In a job with restarts there is
+`attempt`, too: which run ended. Of ranks that an agent of ours starts there is a file for each that ended well before
+another one of the agent's failed. Before a process ends, its file holds `{}`: on a disk that is full by then, the end
+is written over that.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ else:
 
 # No file of ours is larger, in bytes; that of a job's plan grows with its nodes.
 MOST_BYTES = 256 << 20
+# Bytes by which the state of a job may grow when the job ends on a full disk: spaces at the end of its file.
+ROOM = 8 << 10
 
 
 def write_json(path: AnyPath, data: Any, mode: int = 0o644) -> None:
@@ -53,13 +57,14 @@ def write_text(path: AnyPath, text: str, mode: int = 0o644) -> None:
         raise
 
 
-def keep_json(path: AnyPath, data: Any) -> str:
+def keep_json(path: AnyPath, data: Any, room: int = 0) -> str:
     """Write a JSON file as far as the disk allows: as write_json does, else over the old one; say why not, or "".
 
-    The old one is written over only where its own blocks have room for the new one: else it stays as it is.
+    The old one is written over only where its own blocks have room for the new one: else it stays as it is. With `room`
+    the file has so many bytes more, for its successor.
     """
     try:
-        write_json(path, data)
+        write_text(path, json.dumps(data) + " " * room + "\n")
     except OSError as error:
         with contextlib.suppress(OSError):
             _overwrite(path, json.dumps(data) + "\n")
@@ -186,6 +191,11 @@ def from_unit(result: str, code: str, status: str) -> Exit:
     return {"exit_code": number, "signal": by_signal, "result": result, "time": time.time()}
 
 
+def lost() -> Exit:
+    """Return the end of a process of which nobody knows how it ended."""
+    return {"exit_code": None, "signal": None, "result": "lost", "time": time.time()}
+
+
 def record_unit(job_dir: AnyPath, name: str) -> None:
     """Write down the end of the unit that runs this as its ExecStopPost."""
     ended = from_unit(*(os.environ.get(key, "") for key in ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")))
@@ -193,11 +203,12 @@ def record_unit(job_dir: AnyPath, name: str) -> None:
     ended["attempt"] = read_object(f"{job_dir}/{name}.pid.json").get("attempt", 0)
     path = f"{job_dir}/exits/{name}.json"
     known = read_object(path)
+    # Where nothing can be written, the monitor has seen it.
     if known.get("attempt") != ended["attempt"]:
-        write_json(path, {**ended, "recorded": True})
+        keep_json(path, {**ended, "recorded": True})
     elif not known.get("recorded"):
         # The monitor has seen the main process end before; here also what it left behind has ended.
-        write_json(path, {**ended, "recorded": True, "time": known["time"]})
+        keep_json(path, {**ended, "recorded": True, "time": known["time"]})
     # Else what ended now had only waited for its turn to start again.
 
 
@@ -211,8 +222,10 @@ def read_exits(job_dir: AnyPath) -> dict[str, Exit]:
     for file in files:
         name, kind = os.path.splitext(file)
         ended = read_json(f"{job_dir}/exits/{file}") if kind == ".json" and not name.startswith(".") else None
-        # The folder is the job's user's.
-        if isinstance(ended, dict) and (not attempts or ended.get("attempt", 0) == turn(attempts, name)):
+        # The folder is the job's user's, and nothing is known of the end of what has none yet.
+        if not isinstance(ended, dict) or "result" not in ended:
+            continue
+        if not attempts or ended.get("attempt", 0) == turn(attempts, name):
             exits[name] = ended
     return exits
 

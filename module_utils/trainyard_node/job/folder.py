@@ -114,6 +114,9 @@ def fill(
     """Write all that the job needs here, `told` into job.json, too. Raises JobError where that is not what stands."""
     for name in ("source", "logs", "exits"):
         (job_dir / name).mkdir()
+    for process in spec["processes"]:
+        # Room for how it ends (exits.py).
+        (job_dir / "exits" / f"{process['name']}.json").write_text("{}\n")
     _unpack(archive, job_dir / "source")
     for item in spec.get("files", ()):
         path = Path(item["path"])

@@ -18,7 +18,7 @@ from ...trainyard.job.messages import Message
 from ...trainyard.job.restarts import WHOLE, Restarts, to_replace
 from ...trainyard.job.stragglers import Watch as Stragglers
 from . import sender
-from .exits import keep_json, read_json
+from .exits import read_json
 from .hang_watch import HangWatch
 from .node_part import NEWS, TICK_S, NodePart
 from .wire import OWN_FILES, Door, Line, make_room
@@ -386,7 +386,7 @@ class HeadPart(NodePart):
             "end": self.end_record or None,
             "events": self.sender.as_list() if self.sender else [],
         }
-        keep_json(self.job_dir / "cluster.json", state)
+        self.keep("cluster.json", state)
         if self.sender and (all_ended or not self.end_record):
             # As it is read after a reboot; and nothing of it changes with the job.
             known, self.told = self.told, json.loads(json.dumps(state))

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 import signal
@@ -156,7 +157,8 @@ class Monitor(HeadPart):
         try:
             self.supervisor.start()
             if self.budget:
-                write_json(self.job_dir / "attempts.json", self.attempts)
+                if not self.resumed:
+                    write_json(self.job_dir / "attempts.json", self.attempts)
                 self.gate.begin()
             if self.resumed and self.is_head:
                 self.fail({"kind": "rebooted", "host": self.host})
@@ -180,7 +182,11 @@ class Monitor(HeadPart):
         # Else who started a stopped rank waits in vain for it to end.
         processes.ask_to_end(pid for pid in self.left() if processes.stopped(pid))
         self.supervisor.end()
-        forget_secrets(self.job_dir)
+        try:
+            forget_secrets(self.job_dir)
+        except OSError as error:
+            # Of a file system that has become read-only nothing can be removed.
+            self.unwritten = error.strerror or str(error)
         if self.unsaved:
             # What has ended may have left room.
             self.save()
@@ -210,6 +216,16 @@ class Monitor(HeadPart):
             self.finish("stopped")
 
 
+class _Log(io.StringIO):
+    """The monitor's log as its standard output: what the log has no room for is left out, and ends nothing."""
+
+    def write(self, text: str) -> int:
+        """Write at once."""
+        with contextlib.suppress(OSError):
+            os.write(1, text.encode("utf-8", "replace"))
+        return len(text)
+
+
 def run(job_dir: Path) -> int:
     """Run the monitor of the job in `job_dir`."""
     node_rank = json.loads((job_dir / "job.json").read_text())["node_rank"]
@@ -220,4 +236,5 @@ def run(job_dir: Path) -> int:
     async def main() -> int:
         return await Monitor(job_dir).run()
 
-    return asyncio.run(main())
+    with contextlib.redirect_stdout(_Log()):
+        return asyncio.run(main())

@@ -30,7 +30,7 @@ from ..machine.tree import Tree
 from . import processes as procs
 from . import units
 from .checkpoint_watch import Watch
-from .exits import Exit, end_of, keep_json, open_regular, read_attempts, read_json, turn, write_json, write_text
+from .exits import ROOM, Exit, end_of, keep_json, open_regular, read_attempts, read_json, turn, write_json, write_text
 from .gate_watch import Gate, Verdict
 from .stacks import Taker
 from .supervisors import END_S, Children, Supervisor, Units
@@ -82,8 +82,9 @@ class NodePart:
         self.followed: set[str] = set()
         self.end_record: Message = {}
         self.report: Message = {}
-        # Why the last state could not be written, or ""; and what stands in the way of a restart, as a failure.
-        self.unsaved = ""
+        # Why the last state could not be written, or ""; the same of any file at any time; what stands in the way of a
+        # restart, as a failure.
+        self.unsaved = self.unwritten = ""
         self.cannot_write: Message | None = None
         # What this node runs and what the head wants it to run; since when it ends what it runs no longer.
         self.attempts: Attempts = read_attempts(job_dir) or {WHOLE: 0}
@@ -408,8 +409,9 @@ class NodePart:
 
     def save(self) -> None:
         """Write this node's state for whoever asks (the agent's `state`); a full disk is no reason to watch no more."""
-        self.unsaved = keep_json(
-            self.job_dir / "monitor.json",
+        self.unwritten = self.unwritten or self.supervisor.unwritten or self.tail.unwritten
+        self.unsaved = self.keep(
+            "monitor.json",
             {
                 "job_id": self.spec["job_id"],
                 "host": self.host,
@@ -419,8 +421,15 @@ class NodePart:
                 "ranks_running": self.report.get("ranks_running", 0),
                 "end": self.end_record or None,
                 "carried": {"before": self.carried_before, "now": self._carried()},
+                "unwritten": self.unwritten,
             },
         )
+
+    def keep(self, name: str, state: Message) -> str:
+        """Write a state that grows with the end of the job; return why that is not possible, or ""."""
+        why = keep_json(self.job_dir / name, state, ROOM)
+        self.unwritten = self.unwritten or why
+        return why
 
 
 def _wake(loop: asyncio.AbstractEventLoop, news: asyncio.Event) -> None:

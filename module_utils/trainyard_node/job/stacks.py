@@ -9,7 +9,6 @@ may as well save and leave.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import shutil
@@ -312,6 +311,5 @@ class Taker:
             _append(log, f"==== {spec['host']}, {when}\n\n{text}\n")
         except (OSError, ValueError, LookupError, TypeError) as error:
             # What the ranks did to their files: the head hears of those that were seen, and the log says the rest.
-            with contextlib.suppress(OSError):
-                print(f"stacks: {type(error).__name__}: {error}", flush=True)
+            print(f"stacks: {type(error).__name__}: {error}", flush=True)
         self._answer = number, ranks

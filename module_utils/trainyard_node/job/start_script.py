@@ -161,7 +161,7 @@ class _Script:
         end = _last_lines(process["output"])
         more = ", its last lines:" if end else "; see the file into which the script has it write, if any"
         _say(f"{_text(process)} that {self.name} left running ended with {how}{more}")
-        os.write(1, end)
+        _write(end)
 
     def _by_the_script(self, status: int) -> bool:
         """Tell whether the script itself had asked a process to end as it ended."""
@@ -199,7 +199,13 @@ def _now() -> float:
 
 
 def _say(text: str) -> None:
-    os.write(1, f"trainyard: {text}\n".encode())
+    _write(f"trainyard: {text}\n".encode())
+
+
+def _write(text: bytes) -> None:
+    # A log without room ends nothing.
+    with contextlib.suppress(OSError):
+        os.write(1, text)
 
 
 def _text(process: Mapping[str, Any]) -> str:

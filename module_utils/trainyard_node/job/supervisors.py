@@ -15,16 +15,21 @@ from typing import Protocol
 from ...trainyard.job.messages import Message
 from ...trainyard.job.restarts import Attempts
 from . import processes, units
-from .exits import Exit, from_status, keep_json, read_exits, read_json, turn
+from .exits import Exit, from_status, keep_json, lost, read_attempts, read_exits, read_object, turn
 
 # Before a restart, what does not end within this time after SIGTERM gets SIGKILL.
 END_S = 3.0
+# So long may a process take to begin, in seconds; then systemd is asked how it is, every so often.
+BEGIN_S, ASK_S = 60.0, 2.0
 # Held by a thread that waits for children of its own: how they ended would be lost to who reaps the adopted ones.
 LOOKING = threading.Lock()
 
 
 class Supervisor(Protocol):
     """What follows the processes of this node."""
+
+    # Why something could not be written, or "".
+    unwritten: str
 
     def start(self) -> None:
         """Start them, where the monitor is the one to do it."""
@@ -51,44 +56,70 @@ class Units:
     def __init__(self, job_dir: Path, spec: Message) -> None:
         """Take the job's folder; the units have been started by the agent."""
         self._job_dir, self._spec = job_dir, spec
+        self.unwritten = ""
+        # Ends as this monitor saw them, by name: on a full disk they stand nowhere else.
+        self._ended: dict[str, Exit] = {}
+        # When to ask systemd for a process that has not begun, by name.
+        self._ask_at: dict[str, float] = {}
 
     def start(self) -> None:
         """Nothing to do, but after a reboot: what was not seen to end was lost with the node."""
         for process in self._spec["processes"] if (self._job_dir / "attempts.json").exists() else ():
             name = process["name"]
             main = self.main(name)
-            if (
-                main
-                and processes.start_time(main["pid"]) != main["start_time"]
-                and name not in read_exits(self._job_dir)
-            ):
-                lost = {"exit_code": None, "signal": None, "result": "lost", "time": time.time()}
-                lost["attempt"] = main.get("attempt", 0)
-                keep_json(self._job_dir / "exits" / f"{name}.json", lost)
+            if main and not self._runs(main) and name not in read_exits(self._job_dir):
+                self._keep(name, lost(), main["attempt"])
 
     def main(self, name: str) -> Message | None:
         """Read what the process wrote before it became what it is (execute.py)."""
-        main: Message | None = read_json(self._job_dir / f"{name}.pid.json")
-        return main
+        found = read_object(self._job_dir / f"{name}.pid.json")
+        main = {"attempt": 0, **found}
+        return main if all(type(main.get(key)) is int for key in ("pid", "start_time", "attempt")) else None
 
     def restart(self, names: Sequence[str], attempts: Attempts) -> None:
         """Nothing to do: systemd has started each again, and it waits for its number in attempts.json (execute.py)."""
+        del attempts
+        for name in names:
+            self._ask_at.pop(name, None)
 
     def exits(self) -> dict[str, Exit]:
         """Read what the units' ExecStopPost wrote, and ask for those whose main process is gone already."""
-        exits, attempts = read_exits(self._job_dir), read_json(self._job_dir / "attempts.json") or {}
+        exits, attempts = read_exits(self._job_dir), read_attempts(self._job_dir)
         for process in self._spec["processes"]:
             name = process["name"]
-            main = None if name in exits else self.main(name)
-            if main and main.get("attempt", 0) != turn(attempts, name):
-                continue  # its unit is about to start it again
-            if main and processes.start_time(main["pid"]) != main["start_time"]:
-                ended = units.main_exit(self._spec["job_id"], name)
-                if ended:
-                    exits[name] = ended
-                    ended["attempt"] = main.get("attempt", 0)
-                    keep_json(self._job_dir / "exits" / f"{name}.json", ended)
+            attempt = turn(attempts, name)
+            known = self._ended.get(name, {})
+            if name not in exits and known.get("attempt") == attempt:
+                exits[name] = known
+            if name in exits:
+                continue
+            main = self.main(name)
+            begun = main is not None and main["attempt"] == attempt
+            if self._runs(main) if begun else not self._late(name):
+                continue
+            ended = units.main_exit(self._spec["job_id"], name, main["pid"] if main and begun else None)
+            if ended and ended["result"] == "lost":
+                # What ended in this very moment has left its record before its unit was gone.
+                ended = read_exits(self._job_dir).get(name, ended)
+            if ended:
+                exits[name] = self._keep(name, ended, attempt)
         return exits
+
+    def _runs(self, main: Message | None) -> bool:
+        return main is not None and processes.start_time(main["pid"]) == main["start_time"]
+
+    def _late(self, name: str) -> bool:
+        """Tell whether it is time to ask for a process that has not begun (again), as its unit was about to do."""
+        now = time.monotonic()
+        due = now >= self._ask_at.setdefault(name, now + BEGIN_S)
+        if due:
+            self._ask_at[name] = now + ASK_S
+        return due
+
+    def _keep(self, name: str, ended: Exit, attempt: int) -> Exit:
+        self._ended[name] = {**ended, "attempt": attempt}
+        self.unwritten = keep_json(self._job_dir / "exits" / f"{name}.json", self._ended[name]) or self.unwritten
+        return self._ended[name]
 
     def beside(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
         """Start it."""
@@ -109,6 +140,7 @@ class Children:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._ended: dict[str, Exit] = {}
         self._attempts: Attempts = {}
+        self.unwritten = ""
         self._pids: dict[str, Message] = {}
         # Children for whose end another thread waits; held while one starts, as it may end at once.
         self._beside: list[subprocess.Popen[bytes]] = []
@@ -136,7 +168,10 @@ class Children:
             )
             self._running[name] = child
             self._pids[name] = {"pid": child.pid, "start_time": processes.start_time(child.pid)}
-        keep_json(self._job_dir / "pids.json", self._pids)
+        self._keep("pids.json", self._pids)
+
+    def _keep(self, name: str, data: Message) -> None:
+        self.unwritten = keep_json(self._job_dir / name, data) or self.unwritten
 
     def main(self, name: str) -> Message | None:
         """Return what was started last by this name."""
@@ -149,7 +184,7 @@ class Children:
             if status is not None:
                 del self._running[name]
                 self._ended[name] = {**from_status(status), "attempt": turn(self._attempts, name)}
-                keep_json(self._job_dir / "exits" / f"{name}.json", self._ended[name])
+                self._keep(f"exits/{name}.json", self._ended[name])
         if LOOKING.acquire(blocking=False):
             try:
                 with self._starts:

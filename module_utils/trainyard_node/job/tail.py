@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import re
@@ -41,6 +40,8 @@ class Tail:
         # Lines that came again with other numbers and are no progress, and the last line that is not empty.
         self.changes, self.last_line = 0, ""
         self._repeated = hang.Changes()
+        # Why metrics could not be written, or "".
+        self.unwritten = ""
         # Where the loss was not a number.
         self.lost: Message | None = None
         # How far the present attempt has come, and since when.
@@ -89,8 +90,11 @@ class Tail:
             self.last.update(metrics)
         self._kept += len(found)
         # A curve with a gap is better than no monitor.
-        with contextlib.suppress(OSError), self._series.open("a") as series:
-            series.writelines(json.dumps({**when, **progress.strict(metrics)}) + "\n" for metrics in found)
+        try:
+            with self._series.open("a") as series:
+                series.writelines(json.dumps({**when, **progress.strict(metrics)}) + "\n" for metrics in found)
+        except OSError as error:
+            self.unwritten = error.strerror or str(error)
 
     def _parse(self, lines: Sequence[bytes]) -> list[progress.Metrics]:
         """Read the metrics of lines; with an expression that takes too long for that, of none from now on."""
@@ -113,11 +117,10 @@ class Tail:
         except TooLongError:
             self._pattern = None
             either = " or job_hang_pause_pattern" if self._pause else ""
-            with contextlib.suppress(OSError):
-                print(
-                    f"job_progress_pattern{either} took {PARSE_S:g} s for {READ_AT_ONCE >> 20} MiB of {self._log} "
-                    "or less: progress is read no more. Expected: an expression without nested repetitions "
-                    "such as (a+)+",
-                    flush=True,
-                )
+            print(
+                f"job_progress_pattern{either} took {PARSE_S:g} s for {READ_AT_ONCE >> 20} MiB of {self._log} "
+                "or less: progress is read no more. Expected: an expression without nested repetitions "
+                "such as (a+)+",
+                flush=True,
+            )
         return found

@@ -18,7 +18,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .exits import Exit, from_unit
+from .exits import Exit, from_unit, lost
 
 SYSTEMD_RUNNING = Path("/run/systemd/system")
 STOP_TIMEOUT_S = 5
@@ -176,20 +176,28 @@ def node_goes_down() -> bool:
     return done.stdout.strip() == "stopping"
 
 
-def main_exit(job_id: str, name: str) -> Exit | None:
-    """Return how the main process of a unit ended; None where systemd does not say.
+def main_exit(job_id: str, name: str, pid: int | None) -> Exit | None:
+    """Return how a unit's main process ended that had this id, or None where it had not even noted that.
+
+    The result is `lost` where the unit knows nothing of that process: it is gone, or runs another one. None: systemd
+    does not say, or takes the process for one that runs.
 
     systemd runs ExecStopPost only when nothing of the unit is left, which it may notice late: with cgroup v1 in a
     container it is not told that a cgroup is empty, and waits for TimeoutStopSec.
     """
-    asked = ["systemctl", "show", "--property=Result,ExecMainCode,ExecMainStatus", unit_name(job_id, name)]
+    asked = ["systemctl", "show", "--property=Result,ExecMainPID,ExecMainCode,ExecMainStatus", unit_name(job_id, name)]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return None
     shown = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    main, number = shown.get("ExecMainPID", ""), shown.get("ExecMainCode", "")
+    if not main:
+        return None
+    if main == "0" or (pid is not None and main != str(pid)):
+        return lost()
     # CLD_EXITED, CLD_KILLED and CLD_DUMPED of waitid(2).
-    code = {"1": "exited", "2": "killed", "3": "dumped"}.get(shown.get("ExecMainCode", ""))
+    code = {"1": "exited", "2": "killed", "3": "dumped"}.get(number)
     return from_unit(shown["Result"], code, shown["ExecMainStatus"]) if code else None
 
 

@@ -19,7 +19,6 @@ beside the nodes that are missing: the oldest has to go.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import resource
 import secrets
@@ -92,9 +91,8 @@ class Line(asyncio.Protocol):
                     self._shake(frame)
         except BadMessage as error:
             if self.authenticated.done():
-                # Into the monitor's log, if that has room.
-                with contextlib.suppress(OSError):
-                    print(f"connection with {self.host or 'the head'} ended: {error}", flush=True)
+                # Into the monitor's log.
+                print(f"connection with {self.host or 'the head'} ended: {error}", flush=True)
             self.end()
 
     def _frame(self) -> bytes | None:

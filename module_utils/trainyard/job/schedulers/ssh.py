@@ -79,6 +79,7 @@ def state(
                 "ranks": node["ranks"],
                 "processes": _processes(node, result),
                 "carried": told_by_node(((result or {}).get("monitor") or {}).get("carried")),
+                "unwritten": ((result or {}).get("monitor") or {}).get("unwritten") or "",
                 "role": node["role"],
             }
             for node in _who_runs_what(plan, replaced)
