@@ -24,6 +24,10 @@ options:
     type: str
     required: true
     choices: [end, stop, tell, record]
+  user:
+    description: The training user. What it began during the job, and no job has, is named with O(stop).
+    type: str
+    required: true
   not_started:
     description:
       - What nodes said that could not start their part, by host (M(job_start)).
@@ -46,6 +50,7 @@ EXAMPLES = r"""
     run_dir: runs/digits-20261120-101500-3f9c
     stop: false
     asked: tell
+    user: train
     log_limit: 4194304
 """
 

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +24,16 @@ _LIMIT_S = 300.0
 class Wanted:
     """How to collect: `stop` ends what is left on nodes first, `asked` is that of roles/job/tasks/main.yml.
 
-    Each log brings at most its last `log_limit` bytes. With `check` nothing is ended or written. `not_started` are the
-    answers of nodes that could not start their part, where a launch asks.
+    Each log brings at most its last `log_limit` bytes. With `check` nothing is ended or written. With `stop` it is
+    named what `user`, as whom the job runs, has begun besides. `not_started` are the answers of nodes that could not
+    start their part, where a launch asks.
     """
 
     log_limit: int
     asked: str = "tell"
     stop: bool = False
     check: bool = False
+    user: str = ""
     not_started: Mapping[str, Answer] = field(default_factory=dict)
 
 
@@ -47,7 +51,9 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, wanted: Wanted) ->
     if "engine" in plan:
         return _of_scheduler(handed(plan, run_dir.parent, ask), run_dir, over, wanted)
     shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": wanted.stop}
-    shared |= {"log_limit": wanted.log_limit, "check": wanted.check}
+    shared |= {"log_limit": wanted.log_limit, "check": wanted.check, "user": wanted.user}
+    # As a span: the node's clock may be another.
+    shared["age_s"] = time.time() - datetime.strptime(plan["created"], "%Y-%m-%dT%H:%M:%S%z").timestamp()
     theirs = _of_another_launch(wanted.not_started)
     ours = [host for host in spares.hosts(plan) if host not in theirs]
     told = ask("collect", dict.fromkeys(ours, shared), limit_s=_LIMIT_S) if ours else {}

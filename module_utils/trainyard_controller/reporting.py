@@ -16,7 +16,7 @@ from typing import Any
 
 from ..trainyard.cluster.no_answer import reason
 from ..trainyard.findings.visible import as_overwritten
-from ..trainyard.job import progress, refused, run_record, schedulers, spares
+from ..trainyard.job import not_ended, progress, refused, run_record, schedulers, spares
 from ..trainyard.job.answers import METRICS
 from ..trainyard.job.progress import strict
 from ..trainyard.job.schedulers import ssh
@@ -144,7 +144,7 @@ def _report(
     series = read_series(run_dir / "metrics.jsonl")
     known = run_record.read(read_json(run_dir / "summary.json"))
     removed = read_removed(run_dir)
-    notes = run_record.removed_text(removed, spares.hosts(plan))
+    notes = [*not_ended.texts(answers), *run_record.removed_text(removed, spares.hosts(plan))]
     if job_state is None:
         known_of = {host: answer for host, answer in answers.items() if "known" in answer}
         silent = {host: reason(answer) for host, answer in answers.items() if host not in known_of}

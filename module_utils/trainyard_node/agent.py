@@ -147,8 +147,13 @@ def running(*, jobs: list[dict[str, str]]) -> Answer:
     }
 
 
-def collect(*, job_id: str, job_dir: str, stop: bool, log_limit: int, check: bool = False) -> Answer:
-    """Tell how this node's part of a job is, with its logs; with `stop` end what is left of it first."""
+def collect(
+    *, job_id: str, job_dir: str, stop: bool, log_limit: int, check: bool = False, user: str = "", age_s: float = 0.0
+) -> Answer:
+    """Tell how this node's part of a job is, with its logs; with `stop` end what is left of it first.
+
+    What its `user` has begun in the last `age_s` seconds, since the launch, and is no job's, is named then.
+    """
     from .job import job, kernel_log
 
     folder, changed = Path(job_dir), False
@@ -159,7 +164,9 @@ def collect(*, job_id: str, job_dir: str, stop: bool, log_limit: int, check: boo
     found = job.status(folder, job_id)
     when = kernel_log.window(found["monitor"], found["monitor_alive"], time.time())
     kernel = kernel_log.read(*when) if when else []
-    return {"changed": changed, **found, "logs": job.read_logs(folder, log_limit), "kernel": kernel}
+    answer = {"changed": changed, **found, "logs": job.read_logs(folder, log_limit), "kernel": kernel}
+    named = stop and user and not check
+    return {**answer, "not_ended": job.not_ended(folder, job_id, user, age_s)} if named else answer
 
 
 def follow(*, job_dir: str, offsets: dict[str, int | None]) -> Answer:

@@ -28,6 +28,7 @@ class ActionModule(ActionBase):
             asked=given["asked"],
             stop=bool(given["stop"]),
             check=self._task.check_mode,
+            user=given["user"],
             not_started=given.get("not_started") or {},
         )
         plan = json.loads((run_dir / "plan.json").read_text())

@@ -33,7 +33,9 @@ def winner(place, job_id):  # noqa: F811
 def launched(run_dir, place, job_dir, answers):
     """Have a launch collect at its end, whose nodes gave these answers when it started its job."""
     plan = make_plan(make_job(), [member(number) for number in range(len(answers))]).as_dict()
-    plan = json.loads(json.dumps({**plan, "job_id": job_dir.name, "job_dir": str(job_dir)}))
+    plan = json.loads(
+        json.dumps({**plan, "job_id": job_dir.name, "job_dir": str(job_dir), "created": "2026-11-20T10:15:00+0000"})
+    )
     not_started = {host: answer for host, answer in answers.items() if "known" not in answer}
     asked = []
 
@@ -43,7 +45,7 @@ def launched(run_dir, place, job_dir, answers):
 
     run_dir.mkdir()
     (run_dir / "plan.json").write_text(json.dumps(plan))
-    wanted = collecting.Wanted(log_limit=1 << 20, asked="end", stop=True, not_started=not_started)
+    wanted = collecting.Wanted(log_limit=1 << 20, asked="end", stop=True, user=place.user, not_started=not_started)
     return asked, collecting.collect(plan, run_dir, visit, wanted)["answers"]
 
 

@@ -152,6 +152,7 @@ SEEN = {
 LOGS = Each(Raw())
 _MOST_WORLD = 1 << 30
 KERNEL = {"time": float, "kind": str, "text": str}
+NOT_ENDED = {"count": int, "user": str, "processes": [str]}
 FOLDER = {"job_id": str, "job_dir": str, "age_s": float, "running": bool, "size_mib": int}
 SHAPES: dict[str, Shape] = {
     "probe": {"node": NODE},
@@ -167,7 +168,7 @@ SHAPES: dict[str, Shape] = {
     "state": {**STATUS, "?line": str, "?note": str, "?restarts": [str]},
     "running": {"running": Each(str)},
     "follow": {"logs": Each({"lines": [str], "offset": int, "skipped": int})},
-    "collect": {"changed": bool, **STATUS, "logs": LOGS, "?kernel": [KERNEL]},
+    "collect": {"changed": bool, **STATUS, "logs": LOGS, "?kernel": [KERNEL], "?not_ended": NOT_ENDED},
     "stacks": {"ranks": Few(rank_shape(_MOST_WORLD), MOST_RANKS), "text": Raw(_MOST_STACKS)},
     "remove": {"changed": bool, **STATUS},
     "folders": {"folders": [FOLDER]},

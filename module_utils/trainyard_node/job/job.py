@@ -21,7 +21,7 @@ from typing import Any
 from ..machine import as_user
 from ..machine.as_user import JobError, Owner
 from . import folder as job_folder
-from . import processes, units
+from . import processes, strays, units
 from .exits import forget_secrets
 from .runtime import pack
 
@@ -46,8 +46,11 @@ def _whose(job_dir: Path, job_id: str) -> tuple[str, str, int | None]:
     if not job_folder.is_job_id(job_id):
         raise JobError(f"job_id {job_id!r}: expected small letters, digits and hyphens")
     owner = as_user.owner_of(job_dir)
-    slice_name = units.slice_name(job_id) if supervision() == "systemd" else ""
-    return job_id, slice_name, owner.uid if owner else None
+    return job_id, _slice(job_id), owner.uid if owner else None
+
+
+def _slice(job_id: str) -> str:
+    return units.slice_name(job_id) if supervision() == "systemd" else ""
 
 
 def _in_folder(job_dir: Path, without: Any, function: Callable[..., Any], *arguments: Any, **limits: float) -> Any:
@@ -92,8 +95,7 @@ def start(job_dir: Path, spec: Spec, archive: bytes, user: str, secret_files: Ma
     Raises TakenError where there is a folder or a process of this id: units know a job by its id alone.
     """
     owner = _owner(user)
-    slice_name = units.slice_name(spec["job_id"]) if supervision() == "systemd" else ""
-    if processes.of_job(spec["job_id"], slice_name, owner.uid) or not job_folder.make(job_dir, owner):
+    if processes.of_job(spec["job_id"], _slice(spec["job_id"]), owner.uid) or not job_folder.make(job_dir, owner):
         raise TakenError(
             f"{job_dir} is another launch's, or its processes run here: expected a new job id; launch again"
         )
@@ -202,7 +204,23 @@ def status(job_dir: Path, job_id: str) -> dict[str, Any]:
     """Tell how this node's part of the job is, and on the head how the whole job is."""
     nothing = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None}
     found = as_user.in_folder(job_dir, None, job_folder.status) or nothing
-    return {**found, "left": len(running(job_dir, job_id)) if job_dir.exists() else 0}
+    # Wherever its folder is: the job may have renamed it.
+    return {**found, "left": len(running(job_dir, job_id))}
+
+
+def not_ended(job_dir: Path, job_id: str, user: str, age_s: float) -> dict[str, Any]:
+    """Name what the job's user began during the job and no job has: `count`, `user`, and some `processes`.
+
+    Where that user works here without root, nobody could tell them from what he does himself: none then.
+    """
+    found: list[int] = []
+    if not os.geteuid():
+        uid = as_user.named(user).uid
+        others = [job_id, *(folder.name for folder in all_alive(list(job_folder.of_jobs(job_dir.parent))))]
+        known = {pid for each in others for pid in processes.of_job(each, _slice(each), uid)}
+        found = strays.began(uid, age_s, known)
+    named = [f"{pid} {processes.command_line(pid)}" for pid in found[: strays.MOST]]
+    return {"count": len(found), "user": user, "processes": named}
 
 
 def take_stacks(job_dir: Path, job_id: str, looks: int) -> dict[str, Any]:
@@ -245,6 +263,10 @@ def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[st
         for folder in ours
         if folder not in found and running(folder, folder.name)
     }
+    known_ids = {folder.name for folder in (*found, *spoiled)}
+    for job_id in processes.in_slices() - known_ids if supervision() == "systemd" else ():
+        # A job that has renamed its folder, or has it below another trainyard_state.
+        spoiled[jobs / job_id] = {"written": time.time(), "size": 0, "alive": True}
     return [
         {
             "job_id": folder.name,

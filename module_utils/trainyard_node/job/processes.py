@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 
@@ -31,6 +32,10 @@ LOOK = "TRAINYARD_LOOK"
 _PR_SET_CHILD_SUBREAPER = 36
 # Seconds within which a process on a busy machine becomes another program.
 _EXEC_S = 0.1
+# The slice of a job in /proc/PID/cgroup. Below user.slice a user may call one so, too.
+_SLICE = re.compile(
+    rb"^[^/\n]*(?:/(?!user\.slice/)[^/\n]+)*?/trainyard\.slice/trainyard-([a-z0-9_]+)\.slice/", re.MULTILINE
+)
 # Upper bound of a process id on Linux (proc(5), pid_max).
 _MOST_PID = 1 << 22
 
@@ -126,11 +131,16 @@ def environment(pid: int, proc: AnyPath = PROC) -> dict[str, str]:
     return dict(text.split("=", 1) for text in texts if "=" in text)
 
 
+def parent(pid: int, proc: AnyPath = PROC) -> int:
+    """Return the parent of a process; 0 when it has none, or is gone."""
+    stat = _stat(pid, proc)
+    return stat[0] if stat else 0
+
+
 def started_by(pid: int, started: Container[int], proc: AnyPath = PROC) -> int | None:
     """Return the nearest of the `started` processes that is this one or an ancestor of it; None where none is."""
     while pid > 1 and pid not in started:
-        stat = _stat(pid, proc)
-        pid = stat[0] if stat else 0
+        pid = parent(pid, proc)
     return pid if pid in started else None
 
 
@@ -161,11 +171,30 @@ def of_job(job_id: str, slice_name: str = "", uid: int | None = None, proc: AnyP
     return sorted(_members(job_id, slice_name, uid, proc))
 
 
+def _alive(proc: AnyPath) -> dict[int, tuple[int, int]]:
+    """Return parents and start times of all processes by process id."""
+    stats = {int(pid): _stat(int(pid), proc) for pid in os.listdir(proc) if pid.isdigit()}
+    return {pid: stat for pid, stat in stats.items() if stat}
+
+
+def of_user(uid: int, proc: AnyPath = PROC) -> dict[int, tuple[int, int]]:
+    """Return parents and start times of a user's processes by process id."""
+    return {pid: stat for pid, stat in _alive(proc).items() if _user(f"{proc}/{pid}") == uid}
+
+
+def in_slices(proc: AnyPath = PROC) -> set[str]:
+    """Return the ids of the jobs whose slices have processes, wherever their folders are (units.slice_name)."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir(proc)):
+        with contextlib.suppress(OSError):
+            found.update(_SLICE.findall(_read(f"{proc}/{pid}/cgroup")))
+    return {name.decode().replace("_", "-") for name in found}
+
+
 def _members(job_id: str, slice_name: str, uid: int | None, proc: AnyPath) -> dict[int, int]:
     """Return the start times of a job's processes by process id."""
     mark = b"TRAINYARD_JOB_ID=" + job_id.encode()
-    stats = {int(pid): _stat(int(pid), proc) for pid in os.listdir(proc) if pid.isdigit()}
-    alive = {pid: stat for pid, stat in stats.items() if stat}
+    alive = _alive(proc)
 
     def known(pid: int) -> bool:
         entry = f"{proc}/{pid}"

@@ -9,6 +9,7 @@ may as well save and leave.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil

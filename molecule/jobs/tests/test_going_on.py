@@ -80,14 +80,29 @@ def test_ctrl_c_stops_watching_and_not_the_job(detached, play, left, node_names)
 
 
 @pytest.fixture(scope="module")
-def stopped(detached, neighbour, play, left, node_names):
-    """The job ended with stop.yml, after the one that watched it died without a word."""
+def stopped(detached, neighbour, play, left, node_names, nodes):
+    """The job ended with stop.yml, after the one that watched it died without a word.
+
+    On n1 something runs besides that its user began meanwhile, which no job has.
+    """
+    nodes["n1"].host.check_output("systemd-run --quiet --collect --uid=train --unit=stray sleep 4711")
     watch = play("playbooks/watch.yml", job_id=detached.job_id).trains()
     os.killpg(watch.process.pid, signal.SIGKILL)
     watch.wait()
     before = left(neighbour.job_id)
     assert {name: len(pids) for name, pids in before.items()} == dict.fromkeys(node_names, 3)
-    return play("playbooks/stop.yml", job_id=detached.job_id).wait(), before
+    yield play("playbooks/stop.yml", job_id=detached.job_id).wait(), before
+    nodes["n1"].host.check_output("systemctl stop stray")
+
+
+def test_stop_names_what_the_user_began_meanwhile_and_leaves_it(stopped, nodes):
+    pid = nodes["n1"].host.check_output("systemctl show --property=MainPID --value stray")
+    found = [line for line in stopped[0].lines if "not ended by trainyard" in line]
+    # Nothing of the neighbour is named, which began later, too.
+    assert found == [
+        "  not ended by trainyard on n1: 1 process of user train that started during the job: "
+        f"{pid} /usr/bin/sleep 4711"
+    ]
 
 
 def test_stop_ends_exactly_this_job_after_its_controller_died(stopped, detached, neighbour, left, node_names, nodes):

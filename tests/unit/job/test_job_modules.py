@@ -100,7 +100,7 @@ def state(job, **more):
 
 
 def collect(job, **more):
-    given = {"stop": False, "log_limit": 4 << 20, **more}
+    given = {"stop": False, "log_limit": 4 << 20, "user": job["user"], "age_s": 0.0, **more}
     return ask("collect", job_id=job["job_id"], job_dir=job["job_dir"], **given)
 
 

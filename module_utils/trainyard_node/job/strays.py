@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of a job's user that began during a job and that no job holds.
+
+A rank can have them started by others: by sshd, by the user's own systemd (systemd-run --user), by at or cron. Nothing
+tells them from what the user starts, so they are named and never ended.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Collection, Iterable
+
+from . import processes
+
+# So many are named.
+MOST = 20
+
+
+def began(uid: int, age_s: float, known: Collection[int], proc: str = processes.PROC) -> list[int]:
+    """Return the processes of a user that began in the last `age_s` seconds, but those that are `known`.
+
+    The caller's own connection does not count, nor does the user's systemd, which comes and goes with logins.
+    """
+    since = (time.clock_gettime(time.CLOCK_BOOTTIME) - age_s) * os.sysconf("SC_CLK_TCK")
+    of_user = processes.of_user(uid, proc)
+    manager = _manager(uid)
+    # It starts (sd-pam) before any service.
+    first = min((pid for pid, (parent, _) in of_user.items() if parent == manager), default=0)
+    apart = {*known, *_above(os.getpid(), proc), manager, first}
+    return sorted(pid for pid, (_, started) in of_user.items() if started >= since and pid not in apart)
+
+
+def _above(pid: int, proc: str) -> Iterable[int]:
+    """Return a process and all its ancestors."""
+    while pid > 0:
+        yield pid
+        pid = processes.parent(pid, proc)
+
+
+def _manager(uid: int) -> int:
+    """Return the process id of a user's systemd; 0 where none runs."""
+    asked = ["systemctl", "show", "--property=MainPID", "--value", f"user@{uid}.service"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=5)
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return 0

@@ -1,0 +1,119 @@
+"""What a job leaves beyond its own processes: it is counted, or it is named, and never passed over."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+import pytest
+from ansible.module_utils.trainyard.job import not_ended
+from ansible.module_utils.trainyard_node.job import job, processes, strays, units
+from job_cluster import wait_for
+from test_job_folders import IS_ROOT, ask, job_id, start  # noqa: F401 (a fixture)
+
+HOUR_S = 3600.0
+
+
+def by_sshd(place, *argv):
+    """A process of the training user that descends from no process of the job, and knows nothing of it."""
+    identity = {"user": place.owner.uid, "group": place.owner.gid, "extra_groups": []} if IS_ROOT else {}
+    return subprocess.Popen(argv, env={}, cwd="/", start_new_session=True, **identity)
+
+
+@pytest.fixture
+def stray(place):
+    process = by_sshd(place, "/bin/sleep", "1234")
+    yield process
+    process.kill()
+    process.wait()
+
+
+def collect(place, name, **more):
+    given = {"stop": True, "log_limit": 1 << 20, "user": place.user, "age_s": HOUR_S, **more}
+    return ask("collect", job_id=name, job_dir=place.jobs / name, **given)
+
+
+def test_what_a_rank_had_started_by_another_is_named_and_lives(place, job_id, stray):  # noqa: F811
+    assert start(place, job_id)["known"]
+    found = collect(place, job_id)
+    assert (found["changed"], found["left"]) == (True, 0)
+    # Without root, the training user works here itself, and nothing could be told from what it does.
+    named = [each for each in found["not_ended"]["processes"] if each == f"{stray.pid} /bin/sleep 1234"]
+    assert len(named) == int(IS_ROOT)
+    assert stray.poll() is None
+    assert "not_ended" not in collect(place, job_id, stop=False)
+    assert "not_ended" not in collect(place, job_id, check=True)
+
+
+def test_what_began_before_the_job_and_what_is_a_jobs_are_not_named(place, job_id, stray):  # noqa: F811
+    wait_for(lambda: processes.command_line(stray.pid) == "/bin/sleep 1234", "its start")
+    uid = place.owner.uid
+    assert stray.pid in strays.began(uid, HOUR_S, ())
+    assert stray.pid not in strays.began(uid, HOUR_S, {stray.pid})
+    started = processes.start_time(stray.pid) / os.sysconf("SC_CLK_TCK")
+    since = time.clock_gettime(time.CLOCK_BOOTTIME) - started
+    assert stray.pid not in strays.began(uid, since - 1, ())
+    assert stray.pid in strays.began(uid, since + 1, ())
+    assert not {os.getpid(), os.getppid()} & set(strays.began(uid, HOUR_S, ()))
+
+
+def test_processes_of_another_job_that_runs_are_its_own_affair(place, job_id):  # noqa: F811
+    assert start(place, job_id)["known"]
+    theirs = processes.of_job(job_id)
+    assert len(theirs) == 2
+    named = job.not_ended(place.jobs / "other", "other", place.user, HOUR_S)["processes"]
+    assert [each for each in named if int(each.split()[0]) in theirs] == []
+    # Of a job that has ended its id may stand in any environment: it hides nothing.
+    place.folder("ended-long-ago")
+    hidden = subprocess.Popen(
+        ["/bin/sleep", "1234"], env={"TRAINYARD_JOB_ID": "ended-long-ago"}, start_new_session=True,
+        **({"user": place.owner.uid} if IS_ROOT else {}),
+    )  # fmt: skip
+    wait_for(lambda: processes.command_line(hidden.pid) == "/bin/sleep 1234", "its start")
+    named = job.not_ended(place.jobs / "other", "other", place.user, HOUR_S)["processes"]
+    hidden.kill()
+    hidden.wait()
+    assert (f"{hidden.pid} /bin/sleep 1234" in named) == IS_ROOT
+
+
+def test_a_job_that_renames_its_folder_is_counted_and_ended(place, job_id):  # noqa: F811
+    assert start(place, job_id)["known"]
+    place.does(lambda: (place.jobs / job_id).rename(place.jobs / "elsewhere"))
+    assert collect(place, job_id, stop=False)["left"] == 2
+    found = collect(place, job_id)
+    assert (found["changed"], found["left"]) == (True, 0)
+    assert processes.of_job(job_id) == []
+
+
+def test_the_slice_of_a_job_without_a_folder_keeps_its_node_in_use(place, tmp_path, monkeypatch):
+    groups = {
+        "10": "0::/trainyard.slice/trainyard-a_1.slice/trainyard-a-1-rank0.service\n",
+        "11": "1:name=systemd:/machine/x/trainyard.slice/trainyard-b.slice/trainyard-b-monitor.service\n",
+        # A user's own systemd has what slices its user likes.
+        "12": "0::/user.slice/user-7.slice/user@7.service/trainyard.slice/trainyard-c.slice/x.service\n",
+        "13": "0::/system.slice/ssh.service\n",
+    }
+    for pid, text in groups.items():
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "cgroup").write_text(text)
+    assert processes.in_slices(tmp_path) == {"a-1", "b"}
+    monkeypatch.setattr(units, "SYSTEMD_RUNNING", tmp_path)
+    monkeypatch.setattr(job.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(processes, "in_slices", lambda: {"a-1"})
+    (found,) = [each for each in job.list_folders(place.jobs) if each["job_id"] == "a-1"]
+    assert (found["running"], found["job_dir"]) == (True, str(place.jobs / "a-1"))
+
+
+def test_the_report_names_them_on_one_line_for_each_host():
+    nothing = {"not_ended": {"count": 0, "user": "train", "processes": []}}
+    some = {"not_ended": {"count": 3, "user": "train", "processes": ["7 sleep\n  STILL RUNNING", "8 x\x1b[2J"]}}
+    assert not_ended.texts({"n1": nothing, "n2": {"msg": "timed out"}}) == []
+    assert not_ended.texts({"n1": nothing, "n2": some}) == [
+        "not ended by trainyard on n2: 3 processes of user train that started during the job: "
+        "7 sleep STILL RUNNING; 8 x\\x1b[2J; 1 more",
+        "  where a rank started them (ssh, systemd-run), end them there: kill PID",
+    ]
+    many = not_ended.texts({f"n{number}": some for number in range(8)})
+    assert len(many) == 8
+    assert many[6] == "not ended by trainyard: such processes on 2 further hosts"
