@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job import answers, schedulers
+from ansible.module_utils.trainyard.job import answers, messages, schedulers
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.job.shapes import misfit
 from ansible.module_utils.trainyard.report.job_text import cause, explain
 from ansible.module_utils.trainyard_controller import run_folder
-from ansible.module_utils.trainyard_node.job import exits, supervisors
+from ansible.module_utils.trainyard_node.job import exits, room, supervisors
 from ansible.module_utils.trainyard_node.job import monitor as monitors
 from job_cluster import PATIENCE_S, Cluster
 from job_samples import make_job, make_plan, member
@@ -83,6 +83,36 @@ def test_the_end_is_written_over_what_there_was(tmp_path, monkeypatch):
     assert failure["reason"] in cause(summary, "")
     assert json.loads((job.head.dir / "job.json").read_text())["token"] == "" and secrets_left(job.head) == []
     assert not list(job.head.dir.glob(".*"))
+
+
+def shown(blocks, free, files, free_files):
+    """What statvfs(3) says of a file system with blocks of 4 KiB."""
+    return os.statvfs_result((4096, 4096, blocks, free, free, files, free_files, free_files, 0, 255))
+
+
+@pytest.mark.parametrize(("state", "found"), [
+    (shown(1 << 17, 255, 100, 50), "0 MiB free of 512 MiB"), (shown(1 << 17, 256, 100, 0), "0 inodes free of 100"),
+    (shown(1 << 17, 256, 0, 0), ""), (shown(1 << 17, 256, 100, 1), ""),
+])  # fmt: skip
+def test_a_rank_that_fails_on_a_full_disk_says_so(tmp_path, monkeypatch, state, found):
+    job = Cluster(tmp_path, ["wait"])
+    head = monitors.Monitor(job.head.dir)
+    monkeypatch.setattr(room.os, "statvfs", lambda _: state)
+    failure = head._failure(job.head.spec["processes"][0], exits.from_status(1))
+    said = f"found {found} under {job.head.dir} on n1, expected room for what the job writes: make room there, or "
+    assert failure.get("reason", "") == (f"{said}choose another folder with trainyard_state" if found else "")
+    head.look()
+    assert head.report["full"] == failure.get("reason", "")
+    assert not misfit(failure, messages.failure_shape("n1", 1))
+
+
+def test_what_its_log_says_comes_first(tmp_path, monkeypatch):
+    job = Cluster(tmp_path, ["wait"])
+    head = monitors.Monitor(job.head.dir)
+    (job.head.dir / "logs/rank_0.log").write_text("step 1\nOSError: [Errno 28] No space left on device: '/data/x'\n")
+    failure = head._failure(job.head.spec["processes"][0], exits.from_status(1))
+    assert failure["reason"] == "it could not write: OSError: [Errno 28] No space left on device: '/data/x'"
+    assert failure["full"] is True
 
 
 def test_a_file_that_has_no_room_for_its_successor_stays(tmp_path, monkeypatch):

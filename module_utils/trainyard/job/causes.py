@@ -43,6 +43,10 @@ _ERROR = re.compile(r"(?:\[rank\d{1,9}\]: )?(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|
 # An error behind these words did not end the program, or is the launcher's own.
 _IGNORED = re.compile(r"Exception ignored in|Exception in thread")
 _OF_STARTER = re.compile(r"(?:torch\S{1,80}\.)?ChildFailedError\b|(?:subprocess\.)?CalledProcessError\b")
+# What the system, Python and C++ call a disk, or a quota, that is full (errno(3): ENOSPC, EDQUOT).
+_NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]")
+# So many lines at the end of a log tell of what ended a program, where none of them is an error of Python's.
+_LAST = 15
 # The C++ runtime's message where threads of a library still run as the process exits.
 _TERMINATED = "terminate called without an active exception"
 _AT_EXIT = (
@@ -50,6 +54,8 @@ _AT_EXIT = (
     "mostly PyTorch's with gloo, still ran; end with torch.distributed.destroy_process_group(), flush, and os._exit(0)"
 )
 _MOST = 300  # characters of a line
+# So many full disks are told of beside another cause.
+_MOST_FULL = 3
 # How far the clocks of two nodes may be from each other.
 CLOCKS_S = 1.0
 UNSURE = "it had lost a peer: another rank or node was gone before it, but none is known to have failed"
@@ -91,6 +97,18 @@ def abort(log: str) -> str:
     if error is None:
         return _AT_EXIT
     return f"it aborted as its interpreter exited, after its own error: {lines[error][:_MOST]}"
+
+
+def no_room(log: str) -> str:
+    """Return what says in the end of a rank's log that it could not write, as its program ended; "" where nothing does.
+
+    What it could not write may be elsewhere than the job's folder: the line mostly names it.
+    """
+    lines = [line.strip() for line in log.splitlines()]
+    error = own_error(lines)
+    last = lines[-_LAST:] if error is None else [lines[error]]
+    said = next((line for line in reversed(last) if _NO_ROOM.search(line)), "")
+    return f"it could not write: {said[:_MOST]}" if said else ""
 
 
 def named_peer(failure: Failure, addresses: Mapping[str, str]) -> str:
@@ -135,8 +153,22 @@ def blame(
     well: Iterable[Failure] = (),
     gone: Sequence[str] = (),
     addresses: Mapping[str, str] | None = None,
+    full: Mapping[str, str] | None = None,
 ) -> Failure | None:
-    """Choose what to blame for failures that were seen together; None when there is none.
+    """Choose what to blame for failures that were seen together, see _blame; None when there is none.
+
+    What hosts say of disks that are `full` goes with it.
+    """
+    cause = _blame(found, well, gone, addresses)
+    known = str((cause or {}).get("reason") or "")
+    told = [text for text in (full or {}).values() if text not in known][:_MOST_FULL]
+    return {**cause, "reason": "; ".join([*filter(None, [known]), *told])} if cause and told else cause
+
+
+def _blame(
+    found: Sequence[Failure], well: Iterable[Failure], gone: Sequence[str], addresses: Mapping[str, str] | None
+) -> Failure | None:
+    """Choose what to blame.
 
     A rank that failed of itself is the cause. Where all had lost a peer, the one that they name, by `addresses` (of
     hosts), is looked at first: it is a node whose monitor is `gone`, else a process of `well` (host, process, ranks,

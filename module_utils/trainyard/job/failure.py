@@ -314,17 +314,20 @@ def _first_seen(agent_log: str, pid: str, reported: float) -> float:
     return at if reported - _REPORT_DELAY_S <= at < reported + 1 else reported
 
 
-def order(failure: Failure) -> tuple[int, int, int, float]:
+def order(failure: Failure) -> tuple[int, int, int, int, float]:
     """Sort key that puts the likely cause before its consequences.
 
-    A rank that a signal killed from outside is a cause. A rank that we know of by its own report comes before an agent
-    that only says that something failed, and one that failed of itself before one that had lost a peer. SIGABRT and
-    SIGTERM are what the survivors of a broken collective die of.
+    A rank that a signal killed from outside is a cause, and so is one that says that it could not write (`full`). A
+    rank that we know of by its own report comes before an agent that only says that something failed, and one that
+    failed of itself before one that had lost a peer. SIGABRT and SIGTERM are what the survivors of a broken collective
+    die of.
     """
     number = failure.get("signal")
     killed = bool(number) and number not in (signal.SIGABRT, signal.SIGTERM)
     known, lost = failure.get("rank") is not None, bool(failure.get("lost"))
-    return (0 if killed else 1, 0 if known else 1, 1 if lost else 0, float(failure.get("time") or 0.0))
+    full = bool(failure.get("full"))
+    at = float(failure.get("time") or 0.0)
+    return (0 if killed else 1, 0 if full else 1, 0 if known else 1, 1 if lost else 0, at)
 
 
 def is_beyond_doubt(failure: Failure) -> bool:

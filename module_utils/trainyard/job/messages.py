@@ -161,6 +161,7 @@ def failure_shape(host: str, world_size: int) -> Shape:
             "?reason": _TEXT,
             "?lost": _TEXT,
             "?who": _TEXT,
+            "?full": bool,
         }
     )
     return All((fields, ByKind({}, {kind: KINDS[kind] for kind in KINDS_OF_NODES})))
@@ -200,6 +201,7 @@ def check_from_node(message: Message, host: str, world_size: int, budget: int) -
         "?refused": (Exact({"reason": _TEXT, "waits": bool}), NOTHING),
         "?progress": PROGRESS,
         "?place": (Whole(MOST_PLACES), NOTHING),
+        "?full": _TEXT,
     }
     rank = rank_shape(world_size)
     shapes: dict[str, dict[str, Shape]] = {

@@ -225,7 +225,8 @@ class HeadPart(NodePart):
             self.first_failure_at = self.first_failure_at or now
             well = [report["well"] for report in reports.values() if report.get("well")]
             every = [*found, *self.missed(found)]
-            cause = causes.blame(every, well, self.gone(), self.spec.get("addresses")) or {}
+            full = {host: report["full"] for host, report in reports.items() if report.get("full")}
+            cause = causes.blame(every, well, self.gone(), self.spec.get("addresses"), full) or {}
             over = ranks_done and not rankless
             if over or failures.is_beyond_doubt(cause) or now - self.first_failure_at >= GRACE_S:
                 self.fail(cause, found)

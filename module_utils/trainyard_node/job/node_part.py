@@ -32,6 +32,7 @@ from . import units
 from .checkpoint_watch import Watch
 from .exits import ROOM, Exit, end_of, keep_json, open_regular, read_attempts, read_json, turn, write_json, write_text
 from .gate_watch import Gate, Verdict
+from .room import full
 from .stacks import Taker
 from .supervisors import END_S, Children, Supervisor, Units
 from .tail import Tail
@@ -160,6 +161,7 @@ class NodePart:
             "time": time.time(),
             "progress": self.tail.report(),
             "place": self.place,
+            "full": full(self.job_dir, self.host, self.unsaved),
         }
         changed = any(new[key] != self.report.get(key) for key in NEWS)
         self.report = new
@@ -365,8 +367,6 @@ class NodePart:
             **ended,
         }
         self.save()
-        if self.unsaved:
-            record["reason"] = f"{self.job_dir} on {self.host} cannot be written: {self.unsaved}"
         # Files and logs are the ranks', and anything may stand there.
         shape = messages.failure_shape(self.host, self.spec["world_size"])
         if misfit(record, shape):
@@ -378,16 +378,20 @@ class NodePart:
                 told = {**record, **{key: value for key, value in cause.items() if value is not None or key != "time"}}
                 told["result"] = "signal" if cause["signal"] else "exit-code"
                 record = record if misfit(told, shape) else told
+        # Ranks that mpirun starts write their logs on other nodes.
+        name = self.spec["rank_log"].replace("{rank}", str(record["rank"]))
+        log = self._end_of(process["log"] if record["rank"] is None else self.job_dir / "logs" / name, 1 << 16)
+        reasons = [record.get("reason"), full(self.job_dir, self.host, self.unsaved)]
         if record["rank"] is not None and record["signal"] != signal.SIGKILL:
-            # Ranks that mpirun starts write their logs on other nodes.
-            name = self.spec["rank_log"].replace("{rank}", str(record["rank"]))
-            lost = causes.lost_peer(self._end_of(self.job_dir / "logs" / name, 1 << 16))
+            lost = causes.lost_peer(log)
             if process["name"] == "mpirun":
                 lost = lost or failures.mpirun_lost_peer(self._end_of(process["log"]), record["rank"])
-            record = {**record, "lost": lost} if lost else record
-            if not lost and failures.aborted(record):
-                reason = causes.abort(end_of(self.job_dir / "logs" / name, 1 << 16))
-                record = {**record, "reason": reason} if reason else record
+            no_room = "" if lost else causes.no_room(log)
+            record = {**record, **({"lost": lost} if lost else {"full": True} if no_room else {})}
+            if not lost:
+                reasons.insert(0, no_room or (causes.abort(log) if failures.aborted(record) else ""))
+        reason = "; ".join(filter(None, reasons))
+        record = {**record, "reason": reason} if reason else record
         ranks_of = self.spec.get("ranks_of") or {}
         return {**record, "host": next((host for host in ranks_of if record["rank"] in ranks_of[host]), self.host)}
 

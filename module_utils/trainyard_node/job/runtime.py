@@ -58,6 +58,7 @@ _PARTS = (
     "trainyard_node.job.node_part",
     "trainyard_node.job.processes",
     "trainyard_node.job.runtime",
+    "trainyard_node.job.room",
     "trainyard_node.job.sender",
     "trainyard_node.job.stacks",
     "trainyard_node.job.start_script",

@@ -84,3 +84,36 @@ def test_a_job_ends_when_its_time_is_up(play, left):
     )
     assert run.summary["state"] == "timed_out"
     assert left(run.job_id) == {}
+
+
+# Takes all room that /dev/shm has, 512 MiB, whole pages and whatever is left; then the other rank waits.
+FILL = """
+import os, signal
+if os.environ["RANK"] == "0":
+    try:
+        with open("/dev/shm/filler", "wb", buffering=0) as filler:
+            while filler.write(bytes(1 << 20)):
+                pass
+    finally:
+        os._exit(3)
+signal.pause()
+"""
+
+
+STATE = "/dev/shm/trainyard"  # noqa: S108 - the only small file system that a node of the lab has
+
+
+def test_a_full_disk_of_the_head_ends_the_job_and_is_named(play, left, nodes):
+    """The head's rank was never seen to end, as no file could say so; it is systemd that knows it."""
+    try:
+        settings = {"job_command": ["python3", "-c", FILL], "trainyard_state": STATE}
+        run = play.launch(WORKER, job_nodes=2, **settings)
+        assert run.rc == 2, run.output
+        assert "  rank 0 on n1 failed first: exit code 3" in run.lines
+        folder = f"{STATE}/jobs/{run.job_id}"
+        assert f"  found 0 MiB free of 512 MiB under {folder} on n1, expected room" in run.output
+        assert f"  n1: {folder} could not be written (No space left on device)" in run.output
+        assert run.summary["state"] == "failed" and left(run.job_id) == {}
+    finally:
+        for name in ("n1", "n2"):
+            nodes[name].host.check_output(f"rm -rf /dev/shm/filler {STATE}")

@@ -114,6 +114,14 @@ PLANTED = {
     "a monitor is killed after a rank had failed of itself": ([failed(3, 0.0, lost="")], [], ["n3"], "rank 3"),
     "a monitor is killed after a rank was": ([failed(0, 0.0), failed(3, 0.4, **KILLED)], [], ["n3"], "rank 3"),
     "nobody knows": ([failed(3, 0.4), failed(0, 0.0)], [], [], "rank 0?"),
+    "a rank could not write": ([failed(0, 0.0, lost=""), failed(3, 0.4, lost="", full=True)], [], [], "rank 3"),
+    "an agent's could not write": ([failed(0, 0.0), failed(3, 0.4, **AN_AGENT, full=True)], [], [], "rank None"),
+    "a rank is killed where another could not write": (
+        [failed(0, 0.0, lost="", full=True), failed(3, 0.4, **KILLED)],
+        [],
+        [],
+        "rank 3",
+    ),
     "a rank fails of itself where another had left": ([failed(2, 3.0, lost="")], [left(1, 2.6)], [], "rank 2"),
 }
 
@@ -129,6 +137,30 @@ def test_the_planted_cause_is_blamed_in_whatever_order_it_is_told(name):
     for order in itertools.permutations(found):
         for before in (well, well[::-1]):
             assert blamed(causes.blame(order, before, gone)) == expected
+
+
+FULL = "found 0 MiB free of 512 MiB under /jobs/x on n1"
+
+
+@pytest.mark.parametrize(("reason", "told"), [
+    (None, FULL), ("it aborted", f"it aborted; {FULL}"), (f"it could not write; {FULL}", f"it could not write; {FULL}"),
+])  # fmt: skip
+def test_a_full_disk_of_any_node_is_evidence(reason, told):
+    """Another node's rank was blamed for a head whose disk was full, and nobody named that."""
+    cause = causes.blame([failed(1, 0.1, lost="", reason=reason)], full={"n1": FULL})
+    assert (cause["host"], cause["reason"]) == ("n2", told)
+    assert causes.blame([], full={"n1": FULL}) is None
+
+
+@pytest.mark.parametrize(("log", "said"), [
+    ("up\nOSError: [Errno 28] No space left on device", "OSError: [Errno 28] No space left on device"),
+    ("OSError: [Errno 122] Disk quota exceeded: '/home/a'", "OSError: [Errno 122] Disk quota exceeded: '/home/a'"),
+    ("tee: rank.txt: No space left on device\nstep 7", "tee: rank.txt: No space left on device"),
+    ("OSError: [Errno 28] No space left on device\nValueError: no picture", ""),
+    ("No space left on device\n" + "step\n" * 15, ""), ("", ""),
+])  # fmt: skip
+def test_a_program_that_ended_for_want_of_room(log, said):
+    assert causes.no_room(log) == (f"it could not write: {said}" if said else "")
 
 
 FROZEN = failure.scheduler_root_cause((TORCHRUN.parent / "mindspore/frozen-scheduler.txt").read_text())
