@@ -72,7 +72,9 @@ options:
     type: dict
     default: {}
   libraries:
-    description: Shared libraries of the system to look for, such as C(libgomp.so.1).
+    description: >-
+      What the packages need of the system: shared libraries such as C(libgomp.so.1), programs such as C(c++), and
+      C(Python.h), the headers of O(interpreter).
     type: list
     elements: str
     default: []

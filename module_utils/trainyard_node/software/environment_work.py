@@ -173,7 +173,7 @@ class Work:
             "can_make_environments": self.interpreter.can_make_environments,
             "packages": dict(self.state.packages),
             "reasons": self.reasons,
-            "lacking": python_environment.lacking_libraries(self.params["libraries"]),
+            "lacking": python_environment.lacking(self.params["libraries"], self.interpreter),
         }
         verified = self.state.record.get("verified")
         if verified:

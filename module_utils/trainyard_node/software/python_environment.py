@@ -28,18 +28,23 @@ BUILDING = ".trainyard-building"
 # They would lead pip or the interpreter out of the environment.
 _MISLEADING = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_USER", "PIP_PREFIX", "PIP_ROOT", "__PYVENV_LAUNCHER__")
 
+# The header that every extension of Python includes, and where the system's programs are.
+HEADER = "Python.h"
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+
 _LIST = """
 import importlib.metadata, json, sys
 found = {d.metadata["Name"]: d.version for d in importlib.metadata.distributions() if d.metadata["Name"]}
 print(json.dumps({"python": list(sys.version_info[:3]), "packages": found}))
 """
-_DESCRIBE = """
-import importlib.util, json, sys
-print(json.dumps({
+_DESCRIBE = f"""
+import importlib.util, json, os, sys, sysconfig
+print(json.dumps({{
     "executable": getattr(sys, "_base_executable", None) or sys.executable,
     "version": list(sys.version_info[:3]),
     "can_make_environments": all(importlib.util.find_spec(name) for name in ("venv", "ensurepip")),
-}))
+    "has_headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "{HEADER}")),
+}}))
 """
 
 
@@ -54,6 +59,8 @@ class Interpreter:
     executable: str
     version: tuple[int, int, int]
     can_make_environments: bool
+    # Whether programs that extend it can be compiled: Debian packs its headers apart.
+    has_headers: bool = False
 
     @property
     def minor(self) -> tuple[int, int]:
@@ -121,7 +128,8 @@ def describe(interpreter: str) -> Interpreter:
         raise EnvironmentFailure(f"{found} does not run as a Python interpreter: {said}; repair it or name another one")
     facts = json.loads(answer.stdout)
     major, minor, micro = facts["version"]
-    return Interpreter(facts["executable"], (major, minor, micro), bool(facts["can_make_environments"]))
+    version = major, minor, micro
+    return Interpreter(facts["executable"], version, bool(facts["can_make_environments"]), bool(facts["has_headers"]))
 
 
 def look(path: Path) -> tuple[tuple[int, int, int], dict[str, str]] | None:
@@ -148,10 +156,17 @@ def examine(path: Path) -> State:
     return State("broken", record=record) if found is None else State("whole", *found, record)
 
 
-def lacking_libraries(names: Sequence[str]) -> list[str]:
-    """Return those of `names`, such as libgomp.so.1, that the dynamic linker would not find."""
-    known = _run(["/sbin/ldconfig", "--print-cache"]).stdout.splitlines() if names else []
-    return [name for name in names if not any(line.strip().startswith(f"{name} ") for line in known)]
+def lacking(names: Sequence[str], interpreter: Interpreter) -> list[str]:
+    """Return those of `names` that the system lacks: libraries (libgomp.so.1), programs (c++), and Python.h."""
+    cache = _run(["/sbin/ldconfig", "--print-cache"]).stdout if any(".so" in name for name in names) else ""
+    libraries = {line.split(" ")[0].strip() for line in cache.splitlines()}
+
+    def there(name: str) -> bool:
+        if name == HEADER:
+            return interpreter.has_headers
+        return name in libraries if ".so" in name else shutil.which(name, path=_SYSTEM_PATH) is not None
+
+    return [name for name in names if not there(name)]
 
 
 def free_space(path: Path) -> int:

@@ -59,7 +59,7 @@ def test_libgomp_comes_back(run_playbook, members, last):
     preview = run_playbook("changed.yml", "--limit", last, "--check")
     done = run_playbook("changed.yml", "--limit", last)
     assert refused.rc != 0
-    assert f"{last}: libgomp.so.1 is missing, with which MindSpore is linked" in refused.text
+    assert f"{last}: libgomp.so.1 is missing, which MindSpore needs" in refused.text
     assert "Install the package libgomp1." in refused.text
     assert preview.rc == 0, preview.output
     assert "To be installed: libgomp1" in preview.text

@@ -234,3 +234,38 @@ def test_a_missing_venv_module_is_installed_and_without_leave_named(run, bare):
             f"dpkg-query -W -f '${{Status}}' {package} | grep -q 'ok installed' "
             f"|| sudo apt-get install -y -qq {package}"
         )
+
+
+@pytest.fixture
+def without_headers(node):
+    """The first node without the headers of its Python; at the end all is as it was."""
+    installed = "dpkg-query -W -f '${db:Status-Abbrev} ${Package}\\n' | sed -n 's/^ii  //p'"
+    version = node.check_output("python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'")
+    headers = [f"python{version}-dev", f"libpython{version}-dev"]
+    before = node.check_output(installed).split()
+    node.run(f"sudo dpkg --remove --force-depends {' '.join(headers)}")
+    yield f"/usr/include/python{version}"
+    new = [name for name in node.check_output(installed).split() if name not in before]
+    gone = [name for name in headers if name in before]
+    if gone:
+        node.check_output(f"sudo apt-get install -y -qq --no-install-recommends {' '.join(gone)}")
+    if new:
+        node.check_output(f"sudo apt-get purge -y -qq {' '.join(new)}")
+
+
+def test_what_extensions_are_compiled_with_is_brought_where_it_is_asked_for(run, bare, without_headers):
+    assert run().rc == 0
+    refused = run(python_runtime_compiler=True, python_runtime_manage_system=False)
+    assert refused.rc != 0
+    assert "Python.h is missing, which compiling extensions (python_runtime_compiler) needs" in refused.text
+    found = run(python_runtime_compiler=True, step="verify")
+    assert found.rc != 0
+    assert f"{OTHER} is not as wanted: " in found.text and "Python.h is missing" in found.text
+    done = run(python_runtime_compiler=True)
+    assert done.rc == 0, done.output
+    for compiler in ("cc", "c++"):
+        source = "echo '#include <Python.h>\nint main(void) { return 0; }'"
+        language = "c++" if compiler == "c++" else "c"
+        bare.check_output(f"{source} | sudo -u train {compiler} -x {language} -fsyntax-only -I{without_headers} -")
+    assert set(run(python_runtime_compiler=True).changes.values()) == {0}
+    assert run(python_runtime_compiler=True, step="verify").rc == 0

@@ -1,7 +1,9 @@
 """Virtual environments: what lies at a path, what pip is told, and how a proof ends. No package is installed here."""
 
 import json
+import os
 import sys
+from dataclasses import replace
 
 import pytest
 from ansible.module_utils.trainyard_node.software import python_environment
@@ -133,3 +135,28 @@ def test_of_a_wheel_only_its_sum_is_recorded():
     assert python_environment.wheel_sums(
         {"b": "https://me:secret@x/b.whl#sha256=2", "a": "file:///a.whl#sha256=1"}
     ) == {"a": "1", "b": "2"}
+
+
+def test_libraries_programs_and_headers_that_the_system_lacks(tmp_path, monkeypatch):
+    names = ["libc.so.6", "libnowhere.so.9", "sh", "no-such-program", "Python.h"]
+    bare = python_environment.Interpreter("python3", (3, 11, 2), True)
+    assert python_environment.lacking(names, bare) == ["libnowhere.so.9", "no-such-program", "Python.h"]
+    assert python_environment.lacking(["Python.h"], replace(bare, has_headers=True)) == []
+    # What a user's own PATH leads to is not the node's.
+    (tmp_path / "mine").touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert python_environment.lacking(["mine"], bare) == ["mine"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_interpreter_tells_whether_its_headers_are_there(tmp_path, there):
+    """A Python that says of its headers that they are in another folder."""
+    headers = tmp_path / "include"
+    headers.mkdir()
+    if there:
+        (headers / "Python.h").touch()
+    python = tmp_path / "python"
+    code = f"import sysconfig; sysconfig.get_path = lambda name: {str(headers)!r}; exec(sys.argv[1])"
+    python.write_text(f"""#!/bin/sh\nexec {sys.executable} -I -c "import sys; {code}" "$3"\n""")
+    python.chmod(0o755)
+    assert python_environment.describe(str(python)).has_headers is there
