@@ -110,6 +110,10 @@ node:
       description: Version of each distribution that was asked for; null where it is not installed.
       type: dict
       sample: {torch: 2.13.0+cpu, numpy: null}
+    build_tools:
+      description: Those of C(Python.h), C(c++) and C(ninja) that O(venv) finds, to compile extensions with.
+      type: list
+      elements: str
     accelerators:
       description: As M(accelerator_info) returns it, without C(count).
       type: dict

@@ -25,6 +25,7 @@ from ..hardware.interfaces import read_networks
 from ..hardware.npu import read_npu
 from ..machine.tree import Tree
 from ..software import package_folders
+from ..software.build_tools import build_tools
 from ..software.openmpi import read_mpi
 
 _DISTRIBUTION = re.compile(r"^(?P<name>.+)-(?P<version>[^-]+)\.dist-info$")
@@ -187,6 +188,7 @@ def read_node(
         "user": _user_name(uid),
         "venv": _read_venv(tree, venv) if venv is not None else None,
         "packages": package_versions(tree, venv, packages),
+        "build_tools": build_tools(tree, venv),
         "accelerators": accelerators,
         "npu": read_npu(tree, accelerators, alone=False) or {},
         "networks": read_networks(tree, user),

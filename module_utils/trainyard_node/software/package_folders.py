@@ -24,6 +24,11 @@ def settings(tree: Tree, venv: str) -> dict[str, str]:
     return {key.strip().lower(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
 
 
+def short_version(said: dict[str, str]) -> str:
+    """Return the version of an environment's Python as far as it names folders: 3.11; "" where it is not said."""
+    return ".".join(said.get("version", said.get("version_info", "")).split(".")[:2])
+
+
 def folders(tree: Tree, venv: str) -> list[str]:
     """Return the folders in which an environment's Python looks for packages, in its order."""
     found: list[str] = []
@@ -40,7 +45,7 @@ def folders(tree: Tree, venv: str) -> list[str]:
 
 def _of_system(said: dict[str, str]) -> list[str]:
     """Return the package folders of the Python from which an environment was made; `home` is where that Python lies."""
-    short = ".".join(said.get("version", said.get("version_info", "")).split(".")[:2])
+    short = short_version(said)
     prefix = posixpath.dirname(said.get("home", "").rstrip("/"))
     if prefix not in ("", "/", "/usr"):
         return [f"{prefix}/{library}/python{short}/site-packages" for library in ("lib", "lib64")]

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from ...findings.findings import Finding
 from ...hardware.traffic import told_by_node
-from .. import kernel_messages, launchers, spares
+from .. import build_tools, kernel_messages, launchers, spares
 from ..moved import whole
 from ..placement import Member
 from ..plan import JobPlan, build
@@ -31,6 +32,9 @@ def plan(
     """Return what runs on each of the members, which are what is known of the job's hosts, in the inventory's order."""
     del given
     made, findings = build(job, where.job_id, where.created, where.state_dir, facts, where.all_reduce, where.venvs)
+    if made is not None:
+        warned = build_tools.warnings(job, facts, source.texts(".py"))
+        made = replace(made, warnings=[*made.warnings, *warned])
     instead = "keep data and checkpoints elsewhere (role dataset, job_data)"
     return made, findings + source.too_large(MOST_SOURCE, " of scripts", instead)
 
