@@ -23,6 +23,7 @@ Failure = dict[str, Any]
 
 STARTED_AGAIN = "--- started again"
 _SILENT = {"host": str, "after_s": float}
+_STACKS = {"host": str, "after_s": float, "limit": str, "groups": [str], "?step": (float, NOTHING)}
 # The failures that monitors can find, by kind, with the fields that each of them needs: messages between monitors and
 # answers to the controller are checked against this table before anything reads them.
 KINDS: dict[str, dict[str, Shape]] = {
@@ -37,7 +38,8 @@ KINDS: dict[str, dict[str, Shape]] = {
     "not_back": {"hosts": [str], "after_s": float},
     "held": {"host": str, "reason": str, "after_s": float},
     "refused": {"host": str, "reason": str},
-    "hung": {"host": str, "after_s": float, "limit": str, "groups": [str], "?step": (float, NOTHING)},
+    "hung": _STACKS,
+    "timed_out": _STACKS,
     "cannot_write": {"host": str, "folder": str, "reason": str},
     "replaced": {"host": str, "by": str},
 }
@@ -145,7 +147,7 @@ def text(failure: Mapping[str, Any]) -> str:
         return f"node {host}: its monitor ended"
     if kind == "frozen":
         return f"head node {host}: stood still for {failure['after_s']} s"
-    if kind == "hung":
+    if kind in ("hung", "timed_out"):
         return hang_text(failure)
     if kind == "rebooted":
         return f"head node {host}: started again"

@@ -30,6 +30,8 @@ PATTERN_NOTE = "set job_progress_pattern to a regular expression that reads thes
 # Kinds of lines that are remembered at a time, and how many lines with other numbers show that a job prints progress.
 MOST_KINDS, ENOUGH_CHANGES = 64, 3
 FIRST, PAUSE, STEP = "job_hang_first_step", "job_hang_pause", "job_hang_timeout"
+# What ends a job that does not hang.
+TIME = "job_timeout"
 
 Settings = Mapping[str, Any]
 
@@ -111,12 +113,17 @@ class Watch:
             return max(float(settings.get("pause_s", 0)), after_s), PAUSE
         return float(after_s), STEP
 
-    def overdue(self, now: float) -> dict[str, Any] | None:
-        """Return since when (`after_s`) nothing came and by which variable (`limit`) that is too long, or None."""
+    def overdue(self, now: float, time_up: bool = False) -> dict[str, Any] | None:
+        """Return since when (`after_s`) nothing came and by which variable (`limit`) that is too long, or None.
+
+        A job whose time is up is overdue in any case.
+        """
+        silent_s = now - self._alive_at
+        if time_up:
+            return {"after_s": round(silent_s), "limit": TIME}
         if self.settings is None:
             return None
         limit_s, name = self.limit()
-        silent_s = now - self._alive_at
         return {"after_s": round(silent_s), "limit": name} if silent_s > limit_s else None
 
 
@@ -128,13 +135,17 @@ def printing_text(last: str, unread: bool) -> str:
 def text(failure: Mapping[str, Any]) -> str:
     """Say in a few words that a job hung, and which rank is not where the others are."""
     odd = failure.get("reason")
-    return f"no new progress for {failure['after_s']} s" + (f": {odd}" if odd else "")
+    up = f"its time ({TIME}) was up, " if failure.get("limit") == TIME else ""
+    return f"{up}no new progress for {failure['after_s']} s" + (f": {odd}" if odd else "")
 
 
 def cause(failure: Mapping[str, Any]) -> list[str]:
-    """Say what is known of a job that hung: for how long, and where its ranks were."""
+    """Say of a job that hung, or whose time was up, since when nothing moved, and where its ranks were."""
     step = failure.get("step")
     since = f"since step {step:g}" if step is not None else "since its start" if failure["limit"] == FIRST else ""
+    if failure["limit"] == TIME:
+        came = f"then no new progress had come for {failure['after_s']} s {since}".rstrip()
+        return [came, *failure["groups"], "all stacks are in logs/stacks_*.log"]
     named = "" if failure["limit"] == STEP else f"; {failure['limit']}"
     lines = [f"hung: no new progress for {failure['after_s']} s {since}".rstrip() + f" ({STEP}{named})"]
     if failure["limit"] == FIRST and step is None:

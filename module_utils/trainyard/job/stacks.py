@@ -277,9 +277,10 @@ def all_wait(found: Mapping[str, Sequence[Record]]) -> bool:
 
 
 def left_text(left: Mapping[str, Any], wait: bool) -> str:
-    """Say that a rank had left, and whether the others wait for it."""
+    """Say that a rank had left, how long before where that is known, and whether the others wait for it."""
     missed = ": the others wait for it" if wait else ""
-    return f"rank {left['rank']} on {left['host']} ended before, with exit code 0{missed}"
+    before = f"{left['before_s']} s before" if left.get("before_s") is not None else "before"
+    return f"rank {left['rank']} on {left['host']} ended {before}, with exit code 0{missed}"
 
 
 def slow(

@@ -29,7 +29,7 @@ def telling_log(summary: Data) -> str | None:
     """Name the log whose end tells how the job ended: a rank's, or that of what starts ranks; None where none does."""
     failure = summary.get("failure") or {}
     if summary["state"] in ("succeeded", "running", "timed_out"):
-        return str(summary["rank_log"]).replace("{rank}", "0")
+        return str(summary["rank_log"]).replace("{rank}", str(failure.get("rank") or 0))
     if failure.get("kind") == "engine" and summary["engine"]["kind"] == "slurm":
         return "slurm.log" if summary["nodes"] else None
     if failure.get("kind") == "hung" and failure.get("rank") is None:
@@ -153,7 +153,7 @@ def cause(summary: Data, job_dir: str) -> list[str]:
         ]
     if kind == "rebooted":
         return [f"head node {host} went down and started again"]
-    if kind == "hung":
+    if kind in ("hung", "timed_out"):
         return hang.cause(failure)
     if kind == "cannot_write":
         return [

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The head's look at the progress of a job: where it hangs, all nodes take stacks of their ranks, then it has failed.
+"""The head's look at the progress of a job: where it hangs, or its time is up, all nodes take stacks of their ranks.
 
 Times are seconds on the monotonic clock. Nothing here waits.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -40,6 +41,11 @@ class HangWatch:
         self._watch.begin(now)
         self._since = None
 
+    @property
+    def asks(self) -> bool:
+        """Tell whether nodes are taking stacks."""
+        return self._since is not None
+
     def order(self, host: str) -> int:
         """Return the number of the order that a node has not answered; 0 where there is none."""
         return self._number if self._since is not None and host not in self._told else 0
@@ -50,11 +56,11 @@ class HangWatch:
             self._told[host] = ranks
 
     def judge(
-        self, reports: Iterable[Message], take: Callable[[int], Ranks | None], now: float
+        self, reports: Iterable[Message], take: Callable[[int], Ranks | None], now: float, time_up: bool = False
     ) -> dict[str, Any] | None:
         """Return the failure of a job that hangs, once it is known where its ranks are; None as long as it does not.
 
-        `take` takes the stacks of this node's own ranks.
+        `take` takes the stacks of this node's own ranks. A job whose time is up counts as one that hangs.
         """
         reports = list(reports)
         known = [report["progress"] for report in reports if "progress" in report]
@@ -64,7 +70,7 @@ class HangWatch:
         read = any(report.get("metrics") for report in reports)
         shown = last and (unread or not read)
         self.printing = {"text": printing_text(last, unread), "unread": unread} if shown else None
-        overdue = self._watch.overdue(now)
+        overdue = self._watch.overdue(now, time_up)
         if overdue is None:
             self._since = None
             return None
@@ -81,11 +87,13 @@ class HangWatch:
         why = f"no stacks within {ANSWER_S:.0f} s"
         odd = next((group.text()[:MOST_LINE] for group in groups if group.odd), "")
         left = stacks.left_early(self._told, [report["well"] for report in reports if report.get("well")])
+        if left:
+            left = {**left, "before_s": max(0, round(time.time() - left["time"]))}
         if left and not odd and stacks.all_wait(self._told):
             host, rank, odd = left["host"], left["rank"], stacks.left_text(left, True)
         said = stacks.lines(self._told, self._world_size, dict.fromkeys(silent, why), left)
         return {
-            "kind": "hung",
+            "kind": "timed_out" if time_up else "hung",
             "host": host or self._own,
             "rank": rank,
             **overdue,

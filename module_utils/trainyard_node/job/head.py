@@ -257,8 +257,12 @@ class HeadPart(NodePart):
                 failure = {"kind": "held", "host": host, "reason": reason, "after_s": after_s}
             self.finish("failed", failure=failure)
         self.wanted, self.go = self.restarts.attempts(self.host), self.restarts.go
-        if now - self.started > self.spec["timeout_s"]:
+        if self._time_up(now) and not self.hang.asks:
+            # Nothing runs of which one could say where it is.
             self.finish("timed_out", after_s=self.spec["timeout_s"])
+
+    def _time_up(self, now: float) -> bool:
+        return bool(now - self.started > self.spec["timeout_s"])
 
     def _replaced_are_leaving(self, now: float) -> bool:
         """Tell whether a replaced node is still here to end its ranks, and drop the connections of silent ones.
@@ -288,8 +292,12 @@ class HeadPart(NodePart):
             now, elapsed_s, points=sum(each["points"] for each in known), step_s=goodput.step_s(pace) if pace else None
         )
         self.looker.closer = self.stragglers.closer
-        hung = self.hang.judge(reports, lambda number: self.taker.take(number), now)
-        if hung:
+        hung = self.hang.judge(reports, lambda number: self.taker.take(number), now, self._time_up(now))
+        if hung and hung["kind"] == "timed_out":
+            self.finish(
+                "timed_out", after_s=self.spec["timeout_s"], failure={**hung, "step": self._metrics().get("step")}
+            )
+        elif hung:
             self.fail({**hung, "step": self._metrics().get("step")})
 
     def gone(self) -> list[str]:

@@ -151,7 +151,11 @@ def test_a_job_whose_time_is_up(cluster):
     end = job.over()
     assert (end["state"], end["after_s"]) == ("timed_out", 2)
     job.all_ended()
-    assert "failure" not in end
+    # Also of ranks that do not hang as far as anybody can tell.
+    failure = end["failure"]
+    assert (failure["kind"], failure["limit"], failure["step"]) == ("timed_out", "job_timeout", None)
+    logs = [node.dir / f"logs/stacks_{node.spec['node_rank']}.log" for node in job.nodes]
+    assert failure["groups"] and all(log.exists() for log in logs)
 
 
 def test_stopping_one_node_stops_the_job(cluster):

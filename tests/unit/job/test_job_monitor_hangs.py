@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
+from ansible.module_utils.trainyard.job import hang
 from job_cluster import wait_for
 from test_job_stacks_live import hanging
 
@@ -78,6 +80,26 @@ def test_a_job_that_hangs_is_started_again_while_restarts_are_left(hangs):
     assert restart["failure"]["kind"] == "hung"
     assert restart["reason"].startswith("no new progress for ")
     job.all_ended()
+
+
+def test_a_job_whose_time_is_up_keeps_where_its_ranks_were_and_who_had_ended(hangs):
+    job = hangs(["barrier"], ["barrier", "leave"], hang={**SOON, "after_s": 600}, timeout_s=4)
+    for node in job.nodes:
+        node.start()
+    end = job.over()
+    failure = end["failure"]
+    assert (end["state"], end["after_s"], failure["kind"], failure["step"]) == ("timed_out", 4, "timed_out", 1)
+    groups = failure["groups"]
+    assert groups[0].startswith("2 ranks (0, 1) are in barrier (rank.py:")
+    assert re.fullmatch(r"rank 2 on n2 ended [1-9]\d* s before, with exit code 0", groups[1])
+    assert groups[2] == "no process was found of rank 2"
+    since = failure["after_s"]
+    assert hang.cause(failure)[0] == f"then no new progress had come for {since} s since step 1" and since >= 3
+    job.all_ended()
+    assert job.nodes[1].end()["failure"] == failure
+    for node, ranks in zip(job.nodes, ((0,), (1,))):
+        text = (node.dir / "logs" / f"stacks_{node.spec['node_rank']}.log").read_text()
+        assert all(f"\nrank {rank}  pid " in text for rank in ranks)
 
 
 def test_a_job_that_prints_nothing_known_has_the_limit_of_the_first_step(hangs):

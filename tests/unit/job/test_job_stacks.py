@@ -151,9 +151,10 @@ def judged(*there, well):
     return watch.judge(iter([report]), lambda _: list(there), 9.0)
 
 
-def test_who_left_is_named_where_all_others_wait_and_nobody_is_odd():
+def test_who_left_is_named_where_all_others_wait_and_nobody_is_odd(monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 137.0)
     failure = judged(*WAIT, well=left(2, 5.0))
-    said = "rank 2 on n3 ended before, with exit code 0: the others wait for it"
+    said = "rank 2 on n3 ended 132 s before, with exit code 0: the others wait for it"
     assert (failure["host"], failure["rank"], failure["reason"]) == ("n3", 2, said)
     assert said in failure["groups"]
     failure = judged(WAIT[0], record(1, "sleeps"), well=left(2, 5.0))

@@ -46,7 +46,7 @@ def count():
 
 def step(how):
     ways = {"barrier": barrier, "sleep": lambda: sleep(3600), "lock": lock, "fifo": load_batch, "spin": spin}
-    {**ways, "count": count}[how]()
+    {**ways, "count": count, "leave": lambda: None}[how]()
 
 pathlib.Path(f"up-{os.getpid()}").touch()
 print("step 1/9 loss 0.5", flush=True)
