@@ -17,7 +17,7 @@ import pytest
 from ansible.module_utils.trainyard_controller import agent_code
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job import folder as job_folder
-from ansible.module_utils.trainyard_node.job import preflight, processes, units
+from ansible.module_utils.trainyard_node.job import folders, preflight, processes, units
 from ansible.module_utils.trainyard_node.machine import as_user, private
 from job_cluster import free_port, wait_for
 
@@ -353,3 +353,31 @@ def test_an_answer_larger_than_any_can_be_is_refused(monkeypatch):
     monkeypatch.setattr(agent_code, "MOST_ANSWER", 2 << 20)
     assert agent_code.too_much("x" * (2 << 20)) == ""
     assert agent_code.too_much("x" * (3 << 20)).startswith("the answer has 3 MiB, expected at most 2 MiB: look at")
+
+
+@pytest.mark.parametrize("left", [
+    [], ["source"], ["source", "logs", "exits"], ["source", "logs", "exits", "job.json", "trainyard.pyz", "hostfile"],
+])  # fmt: skip
+def test_what_an_agent_left_that_was_killed_before_its_job_began_can_be_removed(place, job_id, left):
+    """clean.yml never saw it; an agent that is still at it is not disturbed."""
+    folder = place.jobs / job_id
+    place.does(os.mkdir, folder)
+    for name in left:
+        if name in job_folder.FOLDERS:
+            place.does(os.mkdir, folder / name)
+        else:
+            place.writes(folder / name, '{"half')
+    assert ask("folders", state_dir=place.state, of_schedulers=[])["folders"] == []
+    for path in (*folder.iterdir(), folder):
+        os.utime(path, (1.0, 1.0))
+    [found] = ask("folders", state_dir=place.state, of_schedulers=[])["folders"]
+    assert (found["job_id"], found["running"]) == (job_id, False) and found["age_s"] > folders.MADE_S
+    assert ask("remove", job_dir=folder, job_id=job_id)["changed"] and not folder.exists()
+
+
+def test_what_no_agent_made_is_none_of_it(place):
+    for name in ("data", "source"):
+        place.does(os.mkdir, place.jobs / name)
+        place.writes(place.jobs / name / "mine", "")
+        os.utime(place.jobs / name, (1.0, 1.0))
+    assert ask("folders", state_dir=place.state, of_schedulers=[])["folders"] == []

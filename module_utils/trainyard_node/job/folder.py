@@ -23,7 +23,7 @@ import signal
 import stat
 import tarfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from ...trainyard.job.shapes import Shape, misfit
 from ...trainyard.nvidia.nccl_lines import is_of_transport
 from ..machine import as_user, private
 from ..machine.as_user import JobError, Owner
-from ..machine.tree import size_of
 from . import processes, stacks
 from .exits import forget_secrets, open_regular, read_exits, read_json, read_object
 from .log_secrets import read_masked
@@ -44,6 +43,8 @@ Spec = dict[str, Any]
 MODE = 0o750
 # Everybody's jobs: only root renames or removes what is not one's own.
 JOBS_MODE = 0o1775
+# What each job has in its folder, made first of all.
+FOLDERS = ("source", "logs", "exits")
 _SPEC = {"job_id": str, "processes": [{"name": str, "ranks": [int]}]}
 _JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?")
 # Logs of one node, and bytes of them all, that are brought at most.
@@ -112,7 +113,7 @@ def fill(
     job_dir: Path, spec: Spec, archive: bytes, runtime: bytes, secret_files: Mapping[str, bytes], told: Spec
 ) -> None:
     """Write all that the job needs here, `told` into job.json, too. Raises JobError where that is not what stands."""
-    for name in ("source", "logs", "exits"):
+    for name in FOLDERS:
         (job_dir / name).mkdir()
     for process in spec["processes"]:
         # Room for how it ends (exits.py).
@@ -346,40 +347,6 @@ def _end_of(log: Any, limit: int, path: Path, hidden: Forms) -> bytes:
     if size > limit:
         content = f"[the first {size - limit} bytes are in {path} on the node]\n".encode() + content
     return content
-
-
-def of_jobs(jobs: Path) -> Iterator[Path]:
-    """Return the folders below `jobs` that may be those of jobs, by their names."""
-    names = as_user.in_folder(jobs, [], os.listdir) if jobs.is_dir() else []
-    return (jobs / name for name in sorted(names) if is_job_id(name))
-
-
-def record(folder: Path) -> Spec | None:
-    """Return when something was reported here last, the size in bytes, whether a monitor runs; None without a job."""
-    if not isinstance(read_json(folder / "job.json"), dict):
-        return None
-    reports = [folder / name for name in ("job.json", "monitor.json", "cluster.json")]
-    written = max(path.lstat().st_mtime for path in reports if path.exists())
-    return {"written": written, "size": size_of(folder), "alive": processes.monitor_alive(folder)}
-
-
-def record_of_scheduler(folder: Path) -> Spec:
-    """Return the same of the folder of a scheduler's job, where our monitor writes nothing."""
-    written = max(path.lstat().st_mtime for path in [folder, *folder.glob("logs/*"), *folder.glob("exits/*")])
-    return {"written": written, "size": size_of(folder), "alive": False}
-
-
-def held_devices(folder: Path) -> list[int] | None:
-    """Return the devices of a job that runs; None where it does not."""
-    spec = read_json(folder / "job.json")
-    return [int(device) for device in spec["devices"]] if spec and processes.monitor_alive(folder) else None
-
-
-def held_ports(folder: Path) -> list[int] | None:
-    """Return the ports of a job that runs and has its head here, whether it listens already; None of any other."""
-    spec = read_json(folder / "job.json")
-    heads = bool(spec) and spec.get("node_rank") == 0 and processes.monitor_alive(folder)
-    return [int(spec["port"]), int(spec["monitor_port"])] if heads else None
 
 
 # ---- removed

@@ -21,7 +21,7 @@ from typing import Any
 from ..machine import as_user
 from ..machine.as_user import JobError, Owner
 from . import folder as job_folder
-from . import processes, strays, units
+from . import folders, processes, strays, units
 from .exits import forget_secrets
 from .runtime import pack
 
@@ -256,8 +256,8 @@ def list_folders(jobs: Path, of_schedulers: Iterable[Path] = ()) -> list[dict[st
     monitor's files.
     """
     theirs = [folder for folder in of_schedulers if job_folder.is_job_id(folder.name)]
-    ours = list(job_folder.of_jobs(jobs))
-    found = {**as_user.in_each(theirs, job_folder.record_of_scheduler), **as_user.in_each(ours, job_folder.record)}
+    ours = list(folders.of_jobs(jobs))
+    found = {**as_user.in_each(theirs, folders.record_of_scheduler), **as_user.in_each(ours, folders.record)}
     spoiled = {
         folder: {"written": folder.lstat().st_mtime, "size": 0, "alive": True}
         for folder in ours

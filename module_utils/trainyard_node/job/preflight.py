@@ -18,8 +18,7 @@ from ...trainyard.findings.findings import Finding
 from ..cluster.ssh_logins import reach
 from ..machine import as_user
 from ..machine.as_user import JobError
-from . import folder as job_folder
-from . import imports, processes
+from . import folders, imports, processes
 
 Spec = dict[str, Any]
 # A first packet that is lost is sent again after 1 s, a second one after 2 s more.
@@ -81,8 +80,8 @@ def port_findings(spec: Spec, jobs: Path) -> list[Finding]:
 
     Of two jobs that are launched one right after the other, the first may not listen as yet.
     """
-    others = [folder for folder in job_folder.of_jobs(jobs) if folder.name != spec["job_id"]]
-    held = as_user.in_each(others, job_folder.held_ports)
+    others = [folder for folder in folders.of_jobs(jobs) if folder.name != spec["job_id"]]
+    held = as_user.in_each(others, folders.held_ports)
     promised = {port: folder.name for folder, ports in held.items() for port in ports}
     findings = []
     for port, what, action in (
@@ -346,8 +345,8 @@ def _may(user: str, path: str, mode: int) -> bool:
 def device_findings(spec: Spec, jobs: Path) -> list[Finding]:
     """No other job of ours runs on the same devices of this node."""
     wanted, findings = set(spec["devices"]), []
-    others = [folder for folder in job_folder.of_jobs(jobs) if folder.name != spec["job_id"]] if wanted else []
-    for folder, held in as_user.in_each(others, job_folder.held_devices).items():
+    others = [folder for folder in folders.of_jobs(jobs) if folder.name != spec["job_id"]] if wanted else []
+    for folder, held in as_user.in_each(others, folders.held_devices).items():
         shared = sorted(wanted.intersection(held))
         if shared:
             findings.append(
