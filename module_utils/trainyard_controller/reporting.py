@@ -20,7 +20,7 @@ from ..trainyard.job import not_ended, progress, refused, run_record, schedulers
 from ..trainyard.job.answers import METRICS
 from ..trainyard.job.progress import strict
 from ..trainyard.job.schedulers import ssh
-from ..trainyard.job.shapes import misfit
+from ..trainyard.job.shapes import Each, Text, misfit
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
 from ..trainyard.report.job_text import TAIL_LINES, explain, starter_log, telling_log
 from ..trainyard.report.log_end import telling
@@ -34,6 +34,9 @@ from .run_folder import read_removed, write_whole
 
 # Of a log so much is read for its last lines, and so much of each shown, in bytes and characters.
 TAIL_BYTES, LINE = 1 << 20, 1000
+# The same of metrics.jsonl, and of one line of it.
+SERIES_BYTES, POINT = 32 << 20, 16 << 10
+_POINT = Each(METRICS.value, Text(progress.MOST_NAME), progress.MOST_METRICS + 1)
 # So many logs are searched for NCCL's lines.
 MOST_NCCL_LOGS = 1024
 # What it may take to read progress out of a log, in seconds of CPU.
@@ -42,27 +45,34 @@ Answer = Mapping[str, Any]
 
 
 def read_series(path: Path) -> list[dict[str, float]]:
-    """Read metrics.jsonl; a last line that is cut off is left out."""
+    """Read the end of metrics.jsonl; a first or last line that is cut off is left out."""
     series = []
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+    for line in _end_of(path, SERIES_BYTES).split("\n"):
+        if len(line) > POINT:
+            continue
         try:
             # An older version wrote NaN where JSON has null.
             point = json.loads(line, parse_constant=lambda _: None)
         except (ValueError, RecursionError):
             continue
         # The file came from a node. JSON has null for a value that is not a number.
-        if not misfit(point, METRICS):
+        if not misfit(point, _POINT):
             series.append({name: math.nan if value is None else value for name, value in point.items()})
     return series
 
 
+def _end_of(path: Path, most: int) -> str:
+    """Return the last bytes of a file; "" where there is none."""
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+        return file.read(most).decode("utf-8", "replace")
+
+
 def last_lines(path: Path, failed: bool = True) -> list[str]:
     """Return the last lines of a log, of each its last part; those that tell of a failure where there was one."""
-    if not path.exists():
-        return []
-    with path.open("rb") as log:
-        log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
-        lines = telling(log.read().decode("utf-8", "replace").rstrip("\n").split("\n"), TAIL_LINES, failed)
+    lines = telling(_end_of(path, TAIL_BYTES).rstrip("\n").split("\n"), TAIL_LINES, failed)
     shown = [as_overwritten(line) for line in lines]
     return [line if len(line) <= LINE else f"... {line[-LINE:]}" for line in shown] if lines != [""] else []
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.cluster.no_answer import reason
 from ansible.module_utils.trainyard.cluster.ports import draw_ports
-from ansible.module_utils.trainyard.job import answers, schedulers
+from ansible.module_utils.trainyard.job import answers, failure, schedulers
 from ansible.module_utils.trainyard.job.placement import Member
 from ansible.module_utils.trainyard.job.plan import build
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_controller.run_folder import write_logs
 from ansible.module_utils.trainyard_node.cluster.node import read_node
-from ansible.module_utils.trainyard_node.job import head, monitor, node_part
+from ansible.module_utils.trainyard_node.job import exits, folder, head, monitor, node_part
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold
 from hypothesis import given, settings
@@ -171,9 +171,63 @@ def test_a_log_whose_name_is_none_is_not_written(tmp_path, name):
 
 @pytest.mark.parametrize("line", [
     b'{"step": ' + b"9" * 400 + b"}", b'{"step": ' + b"9" * 5000 + b"}", b'{"loss": 1e999}', b'{"loss": "1"}', b"7",
-    b'{"loss": [1]}', b'{"loss": true}', b"[" * 100_000, b'{"lo', b"\xff",
+    b'{"loss": [1]}', b'{"' + b"l" * 100 + b'": 1}', b'{"loss": 1' + b" " * (1 << 15) + b"}",
+    json.dumps({f"m{at}": at for at in range(100)}).encode(), b'{"loss": true}', b"[" * 100_000, b'{"lo', b"\xff",
 ])  # fmt: skip
 def test_a_line_of_metrics_that_no_monitor_writes_is_left_out(tmp_path, line):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1, "loss": null}\n' + line + b'\n{"step": 2, "loss": 0.5}\n')
     assert [point["step"] for point in reporting.read_series(path)] == [1, 2]
+
+
+def test_of_endless_metrics_the_end_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(reporting, "SERIES_BYTES", 100)
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(f'{{"step": {step}}}\n' for step in range(1000)))
+    assert [point["step"] for point in reporting.read_series(path)] == list(range(993, 1000))
+    assert reporting.read_series(tmp_path / "none.jsonl") == []
+
+
+NUMBER = "9" * 5000
+LOGS = [
+    f"Root Cause (first observed failure):\n  rank : {NUMBER} (local_rank: 0)\n  exitcode : 1 (pid: 7)\n",
+    f"Root Cause (first observed failure):\n  rank : 1 (local_rank: 0)\n  exitcode : {NUMBER} (pid: {NUMBER})\n",
+    f"Worker process 7 exit with exception. Error code: 1\n(7, x] This node 0 rank id: {NUMBER}\n",
+    f"Building networking for MS_SCHED failed\nThe new node: {NUMBER}(role: MS_WORKER) expected node number: 2\n",
+]
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_a_number_without_end_in_a_log_ends_no_monitor(log):
+    """Python reads no number of so many digits; a monitor that met one was gone, and with it the ranks."""
+    found = failure.root_cause(log)
+    assert found is None or found["rank"] is None
+
+
+@pytest.mark.parametrize("ended", [
+    {"result": "success"}, {"result": "success", "time": "1"}, {"result": "success", "time": float("inf")},
+    {"result": ["success"], "time": 1.0}, {"result": "success", "time": 10**400}, {"result": None, "time": True},
+])  # fmt: skip
+def test_an_end_that_nobody_could_have_written_is_none(tmp_path, ended):
+    (tmp_path / "exits").mkdir()
+    (tmp_path / "exits/rank0.json").write_text(json.dumps({**ended, "exit_code": 0}))
+    (tmp_path / "exits/rank1.json").write_text(json.dumps({**exits.from_status(0), "more": "x" * (1 << 17)}))
+    exits.write_json(tmp_path / "exits/rank2.json", exits.from_status(3))
+    assert set(exits.read_exits(tmp_path)) == {"rank2"}
+
+
+def test_of_the_files_of_a_job_nothing_but_what_is_asked_for_leaves_the_child_that_reads_them(tmp_path):
+    exits.write_json(tmp_path / "job.json", {"job_id": "x", "processes": []})
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({**CLUSTER, "more": [[]] * 1000, "restarts": {"history": [], "more": [[]] * 1000}}))
+    assert folder.status(tmp_path)["cluster"] == {**CLUSTER, "restarts": {"history": []}}
+    exits.write_json(tmp_path / "monitor.json", {"started": 1.0, "end": None, "more": {}})
+    assert folder.status(tmp_path)["monitor"] == {"started": 1.0, "end": None}
+    path.write_text(json.dumps({**CLUSTER, "more": "x" * exits.MOST_STATE}))
+    assert folder.status(tmp_path)["cluster"] is None
+    # How large a state may be that a job of thousands of nodes writes.
+    nodes = {f"node{number:05}": {"ranks_running": 8, "silent_s": 0.5} for number in range(20_000)}
+    path.write_text(json.dumps({**CLUSTER, "nodes": nodes}))
+    assert folder.status(tmp_path)["cluster"] == {name: CLUSTER[name] for name in CLUSTER if name != "restarts"} | {
+        "restarts": {"history": CLUSTER["restarts"]["history"]}
+    }

@@ -48,8 +48,8 @@ KINDS_OF_NODES = ("exit", "not_joined")
 
 # One field of torchrun's report; `[0]:` entries stand under "Failures:" and "Root Cause (first observed failure):".
 _FIELD = re.compile(r"^\s*(?P<key>time|host|rank|exitcode)\s*:\s*(?P<value>.+?)\s*$")
-_RANK = re.compile(r"(?P<rank>\d+) \(local_rank: (?P<local_rank>\d+)\)")
-_EXIT = re.compile(r"(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_RANK = re.compile(r"\b(?P<rank>\d{1,9}) \(local_rank: \d+\)")
+_EXIT = re.compile(r"(?<!\d)(?P<code>-?\d{1,9}) \(pid: (?P<pid>\d{1,9})\)")
 # What the agent logs when it sees a rank fail: first that it ends the others, then which one it was.
 _SEEN = re.compile(
     r"^[WE](?P<day>\d{4}) (?P<clock>\d\d:\d\d:\d\d\.\d{1,6})\d* [^\]\n]{1,200}\] "
@@ -57,10 +57,10 @@ _SEEN = re.compile(
     re.MULTILINE,
 )
 # msrun of MindSpore 2.10; older ones do not say with which status.
-_MSRUN_EXIT = re.compile(r"Worker process (?P<pid>\d+) exit with exception\. Error code: (?P<status>-?\d{1,3})\b")
+_MSRUN_EXIT = re.compile(r"Worker process (?P<pid>\d{1,9}) exit with exception\. Error code: (?P<status>-?\d{1,3})\b")
 # MindSpore's scheduler, 2.10: each worker that joins, and one that it has not heard for too long.
 _MS_JOINED = re.compile(
-    r"The new node: (?P<rank>\d+)\(role: MS_WORKER\)[^\n]{0,400}expected node number: (?P<expected>\d{1,6})\b"
+    r"The new node: (?P<rank>\d{1,9})\(role: MS_WORKER\)[^\n]{0,400}expected node number: (?P<expected>\d{1,6})\b"
 )
 _MS_LOST = re.compile(r"The node: (?P<rank>\d{1,9}) is timed out")
 # torchrun writes its report when the other ranks have ended, which it waits 30 s for.
@@ -260,7 +260,7 @@ def msrun_root_cause(log: str) -> Failure | None:
     ended = _MSRUN_EXIT.search(log)
     if ended is None:
         return None
-    rank = re.search(rf"\({ended['pid']},[^\n]{{1,300}}\] This node \d+ rank id: (?P<rank>\d+)", log)
+    rank = re.search(rf"\({ended['pid']},[^\n]{{1,300}}\] This node \d+ rank id: (?P<rank>\d{{1,9}})\b", log)
     if rank is None:
         return None
     status = int(ended["status"])

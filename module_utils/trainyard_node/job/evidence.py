@@ -64,7 +64,7 @@ def dumped(env: Environment, rank: int, began: float) -> str:
 def ras(env: Environment, limit_s: float) -> str:
     """Return what NCCL's RAS says of the job of these ranks, or "" where none listens or it speaks otherwise."""
     host, _, port = (env.get("NCCL_RAS_ADDR") or _RAS_ADDRESS).rpartition(":")
-    if env.get("NCCL_RAS_ENABLE") == "0" or not port.isdecimal() or limit_s <= 0:
+    if env.get("NCCL_RAS_ENABLE") == "0" or not (port.isdecimal() and len(port) <= 5) or limit_s <= 0:
         return ""
     until, said = time.monotonic() + limit_s, b""
 

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 else:
     Exit = dict
 
-# No file of ours is larger, in bytes; that of a job's plan grows with its nodes.
-MOST_BYTES = 256 << 20
+# No file of ours is larger, in bytes: job.json, which holds a part of the plan, and grows with its nodes; any other,
+# the state of the whole job among them; and how one process ended, or what it is.
+MOST_BYTES, MOST_STATE, MOST_EXIT = 256 << 20, 8 << 20, 64 << 10
 # Bytes by which the state of a job may grow when the job ends on a full disk: spaces at the end of its file.
 ROOM = 8 << 10
 
@@ -102,19 +103,19 @@ def end_of(path: AnyPath, most: int = 1 << 20) -> str:
         return ""
 
 
-def read_json(path: AnyPath) -> Any:
-    """Read a JSON file; None when it is not there (yet) or cannot be read."""
+def read_json(path: AnyPath, most: int = MOST_BYTES) -> Any:
+    """Read a JSON file; None when it is not there (yet), cannot be read, or has more than `most` bytes."""
     try:
         with open_regular(path) as there:
-            content = there.read(MOST_BYTES + 1)
-        return json.loads(content) if len(content) <= MOST_BYTES else None
+            content = there.read(most + 1)
+        return json.loads(content) if len(content) <= most else None
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def read_object(path: AnyPath) -> dict[str, Any]:
+def read_object(path: AnyPath, most: int = MOST_STATE) -> dict[str, Any]:
     """Read a JSON object; an empty one where there is none. Any process of the job's user may have written the file."""
-    found = read_json(path)
+    found = read_json(path, most)
     return found if isinstance(found, dict) else {}
 
 
@@ -221,13 +222,18 @@ def read_exits(job_dir: AnyPath) -> dict[str, Exit]:
         return {}
     for file in files:
         name, kind = os.path.splitext(file)
-        ended = read_json(f"{job_dir}/exits/{file}") if kind == ".json" and not name.startswith(".") else None
+        path = f"{job_dir}/exits/{file}"
+        ended = read_object(path, MOST_EXIT) if kind == ".json" and not name.startswith(".") else {}
         # The folder is the job's user's, and nothing is known of the end of what has none yet.
-        if not isinstance(ended, dict) or "result" not in ended:
+        if not isinstance(ended.get("result"), str) or not _is_time(ended.get("time")):
             continue
         if not attempts or ended.get("attempt", 0) == turn(attempts, name):
             exits[name] = ended
     return exits
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < 1 << 53
 
 
 def turn(attempts: Mapping[str, int], name: str) -> int:

@@ -30,11 +30,12 @@ from typing import Any
 from ...trainyard.job import answers
 from ...trainyard.job.following import FIRST_BYTES, MOST_BYTES, cut
 from ...trainyard.job.known_secrets import Forms, forms, mask, mask_text
-from ...trainyard.job.shapes import Shape, misfit
+from ...trainyard.job.shapes import Shape, misfit, named
 from ...trainyard.nvidia.nccl_lines import is_of_transport
 from ..machine import as_user, private
 from ..machine.as_user import JobError, Owner
 from . import processes, stacks
+from .exits import MOST_BYTES as MOST_SPEC
 from .exits import forget_secrets, open_regular, read_exits, read_json, read_object
 from .log_secrets import read_masked
 
@@ -195,14 +196,14 @@ def monitor_said(job_dir: Path) -> str:
 
 def read_spec(job_dir: Path) -> Spec | None:
     """Return job.json; None where there is none that names the job's processes."""
-    spec = read_object(job_dir / "job.json")
+    spec = read_object(job_dir / "job.json", MOST_SPEC)
     return None if misfit(spec, _SPEC) else spec
 
 
 def _fitting(path: Path, shape: Shape) -> Spec | None:
-    """Return what a file of the job says; None where that is not what a monitor writes."""
+    """Return what a file of the job says, and nothing more; None where that is not what a monitor writes."""
     found = read_object(path)
-    return None if misfit(found, shape) else found
+    return None if misfit(found, shape) else named(found, shape)
 
 
 def status(job_dir: Path) -> Spec | None:
@@ -338,7 +339,7 @@ def _said_by_nccl(paths: Iterable[Path]) -> bytes:
 
 def _hidden(job_dir: Path) -> Forms:
     """Return what to mask in what ranks print; nothing once the job has ended, as its logs are masked then."""
-    return forms(read_object(job_dir / "job.json"))
+    return forms(read_object(job_dir / "job.json", MOST_SPEC))
 
 
 def _end_of(log: Any, limit: int, path: Path, hidden: Forms) -> bytes:

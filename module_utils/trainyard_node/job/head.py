@@ -18,7 +18,7 @@ from ...trainyard.job.messages import Message
 from ...trainyard.job.restarts import WHOLE, Restarts, to_replace
 from ...trainyard.job.stragglers import Watch as Stragglers
 from . import sender
-from .exits import read_json
+from .exits import read_object
 from .hang_watch import HangWatch
 from .node_part import NEWS, TICK_S, NodePart
 from .wire import OWN_FILES, Door, Line, make_room
@@ -55,7 +55,7 @@ class HeadPart(NodePart):
         self.first_failure_at: float | None = None
         self.ranks_done_at: float | None = None
         self.budget, self.rejoin_s = int(self.spec.get("max_restarts", 0)), float(self.spec.get("rejoin_s", 0))
-        known = (read_json(job_dir / "cluster.json") or {}) if self.is_head else {}
+        known = read_object(job_dir / "cluster.json") if self.is_head else {}
         self.restarts = Restarts(
             self.budget, self.rejoin_s, known.get("restarts"), self.spec["hosts"], self.spec.get("spares", ())
         )

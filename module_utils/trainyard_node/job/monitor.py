@@ -38,7 +38,7 @@ from ...trainyard.job import messages
 from ...trainyard.job.messages import Message
 from . import processes, sender, units, wire
 from .execute import redirect
-from .exits import forget_secrets, read_json, write_json
+from .exits import forget_secrets, read_object, write_json
 from .head import JOIN_S, REPORT_S, HeadPart
 from .wire import Line
 
@@ -146,7 +146,7 @@ class Monitor(HeadPart):
 
     async def run(self) -> int:
         """Run until the job is over. Returns 0: how the job ended is in monitor.json and cluster.json."""
-        if (read_json(self.job_dir / "monitor.json") or {}).get("end") or not self.spec["token"]:
+        if read_object(self.job_dir / "monitor.json").get("end") or not self.spec["token"]:
             # A process that systemd starts again in the very moment of the job's end brings up its monitor, too.
             return 0
         loop = asyncio.get_running_loop()

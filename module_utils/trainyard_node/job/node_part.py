@@ -30,7 +30,7 @@ from ..machine.tree import Tree
 from . import processes as procs
 from . import units
 from .checkpoint_watch import Watch
-from .exits import ROOM, Exit, end_of, keep_json, open_regular, read_attempts, read_json, turn, write_json, write_text
+from .exits import ROOM, Exit, end_of, keep_json, open_regular, read_attempts, read_object, turn, write_json, write_text
 from .gate_watch import Gate, Verdict
 from .room import full
 from .stacks import Taker
@@ -325,8 +325,8 @@ class NodePart:
         for process in self.spec["processes"]:
             for rank in process["ranks"] if process["name"] == "agent" else ():
                 # It stays when all of its ranks have left, until the others have ended (execute.py).
-                known = read_json(self.job_dir / "exits" / f"rank{rank}.json")
-                if isinstance(known, dict) and known.get("attempt") == turn(self.attempts, "agent"):
+                known = read_object(self.job_dir / "exits" / f"rank{rank}.json")
+                if known.get("attempt") == turn(self.attempts, "agent"):
                     ended.append({"host": self.host, "process": "agent", "ranks": process["ranks"], "rank": rank,
                                   "time": known.get("time")})  # fmt: skip
             if process["name"] == "mpirun" and exits.get("mpirun", {}).get("result", "success") != "success":
