@@ -78,8 +78,8 @@ class OverSsh:
         state = "over"
         if found["monitor_alive"]:
             self._alive, state = time.monotonic(), "running"
-        elif time.monotonic() - self._alive < self._rejoin_s:
-            # A head that has just come back answers before its monitor runs again.
+        elif found.get("monitor_lost", {}).get("restarted") and time.monotonic() - self._alive < self._rejoin_s:
+            # A head that has just come back answers before its monitor runs again; one that was killed stays away.
             time.sleep(1)
             state = "running"
         if (found.get("cluster") or {}).get("end"):

@@ -117,6 +117,7 @@ STATUS = {
     "processes": [{"name": str, "ranks": [int], "exit": (EXIT, NOTHING)}],
     "monitor": (MONITOR, NOTHING),
     "cluster": (CLUSTER, NOTHING),
+    "?monitor_lost": {"restarted": bool, "how": str},
     "left": int,
 }
 CLOCK = {"begun": finite, "ended": finite}

@@ -150,7 +150,7 @@ def text(failure: Mapping[str, Any]) -> str:
     if kind in ("hung", "timed_out"):
         return hang_text(failure)
     if kind == "rebooted":
-        return f"head node {host}: started again"
+        return f"node {host}: shut down or restarted"
     if kind == "held":
         return f"node {host}: its devices are not free"
     if kind == "refused":

@@ -5,14 +5,15 @@ A monitor that knows the job's token may still say what no monitor says: every r
 be ill. What is not as expected here ends a connection, and nothing of it is kept. An empty message says that nothing
 is new.
 
-    node to head    {} | {"report": {...}} | {"stopped": true} | {"stacks": {"number": 1, "ranks": [...]}}
-                    | {"waits": {"ranks": [...], "node": [...]}}
+    node to head    {} | {"report": {...}} | {"stopped": true, "goes_down": true}
+                    | {"stacks": {"number": 1, "ranks": [...]}} | {"waits": {"ranks": [...], "node": [...]}}
     head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "closer": true, "place": 1, "moved": {...}}
                     | {"end": {...}}
 
 `stacks` is the number of an order to take them, 0 where none is wanted (any more); the answer names the same.
-`waits` are counts of looks at ranks and what holds the node up; `closer` is there while stacks are to be looked at, too
-(stragglers.py). `moved` are addresses of spares, once there are some that have taken a place (moved.py).
+`goes_down` is there where the node shuts down, else somebody stopped the job. `waits` are counts of looks at ranks and
+what holds the node up; `closer` is there while stacks are to be looked at, too (stragglers.py). `moved` are addresses
+of spares, once there are some that have taken a place (moved.py).
 """
 
 from __future__ import annotations
@@ -208,7 +209,7 @@ def check_from_node(message: Message, host: str, world_size: int, budget: int) -
         "report": {"report": Exact(report)},
         "stacks": {"stacks": Exact({"number": Whole(_LARGE), "ranks": Few(rank, MOST_RANKS)})},
         "waits": {"waits": waits_shape(world_size)},
-        "stopped": {"stopped": Is((True,))},
+        "stopped": {"stopped": Is((True,)), "?goes_down": Is((True,))},
     }
     _demand(message, shapes[next((name for name in shapes if name in message), "stopped")])
 

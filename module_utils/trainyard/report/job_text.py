@@ -152,7 +152,11 @@ def cause(summary: Data, job_dir: str) -> list[str]:
             "check the machine (suspended, paused, out of memory), then start the job again",
         ]
     if kind == "rebooted":
-        return [f"head node {host} went down and started again"]
+        return [
+            f"node {host} with {on_node} shut down or restarted while the job ran",
+            f"see who did that: last -x, and journalctl -b -1 -e on {host}; with job_max_restarts a job goes on when "
+            "the node is back",
+        ]
     if kind in ("hung", "timed_out"):
         return hang.cause(failure)
     if kind == "cannot_write":

@@ -97,7 +97,9 @@ class HeadPart(NodePart):
             if host in self.restarts.members:
                 self.stragglers.hear(host, **message["waits"])
             return
-        if "stopped" in message:
+        if "goes_down" in message:
+            self.finish("failed", failure={"kind": "rebooted", "host": host})
+        elif "stopped" in message:
             self.finish("stopped", host=host)
         line.tell(self._orders(host))
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.job.failure import exit_text
 from ..machine import as_user
 from ..machine.as_user import JobError, Owner
 from . import folder as job_folder
@@ -202,8 +203,17 @@ def remove(job_dir: Path, job_id: str) -> bool:
 
 def status(job_dir: Path, job_id: str) -> dict[str, Any]:
     """Tell how this node's part of the job is, and on the head how the whole job is."""
-    nothing = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None}
-    found = as_user.in_folder(job_dir, None, job_folder.status) or nothing
+    nothing: dict[str, Any] = {
+        "known": False,
+        "monitor_alive": False,
+        "processes": [],
+        "monitor": None,
+        "cluster": None,
+    }
+    found: dict[str, Any] = as_user.in_folder(job_dir, None, job_folder.status) or nothing
+    monitor = found["monitor"]
+    if monitor and not monitor["end"] and not found["monitor_alive"]:
+        found["monitor_lost"] = _lost(job_id, monitor["started"])
     # Wherever its folder is: the job may have renamed it.
     return {**found, "left": len(running(job_dir, job_id))}
 
@@ -216,11 +226,19 @@ def not_ended(job_dir: Path, job_id: str, user: str, age_s: float) -> dict[str, 
     found: list[int] = []
     if not os.geteuid():
         uid = as_user.named(user).uid
-        others = [job_id, *(folder.name for folder in all_alive(list(job_folder.of_jobs(job_dir.parent))))]
+        others = [job_id, *(folder.name for folder in all_alive(list(folders.of_jobs(job_dir.parent))))]
         known = {pid for each in others for pid in processes.of_job(each, _slice(each), uid)}
         found = strays.began(uid, age_s, known)
     named = [f"{pid} {processes.command_line(pid)}" for pid in found[: strays.MOST]]
     return {"count": len(found), "user": user, "processes": named}
+
+
+def _lost(job_id: str, started: float) -> dict[str, Any]:
+    """Tell what became of a monitor that began at `started` and noted no end: its node restarted, or how it ended."""
+    restarted = processes.node_started() > started
+    by_units = not restarted and supervision() == "systemd"
+    ended = units.journal_exit(units.journal(job_id, "monitor")) if by_units else None
+    return {"restarted": restarted, "how": exit_text(ended) if ended else ""}
 
 
 def take_stacks(job_dir: Path, job_id: str, looks: int) -> dict[str, Any]:

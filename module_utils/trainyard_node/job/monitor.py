@@ -58,7 +58,9 @@ class Monitor(HeadPart):
         # The number of the head's order to take stacks; 0 where there is none, or it was answered.
         self.order = 0
         self.resumed = (job_dir / "attempts.json").exists()
+        # Somebody ended it; and whether its node goes down, None as long as nobody has looked.
         self.told_to_end = False
+        self.goes_down: bool | None = None
 
     # ---- any other node
 
@@ -83,7 +85,8 @@ class Monitor(HeadPart):
         self.heard, self.patience = time.monotonic(), self.silent_after_s
         sent = 0.0
         while not self.ended.is_set() and line.open:
-            if self._look_and_save() or time.monotonic() - sent >= REPORT_S:
+            changed = self._look_and_save()
+            if not self.ended.is_set() and (changed or time.monotonic() - sent >= REPORT_S):
                 sent = time.monotonic()
                 line.tell({"report": self.report})
             waits = self.looker.told()
@@ -91,7 +94,9 @@ class Monitor(HeadPart):
                 line.send({"waits": waits})
             await self.pause()
             self._give_up()
-        if self.end_record.get("state") == "stopped" and "host" not in self.end_record:
+        if self.goes_down:
+            line.tell({"stopped": True, "goes_down": True})
+        elif self.end_record.get("state") == "stopped" and "host" not in self.end_record:
             line.tell({"stopped": True})
         line.close()
 
@@ -213,7 +218,23 @@ class Monitor(HeadPart):
             self.ended.set()
             self.news.set()
         else:
+            self._end_with_node()
             self.finish("stopped")
+
+    def look(self) -> bool:
+        """Look at this node's processes; those that end because the node goes down have not failed."""
+        changed = super().look()
+        if self.report["failures"] and self.goes_down is None and not self.budget:
+            # Units that are bound to the monitor are stopped before it.
+            self._end_with_node()
+        return changed
+
+    def _end_with_node(self) -> None:
+        """End as failed where the node shuts down. With restarts it may come back, and take part again."""
+        if not self.end_record:
+            self.goes_down = self.spec["supervision"] == "systemd" and units.node_goes_down()
+            if self.goes_down:
+                self.finish("failed", failure={"kind": "rebooted", "host": self.host})
 
 
 class _Log(io.StringIO):

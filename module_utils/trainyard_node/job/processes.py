@@ -68,6 +68,12 @@ def start_time(pid: int, proc: AnyPath = PROC) -> int | None:
     return stat[1] if stat else None
 
 
+def node_started() -> float:
+    """Return when this node started, a container when its first process did: in seconds since the epoch."""
+    ticks = start_time(1) or 0
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+
+
 def open_end(pid: int, started: int) -> int | None:
     """Return a descriptor that can be read from when this process ends; None where it has, or where nobody can tell.
 

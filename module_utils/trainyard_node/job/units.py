@@ -14,6 +14,7 @@ Sources: systemd-run(1), systemd.service(5), systemd.kill(5). With Type=exec (sy
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from pathlib import Path
 from .exits import Exit, from_unit, lost
 
 SYSTEMD_RUNNING = Path("/run/systemd/system")
+# Made by systemd-user-sessions.service as it stops, see pam_nologin(8).
+NO_LOGIN = Path("/run/nologin")
 STOP_TIMEOUT_S = 5
 
 
@@ -171,9 +174,16 @@ def active(job_id: str, name: str) -> bool:
 
 
 def node_goes_down() -> bool:
-    """Tell whether systemd is shutting the node down."""
-    done = subprocess.run(["systemctl", "is-system-running"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() == "stopping"
+    """Tell whether systemd is shutting the node down.
+
+    Only root can ask it until the end: the others ask over D-Bus, which ends early, as does the permission to log in.
+    """
+    asked = ["systemctl", "is-system-running"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=5).stdout.strip()
+    except subprocess.TimeoutExpired:
+        said = ""
+    return said == "stopping" or (said in ("", "offline", "unknown") and NO_LOGIN.exists())
 
 
 def main_exit(job_id: str, name: str, pid: int | None) -> Exit | None:
@@ -199,6 +209,20 @@ def main_exit(job_id: str, name: str, pid: int | None) -> Exit | None:
     # CLD_EXITED, CLD_KILLED and CLD_DUMPED of waitid(2).
     code = {"1": "exited", "2": "killed", "3": "dumped"}.get(number)
     return from_unit(shown["Result"], code, shown["ExecMainStatus"]) if code else None
+
+
+# What systemd writes of the end of a unit's main process (manager/service.c of systemd), in English everywhere.
+_ENDED = re.compile(
+    r"^(?:\S{1,300}: )?Main process exited, code=(?P<code>exited|killed|dumped), status=(?P<status>\d{1,3})/",
+    re.MULTILINE,
+)
+_RESULT = re.compile(r"^(?:\S{1,300}: )?Failed with result '(?P<result>[a-z-]{1,40})'", re.MULTILINE)
+
+
+def journal_exit(said: str) -> Exit | None:
+    """Read from a unit's journal how its main process ended last; None where it does not say."""
+    ended, results = list(_ENDED.finditer(said)), _RESULT.findall(said)
+    return from_unit(results[-1] if results else "success", ended[-1]["code"], ended[-1]["status"]) if ended else None
 
 
 def _files(job_id: str) -> list[Path]:

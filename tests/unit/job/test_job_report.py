@@ -158,27 +158,6 @@ def explained(results, *, unreachable=None, not_started=None, tail=(), launcher=
     return summary, job_text.explain(summary, RUN, DIR, tail).splitlines()
 
 
-@pytest.mark.parametrize(
-    ("of_n2", "first"),
-    [
-        (answer(2), "the monitor of n2 ended first, and ranks 2, 3 with it"),
-        (None, "node n2 with ranks 2, 3 went silent"),
-        (answer(2, alive=True), "node n2 with ranks 2, 3 went silent"),
-        (answer(2, end={"state": "failed", "finished": 1.0}), "node n2 with ranks 2, 3 went silent"),
-        ({**answer(2), "monitor": None}, "node n2 with ranks 2, 3 went silent"),
-    ],
-)
-def test_a_monitor_that_was_killed_is_told_from_a_node_that_was_lost(of_n2, first):
-    silent = {"kind": "silent", "host": "n2", "after_s": 16}
-    results = {"n1": answer(1, cluster=head_says({"state": "failed", "finished": 1090.0, "failure": silent}))}
-    if of_n2:
-        results["n2"] = of_n2
-    _, lines = explained(results, unreachable={} if of_n2 else {"n2": "no route"})
-    assert lines[1].strip().startswith(first)
-    if first.startswith("the monitor"):
-        assert lines[2].strip() == "no word came from it for 16 s, and the node answers"
-
-
 def ended(**changes):
     """How rank 3 on n2 ended, where nothing else is said."""
     record = {"kind": "exit", "host": "n2", "process": "rank3", "rank": 3, "ranks": [3]}

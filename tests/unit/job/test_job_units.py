@@ -43,6 +43,24 @@ def test_the_monitors_unit_takes_the_slice_with_it(called):
     assert not [word for word in rank if STOPS in word]
 
 
+@pytest.mark.parametrize(
+    ("ended", "result", "expected"),
+    [
+        ("code=killed, status=9/KILL", "signal", (None, 9, "signal")),
+        ("code=killed, status=9/KILL", "oom-kill", (None, 9, "oom-kill")),
+        ("code=exited, status=1/FAILURE", "exit-code", (1, None, "exit-code")),
+        ("", "resources", None),
+    ],
+)
+def test_how_a_unit_ended_that_systemd_has_forgotten_stands_in_its_journal(ended, result, expected):
+    # As systemd 252 wrote it on the lab.
+    name = "trainyard-digits-1-monitor.service"
+    said = f"Started {name} - trainyard job digits-1, monitor.\n"
+    said += f"{name}: Main process exited, {ended}\n" if ended else ""
+    found = units.journal_exit(f"{said}{name}: Failed with result '{result}'.\nStopped {name}.")
+    assert found is None if expected is None else (found["exit_code"], found["signal"], found["result"]) == expected
+
+
 def test_so_does_the_one_that_comes_back_after_a_reboot_and_not_while_its_node_goes_down(called, tmp_path):
     assert units.start_lasting(*ABOUT) == ""
     [stops] = [

@@ -111,9 +111,10 @@ def plan(max_restarts=0):
     return {"job_id": "a", "job_dir": "/x/a", "head": head, "rejoin_s": 300, "max_restarts": max_restarts}
 
 
-def known(alive, end=None):
+def known(alive, end=None, restarted=True):
     cluster = {"end": end} if alive or end else None
-    return {"known": True, "monitor_alive": alive, "cluster": cluster, "line": "l", "restarts": ["r"]}
+    lost = {} if alive else {"monitor_lost": {"restarted": restarted, "how": ""}}
+    return {"known": True, "monitor_alive": alive, "cluster": cluster, "line": "l", "restarts": ["r"], **lost}
 
 
 @pytest.mark.parametrize(("restarts", "over_after_s"), [(0, 0), (1, 300)])
@@ -126,6 +127,11 @@ def test_a_head_that_comes_back_is_waited_for_while_restarts_are_left(clock, res
     while job.look(2)["state"] == "running":
         assert clock.now - began <= over_after_s
     assert clock.now - began == pytest.approx(over_after_s, abs=1)
+    # One whose monitor was killed does not come back.
+    answers[0] = known(True)
+    assert job.look(2)["state"] == "running"
+    answers[0] = known(False, restarted=False)
+    assert job.look(2)["state"] == "over"
     answers[0] = known(True, {"state": "failed"})
     assert job.look(2)["state"] == "over"
     assert job.patience_s == watching.GIVE_UP_S + over_after_s

@@ -22,6 +22,8 @@ Data = Mapping[str, Any]
 
 LAUNCHERS: tuple[str, ...] = tuple(launchers.LAUNCHERS)
 
+_OF_HEAD = "it was the head's: without it the job neither goes on nor starts again"
+
 # It is sent to every node. Training scripts are kilobytes; data has its own role.
 MOST_SOURCE = 16 << 20
 
@@ -53,7 +55,7 @@ def state(
     """
     # What another node says of the whole job counts for nothing.
     cluster: Data = (results.get(plan["head"]["host"]) or {}).get("cluster") or {}
-    end = _end(results, cluster, by_stop)
+    end = _end(plan, results, cluster, by_stop)
     if not_started:
         host, why = next(iter(not_started.items()))
         end = {"state": "failed", "failure": {"kind": "not_started", "host": host, "text": why}}
@@ -126,10 +128,16 @@ def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
     ]
 
 
-def _end(results: Mapping[str, Data], cluster: Data, by_stop: bool) -> dict[str, Any]:
+def _end(plan: Data, results: Mapping[str, Data], cluster: Data, by_stop: bool) -> dict[str, Any]:
     """Find how the job ended, or that it still runs: the head's word, else that of a node that lost the head."""
     if cluster.get("end"):
         return dict(cluster["end"])
+    head = plan["head"]["host"]
+    lost = (results.get(head) or {}).get("monitor_lost")
+    if cluster and lost and not by_stop and not (lost["restarted"] and plan["max_restarts"]):
+        # With restarts it may be about to come back. All that other nodes say follows from this.
+        failure = {"kind": "rebooted", "host": head} if lost["restarted"] else _gone(head, lost, _OF_HEAD)
+        return {"state": "failed", "finished": cluster["started"] + cluster["elapsed_s"], "failure": failure}
     ends = [result["monitor"]["end"] for result in results.values() if (result.get("monitor") or {}).get("end")]
     alive = any(result.get("monitor_alive") for result in results.values())
     if ends:
@@ -144,13 +152,18 @@ def _end(results: Mapping[str, Data], cluster: Data, by_stop: bool) -> dict[str,
 
 def _told_by_its_node(failure: Data | None, results: Mapping[str, Data]) -> Data | None:
     """Tell a monitor that was killed from a node that was lost: such a node answers, and its monitor noted no end."""
-    result = results.get(str((failure or {}).get("host"))) or {}
-    if not failure or failure.get("kind") != "silent" or result.get("monitor_alive", True) or not result.get("monitor"):
+    lost = (results.get(str((failure or {}).get("host"))) or {}).get("monitor_lost")
+    if not failure or failure.get("kind") != "silent" or not lost:
         return failure
-    if result["monitor"].get("end"):
-        return failure
+    if lost["restarted"]:
+        return {**failure, "kind": "rebooted"}
     reason = f"no word came from it for {failure['after_s']} s, and the node answers"
-    return {**failure, "kind": "gone", "reason": reason}
+    return {**failure, **_gone(failure["host"], lost, reason)}
+
+
+def _gone(host: str, lost: Data, reason: str) -> dict[str, Any]:
+    """Return the failure of a monitor that ended without a word: `lost` may say how."""
+    return {"kind": "gone", "host": host, "reason": f"{lost['how']}; {reason}" if lost["how"] else reason}
 
 
 def _with_names(plan: Data, failure: Data | None) -> Data | None:
