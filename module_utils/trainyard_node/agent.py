@@ -61,7 +61,7 @@ def preflight(*, slice: dict[str, Any], user: str, **facts: Any) -> Answer:
     if through and not faults:
         faults = gate.collective_findings(slice, None if os.geteuid() else as_user.named(user))
     findings = [finding.as_dict() for finding in (*found, *faults)]
-    answer: Answer = {"findings": findings, "programs": programs(slice), "stale": stale}
+    answer: Answer = {"findings": findings, "programs": programs(slice, user), "stale": stale}
     answer["refused"] = gate.texts(faults) if through or faults else None
     answer["clock"] = {"begun": begun, "ended": time.time()}
     return {**answer, "node": node} if stale or findings else answer

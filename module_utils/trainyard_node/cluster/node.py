@@ -16,6 +16,7 @@ import pwd
 import re
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from ...trainyard.cluster import ports
@@ -23,6 +24,7 @@ from ...trainyard.software.mindspore import FORMER_NAMES
 from ..hardware.accelerators import read_accelerators
 from ..hardware.interfaces import read_networks
 from ..hardware.npu import read_npu
+from ..machine import as_user
 from ..machine.tree import Tree
 from ..software import package_folders
 from ..software.build_tools import build_tools
@@ -107,6 +109,23 @@ def _read_venv(tree: Tree, venv: str) -> dict[str, Any]:
     }
 
 
+def _read_python(tree: Tree, venv: str | None, packages: list[str]) -> dict[str, Any]:
+    return {
+        "venv": _read_venv(tree, venv) if venv is not None else None,
+        "packages": package_versions(tree, venv, packages),
+        "build_tools": build_tools(tree, venv),
+    }
+
+
+def _of_user(user: str | None, function: Callable[..., Any], tree: Tree, *arguments: Any) -> Any:
+    """Return what a function returns of what may be a user's own; one whom there is not yet owns nothing."""
+    try:
+        owner = as_user.named(user) if user and not tree.captured else None
+    except as_user.JobError:
+        owner = None
+    return function(tree, *arguments) if owner is None else as_user.run(owner, function, tree, *arguments)
+
+
 def _used_ports(tree: Tree) -> set[int]:
     used = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
@@ -186,9 +205,7 @@ def read_node(
         "container": container(tree),
         "uid": uid,
         "user": _user_name(uid),
-        "venv": _read_venv(tree, venv) if venv is not None else None,
-        "packages": package_versions(tree, venv, packages),
-        "build_tools": build_tools(tree, venv),
+        **_of_user(user, _read_python, tree, venv, packages),
         "accelerators": accelerators,
         "npu": read_npu(tree, accelerators, alone=False) or {},
         "networks": read_networks(tree, user),

@@ -18,6 +18,7 @@ from ...trainyard.findings.findings import Finding
 from ..cluster.ssh_logins import reach
 from ..machine import as_user
 from ..machine.as_user import JobError
+from ..machine.tree import open_file
 from . import folders, imports, processes
 
 Spec = dict[str, Any]
@@ -45,6 +46,8 @@ _BRINGS = {
 }
 # What lies here is the distribution's: updates differ from node to node and change no result.
 _OF_THE_SYSTEM = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/lib/")
+# Programs and scripts are compared up to this size, in bytes, and so long are all of them read, in seconds.
+MOST_PROGRAM, PROGRAMS_S = 1 << 30, 60.0
 _PROC = Path(processes.PROC)
 
 
@@ -365,9 +368,11 @@ def device_findings(spec: Spec, jobs: Path) -> list[Finding]:
 
 
 def _digest(path: Path) -> dict[str, str]:
-    """Return the SHA-256 of a file, and for which processor it is: `elf-62`, or `script`."""
+    """Return the SHA-256 of a file, and for which processor it is: `elf-62`, or `script`. Raises OSError."""
     content = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_file(path) as file:
+        if os.fstat(file.fileno()).st_size > MOST_PROGRAM:
+            raise OSError(f"{path} has more than {MOST_PROGRAM >> 20} MiB")
         head = file.read(20)
         # Two bytes in the byte order that the sixth byte names; see elf(5), e_machine.
         machine = int.from_bytes(head[18:20], "big" if head[5:6] == b"\2" else "little")
@@ -378,12 +383,20 @@ def _digest(path: Path) -> dict[str, str]:
     return {"sha256": content.hexdigest(), "form": form}
 
 
-def programs(spec: Spec) -> dict[str, dict[str, str]]:
+def programs(spec: Spec, user: str) -> dict[str, dict[str, str]]:
     """Return what this node would run that did not come with the job, by the name that job_command gives it.
 
-    What is in the venv is known by the versions of its packages, and job_source is the same everywhere. A file that
-    root may not read lies on a network's file system, so it is one file for all.
+    It is read as the user, whose that program may be. What is in the venv is known by the versions of its packages, and
+    job_source is the same everywhere. What cannot be read, or is larger than MOST_PROGRAM, is not compared.
     """
+    try:
+        found: dict[str, dict[str, str]] = as_user.run(as_user.named(user), _programs, spec, limit_s=PROGRAMS_S)
+    except JobError:
+        return {}
+    return found
+
+
+def _programs(spec: Spec) -> dict[str, dict[str, str]]:
     found = {}
     for name in (spec["program"], *spec["scripts"]):
         path = Path(shutil.which(name, path=spec["program_path"]) or name)

@@ -14,6 +14,8 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from .tree import open_file
+
 
 def read_files(paths: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return by path what is there: kind (file, folder, other), owner and uid, group and gid, mode, sha256 of a file.
@@ -25,6 +27,10 @@ def read_files(paths: Iterable[str]) -> dict[str, dict[str, str]]:
         try:
             state = os.stat(path)  # noqa: PTH116 (Python 3.9: half the time)
             regular = stat.S_ISREG(state.st_mode)
+            content = b""
+            if regular:
+                with open_file(Path(path)) as file:
+                    content = file.read()
             found[path] = {
                 "kind": "file" if regular else "folder" if stat.S_ISDIR(state.st_mode) else "other",
                 "uid": str(state.st_uid),
@@ -32,7 +38,7 @@ def read_files(paths: Iterable[str]) -> dict[str, dict[str, str]]:
                 "gid": str(state.st_gid),
                 "group": _group(state.st_gid),
                 "mode": f"{stat.S_IMODE(state.st_mode):04o}",
-                "sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest() if regular else "",
+                "sha256": hashlib.sha256(content).hexdigest() if regular else "",
             }
         except OSError:
             continue

@@ -10,15 +10,27 @@ for a captured tree, and nothing is ever written.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
+# Bytes of a file that are read: /proc/net/tcp has 150 for each connection.
+MOST_BYTES = 64 << 20
 # Vendors install their tools outside the PATH of a non-interactive ssh session.
 _TOOL_FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open what is a regular file behind all links. Raises OSError for a pipe, on which a reader would wait."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def size_of(folder: Path) -> int:
@@ -49,19 +61,11 @@ class Tree:
         """Return where a path of the machine lies."""
         return self._root / path.lstrip("/")
 
-    def text(self, path: str) -> str | None:
-        """Return a file's content without surrounding white space."""
+    def text(self, path: str, most: int = MOST_BYTES) -> str | None:
+        """Return a regular file's content without surrounding white space, at most so many bytes of it."""
         try:
-            return self.path(path).read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
-            return None
-
-    def regular(self, path: str, most: int) -> str | None:
-        """Return at most so many bytes of a file that a user may have made; None for what is none, such as a pipe."""
-        try:
-            with os.fdopen(os.open(self.path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-                regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-                return file.read(most).decode("utf-8", errors="replace") if regular else None
+            with open_file(self.path(path)) as file:
+                return file.read(most).decode("utf-8", "replace").strip()
         except OSError:
             return None
 

@@ -20,7 +20,7 @@ _ADDSITEDIR = re.compile(r"""import\s.*\bsite\.addsitedir\(\s*r?(["'])(?P<folder
 
 def settings(tree: Tree, venv: str) -> dict[str, str]:
     """Return what pyvenv.cfg says, by lower-case name."""
-    lines = (tree.regular(f"{venv}/pyvenv.cfg", MOST_BYTES) or "").splitlines()
+    lines = (tree.text(f"{venv}/pyvenv.cfg", MOST_BYTES) or "").splitlines()
     return {key.strip().lower(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
 
 
@@ -61,7 +61,7 @@ def _add(tree: Tree, folder: str, found: list[str]) -> None:
     for name in tree.names(folder):
         if not name.endswith(".pth") or name.startswith("."):
             continue
-        for line in (tree.regular(f"{folder}/{name}", MOST_BYTES) or "").splitlines():
+        for line in (tree.text(f"{folder}/{name}", MOST_BYTES) or "").splitlines():
             code = line.startswith(("import ", "import\t"))
             layer = _ADDSITEDIR.match(line) if code else None
             if layer:

@@ -354,7 +354,7 @@ def test_programs_that_every_node_has_for_itself_have_a_digest(spec, tmp_path):
     tool.chmod(0o755)
     link.symlink_to(script)
     spec.update(program=str(tool), scripts=[str(script), str(link)])
-    assert checks.programs(spec) == {
+    assert checks.programs(spec, ME) == {
         str(tool): {"path": str(tool), "form": "elf-62", "sha256": digest(elf)},
         str(script): {"path": str(script), "form": "script", "sha256": digest(b"print(1)\n")},
         str(link): {"path": str(link), "form": "script", "sha256": digest(b"print(1)\n")},
@@ -363,7 +363,7 @@ def test_programs_that_every_node_has_for_itself_have_a_digest(spec, tmp_path):
     tool.write_bytes(b"\x7fELF\2\2\1" + bytes(9) + b"\0\2" + b"\0\x15")
     script.write_bytes(b"")
     spec.update(program="bench", program_path=f"{tmp_path}:/usr/bin", scripts=[str(script)])
-    found = checks.programs(spec)
+    found = checks.programs(spec, ME)
     assert (found["bench"]["path"], found["bench"]["form"]) == (str(tool), "elf-21")
     assert found[str(script)] == {"path": str(script), "form": "script", "sha256": digest(b"")}
 
@@ -372,4 +372,4 @@ def test_programs_that_are_compared_elsewhere_have_none(spec, tmp_path):
     (tmp_path / "venv" / "bin" / "torchrun").write_text("#!/bin/sh\n")
     (tmp_path / "venv" / "bin" / "torchrun").chmod(0o755)
     for program in ("python", "torchrun", "sh", "/bin/sh", "./train.sh", "no-such-program", "/no/such"):
-        assert checks.programs({**spec, "program": program, "scripts": ["/no/such.py", "/usr/bin/env"]}) == {}
+        assert checks.programs({**spec, "program": program, "scripts": ["/no/such.py", "/usr/bin/env"]}, ME) == {}
