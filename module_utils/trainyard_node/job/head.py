@@ -417,6 +417,8 @@ class HeadPart(NodePart):
         last, saved = time.monotonic(), 0.0
         while not self.ended.is_set():
             changed = self.look()
+            if self.leaving:
+                return
             now = time.monotonic()
             self.notice_sleep(last, now)
             last = now

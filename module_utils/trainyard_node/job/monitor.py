@@ -58,9 +58,8 @@ class Monitor(HeadPart):
         # The number of the head's order to take stacks; 0 where there is none, or it was answered.
         self.order = 0
         self.resumed = (job_dir / "attempts.json").exists()
-        # Somebody ended it; and whether its node goes down, None as long as nobody has looked.
-        self.told_to_end = False
-        self.goes_down: bool | None = None
+        # Somebody ended it; and its node goes down.
+        self.told_to_end = self.goes_down = False
 
     # ---- any other node
 
@@ -94,7 +93,7 @@ class Monitor(HeadPart):
                 line.send({"waits": waits})
             await self.pause()
             self._give_up()
-        if self.goes_down:
+        if self.goes_down and not self.leaving:
             line.tell({"stopped": True, "goes_down": True})
         elif self.end_record.get("state") == "stopped" and "host" not in self.end_record:
             line.tell({"stopped": True})
@@ -213,28 +212,28 @@ class Monitor(HeadPart):
         self.told_to_end = True
         if self.sender and self.end_record:
             self.sender.last_until(time.monotonic() + sender.TOLD_S)
-        if self.budget and self.spec["supervision"] == "systemd" and units.node_goes_down():
-            self.leaving = True
-            self.ended.set()
-            self.news.set()
-        else:
-            self._end_with_node()
+        if not self._leaves_with_node():
             self.finish("stopped")
 
     def look(self) -> bool:
         """Look at this node's processes; those that end because the node goes down have not failed."""
         changed = super().look()
-        if self.report["failures"] and self.goes_down is None and not self.budget:
+        if changed and self.report["failures"]:
             # Units that are bound to the monitor are stopped before it.
-            self._end_with_node()
+            self._leaves_with_node()
         return changed
 
-    def _end_with_node(self) -> None:
-        """End as failed where the node shuts down. With restarts it may come back, and take part again."""
-        if not self.end_record:
+    def _leaves_with_node(self) -> bool:
+        """End where the node shuts down; return whether it does. With restarts it takes part again once it is back."""
+        if not self.end_record and not self.goes_down:
             self.goes_down = self.spec["supervision"] == "systemd" and units.node_goes_down()
-            if self.goes_down:
+            if self.goes_down and self.budget:
+                self.leaving = True
+                self.ended.set()
+                self.news.set()
+            elif self.goes_down:
                 self.finish("failed", failure={"kind": "rebooted", "host": self.host})
+        return self.goes_down
 
 
 class _Log(io.StringIO):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 from types import SimpleNamespace
@@ -106,10 +107,12 @@ def test_a_node_tells_how_its_monitor_ended_or_that_it_restarted_meanwhile(clust
     assert node_job._lost(job.head.job_id, started - 1) == RESTARTED
 
 
-def going_down(tmp_path, monkeypatch, node):
-    """The monitor of a node without restarts that shuts down; its units are stopped before it."""
+def going_down(tmp_path, monkeypatch, node, **settings):
+    """The monitor of a node that shuts down; its units are stopped before it."""
     monkeypatch.setattr(units, "node_goes_down", lambda: True)
-    job = Cluster(tmp_path, ["wait"], ["wait"], n1={"supervision": "systemd"}, n2={"supervision": "systemd"})
+    job = Cluster(
+        tmp_path, ["wait"], ["wait"], n1={"supervision": "systemd"}, n2={"supervision": "systemd"}, **settings
+    )
     return monitors.Monitor(job.nodes[node].dir)
 
 
@@ -123,12 +126,21 @@ def test_a_node_that_shuts_down_is_the_cause_and_not_who_stopped_the_job(tmp_pat
     assert failure_text(DOWN) == "node n2: shut down or restarted"
 
 
+ENDED = {"exit_code": None, "signal": signal.SIGTERM, "result": "signal", "time": 1.0}
+
+
 def test_nor_have_ranks_failed_that_were_ended_with_it(tmp_path, monkeypatch):
     node = going_down(tmp_path, monkeypatch, 1)
-    ended = {"exit_code": None, "signal": signal.SIGTERM, "result": "signal", "time": 1.0}
-    node.supervisor.exits = lambda: {"rank1": ended}
+    node.supervisor.exits = lambda: {"rank1": ENDED}
     node.look()
     assert (node.end_record["state"], node.end_record["failure"]) == ("failed", DOWN)
+
+
+def test_with_restarts_a_head_leaves_with_its_node_before_it_counts_one(tmp_path, monkeypatch):
+    head = going_down(tmp_path, monkeypatch, 0, max_restarts=1)
+    head.supervisor.exits = lambda: {"rank0": {**ENDED, "attempt": 0}}
+    asyncio.run(head.run_head(SimpleNamespace(lines={})))
+    assert head.leaving and not head.end_record and head.restarts.history == []
 
 
 def test_the_head_is_told_and_names_the_node(tmp_path, monkeypatch):
