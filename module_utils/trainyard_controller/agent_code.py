@@ -22,12 +22,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.job.answers import MOST, MOST_OTHERS
+
 # The oldest Python that the agent's modules are written for.
 OLDEST = (3, 9)
 # As Ansible says it.
 NO_PYTHON = "The module interpreter '{}' was not found."
-# A node that answers more, in characters, is ill or not ours any more; logs are the most that one has to tell.
-MOST_ANSWER = 600 << 20
+# Of what a login and the agent print beside an answer so much is kept at its beginning and its end, in bytes; and so
+# many digits a number of an answer may have.
+_MOST_BESIDE, _MOST_DIGITS = 32 << 10, 40
 _ROOT = Path(__file__).resolve().parents[1]
 _ENTRY = "trainyard_node/agent"
 _IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.+)$", re.MULTILINE)
@@ -190,23 +193,41 @@ def message(mark: str, question: str, shared: bytes, own: Mapping[str, Any], lim
     return b"%s\n%s%s\n%s\n" % (json.dumps(head).encode(), agent, shared, json.dumps(own).encode())
 
 
-def too_much(printed: str) -> str:
-    """Say that an answer is larger than any can be; "" where it is not."""
-    if len(printed) <= MOST_ANSWER:
-        return ""
-    return (
-        f"the answer has {len(printed) >> 20} MiB, expected at most {MOST_ANSWER >> 20} MiB: look at what the job has "
-        "written there, and whether that host is still what it was"
-    )
+def too_much(question: str, printed: bytes) -> str:
+    """Say that an answer is larger than one to this question can be; "" where it is not.
+
+    It is asked before anything is made of it: a few characters of JSON become an object of a hundred bytes.
+    """
+    most, values = MOST.get(question, MOST_OTHERS)
+    action = "look at what the job has written there, and whether that host is still what it was"
+    if len(printed) > most:
+        return f"the answer has {len(printed) >> 20} MiB, expected at most {most >> 20} MiB: {action}"
+    held = sum(map(printed.count, (b",", b"[", b"{")))
+    return f"the answer has {held} values, expected at most {values}: {action}" if held > values else ""
 
 
-def read(mark: str, printed: str) -> tuple[dict[str, Any] | None, list[str]]:
+def read(mark: str, printed: bytes) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the answer among what came back, None without one, and the lines that were printed before it."""
-    before, found, rest = printed.partition(f"\n{mark} ")
-    if not found:
-        return None, printed.splitlines()
+    start = printed.find(f"\n{mark} ".encode())
+    if start < 0:
+        return None, beside(printed).splitlines()
+    begin = start + len(mark) + 2
+    end = printed.find(b"\n", begin)
     try:
-        answer = json.loads(rest.partition("\n")[0])
-    except ValueError:
-        return None, printed.splitlines()
-    return answer if isinstance(answer, dict) else None, before.splitlines()
+        answer = json.loads(printed[begin : end if end >= 0 else len(printed)], parse_int=_whole)
+    except (ValueError, RecursionError):
+        return None, beside(printed).splitlines()
+    return answer if isinstance(answer, dict) else None, beside(printed[:start]).splitlines()
+
+
+def beside(printed: bytes) -> str:
+    """Return what was printed beside an answer as text, without its middle where it is long."""
+    if len(printed) > 2 * _MOST_BESIDE:
+        printed = printed[:_MOST_BESIDE] + b"\n...\n" + printed[-_MOST_BESIDE:]
+    return printed.decode(errors="replace")
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a number of too many digits")
+    return int(digits)

@@ -7,12 +7,14 @@ the open connection, and the controller's right before and after.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 CLOCK = "date +%s.%N"
 READINGS = 3
+_SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 
 
 def read_clock(read: Callable[[], tuple[str, str]], readings: int = READINGS) -> dict[str, Any]:
@@ -26,10 +28,10 @@ def read_clock(read: Callable[[], tuple[str, str]], readings: int = READINGS) ->
         before = time.time()
         printed, complaint = read()
         after = time.time()
-        try:
-            clock = float(printed.strip())
-        except ValueError:
-            return {"failed": True, "msg": f"`{CLOCK}` answered {printed!r} {complaint!r}, expected seconds"}
+        if not _SECONDS.fullmatch(printed.strip()):
+            said = f"{printed[:60]!r} {complaint[:200]!r}"
+            return {"failed": True, "msg": f"`{CLOCK}` answered {said}, expected seconds"}
+        clock = float(printed)
         margin = (after - before) / 2
         if best is None or margin < best[1]:
             best = (clock - before - margin, margin)

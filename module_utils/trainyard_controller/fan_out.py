@@ -285,7 +285,7 @@ def _visit(host: _Host, question: str, shared: bytes, own: Mapping[str, Any], li
             return {"unreachable": True, "msg": str(error)}
         except AnsibleError as error:
             return {"failed": True, "msg": f"Task failed: {error}"}
-        too_much = agent_code.too_much(printed)
+        too_much = agent_code.too_much(question, printed)
         if too_much:
             return {"failed": True, "msg": too_much}
         found, before = agent_code.read(mark, printed)
@@ -295,7 +295,7 @@ def _visit(host: _Host, question: str, shared: bytes, own: Mapping[str, Any], li
             return {
                 "failed": True,
                 "msg": UNREADABLE,
-                "module_stdout": printed if found is None else "\n".join([*before, "{"]),
+                "module_stdout": "\n".join(before if found is None else [*before, "{"]),
                 "module_stderr": complaint,
                 "rc": status,
             }
@@ -321,14 +321,14 @@ def _clock(host: _Host) -> Answer:
         return {"failed": True, "msg": f"Task failed: {error}"}
 
 
-def _execute(host: _Host, told: bytes) -> tuple[int, str, str]:
+def _execute(host: _Host, told: bytes) -> tuple[int, bytes, str]:
     connection, command = host.connection, host.command
     if host.become:
         command = connection.become.build_become_command(command, connection._shell)
     if connection.allow_executable:
         command = f"/bin/sh -c {shlex.quote(command)}"
     status, printed, complaint = connection.exec_command(command, in_data=told, sudoable=host.become)
-    return status or 0, printed.decode(errors="replace"), complaint.decode(errors="replace")
+    return status or 0, printed, agent_code.beside(complaint)
 
 
 def side_by_side(

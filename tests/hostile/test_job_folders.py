@@ -14,7 +14,6 @@ import uuid
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_controller import agent_code
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job import folder as job_folder
 from ansible.module_utils.trainyard_node.job import folders, preflight, processes, units
@@ -347,12 +346,6 @@ def test_whether_root_alone_decides_what_a_folder_is(place, change, expected):
         return
     change(place.roots)
     assert private.only_root_changes(place.roots) is expected
-
-
-def test_an_answer_larger_than_any_can_be_is_refused(monkeypatch):
-    monkeypatch.setattr(agent_code, "MOST_ANSWER", 2 << 20)
-    assert agent_code.too_much("x" * (2 << 20)) == ""
-    assert agent_code.too_much("x" * (3 << 20)).startswith("the answer has 3 MiB, expected at most 2 MiB: look at")
 
 
 @pytest.mark.parametrize("left", [

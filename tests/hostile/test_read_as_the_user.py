@@ -10,7 +10,6 @@ import pytest
 from ansible.module_utils.trainyard_node.cluster.node import read_node
 from ansible.module_utils.trainyard_node.job import preflight
 from ansible.module_utils.trainyard_node.machine import files
-from ansible.module_utils.trainyard_node.machine import tree as trees
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 # As the owner of the secret a user may read it.
@@ -74,5 +73,4 @@ def test_what_is_larger_than_any_program_is_not(place, monkeypatch):
     place.writes(script, "print(1)\n")
     monkeypatch.setattr(preflight, "MOST_PROGRAM", 8)
     assert preflight.programs(spec(scripts=[str(script)]), place.user) == {}
-    monkeypatch.setattr(trees, "MOST_BYTES", 5)
-    assert Tree().text(str(script)) == "print"
+    assert Tree().text(str(script), 5) == "print"

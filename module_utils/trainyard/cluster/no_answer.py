@@ -26,6 +26,8 @@ _STATUS = "non-zero return code"
 _OUTSIDE = "Task failed: "
 _MOST_SAID = 200
 _MOST_OWN = 1000
+# Upper bounds for what is searched for a cause, in characters: of a line, and in all.
+_MOST_SEARCHED, _MOST_READ = 500, 100_000
 
 _TOOL = r"(?:\S*/)?(sudo|su|doas|dzdo|pbrun|pfexec|ksu|pmrun|runas|machinectl)"
 _NO_TOOL = re.compile(rf"(?:^|[\s:]){_TOOL}\S*: (?:command )?(?:not found|No such file or directory)", re.MULTILINE)
@@ -51,10 +53,10 @@ def cause(answer: Answer, connect: str = "") -> Finding | None:
 
     `connect` is the address of the host, which is left out of what was found: many hosts may have one cause.
     """
-    message = str(answer.get("msg") or "")
+    message = _cut(str(answer.get("msg") or ""))
     if answer.get("unreachable"):
         return _unreachable(message, connect)
-    words = [str(answer.get(name) or "") for name in ("module_stderr", "stderr", "module_stdout", "stdout")]
+    words = [_cut(str(answer.get(name) or "")) for name in ("module_stderr", "stderr", "module_stdout", "stdout")]
     # A command that a module ran, and whatever else a module says, is no answer that is missing.
     from_shell = message.startswith(UNREADABLE) or (message == _STATUS and "cmd" not in answer)
     found = _privileges("\n".join([*(words if from_shell else ()), message if message.startswith(_OUTSIDE) else ""]))
@@ -70,6 +72,11 @@ def cause(answer: Answer, connect: str = "") -> Finding | None:
     if from_shell:
         return _unreadable(words, answer.get("rc"))
     return None
+
+
+def _cut(text: str) -> str:
+    """Return the beginnings of lines: a cause stands there, and patterns take long for a line that has no end."""
+    return "\n".join(line[:_MOST_SEARCHED] for line in text[:_MOST_READ].splitlines())
 
 
 def _unreachable(message: str, connect: str) -> Finding:

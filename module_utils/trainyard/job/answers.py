@@ -155,6 +155,21 @@ _MOST_WORLD = 1 << 30
 KERNEL = {"time": float, "kind": str, "text": str}
 NOT_ENDED = {"count": int, "user": str, "processes": [str]}
 FOLDER = {"job_id": str, "job_dir": str, "age_s": float, "running": bool, "size_mib": int}
+PEER = {**dict.fromkeys(("host", "address", "hostname"), str), "ports": Each(int), "addresses": [str]}
+MACHINE = {
+    "host": str,
+    "devices": Each(object),
+    **{f"?{name}": Each(object) for name in ("facts", "environments", "network")},
+    "?hardware": [object],
+}
+SLURM = {
+    "version": str,
+    "config": Each(str),
+    "partitions": [Each(str)],
+    "nodes": [Each(str)],
+    "mpi": [str],
+    "folder_writable": bool,
+}
 SHAPES: dict[str, Shape] = {
     "probe": {"node": NODE},
     "preflight": {
@@ -177,8 +192,39 @@ SHAPES: dict[str, Shape] = {
     "slurm_submit": {"engine_id": str},
     "slurm_end": {"changed": bool},
     "can_install": {"findings": [FINDING], "files": [str], "asks_index": bool, "seen": Each(SEEN)},
-    "in_use": {"uses": [str], "slurm": str},
+    "in_use": {"uses": [str], "slurm": str, "?kubernetes": bool},
+    "rdma_traffic": {"traffic": {"host": str, "ports": PORTS}},
+    "listen": {"endpoint": PEER, "pid": int, "start_time": MAYBE_INT},
+    "connect": {
+        "tried": int,
+        "failures": [dict.fromkeys(("host", "way", "reason"), str)],
+        "resolved": int,
+        "names": [dict.fromkeys(("host", "name", "found", "expected"), str)],
+    },
+    "unlisten": {"lived": bool},
+    "verify": MACHINE,
+    "logins": {"row": Each(bool), "logins": int, "failures": [str]},
+    "ssh_keys": {
+        "files": Each(Each(str)),
+        **dict.fromkeys(("host_key", "user_key", "hostname", "default_address"), str),
+        **{name: [str] for name in ("known_hosts", "addresses", "faults")},
+        "findings": [FINDING],
+    },
+    "baseline": {"lacking": [str], "packages": [str], "findings": [FINDING]},
+    "slurm_probe": {"facts": (SLURM, Exact({})), "findings": [FINDING]},
+    "slurm_state": {
+        **dict.fromkeys(("state", "engine_id", "reason", "slurm_state", "exit_code", "line"), str),
+        **dict.fromkeys(("started", "finished"), MAYBE_NUMBER),
+        "elapsed_s": float,
+        "metrics": METRICS,
+        **dict.fromkeys(("ranks_running", "requeued"), int),
+        **{name: [str] for name in ("hosts", "log_hosts")},
+    },
 }
+# Upper bounds for an answer, in bytes, and for how many values it may hold: logs, stacks and lines of ranks are long.
+_LOGS, _LINES = (400 << 20, 1 << 19), (64 << 20, 1 << 21)
+MOST = {"collect": _LOGS, "slurm_logs": _LOGS, "follow": _LINES, "stacks": _LINES}
+MOST_OTHERS = (8 << 20, 1 << 19)
 
 
 def checked(question: str, answer: dict[str, Any], host: str) -> dict[str, Any]:
@@ -190,11 +236,14 @@ def checked(question: str, answer: dict[str, Any], host: str) -> dict[str, Any]:
     if answer.get("failed"):
         kept = {name: answer[name] for name in ("failed", "msg", "exception", "rc", "taken") if name in answer}
         return {name: value if name == "exception" else _on_lines(value) for name, value in kept.items()}
-    shape = SHAPES.get(question, {})
+    shape = SHAPES[question]
     wrong = misfit(answer, shape)
     if wrong:
         return _unusable(wrong)
-    found: dict[str, Any] = _on_lines(answer, shape)
+    try:
+        found: dict[str, Any] = _on_lines(answer, shape)
+    except RecursionError:
+        return _unusable("it is nested too deeply, expected a few levels")
     for told in (found, found.get("endpoint"), found.get("traffic"), *(found.get("findings") or ())):
         if isinstance(told, dict) and "host" in told:
             told["host"] = host

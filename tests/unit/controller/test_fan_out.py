@@ -296,7 +296,7 @@ def bootstrap(home, message, python=PYTHON):
         ["/bin/sh", "-c", agent_code.command(("/nowhere/python3", python))],
         input=message, capture_output=True, check=False, env={"HOME": str(home), "PATH": os.defpath},
     )  # fmt: skip
-    return agent_code.read("mark", done.stdout.decode())[0], done
+    return agent_code.read("mark", done.stdout)[0], done
 
 
 @pytest.fixture
