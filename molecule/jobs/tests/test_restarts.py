@@ -157,7 +157,7 @@ def lost(play, nodes, node_vars, tmp_path_factory):
         wait_until(lambda: not nodes["n1"].ranks(headless.job_id), "n1 ends its rank")
     finally:
         nodes["n3"].boot(node_vars["n3"]["ansible_host"])
-    headless.wait_for("head node n3: started again, so the whole job starts again")
+    headless.wait_for("node n3: shut down or restarted, so the whole job starts again")
     state = f"/var/lib/trainyard/jobs/{run.job_id}/cluster.json"
 
     def all_again():
