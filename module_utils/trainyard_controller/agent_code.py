@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..trainyard.findings.findings import counted
 from ..trainyard.job.answers import MOST, MOST_OTHERS
 
 # The oldest Python that the agent's modules are written for.
@@ -203,7 +204,7 @@ def too_much(question: str, printed: bytes) -> str:
     if len(printed) > most:
         return f"the answer has {len(printed) >> 20} MiB, expected at most {most >> 20} MiB: {action}"
     held = sum(map(printed.count, (b",", b"[", b"{")))
-    return f"the answer has {held} values, expected at most {values}: {action}" if held > values else ""
+    return f"the answer has {counted(held, 'value')}, expected at most {values}: {action}" if held > values else ""
 
 
 def read(mark: str, printed: bytes) -> tuple[dict[str, Any] | None, list[str]]:

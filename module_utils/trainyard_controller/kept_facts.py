@@ -24,7 +24,7 @@ class KeptFacts:
     def _nodes(self) -> dict[str, Any]:
         try:
             kept = json.loads(self._path.read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         nodes: dict[str, Any] = kept["nodes"] if kept.get("key") == self._key else {}
         return nodes

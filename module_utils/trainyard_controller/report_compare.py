@@ -52,7 +52,7 @@ def _read(path: Path) -> dict[str, Any]:
         report = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(report, dict):
             raise ValueError("not an object")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UnusableError(f"{path} is no report of a proof: {error}; expected: report.json of verify.yml") from error
     return report
 

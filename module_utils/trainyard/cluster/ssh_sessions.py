@@ -29,7 +29,10 @@ def read_pieces(text: str | None) -> dict[str, dict[str, Any]]:
     for line in (text or "").splitlines():
         if line.startswith(_MARK):
             name, _, content = line[len(_MARK) :].partition(" ")
-            pieces[name] = json.loads(content)
+            try:
+                pieces[name] = json.loads(content)
+            except RecursionError:
+                raise ValueError(f"{name[:60]!r} is nested too deeply") from None
     return pieces
 
 

@@ -21,10 +21,11 @@ MAX_TEXT = 4000
 # Whole dictionaries of variables, as nccl-tests' JSON has one.
 _ENVIRONMENT = frozenset({"env", "environ", "environment"})
 # `tokens` are what language models are trained on.
-_NAME = r"(?:[\w-]*(?:passw(?:or)?d|passphrase|secret|token(?!s)|api[_-]?key|private[_-]?key|credential)[\w-]*)"
-_SECRET = re.compile(rf"(?i)^{_NAME}$")
-_ASSIGNED = re.compile(rf"(?i)(\b{_NAME}[\"']?\s?[=:]\s?)(\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)")
-_IN_ADDRESS = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/@]+@")
+_WORD = r"(?:passw(?:or)?d|passphrase|secret|token(?!s)|api[_-]?key|private[_-]?key|credential)"
+_SECRET, _IS_NAME = re.compile(rf"(?i){_WORD}"), re.compile(r"[\w-]+")
+# Bounded, as the time of a search would grow with the square of a line that repeats the word.
+_ASSIGNED = re.compile(rf"(?i)({_WORD}[\w-]{{0,200}}[\"']?\s?[=:]\s?)(\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)")
+_IN_ADDRESS = re.compile(r"(?i)([a-z][a-z0-9+.-]{0,30}://)[^\s/@]+@")
 _BEARER = re.compile(r"(?i)(\b(?:bearer|basic) )[a-z0-9._~+/=-]{8,}")
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL)
 # Also those that no XML file may hold, and those that turn the direction of text.
@@ -52,7 +53,7 @@ def safe_text(text: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _is_secret(name: str) -> bool:
-    return _SECRET.match(name) is not None
+    return _IS_NAME.fullmatch(name) is not None and _SECRET.search(name) is not None
 
 
 def safe(value: Any) -> Any:

@@ -19,7 +19,8 @@ from .interfaces import Networks
 from .pasted import lines_of
 
 _COMMAND = re.compile(
-    r"\s*(?:.*[#$%>] *)?(?:sudo +)?(?:\S*/)?(?P<tool>hccn_tool|npu-smi|nvidia-smi|lspci|ibstat|ibstatus|ibdev2netdev)"
+    r"\s*(?:.*[#$%>] *)?(?:sudo +)?(?:[^\s#$%>]*/)?"
+    r"(?P<tool>hccn_tool|npu-smi|nvidia-smi|lspci|ibstat|ibstatus|ibdev2netdev)"
     r"(?P<arguments>(?: +-?[\w-]+)*) *"
 )
 _PROMPT = re.compile(r"\[?\w[\w.-]*@[\w.-]+[ :][^#$]*[#$](?: .*)?")
@@ -33,7 +34,7 @@ _FORMS = (
     ("nvidia-smi -L", nvidia_smi.LISTED),
     ("nvidia-smi topo -m", re.compile(r"\s*GPU0\s+(?:GPU1\s|(?:NIC0|mlx\d_0|CPU Affinity)\b)")),
     ("npu-smi info", re.compile(r"\|\s*npu-smi \S+\s+Version:|\|\s*NPU\s+Name\s+\|")),
-    ("npu-smi info", re.compile(r"\|\s*\d+\s+\d*\s*\|\s*[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*\|")),
+    ("npu-smi info", re.compile(r"\|\s*\d+\s+(?:\d+\s*)?\|\s*[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d\s*\|")),
     ("npu-smi info -m", re.compile(r"\s*NPU ID\s+Chip ID\s")),
     ("npu-smi info -l", re.compile(r"\s*Total Count\s*:\s*\d")),
     ("ibstat", rdma_tools.CA),

@@ -17,7 +17,7 @@ from .device_checks import Reading, outcome
 from .pasted import lines_of
 
 _GPU = re.compile(r"\s*GPU (?P<index>\d+): (?P<model>.+?)(?: \(UUID: .*)?")
-_LINK = re.compile(r"\s*Link (?P<link>\d+): (?P<state>.+?)\s*")
+_LINK = re.compile(r"\s*Link (?P<link>\d+): (?P<state>.+)")
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) GB/s")
 _ALL_DOWN = re.compile(r"all links are inactive", re.IGNORECASE)
 # Models that are made to be joined by NVLink; others have it where somebody has put a bridge on them.

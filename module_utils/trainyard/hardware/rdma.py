@@ -45,7 +45,7 @@ def _listed(ports: Sequence[RdmaPort]) -> str:
 
 def parse_ibv_devices(text: str) -> list[str]:
     """Return the devices in the table of `ibv_devices`, in its order."""
-    return re.findall(r"^\s+(\S+)\s+[0-9a-f]{16}\s*$", text, re.M)
+    return re.findall(r"^[ \t]+(\S+)[ \t]+[0-9a-f]{16}[ \t\r]*$", text, re.M)
 
 
 def _verbs_findings(state: State) -> list[Finding]:

@@ -95,7 +95,7 @@ def parse(text: str) -> tuple[list[MpiHost], dict[int, list[str]]]:
     bare: dict[str, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         # Open MPI allows blanks around the equals sign.
-        words = re.sub(r"\s*=\s*", "=", _COMMENT.sub("", line), flags=re.ASCII).strip(_BLANKS)
+        words = "=".join(part.strip(_BLANKS) for part in _COMMENT.sub("", line).split("="))
         if not words:
             continue
         host, wrong = _parse_words(re.split(rf"[{_BLANKS}]+", words))

@@ -49,7 +49,7 @@ def file(planned: Mapping[str, Any], content: str, moved: Moved) -> str:
         return dumps(
             with_servers(table, {name: servers[address] for name, address in now.items() if address in servers})
         )
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no rank table: {type(error).__name__} {error}") from None
 
 

@@ -40,7 +40,7 @@ NVCC_BUILDS = {
     "13.1.0": 80, "13.1.1": 115,
 }  # fmt: skip
 _NVCC = re.compile(r"release (?P<release>\d+\.\d+), V(?P<version>\d+\.\d+\.\d+)")
-_HOST_CONFIG = re.compile(r"^\s*#\s*if\s+__GNUC__\s*>\s*(?P<newest>\d+)", re.MULTILINE)
+_HOST_CONFIG = re.compile(r"^[ \t]*#[ \t]*if[ \t]+__GNUC__[ \t]*>[ \t]*(?P<newest>\d+)", re.MULTILINE)
 _GCC = re.compile(r"(?:\d+:)?(?P<version>\d+(?:\.\d+)*)")
 _COMPILER = re.compile(r"(?P<path>/.*/)?(?P<name>[A-Za-z0-9_+]+)(?P<suffix>-[0-9.]+)?")
 
@@ -65,7 +65,7 @@ def toolkit_version(text: str | None) -> str:
     """Return the toolkit's version from its version.json, which the vendor's packages and runfile have."""
     try:
         found = json.loads(text or "{}")["cuda"]["version"]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return ""
     return found if isinstance(found, str) else ""
 

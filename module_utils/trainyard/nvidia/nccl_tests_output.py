@@ -93,8 +93,8 @@ _TAG = re.compile(r"\[(?:[\w.@-]*@)?\d+,(?P<rank>\d+)\](?:\[[^\]\n]*\])?<std(?:o
 _LABEL = re.compile(r" *(?P<rank>\d+): ?")
 # A row that is not ended yet has NCCL's line at its very end, without a space: `sum      -1n1:812:901 [0] NCCL INFO`.
 _NCCL = re.compile(
-    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\] )?(?:^[\w.-]+|[A-Za-z][\w.-]*):\d+:\d+ (?:\[\d+\] )?"
-    r"(?:\S+:\d+ )?NCCL (?:INFO|WARN|TRACE|ABORT|ERROR)\b.*"
+    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\] )?(?:^[\w.-]{1,255}|[A-Za-z][\w.-]{0,254}):\d{1,10}:\d{1,10} "
+    r"(?:\[\d{1,4}\] )?(?:\S{1,255}:\d{1,10} )?NCCL (?:INFO|WARN|TRACE|ABORT|ERROR)\b.*"
 )
 # The mark of a comment, which is lost where a log went through what takes `#` for a heading.
 _MARK = r"(?:#|^)\s*"
@@ -107,7 +107,7 @@ _ROW = re.compile(r"(?:^|\s)(?P<size>\d+)\s+(?P<count>\d+)\s+(?P<type>(?!nan|inf
 _OUT_OF_BOUNDS = re.compile(rf"{_MARK}Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 _AVERAGE = re.compile(rf"{_MARK}Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED))?")
 # One of these is among the first lines of every version's output, and before the list of ranks.
-_FIRST = r"\s*(?:Collective test starting:|nThread \d|Using devices|trainyard collectives:)"
+_FIRST = r"[^\S\n]*(?:Collective test starting:|nThread \d|Using devices|trainyard collectives:)"
 _BEGIN, _UNMARKED_BEGIN = re.compile(f"#{_FIRST}"), re.compile(f"^{_FIRST}", re.M)
 _VERSION = re.compile(rf"{_MARK}nccl-tests version (\S+)")
 _STARTING = re.compile(rf"{_MARK}Collective test starting:\s*(\S+)")
@@ -119,6 +119,8 @@ _FAILURE = re.compile(
 _ERROR = re.compile(r"#\s+error:\s*(.+)$")
 _REDUCED = re.compile(rf"{_MARK}(Reducing maxBytes to \d+ due to memory limitation)")
 # Greater numbers are none of a benchmark's, and a process has no more devices.
+# Upper bound for a line, in characters.
+_MOST_LINE = 4000
 _MOST, _MOST_DEVICES = 2.0**63, 1024
 _PROGRAM = re.compile(rf"(?<![a-z_])({'|'.join(sorted(COLLECTIVES, key=len, reverse=True))})_perf")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf)", re.I)
@@ -251,6 +253,8 @@ class _Table:
 def parse_text(text: str) -> Output:
     """Read the text output of nccl-tests or of training/benchmark/collectives.py out of a log."""
     found = Output(format="nccl-tests text")
+    # Ranks print into it whatever they like, and patterns take long for a line that has no end.
+    text = "\n".join(line[:_MOST_LINE] for line in text.splitlines())
     tables: list[_Table] = []
     parts = streams(text).values()
     strays = sum(_read_stream(stream, found, tables) for stream in parts)

@@ -59,7 +59,10 @@ def read_record(content: bytes) -> dict[str, dict[str, Any]]:
 
     Raises ValueError for anything that is no such record, as what is in it becomes arguments of apt.
     """
-    record = json.loads(content)
+    try:
+        record = json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(record, dict):
         raise ValueError("it is no dictionary")
     for name, entry in record.items():

@@ -50,7 +50,7 @@ def read_offered(status: int, output: str, complaints: str) -> Offered:
         try:
             versions = json.loads(output.strip().splitlines()[-1])["versions"]
             return Offered(tuple(str(version) for version in versions), silent)
-        except (IndexError, KeyError, TypeError, ValueError):
+        except (IndexError, KeyError, TypeError, ValueError, RecursionError):
             return Offered(known=False)
     return Offered((), silent) if _NOTHING in complaints else Offered(known=False)
 

@@ -33,7 +33,7 @@ def read(logs: Iterable[str]) -> list[Measurement]:
                 continue
             try:
                 record = json.loads(line[start + len(_MARK) - 1 :])
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict) and _sound(record):
                 found.append(record)

@@ -43,7 +43,7 @@ def _installed(tree: Tree, root: str) -> dict[str, Any]:
     for name in tree.names(f"{root}/.trainyard"):
         try:
             found[name.partition(".")[0]] = json.loads(tree.text(f"{root}/.trainyard/{name}") or "")
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
     return found
 

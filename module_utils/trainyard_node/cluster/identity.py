@@ -45,7 +45,7 @@ def parse_addresses(text: str) -> list[str]:
             for entry in link.get("addr_info", [])
             if entry.get("scope") == "global" and "local" in entry and not entry.get("temporary")
         ]
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no answer of `ip -j addr show`: {text[:200]}") from error
     return [address for family in ("inet", "inet6") for kind, address in found if kind == family]
 

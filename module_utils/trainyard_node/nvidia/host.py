@@ -96,7 +96,7 @@ def _kept(tree: Tree, records: str) -> list[str]:
     for name in tree.names(records):
         try:
             kept.update(json.loads(tree.text(f"{records}/{name}") or "{}"))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             continue  # that role says so itself
     return sorted(kept)
 

@@ -74,7 +74,7 @@ def read_mark(home: Path) -> dict[str, Any] | None:
     """Return what a home was made from; None where it is not this role's."""
     try:
         return dict(json.loads((home / MARK).read_text()))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

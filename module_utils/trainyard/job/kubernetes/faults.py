@@ -17,7 +17,7 @@ def message_of(body: Any) -> str:
         body = body.decode("utf-8", "replace")
     try:
         status = json.loads(body) if isinstance(body, str) else body
-    except ValueError:
+    except (ValueError, RecursionError):
         return " ".join(str(body).split())[:300]
     if isinstance(status, Mapping) and status.get("message"):
         return " ".join(str(status["message"]).split())
