@@ -10,7 +10,7 @@ from typing import Any
 from ..findings.visible import one_line
 from .failure import KINDS
 from .messages import STATES
-from .shapes import NOTHING, ByKind, Each, Exact, Few, Is, Raw, Shape, Whole, finite, misfit, named
+from .shapes import NOTHING, ByKind, Each, Exact, Few, Is, Raw, Shape, Text, Whole, finite, misfit, named
 from .stacks import MOST_RANKS, rank_shape
 
 
@@ -110,7 +110,14 @@ CLUSTER = {
     "end": (END, NOTHING),
 }
 PORTS = Each({"sent": MAYBE_INT, "received": MAYBE_INT})
-MONITOR = {"started": float, "end": (END, NOTHING), "?carried": {"before": PORTS, "now": PORTS}, "?unwritten": str}
+MEETING = {"met": bool, "looks": Whole(1 << 32), "launcher": Text(64)}
+MONITOR = {
+    "started": float,
+    "end": (END, NOTHING),
+    "?carried": {"before": PORTS, "now": PORTS},
+    "?unwritten": str,
+    "?meeting": (MEETING, NOTHING),
+}
 STATUS = {
     "known": bool,
     "monitor_alive": bool,

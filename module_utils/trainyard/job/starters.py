@@ -94,12 +94,9 @@ def find(command: Sequence[str]) -> Found | None:
         return None
     command = list(command)
     program, rest = PurePosixPath(command[0]).name, command[1:]
-    if program in PROGRAMS:
-        python = str(PurePosixPath(command[0]).with_name("python"))
-        return _taken_off(PROGRAMS[program], program, command[:1], rest, (python,))
-    for names, starter in COMMANDS.items():
-        if (program, *rest[: len(names) - 1]) == names:
-            return _taken_off(starter, " ".join(names), command[: len(names)], command[len(names) :], ("python",))
+    called = _called(command, 0, (str(PurePosixPath(command[0]).parent / "python"),))
+    if called:
+        return called
     if _PYTHON.fullmatch(program):
         return _by_python(command)
     if program in SHELLS:
@@ -152,10 +149,19 @@ def _by_python(command: Sequence[str]) -> Found | None:
         if re.fullmatch(r"-[A-Za-z]*c", word):
             return None
         at += 1
-    script = PurePosixPath(command[at]).name if at < len(command) else ""
-    if script not in PROGRAMS:
-        return None
-    return _taken_off(PROGRAMS[script], script, command[: at + 1], command[at + 1 :], command[:at])
+    return _called(command, at, command[:at])
+
+
+def _called(command: Sequence[str], at: int, python: Sequence[str]) -> Found | None:
+    """Look at a program and the command of its own that it may have; `python` is what it would start a script with."""
+    name = PurePosixPath(command[at]).name if at < len(command) else ""
+    if name in PROGRAMS:
+        return _taken_off(PROGRAMS[name], name, command[: at + 1], command[at + 1 :], python)
+    for names, starter in COMMANDS.items():
+        end = at + len(names)
+        if (name, *command[at + 1 : end]) == names:
+            return _taken_off(starter, " ".join(names), command[:end], command[end:], python)
+    return None
 
 
 def _taken_off(starter: Starter, called: str, own: Sequence[str], words: Sequence[str], python: Sequence[str]) -> Found:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..findings.adhoc import playbook
 from ..findings.findings import connection_reason, counted, host_list
-from ..job import checkpoints, goodput, hang, kernel_messages, silence, stragglers, tls
+from ..job import checkpoints, goodput, hang, kernel_messages, meeting, silence, stragglers, tls
 from ..job.events import undelivered
 from ..job.failure import exit_text, missed, well
 from ..job.progress import clock, metrics_text, not_a_number_text, progress_line
@@ -244,6 +244,7 @@ def explain(
     lines = [headline]
     if summary["loss_not_a_number"]:
         lines.append(f"  {not_a_number_text(summary['loss_not_a_number'])}")
+    lines += [f"  {line}" for line in (meeting.texts(summary["apart"]) if summary.get("apart") else ())]
     lines += [f"  {line}" for line in cause(summary, job_dir or run_dir)]
     failed_at = (summary.get("failure") or {}).get("time") or summary["finished"]
     lines += [f"  {line}" for line in kernel_messages.texts(summary.get("kernel") or (), failed_at)]

@@ -32,6 +32,7 @@ from . import units
 from .checkpoint_watch import Watch
 from .exits import ROOM, Exit, end_of, keep_json, open_regular, read_attempts, read_object, turn, write_json, write_text
 from .gate_watch import Gate, Verdict
+from .meeting import Meeting
 from .room import full
 from .stacks import Taker
 from .supervisors import END_S, Children, Supervisor, Units
@@ -77,6 +78,7 @@ class NodePart:
         self.gate, self.verdict = Gate(self.spec), Verdict()
         self.taker = Taker(job_dir, self.spec)
         self.looker = Looker(job_dir, self.spec)
+        self.meeting = Meeting(self.spec, self._slice())
         self.ended = asyncio.Event()
         # Set by whatever is worth a look at once; the processes whose ends set it, by name.
         self.news = asyncio.Event()
@@ -133,6 +135,7 @@ class NodePart:
         if self.attempts != before:
             exits = self._exits()
         running = [process for process in processes if process["name"] not in exits]
+        self.meeting.follow(self.supervisor.main("agent"), bool(running), len(exits))
         self.checkpoints.running = any(process["ranks"] for process in running)
         new: Message = {
             "host": self.host,
@@ -302,8 +305,10 @@ class NodePart:
 
     def left(self) -> list[int]:
         """Return the processes of ranks and of what starts them that are here."""
-        slice_name = units.slice_name(self.spec["job_id"]) if self.spec["supervision"] == "systemd" else ""
-        return procs.ranks_of_job(self.spec["job_id"], self.job_dir, slice_name)
+        return procs.ranks_of_job(self.spec["job_id"], self.job_dir, self._slice())
+
+    def _slice(self) -> str:
+        return units.slice_name(self.spec["job_id"]) if self.spec["supervision"] == "systemd" else ""
 
     def _refused(self) -> Message | None:
         """Return what this node does not pass before a restart, None where it does, or that is not known yet."""
@@ -426,6 +431,7 @@ class NodePart:
                 "end": self.end_record or None,
                 "carried": {"before": self.carried_before, "now": self._carried()},
                 "unwritten": self.unwritten,
+                "meeting": self.meeting.state(),
             },
         )
 

@@ -271,6 +271,14 @@ def command_line(pid: int, proc: AnyPath = PROC) -> str:
         return "(gone)"
 
 
+def arguments(pid: int, proc: AnyPath = PROC) -> list[str]:
+    """Return the words that a process was started with; none where it is gone."""
+    try:
+        return _read(f"{proc}/{pid}/cmdline").decode("utf-8", "replace").rstrip("\0").split("\0")
+    except OSError:
+        return []
+
+
 def left_of_job(job_id: str, slice_name: str = "", uid: int | None = None) -> list[int]:
     """Return the process ids of a job; where there are none, look once more after a moment.
 

@@ -30,6 +30,7 @@ _PARTS = (
     "trainyard.job.goodput",
     "trainyard.job.hang",
     "trainyard.job.known_secrets",
+    "trainyard.job.meeting",
     "trainyard.job.messages",
     "trainyard.job.progress",
     "trainyard.job.progress_forms",
@@ -54,6 +55,7 @@ _PARTS = (
     "trainyard_node.job.head",
     "trainyard_node.job.held_up",
     "trainyard_node.job.log_secrets",
+    "trainyard_node.job.meeting",
     "trainyard_node.job.monitor",
     "trainyard_node.job.node_part",
     "trainyard_node.job.processes",
@@ -73,7 +75,7 @@ _PARTS = (
     "trainyard_node.machine.private",
     "trainyard_node.machine.tree",
 )
-# What restarts alone need (gate.py), as text: the monitor compiles it once.
+# What restarts (gate.py) and jobs with `direct` (meeting.py) alone need, as text: the monitor compiles it once.
 _LATE = (
     "trainyard.ascend",
     "trainyard.ascend.rank_table_servers",
@@ -100,7 +102,10 @@ _LATE = (
     "trainyard.nvidia.local_collective",
     "trainyard.nvidia.nccl_tests_faults",
     "trainyard.nvidia.nccl_tests_output",
+    "trainyard.job.accelerate",
     "trainyard.job.moved",
+    "trainyard.job.starter_programs",
+    "trainyard.job.starters",
     "trainyard_node.hardware.accelerators",
     "trainyard_node.hardware.counters",
     "trainyard_node.hardware.device_health",

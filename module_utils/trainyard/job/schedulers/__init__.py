@@ -154,6 +154,7 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
         "checkpoints": state.get("checkpoints"),
         "goodput": state.get("goodput"),
         "stragglers": list(state.get("stragglers") or ()),
+        "apart": state.get("apart"),
         "failure": state.get("failure"),
         "kernel": list(state.get("kernel") or ()),
         "restarts": list(state.get("restarts") or ()),

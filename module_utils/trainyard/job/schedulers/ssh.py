@@ -11,7 +11,7 @@ from typing import Any
 
 from ...findings.findings import Finding
 from ...hardware.traffic import told_by_node
-from .. import build_tools, kernel_messages, launchers, spares
+from .. import build_tools, kernel_messages, launchers, meeting, spares
 from ..moved import whole
 from ..placement import Member
 from ..plan import JobPlan, build
@@ -72,6 +72,7 @@ def state(
         "checkpoints": cluster.get("checkpoints"),
         "goodput": cluster.get("goodput"),
         "stragglers": cluster.get("stragglers"),
+        "apart": _apart(plan, results, end, replaced),
         "failure": _with_names(plan, _told_by_its_node(end.get("failure"), results)),
         "kernel": _kernel(results, end),
         "restarts": (cluster.get("restarts") or {}).get("history"),
@@ -99,6 +100,15 @@ def _kernel(results: Mapping[str, Data], end: Data) -> list[dict[str, Any]]:
     told = {host: result.get("kernel") or () for host, result in results.items()}
     failure = end.get("failure")
     return kernel_messages.of_failure(told, failure, end.get("finished")) if failure else []
+
+
+def _apart(plan: Data, results: Mapping[str, Data], end: Data, replaced: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return what was seen of a job that succeeded although its ranks had not met."""
+    if end["state"] != "succeeded":
+        return None
+    hosts = [node["host"] for node in _who_runs_what(plan, replaced) if not node["role"]]
+    told = {host: (result.get("monitor") or {}).get("meeting") for host, result in results.items()}
+    return meeting.apart(plan["launcher"], plan["world_size"], hosts, told)
 
 
 def _who_runs_what(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, Any]]:
