@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible.module_utils.trainyard.job import meeting
 from ansible.module_utils.trainyard.job.variables import VARIABLES
+from job_samples import make_job
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -71,3 +73,17 @@ def test_the_page_for_those_who_come_from_a_guide_names_what_there_is():
     given = re.findall(r"-e '?\{?\"?([a-z]\w+)", page) + [name for block in blocks for name in block]
     spoken = re.findall(r"`((?:job|mindspore|openmpi|nvidia)_\w+)[`:]", page)
     assert len(spoken) > 8 and sorted({*given, *spoken} - known - {"follow"}) == []
+
+
+def test_the_page_for_those_who_have_a_program_names_what_there_is():
+    page = (PROJECT / "docs/your-program.md").read_text()
+    job, pattern = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    made = make_job(**{name.removeprefix("job_"): value for name, value in {**job, **pattern}.items()})
+    assert re.search(made.progress_pattern, "update 7 of 9, objective 0.25").groupdict() == {
+        "step": "7", "steps": "9", "loss": "0.25",
+    }  # fmt: skip
+    assert {*re.findall(r"\b(?:job|pytorch)_\w+", page)} - known_variables() == set()
+    told = meeting.texts({"head": "n1", "hosts": [], "looks": 1, "launchers": []})[1]
+    (warned,) = re.findall(r"see docs/your-program.md, ([\w ]+);", told)
+    assert f"## {warned}\n" in page
+    assert all((PROJECT / "docs" / path).exists() for path in re.findall(r"\]\(([^)#]+)", page))
