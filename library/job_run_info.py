@@ -28,17 +28,22 @@ options:
       - What a playbook ran for itself, such as a check of collectives, is meant by its O(job_id) alone.
     type: str
     default: ""
-  must_name:
+  stop:
     description:
-      - Fail without O(job_id) and O(job_name), for what ends or removes something.
-      - Fail also without O(job_id) where several runs run, or where it is not known whether one runs.
+      - The run is to be stopped. One that is being launched is meant, too. A launch that has started nothing is told to
+        end; one that is just starting the job on its nodes is waited for.
+      - Fails without O(job_id) and O(job_name), and without O(job_id) where several runs run, or where it is not known
+        whether one runs.
     type: bool
     default: false
   ask_nodes:
     description: Ask which runs run. Without it, the newest run is meant.
     type: bool
     default: true
-extends_documentation_fragment: read_only
+attributes:
+  check_mode:
+    description: Tells no launch to end then.
+    support: full
 """
 
 EXAMPLES = r"""
@@ -64,6 +69,10 @@ run_dir:
   type: str
 over:
   description: Whether its record says how it ended; then nothing changes it any more.
+  returned: success
+  type: bool
+launching:
+  description: With O(stop), whether its launch had started nothing, and was told to end.
   returned: success
   type: bool
 note:

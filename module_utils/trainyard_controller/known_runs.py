@@ -10,7 +10,7 @@ from typing import Any
 from ..trainyard.cluster.no_answer import reason
 from ..trainyard.job import run_record, runs
 from ..trainyard_node.job.exits import read_json
-from .run_folder import read_plans, read_submitted, scheduler_of
+from .run_folder import launches, read_plans, read_submitted, scheduler_of
 from .scheduler_clients import Ask, handed
 
 
@@ -20,17 +20,20 @@ def find(
     """Return the run that is meant: job_id, job_dir, run_dir, `over` (its record is final), `engine` (its scheduler).
 
     `note` lists others that run. Without both names it is one of all, unless one `must_name` it. With `ask`, nodes are
-    asked which of several runs run, where no record says how these ended. Raises LookupError with what there is.
+    asked which of several runs run, where no record says how these ended. Whoever `must_name` a run also means one that
+    is `launching`: nothing of it has been started. Raises LookupError with what there is.
     """
-    plans = read_plans(runs_dir)
+    begun, launched = read_plans(runs_dir), launches(runs_dir) if must_name else []
+    launching, plans = [plan["job_id"] for plan in launched], [*begun, *launched]
     open_runs = runs.may_run(plans, job_id, job_name, lambda plan: _has_ended(runs_dir, plan)) if ask else []
-    answers = _ask(open_runs, runs_dir, ask) if ask and open_runs else None
+    answers = _ask(open_runs, runs_dir, ask, launching) if ask and open_runs else None
     plan, text = runs.find(plans, job_id, job_name, must_name, str(runs_dir), answers)
     if plan is None:
         raise LookupError(text)
     return {
         "job_id": plan["job_id"],
-        "job_dir": plan["job_dir"],
+        "job_dir": plan.get("job_dir", ""),
+        "launching": plan["job_id"] in launching,
         "run_dir": str(runs_dir / plan["job_id"]),
         "over": _record_is_final(runs_dir, plan),
         "engine": scheduler_of(dict(plan), runs_dir) if "engine" in plan else {},
@@ -48,12 +51,15 @@ def _has_ended(runs_dir: Path, plan: Mapping[str, Any]) -> bool:
     return bool(gone) or _record_is_final(runs_dir, plan)
 
 
-def _ask(plans: Sequence[Mapping[str, Any]], runs_dir: Path, ask: Ask) -> runs.Answers:
-    """Ask each head once about all its jobs, and the schedulers about each of theirs."""
+def _ask(plans: Sequence[Mapping[str, Any]], runs_dir: Path, ask: Ask, launching: Sequence[str] = ()) -> runs.Answers:
+    """Ask each head once about all its jobs, and the schedulers about each of theirs; nobody about a launch."""
     running: dict[str, str] = {}
     unknown: dict[str, str] = {}
     of_heads: dict[str, list[dict[str, str]]] = {}
     for plan in plans:
+        if plan["job_id"] in launching:
+            running[plan["job_id"]] = runs.LAUNCHING
+            continue
         if "engine" not in plan:
             of_heads.setdefault(plan["head"]["host"], []).append({name: plan[name] for name in ("job_id", "job_dir")})
             continue

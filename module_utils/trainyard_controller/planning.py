@@ -30,10 +30,8 @@ from ..trainyard.job.preflight import clock_findings, join
 from ..trainyard.job.rank_environment import node_environment
 from ..trainyard.job.schedulers.records import HandedPlan, Plan, Source, Where
 from ..trainyard.job.variables import VARIABLES
-from . import refused_hosts, scheduler_clients, source_folder, templates
+from . import refused_hosts, run_folder, scheduler_clients, source_folder, templates
 from .kept_facts import KeptFacts
-from .run_folder import forget_checked, new_run
-from .run_folder import prepare as prepare_run
 from .scheduler_clients import Answer, Ask
 
 # What a job needs: the rendezvous, the monitor, and one that job_port may be.
@@ -209,14 +207,13 @@ def _facts_of_scheduler(wanted: Wanted, job: jobs.Job, ask: Ask) -> tuple[Answer
 @contextlib.contextmanager
 def _new_run(wanted: Wanted, job: jobs.Job) -> Iterator[Path]:
     """Make the folder of a run; it goes again where nothing was written to it."""
-    _, run_dir = new_run(wanted.runs_dir, job.name)
+    _, run_dir = run_folder.new_run(wanted.runs_dir, job.name)
     try:
+        if not wanted.check:
+            run_folder.prepare(run_dir, job.name, wanted.asked_by)
         yield run_dir
     finally:
-        # Only what nothing was written to is empty.
-        with contextlib.suppress(OSError):
-            run_dir.rmdir()
-            wanted.runs_dir.rmdir()
+        run_folder.forget(run_dir)
 
 
 def _where(wanted: Wanted, job_id: str, **changes: Any) -> Where:
@@ -397,13 +394,12 @@ def _written(wanted: Wanted, planned: Plan, source: Source, run_dir: Path, findi
         )
         return Prepared([*findings, fault])
     if wanted.check:
-        forget_checked(wanted.runs_dir, planned.job.name, run_dir.name)
+        run_folder.forget_checked(wanted.runs_dir, planned.job.name, run_dir.name)
     text = planned.describe() if wanted.check else ""
     return Prepared(findings, NO_JOB, plan, run_dir, text, not_sent=source_folder.left_out_text(source))
 
 
 def _write(plan: Mapping[str, Any], planned: Plan, archive: bytes, run_dir: Path, findings: Sequence[Finding]) -> None:
-    prepare_run(run_dir)
     # Thousands of nodes are tens of MiB of text, which need not be in memory at once.
     with (run_dir / "plan.json").open("w", encoding="utf-8") as file:
         json.dump(plan, file, indent=2)

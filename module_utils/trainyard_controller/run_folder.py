@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,22 @@ from ..trainyard.findings.adhoc import playbook
 from ..trainyard.findings.findings import Finding, render
 from ..trainyard.job import run_record
 from ..trainyard.job.runs import Kept
+from ..trainyard_node.job import processes
 from ..trainyard_node.job.exits import read_json, write_json
 from ..trainyard_node.machine.tree import size_of
 from .inventory_given import inventory_given
 
 _LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-# Stands beside a plan until the first node is visited to start it.
+# Stands in the folder of a run, and says who launches it, until the first node is visited to start it.
 _NOT_BEGUN = "not-started"
+# Stands there where stop.yml has come before that.
+_STOP = "stop-requested"
+# Seconds after which a launch that has started nothing is taken for one that is gone.
+_LAUNCH_S = 3600.0
+
+
+class StoppedError(Exception):
+    """Somebody has stopped the job before anything of it was started."""
 
 
 def write_logs(run_dir: Path, logs: Mapping[str, str], keep: bool) -> None:
@@ -134,14 +144,80 @@ def note_removed(run_dir: Path, times: Mapping[str, float]) -> None:
         write_json(run_dir / "removed.json", {"hosts": {**read_removed(run_dir), **times}})
 
 
-def prepare(run_dir: Path) -> None:
-    """Note that what is planned here has not been started: whoever interrupts it now leaves no run behind."""
-    (run_dir / _NOT_BEGUN).touch()
+def prepare(run_dir: Path, job_name: str, asked_by: str) -> None:
+    """Note that a run is being launched that has not been started: whoever interrupts it now leaves no run behind."""
+    launch = {
+        **{"job_id": run_dir.name, "job_name": job_name, "asked_by": asked_by, "nodes": []},
+        "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        # The task is a process of ansible-playbook's.
+        **{"machine": os.uname().nodename, "pid": os.getppid(), "start_time": processes.start_time(os.getppid())},
+    }
+    write_json(run_dir / _NOT_BEGUN, launch)
 
 
-def begin(run_dir: Path) -> None:
-    """Note that the run begins."""
-    (run_dir / _NOT_BEGUN).unlink(missing_ok=True)
+def forget(run_dir: Path) -> None:
+    """Remove the folder of a launch that has planned nothing."""
+    if not (run_dir / "plan.json").exists():
+        for name in (_NOT_BEGUN, _STOP):
+            (run_dir / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            run_dir.rmdir()
+            run_dir.parent.rmdir()
+
+
+@contextlib.contextmanager
+def _locked(run_dir: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Have a run for oneself: whoever starts it on its nodes, or stops it. `waits` is called before a wait."""
+    folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waits()
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        # Connections may have it open still, in processes of their own.
+        fcntl.flock(folder, fcntl.LOCK_UN)
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def starting(run_dir: Path) -> Iterator[None]:
+    """Note that the run begins; whoever wants to stop it waits to the end of this. Raises StoppedError."""
+    with _locked(run_dir):
+        if (run_dir / _STOP).exists():
+            raise StoppedError
+        (run_dir / _NOT_BEGUN).unlink(missing_ok=True)
+        yield
+
+
+def stop_launch(run_dir: Path, waits: Callable[[], None] = lambda: None) -> bool:
+    """Have a launch end before it starts anything; return False where it has begun, and has come to its end."""
+    with _locked(run_dir, waits):
+        if not (run_dir / _NOT_BEGUN).exists():
+            return False
+        (run_dir / _STOP).touch()
+        return True
+
+
+def launches(runs_dir: Path) -> list[dict[str, Any]]:
+    """Return the launches that have started nothing as yet, oldest first, like plans without nodes."""
+    found = []
+    for path in runs_dir.glob(f"*/{_NOT_BEGUN}"):
+        launch = read_json(path)
+        over = (path.parent / "findings.json").exists() or (path.parent / _STOP).exists()
+        if isinstance(launch, dict) and not over and _lives(launch, path):
+            found.append(launch)
+    return sorted(found, key=lambda launch: (launch["created"], launch["job_id"]))
+
+
+def _lives(launch: Mapping[str, Any], mark: Path) -> bool:
+    """Tell whether the command that launches a run may still go on."""
+    elsewhere = launch["machine"] != os.uname().nodename
+    return time.time() - mark.stat().st_mtime < _LAUNCH_S and (
+        elsewhere or processes.start_time(launch["pid"]) == launch["start_time"]
+    )
 
 
 def _was_started(run_dir: Path) -> bool:

@@ -18,7 +18,7 @@ from ansible.module_utils.trainyard.job.process import host_port
 from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.module_utils.trainyard_controller.inventory_given import inventory_given
-from ansible.module_utils.trainyard_controller.run_folder import begin, note_submitted
+from ansible.module_utils.trainyard_controller.run_folder import StoppedError, note_submitted, starting
 from ansible.module_utils.trainyard_controller.scheduler_clients import handed
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -37,14 +37,21 @@ class ActionModule(ActionBase):
         Where somebody interrupted it before any node was visited, it is `interrupted`.
         """
         result: dict[str, Any] = super().run(tmp, task_vars)
-        given = self._task.args
-        run_dir, record = Path(given["run_dir"]), bool(given.get("record"))
+        run_dir = Path(self._task.args["run_dir"])
         plan = json.loads((run_dir / "plan.json").read_text())
         if interrupts.noted():
             return {**result, "job_id": plan["job_id"], "not_started": {}, "interrupted": True}
-        begin(run_dir)
-        if "engine" in plan:
-            return {**result, **self._hand_over(plan, run_dir, FanOut(self, task_vars or {}))}
+        start = self._hand_over if "engine" in plan else self._start
+        try:
+            with starting(run_dir):
+                return {**result, **start(plan, run_dir, FanOut(self, task_vars or {}))}
+        except StoppedError:
+            text = f"Job {plan['job_id']} was stopped (playbooks/stop.yml) before anything of it was started."
+            return {**result, "failed": True, "msg": text}
+
+    def _start(self, plan: dict[str, Any], run_dir: Path, visited: FanOut) -> dict[str, Any]:
+        """Have each node start its part."""
+        given = self._task.args
         nodes, spares = plan["nodes"], len(plan["spares"])
         standing_by = f", {counted(spares, 'spare')}" if spares else ""
         display.display(
@@ -67,11 +74,11 @@ class ActionModule(ActionBase):
             # The head alone knows whom to tell, and how.
             private = base64.b64encode(json.dumps(events).encode()).decode()
             own[plan["head"]["host"]]["secret_files"] = {**shared["secret_files"], "events.json": private}
-        answers = FanOut(self, task_vars or {}).ask("start", own, shared, limit_s=180)
+        answers = visited.ask("start", own, shared, limit_s=180)
         not_started = {host: answer for host, answer in answers.items() if "known" not in answer}
         if not given["wait"] and not not_started:
             self._tell_later("Started", plan["job_id"])
-        return {**result, "changed": not record, "job_id": plan["job_id"], "not_started": not_started}
+        return {"changed": not given.get("record"), "job_id": plan["job_id"], "not_started": not_started}
 
     def _hand_over(self, plan: dict[str, Any], run_dir: Path, nodes: FanOut) -> dict[str, Any]:
         """Hand the job to its scheduler, and note what that calls it."""

@@ -19,6 +19,8 @@ Data = Mapping[str, Any]
 
 # Who asked for a run: launch.yml for its user, or a playbook for itself, by its name.
 USER = "launch.yml"
+# In place of the line of progress of a job that has not been started as yet.
+LAUNCHING = "launching"
 HEADLINE = "{count} {findings}: no job was chosen, and nothing was touched."
 
 
@@ -133,6 +135,8 @@ def _others(running: Sequence[Data], lines: Mapping[str, str]) -> str:
 
 def _where(plan: Data, line: str) -> str:
     """Say of a run since when it runs, where, and how far it is."""
+    if line == LAUNCHING:
+        return f"{plan['job_id']} is being launched since {plan['created']}"
     hosts = host_list([node["host"] for node in plan["nodes"]])
     parts = [f"{plan['job_id']} runs since {plan['created']}", *([f"on {hosts}"] if hosts else [])]
     return ", ".join([" ".join(parts), *([" ".join(line.split())] if line.strip() else [])])

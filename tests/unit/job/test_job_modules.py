@@ -312,6 +312,7 @@ def test_the_run_that_is_meant(runs, asked, job_id):
         "job_id": job_id,
         "job_dir": "/var/lib/trainyard/jobs/digits-20261120-101500",
         "run_dir": str(runs / job_id),
+        "launching": False,
         "over": False,
         "engine": {},
         "note": "",
