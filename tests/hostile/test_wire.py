@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job import messages
-from ansible.module_utils.trainyard.job.failure import KINDS
+from ansible.module_utils.trainyard.job.failure_kinds import KINDS
 from ansible.module_utils.trainyard.job.shapes import misfit
 from ansible.module_utils.trainyard_node.job import monitor as monitors
 from ansible.module_utils.trainyard_node.job import wire

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..findings.visible import one_line
-from .failure import KINDS
+from .failure_kinds import FAILURE
 from .messages import STATES
-from .shapes import NOTHING, ByKind, Each, Exact, Few, Is, Raw, Shape, Text, Whole, finite, misfit, named
+from .shapes import NOTHING, Each, Exact, Few, Is, Raw, Shape, Text, Whole, finite, misfit, named
 from .stacks import MOST_RANKS, rank_shape
 
 
@@ -29,19 +29,6 @@ _MOST_STACKS = 16 << 20
 ADVICE = "as the node says: "
 MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
 EXIT = {"exit_code": MAYBE_INT, "signal": MAYBE_INT, "result": str, "time": float}
-FAILURE = ByKind(
-    {
-        **{
-            f"?{name}": MAYBE_TEXT
-            for name in ("host", "process", "result", "seen_by", "reason", "lost", "error", "who", "limit")
-        },
-        **{f"?{name}": MAYBE_NUMBER for name in ("after_s", "least_s", "time", "recover_after_s", "ranks_running")},
-        **{f"?{name}": MAYBE_INT for name in ("rank", "exit_code", "signal", "attempt", "fruitless")},
-        "?ranks": [int],
-        "?hosts": [str],
-    },
-    KINDS,
-)
 END = {
     "state": Is(STATES),
     "finished": float,
@@ -52,7 +39,13 @@ END = {
 }
 # A loss that diverges is a number all the same.
 METRICS = Each((finite, NOTHING))
-NOT_A_NUMBER = {"since": (METRICS, NOTHING), "first": METRICS, "last": METRICS, "stretches": int, "steps": MAYBE_NUMBER}
+NOT_A_NUMBER = {
+    "since": (METRICS, NOTHING),
+    "first": METRICS,
+    "last": METRICS,
+    "stretches": int,
+    "steps": (finite, NOTHING),
+}
 CHECKPOINT = {"name": str, "step": MAYBE_INT, "epoch": MAYBE_INT, "time": float, "size": int}
 CHECKPOINTS = {
     "place": str,

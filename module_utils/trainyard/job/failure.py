@@ -17,34 +17,10 @@ from typing import Any
 from ..findings.visible import ESCAPE_SEQUENCE
 from . import silence
 from .hang import text as hang_text
-from .shapes import NOTHING, Shape
 
 Failure = dict[str, Any]
 
 STARTED_AGAIN = "--- started again"
-_SILENT = {"host": str, "after_s": float}
-_STACKS = {"host": str, "after_s": float, "limit": str, "groups": [str], "?step": (float, NOTHING)}
-# The failures that monitors can find, by kind, with the fields that each of them needs: messages between monitors and
-# answers to the controller are checked against this table before anything reads them.
-KINDS: dict[str, dict[str, Shape]] = {
-    "exit": {"host": str, "process": str, "ranks": [int], "result": str},
-    "not_joined": {"host": str, "process": str, "who": str},
-    "gone": {"host": str, "reason": str},
-    "silent": {**_SILENT, "?hosts": [str], "?least_s": float},
-    "head_silent": {**_SILENT, "seen_by": str},
-    "absent": _SILENT,
-    "frozen": _SILENT,
-    "rebooted": {"host": str},
-    "not_back": {"hosts": [str], "after_s": float},
-    "held": {"host": str, "reason": str, "after_s": float},
-    "refused": {"host": str, "reason": str},
-    "hung": _STACKS,
-    "timed_out": _STACKS,
-    "cannot_write": {"host": str, "folder": str, "reason": str},
-    "replaced": {"host": str, "by": str},
-}
-# The failures that a node may report of its own processes; the head finds the others.
-KINDS_OF_NODES = ("exit", "not_joined")
 
 # One field of torchrun's report; `[0]:` entries stand under "Failures:" and "Root Cause (first observed failure):".
 _FIELD = re.compile(r"^\s*(?P<key>time|host|rank|exitcode)\s*:\s*(?P<value>.+?)\s*$")

@@ -23,7 +23,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from .failure import KINDS, KINDS_OF_NODES
+from .failure_kinds import FAILURE, KINDS, KINDS_OF_NODES
 from .hang import PROGRESS
 from .progress import MOST_METRICS, MOST_NAME
 from .shapes import NOTHING, All, ByKind, Each, Exact, Few, Is, Shape, Text, Whole, finite, misfit
@@ -87,12 +87,15 @@ def _refuse(constant: str) -> None:
 
 
 _TEXT = Text(MOST_TEXT)
-_MAYBE_NUMBER = (finite, NOTHING)
-_PLACE = Exact(dict.fromkeys(("step", "epoch", "elapsed_s"), _MAYBE_NUMBER))
+# What monitors keep of a message the controller takes by the same bounds (answers.py).
+_MAYBE_NUMBER, _MAYBE_COUNT = (float, NOTHING), (int, NOTHING)
+# What ranks print has no bounds.
+_PRINTED = (finite, NOTHING)
+_PLACE = Exact(dict.fromkeys(("step", "epoch", "elapsed_s"), _PRINTED))
 _LOST = Exact(
-    {"since": (_PLACE, NOTHING), "first": _PLACE, "last": _PLACE, "stretches": Whole(_LARGE), "steps": _MAYBE_NUMBER}
+    {"since": (_PLACE, NOTHING), "first": _PLACE, "last": _PLACE, "stretches": Whole(_LARGE), "steps": _PRINTED}
 )
-_METRICS = Each(_MAYBE_NUMBER, Text(MOST_NAME), MOST_METRICS)
+_METRICS = Each(_PRINTED, Text(MOST_NAME), MOST_METRICS)
 
 
 def _counted(value: Any) -> None:
@@ -111,8 +114,8 @@ _PACE = Exact(
         "over": bool,
     }
 )
-_PLAIN = (_TEXT, bool, finite, NOTHING)
-_CHECKPOINT = {"name": _TEXT, "step": _MAYBE_NUMBER, "epoch": _MAYBE_NUMBER, "time": finite, "size": Whole(1 << 62)}
+_PLAIN = (_TEXT, bool, float, NOTHING)
+_CHECKPOINT = {"name": _TEXT, "step": _MAYBE_COUNT, "epoch": _MAYBE_COUNT, "time": float, "size": Whole(1 << 62)}
 _CHECKPOINTS = Exact(
     {
         "newest": (Exact(_CHECKPOINT), NOTHING),
@@ -121,7 +124,7 @@ _CHECKPOINTS = Exact(
     }
 )
 # A failure that the head passes on: of a known kind, with plain values.
-_TOLD = All((ByKind({}, KINDS), Each((*_PLAIN, Few(_PLAIN, _LARGE)), _TEXT, 32)))
+_TOLD = All((FAILURE, Each((*_PLAIN, Few(_PLAIN, _LARGE)), _TEXT, 32)))
 
 
 def _attempts(names: Shape, budget: int) -> Shape:
@@ -173,12 +176,12 @@ def _well_shape(host: str, world_size: int) -> Shape:
     rank = Whole(world_size - 1)
     ranks = Few(rank, world_size)
     return Exact(
-        {"host": Is((host,)), "process": _process(world_size), "ranks": ranks, "rank": (rank, NOTHING), "time": finite}
+        {"host": Is((host,)), "process": _process(world_size), "ranks": ranks, "rank": (rank, NOTHING), "time": float}
     )
 
 
-def check_from_node(message: Message, host: str, world_size: int, budget: int) -> None:
-    """Check what `host` says to the head of a job with this many ranks and restarts. Raises BadMessage."""
+def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape]:
+    """Return the shapes of what `host` may say to the head of a job with this many ranks and restarts, by name."""
     attempts = _attempts(_process(world_size), budget)
     stuck = Exact({"kind": Is(("cannot_write",)), "host": Is((host,)), "folder": _TEXT, "reason": _TEXT})
     report = {
@@ -198,28 +201,34 @@ def check_from_node(message: Message, host: str, world_size: int, budget: int) -
         "cannot_write": (stuck, NOTHING),
         "?held": _TEXT,
         "?suspect": _TEXT,
-        "?time": finite,
+        "?time": float,
         "?refused": (Exact({"reason": _TEXT, "waits": bool}), NOTHING),
         "?progress": PROGRESS,
         "?place": (Whole(MOST_PLACES), NOTHING),
         "?full": _TEXT,
     }
-    rank = rank_shape(world_size)
-    shapes: dict[str, dict[str, Shape]] = {
-        "report": {"report": Exact(report)},
-        "stacks": {"stacks": Exact({"number": Whole(_LARGE), "ranks": Few(rank, MOST_RANKS)})},
-        "waits": {"waits": waits_shape(world_size)},
-        "stopped": {"stopped": Is((True,)), "?goes_down": Is((True,))},
+    return {
+        "report": Exact(report),
+        "stacks": Exact({"number": Whole(_LARGE), "ranks": Few(rank_shape(world_size), MOST_RANKS)}),
+        "waits": waits_shape(world_size),
+        "stopped": Is((True,)),
     }
-    _demand(message, shapes[next((name for name in shapes if name in message), "stopped")])
 
 
-def check_from_head(message: Message, processes: Collection[str], budget: int) -> None:
-    """Check what the head says to a node with these processes. Raises BadMessage."""
+def check_from_node(message: Message, host: str, world_size: int, budget: int) -> None:
+    """Check a message of `host`, which is one of these shapes. Raises BadMessage."""
+    shapes = shapes_from_node(host, world_size, budget)
+    name = next((name for name in shapes if name in message), "stopped")
+    down = {"?goes_down": Is((True,))} if name == "stopped" else {}
+    _demand(message, Exact({name: shapes[name], **down}))
+
+
+def shapes_from_head(processes: Collection[str], budget: int) -> dict[str, Shape]:
+    """Return the shapes of what the head may say to a node with these processes: its `orders`, or the `end`."""
     end = {
         "state": Is(STATES),
-        "finished": finite,
-        "?after_s": finite,
+        "finished": float,
+        "?after_s": float,
         "?host": _TEXT,
         "?failure": _TOLD,
         "?failures": Few(_TOLD, 64),
@@ -232,11 +241,16 @@ def check_from_head(message: Message, processes: Collection[str], budget: int) -
         "?place": Whole(MOST_PLACES, 1),
         "?moved": Each(_address, _address, MOST_MOVED),
     }
-    _demand(message, {"end": Exact(end)} if "end" in message else orders)
+    return {"orders": Exact(orders), "end": Exact({"end": Exact(end)})}
 
 
-def _demand(message: Message, names: dict[str, Shape]) -> None:
-    """Raise BadMessage, which names what is wrong, unless a message is empty or has these names and no others."""
-    wrong = misfit(message, Exact(names)) if message else ""
+def check_from_head(message: Message, processes: Collection[str], budget: int) -> None:
+    """Check a message of the head. Raises BadMessage."""
+    _demand(message, shapes_from_head(processes, budget)["end" if "end" in message else "orders"])
+
+
+def _demand(message: Message, shape: Shape) -> None:
+    """Raise BadMessage, which names what is wrong, unless a message is empty or has this shape."""
+    wrong = misfit(message, shape) if message else ""
     if wrong:
         raise BadMessage(ascii(wrong)[1:-1][:160])

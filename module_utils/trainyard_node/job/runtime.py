@@ -26,6 +26,7 @@ _PARTS = (
     "trainyard.job.checkpoints",
     "trainyard.job.events",
     "trainyard.job.failure",
+    "trainyard.job.failure_kinds",
     "trainyard.job.flight_recorder",
     "trainyard.job.goodput",
     "trainyard.job.hang",

@@ -89,10 +89,12 @@ class Line(asyncio.Protocol):
                     self._hear(self, self._unsealed(frame))
                 else:
                     self._shake(frame)
-        except BadMessage as error:
+        except Exception as error:
+            # Whatever a message does, it ends its connection, and never the monitor.
             if self.authenticated.done():
+                said = str(error) if isinstance(error, BadMessage) else f"{type(error).__name__}: {error}"
                 # Into the monitor's log.
-                print(f"connection with {self.host or 'the head'} ended: {error}", flush=True)
+                print(f"connection with {self.host or 'the head'} ended: {said}", flush=True)
             self.end()
 
     def _frame(self) -> bytes | None:

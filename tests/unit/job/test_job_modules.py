@@ -177,11 +177,8 @@ def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
     assert collect(job, stop=True)["changed"] is False
 
     refused = start(job)
-    assert refused == {
-        "failed": True,
-        "taken": True,
-        "msg": f"{folder} is another launch's, or its processes run here: expected a new job id; launch again",
-    }
+    text = f"{folder} is another launch's, or its processes run here: expected a new job id; launch again"
+    assert refused == {"failed": True, "msg": text, "taken": True}
     assert folder.is_dir()
 
     assert remove(job, check=True)["changed"] is True

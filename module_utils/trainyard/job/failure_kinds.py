@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The failures that monitors can find, and the fields of each: the one declaration for messages and for answers."""
+
+from __future__ import annotations
+
+from .shapes import NOTHING, ByKind, Shape
+
+_SILENT = {"host": str, "after_s": float}
+_STACKS = {"host": str, "after_s": float, "limit": str, "groups": [str], "?step": (float, NOTHING)}
+# The failures that monitors can find, by kind, with the fields that each of them needs: messages between monitors and
+# answers to the controller are checked against this table before anything reads them.
+KINDS: dict[str, dict[str, Shape]] = {
+    "exit": {"host": str, "process": str, "ranks": [int], "result": str},
+    "not_joined": {"host": str, "process": str, "who": str},
+    "gone": {"host": str, "reason": str},
+    "silent": {**_SILENT, "?hosts": [str], "?least_s": float},
+    "head_silent": {**_SILENT, "seen_by": str},
+    "absent": _SILENT,
+    "frozen": _SILENT,
+    "rebooted": {"host": str},
+    "not_back": {"hosts": [str], "after_s": float},
+    "held": {"host": str, "reason": str, "after_s": float},
+    "refused": {"host": str, "reason": str},
+    "hung": _STACKS,
+    "timed_out": _STACKS,
+    "cannot_write": {"host": str, "folder": str, "reason": str},
+    "replaced": {"host": str, "by": str},
+}
+_MAYBE_TEXT, _MAYBE_INT, _MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
+# A failure as a monitor keeps it: what its kind needs, and what else some have.
+FAILURE = ByKind(
+    {
+        **{
+            f"?{name}": _MAYBE_TEXT
+            for name in ("host", "process", "result", "seen_by", "reason", "lost", "error", "who", "limit")
+        },
+        **{f"?{name}": _MAYBE_NUMBER for name in ("after_s", "least_s", "time", "recover_after_s", "ranks_running")},
+        **{f"?{name}": _MAYBE_INT for name in ("rank", "exit_code", "signal", "attempt", "fruitless")},
+        "?ranks": [int],
+        "?hosts": [str],
+    },
+    KINDS,
+)
+# The failures that a node may report of its own processes; the head finds the others.
+KINDS_OF_NODES = ("exit", "not_joined")

@@ -1,0 +1,213 @@
+"""Messages that monitors take: each that fits its declaration is dealt with, and each other one ends a connection.
+
+What fits is drawn from the declarations themselves (messages.py), to their bounds: a field that somebody reads and that
+no declaration demands, or a number beyond what is counted on, is an exception here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import time
+from types import SimpleNamespace
+
+import pytest
+from ansible.module_utils.trainyard.job import answers, messages, shapes
+from ansible.module_utils.trainyard.job.shapes import misfit
+from ansible.module_utils.trainyard_node.job import wire
+from ansible.module_utils.trainyard_node.job.monitor import Monitor
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from job_cluster import Cluster
+from test_answers import lies
+from test_wire import REPORT
+
+TEXTS = st.one_of(st.sampled_from(["", "x", "rank 1 on n2", "\x1b[2J", "é\n\0"]), st.builds("x".__mul__, st.just(5000)))
+NUMBERS = st.sampled_from([0, 1, 2, 7, -1, 100, 1.5, -0.5, 1e15, -1e15, 2.0**62, 1e300, 1e-300, 10**18])
+PLAIN = {str: TEXTS, bool: st.booleans(), shapes.NOTHING: st.none(), float: NUMBERS, int: NUMBERS, object: st.none()}
+# Of shapes that are functions, what some values of them are.
+FUNCTIONS = {
+    "a number": NUMBERS,
+    "a number that steps and seconds can be": NUMBERS,
+    "a process of the plan": st.sampled_from(["agent", "mpirun", "scheduler", "rank0", "rank1"]),
+    "a frame: function, file, line, whose": st.tuples(TEXTS, TEXTS, NUMBERS, st.sampled_from(["", "program"])).map(
+        list
+    ),
+    "an address of IP": st.sampled_from(["127.0.0.1", "10.0.0.2", "fe80::2%eth0"]),
+}
+
+
+def fitting(shape):
+    """A strategy for values of a shape; now and then one that is none, as bounds of texts are not known here."""
+    if isinstance(shape, shapes.Exact):
+        return _names(shape.names)
+    if isinstance(shape, shapes.Each):
+        return st.dictionaries(fitting(shape.name), fitting(shape.value), max_size=3)
+    if isinstance(shape, shapes.ByKind):
+        return st.one_of(
+            *(_names({"kind": shapes.Is((kind,)), **shape.all, **own}) for kind, own in shape.kinds.items())
+        )
+    if isinstance(shape, shapes.All):
+        # The same dictionary, as each of them has it.
+        return st.tuples(*map(fitting, shape.shapes)).map(lambda each: {key: one[key] for one in each for key in one})
+    if isinstance(shape, shapes.Few):
+        return st.lists(fitting(shape.shape), max_size=min(3, shape.most))
+    if isinstance(shape, shapes.Whole):
+        return st.sampled_from(sorted({shape.least, min(shape.least + 1, shape.most), shape.most}))
+    if isinstance(shape, shapes.Text):
+        return TEXTS.map(lambda text: text[: shape.most])
+    if isinstance(shape, shapes.Is):
+        return st.sampled_from(sorted(shape.values, key=str))
+    if isinstance(shape, tuple):
+        return st.one_of(*map(fitting, shape))
+    if isinstance(shape, list):
+        return st.lists(fitting(shape[0]), max_size=3)
+    if isinstance(shape, dict):
+        return _names(shape)
+    return PLAIN[shape] if shape in PLAIN else FUNCTIONS[shape.__doc__]
+
+
+def _names(names):
+    demanded = {name: fitting(shape) for name, shape in names.items() if not name.startswith("?")}
+    optional = {name[1:]: fitting(shape) for name, shape in names.items() if name.startswith("?")}
+    return st.fixed_dictionaries(demanded, optional={key: optional[key] for key in optional.keys() - demanded.keys()})
+
+
+BUDGET = 2
+FROM_NODE = messages.shapes_from_node("n2", 2, BUDGET)
+FROM_HEAD = messages.shapes_from_head(["rank1"], BUDGET)
+# A report whole as it is drawn, and one as nodes send it, in which some of it is drawn.
+DRAWN = {name.lstrip("?"): fitting(shape) for name, shape in FROM_NODE["report"].names.items()}
+REPORTS = st.fixed_dictionaries({}, optional=DRAWN).map(lambda drawn: {"report": {**REPORT, **drawn}})
+NODE_MESSAGES = st.one_of(REPORTS, *(fitting(shapes.Exact({name: shape})) for name, shape in FROM_NODE.items()))
+HEAD_MESSAGES = st.one_of(*map(fitting, FROM_HEAD.values()))
+
+
+class Other:
+    """The other end of a connection."""
+
+    def __init__(self, host):
+        self.host, self.told = host, []
+
+    def tell(self, message):
+        self.told.append(json.loads(messages.write(message)))
+
+    send = tell
+
+    def end(self):
+        pass
+
+
+@pytest.fixture
+def monitor_of(tmp_path, monkeypatch):
+    """Makes monitors that start and end nothing."""
+    hang = {"after_s": 5, "first_s": 5, "pause_s": 5, "pause_pattern": ""}
+    more = {"stragglers": True, "hang": hang, "launcher": "direct", "max_restarts": BUDGET}
+    job = Cluster(tmp_path, ["wait"], ["wait"], n1=more, n2=more)
+    monkeypatch.setattr(Monitor, "keep", lambda _, name, state: json.dumps(state, allow_nan=False) and "")
+
+    def make(number):
+        made = Monitor(job.nodes[number].dir)
+        made.supervisor = SimpleNamespace(
+            exits=dict, main=lambda _: None, restart=lambda *_: None, end=lambda: None, unwritten=""
+        )
+        made.taker = SimpleNamespace(take=lambda _: None)
+        return made
+
+    return make
+
+
+def takes(hear, host, message):
+    """Whether a monitor has taken a message; a BadMessage ends the connection, and nothing else may be raised."""
+    line = Other(host)
+    try:
+        hear(line, message)
+    except messages.BadMessage:
+        return None
+    return line
+
+
+slow = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@slow
+@given(st.lists(NODE_MESSAGES, min_size=1, max_size=4))
+def test_a_head_deals_with_whatever_fits(monitor_of, said):
+    async def all_of_them():
+        one = monitor_of(0)
+        one.look()
+        for round_number, message in enumerate(said):
+            line = takes(one.hear_node, "n2", message)
+            # It says nothing that a node would not take.
+            for told in line.told if line else ():
+                messages.check_from_head(told, ["rank1"], BUDGET)
+            for later in (0.0, 20.0, 400.0):
+                one.judge(time.monotonic() + round_number * 500 + later)
+                # And nothing that the controller would not.
+                assert misfit(one.save_cluster(), answers.CLUSTER) == ""
+
+    asyncio.run(all_of_them())
+
+
+@slow
+@given(st.lists(HEAD_MESSAGES, min_size=1, max_size=4))
+def test_a_node_deals_with_whatever_fits(monitor_of, said):
+    async def all_of_them():
+        one = monitor_of(1)
+        for message in said:
+            takes(one.hear_head, "", message)
+            one._look_and_save()
+            messages.check_from_node({"report": one.report}, "n2", 2, BUDGET)
+        assert misfit(one.end_record or None, (answers.END, shapes.NOTHING)) == ""
+
+    asyncio.run(all_of_them())
+
+
+@slow
+@given(st.data())
+def test_whatever_lacks_a_field_or_has_a_wrong_one_is_refused_or_dealt_with(monitor_of, data):
+    async def one_message():
+        told = data.draw(lies(data.draw(NODE_MESSAGES)))
+        one = monitor_of(0)
+        one.look()
+        takes(one.hear_node, "n2", copy.deepcopy(told))
+        one.judge(time.monotonic())
+        one.save_cluster()
+        takes(monitor_of(1).hear_head, "", data.draw(lies(data.draw(HEAD_MESSAGES))))
+
+    asyncio.run(one_message())
+
+
+def test_a_message_that_fits_is_drawn_of_every_kind():
+    """The strategies above would prove nothing if what they draw were mostly refused."""
+    counts = dict.fromkeys(FROM_NODE, 0)
+
+    @settings(max_examples=100, deadline=None, database=None)
+    @given(NODE_MESSAGES)
+    def draw(message):
+        (name,) = message
+        counts[name] += not misfit(message[name], FROM_NODE[name])
+
+    draw()
+    assert min(counts[name] for name in ("report", "stacks", "waits")) > 3 and counts["stopped"], counts
+
+
+def test_what_goes_wrong_with_a_message_ends_its_connection_alone(capsys):
+    """Whatever comes: the monitor's log says it, and its other connections stay."""
+
+    async def one_frame():
+        def hear(line, message):
+            raise KeyError("who")
+
+        line = wire.NodeLine("token", hear, lambda _: None, "n1")
+        line._transport = SimpleNamespace(abort=lambda: ended.append(True))
+        line._keys = {"head": b"h", "node": b"n"}
+        line.authenticated.set_result(True)
+        sealed = wire.Line._sealed(SimpleNamespace(_keys=line._keys, _numbers={"head": 0}), "head", b"{}") + b"{}"
+        line.data_received(len(sealed).to_bytes(4, "big") + sealed)
+        assert ended == [True] and not line.open
+
+    ended = []
+    asyncio.run(one_frame())
+    assert capsys.readouterr().out == "connection with n1 ended: KeyError: 'who'\n"
