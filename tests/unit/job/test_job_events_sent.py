@@ -169,7 +169,15 @@ def test_what_hangs_is_given_up_and_asked_again(receiver, sending):
     assert len(receiver.requests) == 2
 
 
-def test_who_sends_a_byte_now_and_then_is_given_up_too(sending, monkeypatch):
+# In place of an answer, within its headers, as its body, which says nothing new; within the handshake of TLS.
+@pytest.mark.parametrize(("scheme", "begin", "sent", "why"), [
+    ("http", b"", 0, "no answer that is HTTP, or none in time"),
+    ("http", b"HTTP/1.1 200 OK\r\nA: ", 1, ""),
+    ("http", b"HTTP/1.0 200 OK\r\n\r\n", 1, ""),
+    ("http", b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4000\r\n\r\n", 1, ""),
+    ("https", b"\x16\x03\x03\x40\x00", 0, "no answer within 0.4 s"),
+])  # fmt: skip
+def test_who_sends_a_byte_now_and_then_is_given_up_too(sending, monkeypatch, scheme, begin, sent, why):
     monkeypatch.setattr(events, "FIRST_WAIT_S", 0.05)
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -177,13 +185,15 @@ def test_who_sends_a_byte_now_and_then_is_given_up_too(sending, monkeypatch):
         def drip():
             connection, _ = server.accept()
             with connection, contextlib.suppress(OSError):
+                connection.sendall(begin)
                 while not over.wait(0.05):
                     connection.sendall(b"H")
 
         threading.Thread(target=drip, daemon=True).start()
-        told = sending({"url": f"http://127.0.0.1:{server.getsockname()[1]}/"}, answer_s=0.4)
+        told = sending({"url": f"{scheme}://127.0.0.1:{server.getsockname()[1]}/"}, answer_s=0.4)
         told.tell(None, state())
-        stands(told, sent=0, why="no answer that is HTTP, or none in time")
+        wait_for(lambda: told.as_list()[0]["sent"] == sent and told.as_list()[0]["why"].startswith(why), "the end")
+        wait_for(lambda: sent or told.as_list()[0]["why"], "why not")
         over.set()
 
 
