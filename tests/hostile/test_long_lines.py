@@ -6,7 +6,9 @@ The limit is far above what a linear reader takes, and a tenth or less of what o
 import pytest
 from ansible.module_utils.trainyard.cluster import no_answer
 from ansible.module_utils.trainyard.findings.redaction import without_secrets
+from ansible.module_utils.trainyard.hardware import gpu_health
 from ansible.module_utils.trainyard.nvidia import cuda
+from ansible.module_utils.trainyard.software import apt
 from ansible.module_utils.trainyard_node.machine.patience import cpu_at_most
 from test_mutated_captures import PARSERS
 
@@ -34,3 +36,10 @@ def test_a_line_without_an_end_is_read_in_time(name):
                 READERS[name](f"{BEFORE.get(name, '')}{text}x")
             except ValueError:
                 continue  # that it cannot be read may be said, too
+
+
+def test_what_no_encoding_has_and_what_is_nested_deeply_is_refused_in_words():
+    found, problem = gpu_health.parse_query("<nvidia_smi_log><gpu>\udcff</gpu></nvidia_smi_log>")
+    assert found == [] and problem.startswith("`nvidia-smi -q -x` printed no XML: ")
+    with pytest.raises(ValueError, match="nested too deeply"):
+        apt.read_record(b"[" * 100_000)

@@ -197,7 +197,7 @@ def parse_query(text: str) -> tuple[list[Gpu], str]:
         return [], f"`nvidia-smi -q -x` printed no complete document: {' '.join(text.split())[:200] or 'nothing'}"
     try:
         root = ElementTree.fromstring(text[start : end + len("</nvidia_smi_log>")])  # noqa: S314 (a local root's tool)
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, UnicodeEncodeError) as error:
         return [], f"`nvidia-smi -q -x` printed no XML: {error}"
     gpus = [_gpu(gpu, index) for index, gpu in enumerate(root.findall("gpu"))]
     attached = _number(root, "attached_gpus")
