@@ -87,3 +87,44 @@ def test_the_page_for_those_who_have_a_program_names_what_there_is():
     (warned,) = re.findall(r"see docs/your-program.md, ([\w ]+);", told)
     assert f"## {warned}\n" in page
     assert all((PROJECT / "docs" / path).exists() for path in re.findall(r"\]\(([^)#]+)", page))
+
+
+def test_what_is_said_to_hold_a_claim_about_security_is_a_test():
+    short = {"T/": "tests/hostile/", "U/": "tests/unit/", "M/": "molecule/"}
+    table = (
+        (PROJECT / "docs/security.md").read_text().partition("## Which test holds which claim")[2].partition("\n## ")[0]
+    )
+    file, found = "", 0
+    for named, test in re.findall(r"`([\w/.]*)::(test_\w+)`", table):
+        file = f"{short.get(named[:2], named[:2])}{named[2:]}" if named else file
+        assert f"def {test}(" in (PROJECT / file).read_text(), f"{file}: {test}"
+        found += 1
+    assert found > 30
+
+
+def tasks(value):
+    """Every dictionary in what a file of tasks says."""
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from tasks(each)
+
+
+def test_every_download_has_a_checksum():
+    files = [*PROJECT.glob("roles/*/tasks/*.yml"), *PROJECT.glob("playbooks/*.yml")]
+    found = [task["ansible.builtin.get_url"] for path in files for task in tasks(yaml.safe_load(path.read_text()))
+             if "ansible.builtin.get_url" in task]  # fmt: skip
+    assert len(found) > 3
+    assert [each["url"] for each in found if not each.get("checksum") or not each.get("validate_certs", True)] == []
+
+
+def test_nothing_turns_the_check_of_host_keys_off():
+    settings = (PROJECT / "ansible.cfg").read_text()
+    assert re.search(r"^host_key_checking = true$", settings, re.MULTILINE)
+    code = [path for folder in ("roles", "playbooks", "module_utils", "plugins", "templates", "inventories")
+            for path in (PROJECT / folder).rglob("*") if path.is_file() and "/lab/" not in str(path)]  # fmt: skip
+    off = re.compile(
+        r"StrictHostKeyChecking[ =\"\',]*(?:no|off|accept-new)\b|host_key_checking[=:\s]*(?:false|no)\b", re.I
+    )
+    assert len(code) > 500
+    assert [str(path) for path in code if path.suffix != ".pyc" and off.search(path.read_text(errors="replace"))] == []
