@@ -108,7 +108,7 @@ def _counted(value: Any) -> None:
 _PACE = Exact(
     {
         **dict.fromkeys(("first", "last", "first_s", "last_s"), _counted),
-        **dict.fromkeys(("first_epoch", "last_epoch"), _MAYBE_NUMBER),
+        **dict.fromkeys(("first_epoch", "last_epoch"), _PRINTED),
         "lines": Whole(_LARGE),
         "rising": bool,
         "over": bool,
