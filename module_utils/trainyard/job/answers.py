@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..findings.visible import one_line
-from .failure_kinds import FAILURE
+from .failure_kinds import EXIT, FAILURE
 from .messages import STATES
 from .shapes import NOTHING, Each, Exact, Few, Is, Raw, Shape, Text, Whole, finite, misfit, named
 from .stacks import MOST_RANKS, rank_shape
@@ -28,7 +28,6 @@ _MOST_STACKS = 16 << 20
 # Stands before what a node advises: nobody takes that for our own words.
 ADVICE = "as the node says: "
 MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
-EXIT = {"exit_code": MAYBE_INT, "signal": MAYBE_INT, "result": str, "time": float}
 END = {
     "state": Is(STATES),
     "finished": float,
@@ -114,7 +113,7 @@ MONITOR = {
 STATUS = {
     "known": bool,
     "monitor_alive": bool,
-    "processes": [{"name": str, "ranks": [int], "exit": (EXIT, NOTHING)}],
+    "processes": [{"name": str, "ranks": [int], "exit": (EXIT, NOTHING), "?ends": Each(EXIT)}],
     "monitor": (MONITOR, NOTHING),
     "cluster": (CLUSTER, NOTHING),
     "?monitor_lost": {"restarted": bool, "how": str},

@@ -5,6 +5,15 @@ from __future__ import annotations
 
 from .shapes import NOTHING, ByKind, Shape
 
+# How a process ended, as exits/NAME.json has it.
+EXIT: Shape = {
+    "exit_code": (int, NOTHING),
+    "signal": (int, NOTHING),
+    "result": str,
+    "time": float,
+    "?attempt": int,
+    "?by_agent": bool,
+}
 _SILENT = {"host": str, "after_s": float}
 _STACKS = {"host": str, "after_s": float, "limit": str, "groups": [str], "?step": (float, NOTHING)}
 # The failures that monitors can find, by kind, with the fields that each of them needs: messages between monitors and

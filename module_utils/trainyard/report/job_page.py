@@ -7,17 +7,16 @@ How it ended, loss and rate, the state of each rank.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from textwrap import dedent
 from typing import Any
 
 from ..findings.redaction import safe, safe_text
 from ..job import checkpoints, goodput
-from ..job.failure import exit_text
 from ..job.progress import clock, followed, not_a_number_text, not_numbers
 from ..job.restarts import gave_up, restart_text
-from . import job_traffic
+from . import job_processes, job_traffic
 from .figures import PALETTE, figure_layout
 from .job_text import size_text
 from .words import shown, utc
@@ -41,7 +40,7 @@ def content(summary: Data, series: Series, told: str, reload_s: float = 0.0) -> 
     lost = summary["loss_not_a_number"]
     headline, _, rest = safe_text(told).partition("\n")
     figures, metrics = _curves(series, lost)
-    processes = _processes(summary)
+    processes = job_processes.rows(summary)
     present = sorted({each["filtered"] for each in processes} - {None})
     return {
         "title": f"{summary['state']}: job {summary['job_id']}",
@@ -153,60 +152,6 @@ def thinned(points: Sequence[tuple[float, float]], most: int = MOST_POINTS) -> l
         if finite:
             kept |= {min(finite, key=lambda at: points[at][1]), max(finite, key=lambda at: points[at][1])}
     return [points[index] for index in sorted(kept)]
-
-
-def _processes(summary: Data) -> list[dict[str, Any]]:
-    """Return the rows of the table; `filtered` is the state by which one is found, None for a node without any."""
-    failure = summary.get("failure") or {}
-    rows = []
-    for node in summary["nodes"]:
-        for process in node["processes"]:
-            first = failure.get("host") == node["host"] and failure.get("process") == process["name"]
-            state, said = _ended(process, node, first)
-            at = process.get("time")
-            rows.append(
-                {
-                    "name": process["name"],
-                    "ranks": _span(process["ranks"]),
-                    "host": node["host"],
-                    "state": shown(state),
-                    "said": said,
-                    "after": clock(at - summary["started"]) if at and summary["started"] else "",
-                    "log": f"logs/{process['log']}",
-                    "filtered": state,
-                }
-            )
-        if not node["processes"]:
-            alone = {
-                "name": node["host"],
-                "host": node["host"],
-                "state": shown(node["state"]),
-                "said": node.get("role") or node["why"],
-            }
-            rows.append({**alone, "ranks": "", "after": "", "log": "", "filtered": None})
-    return rows
-
-
-def _ended(process: Data, node: Data, first: bool) -> tuple[str, str]:
-    """Return the state of a process, and how it ended."""
-    if "exit_code" not in process:
-        return (node["state"] if node["state"] != "ended" else "unknown"), node["why"]
-    if process["exit_code"] == 0:
-        return "succeeded", ""
-    said = exit_text(process)
-    if process.get("result") in ("oom-kill", "timeout", "watchdog"):
-        said += f" ({process['result']})"
-    if first:
-        return "failed", f"first: {said}"
-    # Those that were ended because another one failed are not what is looked for.
-    return ("stopped" if process.get("signal") in (9, 15) else "failed"), said
-
-
-def _span(ranks: Iterable[int]) -> str:
-    numbers = list(ranks)
-    if len(numbers) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return f"{numbers[0]} to {numbers[-1]}"
-    return ", ".join(str(number) for number in numbers)
 
 
 def _restarts(summary: Data) -> dict[str, Any] | None:

@@ -180,7 +180,7 @@ def run_agent(argv: list[str]) -> None:
 
     sys.path[0], sys.argv = os.getcwd(), argv
     status = 1
-    _note_ranks_that_leave()
+    _note_ranks()
     gc.disable()
     try:
         importlib.import_module(argv[0].rpartition(".")[0])
@@ -202,23 +202,26 @@ def run_agent(argv: list[str]) -> None:
     os._exit(status)
 
 
-def _note_ranks_that_leave() -> None:
-    """Have this agent note the ranks that ended with status 0 before any other of its own failed, see exits.py.
+def _note_ranks() -> None:
+    """Have this agent note how each of its ranks ended, see exits.py.
 
-    It is who knows how they ended, and with the last of its own it waits for those of all other nodes without a word.
+    Nobody else knows: the agent ends with 1 whatever ended its ranks, and after its last rank has left it waits for
+    those of all other nodes. A rank that the agent ended, as another one had failed, is noted as such.
     """
     import subprocess
 
     from .exits import from_status, keep_json
 
-    job_dir, plain = os.environ.get("TRAINYARD_JOB_DIR", ""), subprocess.Popen
+    job_dir = os.environ.get("TRAINYARD_JOB_DIR", "")
     attempt = os.environ.get("TRAINYARD_ATTEMPT", "0")
     running: dict[Any, str] = {}
+    ending: set[int] = set()
 
-    def note(process: Any) -> None:
-        rank = running.pop(process) if plain.poll(process) == 0 else ""
-        if rank.isdecimal():
-            keep_json(f"{job_dir}/exits/rank{rank}.json", {**from_status(0), "attempt": int(attempt)})
+    def note(process: Any, status: int | None) -> None:
+        rank = "" if status is None else running.pop(process, "")
+        if status is not None and rank.isdecimal():
+            by_agent = {"by_agent": True} if process.pid in ending else {}
+            keep_json(f"{job_dir}/exits/rank{rank}.json", {**from_status(status), "attempt": int(attempt), **by_agent})
 
     class Popen(subprocess.Popen):  # type: ignore[type-arg]
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -228,14 +231,22 @@ def _note_ranks_that_leave() -> None:
 
         def poll(self) -> int | None:
             status = super().poll()
-            if status is not None and self in running:
-                # Once one has failed, the agent ends the others.
-                for process in [self] if status == 0 else list(running):
-                    note(process)
-                if status:
-                    running.clear()
+            note(self, status)
             return status
 
+        def wait(self, timeout: float | None = None) -> int:
+            status = super().wait(timeout)
+            note(self, status)
+            return status
+
+    killpg = os.killpg
+
+    def end_group(group: int, number: int) -> None:
+        ending.add(group)
+        killpg(group, number)
+
+    # torch.distributed.elastic ends a rank with all that the rank has started.
+    os.killpg = end_group
     subprocess.Popen = Popen  # type: ignore[misc]
 
 

@@ -5,9 +5,9 @@
 
 `result` is systemd's word (success, exit-code, signal, oom-kill, timeout, ...); the fallback uses the same ones. One is
 our own, `lost`: the process went down with its node, or nobody could note its end. In a job with restarts there is
-`attempt`, too: which run ended. Of ranks that an agent of ours starts there is a file for each that ended well before
-another one of the agent's failed. Before a process ends, its file holds `{}`: on a disk that is full by then, the end
-is written over that.
+`attempt`, too: which run ended. torchrun's agent, which starts several ranks, adds a file for each of them
+(execute.py); `by_agent` is true where the agent ended the rank. Before a process ends, its file holds `{}`: on a disk
+that is full by then, the end is written over that.
 """
 
 from __future__ import annotations

@@ -28,13 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.job import answers
+from ...trainyard.job.failure_kinds import EXIT
 from ...trainyard.job.following import FIRST_BYTES, MOST_BYTES, cut
 from ...trainyard.job.known_secrets import Forms, forms, mask, mask_text
 from ...trainyard.job.shapes import Shape, misfit, named
 from ...trainyard.nvidia.nccl_lines import is_of_transport
 from ..machine import as_user, private
 from ..machine.as_user import JobError, Owner
-from . import processes, stacks
+from . import agent_ranks, processes, stacks
 from .exits import MOST_BYTES as MOST_SPEC
 from .exits import forget_secrets, open_regular, read_exits, read_json, read_object
 from .log_secrets import read_masked
@@ -211,12 +212,17 @@ def status(job_dir: Path) -> Spec | None:
     spec = read_spec(job_dir)
     if spec is None:
         return None
-    exits = {name: ended for name, ended in read_exits(job_dir).items() if not misfit(ended, answers.EXIT)}
+    exits = {name: ended for name, ended in read_exits(job_dir).items() if not misfit(ended, EXIT)}
     return {
         "known": True,
         "monitor_alive": processes.monitor_alive(job_dir),
         "processes": [
-            {"name": process["name"], "ranks": process["ranks"], "exit": exits.get(process["name"])}
+            {
+                "name": process["name"],
+                "ranks": process["ranks"],
+                "exit": exits.get(process["name"]),
+                "ends": {str(rank): ended for rank, ended in agent_ranks.noted(process, exits).items()},
+            }
             for process in spec["processes"]
         ],
         "monitor": _fitting(job_dir / "monitor.json", answers.MONITOR),

@@ -27,10 +27,10 @@ from ...trainyard.job.restarts import WHOLE, Attempts
 from ...trainyard.job.shapes import misfit
 from ..hardware.rdma_traffic import read_interface, read_traffic
 from ..machine.tree import Tree
+from . import agent_ranks, units
 from . import processes as procs
-from . import units
 from .checkpoint_watch import Watch
-from .exits import ROOM, Exit, end_of, keep_json, open_regular, read_attempts, read_object, turn, write_json, write_text
+from .exits import ROOM, Exit, end_of, keep_json, open_regular, read_attempts, read_exits, turn, write_json, write_text
 from .gate_watch import Gate, Verdict
 from .meeting import Meeting
 from .room import full
@@ -328,12 +328,10 @@ class NodePart:
             if process["ranks"] and exits.get(process["name"], {}).get("result") == "success"
         ]
         for process in self.spec["processes"]:
-            for rank in process["ranks"] if process["name"] == "agent" else ():
-                # It stays when all of its ranks have left, until the others have ended (execute.py).
-                known = read_object(self.job_dir / "exits" / f"rank{rank}.json")
-                if known.get("attempt") == turn(self.attempts, "agent"):
-                    ended.append({"host": self.host, "process": "agent", "ranks": process["ranks"], "rank": rank,
-                                  "time": known.get("time")})  # fmt: skip
+            # An agent stays when all of its ranks have left, until the others have ended.
+            for rank, at in agent_ranks.left(self._noted(process)).items():
+                ended.append({"host": self.host, "process": "agent", "ranks": process["ranks"], "rank": rank,
+                              "time": at})  # fmt: skip
             if process["name"] == "mpirun" and exits.get("mpirun", {}).get("result", "success") != "success":
                 # All of them are this one process; which of its ranks had left before it failed is in its log.
                 ended += [
@@ -344,6 +342,9 @@ class NodePart:
         # The file is the ranks', and anything may stand there.
         told = [each for each in ended if isinstance(each["time"], float) and math.isfinite(each["time"])]
         return min(told, key=lambda each: each["time"], default=None)
+
+    def _noted(self, process: Message) -> dict[int, Exit]:
+        return agent_ranks.noted(process, read_exits(self.job_dir)) if process["name"] == "agent" else {}
 
     def missed(self, found: Sequence[Message]) -> list[Message]:
         """Return as its failure whom MindSpore's scheduler misses here, where ranks have lost a peer: it ends later."""
@@ -378,7 +379,7 @@ class NodePart:
             record = {key: value for key, value in record.items() if key not in ended}
             record.update(exit_code=None, signal=None, result="unreadable", time=time.time())
         if not process["name"].startswith("rank"):
-            cause = failures.root_cause(self._end_of(process["log"]))
+            cause = agent_ranks.cause(self._noted(process)) or failures.root_cause(self._end_of(process["log"]))
             if cause is not None:
                 told = {**record, **{key: value for key, value in cause.items() if value is not None or key != "time"}}
                 told["result"] = "signal" if cause["signal"] else "exit-code"

@@ -46,6 +46,7 @@ _PARTS = (
     "trainyard_node.hardware",
     "trainyard_node.hardware.rdma_traffic",
     "trainyard_node.job",
+    "trainyard_node.job.agent_ranks",
     "trainyard_node.job.checkpoint_watch",
     "trainyard_node.job.device_holders",
     "trainyard_node.job.evidence",

@@ -333,6 +333,17 @@ def test_a_rank_that_leaves_while_its_agent_stays_is_blamed_for_those_that_lose_
     job.all_ended()
 
 
+def test_the_rank_that_an_agent_noted_as_failed_is_blamed_and_not_those_that_it_ended(cluster):
+    job = cluster(["wait"], ["wait"], n2={"launcher": "torchrun", "world_size": 4})
+    node = job.nodes[1]
+    under_an_agent(node, "wait", "wait", "wait")
+    for rank, status, more in ((1, -9, {"by_agent": True}), (2, 7, {}), (3, 1, {"attempt": 4})):
+        write_json(node.dir / "exits" / f"rank{rank}.json", {**from_status(status), **more})
+    part = node_part.NodePart(node.dir)
+    failed = part._failure(node.spec["processes"][0], from_status(1))
+    assert (failed["process"], failed["rank"], failed["exit_code"], failed["result"]) == ("agent", 2, 7, "exit-code")
+
+
 @pytest.mark.parametrize(("attempt", "told"), [(1, 2), (0, None)])
 def test_a_rank_that_left_an_attempt_before_is_of_no_interest(cluster, attempt, told):
     job = cluster(["wait"], ["wait"], n2={"max_restarts": 1})

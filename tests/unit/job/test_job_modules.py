@@ -142,7 +142,7 @@ def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
 
     started = start(job)
     assert (started["changed"], started["known"], started["monitor_alive"]) == (True, True, True)
-    assert started["processes"] == [{"name": "rank0", "ranks": [0], "exit": None}]
+    assert started["processes"] == [{"name": "rank0", "ranks": [0], "exit": None, "ends": {}}]
     # What is secret is in one file that only the training user reads, and in no argument list.
     private = folder / "job.json"
     assert private.stat().st_mode & 0o777 == 0o600

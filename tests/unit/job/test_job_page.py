@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures" / "reports"))
-from composed_job import series, summary
+from composed_job import STARTED, series, summary
 
 TOLD = "Job digits-1 failed.\n  rank 1 on n1 failed first\n    | token=hunter2 <img src=x onerror=alert(1)>"
 LOST = {"exit_code": None, "signal": None, "result": "lost"}
@@ -40,10 +40,78 @@ def figures(content):
 
 def test_the_rank_that_failed_first_is_told_from_those_that_were_ended():
     assert processes(job_page(summary(2), [], TOLD, b"")) == [
-        ("rank0", "stopped", "killed by SIGTERM"),
         ("rank1", "failed", "first: killed by SIGKILL (oom-kill)"),
-        ("rank2", "stopped", "killed by SIGTERM"),
-        ("rank3", "stopped", "killed by SIGTERM"),
+        ("rank0", "stopped", "killed by SIGTERM after rank 1 failed"),
+        ("rank2", "stopped", "killed by SIGTERM after rank 1 failed"),
+        ("rank3", "stopped", "killed by SIGTERM after rank 1 failed"),
+    ]
+
+
+def of_torchrun(ends, *, failure, exit):
+    """A job of two agents with two ranks each; `ends` by rank, `exit` of each agent."""
+    job = summary(2)
+    agents = [
+        {"name": "agent", "ranks": node["ranks"], "log": f"agent_{at}.log"} for at, node in enumerate(job["nodes"])
+    ]
+    for node, agent in zip(job["nodes"], agents):
+        known = [{"rank": rank, **ends[rank]} for rank in node["ranks"] if rank in ends]
+        node["processes"] = [{**agent, **exit.get(node["host"], {}), **({"ends": known} if known else {})}]
+    failed = {"kind": "exit", "process": "agent", "exit_code": None, "signal": None, "result": "exit-code", **failure}
+    return {**job, "launcher": "torchrun", "failure": {**failed, "ranks": [2, 3], "time": STARTED + 100}}
+
+
+def end(at, exit_code=None, by_signal=None, **more):
+    return {"exit_code": exit_code, "signal": by_signal, "result": "exit-code", "time": STARTED + at, **more}
+
+
+def test_under_torchrun_ranks_are_named_and_the_first_is_on_top():
+    ended = {
+        0: end(100.5, 1),
+        1: end(100.6, by_signal=15, by_agent=True),
+        2: end(100.1, by_signal=9, by_agent=True),
+        3: end(100, 7),
+    }
+    agents = {"n1": end(101, 1), "n2": end(101, 1)}
+    job = of_torchrun(ended, failure={"host": "n2", "rank": 3, "exit_code": 7}, exit=agents)
+    content = job_page(job, [], TOLD, b"")
+    assert processes(content) == [
+        ("rank3", "failed", "first: exit code 7"),
+        ("rank0", "failed", "exit code 1 after rank 3 failed"),
+        ("rank1", "stopped", "ended by torchrun after rank 3 failed"),
+        ("rank2", "stopped", "ended by torchrun after rank 3 failed: killed by SIGKILL"),
+    ]
+    assert "logs/rank_3.log" in content and "agent_1.log" not in content
+
+
+def test_an_agent_of_torchrun_that_was_killed_is_named_and_its_ranks_with_it():
+    agents = {"n1": end(101, 1), "n2": end(100, by_signal=9)}
+    job = of_torchrun(
+        {0: end(100.5, 1), 1: end(100.6, 0, by_agent=True)}, failure={"host": "n2", "rank": None}, exit=agents
+    )
+    assert processes(job_page(job, [], TOLD, b"")) == [
+        ("agent", "failed", "first: killed by SIGKILL"),
+        ("rank0", "failed", "exit code 1 after the agent on n2 failed"),
+        ("rank1", "stopped", "ended by torchrun after the agent on n2 failed: exit code 0"),
+        ("rank2", "stopped", "ended with its agent"),
+        ("rank3", "stopped", "ended with its agent"),
+    ]
+
+
+def test_ranks_under_torchrun_that_still_run_and_agents_that_noted_nothing():
+    job = of_torchrun({2: end(3, 0)}, failure={"host": "n2", "rank": 3}, exit={"n1": end(101, 1)})
+    job["nodes"][1]["state"] = "running"
+    assert processes(job_page({**job, "failure": None}, [], TOLD, b"")) == [
+        ("agent", "failed", "exit code 1"),
+        ("rank2", "succeeded", ""),
+        ("rank3", "running", ""),
+    ]
+    # Handed to Slurm or Kubernetes: the report of the agent alone says which rank it was.
+    job = of_torchrun(
+        {}, failure={"host": "n2", "rank": 3, "exit_code": 7}, exit={"n1": end(101, 1), "n2": end(101, 1)}
+    )
+    assert processes(job_page(job, [], TOLD, b"")) == [
+        ("agent", "failed", "first: rank 3: exit code 7"),
+        ("agent", "failed", "exit code 1 after rank 3 failed"),
     ]
 
 

@@ -176,26 +176,28 @@ def when(file):
 @pytest.mark.parametrize(
     ("scripts", "noted"),
     [
-        (["exit 0", "exit 0"], ["rank4", "rank5"]),
-        (["exit 3"], []),
-        (["kill -9 $$"], []),
+        (["exit 0", "exit 0"], {4: "0", 5: "0"}),
+        (["exit 3"], {4: "3"}),
+        (["kill -9 $$"], {4: "SIGKILL"}),
         # It was told to end, as another one had failed.
-        ([f"{when('up')}; exit 3", STAYS], []),
-        ([f"{when('left')}; exit 3", "touch left; exit 0"], ["rank5"]),
+        ([f"{when('up')}; exit 3", STAYS], {4: "3", 5: "0 by agent"}),
+        (["sleep 600", "exit 3"], {4: "SIGTERM by agent", 5: "3"}),
+        ([f"{when('left')}; exit 3", "touch left; exit 0"], {4: "3", 5: "0"}),
     ],
 )
-def test_an_agent_notes_the_ranks_that_ended_well_before_any_failed(job_dir, scripts, noted):
+def test_an_agent_notes_how_its_ranks_ended(job_dir, scripts, noted):
     (job_dir / "launcher").mkdir()
     (job_dir / "launcher" / "run.py").write_text(POLLS)
     start = [sys.executable, str(job_dir / "trainyard.pyz"), "agent", "launcher.run", *scripts]
     began = time.time()
     done = subprocess.run(start, cwd=job_dir, env=env_of(job_dir, TRAINYARD_ATTEMPT="2"), check=False)
     assert done.returncode == 0
-    exits = read_exits(job_dir)
-    assert sorted(exits) == noted
-    for ended in exits.values():
-        assert began <= ended.pop("time") <= time.time()
-        assert ended == {"exit_code": 0, "signal": None, "result": "success", "attempt": 2}
+    found = {}
+    for name, ended in read_exits(job_dir).items():
+        assert began <= ended["time"] <= time.time() and ended["attempt"] == 2
+        how = signal.Signals(ended["signal"]).name if ended["signal"] else str(ended["exit_code"])
+        found[int(name.removeprefix("rank"))] = how + (" by agent" if ended.get("by_agent") else "")
+    assert found == noted
 
 
 def test_a_rank_ends_when_its_agent_is_killed(job_dir):

@@ -126,16 +126,23 @@ def _who_runs_what(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, An
 
 def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
     """Return the processes of a node as planned, with how they ended."""
-    exits = {process["name"]: process["exit"] for process in (result or {}).get("processes", ())}
+    told = {process["name"]: process for process in (result or {}).get("processes", ())}
     return [
         {
             "name": process["name"],
             "ranks": process["ranks"],
             "log": PurePosixPath(process["log"]).name,
-            **(exits.get(process["name"]) or {}),
+            **(told.get(process["name"], {}).get("exit") or {}),
+            **_ends(process, told.get(process["name"], {}).get("ends") or {}),
         }
         for process in node["processes"]
     ]
+
+
+def _ends(process: Data, told: Data) -> dict[str, Any]:
+    """Return as `ends` how the ranks ended that torchrun's agent has started."""
+    ends = [{"rank": rank, **told[str(rank)]} for rank in process["ranks"] if str(rank) in told]
+    return {"ends": ends} if ends else {}
 
 
 def _end(plan: Data, results: Mapping[str, Data], cluster: Data, by_stop: bool) -> dict[str, Any]:
