@@ -104,7 +104,8 @@ def cause(summary: Data, job_dir: str) -> list[str]:
     on_node = f"{'rank' if len(ranks) == 1 else 'ranks'} {spans(ranks)}" if ranks else "its ranks"
     if kind == "exit":
         rank = failure.get("rank")
-        who = f"the agent of {on_node}" if failure["process"] == "agent" else failure["process"]
+        alone = failure["process"] == "agent" and rank is None
+        who = f"{summary['launcher']}'s agent" if alone else failure["process"]
         if rank is not None:
             who, host = f"rank {rank}", _where(summary)
         if well(failure):
@@ -112,9 +113,11 @@ def cause(summary: Data, job_dir: str) -> list[str]:
             return [early, *filter(None, [failure.get("reason")])]
         if missed(failure):
             return [f"{who} on {host} failed first: {failure['reason']}"]
+        first = f"{who}{f' of {on_node}' if alone else ''} on {host} failed first: {exit_text(failure)}"
+        if alone and failure.get("signal"):
+            first = f"{who} on {host} was {exit_text(failure)}, and {on_node} ended with it"
         return [
-            f"{who} on {host} failed first: {exit_text(failure)}"
-            + (f" ({failure['result']})" if failure.get("result") in ("oom-kill", "timeout", "watchdog") else ""),
+            first + (f" ({failure['result']})" if failure.get("result") in ("oom-kill", "timeout", "watchdog") else ""),
             *([failure["reason"]] if failure.get("reason") else []),
             *_killed(summary, failure, host),
         ]

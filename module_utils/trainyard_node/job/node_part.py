@@ -363,12 +363,14 @@ class NodePart:
         known: Message = next((old for old in self.report.get("failures", ()) if old["process"] == process["name"]), {})
         if known:
             return known
+        # torchrun's agent tells which of its ranks failed; where none did, it failed itself, or was killed.
+        by_agent = process["name"] == "agent" and self.spec.get("launcher") == "torchrun"
         record: Message = {
             "kind": "exit",
             "host": self.host,
             "process": process["name"],
             "ranks": process["ranks"],
-            "rank": process["ranks"][0] if len(process["ranks"]) == 1 else None,
+            "rank": None if by_agent or len(process["ranks"]) != 1 else process["ranks"][0],
             "recover_after_s": process.get("recover_after_s"),
             **ended,
         }

@@ -333,6 +333,17 @@ def test_a_rank_that_leaves_while_its_agent_stays_is_blamed_for_those_that_lose_
     job.all_ended()
 
 
+def test_an_agent_of_torchrun_that_is_killed_is_blamed_and_not_its_rank(cluster):
+    job = cluster(["lost"], ["wait"], n2={"launcher": "torchrun"})
+    under_an_agent(job.nodes[1], "wait")
+    job.start()
+    os.kill(job.nodes[1].pid("agent"), signal.SIGKILL)
+    job.head.go()
+    cause = job.over()["failure"]
+    assert (cause["host"], cause["process"], cause["rank"], cause["signal"]) == ("n2", "agent", None, signal.SIGKILL)
+    job.all_ended()
+
+
 def test_the_rank_that_an_agent_noted_as_failed_is_blamed_and_not_those_that_it_ended(cluster):
     job = cluster(["wait"], ["wait"], n2={"launcher": "torchrun", "world_size": 4})
     node = job.nodes[1]

@@ -221,7 +221,13 @@ def test_a_job_that_succeeded():
         (
             ended(process="agent", ranks=[2, 3], rank=None),
             "torchrun",
-            ["the agent of ranks 2, 3 on n2 failed first: exit code 1"],
+            ["torchrun's agent of ranks 2, 3 on n2 failed first: exit code 1"],
+            "agent_1.log",
+        ),
+        (
+            ended(process="agent", ranks=[2, 3], rank=None, exit_code=None, signal=9, result="signal"),
+            "torchrun",
+            ["torchrun's agent on n2 was killed by SIGKILL, and ranks 2, 3 ended with it", f"SIGKILL {FROM_OUTSIDE}"],
             "agent_1.log",
         ),
         (
