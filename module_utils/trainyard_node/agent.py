@@ -100,7 +100,7 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     from ..trainyard.job.checkpoints import line as checkpoint_line
     from ..trainyard.job.hang import PATTERN_NOTE
     from ..trainyard.job.progress import progress_line
-    from ..trainyard.job.restarts import restart_text
+    from ..trainyard.job.restarts import restart_text, went_on_text
     from ..trainyard.job.stragglers import line as straggler_line
     from .job import job
 
@@ -128,7 +128,8 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
             result["note"] = PATTERN_NOTE if printing["unread"] else ""
         if cluster.get("checkpoints"):
             result["line"] += "   " + checkpoint_line(cluster["checkpoints"], time.time())
-        result["restarts"] = [restart_text(restart) for restart in cluster["restarts"]["history"]]
+        history = cluster["restarts"]["history"]
+        result["restarts"] = [text for each in history for text in (restart_text(each), went_on_text(each)) if text]
     return result
 
 

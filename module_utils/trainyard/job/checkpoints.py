@@ -34,6 +34,16 @@ _EPOCH = re.compile(r"(?:^|[^a-z])epoch[-_=]?(\d{1,9})(?:-(\d{1,15}))?(?!\d)", r
 _MINDSPORE = re.compile(r"-(\d{1,9})_(\d{1,15})\.ckpt$")
 _DIGITS = re.compile(r"\d{1,15}")
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".tar", ".npz", ".of")
+# A line in which a program says what it loads, or that it has nothing to load: Hugging Face, Lightning, DeepSpeed,
+# Megatron-LM, and what scripts print themselves. Weights that others have trained are no checkpoint of a job.
+_LOADS = re.compile(
+    r"\b(?:resum|restor|re-?load|load|continu)(?:e[ds]?|ing|s)?\b.{0,200}"
+    r"(?:checkpoint|ckpt|\.pth?\b|\.safetensors\b|global_?step)"
+    r"|\b(?:resum|restor|continu)(?:e[ds]?|ing)\b.{0,100}\bfrom\b"
+    r"|\bno (?:\w+ )?checkpoints?\b|\bfrom scratch\b|\bnot load any checkpoint",
+    re.IGNORECASE,
+)
+_LOADS_OTHER = re.compile(r"pre-?trained|\bshards\b|\bdata ?(?:set|loader)|tokenizer", re.IGNORECASE)
 # Files that name the newest folder beside them, written when it is complete.
 MARKERS = ("latest", "latest_checkpointed_iteration.txt")
 
@@ -71,6 +81,11 @@ def place_of(name: str) -> dict[str, int | None]:
         return {"step": int(name.partition(".")[0]), "epoch": None}
     at = step[1] if step else epoch[2] if epoch else None
     return {"step": int(at) if at else None, "epoch": int(epoch[1]) if epoch else None}
+
+
+def tells_start(line: str) -> bool:
+    """Tell whether a line of a program says from which checkpoint it starts, or that it starts without one."""
+    return bool(_LOADS.search(line)) and not _LOADS_OTHER.search(line)
 
 
 def is_temporary(name: str) -> bool:

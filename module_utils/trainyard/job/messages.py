@@ -196,6 +196,7 @@ def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape
         "loss_not_a_number": (_LOST, NOTHING),
         "?checkpoints": (_CHECKPOINTS, NOTHING),
         "?pace": (_PACE, NOTHING),
+        "?resumed": _TEXT,
         "attempts": attempts,
         "ready_for": (attempts, NOTHING),
         "cannot_write": (stuck, NOTHING),

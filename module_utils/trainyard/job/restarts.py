@@ -43,12 +43,25 @@ def restart_text(restart: Mapping[str, Any]) -> str:
     later = f" in {number(wait_s)} s" if wait_s else ""
     further = "no further than" if restart.get("fruitless") else "after"
     reached = "" if step is None else f" ({further} step {number(step)})"
-    saved = f"; newest checkpoint {restart['checkpoint']}" if restart.get("checkpoint") else ""
+    saved = f"; newest checkpoint at the restart: {restart['checkpoint']}" if restart.get("checkpoint") else ""
     instead = f"; {restart['spare']} takes the place of {restart['replaced']}" if restart.get("spare") else ""
     # A failure that replaced a node stands at the beginning.
     why = restart.get("why") or ""
     because = f" ({why})" if why and not restart["reason"].startswith(why) else ""
     return f"{when}{restart['reason']}, so {restart['restarted']} starts again{later}{reached}{saved}{instead}{because}"
+
+
+def went_on_text(restart: Mapping[str, Any]) -> str:
+    """Say where the whole job went on after a restart, as far as rank 0 has printed that; "" before it has.
+
+    The newest checkpoint at the restart need not be the one that the program has loaded.
+    """
+    step, line = restart.get("first_step"), restart.get("resumed")
+    first = "" if step is None else f"its first step was {number(step)}"
+    if line:
+        return f"rank 0 then printed: {line}" + (f"; {first}" if first else "")
+    named = ", and no line before it named a checkpoint" if restart.get("checkpoint") else ""
+    return f"rank 0 went on: {first}{named}" if first else ""
 
 
 def _detected(failure: Failure, time_s: float | None) -> float | None:
@@ -148,8 +161,15 @@ class Restarts:
         if not self._looked or further(checkpoint, self._saved):
             self._looked, self._saved = True, checkpoint
 
-    def keep_pace(self, pace: goodput.Pace | None, now: float) -> None:
-        """Take how far the present attempt has come (goodput.follow), None before its first step."""
+    def keep_pace(self, pace: goodput.Pace | None, now: float, resumed: str = "") -> None:
+        """Take how far the present attempt has come (goodput.follow), None before its first step.
+
+        `resumed` is the line with which rank 0 said what it starts from, "" where it has said nothing.
+        """
+        for restart in self._whole_restarts()[-1:]:
+            restart["resumed"] = restart.get("resumed") or resumed
+            if pace and restart.get("first_step") is None:
+                restart["first_step"] = pace["first"]
         if self._paces is None:
             return
         if pace and not self._paces[-1] and self._running_at is not None:

@@ -15,7 +15,7 @@ from typing import Any
 from ..findings.redaction import safe, safe_text
 from ..job import checkpoints, goodput
 from ..job.progress import clock, followed, not_a_number_text, not_numbers
-from ..job.restarts import gave_up, restart_text
+from ..job.restarts import gave_up, restart_text, went_on_text
 from . import job_processes, job_traffic
 from .figures import PALETTE, figure_layout
 from .job_text import size_text
@@ -157,7 +157,9 @@ def thinned(points: Sequence[tuple[float, float]], most: int = MOST_POINTS) -> l
 def _restarts(summary: Data) -> dict[str, Any] | None:
     if not summary["max_restarts"]:
         return None
-    told = ((restart_text(restart), goodput.cost_text(restart)) for restart in summary["restarts"])
-    lines = [f"{line}: {cost}" if cost else line for line, cost in told]
+    lines = []
+    for restart in summary["restarts"]:
+        details = "; ".join(filter(None, (went_on_text(restart), goodput.cost_text(restart))))
+        lines.append(": ".join(filter(None, (restart_text(restart), details))))
     number = f"{len(lines)} of at most {summary['max_restarts']}."
     return {"number": number, "lines": [*lines, *gave_up(summary)]}

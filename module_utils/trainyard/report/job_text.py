@@ -17,7 +17,7 @@ from ..job import checkpoints, goodput, hang, kernel_messages, meeting, silence,
 from ..job.events import undelivered
 from ..job.failure import exit_text, missed, well
 from ..job.progress import clock, metrics_text, not_a_number_text, progress_line
-from ..job.restarts import gave_up, restart_text
+from ..job.restarts import gave_up, restart_text, went_on_text
 from ..job.stacks import spans
 from . import job_traffic
 
@@ -257,7 +257,7 @@ def explain(
         lines += [f"  started again {len(summary['restarts'])} of at most {counted(summary['max_restarts'], 'time')}"]
         for restart in summary["restarts"]:
             lines.append(f"    {restart_text(restart)}")
-            lines += [f"      {text}" for text in [goodput.cost_text(restart)] if text]
+            lines += [f"      {text}" for text in (went_on_text(restart), goodput.cost_text(restart)) if text]
         lines += [f"  {line}" for line in gave_up(summary)]
     lines += [f"  {line}" for line in _unwritten(summary, job_dir)]
     lines += [f"  {line}" for line in undelivered(summary.get("events") or ())]

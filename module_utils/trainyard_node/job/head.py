@@ -216,7 +216,8 @@ class HeadPart(NodePart):
         }
         # The log of rank 0 is on one node.
         pace = next(filter(None, (report.get("pace") for report in reports.values())), None)
-        self.restarts.keep_pace(pace, now)
+        resumed = next(filter(None, (report.get("resumed") for report in reports.values())), "")
+        self.restarts.keep_pace(pace, now, resumed)
         all_told = len(reports) == len(self.restarts.members)
         ranks_done = all_told and all(report.get("done") for report in reports.values())
         found = [record for report in reports.values() for record in report.get("failures", ())]

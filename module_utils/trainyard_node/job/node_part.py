@@ -155,6 +155,7 @@ class NodePart:
             "loss_not_a_number": self.tail.lost,
             "checkpoints": self.checkpoints.state(),
             "pace": self.tail.pace,
+            "resumed": self.tail.resumed,
             "attempts": self.attempts,
             "ready_for": self.wanted if ready else None,
             "cannot_write": self.cannot_write,
@@ -229,7 +230,7 @@ class NodePart:
                 return False
             if whole:
                 shutil.rmtree(self.job_dir / "attempt", ignore_errors=True)
-                self.tail.pace = None
+                self.tail.pace, self.tail.resumed = None, ""
             self.report = {}
             self.ending_since = None
             self.verdict = Verdict()

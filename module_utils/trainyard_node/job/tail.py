@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...trainyard.findings.visible import visible
-from ...trainyard.job import goodput, hang, progress, progress_forms
+from ...trainyard.job import checkpoints, goodput, hang, progress, progress_forms
 from ...trainyard.job.known_secrets import Forms, mask
 from ...trainyard.job.messages import Message
 from ..machine.patience import TooLongError, cpu_at_most
@@ -44,8 +44,10 @@ class Tail:
         self.unwritten = ""
         # Where the loss was not a number.
         self.lost: Message | None = None
-        # How far the present attempt has come, and since when.
+        # How far the present attempt has come, and since when; the last line before its first step that says from which
+        # checkpoint it starts.
         self.pace: goodput.Pace | None = None
+        self.resumed = ""
 
     def report(self) -> Message:
         """Return what the head must know of this log (hang.PROGRESS)."""
@@ -75,9 +77,7 @@ class Tail:
         self.lines, self.points = self.lines + len(lines), self.points + len(found if self._pattern else lines)
         last = next((line for line in reversed(lines) if line.strip()), b"")[: progress.MAX_LINE]
         if last:
-            hidden = mask(last, self._hidden).decode("utf-8", "replace")
-            shown = visible(progress_forms.clean(hidden).strip())
-            self.last_line = shown[: hang.MOST_LAST]
+            self.last_line = self._shown(last)
         if not found:
             return
         when = {"elapsed_s": round(elapsed_s, 2)}
@@ -96,10 +96,15 @@ class Tail:
         except OSError as error:
             self.unwritten = error.strerror or str(error)
 
+    def _shown(self, line: bytes) -> str:
+        """Return a line as a report may quote it."""
+        hidden = mask(line, self._hidden).decode("utf-8", "replace")
+        return visible(progress_forms.clean(hidden).strip())[: hang.MOST_LAST]
+
     def _parse(self, lines: Sequence[bytes]) -> list[progress.Metrics]:
         """Read the metrics of lines; with an expression that takes too long for that, of none from now on."""
         found: list[progress.Metrics] = []
-        pattern = self._pattern
+        pattern, begins = self._pattern, self.pace is None
         if pattern is None:
             return found
         try:
@@ -107,7 +112,10 @@ class Tail:
                 for line in lines:
                     text = line.decode("utf-8", "replace")
                     metrics = progress.parse_line(text, pattern)
+                    if begins and len(text) <= progress.MAX_LINE and checkpoints.tells_start(text):
+                        self.resumed = self._shown(line)
                     if metrics:
+                        begins = begins and "step" not in metrics
                         found.append(metrics)
                         # After the last step of an epoch, or of all, comes an evaluation, a checkpoint, or the end.
                         self.pausing = metrics.get("step", 0.0) >= metrics.get("steps", math.inf)

@@ -12,9 +12,12 @@ import zipfile
 import pytest
 from ansible.module_utils.trainyard.job import checkpoints, messages, schedulers
 from ansible.module_utils.trainyard.job.checkpoints import Book, Look
+from ansible.module_utils.trainyard.job.known_secrets import forms
+from ansible.module_utils.trainyard.job.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard.job.shapes import misfit
 from ansible.module_utils.trainyard_node.job import checkpoint_watch as watching
 from ansible.module_utils.trainyard_node.job import monitor as monitors
+from ansible.module_utils.trainyard_node.job.tail import Tail
 from hypothesis import given
 from hypothesis import strategies as st
 from job_cluster import Cluster, attempt, wait_for
@@ -47,6 +50,57 @@ def test_any_name_can_be_looked_at(name):
     place = checkpoints.place_of(name)
     assert all(value is None or 0 <= value < 1 << 62 for value in place.values())
     checkpoints.is_temporary(name), checkpoints.looks_like_one(name), sorted([name, "a1"], key=checkpoints.natural)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "resumed from checkpoint_0005.pt after epoch 5",
+        "no checkpoint in /data/run on n1: training starts at epoch 1",
+        "=> loaded checkpoint 'model.pth.tar' (epoch 5)",
+        "=> no checkpoint found at 'model.pth.tar'",
+        "Resuming training from step 100",
+        "Loading model from /data/run/checkpoint-500.",
+        "  Continuing training from checkpoint, will skip to saved global_step",
+        "Restoring states from the checkpoint path at /data/run/last.ckpt",
+        "[Rank 0] Loading checkpoint from /data/run/global_step100/mp_rank_00_model_states.pt...",
+        "  successfully loaded checkpoint from /data/run [ t 1/1, p 1/1 ] at iteration 1000",
+        "    will not load any checkpoints and will start from random",
+        "Training from scratch",
+    ],
+)
+def test_lines_that_say_from_which_checkpoint_a_program_starts(line):
+    assert checkpoints.tells_start(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step 5/500 loss 0.2",
+        "saved checkpoint step_10.pt",
+        "Loading checkpoint shards: 100%|##########| 2/2",
+        "Loading pretrained weights from resnet50.pth",
+        "loading dataset from /data/train.pt",
+        "continue?",
+        "loaded 5000 pictures",
+    ],
+)
+def test_lines_that_say_nothing_of_it(line):
+    assert not checkpoints.tells_start(line)
+
+
+def test_the_last_line_before_the_first_step_tells_from_which_checkpoint_an_attempt_starts(tmp_path):
+    log = tmp_path / "logs" / "rank_0.log"
+    log.parent.mkdir()
+    tail = Tail(tmp_path, log.name, DEFAULT_PATTERN, hidden=forms({"secret_env": {"KEY": "hunter2-and-more"}}))
+    log.write_text("=> loading checkpoint 'a.pt'\n=> loaded checkpoint 'a.pt' for hunter2-and-more\nstep 3 loss 0.5\n")
+    tail.read(1.0)
+    assert tail.resumed.startswith("=> loaded checkpoint 'a.pt' for ") and "hunter2" not in tail.resumed
+    known = tail.resumed
+    with log.open("a") as more:
+        more.write("loading the best checkpoint best.pt for the evaluation\n")
+    tail.read(2.0)
+    assert tail.resumed == known
 
 
 @pytest.mark.parametrize("name", [".step_3.pt", "step_3.pt.tmp", "tmp-checkpoint-500", "a.partial", "x.tmp.123", "x~"])
@@ -267,6 +321,9 @@ def test_a_monitor_tells_of_them_and_of_one_cut_off(cluster):
     (folder / "step_20.pt").write_bytes(archive()[:-40])
     os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)
     wait_for(lambda: attempt(job.head) == 1, "the second attempt")
+    with (job.head.dir / "logs" / "rank_0.log").open("a") as log:
+        log.write("resumed from step_5.pt\nstep 6 loss 0.5\n")
+    wait_for(lambda: job.state()["restarts"]["history"][0].get("first_step"), "its first step")
     os.kill(job.head.pid("rank0"), signal.SIGKILL)
     assert job.over()["state"] == "failed"
     job.all_ended()
@@ -276,7 +333,8 @@ def test_a_monitor_tells_of_them_and_of_one_cut_off(cluster):
         20,
         "its archive has no end: it was cut off",
     )
-    assert job.state()["restarts"]["history"][0]["checkpoint"] == "step_10.pt"
+    (restart,) = job.state()["restarts"]["history"]
+    assert (restart["checkpoint"], restart["resumed"]) == ("step_10.pt", "resumed from step_5.pt")
     said = checkpoints.texts(known, job.state()["end"]["finished"])
     assert said[0].startswith("newest complete checkpoint: step_10.pt (step 10, 5")
     assert said[1] == "not known to be complete: checkpoint step_20.pt: its archive has no end: it was cut off"

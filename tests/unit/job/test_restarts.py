@@ -11,6 +11,7 @@ from ansible.module_utils.trainyard.job.restarts import (
     Restarts,
     gave_up,
     restart_text,
+    went_on_text,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,6 +156,32 @@ def test_a_new_checkpoint_is_further_one_that_was_there_is_not():
     book.saw(checkpoint(20, time=9.0))
     assert book.take([KILLED], 3.0, 3.0) and book.fruitless == 0
     assert book.history[-1]["checkpoint"] == "step_20.pt"
-    assert restart_text(book.history[-1]).endswith("; newest checkpoint step_20.pt")
+    assert restart_text(book.history[-1]).endswith("; newest checkpoint at the restart: step_20.pt")
     book.saw(checkpoint(20, time=19.0))
     assert book.take([KILLED], 4.0, 4.0) and book.fruitless == 1
+
+
+def pace(step, at=16.0):
+    return {"first": step, "first_s": at, "first_epoch": None, "last": step, "last_s": at, "last_epoch": None,
+            "lines": 1, "rising": True, "over": False}  # fmt: skip
+
+
+def test_a_restart_names_what_the_program_says_that_it_loaded_and_not_the_newest_checkpoint():
+    book = Restarts(100, 300.0)
+    book.saw(checkpoint(20))
+    book.take([KILLED], 1.0, 1.0)
+    assert went_on_text(book.history[0]) == ""
+    book.keep_pace(None, 2.0, "=> loaded checkpoint 'step_10.pt'")
+    assert went_on_text(book.history[0]) == "rank 0 then printed: => loaded checkpoint 'step_10.pt'"
+    book.keep_pace(pace(11.0), 3.0, "=> loaded checkpoint 'step_10.pt'")
+    book.keep_pace(pace(11.0), 4.0, "another line")
+    told = "rank 0 then printed: => loaded checkpoint 'step_10.pt'; its first step was 11"
+    assert went_on_text(book.history[0]) == told
+    # As a head that went down and came back reads it; and the next attempt says nothing of what it loads.
+    book = Restarts(100, 300.0, json.loads(json.dumps(book.as_dict())))
+    book.take([KILLED], 5.0, 5.0, {"step": 15})
+    book.keep_pace(pace(1.0), 6.0)
+    assert went_on_text(book.history[0]) == told
+    text = "rank 0 went on: its first step was 1, and no line before it named a checkpoint"
+    assert went_on_text(book.history[1]) == text
+    assert went_on_text({**book.history[1], "checkpoint": None}) == "rank 0 went on: its first step was 1"
