@@ -44,7 +44,8 @@ FAILURE = ByKind(
             for name in ("host", "process", "result", "seen_by", "reason", "lost", "error", "who", "limit")
         },
         **{f"?{name}": _MAYBE_NUMBER for name in ("after_s", "least_s", "time", "recover_after_s", "ranks_running")},
-        **{f"?{name}": _MAYBE_INT for name in ("rank", "exit_code", "signal", "attempt", "fruitless")},
+        **{f"?{name}": _MAYBE_INT for name in ("rank", "exit_code", "signal", "attempt", "fruitless", "oom_kills")},
+        "?oom_of_job": bool,
         "?ranks": [int],
         "?hosts": [str],
     },

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import host_list
+from ..findings.findings import counted, host_list
 
 Message = dict[str, Any]
 
@@ -81,6 +81,16 @@ def took(messages: Iterable[Message], host: str, job_id: str) -> str:
         if match and f"/{slice_name}/" in f"{match['group']}/":
             return f"the kernel's OOM killer ended {match['name']} (process {match['pid']}) of this job on {host}"
     return ""
+
+
+def counted_text(failure: Mapping[str, Any], host: str) -> str:
+    """Say how many processes the OOM killer ended on a failure's host meanwhile; "" where nobody has counted."""
+    kills = failure.get("oom_kills")
+    if kills is None:
+        return ""
+    whose = " of this job" if failure.get("oom_of_job") else ""
+    processes = counted(kills, "process", "processes") if kills else "no process"
+    return f"the kernel's OOM killer ended {processes}{whose} on {host} while the job ran"
 
 
 def texts(messages: Sequence[Message], at: float | None) -> list[str]:

@@ -166,6 +166,8 @@ def failure_shape(host: str, world_size: int) -> Shape:
             "?lost": _TEXT,
             "?who": _TEXT,
             "?full": bool,
+            "?oom_kills": Whole(_LARGE),
+            "?oom_of_job": bool,
         }
     )
     return All((fields, ByKind({}, {kind: KINDS[kind] for kind in KINDS_OF_NODES})))

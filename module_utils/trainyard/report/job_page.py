@@ -160,6 +160,6 @@ def _restarts(summary: Data) -> dict[str, Any] | None:
     lines = []
     for restart in summary["restarts"]:
         details = "; ".join(filter(None, (went_on_text(restart), goodput.cost_text(restart))))
-        lines.append(": ".join(filter(None, (restart_text(restart), details))))
+        lines.append("; ".join(filter(None, (restart_text(restart), details))))
     number = f"{len(lines)} of at most {summary['max_restarts']}."
     return {"number": number, "lines": [*lines, *gave_up(summary)]}

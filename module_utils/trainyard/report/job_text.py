@@ -72,16 +72,22 @@ def _where(summary: Data) -> str:
 
 
 def _killed(summary: Data, failure: Data, host: str) -> list[str]:
-    """Say what is behind SIGKILL: it comes from outside, and does not tell from whom."""
+    """Say whether the OOM killer was it; SIGKILL comes from outside, and does not tell from whom."""
+    advice = "more memory, fewer processes on the node, or smaller batches"
+    count = kernel_messages.counted_text(failure, host)
     # What a shell or a container says of a process of theirs that was killed: 128 + 9.
     if failure.get("signal") != signal.SIGKILL and failure.get("exit_code") != 128 + signal.SIGKILL:
-        return []
+        return [f"{count}: {advice}"] if failure.get("oom_kills") else []
     who = "SIGKILL" if failure.get("signal") else f"exit code {failure['exit_code']} is SIGKILL, which"
     took = kernel_messages.took(summary.get("kernel") or (), host, summary.get("job_id", ""))
     if took:
-        return [f"{took}: more memory, fewer processes on the node, or smaller batches"]
+        return [f"{took}: {advice}"]
     if failure.get("result") == "oom-kill":
-        return ["the kernel's OOM killer ended it: more memory, fewer processes on the node, or smaller batches"]
+        return [f"the kernel's OOM killer ended it: {advice}"]
+    if failure.get("oom_kills"):
+        return [f"{count}: {advice}"]
+    if count:
+        return [f"{who} comes from outside: a person or a program sent it, as {count}"]
     cluster = (summary.get("engine") or {}).get("kind") == "kubernetes"
     look = f"kubectl describe pod {host}" if cluster else f"journalctl -k on {host}"
     outside = f"the kernel's OOM killer, for want of memory ({look} tells)"

@@ -27,7 +27,7 @@ from ...trainyard.job.restarts import WHOLE, Attempts
 from ...trainyard.job.shapes import misfit
 from ..hardware.rdma_traffic import read_interface, read_traffic
 from ..machine.tree import Tree
-from . import agent_ranks, units
+from . import agent_ranks, oom_kills, units
 from . import processes as procs
 from .checkpoint_watch import Watch
 from .exits import ROOM, Exit, end_of, keep_json, open_regular, read_attempts, read_exits, turn, write_json, write_text
@@ -74,6 +74,7 @@ class NodePart:
         self.started, self.started_at = time.monotonic(), time.time()
         self.textfile = Textfile(self.spec.get("metrics_folder", ""), self.spec["job_id"])
         self.carried_before = self._carried()
+        self.oom_before = self._oom_kills()
         # What of this node stands in the way of a restart.
         self.gate, self.verdict = Gate(self.spec), Verdict()
         self.taker = Taker(job_dir, self.spec)
@@ -105,6 +106,12 @@ class NodePart:
         """Return what the RDMA ports and the interface of the job network have carried so far."""
         machine = Tree()
         return {**read_traffic(machine), **read_interface(machine, str(self.spec.get("interface") or ""))}
+
+    def _slice(self) -> str:
+        return units.slice_name(self.spec["job_id"]) if self.spec["supervision"] == "systemd" else ""
+
+    def _oom_kills(self) -> dict[str, int]:
+        return oom_kills.read(Tree(), self._slice())
 
     def _end_of(self, log: str | Path, most: int = 1 << 20) -> str:
         """Return the end of a log for what is reported of it, in which no secret may stand."""
@@ -234,7 +241,7 @@ class NodePart:
             self.report = {}
             self.ending_since = None
             self.verdict = Verdict()
-            self.attempts = self.wanted
+            self.attempts, self.oom_before = self.wanted, self._oom_kills()
             self.checkpoints.attempt, self.checkpoints.attempt_began = self.attempts.get(WHOLE, 0), time.time()
             self.fresh.clear()
             self.supervisor.restart(behind, self.attempts)
@@ -307,9 +314,6 @@ class NodePart:
     def left(self) -> list[int]:
         """Return the processes of ranks and of what starts them that are here."""
         return procs.ranks_of_job(self.spec["job_id"], self.job_dir, self._slice())
-
-    def _slice(self) -> str:
-        return units.slice_name(self.spec["job_id"]) if self.spec["supervision"] == "systemd" else ""
 
     def _refused(self) -> Message | None:
         """Return what this node does not pass before a restart, None where it does, or that is not known yet."""
@@ -402,7 +406,12 @@ class NodePart:
         reason = "; ".join(filter(None, reasons))
         record = {**record, "reason": reason} if reason else record
         ranks_of = self.spec.get("ranks_of") or {}
-        return {**record, "host": next((host for host in ranks_of if record["rank"] in ranks_of[host]), self.host)}
+        host = next((host for host in ranks_of if record["rank"] in ranks_of[host]), self.host)
+        return {
+            **record,
+            "host": host,
+            **(oom_kills.since(self.oom_before, self._oom_kills()) if host == self.host else {}),
+        }
 
     def finish(self, state: str, **details: Any) -> None:
         """End this monitor, and with it the node's processes. The first reason stays."""

@@ -48,6 +48,7 @@ _PARTS = (
     "trainyard_node.job",
     "trainyard_node.job.agent_ranks",
     "trainyard_node.job.checkpoint_watch",
+    "trainyard_node.job.oom_kills",
     "trainyard_node.job.device_holders",
     "trainyard_node.job.evidence",
     "trainyard_node.job.execute",
