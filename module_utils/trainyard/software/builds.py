@@ -7,13 +7,18 @@ nothing to do. A state is what trainyard_node/software/builds.py reads of a node
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import posixpath
+import tarfile
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding
 
 State = Mapping[str, Any]
 Record = dict[str, Any]
+
+# Upper bound for the members of an archive that one finding names.
+_MOST_FAULTS = 3
 
 
 def place_findings(state: State, record: Record, prefix: str, min_free_mb: int, role: str) -> list[Finding]:
@@ -59,3 +64,49 @@ def share_out(members: Sequence[tuple[State, Record]]) -> dict[str, dict[str, An
         }
         for state, mine in members
     }
+
+
+def member_fault(member: tarfile.TarInfo, above: Mapping[str, bool], links: Collection[str]) -> str:
+    """Say why other nodes must not unpack a member of an archive that a node packed; "" when they may.
+
+    `above` maps the names of the members before it to whether they are files; `links` names all symbolic links. Root on
+    the building node could plant a program that gives other nodes' training user more rights, or write elsewhere.
+    """
+    name = posixpath.normpath(member.name)
+    parts = name.split("/")
+    if name.startswith("/") or ".." in member.name.split("/"):
+        return f"{member.name!r}, which leaves the folder"
+    if any("/".join(parts[:end]) in links for end in range(1, len(parts))):
+        return f"{member.name!r}, which lies behind a link"
+    if name in above:
+        return f"{member.name!r}, which comes twice"
+    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+        return f"{member.name!r}, which is no file, folder or link"
+    leads_out = member.issym() and not _stays(parts[:-1], member.linkname)
+    if leads_out or (member.islnk() and not above.get(posixpath.normpath(member.linkname))):
+        return f"{member.name!r}, a link to {member.linkname!r}"
+    # A folder inherits setgid from the one above, such as /usr/local. It gives nobody a right, and the copy drops it.
+    if member.mode & (0o4000 if member.isdir() else 0o6000):
+        return f"{member.name!r} with mode {member.mode & 0o7777:o}"
+    if member.uid or member.gid:
+        return f"{member.name!r} of user {member.uid} and group {member.gid}"
+    return ""
+
+
+def _stays(folder: Sequence[str], link: str) -> bool:
+    """Tell whether a link stays below the top folder. `..` may only come first: behind a link it leads elsewhere."""
+    steps = link.split("/")
+    up = next((number for number, step in enumerate(steps) if step != ".."), len(steps))
+    return bool(link) and not link.startswith("/") and up <= len(folder) and ".." not in steps[up:]
+
+
+def archive_finding(host: str, faults: Sequence[str]) -> Finding:
+    """Return the finding about an archive that a node packed, with its first faults."""
+    more = [f"{len(faults) - _MOST_FAULTS} more like these"] if len(faults) > _MOST_FAULTS else []
+    return Finding(
+        host=host,
+        check="archive of what it built",
+        found="; ".join([*faults[:_MOST_FAULTS], *more]),
+        expected="files of root, folders and links among them, without setuid or setgid",
+        action="find out who put it there, remove the build on that node, and run this again",
+    )

@@ -16,12 +16,14 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 # Bytes of a file that are read: /proc/net/tcp has 150 for each connection.
 MOST_BYTES = 64 << 20
 # Vendors install their tools outside the PATH of a non-interactive ssh session.
 _TOOL_FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+# The overflow user and group of the kernel, which own nothing.
+_NOBODY = 65534
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -92,21 +94,28 @@ class Tree:
         folders = [*os.environ.get("PATH", "").split(os.pathsep), *_TOOL_FOLDERS]
         return shutil.which(name, path=os.pathsep.join(folder for folder in folders if folder))
 
-    def command(self, name: str, argv: list[str], timeout: float) -> Outcome | None:
-        """Run a command, or read its captured output; None where it is not installed."""
+    def command(self, name: str, argv: list[str], timeout: float, as_nobody: bool = False) -> Outcome | None:
+        """Run a command, or read its captured output; None where it is not installed.
+
+        With `as_nobody` root runs it as an unprivileged user, with a clean environment, in `/`.
+        """
         if self.captured:
             output = self.text(f"commands/{name}.out")
             return None if output is None else Outcome(self.number(f"commands/{name}.rc") or 0, output)
         program = self.tool(argv[0])
         if program is None:
             return None
+        settings: dict[str, Any] = {"env": {**os.environ, "LC_ALL": "C"}}
+        if as_nobody and not os.geteuid():
+            settings = {"user": _NOBODY, "group": _NOBODY, "extra_groups": [], "cwd": "/"}
+            settings["env"] = {"PATH": os.pathsep.join(_TOOL_FOLDERS), "LC_ALL": "C"}
         try:
             process = subprocess.Popen(
                 [program, *argv[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "LC_ALL": "C"},
+                **settings,
             )
         except OSError as error:
             return Outcome(126, str(error))

@@ -39,9 +39,9 @@ class _HurriedTree(Tree):
         self.late: set[str] = set()
         self._until = time.monotonic() + _SECONDS
 
-    def command(self, name: str, argv: list[str], timeout: float) -> Outcome | None:
+    def command(self, name: str, argv: list[str], timeout: float, as_nobody: bool = False) -> Outcome | None:
         left = min(timeout, self._until - time.monotonic())
-        outcome = super().command(name, argv, left) if left > 0 else Outcome(124, "no time was left for it")
+        outcome = super().command(name, argv, left, as_nobody) if left > 0 else Outcome(124, "no time was left for it")
         if outcome is not None and outcome.status == 124:
             self.late.add(Path(argv[0]).name)
         return outcome

@@ -35,7 +35,8 @@ def read_mpi_of(tree: Tree, prefix: str) -> dict[str, str] | None:
 def _read(tree: Tree, program: str) -> dict[str, str] | None:
     if not os.access(tree.path(program), os.X_OK):
         return None
-    outcome = tree.command("mpirun.version", [program, "--version"], _ANSWER_SECONDS)
+    # Another node may have built the program, so root must not run it.
+    outcome = tree.command("mpirun.version", [program, "--version"], _ANSWER_SECONDS, as_nobody=True)
     version = open_mpi_version(outcome.output) if outcome and outcome.status == 0 else None
     if not version:
         return None

@@ -380,7 +380,7 @@ def test_all_tools_share_one_time(monkeypatch):
     now = [0.0]
     given = []
 
-    def slow(self, name, argv, timeout):
+    def slow(self, name, argv, timeout, *_):
         given.append((name, timeout))
         now[0] += 25
         return Outcome(0, "")

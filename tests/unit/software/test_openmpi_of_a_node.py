@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
 from ansible.module_utils.trainyard.software.openmpi import open_mpi_version
 from ansible.module_utils.trainyard_node.cluster.node import fingerprint, read_node
@@ -78,16 +81,20 @@ def test_another_or_a_broken_mpi_is_none(machine, output, status):
     assert read_mpi(machine(output, "/usr/bin/mpirun", status=status), PREFIX) is None
 
 
-def test_beside_another_mpi_debians_second_name_counts(tmp_path, monkeypatch):
+def test_beside_another_mpi_debians_second_name_counts(monkeypatch):
     """Programs that answer, in a machine that is not a captured one; an Open MPI of its own is not looked for."""
     monkeypatch.setattr(openmpi, "_FOLDERS", ())
     monkeypatch.setenv("PATH", "")
-    for name, output in (("mpirun", MPICH), ("mpirun.openmpi", OPEN_MPI_4)):
-        program = tmp_path / "bin" / name
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f"#!/bin/sh\necho '{output}'\n")
-        program.chmod(0o755)
-    assert read_mpi(Tree(), str(tmp_path)) == {"version": "4.1.4", "path": str(tmp_path / "bin" / "mpirun.openmpi")}
+    # Not below pytest's own folder, which only its user enters: root has them run by nobody.
+    with tempfile.TemporaryDirectory(dir="/tmp") as prefix:
+        folder = Path(prefix, "bin")
+        folder.mkdir()
+        folder.parent.chmod(0o755)
+        for name, output in (("mpirun", MPICH), ("mpirun.openmpi", OPEN_MPI_4)):
+            program = folder / name
+            program.write_text(f"#!/bin/sh\necho '{output}'\n")
+            program.chmod(0o755)
+        assert read_mpi(Tree(), prefix) == {"version": "4.1.4", "path": f"{folder}/mpirun.openmpi"}
 
 
 def test_a_machine_without_mpi_has_none(machine):

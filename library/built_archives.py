@@ -1,0 +1,73 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible module built_archives: check what one node built before other nodes unpack it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: built_archives
+short_description: Check the archives of what nodes built before others unpack them
+description:
+  - Refuses archives with setuid or setgid, devices, pipes, links that leave the folder, absolute paths or other owners
+    than root, so that root on a node that builds gets no more on the others than a program of the training user.
+  - Writes each archive anew with names, content, links and modes, and nothing else of what the node packed.
+  - Runs on the controller, once for all nodes.
+options:
+  folder:
+    description: Folder of the controller with an archive C(NAME.tar.gz) for each of O(hosts), as tar packed it.
+    type: path
+    required: true
+  hosts:
+    description: Inventory names of the nodes that built.
+    type: list
+    elements: str
+    required: true
+attributes:
+  check_mode:
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Check the archives before anything is unpacked
+  built_archives:
+    folder: "{{ folder.path }}"
+    hosts: [n1]
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+findings:
+  description: What is wrong with the archives, one finding a node.
+  returned: failure
+  type: list
+  elements: dict
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.trainyard.findings.findings import render
+from ansible.module_utils.trainyard_controller.built_archives import rewrite
+
+
+def main() -> None:
+    """Check all archives, then say what is wrong with any."""
+    module = AnsibleModule(
+        argument_spec={
+            "folder": {"type": "path", "required": True},
+            "hosts": {"type": "list", "elements": "str", "required": True},
+        }
+    )
+    folder = Path(module.params["folder"])
+    findings = [finding for host in module.params["hosts"] for finding in rewrite(host, folder / f"{host}.tar.gz")]
+    if findings:
+        module.fail_json(
+            msg=render(findings, "What was built cannot be copied: {count} {findings}. Nothing was unpacked."),
+            findings=[finding.as_dict() for finding in findings],
+        )
+    module.exit_json(changed=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check the archive that one node packed for others, and write it anew before they unpack it.
+
+The building node is not trusted. tar on the other nodes could read more in its archive than this module does, such as
+extended attributes. So they get an archive that the controller wrote.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import tarfile
+import zlib
+from pathlib import Path
+
+from ..trainyard.findings.findings import Finding
+from ..trainyard.software.builds import archive_finding, member_fault
+
+# A build of Open MPI has 3000 members and 200 MB.
+MOST_MEMBERS = 100_000
+MOST_BYTES = 20 << 30
+
+
+class _TooMuchError(Exception):
+    """The archive would fill the disks of the other nodes."""
+
+
+def rewrite(host: str, path: Path) -> list[Finding]:
+    """Write the archive anew with what other nodes need. Return the findings; with any, the archive is removed."""
+    new = path.with_suffix(".new")
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            members = _members(archive)
+            faults = _faults(members)
+            if not faults:
+                with tarfile.open(new, "w:gz", compresslevel=3) as clean:
+                    for member in members:
+                        clean.addfile(_clean(member), archive.extractfile(member) if member.isreg() else None)
+    except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError, ArithmeticError) as error:
+        faults = [f"no archive that can be read: {error}"]
+    except _TooMuchError as error:
+        faults = [str(error)]
+    path.unlink()
+    if faults:
+        new.unlink(missing_ok=True)
+        return [archive_finding(host, faults)]
+    new.rename(path)
+    return []
+
+
+def _members(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
+    members, size = [], 0
+    for member in archive:
+        members.append(member)
+        size += member.size
+        if len(members) > MOST_MEMBERS or size > MOST_BYTES:
+            raise _TooMuchError(f"more than {MOST_MEMBERS} files or {MOST_BYTES >> 30} GiB")
+    return members
+
+
+def _faults(members: list[tarfile.TarInfo]) -> list[str]:
+    links = {posixpath.normpath(member.name) for member in members if member.issym()}
+    above: dict[str, bool] = {}
+    faults = []
+    for member in members:
+        faults.append(member_fault(member, above, links))
+        above[posixpath.normpath(member.name)] = member.isreg()
+    return [fault for fault in faults if fault]
+
+
+def _clean(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Return a member with its name, content, link and mode: root owns it, and nobody else may write it."""
+    clean = tarfile.TarInfo(member.name)
+    clean.type, clean.size = (tarfile.REGTYPE, member.size) if member.isreg() else (member.type, 0)
+    clean.linkname, clean.mode, clean.mtime = member.linkname, member.mode & 0o755, int(member.mtime)
+    return clean
