@@ -36,7 +36,7 @@ options:
   inventory:
     description:
       - All hosts of the inventory with C(name), C(ansible_host) and C(ssh_mesh_extra_principals), as far as they have
-        them. A node's own word counts only for what the inventory gives no other host.
+        them. Host certificates have these names and no others.
     type: list
     elements: dict
     required: true
@@ -46,7 +46,7 @@ options:
     elements: str
     default: []
   networks:
-    description: Networks (CIDR) whose addresses go into the host certificates, besides the inventory's address.
+    description: Networks (CIDR) over which nodes reach each other, for RV(left_out).
     type: list
     elements: str
     default: []
@@ -115,6 +115,15 @@ patterns:
   returned: success
   type: list
   elements: str
+left_out:
+  description: Findings about addresses of nodes that are in no certificate, as the inventory does not give them.
+  returned: success
+  type: list
+  elements: dict
+left_out_text:
+  description: The same as text, empty where there are none.
+  returned: success
+  type: str
 actions:
   description: What was made, signed or revoked, and why.
   returned: success
@@ -136,11 +145,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.cluster.ssh_mesh import (
-    Certificate,
     MeshNode,
     Policy,
     Request,
-    fingerprint,
     mesh_findings,
     newest,
     owner,
@@ -149,25 +156,12 @@ from ansible.module_utils.trainyard.cluster.ssh_mesh import (
     reason_to_sign,
     to_be_revoked,
 )
-from ansible.module_utils.trainyard.cluster.ssh_names import given_names, host_patterns, principals
+from ansible.module_utils.trainyard.cluster.ssh_names import declared_names, host_patterns, left_out
 from ansible.module_utils.trainyard.findings.findings import render
 from ansible.module_utils.trainyard_controller.ssh_authority import Authority, AuthorityError
 
 # Stands in check mode for what only a real run makes.
 PLACEHOLDER = "(made by a run without check mode)"
-
-
-def others_names(issued: list[Certificate], ours: set[str], void: set[str], now: float) -> dict[str, str]:
-    """Return name: node of what is in good host certificates of nodes that are not in this run."""
-    return {
-        name: owner(certificate)
-        for certificate in issued
-        if certificate.kind == "host"
-        and certificate.valid_to > now
-        and certificate.key not in void
-        and owner(certificate) not in ours
-        for name in certificate.principals
-    }
 
 
 def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], policy: Policy) -> dict[str, Any]:
@@ -178,14 +172,7 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], pol
     revoked = authority.revoked()
     to_revoke = module.params["revoked"]
     gone = to_be_revoked(certificates, revoked, to_revoke, policy.cluster)
-    inventory = {
-        host["name"]: given_names(host["name"], host.get("ansible_host", ""), host.get("ssh_mesh_extra_principals", []))
-        for host in module.params["inventory"]
-    }
-    # A node that has another name now keeps its key.
-    here = {fingerprint(node.host_key) for node in nodes if node.host_key}
-    others = others_names(certificates, {node.name for node in nodes}, {*revoked, *gone, *here}, now)
-    names, findings = principals(nodes, module.params["networks"], inventory, others)
+    names = declared_names(module.params["inventory"])
     requests = [
         request
         for node in nodes
@@ -195,7 +182,7 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], pol
         )
     ]
     owners = {certificate.key: owner(certificate) for certificate in certificates}
-    findings = mesh_findings(nodes, requests, revoked, to_revoke, owners) + findings
+    findings = mesh_findings(nodes, requests, revoked, to_revoke, owners)
     if findings:
         module.fail_json(
             msg=render(findings, "The ssh mesh cannot be made: {count} {findings}. No key was signed."),
@@ -230,9 +217,8 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], pol
         if authority.revoke({**revoked, **gone}) and not gone:
             actions.append("key revocation list made")
     listed = authority.revocation_list()
-    members = {*module.params["members"], *names} & set(inventory)
-    vouched = [name for name, node in others.items() if node in members]
-    vouched += [name for member in members for name in inventory[member]]
+    members = {*module.params["members"], *lines} & set(names)
+    omitted = left_out(nodes, module.params["networks"], names)
     return {
         "changed": bool(actions),
         "certificates": lines,
@@ -240,7 +226,11 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], pol
         "user_ca": authority.public_key("user") or PLACEHOLDER,
         "revocation_list": str(listed or ""),
         "revocation_sha256": hashlib.sha256(listed.read_bytes()).hexdigest() if listed else "",
-        "patterns": host_patterns([*vouched, *(name for mine in names.values() for name in mine)]),
+        "patterns": host_patterns(name for member in members for name in names[member]),
+        "left_out": [finding.as_dict() for finding in omitted],
+        "left_out_text": render(omitted, "Not every address of the nodes is in a host certificate: {count} {findings}.")
+        if omitted
+        else "",
         "actions": actions,
         "diff": {"before": "", "after": "".join(f"{action}\n" for action in actions)},
     }

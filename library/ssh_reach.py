@@ -8,8 +8,9 @@ DOCUMENTATION = r"""
 module: ssh_reach
 short_description: Test password-less ssh from a node to its peers
 description:
-  - Logs in to the peers as the training user, by name and by address, many at a time, with strict host-key checking and
-    without any question, and returns this node's row of the matrix with ssh's own reason for each failure.
+  - Logs in to the peers as the training user, by name and by those of O(addresses), many at a time, with strict
+    host-key checking and without any question. Returns this node's row of the matrix with ssh's own reason for each
+    failure.
   - Does not fail for a peer that is not reached, so that the rows of all nodes can be judged together.
   - Runs as root, and steps down to the training user for the tests, or as that user.
 options:
@@ -34,6 +35,11 @@ options:
     description: How many logins at a time. More than ten can run into sshd's MaxStartups.
     type: int
     default: 8
+  addresses:
+    description: Addresses that the inventory gives to nodes. A peer whose name resolves to one is tried by it, too.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment: read_only
 """
 
@@ -48,7 +54,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 row:
-  description: By peer, V(true) when it was reached by name and by address.
+  description: By peer, V(true) when it was reached by name and by its address of O(addresses).
   returned: success
   type: dict
   sample: {n2: true, n3: false}
@@ -77,6 +83,7 @@ def main() -> None:
             "user": {"type": "str", "required": True},
             "connect_timeout": {"type": "int", "default": 10},
             "parallel": {"type": "int", "default": 8},
+            "addresses": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )

@@ -39,6 +39,11 @@ options:
     description: How many logins of one node at a time.
     type: int
     required: true
+  addresses:
+    description: Addresses that the inventory gives to nodes, by which they are reached by ssh beside their names.
+    type: list
+    elements: str
+    required: true
   user:
     description: The training user, who logs in.
     type: str
@@ -77,6 +82,7 @@ EXAMPLES = r"""
     ssh: true
     ssh_peers: "8"
     ssh_parallel: 8
+    addresses: [10.0.0.1, 10.0.0.2]
     user: train
     network: ""
     timeout_s: 10

@@ -45,6 +45,7 @@ class ActionModule(ActionBase):
             names, most = list(good), parse_peers(str(given["ssh_peers"]))
             own = {host: {"host": host, "nodes": peers(names, host, most)} for host in names}
             shared = {"user": given["user"], "connect_timeout": timeout_s, "parallel": int(given["ssh_parallel"])}
+            shared["addresses"] = given["addresses"]
             logins = nodes.ask("logins", own, shared, limit_s)
         checks, usable, told = reach.verify(
             given["results"],

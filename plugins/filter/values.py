@@ -12,6 +12,7 @@ import ansible.module_utils
 # ansible-doc asks this file for the names of its filters, and knows nothing of the project's module_utils.
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
+from ansible.module_utils.trainyard.cluster import ssh_names
 from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
 from ansible.module_utils.trainyard.findings import adhoc
 from ansible.module_utils.trainyard.job.progress import clock
@@ -36,6 +37,11 @@ def vars_of(
     return records
 
 
+def declared_addresses(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the addresses that the inventory gives these hosts, which their certificates for ssh bear."""
+    return ssh_names.declared_addresses(ssh_names.declared_names(vars_of(hosts, hostvars, ssh_names.NAMED_BY)))
+
+
 def versions_in(environment: Mapping[str, Any], texts: Mapping[str, str]) -> str:
     """Return the texts with the versions, and the Python."""
     found = [text % environment["packages"].get(name, "missing") for name, text in texts.items()]
@@ -48,6 +54,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Return the filters by their names."""
         return {
+            "declared_addresses": declared_addresses,
             "duration": clock,
             "inventory_options": adhoc.inventory_options,
             "printed_command": adhoc.playbook,

@@ -23,7 +23,7 @@ def key(path: Path) -> str:
 def node(folder: Path, file: str, **says: object) -> dict[str, Any]:
     """What a node answers to the question ssh_keys, with keys of its own."""
     made = {"host_key": key(folder / f"{file}-host"), "user_key": key(folder / f"{file}-user")}
-    return {"hostname": file, "addresses": [], "default_address": "", "findings": [], **made, **says}
+    return {"addresses": [], "default_address": "", "findings": [], **made, **says}
 
 
 @pytest.fixture
@@ -56,41 +56,31 @@ def principals(line: str, folder: Path) -> tuple[str, ...]:
     return parse_certificates(shown)[0].principals
 
 
-def test_a_node_gets_no_certificate_with_the_names_of_others(sign: Any, tmp_path: Path) -> None:
+def test_nothing_that_a_node_says_of_itself_is_in_its_certificate(sign: Any, tmp_path: Path) -> None:
+    """The names of n1, of another site, and a free address of the cluster's network, such as its gateway's."""
+    claims = {"addresses": ["10.0.0.1", "10.0.0.250"], "default_address": "10.0.0.1", "hostname": "git.example.org"}
     liar = node(
-        tmp_path,
-        "n2",
-        name="n1",
-        connect="10.0.0.1",
-        extra_principals=["git.example.org"],
-        hostname="git.example.org",
-        default_address="10.0.0.1",
-        addresses=["10.0.0.1"],
+        tmp_path, "n2", name="n1", connect="10.0.0.1", ansible_host="10.0.0.1", extra_principals=["n1"], **claims
     )
     told = sign({"n2": liar}, networks=["10.0.0.0/24"])
-    assert [(each["host"], each["found"]) for each in told["findings"]] == [
-        ("n2", "10.0.0.1, which belongs to n1"),
-        ("n2", "git.example.org, as which only the node itself knows it"),
-    ]
-    assert not (tmp_path / "ca/issued").exists()
-
-
-def test_names_that_a_node_adds_to_its_answer_are_not_even_read(sign: Any, tmp_path: Path) -> None:
-    told = sign({"n2": node(tmp_path, "n2", name="n1", connect="10.0.0.1", extra_principals=["n1"])})
     assert list(told["certificates"]) == ["n2"]
     assert principals(told["certificates"]["n2"]["host"], tmp_path) == ("n2", "10.0.0.2")
-    assert told["patterns"] == ["10.0.0.*", "n?", "n??"]
+    assert told["patterns"] == ["10.0.0.2", "n2"]
+    assert [(each["host"], each["found"]) for each in told["left_out"]] == [("n2", "10.0.0.1"), ("n2", "10.0.0.250")]
+    # Neither does a node that gives itself the address of its default route where the inventory has a name alone.
+    named = sign({"n3": node(tmp_path, "n3", default_address="10.0.0.250")}, inventory=[{"name": "n3"}])
+    assert principals(named["certificates"]["n3"]["host"], tmp_path) == ("n3",)
+    assert [(each["host"], each["found"]) for each in named["left_out"]] == [("n3", "10.0.0.250")]
 
 
-def test_an_address_that_another_node_has_a_certificate_for(sign: Any, tmp_path: Path) -> None:
-    first = node(tmp_path, "n1", default_address="10.9.0.1")
-    assert "10.9.0.*" in sign({"n1": first})["patterns"]
-    told = sign({"n2": node(tmp_path, "n2", default_address="10.9.0.1")})
-    assert [each["found"] for each in told["findings"]] == ["10.9.0.1, which belongs to n1"]
-    # Once n1 has left, the address may be another's.
-    alone = {"inventory": INVENTORY[1:], "revoked": ["n1"]}
-    other = node(tmp_path, "n2-again", hostname="n2", default_address="10.9.0.1")
-    assert "10.9.0.*" in sign({"n2": other}, **alone)["patterns"]
+def test_an_address_that_an_earlier_release_certified_is_taken_away(sign: Any, tmp_path: Path) -> None:
+    claimed = node(tmp_path, "n2", addresses=["10.0.0.250"])
+    declared = [{"name": "n2", "ansible_host": "10.0.0.2", "ssh_mesh_extra_principals": ["10.0.0.250"]}]
+    before = sign({"n2": claimed}, inventory=declared, networks=["10.0.0.0/24"])
+    assert (before["left_out"], before["patterns"]) == ([], ["10.0.0.2", "10.0.0.250", "n2"])
+    after = sign({"n2": claimed}, networks=["10.0.0.0/24"])
+    assert "n2: host key is valid for n2, 10.0.0.2, 10.0.0.250; expected n2, 10.0.0.2" in after["actions"]
+    assert after["patterns"] == ["10.0.0.2", "n2"]
 
 
 def test_a_lost_key_of_a_node_that_stays_is_revoked_and_its_new_one_signed(sign: Any, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ KINDS = ("host", "user")
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 # ssh-keygen separates principals by commas; a pattern or white space in one would widen or break the certificate.
-_PRINCIPAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
+PRINCIPAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
 _FOREVER = float("inf")
 # How ssh-keygen begins the fingerprint of a key.
 _FINGERPRINT = "SHA256:"
@@ -195,7 +195,6 @@ class MeshNode:
     """What a node said of itself and its keys. Its name is the inventory's."""
 
     name: str
-    hostname: str
     addresses: tuple[str, ...]
     default_address: str
     host_key: str
@@ -207,7 +206,6 @@ class MeshNode:
         """Read what a host of the inventory answered to the agent's question `ssh_keys`."""
         return cls(
             name=name,
-            hostname=str(data["hostname"]),
             addresses=tuple(data["addresses"]),
             default_address=str(data["default_address"]),
             host_key=str(data["host_key"]),
@@ -236,10 +234,10 @@ def mesh_findings(
                 check="name for the certificate",
                 found=repr(principal),
                 expected="letters, digits and . _ : -",
-                action="correct the inventory, the host name or ssh_mesh_extra_principals",
+                action="correct the host's name, ansible_host or ssh_mesh_extra_principals in the inventory",
             )
             for principal in request.principals
-            if not _PRINCIPAL.fullmatch(principal)
+            if not PRINCIPAL.fullmatch(principal)
         ]
     for (kind, key), names in holders.items():
         if len(names) > 1:

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names that a node's host certificate vouches for, and the hosts that clients let the authority vouch for.
 
-A node's own word is no proof of a name: what it says of itself is taken where the inventory gives it that name, or
-where it is an address that nobody else has. Names are compared without regard to case, addresses as addresses.
+Both come from the inventory alone, as root on a node may have it claim any name. Names are compared without regard to
+case, addresses as addresses.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ..findings.findings import Finding
 from .hosts import is_inside, parse_address
-from .ssh_mesh import MeshNode
-
-_EXPECTED = "names that the inventory gives this node, and addresses that no other node has"
+from .ssh_mesh import PRINCIPAL, MeshNode
 
 
 def _same(name: str) -> str:
@@ -24,101 +22,67 @@ def _same(name: str) -> str:
     return name.lower() if address is None else str(address)
 
 
-def given_names(name: str, connect: str, extra: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that the inventory gives a node; a loopback address leads to no node."""
-    address = parse_address(connect)
-    outer = [] if address is not None and address.is_loopback else [connect]
-    return tuple(dict.fromkeys(each for each in (name, *outer, *extra) if each))
+def declared_names(inventory: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Return by host the names that the inventory gives it, and their first labels where no other host has these.
 
-
-def _claims(node: MeshNode, given: Sequence[str], networks: Sequence[str]) -> dict[str, bool]:
-    """Return what a node says of itself beyond `given`, and whether other nodes need it to be reached.
-
-    Bridges of container engines, whose addresses every node holds, are none of them.
+    `inventory` has for each host its `name`, and `ansible_host` and `ssh_mesh_extra_principals` where it has them. A
+    loopback address leads to no node.
     """
-    held = [address for address in node.addresses if any(is_inside(address, network) for network in networks)]
-    by_default = not networks and not any(parse_address(name) for name in given)
-    claims = {node.default_address: by_default, **dict.fromkeys(held, True), node.hostname: True}
-    known = {_same(name) for name in given}
-    return {name: needed for name, needed in claims.items() if name and _same(name) not in known}
+    given = {host["name"]: _given(host) for host in inventory}
+    labels = {host: {_label(name) for name in names} - {""} for host, names in given.items()}
+    holders = Counter(name for host, names in given.items() for name in {*map(_same, names), *map(_same, labels[host])})
+    return {
+        host: (*names, *sorted(label for label in labels[host] - {*names} if holders[_same(label)] == 1))
+        for host, names in given.items()
+    }
 
 
-def _refusal(name: str, given: Sequence[str], holder: str) -> str:
-    """Say why a node gets no certificate for a name that it gives itself; "" when it does."""
-    if holder:
-        return f"{name}, which belongs to {holder}"
-    if parse_address(name) is None and name.lower().partition(".")[0] not in _labels(given):
-        return f"{name}, as which only the node itself knows it"
-    return ""
+# Variables of a host, beside its name, that name it.
+NAMED_BY = ("ansible_host", "ssh_mesh_extra_principals")
 
 
-def _labels(given: Iterable[str]) -> set[str]:
-    return {name.lower().partition(".")[0] for name in given if parse_address(name) is None}
+def _given(host: Mapping[str, Any]) -> tuple[str, ...]:
+    names = [host["name"], host.get("ansible_host") or "", *(host.get("ssh_mesh_extra_principals") or [])]
+    addresses = {name: parse_address(name) for name in names if name}
+    return tuple(name for name, address in addresses.items() if address is None or not address.is_loopback)
 
 
-def principals(
-    nodes: Sequence[MeshNode],
-    networks: Sequence[str],
-    inventory: Mapping[str, Sequence[str]],
-    certified: Mapping[str, str],
-) -> tuple[dict[str, tuple[str, ...]], list[Finding]]:
-    """Return names and addresses for each node's host certificate, and what is wrong with those nodes claim.
+def _label(name: str) -> str:
+    """Return the first label of a name within a domain, "" for any other name."""
+    label, dot, _ = name.partition(".")
+    return label if dot and parse_address(name) is None else ""
 
-    `inventory` has the names of all its hosts; `certified` maps names in the certificates of nodes that are not in this
-    run to those nodes.
+
+def declared_addresses(names: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return all addresses among the declared names, by which nodes can check each other."""
+    return sorted({_same(name) for mine in names.values() for name in mine if parse_address(name) is not None})
+
+
+def left_out(nodes: Sequence[MeshNode], networks: Sequence[str], names: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Find addresses by which others may reach a node and which the inventory does not give it.
+
+    These are its addresses on `networks`; without any, that of its default route where it has no declared address.
     """
-    claims = {node.name: _claims(node, inventory[node.name], networks) for node in nodes}
-    counts = Counter(_same(name) for mine in claims.values() for name in mine)
-    holders = {_same(name): node for name, node in certified.items()}
-    holders.update({_same(name): host for host, names in inventory.items() for name in names})
-    wanted, findings = {}, []
-    for host, mine in claims.items():
-        accepted = list(inventory[host])
-        for name, needed in mine.items():
-            refusal = _refusal(name, inventory[host], holders.get(_same(name), ""))
-            shared = counts[_same(name)] > 1
-            if refusal or (shared and needed):
-                findings.append(
-                    Finding(
-                        host=host,
-                        check="name for the certificate",
-                        found=refusal or f"{name}, which other nodes claim as well",
-                        expected=_EXPECTED,
-                        action=(
-                            "correct the node or the inventory; a name that is right belongs into "
-                            "ssh_mesh_extra_principals, a node that has left into ssh_mesh_revoked"
-                        ),
-                    )
-                )
-            elif not shared and (parse_address(name) or name.lower() in _labels(inventory[host])):
-                # Its own name within a domain that only it knows is left out: whom it is in there nobody has said.
-                accepted.append(name)
-        wanted[host] = tuple(dict.fromkeys(accepted))
-    return wanted, findings
-
-
-def _patterns(name: str) -> list[str]:
-    """Return patterns that a name fits, and those of the nodes that may come after it."""
-    address = parse_address(name)
-    if address is not None:
-        mark = "." if address.version == 4 else ":"
-        return [f"{name.rpartition(mark)[0]}{mark}*"]
-    label, dot, domain = name.partition(".")
-    if label.isdigit():
-        return [name]
-    shapes = [re.sub("[0-9]", "?", label)]
-    number = re.search(r"([0-9]+)[^0-9]*$", label)
-    # gpu9 is followed by gpu10, gpu09 is not followed by gpu010.
-    if number and not number[1].startswith("0"):
-        place = number.end(1)
-        shapes.append(shapes[0][:place] + "?" + shapes[0][place:])
-    return [f"{shape}{dot}{domain}" for shape in shapes] + (shapes if dot else [])
+    findings = []
+    for node in nodes:
+        declared = {_same(name) for name in names[node.name]}
+        held = [address for address in node.addresses if any(is_inside(address, network) for network in networks)]
+        if not networks and not any(parse_address(name) for name in declared):
+            held = [node.default_address] if node.default_address else []
+        findings += [
+            Finding(
+                host=node.name,
+                check="address without a certificate",
+                found=address,
+                expected="an address that the inventory gives the node, if ssh or mpirun is to reach it there",
+                action="if it is right, set it as ansible_host or in ssh_mesh_extra_principals of the node",
+            )
+            for address in dict.fromkeys(held)
+            if _same(address) not in declared
+        ]
+    return findings
 
 
 def host_patterns(names: Iterable[str]) -> list[str]:
-    """Return for which hosts clients trust the authority, as patterns of ssh's known hosts.
-
-    Digits stand for any digit's place, so that the next node of a numbered row, or of a network, changes nothing on the
-    nodes that are there: gpu-07 gives gpu-??, 10.0.0.7 gives 10.0.0.*.
-    """
-    return sorted({pattern for name in names for pattern in _patterns(name)})
+    """Return for which hosts clients trust the authority: these names exactly, as lines of known hosts take them."""
+    return sorted({name for name in names if PRINCIPAL.fullmatch(name)})

@@ -222,7 +222,7 @@ def judge_ssh(
         failures,
         list(results),
         bad,
-        expected=f"{user} logs in from every node to every other by name and address",
+        expected=f"{user} logs in from every node to every other by name, and by address where the inventory gives it",
         action="run site.yml (role ssh_mesh) on all nodes; sshd's journal on HOST says why (journalctl -t sshd)",
         command=lambda host: ansible(
             [host], inventory, "ssh_reach", arguments(host=host, nodes=list(results), user=user), become=True

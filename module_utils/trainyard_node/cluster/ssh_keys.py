@@ -38,7 +38,6 @@ def read_ssh_keys(*, host: str, user: str, key: str, host_key: str, files: list[
         "known_hosts": marked_lines(tree, mark),
         "host_key": public_key(Path(f"{host_key}.pub")),
         "user_key": public_key(Path(f"{key}.pub")),
-        "hostname": os.uname().nodename,
         "addresses": addresses,
         "default_address": default_address,
         "findings": [finding.as_dict() for finding in findings],

@@ -13,7 +13,7 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -37,15 +37,15 @@ class Attempt(NamedTuple):
     reason: str
 
 
-def targets(peer: str, by_address: bool = True) -> list[str]:
-    """Return the peer's name and the address it resolves to; launchers use either."""
-    if not by_address:
+def targets(peer: str, addresses: Collection[str] = ()) -> list[str]:
+    """Return the peer's name, and its address if that is one of `addresses`; launchers use either."""
+    if not addresses:
         return [peer]
     try:
         address = str(socket.getaddrinfo(peer, 22, type=socket.SOCK_STREAM)[0][4][0])
     except OSError:
         return [peer]
-    return list(dict.fromkeys([peer, address]))
+    return list(dict.fromkeys([peer, address])) if address in addresses else [peer]
 
 
 def ssh_command(user: str, target: str, connect_timeout: int) -> list[str]:
@@ -121,25 +121,25 @@ def reach(
     connect_timeout: int,
     parallel: int,
     login: Callable[[str, str, str, int], Attempt] = try_login,
-    by_address: bool = True,
+    addresses: Collection[str] = (),
 ) -> list[Attempt]:
-    """Try all peers by name and, too, by address, `parallel` at a time, results in the order of the peers."""
-    tries = [(peer, target) for peer in peers for target in targets(peer, by_address)]
+    """Try all peers by name, and by theirs of `addresses`, `parallel` at a time, results in the order of the peers."""
+    tries = [(peer, target) for peer in peers for target in targets(peer, addresses)]
     with ThreadPoolExecutor(max_workers=parallel) as pool:
         return list(pool.map(lambda each: login(user, each[0], each[1], connect_timeout), tries))
 
 
 def logins(
-    host: str, nodes: Sequence[str], user: str, connect_timeout: int, parallel: int, by_address: bool = True
+    host: str, nodes: Sequence[str], user: str, connect_timeout: int, parallel: int, addresses: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return `row` (by peer whether it was reached), the number of `logins`, and `failures`, a line for each.
 
-    `host` is this node's inventory name. Without `by_address` peers are tried by name alone. Raises LoginsError where
-    none can be tried.
+    `host` is this node's inventory name, `addresses` those that the inventory gives to nodes. Raises LoginsError where
+    no login can be tried.
     """
     try:
         as_user(user)
-        attempts = reach(user, nodes, max(1, connect_timeout), max(1, parallel), by_address=by_address)
+        attempts = reach(user, nodes, max(1, connect_timeout), max(1, parallel), addresses=addresses)
     except KeyError as error:
         raise LoginsError(f"{host}: there is no user {user}; run the role node_baseline first.") from error
     except (OSError, ValueError) as error:

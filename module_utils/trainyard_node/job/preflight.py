@@ -172,7 +172,10 @@ def ssh_findings(spec: Spec, user: str) -> list[Finding]:
                 f"{user} logs in from {spec['host']} to every node by its address on the job's network, without a "
                 "password and with a known host key"
             ),
-            action=f"run site.yml (role ssh_mesh) on {where}; for a job_network of its own, with ssh_mesh_networks",
+            action=(
+                f"run site.yml (role ssh_mesh) on {where}; an address that ansible_host does not give them belongs "
+                "into their ssh_mesh_extra_principals"
+            ),
         )
         for text in failed
     ]

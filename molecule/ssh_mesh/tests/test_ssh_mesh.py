@@ -212,10 +212,28 @@ def test_settings_that_sshd_refuses_leave_those_that_were_there(
     assert host.run(f"sudo grep -q earlier {settings}").rc == 1
 
 
-def test_clients_trust_the_authority_for_the_nodes_alone(host: Any, node_vars: dict[str, Any]) -> None:
+def test_clients_trust_the_authority_for_the_nodes_alone(
+    host: Any, node_names: list[str], node_vars: dict[str, Any]
+) -> None:
     marked = f"trainyard:{node_vars['n1']['trainyard_cluster']}$"
     patterns = host.check_output(f"grep '{marked}' /etc/ssh/ssh_known_hosts").split()[1].split(",")
-    assert patterns == [node_vars["n1"]["ansible_host"].rpartition(".")[0] + ".*", "n?", "n??"]
+    assert patterns == sorted([*node_names, *(node_vars[name]["ansible_host"] for name in node_names)])
+
+
+def test_an_address_that_a_node_gives_itself_gets_no_certificate(
+    run_playbook: Any, node: Any, node_vars: dict[str, Any]
+) -> None:
+    """A free address of the cluster's network, as that of a machine which is no node."""
+    host, claimed = node("n2"), node_vars["n2"]["ansible_host"].rpartition(".")[0] + ".250"
+    host.check_output(f"sudo ip address add {claimed}/24 dev eth0")
+    try:
+        run = run_playbook("converge.yml", "--limit", "n2")
+    finally:
+        host.check_output(f"sudo ip address del {claimed}/24 dev eth0")
+    assert run.rc == 0, run.output
+    assert set(run.changes.values()) == {0}
+    assert f"address without a certificate on n2 found {claimed}" in run.text
+    assert claimed not in host.check_output("sudo ssh-keygen -L -f /etc/trainyard/ssh/host-cert.pub")
 
 
 @pytest.mark.parametrize(

@@ -144,12 +144,13 @@ def test_one_line_for_a_pair_with_one_reason() -> None:
     ]
 
 
-def test_peers_are_tried_by_name_and_address_or_by_name_alone(tmp_path, monkeypatch):
+def test_peers_are_tried_by_name_and_by_addresses_that_the_inventory_gives(tmp_path, monkeypatch):
     (tmp_path / "ssh").write_text(f'#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\necho "$2" >> {tmp_path}/tried\n')
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     # One at a time, so that the lines have an order.
-    assert ssh_logins.logins("n1", ["localhost"], ME, 5, 1, by_address=False)["logins"] == 1
-    assert ssh_logins.logins("n1", ["localhost"], ME, 5, 1)["row"] == {"localhost": True}
+    for addresses in ([], ["10.0.0.1"]):
+        assert ssh_logins.logins("n1", ["localhost"], ME, 5, 1, addresses)["logins"] == 1
+    assert ssh_logins.logins("n1", ["localhost"], ME, 5, 1, ["127.0.0.1", "::1"])["row"] == {"localhost": True}
     names = (tmp_path / "tried").read_text().split()
-    assert names[:2] == ["localhost", "localhost"] and len(names) == 3 and names[2] in ("127.0.0.1", "::1")
+    assert names[:3] == ["localhost"] * 3 and len(names) == 4 and names[3] in ("127.0.0.1", "::1")

@@ -23,7 +23,7 @@ from ansible.module_utils.trainyard.cluster.ssh_mesh import (
     sshd_findings,
     to_be_revoked,
 )
-from ansible.module_utils.trainyard.cluster.ssh_names import given_names, host_patterns, principals
+from ansible.module_utils.trainyard.cluster.ssh_names import declared_addresses, declared_names, host_patterns, left_out
 from ansible.module_utils.trainyard.findings.findings import Finding
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,7 +173,6 @@ def test_durations_that_renew_for_ever() -> None:
 
 def mesh_node(name: str, **changes: object) -> MeshNode:
     record = {
-        "hostname": name,
         "addresses": ["10.0.0.1", "172.17.0.1"],
         "default_address": "10.0.0.1",
         "host_key": KEY,
@@ -183,94 +182,48 @@ def mesh_node(name: str, **changes: object) -> MeshNode:
     return MeshNode.from_dict(name, {**record, **changes})
 
 
-def names(
-    *nodes: MeshNode,
-    networks: tuple[str, ...] = (),
-    certified: dict[str, str] | None = None,
-    **inventory: tuple[str, ...],
-) -> tuple[dict[str, tuple[str, ...]], list[tuple[str, str]]]:
-    wanted, findings = principals(nodes, networks, inventory, certified or {})
-    return wanted, [(finding.host, finding.found) for finding in findings]
-
-
-def test_host_principals_leave_out_bridges_and_loopback() -> None:
-    assert names(mesh_node("n1"), n1=("n1",)) == ({"n1": ("n1", "10.0.0.1")}, [])
-    other = mesh_node("n1", hostname="n1-ib")
-    given = given_names("n1", "127.0.0.1", ["n1-ib"])
-    assert names(other, networks=("172.16.0.0/12",), n1=given) == (
-        {"n1": ("n1", "n1-ib", "10.0.0.1", "172.17.0.1")},
-        [],
-    )
-
-
-def test_a_node_gets_no_certificate_for_the_names_of_others() -> None:
-    """The name of another site and the address of n1, as root on n2 may have its node say."""
-    liar = mesh_node("n2", hostname="git.example.org", addresses=["10.0.0.1", "10.0.0.2"], default_address="10.0.0.1")
-    wanted, found = names(liar, networks=("10.0.0.0/24",), n1=("n1", "10.0.0.1"), n2=("n2", "10.0.0.2"))
-    assert wanted == {"n2": ("n2", "10.0.0.2")}
-    assert found == [
-        ("n2", "10.0.0.1, which belongs to n1"),
-        ("n2", "git.example.org, as which only the node itself knows it"),
-    ]
-
-
-def test_an_address_in_the_certificate_of_a_node_that_is_not_in_this_run() -> None:
-    node = mesh_node("n2", default_address="10.0.0.9")
-    assert names(node, certified={"10.0.0.9": "n9"}, n2=("n2",)) == (
-        {"n2": ("n2",)},
-        [("n2", "10.0.0.9, which belongs to n9")],
-    )
-
-
-def test_an_address_that_several_nodes_claim_vouches_for_none() -> None:
-    """Needed by the others it is a finding; behind NAT all nodes may have one like it that nobody uses."""
-    nodes = [mesh_node("n1"), mesh_node("n2")]
-    assert names(*nodes, n1=("n1",), n2=("n2",)) == (
-        {"n1": ("n1",), "n2": ("n2",)},
-        [(name, "10.0.0.1, which other nodes claim as well") for name in ("n1", "n2")],
-    )
-    assert names(*nodes, n1=("n1", "192.0.2.1"), n2=("n2", "192.0.2.2")) == (
-        {"n1": ("n1", "192.0.2.1"), "n2": ("n2", "192.0.2.2")},
-        [],
-    )
-
-
-def test_the_short_form_of_a_name_of_the_inventory() -> None:
-    short = mesh_node("gpu1.example.org", hostname="GPU1", default_address="")
-    assert names(short, **{"gpu1.example.org": ("gpu1.example.org",)}) == (
-        {"gpu1.example.org": ("gpu1.example.org", "GPU1")},
-        [],
-    )
-    assert names(short, gpu1=("gpu1",), **{"gpu1.example.org": ("gpu1.example.org",)})[1] == [
-        ("gpu1.example.org", "GPU1, which belongs to gpu1")
-    ]
-
-
-def test_a_domain_that_only_the_node_knows_is_left_out() -> None:
-    """A kernel's host name is often a whole one, which the inventory need not repeat; it is not signed then."""
-    whole = mesh_node("gpu1", hostname="gpu1.cluster.example.org", default_address="")
-    assert names(whole, gpu1=("gpu1", "192.0.2.1")) == ({"gpu1": ("gpu1", "192.0.2.1")}, [])
-    other = mesh_node("gpu2", hostname="gpu1.cluster.example.org", default_address="")
-    assert names(other, gpu1=("gpu1",), gpu2=("gpu2",))[1] == [
-        ("gpu2", "gpu1.cluster.example.org, as which only the node itself knows it")
-    ]
-
-
 @pytest.mark.parametrize(
-    ("name", "patterns"),
+    ("inventory", "names"),
     [
-        ("n9", ["n?", "n??"]),
-        ("gpu-07", ["gpu-??"]),
-        ("r1c09.example.org", ["r?c??", "r?c??.example.org"]),
-        ("head", ["head"]),
-        ("404", ["404"]),
-        ("10.0.0.7", ["10.0.0.*"]),
-        ("fd00:1::7", ["fd00:1::*"]),
+        ([{"name": "n1"}], {"n1": ("n1",)}),
+        ([{"name": "n1", "ansible_host": "127.0.0.1"}], {"n1": ("n1",)}),
+        (
+            [{"name": "n1", "ansible_host": "10.0.0.1", "ssh_mesh_extra_principals": ["n1-ib", "10.0.0.1"]}],
+            {"n1": ("n1", "10.0.0.1", "n1-ib")},
+        ),
+        # The first label is a name of the node, too, unless it is another's or that of several.
+        ([{"name": "gpu1.example.org"}], {"gpu1.example.org": ("gpu1.example.org", "gpu1")}),
+        ([{"name": "a", "ansible_host": "gpu1.example.org"}], {"a": ("a", "gpu1.example.org", "gpu1")}),
+        (
+            [{"name": "gpu1.example.org"}, {"name": "GPU1"}, {"name": "n.a"}, {"name": "n.b"}],
+            {"gpu1.example.org": ("gpu1.example.org",), "GPU1": ("GPU1",), "n.a": ("n.a",), "n.b": ("n.b",)},
+        ),
     ],
 )
-def test_clients_trust_the_authority_for_the_likes_of_the_nodes(name: str, patterns: list[str]) -> None:
-    assert host_patterns([name]) == patterns
-    assert "*" not in patterns
+def test_the_names_of_a_node_come_from_the_inventory(
+    inventory: list[dict[str, object]], names: dict[str, tuple[str, ...]]
+) -> None:
+    assert declared_names(inventory) == names
+
+
+def test_addresses_that_the_inventory_does_not_give_are_named() -> None:
+    """Of the addresses that a node holds those by which others would reach it: bridges of containers are none."""
+    node = mesh_node("n1", addresses=["10.0.0.1", "10.0.0.7", "172.17.0.1"])
+
+    def found(networks: list[str], *names: str) -> list[str]:
+        return [finding.found for finding in left_out([node], networks, {"n1": names})]
+
+    assert found(["10.0.0.0/24"], "n1", "10.0.0.1") == ["10.0.0.7"]
+    assert found(["10.0.0.0/24"], "n1", "10.0.0.1", "10.0.0.7") == []
+    # Without a network those of the default route count, where nothing else is known.
+    assert (found([], "n1"), found([], "n1", "192.0.2.1")) == (["10.0.0.1"], [])
+
+
+def test_clients_trust_the_authority_for_the_nodes_exactly() -> None:
+    assert host_patterns(["n9", "10.0.0.7", "n9", "fd00:1::7"]) == ["10.0.0.7", "fd00:1::7", "n9"]
+    # A pattern would widen the line, a comma or white space end it.
+    assert host_patterns(["*", "n?", "!n1", "a,b", "a b"]) == []
+    assert declared_addresses({"n1": ("n1", "10.0.0.7"), "n2": ("n2", "FD00:1::7")}) == ["10.0.0.7", "fd00:1::7"]
 
 
 def test_findings_over_all_nodes() -> None:

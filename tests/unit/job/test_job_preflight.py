@@ -315,7 +315,8 @@ def test_nodes_that_ssh_does_not_let_in_are_named(spec, ssh):
             "n3: train@10.0.0.3: Permission denied (publickey).",
             f"{ME} logs in from n1 to every node by its address on the job's network, without a password and with a "
             "known host key",
-            "run site.yml (role ssh_mesh) on the other nodes; for a job_network of its own, with ssh_mesh_networks",
+            "run site.yml (role ssh_mesh) on the other nodes; an address that ansible_host does not give them belongs "
+            "into their ssh_mesh_extra_principals",
         )
     ]
     calls = ssh.read_text().splitlines()
