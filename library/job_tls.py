@@ -11,7 +11,7 @@ short_description: Make or check the TLS certificates of one job
 description:
   - Keeps a certificate authority for the jobs of a cluster in a folder of the controller. For each job it makes a key
     and a certificate for servers and one for clients, each in a p12 file with a password, the revocation list, and the
-    JSON file that MindSpore reads. They are valid for as long as the job may take.
+    JSON file that MindSpore reads. They are valid for as long as the job may take, and 8 days for a queue before it.
   - Given certificates (O(certificates)) are checked and handed on instead.
   - Everything that would keep MindSpore from using them becomes an entry of RV(findings); the module does not fail
     because of them. Nothing is made while there are any.
@@ -165,8 +165,7 @@ def made(params: dict[str, Any], check_mode: bool, result: dict[str, Any]) -> li
         return findings
     with authority.locked():
         key = authority.key()
-        # MindSpore's own warning is for given certificates; these shall not cause it.
-        until = now + params["valid_s"] + (params["warning_days"] + 1) * tls.DAY_S
+        until = now + params["valid_s"] + tls.SPARE_DAYS * tls.DAY_S
         files = {}
         for role, variable in tls.PASSWORD_VARIABLES.items():
             password = params[f"{role}_password"]
@@ -319,9 +318,9 @@ def main() -> None:
             )
         ]
     if result["files"]:
-        config = tls.configuration(
-            params["job_dir"], params["warning_days"], tls.REVOCATION_LIST in result["files"], params["ciphers"]
-        )
+        # MindSpore warns of given certificates; those made here live no longer than the job.
+        days = params["warning_days"] if params["certificates"] else tls.LEAST_WARNING_DAYS
+        config = tls.configuration(params["job_dir"], days, tls.REVOCATION_LIST in result["files"], params["ciphers"])
         result["files"][tls.CONFIG] = config.encode()
     result["files"] = {name: base64.b64encode(content).decode() for name, content in result["files"].items()}
     module.exit_json(findings=[finding.as_dict() for finding in findings], **result)

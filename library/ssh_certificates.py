@@ -46,18 +46,20 @@ options:
     elements: str
     default: []
   networks:
-    description: Networks (CIDR) over which nodes reach each other, for RV(left_out).
+    description:
+      - Networks (CIDR) over which nodes reach each other, for RV(left_out).
+      - With any, user certificates are good from these and from the inventory's addresses only.
     type: list
     elements: str
     default: []
   validity:
     description: How long a certificate lives, as ssh-keygen writes durations.
     type: str
-    default: 52w
+    default: 13w
   renew_before:
     description: A certificate that expires sooner than this is renewed.
     type: str
-    default: 8w
+    default: 4w
   revoked:
     description:
       - Names of nodes that left, all keys of which are revoked; and fingerprints (SHA256) of single keys, lost ones of
@@ -124,6 +126,10 @@ left_out_text:
   description: The same as text, empty where there are none.
   returned: success
   type: str
+signed_text:
+  description: Which nodes got new certificates, until when they are good and when they are renewed; else empty.
+  returned: success
+  type: str
 actions:
   description: What was made, signed or revoked, and why.
   returned: success
@@ -154,9 +160,10 @@ from ansible.module_utils.trainyard.cluster.ssh_mesh import (
     parse_duration,
     policy_fault,
     reason_to_sign,
+    signing_report,
     to_be_revoked,
 )
-from ansible.module_utils.trainyard.cluster.ssh_names import declared_names, host_patterns, left_out
+from ansible.module_utils.trainyard.cluster.ssh_names import declared_names, host_patterns, left_out, user_options
 from ansible.module_utils.trainyard.findings.findings import render
 from ansible.module_utils.trainyard_controller.ssh_authority import Authority, AuthorityError
 
@@ -173,12 +180,13 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], pol
     to_revoke = module.params["revoked"]
     gone = to_be_revoked(certificates, revoked, to_revoke, policy.cluster)
     names = declared_names(module.params["inventory"])
+    options = user_options(module.params["networks"], names)
     requests = [
         request
         for node in nodes
         for request in (
             Request(node.name, "host", node.host_key, names[node.name]),
-            Request(node.name, "user", node.user_key, (module.params["user"],)),
+            Request(node.name, "user", node.user_key, (module.params["user"],), options),
         )
     ]
     owners = {certificate.key: owner(certificate) for certificate in certificates}
@@ -231,6 +239,7 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], pol
         "left_out_text": render(omitted, "Not every address of the nodes is in a host certificate: {count} {findings}.")
         if omitted
         else "",
+        "signed_text": signing_report(to_sign, policy, now),
         "actions": actions,
         "diff": {"before": "", "after": "".join(f"{action}\n" for action in actions)},
     }
@@ -247,8 +256,8 @@ def main() -> None:
             "inventory": {"type": "list", "elements": "dict", "required": True},
             "members": {"type": "list", "elements": "str", "default": []},
             "networks": {"type": "list", "elements": "str", "default": []},
-            "validity": {"type": "str", "default": "52w"},
-            "renew_before": {"type": "str", "default": "8w"},
+            "validity": {"type": "str", "default": "13w"},
+            "renew_before": {"type": "str", "default": "4w"},
             "revoked": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ssh_certificates
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.cluster.ssh_mesh import fingerprint, parse_certificates
+from ansible.module_utils.trainyard.cluster.ssh_mesh import Certificate, fingerprint, parse_certificates
 
 INVENTORY = [{"name": "n1", "ansible_host": "10.0.0.1"}, {"name": "n2", "ansible_host": "10.0.0.2"}]
 
@@ -45,15 +46,19 @@ def sign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def principals(line: str, folder: Path) -> tuple[str, ...]:
+    return shown(line, folder).principals
+
+
+def shown(line: str, folder: Path) -> Certificate:
     (folder / "cert.pub").write_text(line)
-    shown = subprocess.run(
+    text = subprocess.run(
         ["ssh-keygen", "-L", "-f", str(folder / "cert.pub")],
         check=True,
         capture_output=True,
         text=True,
         env={"TZ": "UTC", "PATH": "/usr/bin:/bin"},
     ).stdout
-    return parse_certificates(shown)[0].principals
+    return parse_certificates(text)[0]
 
 
 def test_nothing_that_a_node_says_of_itself_is_in_its_certificate(sign: Any, tmp_path: Path) -> None:
@@ -81,6 +86,29 @@ def test_an_address_that_an_earlier_release_certified_is_taken_away(sign: Any, t
     after = sign({"n2": claimed}, networks=["10.0.0.0/24"])
     assert "n2: host key is valid for n2, 10.0.0.2, 10.0.0.250; expected n2, 10.0.0.2" in after["actions"]
     assert after["patterns"] == ["10.0.0.2", "n2"]
+
+
+def test_a_stolen_user_key_opens_shells_from_the_cluster_alone_and_not_for_long(sign: Any, tmp_path: Path) -> None:
+    """No agent, no X11, no port goes through it, and sshd refuses it from other addresses where a network is known."""
+    n1 = {"n1": node(tmp_path, "n1")}
+    told = sign(n1, networks=["10.0.0.7/29"], inventory=[*INVENTORY, {"name": "far", "ansible_host": "192.0.2.1"}])
+    user, host = (shown(told["certificates"]["n1"][kind], tmp_path) for kind in ("user", "host"))
+    assert user.options == ("permit-pty", "source-address 10.0.0.0/29,192.0.2.1/32")
+    assert host.options == ()
+    until = time.strftime("%Y-%m-%d", time.gmtime(user.valid_to))
+    assert told["signed_text"].startswith(
+        f"2 ssh certificates signed for n1, valid until {until}. Run site.yml between "
+    )
+    assert max(user.valid_to, host.valid_to) <= time.time() + 13 * 7 * 86400
+    # Without a network nobody knows from which addresses nodes come, behind NAT for one.
+    told = sign(n1)
+    assert shown(told["certificates"]["n1"]["user"], tmp_path).options == ("permit-pty",)
+    (reason,) = told["actions"]
+    assert reason.startswith(
+        "n1: user key allows permit-pty, source-address 10.0.0.0/29,192.0.2.1/32; expected permit-pty"
+    )
+    again = sign(n1)
+    assert (again["changed"], again["signed_text"]) == (False, "")
 
 
 def test_a_lost_key_of_a_node_that_stays_is_revoked_and_its_new_one_signed(sign: Any, tmp_path: Path) -> None:

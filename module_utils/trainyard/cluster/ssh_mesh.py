@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..findings.findings import Finding
+from ..findings.findings import Finding, counted, host_list
 
 KINDS = ("host", "user")
 
@@ -32,10 +32,10 @@ _FINGERPRINT = "SHA256:"
 
 
 def parse_duration(text: str) -> int:
-    """Read a duration as ssh-keygen writes it: `52w`, `1d12h`, `90m`. Raises ValueError for anything else."""
+    """Read a duration as ssh-keygen writes it: `13w`, `1d12h`, `90m`. Raises ValueError for anything else."""
     parts = re.findall(r"([0-9]{1,9})([smhdw])", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is no duration; expected numbers with s, m, h, d or w, such as 52w or 1d12h")
+        raise ValueError(f"{text!r} is no duration; expected numbers with s, m, h, d or w, such as 13w or 1d12h")
     return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
@@ -61,6 +61,8 @@ class Certificate:
     valid_from: float
     valid_to: float
     principals: tuple[str, ...]
+    # Critical options and extensions, sorted: what a user may do with it, and from where.
+    options: tuple[str, ...] = ()
 
 
 def parse_certificates(output: str) -> list[Certificate]:
@@ -70,24 +72,23 @@ def parse_certificates(output: str) -> list[Certificate]:
     """
     certificates: list[Certificate] = []
     fields: dict[str, str] = {}
-    principals: list[str] = []
-    inside_principals = False
+    lists: dict[str, list[str]] = defaultdict(list)
+    heading = ""
     for line in output.splitlines():
         name, colon, value = line.strip().partition(":")
-        if line.startswith(" " * 16) and inside_principals:
-            principals.append(line.strip())
+        if line.startswith(" " * 16) and heading:
+            lists[heading].append(line.strip())
         elif line.startswith(" " * 8) and not line.startswith(" " * 9) and colon:
-            inside_principals = name == "Principals"
             if name == "Type" and fields:
-                certificates.append(_certificate(fields, principals))
-                fields, principals = {}, []
-            fields[name] = value.strip()
+                certificates.append(_certificate(fields, lists))
+                fields, lists = {}, defaultdict(list)
+            fields[name], heading = value.strip(), name
     if fields:
-        certificates.append(_certificate(fields, principals))
+        certificates.append(_certificate(fields, lists))
     return certificates
 
 
-def _certificate(fields: Mapping[str, str], principals: Sequence[str]) -> Certificate:
+def _certificate(fields: Mapping[str, str], lists: Mapping[str, Sequence[str]]) -> Certificate:
     try:
         kind = fields["Type"].split()[-2]
         valid_from, valid_to = _validity(fields["Valid"])
@@ -101,7 +102,8 @@ def _certificate(fields: Mapping[str, str], principals: Sequence[str]) -> Certif
             int(fields["Serial"]),
             valid_from,
             valid_to,
-            tuple(principals),
+            tuple(lists.get("Principals", ())),
+            tuple(sorted([*lists.get("Critical Options", ()), *lists.get("Extensions", ())])),
         )
     except (KeyError, IndexError) as error:
         raise ValueError(f"ssh-keygen -L printed a certificate without {error}") from error
@@ -129,6 +131,7 @@ class Request:
     kind: str
     public_key: str
     principals: tuple[str, ...]
+    options: tuple[str, ...] = ()
 
     def identity(self, cluster: str) -> str:
         """Return the key identity, which sshd writes into its log at every login."""
@@ -160,6 +163,10 @@ def reason_to_sign(request: Request, certificate: Certificate | None, policy: Po
         return "has no certificate of this authority"
     if sorted(set(certificate.principals)) != sorted(set(request.principals)):
         return f"is valid for {', '.join(certificate.principals)}; expected {', '.join(request.principals)}"
+    if certificate.options != request.options:
+        return (
+            f"allows {', '.join(certificate.options) or 'nothing'}; expected {', '.join(request.options) or 'nothing'}"
+        )
     if certificate.identity != request.identity(policy.cluster):
         return f"is known as {certificate.identity}; expected {request.identity(policy.cluster)}"
     if certificate.valid_from > now:
@@ -169,6 +176,18 @@ def reason_to_sign(request: Request, certificate: Certificate | None, policy: Po
     if certificate.valid_to - now > policy.validity:
         return f"is valid until {_date(certificate.valid_to)}, longer than ssh_mesh_validity"
     return ""
+
+
+def signing_report(requests: Sequence[Request], policy: Policy, now: float) -> str:
+    """Say which nodes get new certificates, how long these are good, and when a run renews them; "" without any."""
+    if not requests:
+        return ""
+    until = now + policy.validity
+    return (
+        f"{counted(len(requests), 'ssh certificate')} signed for "
+        f"{host_list(list(dict.fromkeys(request.node for request in requests)))}, valid until {_date(until)}. "
+        f"Run site.yml between {_date(until - policy.renew_before)} and then: it renews them."
+    )
 
 
 def _date(moment: float) -> str:

@@ -7,6 +7,7 @@ case, addresses as addresses.
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -81,6 +82,23 @@ def left_out(nodes: Sequence[MeshNode], networks: Sequence[str], names: Mapping[
             if _same(address) not in declared
         ]
     return findings
+
+
+def user_options(networks: Sequence[str], names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return what certificates of the training user allow, as ssh-keygen shows it: a terminal, and nothing forwarded.
+
+    With `networks` sshd takes them from there and from declared addresses only. Without any nobody knows from which
+    addresses nodes connect: behind NAT these are others than the inventory's.
+    """
+    if not networks:
+        return ("permit-pty",)
+    inside = [ipaddress.ip_network(network, strict=False) for network in networks]
+    outside = [
+        ipaddress.ip_network(address)
+        for address in declared_addresses(names)
+        if not any(ipaddress.ip_address(address) in network for network in inside)
+    ]
+    return ("permit-pty", f"source-address {','.join(map(str, [*inside, *outside]))}")
 
 
 def host_patterns(names: Iterable[str]) -> list[str]:

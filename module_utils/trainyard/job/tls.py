@@ -48,6 +48,9 @@ RSA_BITS = 3072
 _BITS = {"RSA": RSA_BITS, "EC": 256}
 # What MindSpore accepts as cert_expire_warning_time_in_day.
 LEAST_WARNING_DAYS, MOST_WARNING_DAYS = 7, 180
+# Days that a job's own certificates outlive its time limit: MindSpore warns of their last 7 days at the latest, and a
+# job of Slurm or Kubernetes may wait in a queue.
+SPARE_DAYS = LEAST_WARNING_DAYS + 1
 
 # What MindSpore says of faults that show on the nodes only, and what they come from.
 _MESSAGES = (

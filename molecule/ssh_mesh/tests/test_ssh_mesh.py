@@ -220,6 +220,15 @@ def test_clients_trust_the_authority_for_the_nodes_alone(
     assert patterns == sorted([*node_names, *(node_vars[name]["ansible_host"] for name in node_names)])
 
 
+def test_the_users_certificate_forwards_nothing_and_is_good_from_the_cluster_alone(
+    host: Any, node_vars: dict[str, Any]
+) -> None:
+    shown = host.check_output("sudo ssh-keygen -L -f /etc/trainyard/ssh/user_ed25519-cert.pub").split("Critical")[1]
+    assert shown.split() == [
+        "Options:", "source-address", node_vars["n1"]["trainyard_network"], "Extensions:", "permit-pty"
+    ]  # fmt: skip
+
+
 def test_an_address_that_a_node_gives_itself_gets_no_certificate(
     run_playbook: Any, node: Any, node_vars: dict[str, Any]
 ) -> None:
@@ -246,7 +255,7 @@ def test_an_address_that_a_node_gives_itself_gets_no_certificate(
                 "'10.0.0' does not appear to be an IPv4 or IPv6 network",
             ],
         ),
-        ({"ssh_mesh_validity": "8w"}, ["ssh_mesh_renew_before is not shorter than ssh_mesh_validity"]),
+        ({"ssh_mesh_validity": "4w"}, ["ssh_mesh_renew_before is not shorter than ssh_mesh_validity"]),
         (
             {"ssh_mesh_verify_peers": "0"},
             ["ssh_mesh_verify_peers is '0'; expected 'all' or a number of peers from 1 on"],

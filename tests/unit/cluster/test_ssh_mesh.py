@@ -90,6 +90,7 @@ def test_certificates_are_read_as_printed() -> None:
         ("n1", "10.0.0.1"),
     )
     assert (user.kind, user.identity, user.valid_to, user.principals) == ("user", 'a "quoted" id', float("inf"), ())
+    assert (host.options, user.options) == ((), ("permit-pty",))
 
 
 @given(st.text())
@@ -140,6 +141,7 @@ def test_what_is_no_public_key(line: str) -> None:
         ({"valid_from": NOW + DAY}, "is not valid yet"),
         ({"valid_to": NOW + 400 * DAY}, "is valid until 2027-02-05, longer than ssh_mesh_validity"),
         ({"principals": ("n1", "10.0.0.9")}, "is valid for n1, 10.0.0.9; expected n1"),
+        ({"options": ("permit-pty",)}, "allows permit-pty; expected nothing"),
         ({"identity": "c:old:host"}, "is known as c:old:host; expected c:n1:host"),
     ],
 )

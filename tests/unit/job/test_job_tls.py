@@ -77,9 +77,9 @@ def test_a_job_gets_certificates_that_mindspore_can_use(call, tmp_path):
         assert (keyid.key_identifier, keyid.authority_cert_issuer) == (own, None)
         assert extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
         assert certificate.public_key().key_size == 3072
-        # As long as the job may take, and so much longer that MindSpore does not warn.
+        # As long as the job may take, and the week before the end of which MindSpore warns at the latest.
         ends = certificate.not_valid_after_utc.timestamp()
-        assert before + 3600 + 91 * DAY <= ends <= after + 3600 + 91 * DAY
+        assert before + 3600 + 8 * DAY <= ends <= after + 3600 + 8 * DAY
     (tmp_path / "ca.pem").write_bytes(content(made, "tls/ca.pem"))
     (tmp_path / "crl.pem").write_bytes(content(made, "tls/crl.pem"))
     (tmp_path / "leaf.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -90,7 +90,7 @@ def test_a_job_gets_certificates_that_mindspore_can_use(call, tmp_path):
         "ca_cert_path": f"/state/jobs/{JOB}/tls/ca.pem",
         "crl_path": f"/state/jobs/{JOB}/tls/crl.pem",
         "cipher_list": ":".join(tls.DEFAULT_CIPHERS),
-        "cert_expire_warning_time_in_day": 90,
+        "cert_expire_warning_time_in_day": 7,
     }
 
 
