@@ -57,6 +57,15 @@ lint: .venv/.test ## yamllint, ansible-lint (production), ruff, mypy
 unit: .venv/.test ## unit tests, WORKERS of them side by side
 	@pytest -n $(WORKERS) --dist worksteal
 
+# The largest set first: the others are parts of it. Pins that still hold stay, unless UPGRADE is set.
+.PHONY: requirements
+requirements: .venv/.test ## pin what .venv gets, with hashes, as pyproject.toml asks for it: UPGRADE=1 for newer versions
+	@for group in test pip controller kubernetes hardware; do \
+	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --only-binary :all: --no-annotate \
+	    --no-emit-index-url --custom-compile-command "make requirements" $(if $(UPGRADE),--upgrade) --group $$group \
+	    $$([ $$group = test ] || echo "--constraint requirements/test.txt") --output-file requirements/$$group.txt >/dev/null; done
+	@git status --short requirements
+
 .PHONY: golden
 golden: .venv/.test ## write the whole texts in tests/fixtures/golden anew: review what git shows
 	@pytest --golden tests/unit
@@ -127,6 +136,8 @@ browser-packages:
 	fi
 
 PIP = 26.3
+# Wheels only, as a source archive runs its own code when it is installed. `make ONLY_BINARY=` takes those, too.
+ONLY_BINARY ?= --only-binary :all:
 NO_INDEX = No index of packages can be reached? Bring them as wheels, make WHEELS=folder ...: docs/hardware-test.md says how.
 # A folder with wheels in the place of an index, that of pip among them, so that ensurepip may be missing.
 ifdef WHEELS
@@ -141,7 +152,7 @@ endif
 	  if [ ! -f $(WHEELS)/pip-$(PIP)-py3-none-any.whl ]; then \
 	    echo "no pip-$(PIP)-py3-none-any.whl in WHEELS=$(WHEELS); docs/hardware-test.md says how the folder is made" >&2; exit 1; fi; \
 	  $(PYTHON) -m venv --without-pip .venv; \
-	  python $(WHEELS)/pip-$(PIP)-py3-none-any.whl/pip install -qq pip==$(PIP); \
+	  python $(WHEELS)/pip-$(PIP)-py3-none-any.whl/pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/pip.txt; \
 	elif ! $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null; then \
 	  if [ "$$(id -u)" != 0 ]; then \
 	    echo "$(PYTHON) cannot make virtual environments. Run: sudo apt-get install -y python3-venv" >&2; exit 1; fi; \
@@ -149,28 +160,28 @@ endif
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv; } >/dev/null; \
 	fi
 	@[ -n "$(WHEELS)" ] || $(PYTHON) -m venv .venv
-	@[ -n "$(WHEELS)" ] || pip install -qq pip==$(PIP) || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@[ -n "$(WHEELS)" ] || pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/pip.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
-.venv/.controller: .venv/.python pyproject.toml
+.venv/.controller: .venv/.python requirements/controller.txt
 	@echo "Installing the controller's tools into .venv"
-	@pip install -qq --group controller || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/controller.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
 .PHONY: kubernetes
 kubernetes: .venv/.kubernetes ## install what job_scheduler: kubernetes needs on top of the others
 
-.venv/.kubernetes: .venv/.controller
+.venv/.kubernetes: .venv/.controller requirements/kubernetes.txt
 	@echo "Installing the client of Kubernetes into .venv"
-	@pip install -qq --group kubernetes
+	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/kubernetes.txt
 	@touch $@
 
-.venv/.hardware: .venv/.controller
+.venv/.hardware: .venv/.controller requirements/hardware.txt
 	@python -c 'import pytest' 2>/dev/null || echo "Installing pytest into .venv"
-	@pip install -qq --group hardware || { echo "$(NO_INDEX)" >&2; exit 1; }
+	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/hardware.txt || { echo "$(NO_INDEX)" >&2; exit 1; }
 	@touch $@
 
-.venv/.test: .venv/.controller
+.venv/.test: .venv/.controller requirements/test.txt
 	@echo "Installing the test tools into .venv"
-	@pip install -qq --group test
+	@pip install -qq --require-hashes $(ONLY_BINARY) -r requirements/test.txt
 	@touch $@

@@ -37,7 +37,7 @@ def client_missing() -> Finding:
         check="controller",
         found="no Python package kubernetes",
         expected="the official client, which only job_scheduler: kubernetes needs",
-        action="run make kubernetes, or: pip install --group kubernetes",
+        action="run make kubernetes, or: pip install --require-hashes -r requirements/kubernetes.txt",
     )
 
 

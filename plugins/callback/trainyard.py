@@ -43,8 +43,8 @@ if tuple(map(int, __version__.split(".")[:2])) < OLDEST_CORE or sys.version_info
     sys.exit(
         f"{sys.argv[0]} is ansible-core {__version__} with Python {sys.version.split()[0]}, expected ansible-core 2.19 "
         "and Python 3.11, or newer ones. In the project's folder `make .venv/.controller` installs them into .venv; "
-        "without make: python3 -m venv .venv; .venv/bin/pip install --upgrade pip; .venv/bin/pip install --group "
-        "controller. Then call .venv/bin/ansible-playbook."
+        "without make: python3 -m venv .venv; .venv/bin/pip install --require-hashes --only-binary :all: "
+        "-r requirements/controller.txt. Then call .venv/bin/ansible-playbook."
     )
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))

@@ -118,4 +118,6 @@ def test_an_ansible_that_is_too_old_says_what_to_do():
     command = [sys.executable, "-c", OLD, str(PROJECT / "plugins/callback/trainyard.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert re.search(r"is ansible-core 2\.16\.19 .* expected ansible-core 2\.19 .*--group controller", done.stderr)
+    assert re.search(
+        r"is ansible-core 2\.16\.19 .* expected ansible-core 2\.19 .*-r requirements/controller\.txt", done.stderr
+    )

@@ -1,0 +1,63 @@
+"""What `make` installs into .venv: pinned, by hashes, from wheels, and what pyproject.toml asks for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import tomllib
+
+PROJECT = Path(__file__).resolve().parents[2]
+GROUPS = tomllib.loads((PROJECT / "pyproject.toml").read_text())["dependency-groups"]
+FLAGS = "--require-hashes $(ONLY_BINARY) "
+
+
+def pins(group: str) -> dict[str, list[str]]:
+    """The requirements of a group's file, without their markers, and the hashes of each; anything else is an error."""
+    text = (PROJECT / f"requirements/{group}.txt").read_text().replace("\\\n", " ")
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            match = re.fullmatch(r"([a-z0-9-]+==[^\s;]+)(?: ; .+?)?((?:\s+--hash=sha256:[0-9a-f]{64})+)\s*", line)
+            assert match, f"no pin with hashes: {line}"
+            found[match[1]] = match[2].split()
+    return found
+
+
+def asked(group: str) -> set[str]:
+    """The requirements of a group and of those that it includes, as the files write them."""
+    own = {entry.partition(";")[0].lower().replace("_", "-") for entry in GROUPS[group] if isinstance(entry, str)}
+    return own.union(*(asked(entry["include-group"]) for entry in GROUPS[group] if not isinstance(entry, str)))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_pinned_set_has_what_the_group_asks_for(group: str) -> None:
+    assert asked(group) - pins(group).keys() == set(), "run make requirements"
+
+
+@pytest.mark.parametrize("group", sorted({*GROUPS} - {"pip", "test"}))
+def test_smaller_sets_are_part_of_that_of_the_tests(group: str) -> None:
+    """So that one target after the other installs nothing twice."""
+    whole = pins("test")
+    assert [pin for pin, hashes in pins(group).items() if whole.get(pin) != hashes] == []
+
+
+def test_no_file_is_left_over() -> None:
+    assert {path.stem for path in (PROJECT / "requirements").iterdir()} == {*GROUPS}
+
+
+def test_make_installs_by_hashes_and_from_wheels_alone() -> None:
+    makefile = (PROJECT / "Makefile").read_text()
+    assert re.search(r"^ONLY_BINARY \?= --only-binary :all:$", makefile, re.MULTILINE)
+    installs = re.findall(r"pip install (.*?)(?: \|\||;|$)", makefile, re.MULTILINE)
+    assert len(installs) == 6
+    for words in installs:
+        assert re.fullmatch(rf"-qq {re.escape(FLAGS)}-r requirements/[a-z]+\.txt", words), words
+    # The wheel that starts pip where an index is missing is that of the pinned version.
+    assert asked("pip") == {f"pip=={re.search('^PIP = (.*)$', makefile, re.MULTILINE)[1]}"}
+
+
+def test_the_readme_installs_as_make_does() -> None:
+    text = " ".join((PROJECT / "README.md").read_text().split())
+    assert ".venv/bin/pip install --require-hashes --only-binary :all: -r requirements/controller.txt" in text
