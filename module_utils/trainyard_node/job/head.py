@@ -227,7 +227,7 @@ class HeadPart(NodePart):
         if found:
             self.first_failure_at = self.first_failure_at or now
             well = [report["well"] for report in reports.values() if report.get("well")]
-            every = [*found, *self.missed(found)]
+            every = [*found, *self.ends.missed(found)]
             full = {host: report["full"] for host, report in reports.items() if report.get("full")}
             cause = causes.blame(every, well, self.gone(), self.spec.get("addresses"), full) or {}
             over = ranks_done and not rankless

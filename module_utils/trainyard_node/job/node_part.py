@@ -9,28 +9,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
 import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.job import causes, messages, progress, prometheus
-from ...trainyard.job import failure as failures
-from ...trainyard.job.known_secrets import forms, mask_text
+from ...trainyard.job import progress, prometheus
+from ...trainyard.job.known_secrets import forms
 from ...trainyard.job.messages import Message
 from ...trainyard.job.restarts import WHOLE, Attempts
-from ...trainyard.job.shapes import misfit
 from ..hardware.rdma_traffic import read_interface, read_traffic
 from ..machine.tree import Tree
-from . import agent_ranks, oom_kills, units
 from . import processes as procs
+from . import units
 from .checkpoint_watch import Watch
-from .exits import ROOM, Exit, end_of, keep_json, open_regular, read_attempts, read_exits, turn, write_json, write_text
+from .ends import Ends
+from .exits import ROOM, Exit, keep_json, open_regular, read_attempts, turn, write_json, write_text
 from .gate_watch import Gate, Verdict
 from .meeting import Meeting
 from .room import full
@@ -74,7 +72,7 @@ class NodePart:
         self.started, self.started_at = time.monotonic(), time.time()
         self.textfile = Textfile(self.spec.get("metrics_folder", ""), self.spec["job_id"])
         self.carried_before = self._carried()
-        self.oom_before = self._oom_kills()
+        self.ends = Ends(job_dir, self.spec, self.hidden, self._slice())
         # What of this node stands in the way of a restart.
         self.gate, self.verdict = Gate(self.spec), Verdict()
         self.taker = Taker(job_dir, self.spec)
@@ -110,37 +108,16 @@ class NodePart:
     def _slice(self) -> str:
         return units.slice_name(self.spec["job_id"]) if self.spec["supervision"] == "systemd" else ""
 
-    def _oom_kills(self) -> dict[str, int]:
-        return oom_kills.read(Tree(), self._slice())
-
-    def _end_of(self, log: str | Path, most: int = 1 << 20) -> str:
-        """Return the end of a log for what is reported of it, in which no secret may stand."""
-        return mask_text(end_of(log, most), self.hidden)
-
-    def _exits(self) -> dict[str, Exit]:
-        """Return how processes have ended.
-
-        When mpirun of Open MPI 5 (PRRTE 3.0.8) has lost a daemon, and so that node's ranks, it says so and ends with 0.
-        """
-        exits = self.supervisor.exits()
-        for process in self.spec["processes"]:
-            ended = exits.get(process["name"], {})
-            if process["name"] == "mpirun" and ended.get("result") == "success":
-                cause = failures.root_cause(self._end_of(process["log"]))
-                if cause and cause.get("reason"):
-                    exits["mpirun"] = {**ended, "result": "exit-code"}
-        return exits
-
     def look(self) -> bool:
         """Look at this node's processes and logs; return whether something changed that the head must know now."""
         # In this order: when a process has ended, all that it wrote is there to be read.
-        exits = self._exits()
+        exits = self.ends.corrected(self.supervisor.exits())
         self.tail.read(time.monotonic() - self.started)
         processes = self.spec["processes"]
         before = self.attempts
         ready = self._catch_up(exits)
         if self.attempts != before:
-            exits = self._exits()
+            exits = self.ends.corrected(self.supervisor.exits())
         running = [process for process in processes if process["name"] not in exits]
         self.meeting.follow(self.supervisor.main("agent"), bool(running), len(exits))
         self.checkpoints.running = any(process["ranks"] for process in running)
@@ -157,7 +134,7 @@ class NodePart:
                 for process in processes
                 if exits.get(process["name"], {}).get("result", "success") != "success"
             ],
-            "well": self._well(exits),
+            "well": self.ends.first_well(exits),
             "metrics": progress.strict(self.tail.last),
             "loss_not_a_number": self.tail.lost,
             "checkpoints": self.checkpoints.state(),
@@ -241,7 +218,8 @@ class NodePart:
             self.report = {}
             self.ending_since = None
             self.verdict = Verdict()
-            self.attempts, self.oom_before = self.wanted, self._oom_kills()
+            self.attempts = self.wanted
+            self.ends.begin()
             self.checkpoints.attempt, self.checkpoints.attempt_began = self.attempts.get(WHOLE, 0), time.time()
             self.fresh.clear()
             self.supervisor.restart(behind, self.attempts)
@@ -319,99 +297,12 @@ class NodePart:
         """Return what this node does not pass before a restart, None where it does, or that is not known yet."""
         return {"reason": self.verdict.refused, "waits": self.verdict.waits} if self.verdict.refused else None
 
-    def _well(self, exits: Mapping[str, Exit]) -> Message | None:
-        """Return the first process with ranks that ended well: for the ranks of others that may have been too early."""
-        ended = [
-            {
-                "host": self.host,
-                "process": process["name"],
-                "ranks": process["ranks"],
-                "rank": process["ranks"][0] if len(process["ranks"]) == 1 else None,
-                "time": exits[process["name"]].get("time"),
-            }
-            for process in self.spec["processes"]
-            if process["ranks"] and exits.get(process["name"], {}).get("result") == "success"
-        ]
-        for process in self.spec["processes"]:
-            # An agent stays when all of its ranks have left, until the others have ended.
-            for rank, at in agent_ranks.left(self._noted(process)).items():
-                ended.append({"host": self.host, "process": "agent", "ranks": process["ranks"], "rank": rank,
-                              "time": at})  # fmt: skip
-            if process["name"] == "mpirun" and exits.get("mpirun", {}).get("result", "success") != "success":
-                # All of them are this one process; which of its ranks had left before it failed is in its log.
-                ended += [
-                    {"host": self.host, "process": "mpirun", "ranks": process["ranks"], "rank": rank,
-                     "time": exits["mpirun"].get("time")}
-                    for rank in failures.mpirun_left(self._end_of(process["log"])) if rank in process["ranks"]
-                ]  # fmt: skip
-        # The file is the ranks', and anything may stand there.
-        told = [each for each in ended if isinstance(each["time"], float) and math.isfinite(each["time"])]
-        return min(told, key=lambda each: each["time"], default=None)
-
-    def _noted(self, process: Message) -> dict[int, Exit]:
-        return agent_ranks.noted(process, read_exits(self.job_dir)) if process["name"] == "agent" else {}
-
-    def missed(self, found: Sequence[Message]) -> list[Message]:
-        """Return as its failure whom MindSpore's scheduler misses here, where ranks have lost a peer: it ends later."""
-        ours = [process for process in self.spec["processes"] if process["name"] == "scheduler"]
-        if any(record["process"] == "scheduler" for record in found) or not any(record.get("lost") for record in found):
-            return []
-        told = [failures.root_cause(self._end_of(process["log"])) or {} for process in ours]
-        ended = {"exit_code": None, "result": "exit-code", "recover_after_s": None}
-        return [
-            {"kind": "exit", "host": self.host, "process": "scheduler", "ranks": [], **ended, **cause,
-             "time": time.time()}
-            for cause in told if cause.get("reason") and cause["rank"] in range(self.spec["world_size"])
-        ]  # fmt: skip
-
     def _failure(self, process: Message, ended: Exit) -> Message:
         known: Message = next((old for old in self.report.get("failures", ()) if old["process"] == process["name"]), {})
-        if known:
-            return known
-        # torchrun's agent tells which of its ranks failed; where none did, it failed itself, or was killed.
-        by_agent = process["name"] == "agent" and self.spec.get("launcher") == "torchrun"
-        record: Message = {
-            "kind": "exit",
-            "host": self.host,
-            "process": process["name"],
-            "ranks": process["ranks"],
-            "rank": None if by_agent or len(process["ranks"]) != 1 else process["ranks"][0],
-            "recover_after_s": process.get("recover_after_s"),
-            **ended,
-        }
-        self.save()
-        # Files and logs are the ranks', and anything may stand there.
-        shape = messages.failure_shape(self.host, self.spec["world_size"])
-        if misfit(record, shape):
-            record = {key: value for key, value in record.items() if key not in ended}
-            record.update(exit_code=None, signal=None, result="unreadable", time=time.time())
-        if not process["name"].startswith("rank"):
-            cause = agent_ranks.cause(self._noted(process)) or failures.root_cause(self._end_of(process["log"]))
-            if cause is not None:
-                told = {**record, **{key: value for key, value in cause.items() if value is not None or key != "time"}}
-                told["result"] = "signal" if cause["signal"] else "exit-code"
-                record = record if misfit(told, shape) else told
-        # Ranks that mpirun starts write their logs on other nodes.
-        name = self.spec["rank_log"].replace("{rank}", str(record["rank"]))
-        log = self._end_of(process["log"] if record["rank"] is None else self.job_dir / "logs" / name, 1 << 16)
-        reasons = [record.get("reason"), full(self.job_dir, self.host, self.unsaved)]
-        if record["rank"] is not None and record["signal"] != signal.SIGKILL:
-            lost = causes.lost_peer(log)
-            if process["name"] == "mpirun":
-                lost = lost or failures.mpirun_lost_peer(self._end_of(process["log"]), record["rank"])
-            no_room = "" if lost else causes.no_room(log)
-            record = {**record, **({"lost": lost} if lost else {"full": True} if no_room else {})}
-            if not lost:
-                reasons.insert(0, no_room or (causes.abort(log) if failures.aborted(record) else ""))
-        reason = "; ".join(filter(None, reasons))
-        record = {**record, "reason": reason} if reason else record
-        ranks_of = self.spec.get("ranks_of") or {}
-        host = next((host for host in ranks_of if record["rank"] in ranks_of[host]), self.host)
-        return {
-            **record,
-            "host": host,
-            **(oom_kills.since(self.oom_before, self._oom_kills()) if host == self.host else {}),
-        }
+        if not known:
+            # Whether this node's disk is full is seen by writing there.
+            self.save()
+        return known or self.ends.failure(process, ended, self.unsaved)
 
     def finish(self, state: str, **details: Any) -> None:
         """End this monitor, and with it the node's processes. The first reason stays."""

@@ -52,6 +52,7 @@ _PARTS = (
     "trainyard_node.job.device_holders",
     "trainyard_node.job.evidence",
     "trainyard_node.job.execute",
+    "trainyard_node.job.ends",
     "trainyard_node.job.exits",
     "trainyard_node.job.gate_watch",
     "trainyard_node.job.hang_watch",

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from ansible.module_utils.trainyard.job import known_secrets
 from ansible.module_utils.trainyard_node.job import folder, log_secrets
-from ansible.module_utils.trainyard_node.job.node_part import NodePart
+from ansible.module_utils.trainyard_node.job.ends import Ends
 from ansible.module_utils.trainyard_node.job.tail import Tail
 
 VALUE = 'p"ss/w\u00f6rd 1'
@@ -116,9 +116,7 @@ def test_stacks_and_what_a_monitor_said_are_masked(tmp_path, monkeypatch):
 def test_what_a_monitor_reads_of_a_log_for_a_report_is_masked(tmp_path):
     log = tmp_path / "mpirun.log"
     log.write_text("Error: cannot log in with hunter2\n")
-    part = NodePart.__new__(NodePart)
-    part.hidden = forms("hunter2")
-    assert part._end_of(log) == "Error: cannot log in with *******\n"
+    assert Ends(tmp_path, {"host": "n1"}, forms("hunter2"), "").end_of(log) == "Error: cannot log in with *******\n"
 
 
 def test_the_last_line_of_rank_0_that_is_reported_is_masked(tmp_path):

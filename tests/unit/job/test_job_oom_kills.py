@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from ansible.module_utils.trainyard.report import job_text
-from ansible.module_utils.trainyard_node.job import node_part, oom_kills
+from ansible.module_utils.trainyard_node.job import ends, node_part, oom_kills
 from ansible.module_utils.trainyard_node.job.exits import from_status
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
@@ -49,7 +49,7 @@ def test_the_count_of_the_job_counts_where_there_is_one():
 def test_a_failure_counts_from_the_start_of_its_attempt(cluster, tmp_path, monkeypatch):
     (node,) = cluster(["wait"]).nodes
     here = machine(tmp_path / "machine")
-    monkeypatch.setattr(node_part, "Tree", lambda: here)
+    monkeypatch.setattr(ends, "Tree", lambda: here)
     part = node_part.NodePart(node.dir)
     (process,) = node.spec["processes"]
     machine(tmp_path / "machine", vmstat="oom_kill 5\n")
