@@ -19,7 +19,7 @@ from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_controller.run_folder import write_logs
 from ansible.module_utils.trainyard_node.cluster.node import read_node
-from ansible.module_utils.trainyard_node.job import exits, folder, head, monitor, node_part
+from ansible.module_utils.trainyard_node.job import ends, exits, folder, head, monitor, node_part
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold
 from hypothesis import given, settings
@@ -155,7 +155,7 @@ def test_how_the_whole_job_ended_is_the_heads_to_say(run_dir):
 
 
 def test_all_that_a_monitor_calls_a_failure_may_be_answered():
-    text = "".join(Path(module.__file__).read_text() for module in (head, monitor, node_part))
+    text = "".join(Path(module.__file__).read_text() for module in (ends, head, monitor, node_part))
     kinds = set(re.findall(r'"kind": "(\w+)"', text))
     assert {"exit", "silent"} < kinds <= set(answers.FAILURE.kinds)
 

@@ -262,8 +262,8 @@ class Mutated(Tree):
         super().__init__(root)
         self._choose = choose
 
-    def text(self, path):
-        found = super().text(path)
+    def text(self, path, *most):
+        found = super().text(path, *most)
         return mutated(found, self._choose) if found is not None and self._choose.random() < 0.2 else found
 
 

@@ -206,7 +206,7 @@ SHAPES: dict[str, Shape] = {
     "logins": {"row": Each(bool), "logins": int, "failures": [str]},
     "ssh_keys": {
         "files": Each(Each(str)),
-        **dict.fromkeys(("host_key", "user_key", "hostname", "default_address"), str),
+        **dict.fromkeys(("host_key", "user_key", "default_address"), str),
         **{name: [str] for name in ("known_hosts", "addresses", "faults")},
         "findings": [FINDING],
     },

@@ -166,7 +166,10 @@ def _finding(job: Job, call: Call, nodes: int, per_node: int) -> Finding | None:
         found = f"{where} inside job_launcher: {job.launcher}, which starts the ranks itself"
         here = ["job_launcher: direct", "job_processes_per_node: 1"]
     elif per_node > 1:
-        found, here = f"{where} in each of the {per_node} processes of a node", ["job_processes_per_node: 1"]
+        found, here = (
+            f"{where} in each of the {counted(per_node, 'process', 'processes')} of a node",
+            ["job_processes_per_node: 1"],
+        )
     elif several and not joined:
         found = f"{where} for one node, and runs on {counted(nodes, 'node')}"
     elif nodes > 1 and not several:

@@ -118,9 +118,9 @@ _FAILURE = re.compile(
 )
 _ERROR = re.compile(r"#\s+error:\s*(.+)$")
 _REDUCED = re.compile(rf"{_MARK}(Reducing maxBytes to \d+ due to memory limitation)")
+# Upper bound for a line, in characters: the JSON of a large run without its beginning is one line.
+_MOST_LINE = 1 << 14
 # Greater numbers are none of a benchmark's, and a process has no more devices.
-# Upper bound for a line, in characters.
-_MOST_LINE = 4000
 _MOST, _MOST_DEVICES = 2.0**63, 1024
 _PROGRAM = re.compile(rf"(?<![a-z_])({'|'.join(sorted(COLLECTIVES, key=len, reverse=True))})_perf")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf)", re.I)

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 # Bytes of a file that are read: /proc/net/tcp has 150 for each connection.
 MOST_BYTES = 64 << 20
+_PART = 1 << 20
 # Vendors install their tools outside the PATH of a non-interactive ssh session.
 _TOOL_FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
 # The overflow user and group of the kernel, which own nothing.
@@ -33,6 +34,17 @@ def open_file(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "no regular file", str(path))
     return os.fdopen(descriptor, "rb")
+
+
+def _read(file: BinaryIO, most: int) -> bytes:
+    """Read at most so many bytes, in parts: Linux refuses a read of more than 4 MiB from a file below /proc/sys."""
+    content = b""
+    while len(content) < most:
+        part = file.read(min(most - len(content), _PART))
+        if not part:
+            break
+        content += part
+    return content
 
 
 def size_of(folder: Path) -> int:
@@ -67,7 +79,7 @@ class Tree:
         """Return a regular file's content without surrounding white space, at most so many bytes of it."""
         try:
             with open_file(self.path(path)) as file:
-                return file.read(most).decode("utf-8", "replace").strip()
+                return _read(file, most).decode("utf-8", "replace").strip()
         except OSError:
             return None
 
