@@ -73,7 +73,7 @@ options:
     default: {}
   libraries:
     description: >-
-      What the packages need of the system: shared libraries such as C(libgomp.so.1), programs such as C(c++), and
+      Requirements of the packages on the system: shared libraries such as C(libgomp.so.1), programs such as C(c++), and
       C(Python.h), the headers of O(interpreter).
     type: list
     elements: str

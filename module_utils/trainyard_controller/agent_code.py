@@ -29,8 +29,8 @@ from ..trainyard.job.answers import MOST, MOST_OTHERS
 OLDEST = (3, 9)
 # As Ansible says it.
 NO_PYTHON = "The module interpreter '{}' was not found."
-# Of what a login and the agent print beside an answer so much is kept at its beginning and its end, in bytes; and so
-# many digits a number of an answer may have.
+# Upper bounds: bytes that are kept at each end of what a login and the agent print beside an answer, and digits of a
+# number in an answer.
 _MOST_BESIDE, _MOST_DIGITS = 32 << 10, 40
 _ROOT = Path(__file__).resolve().parents[1]
 _ENTRY = "trainyard_node/agent"

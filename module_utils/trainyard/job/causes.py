@@ -43,9 +43,9 @@ _ERROR = re.compile(r"(?:\[rank\d{1,9}\]: )?(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|
 # An error behind these words did not end the program, or is the launcher's own.
 _IGNORED = re.compile(r"Exception ignored in|Exception in thread")
 _OF_STARTER = re.compile(r"(?:torch\S{1,80}\.)?ChildFailedError\b|(?:subprocess\.)?CalledProcessError\b")
-# What the system, Python and C++ call a disk, or a quota, that is full (errno(3): ENOSPC, EDQUOT).
+# Messages of the system, Python and C++ for a full disk or quota (errno(3): ENOSPC, EDQUOT).
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]")
-# So many lines at the end of a log tell of what ended a program, where none of them is an error of Python's.
+# Number of lines at the end of a log that are searched where none of them is an error of Python's.
 _LAST = 15
 # The C++ runtime's message where threads of a library still run as the process exits.
 _TERMINATED = "terminate called without an active exception"
@@ -54,7 +54,7 @@ _AT_EXIT = (
     "mostly PyTorch's with gloo, still ran; end with torch.distributed.destroy_process_group(), flush, and os._exit(0)"
 )
 _MOST = 300  # characters of a line
-# So many full disks are told of beside another cause.
+# Upper bound for the full disks that are named beside another cause.
 _MOST_FULL = 3
 # How far the clocks of two nodes may be from each other.
 CLOCKS_S = 1.0

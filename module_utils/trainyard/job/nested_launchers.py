@@ -18,7 +18,7 @@ from .command import HOW, TWICE, as_list, scripts
 from .specification import Job
 from .start_scripts import code_in
 
-# What a rank of the launcher `direct` finds besides job_env, with one process on each node.
+# The variables of a rank under the launcher `direct` besides job_env, with one process on each node.
 _OF_RANKS = frozenset(
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "NNODES", "MASTER_ADDR",
      "MASTER_PORT", "TRAINYARD_JOB_ID", "TRAINYARD_JOB_DIR", "TRAINYARD_ATTEMPT")
@@ -160,7 +160,7 @@ def _finding(job: Job, call: Call, nodes: int, per_node: int) -> Finding | None:
     inner, where = call.found, f"{call.file}, line {call.line}, calls {call.found.called}"
     several = nodes > 1 and bool(inner.starter.several_nodes)
     joined = inner.of_several() or "PET_NNODES" in job.env or _unknown(inner)
-    # What the script, and what the job file has to say.
+    # The changes to the script, and to the job file.
     there, here = "", []
     if job.launcher != "direct":
         found = f"{where} inside job_launcher: {job.launcher}, which starts the ranks itself"

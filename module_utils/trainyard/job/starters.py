@@ -259,7 +259,7 @@ def _in_shell(command: Sequence[str]) -> Found | None:
 def simple_commands(text: str) -> list[tuple[str, list[str]]] | None:
     """Split a line of shell into its simple commands, each with what separates it; None where quotes are left open."""
     text = text.replace("\\\n", " ").replace("\n", " ; ")
-    # What a command prints in the place of a word is no command of its own here.
+    # The output of a command in place of a word is no command here.
     for inner in (r"\$\(\([^()]*\)\)", r"\$\([^()]*\)", r"`[^`]*`"):
         text = re.sub(inner, "$_", text)
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)

@@ -27,7 +27,7 @@ _LOOPBACK = ("127.0.0.1", "::1")
 
 
 class Meeting:
-    """What was seen of this node's ranks: `met`, how often it was looked at, and a launcher that they have started."""
+    """Connections of this node's ranks with the head: was any seen, in how many looks, by which launcher."""
 
     def __init__(self, spec: Mapping[str, Any], slice_name: str) -> None:
         """Take the node's part of the plan."""

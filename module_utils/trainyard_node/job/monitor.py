@@ -189,7 +189,7 @@ class Monitor(HeadPart):
         try:
             forget_secrets(self.job_dir)
         except OSError as error:
-            # Of a file system that has become read-only nothing can be removed.
+            # Nothing can be removed from a file system that has become read-only.
             self.unwritten = error.strerror or str(error)
         if self.unsaved:
             # What has ended may have left room.
