@@ -141,24 +141,29 @@ class Authority:
                 path.write_text(f"{key} {request.identity(policy.cluster)}\n", encoding="ascii")
                 start = time.strftime("%Y%m%d%H%M%S", time.gmtime(now - _BACKDATE_S))
                 end = time.strftime("%Y%m%d%H%M%S", time.gmtime(now + policy.validity))
-                _keygen(
-                    [
-                        "-q",
-                        "-s",
-                        str(self.folder / f"{request.kind}_ca"),
-                        "-I",
-                        request.identity(policy.cluster),
-                        *(["-h"] if request.kind == "host" else ["-O", "clear"]),
-                        *(word for option in request.options for word in ("-O", option.replace(" ", "=", 1))),
-                        "-n",
-                        ",".join(request.principals),
-                        "-V",
-                        f"{start}:{end}",
-                        "-z",
-                        str(serial + number),
-                        str(path),
-                    ]
-                )
+                try:
+                    _keygen(
+                        [
+                            "-q",
+                            "-s",
+                            str(self.folder / f"{request.kind}_ca"),
+                            "-I",
+                            request.identity(policy.cluster),
+                            *(["-h"] if request.kind == "host" else ["-O", "clear"]),
+                            *(word for option in request.options for word in ("-O", option.replace(" ", "=", 1))),
+                            "-n",
+                            ",".join(request.principals),
+                            "-V",
+                            f"{start}:{end}",
+                            "-z",
+                            str(serial + number),
+                            str(path),
+                        ]
+                    )
+                except AuthorityError as error:
+                    raise AuthorityError(
+                        f"the {request.kind} key of {request.node} cannot be signed: {error}"
+                    ) from error
                 lines.append((Path(name) / f"{number}-cert.pub").read_text(encoding="ascii").strip())
         return lines
 

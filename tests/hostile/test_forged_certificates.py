@@ -78,6 +78,16 @@ def test_nothing_that_a_node_says_of_itself_is_in_its_certificate(sign: Any, tmp
     assert [(each["host"], each["found"]) for each in named["left_out"]] == [("n3", "10.0.0.250")]
 
 
+@pytest.mark.parametrize("bad", ["ssh-ed25519 \xe9", "ssh-ed25519 b25l", "x b25l"])
+def test_a_bad_key_is_named_by_its_node_and_signs_nothing(sign: Any, tmp_path: Path, bad: str) -> None:
+    """Also one that only ssh-keygen knows for bad."""
+    told = sign({"n1": node(tmp_path, "n1"), "n2": node(tmp_path, "n2", host_key=bad)})
+    assert told["failed"]
+    assert "n2" in told["msg"]
+    assert "n1" not in told["msg"]
+    assert not (tmp_path / "ca" / "issued").exists()
+
+
 def test_an_address_that_an_earlier_release_certified_is_taken_away(sign: Any, tmp_path: Path) -> None:
     claimed = node(tmp_path, "n2", addresses=["10.0.0.250"])
     declared = [{"name": "n2", "ansible_host": "10.0.0.2", "ssh_mesh_extra_principals": ["10.0.0.250"]}]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.ascend import software as ascend
-from ansible.module_utils.trainyard.cluster import ssh_mesh, ssh_sessions, survey
+from ansible.module_utils.trainyard.cluster import ssh_mesh, ssh_sessions, sshd_settings, survey
 from ansible.module_utils.trainyard.hardware import (
     accelerators,
     captures,
@@ -157,7 +157,7 @@ PARSERS = {
         "        Serial: 3\n        Valid: from 2026-01-01T00:00:00 to 2027-01-01T00:00:00\n"
         "        Principals: \n                n1\n        Critical Options: (none)\n"
     ]),
-    "sshd -T": (ssh_mesh.parse_sshd_settings, ["port 22\nallowusers a b\nallowusers c\n"]),
+    "sshd -T": (sshd_settings.parse_sshd_settings, ["port 22\nallowusers a b\nallowusers c\n"]),
     "sessions": (ssh_sessions.read_pieces, ['[{"name": "PATH"}]', "SetEnv A=b\n"]),
     "ip -j address": (
         identity.parse_addresses,

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of the ssh mesh: certificates and their renewal, revocation, sshd's settings.
+"""Rules of the ssh mesh: certificates, their renewal and revocation.
 
-Times are seconds since the epoch (UTC), durations are seconds. Sources: ssh-keygen(1) for the output of -L, the key
-revocation list's specification and the grammar of durations; sshd_config(5) for what `sshd -T` prints.
+Times are seconds since the epoch (UTC), durations are seconds. Source: ssh-keygen(1), for the output of -L, the key
+revocation list's specification and the grammar of durations.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import calendar
 import hashlib
 import re
@@ -16,7 +15,6 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ..findings.findings import Finding, counted, host_list
@@ -29,6 +27,7 @@ PRINCIPAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
 _FOREVER = float("inf")
 # How ssh-keygen begins the fingerprint of a key.
 _FINGERPRINT = "SHA256:"
+_NEW_KEY = "remove the key on the node and have it generated again (ssh-keygen -A for host keys)"
 
 
 def parse_duration(text: str) -> int:
@@ -43,9 +42,10 @@ def fingerprint(public_key: str) -> str:
     """Return the SHA256 fingerprint of a public key line, as ssh-keygen -l prints it. Raises ValueError."""
     fields = public_key.split()
     try:
+        fields[0].encode("ascii")
         blob = base64.b64decode(fields[1], validate=True)
-    except (IndexError, binascii.Error) as error:
-        raise ValueError(f"{public_key[:60]!r} is no public key") from error
+    except (IndexError, ValueError) as error:
+        raise ValueError(f"{public_key[:60]!r}, which is no public key") from error
     return _FINGERPRINT + base64.b64encode(hashlib.sha256(blob).digest()).decode("ascii").rstrip("=")
 
 
@@ -246,7 +246,18 @@ def mesh_findings(
     void = {**revoked, **{key: name for key, name in certified.items() if key in to_revoke}}
     for request in requests:
         if request.public_key:
-            holders[request.kind, fingerprint(request.public_key)].append(request.node)
+            try:
+                holders[request.kind, fingerprint(request.public_key)].append(request.node)
+            except ValueError as error:
+                findings.append(
+                    Finding(
+                        host=request.node,
+                        check=f"{request.kind} key",
+                        found=str(error),
+                        expected="the line of a public key, such as ssh-ed25519 AAAA...",
+                        action=_NEW_KEY,
+                    )
+                )
         findings += [
             Finding(
                 host=request.node,
@@ -275,7 +286,7 @@ def mesh_findings(
                     check=f"{kind} key",
                     found=f"{key}, a revoked key of {void[key]}",
                     expected="a key that is not revoked",
-                    action="remove the key on the node and have it generated again (ssh-keygen -A for host keys)",
+                    action=_NEW_KEY,
                 )
             )
     known = {*certified, *revoked, *certified.values(), *revoked.values()}
@@ -341,104 +352,3 @@ def revocation_list(fingerprints: Iterable[str]) -> str:
     Keys are revoked, not certificates: whatever was or will be signed for such a key is void.
     """
     return "".join(f"hash: {key}\n" for key in sorted(set(fingerprints)))
-
-
-def parse_sshd_settings(output: str) -> dict[str, list[str]]:
-    """Read `sshd -T`: keyword in lower case, all its values in order."""
-    settings: dict[str, list[str]] = defaultdict(list)
-    for line in output.splitlines():
-        keyword, _, value = line.strip().partition(" ")
-        if keyword:
-            settings[keyword.lower()].append(value.strip())
-    return dict(settings)
-
-
-def sshd_findings(
-    host: str, settings: Mapping[str, Sequence[str]], user: str, host_key: str, folder: str
-) -> list[Finding]:
-    """Find settings of the site's sshd under which the mesh cannot work or would displace what the site has."""
-    findings = []
-
-    def value(keyword: str, absent: str) -> str:
-        return settings.get(keyword, [absent])[0]
-
-    if host_key not in settings.get("hostkey", []):
-        findings.append(
-            Finding(
-                host=host,
-                check="host key of sshd",
-                found=", ".join(settings.get("hostkey", [])) or "none",
-                expected=host_key,
-                action=(
-                    "set ssh_mesh_host_key to one of the host keys in use, or have sshd use this one (ssh-keygen -A)"
-                ),
-            )
-        )
-    for keyword, reason in (("trustedusercakeys", "user certificates"), ("revokedkeys", "revoked keys")):
-        found = value(keyword, "none")
-        if found != "none" and not found.startswith(folder):
-            findings.append(
-                Finding(
-                    host=host,
-                    check=f"sshd's {reason} for {user}",
-                    found=f"the site's own file {found}",
-                    expected="none, as ours would take its place for this user",
-                    action="choose a training user who does not use it",
-                )
-            )
-    foreign = [path for path in settings.get("hostcertificate", []) if path != "none" and not path.startswith(folder)]
-    if foreign:
-        findings.append(
-            Finding(
-                host=host,
-                check="host certificate of sshd",
-                found=f"the site's own {', '.join(foreign)}",
-                expected="none, as ours would compete with it",
-                action="give the mesh a host key of its own (ssh_mesh_host_key)",
-            )
-        )
-    if value("pubkeyauthentication", "yes") != "yes":
-        findings.append(
-            Finding(
-                host=host,
-                check=f"sshd for {user}",
-                found="PubkeyAuthentication no",
-                expected="PubkeyAuthentication yes",
-                action="allow it, at least for this user (Match User)",
-            )
-        )
-    if not any(name.startswith("ssh-ed25519") for name in value("casignaturealgorithms", "ssh-ed25519").split(",")):
-        findings.append(
-            Finding(
-                host=host,
-                check="sshd",
-                found=f"CASignatureAlgorithms {value('casignaturealgorithms', '')}",
-                expected="ssh-ed25519 among them",
-                action="allow it in sshd_config",
-            )
-        )
-    allowed = [pattern.split("@")[0] for line in settings.get("allowusers", []) for pattern in line.split()]
-    if allowed and not any(fnmatchcase(user, pattern) for pattern in allowed):
-        findings.append(
-            Finding(
-                host=host,
-                check=f"sshd for {user}",
-                found=f"AllowUsers {' '.join(allowed)}",
-                expected=f"{user} among them",
-                action=f"add {user} to AllowUsers in sshd_config",
-            )
-        )
-    denied = [
-        line for line in settings.get("denyusers", []) if any(fnmatchcase(user, pattern) for pattern in line.split())
-    ]
-    if denied:
-        findings.append(
-            Finding(
-                host=host,
-                check=f"sshd for {user}",
-                found=f"DenyUsers {' '.join(denied)}",
-                expected=f"{user} not among them",
-                action=f"take {user} out of DenyUsers in sshd_config",
-            )
-        )
-    return findings

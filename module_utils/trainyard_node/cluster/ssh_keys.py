@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.cluster.ssh_mesh import parse_sshd_settings, sshd_findings
+from ...trainyard.cluster.sshd_settings import parse_sshd_settings, sshd_findings
 from ...trainyard.findings.findings import Finding
 from ..machine.files import read_files
 from ..machine.tree import Tree
