@@ -41,11 +41,22 @@ def test_what_slurm_reads_stays_one_word(key, value):
     assert key in named(planned(**{key: value})[1])
 
 
+@pytest.mark.parametrize(("value", "found"), [
+    (-1, "-1"), (0, "0"), (1.5, "1.5"), (True, "True"), ({"mem": "1G"}, "{'mem': '1G'}"), ("--mem=1G", "'--mem=1G'"),
+    ([["--mem=1G"], "--x", {"a": 1}, 7], "['--mem=1G'], {'a': 1}, 7"), ([None], "None"), ([-1], "-1"),
+])  # fmt: skip
+def test_options_of_sbatch_of_another_shape_are_one_finding(value, found):
+    (finding,) = (each for each in planned(job_sbatch_options=value)[1] if each.check == "job_sbatch_options")
+    assert finding.found == found
+    assert finding.action == "write job_sbatch_options as a YAML list of such words"
+
+
 def test_names_and_options_that_are_in_use_are_right():
     given = {"job_partition": "gpu,a-b_c.d", "job_account": "x@y", "job_gres": "gpu:a100:8(S:0-1)", "job_qos": "high+1"}
     options = ["--mem=64G", "--constraint=[a&b]", "-w n[1-4]", '--comment="a b"']
     assert not set(given) & named(planned(**given)[1])
-    assert "job_sbatch_options" not in named(planned(job_sbatch_options=options)[1])
+    for right in (options, [], None):
+        assert "job_sbatch_options" not in named(planned(job_sbatch_options=right)[1])
 
 
 EVIL = "x'\nTRAINYARD_TASK\n#SOURCE\ntouch owned\r$(touch owned)`touch owned`\\n\"é"

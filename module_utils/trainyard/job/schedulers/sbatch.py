@@ -60,7 +60,9 @@ def options(plan: HandedPlan, given: Mapping[str, Any]) -> list[str]:
             chosen.append(f"--{name}={given[f'job_{name}']}")
     if gres:
         chosen.append(f"--gres={gres}")
-    return chosen + [str(option) for option in given.get("job_sbatch_options") or ()]
+    # Of another shape it is a finding.
+    more = given.get("job_sbatch_options")
+    return chosen + [str(option) for option in (more if isinstance(more, (list, tuple)) else ())]
 
 
 def gres_option(job: Job, given: Mapping[str, Any]) -> str:

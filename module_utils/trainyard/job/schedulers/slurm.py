@@ -158,11 +158,19 @@ def not_words(given: Mapping[str, Any]) -> list[Finding]:
         if value and not _WORD.fullmatch(value):
             expected = "letters, digits and . , : @ + = / ( ) * _ -, as Slurm's names have them"
             findings.append(Finding(check=key, found=ascii(value)[:100], expected=expected, action=f"correct {key}"))
-    options = given.get("job_sbatch_options") or []
-    key, expected = "job_sbatch_options", "a list of options of sbatch such as --mem=64G, each on one line"
-    for option in options if isinstance(options, (list, tuple)) else [options]:
-        if not isinstance(option, str) or not _OPTION.fullmatch(option):
-            findings.append(Finding(check=key, found=ascii(option)[:100], expected=expected, action=f"correct {key}"))
+    options = given.get("job_sbatch_options")
+    options = [] if options is None else options
+    listed = options if isinstance(options, (list, tuple)) else [options]
+    wrong = [each for each in listed if not isinstance(each, str) or not _OPTION.fullmatch(each)]
+    if wrong or listed is not options:
+        findings.append(
+            Finding(
+                check="job_sbatch_options",
+                found=", ".join(ascii(each)[:100] for each in wrong or listed),
+                expected="a list of options of sbatch such as [--mem=64G], each of them text on one line",
+                action="write job_sbatch_options as a YAML list of such words",
+            )
+        )
     return findings
 
 
