@@ -8,8 +8,8 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.job import root_ranks
 from ansible.module_utils.trainyard.job.plan import warnings_text
-from ansible.module_utils.trainyard.job.specification import of_root
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.module_utils.trainyard_controller.given_values import with_places
@@ -50,7 +50,7 @@ class ActionModule(ActionBase):
             limit=str((task_vars or {}).get("ansible_limit") or ""),
             check=self._task.check_mode,
             found=[
-                *of_root(given["user"], bool(self._task.become)),
+                *root_ranks.refused(given["user"], bool(self._task.become)),
                 *(Finding.from_dict(finding) for finding in given.get("found") or ()),
             ],
             submit_host=given["submit_host"],

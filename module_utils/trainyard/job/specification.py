@@ -98,24 +98,6 @@ def unknown_keys(given: Iterable[str]) -> list[Finding]:
     return findings
 
 
-def of_root(user: str, becomes: bool) -> list[Finding]:
-    """Find that ranks would run as root, where Ansible becomes root to start them as `user`.
-
-    Where it does not, ranks run as whoever calls ansible-playbook: who does that as root has root run them.
-    """
-    if user not in ("root", "0") or not becomes:
-        return []
-    ordinary = "an ordinary user, as a job is other people's code"
-    return [
-        Finding(
-            check="trainyard_user",
-            found=user,
-            expected=ordinary,
-            action="name the training user; site.yml makes it on every node",
-        )
-    ]
-
-
 def parse_devices(value: Any) -> tuple[int, ...] | None:
     """Read `auto` (None), `none` (no device at all), a list of device numbers, or a half-open range such as "[4,8)".
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...findings.findings import Finding
 from ...hardware.traffic import told_by_node
-from .. import build_tools, kernel_messages, launchers, meeting, spares
+from .. import build_tools, kernel_messages, launchers, meeting, root_ranks, spares
 from ..moved import whole
 from ..placement import Member
 from ..plan import JobPlan, build
@@ -36,7 +36,7 @@ def plan(
     made, findings = build(job, where.job_id, where.created, where.state_dir, facts, where.all_reduce, where.venvs)
     if made is not None:
         warned = build_tools.warnings(job, facts, source.texts(".py"))
-        made = replace(made, warnings=[*made.warnings, *warned])
+        made = replace(made, warnings=[*made.warnings, *warned, *root_ranks.warnings(where.user, facts)])
     instead = "keep data and checkpoints elsewhere (role dataset, job_data)"
     return made, findings + source.too_large(MOST_SOURCE, " of scripts", instead)
 
