@@ -87,7 +87,8 @@ def _of_scheduler(job: Slurm | Kubernetes, run_dir: Path, over: bool, wanted: Wa
     if "state" not in state:
         return {"changed": False, "job_state": state} if over and not stop else _failed(state)
     exits = []
-    for answer in job.logs(state, wanted.log_limit):
+    brought, others = job.logs(state, wanted.log_limit)
+    for answer in brought:
         exits += answer.get("exits", ())
         if not wanted.check:
             write_logs(run_dir, answer.get("logs", {}), keep=over)
@@ -108,7 +109,8 @@ def _of_scheduler(job: Slurm | Kubernetes, run_dir: Path, over: bool, wanted: Wa
             return _failed(state)
         if whole and not wanted.check:
             note_submitted(run_dir, job.engine["engine_id"], removed=True)
-    return {"changed": changed, "job_state": {**state, "exits": exits}}
+    said = {"warnings": [others]} if others else {}
+    return {"changed": changed, "job_state": {**state, "exits": exits}, **said}
 
 
 def _failed(answer: Mapping[str, Any]) -> Answer:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import yaml
 
 from ..trainyard.findings.findings import Finding
+from ..trainyard.job import log_names
 from ..trainyard.job.kubernetes import settings
 from ..trainyard.job.kubernetes.manifests import secrets
 from ..trainyard.job.preflight import join
@@ -75,8 +76,8 @@ class Handed(Protocol):
     def state(self, *, waits: bool) -> Answer:
         """Return the JobState, with `line` and `told` for a watcher; `waits` for its end."""
 
-    def logs(self, state: Mapping[str, Any], limit: int) -> list[Answer]:
-        """Return what has `logs` of it, by name in base64, and how its tasks ended (`exits`)."""
+    def logs(self, state: Mapping[str, Any], limit: int) -> tuple[list[Answer], str]:
+        """Return what has `logs` of it, by name in base64, and how its tasks ended (`exits`); and a warning, or ""."""
 
     def end(self, *, check: bool) -> Answer:
         """End it; returns `changed`."""
@@ -106,10 +107,11 @@ class Slurm:
         host, shared = self.engine["submit_host"], self.engine["settings"]["shared"]
         return self._asked("slurm_state", job_dir=self.plan["job_dir"], login_host=host, shared=shared, **named)
 
-    def logs(self, state: Mapping[str, Any], limit: int) -> list[Answer]:
+    def logs(self, state: Mapping[str, Any], limit: int) -> tuple[list[Answer], str]:
         """Bring them from the nodes that have some; a node that is lost is what the report tells of."""
         about = {"job_dir": self.plan["job_dir"], "log_limit": limit}
-        return list(self.ask("slurm_logs", dict.fromkeys(state["log_hosts"], about), limit_s=_LOGS_S).values())
+        answers = self.ask("slurm_logs", dict.fromkeys(state["log_hosts"], about), limit_s=_LOGS_S)
+        return log_names.kept_of_slurm(self.plan, state, answers)
 
     def end(self, *, check: bool) -> Answer:
         """Cancel it, and wait until it is over."""
@@ -165,7 +167,7 @@ class Kubernetes:
             "The cluster does not say what is left of the job:", lambda cluster: after_deletion(cluster, made, before)
         )
 
-    def logs(self, state: Mapping[str, Any], limit: int) -> list[Answer]:
+    def logs(self, state: Mapping[str, Any], limit: int) -> tuple[list[Answer], str]:
         """Read those of its pods."""
         del state
         from .kubernetes_run import job_logs
@@ -176,7 +178,7 @@ class Kubernetes:
             logs = job_logs(cluster, made, limit, pattern)
             return {"logs": {name: base64.b64encode(content).decode() for name, content in logs.items()}}
 
-        return [self._asked("The cluster does not say what the job's logs hold:", read)]
+        return [self._asked("The cluster does not say what the job's logs hold:", read)], ""
 
     def _asked(self, otherwise: str, read: Callable[[Any], Answer]) -> Answer:
         from .kubernetes_cluster import Cluster, ClusterError

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which logs a host of a job may bring to the run's folder, where those of all hosts come together."""
+"""Choose the logs that a host of a job may bring to the run's folder, where those of all hosts come together."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from ..findings.findings import counted
 from ..findings.visible import one_line
+from ..slurm.state import nodes_of
 from . import spares
 
 Data = Mapping[str, Any]
@@ -37,6 +38,30 @@ def kept(plan: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[dict[str, d
         found[host] = {f"{aside}{names[name]}": content for name, content in logs.items() if names[name]}
         others.update({host: [name for name in logs if not names[name]]} if not all(names.values()) else {})
     return found, _text(others)
+
+
+def kept_of_slurm(plan: Data, state: Data, answers: Mapping[str, dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    """Return what hosts answered to `slurm_logs` with their own `logs` and `exits` only, and the text about the others.
+
+    A host that is asked alone, or that is no node of the job, has the folder of all nodes: it submitted the job.
+    """
+    hosts = state.get("hosts") or ()
+    theirs = {host: answer for host, answer in answers.items() if len(answers) > 1 and host in hosts}
+    every = [answer for host, answer in answers.items() if host not in theirs]
+    if not theirs:
+        return every, ""
+    nodes = [{**node, "node_rank": number} for number, node in enumerate(nodes_of(plan, state))]
+    nodes[0]["processes"] = [*nodes[0]["processes"], {"log": "slurm.log"}]
+    for node in nodes:
+        node["processes"] = [*node["processes"], {"log": f"agent_{node['node_rank']}.log"}]
+    logs, others = kept({"head": nodes[0], "nodes": nodes, "rank_log": plan["rank_log"]}, theirs)
+    for node in nodes:
+        answer = theirs.get(node["host"], {})
+        exits = [each for each in answer.get("exits", ()) if each.get("host") == node["host"]]
+        exits = [each for each in exits if each.get("rank") in (None, *node["ranks"])]
+        every.append({"logs": logs.get(node["host"], {}), "exits": exits})
+    # A job that Slurm requeued may have had its ranks on other nodes before.
+    return every, "" if state.get("requeued") else others
 
 
 def _name(plan: Data, host: str, name: str, replaced: Mapping[str, str]) -> str:

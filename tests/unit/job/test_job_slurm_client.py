@@ -247,10 +247,10 @@ def test_how_a_job_is_with_its_logs_and_ends(command, job):
     command("scontrol", f'case "$*" in *hostnames*) echo n1; echo n3;; *) echo "{record}";; esac')
     state = slurm.state(waits=True)
     assert (state["state"], state["hosts"], state["log_hosts"]) == ("failed", ["n1", "n3"], ["login"])
-    assert slurm.logs(state, 1 << 20) == [{"logs": {}, "exits": []}]
+    assert slurm.logs(state, 1 << 20) == ([{"logs": {}, "exits": []}], "")
     for name, content in (("logs/rank_1.log", "lost\n"), ("exits/rank_1.exit", "rank_1 n2 1 137 1763.5\n")):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(content)
-    (found,) = slurm.logs(state, 1 << 20)
+    (found,), _ = slurm.logs(state, 1 << 20)
     assert base64.b64decode(found["logs"]["rank_1.log"]) == b"lost\n"
     assert [(end["rank"], end["host"], end["signal"]) for end in found["exits"]] == [(1, "n2", 9)]
