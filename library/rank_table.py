@@ -186,9 +186,7 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
     VERSIONS,
     Device,
     Server,
-    Warned,
     build,
-    faults,
     file_name,
     file_text,
     loads,
@@ -197,7 +195,7 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
     repair,
     validate,
 )
-from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.findings.findings import Finding, Warned, faults, render
 from ansible.module_utils.trainyard.software.files import taken
 from ansible.module_utils.trainyard_node.machine.whole_file import difference, remove, write
 

@@ -12,13 +12,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..findings.findings import Finding
+from ..findings.findings import Finding, faults
 from .rank_table_rules import VERSIONS, problems_of, set_problems
 from .rank_table_servers import Table, dumps, super_pods_of
-from .rank_table_view import CHIPS, View, Warned, faults, number, refused, shown, version_of
+from .rank_table_view import CHIPS, View, number, refused, shown, version_of
 
 __all__ = [
-    "CHIPS", "VERSIONS", "Device", "Server", "Table", "Warned", "build", "device_set_problems", "dumps", "faults",
+    "CHIPS", "VERSIONS", "Device", "Server", "Table", "build", "device_set_problems", "dumps",
     "file_name", "file_text", "loads", "merge", "path_problems", "refused", "repair", "validate",
 ]  # fmt: skip
 

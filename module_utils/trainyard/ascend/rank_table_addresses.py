@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ..findings.findings import Finding, counted
-from .rank_table_view import DeviceView, View, Warned, address_family, addresses, field_text, link_local, number, shown
+from ..findings.findings import Finding, Warned, counted
+from .rank_table_view import DeviceView, View, address_family, addresses, field_text, link_local, number, shown
 
 # Read only on an A3, and where operations are tried again between super pods.
 _BACKUP = ("backup_device_ip", "backup_device_port")

@@ -11,20 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding, counted
+from ..findings.findings import Finding, Warned, counted
 from . import rank_table_addresses, rank_table_super_pods
-from .rank_table_view import (
-    MOST_SERVER_ID,
-    DeviceView,
-    View,
-    Warned,
-    field_text,
-    number,
-    objects,
-    plain,
-    shown,
-    version_of,
-)
+from .rank_table_view import MOST_SERVER_ID, DeviceView, View, field_text, number, objects, plain, shown, version_of
 
 VERSIONS = ("1.0", "1.2")
 MOST_DEVICE_ID = {"910": 7, "910b": 15, "a3": 15}

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ..findings.findings import Finding, counted
-from .rank_table_view import DeviceView, View, Warned, field_text, number, shown
+from ..findings.findings import Finding, Warned, counted
+from .rank_table_view import DeviceView, View, field_text, number, shown
 
 
 def _kind(view: View) -> type[Finding]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,15 +15,6 @@ from ..findings.findings import Finding
 CHIPS = ("910", "910b", "a3")
 MOST_SERVER_ID = 64  # characters
 _MOST_SHOWN = 80  # characters of a value
-
-
-class Warned(Finding):
-    """What HCCL's parser takes: no fault, but what is hardly meant, or what a framework refuses."""
-
-
-def faults(problems: Iterable[Finding]) -> list[Finding]:
-    """Return those of a table's problems for which HCCL refuses it."""
-    return [problem for problem in problems if not isinstance(problem, Warned)]
 
 
 def refused(problem: Finding) -> Finding:

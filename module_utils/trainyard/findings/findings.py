@@ -50,6 +50,15 @@ class Finding:
         return cls(**{name: str(data[name]) for name in ("host", "check", "found", "expected", "action")})
 
 
+class Warned(Finding):
+    """A warning: no fault, but what is hardly meant, or may fail later. Nothing stops for it."""
+
+
+def faults(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that are no warnings."""
+    return [finding for finding in findings if not isinstance(finding, Warned)]
+
+
 def connection_reason(message: str) -> str:
     """Reduce Ansible's message about a host that it could not reach to ssh's own reason, on one line."""
     for words in ("Make sure this host can be reached over ssh:", "Failed to connect to the host via ssh:"):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from ..ascend.rank_table_view import Warned
+from ..findings.findings import Warned
 from .command import scripts
 from .placement import Member
 from .specification import Job

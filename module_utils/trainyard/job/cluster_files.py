@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..ascend.rank_table import Server, faults
+from ..ascend.rank_table import Server
 from ..cluster.hosts import can_name_a_node
 from ..cluster.no_answer import findings as no_answers
-from ..findings.findings import Finding, counted
+from ..findings.findings import Finding, counted, faults
 from ..hardware.interfaces import SelectionError, select_interface
 from ..software.files import taken
 from . import rank_table as tables

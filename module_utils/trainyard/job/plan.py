@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..ascend.rank_table_view import Warned, faults
-from ..findings.findings import Finding, counted, render
+from ..findings.findings import Finding, Warned, counted, faults, render
 from ..nvidia import local_collective
 from . import imports, spares
 from .command import leaves_source, module_of, scripts

@@ -15,7 +15,7 @@ from typing import Any
 from ..ascend import rank_table
 from ..ascend.given_rank_table import GivenTable, host_ip
 from ..ascend.rank_table_view import ServerView
-from ..findings.findings import Finding, host_list
+from ..findings.findings import Finding, faults, host_list
 from .placement import Node, Placement
 
 CHECK = "rank table"
@@ -114,7 +114,7 @@ def _spare_findings(placement: Placement, known: Sequence[Finding]) -> list[Find
     findings, last = [], placement.nodes[-1]
     for spare in placement.spares:
         changed = placement.with_spare(last, spare)
-        new = [each for each in rank_table.faults(_problems(build(changed), chip(changed))) if each not in known]
+        new = [each for each in faults(_problems(build(changed), chip(changed))) if each not in known]
         findings += _as_findings(new, {last.address: spare.host}, f" with {spare.host} in its place")
     return findings
 

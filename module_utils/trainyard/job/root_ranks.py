@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ascend.rank_table_view import Warned
-from ..findings.findings import Finding
+from ..findings.findings import Finding, Warned
 from .placement import Member
 
 _ROOT = ("root", "0")

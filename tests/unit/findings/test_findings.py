@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call that makes a finding or a check can be read without its definition."""
+"""Findings and warnings; a call that makes a finding or a check can be read without its definition."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import ast
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.findings.findings import Finding, Warned, faults
 
 PROJECT = Path(__file__).resolve().parents[3]
-MADE_BY_NAME = {"Finding", "Check", "SelectionError"}
+MADE_BY_NAME = {"Finding", "Warned", "Check", "SelectionError"}
 
 
 def by_place(text):
@@ -28,3 +29,10 @@ def test_findings_and_checks_are_made_with_their_fields_by_name(folder):
     assert files
     found = {str(path.relative_to(PROJECT)): by_place(path.read_text(encoding="utf-8")) for path in files}
     assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_a_warning_reads_as_a_finding_and_is_no_fault():
+    about = {"host": "n1", "check": "compiler", "found": "none", "expected": "one", "action": "install it"}
+    warning, fault = Warned(**about), Finding(**about)
+    assert faults([warning, fault, warning.on("n2")]) == [fault]
+    assert warning.as_dict() == fault.as_dict()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.trainyard.ascend import rank_table
+from ansible.module_utils.trainyard.findings.findings import faults
 from ansible.module_utils.trainyard.job import cluster_files
 from ansible.module_utils.trainyard.job.hostfile import parse
 from rank_table_samples import server
@@ -40,7 +41,7 @@ def table(records, **settings):
         for each in plan["servers"]
     ]
     made = rank_table.build(servers, plan["chip"])
-    assert rank_table.faults(rank_table.validate(made, plan["chip"])) == []
+    assert faults(rank_table.validate(made, plan["chip"])) == []
     return made
 
 
