@@ -52,7 +52,10 @@ class Watched(Protocol):
     then: str
 
     def look(self, wait_s: float) -> Mapping[str, Any]:
-        """Return `state`, `line` and `told` after `wait_s` seconds or at its end; without `state` why there is none."""
+        """Return `state`, `line` and `told` after `wait_s` seconds or at its end; without `state` why there is none.
+
+        `stalled` says that the job's monitor has reported nothing since the last look.
+        """
 
 
 class OverSsh:
@@ -68,6 +71,7 @@ class OverSsh:
         self._rejoin_s = float(plan["rejoin_s"]) if plan["max_restarts"] else 0.0
         self.patience_s = GIVE_UP_S + self._rejoin_s
         self._alive = time.monotonic()
+        self._reported_at: object = None
 
     def look(self, wait_s: float) -> Mapping[str, Any]:
         """Ask the head, whose monitor knows of all others."""
@@ -84,8 +88,11 @@ class OverSsh:
             state = "running"
         if (found.get("cluster") or {}).get("end"):
             state = "over"
-        told = found.get("restarts", ())
-        return {"state": state, "line": found.get("line", ""), "note": found.get("note", ""), "told": told}
+        # A monitor that works writes another time every second.
+        before, self._reported_at = self._reported_at, (found.get("cluster") or {}).get("elapsed_s")
+        stalled = found["monitor_alive"] and state == "running" and before is not None and before == self._reported_at
+        told, note = found.get("restarts", ()), found.get("note", "")
+        return {"state": state, "line": found.get("line", ""), "note": note, "told": told, "stalled": stalled}
 
 
 class Handed:
@@ -183,17 +190,17 @@ def follow(
     The `lines` of ranks come meanwhile, every second or so, whatever the head and the page wait for. The `page` is
     written every 10 s.
     """
-    begun = answered = time.monotonic()
+    begun = answered = reported = time.monotonic()
     notes: set[str] = set()
     said, told, progress_at, page_at = "", 0, begun, begun - EVERY_S
-    # After how much silence that is shown next, and how often it was.
-    tell_s, tellings = 0.0, 0
+    # After how much silence that is shown next, and how often it was; whether only the job's monitor is silent.
+    tell_s, tellings, stalled = 0.0, 0, False
 
     def tell_silence() -> None:
         nonlocal tell_s, tellings
-        silent_s = time.monotonic() - answered
+        silent_s = time.monotonic() - (reported if stalled else answered)
         if silent_s >= tell_s:
-            show(f"  {silence_text(job, silent_s, wait_s)}")
+            show(f"  {stalled_text(job, silent_s) if stalled else silence_text(job, silent_s, wait_s)}")
             tell_s, tellings = 3 * tell_s, tellings + 1
 
     stop = threading.Event()
@@ -209,14 +216,18 @@ def follow(
                 page.write()
                 page_at = time.monotonic()
             if "state" not in found:
+                if stalled:
+                    stalled, tell_s = False, 0.0
                 if time.monotonic() - answered > job.patience_s:
                     return reason(found) or "no answer"
                 forget(job.host)
                 time.sleep(1)
                 continue
-            if tellings:
-                show(f"  {job.who} answers again after {time.monotonic() - answered:.0f} s")
-            answered, tell_s, tellings = time.monotonic(), 0.0, 0
+            answered, was, stalled = time.monotonic(), stalled, bool(found.get("stalled"))
+            if not stalled:
+                if tellings:
+                    show(f"  {job.who} {'reports' if was else 'answers'} again after {answered - reported:.0f} s")
+                reported, tell_s, tellings = answered, 0.0, 0
             over = found["state"] not in ("pending", "running")
             if lines and over:
                 stop.set()
@@ -228,7 +239,7 @@ def follow(
             told = max(told, len(found.get("told", ())))
             # Why a job waits is said when it changes; progress each time.
             due = not page or found["state"] != "running" or time.monotonic() - progress_at >= wait_s
-            if due and found["line"] and (found["line"] != said or found["state"] == "running"):
+            if due and found["line"] and (found["line"] != said or (found["state"] == "running" and not tellings)):
                 show(f"  {found['line']}")
                 said, progress_at = found["line"], time.monotonic()
             if found.get("note") and found["note"] not in notes:
@@ -245,6 +256,12 @@ def silence_text(job: Watched, silent_s: float, wait_s: float) -> str:
     left_s = max(job.patience_s, wait_s + LIMIT_S) - silent_s
     found = f"{job.who} gave no answer for {silent_s:.0f} s; ranks may still run"
     return f"{found}. It is asked for up to {max(0.0, left_s):.0f} s more; {job.then}"
+
+
+def stalled_text(job: Watched, silent_s: float) -> str:
+    """Say that the host answers, but knows nothing new of the job."""
+    found = f"{job.who} answers, but its monitor reported nothing for {silent_s:.0f} s; ranks may still run"
+    return f"{found}. It may be stopped, or its disk full: look there, or end the job with stop.yml"
 
 
 def _look(

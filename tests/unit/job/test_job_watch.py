@@ -106,6 +106,50 @@ def test_a_head_that_freezes_while_it_is_asked_is_named_before_the_answer_is_giv
     assert shown[0].startswith("  head node n1 gave no answer for 30 s; ranks may still run. It is asked for up to 2 s")
 
 
+@pytest.fixture
+def in_time(clock, monkeypatch):
+    """Each look takes as long as it was asked to wait, and nothing of it goes on beside the watcher."""
+
+    def look(job, wait_s, interrupted, meanwhile):
+        clock.now += wait_s
+        meanwhile()
+        return job.look(wait_s)
+
+    monkeypatch.setattr(watching, "_look", look)
+
+
+def test_a_head_whose_monitor_reports_nothing_new_is_named_until_it_does(clock, in_time):
+    """Its sshd answers all the while: the node is not given up for it, and the old line not shown again."""
+    at_s = [0.0, 2.0, 4.0]
+    answers = [*({**known(True), "cluster": {"end": None, "elapsed_s": each}} for each in (*at_s, *[4.0] * 31, 90.0))]
+    answers.append(known(False, {"state": "succeeded"}))
+
+    def ask(question, own, limit_s):
+        return {"n1": {**answers.pop(0), "restarts": []}}
+
+    lost, shown, forgotten = followed(watching.OverSsh(plan(), ask))
+    assert (lost, forgotten) == ("", [])
+    words = "ranks may still run. It may be stopped, or its disk full: look there, or end the job with stop.yml"
+    told = [
+        f"  head node n1 answers, but its monitor reported nothing for 22 s; {words}",
+        f"  head node n1 answers, but its monitor reported nothing for 74 s; {words}",
+        "  head node n1 reports again after 104 s",
+    ]
+    assert [line for line in shown if line != "  l"] == told
+    assert shown[shown.index(told[0]) : shown.index(told[2])] == told[:2]
+
+
+def test_a_head_that_reports_nothing_and_then_gives_no_answer_keeps_its_patience(clock, in_time):
+    job = Says(*[{**runs("l"), "stalled": True}] * 9, GONE)
+    lost, shown, _ = followed(job)
+    assert lost == "timed out" and clock.now - 1000.0 > 18 + job.patience_s
+    job = Says(*[{**runs("l"), "stalled": True}] * 12, *[GONE] * 9, runs("", state="over"))
+    job.patience_s = 320.0
+    _, shown, _ = followed(job)
+    # Since its last answer, not since its monitor's last report.
+    assert shown[-2].startswith("  head node n1 gave no answer for 23 s; ranks may still run. It is asked for")
+
+
 def plan(max_restarts=0):
     head = {"host": "n1"}
     return {"job_id": "a", "job_dir": "/x/a", "head": head, "rejoin_s": 300, "max_restarts": max_restarts}
