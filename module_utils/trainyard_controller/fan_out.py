@@ -45,7 +45,8 @@ from . import agent_code
 from .clock import CLOCK, of_visit, read_clock
 
 Answer = dict[str, Any]
-Progress = Callable[[int, int], None]
+# Gets how many hosts have answered, how many gave no answer, and how many there are.
+Progress = Callable[[int, int, int], None]
 
 display = Display()
 LIMIT_S = 120.0
@@ -226,9 +227,10 @@ def limit_pattern(limit: str) -> str:
     return ",".join(parts)
 
 
-def _tell(done: int, total: int) -> None:
+def _tell(answered: int, silent: int, total: int) -> None:
     if total > 1:
-        display.display(f"  {done} of {counted(total, 'node')} have answered")
+        others = f", {silent} gave no answer" if silent else ""
+        display.display(f"  {answered} of {counted(total, 'node')} have answered{others}")
 
 
 def _set_options(kind: str, plugin: Any, variables: Mapping[str, Any], templar: Any, keys: Mapping[str, Any]) -> None:
@@ -371,21 +373,24 @@ def side_by_side(
     for _ in range(min(window, total)):
         more()
     answers: dict[str, Answer] = {}
+    silent: set[str] = set()
     told = time.monotonic()
     while len(answers) < total:
         with contextlib.suppress(queue.Empty):
             name, answer = done.get(timeout=1.0)
             under_way.pop(name, None)
-            answers.setdefault(name, answer)
+            if answers.setdefault(name, answer).get("unreachable"):
+                silent.add(name)
         now = time.monotonic()
         for late in [each for each in list(under_way.values()) if each.until < now]:
             answers[late.name] = {"failed": True, "msg": f"no answer within {limit_s:g} s"}
+            silent.add(late.name)
             del under_way[late.name]
             _kill(_children(late.thread))
             more()
         if progress is not None and now - told > _TELL_EVERY_S:
             told = now
-            progress(len(answers), total)
+            progress(len(answers) - len(silent), len(silent), total)
     return answers
 
 

@@ -381,7 +381,7 @@ def side_by_side():
 import sys, time, json, subprocess, threading, dataclasses
 import ansible.module_utils
 ansible.module_utils.__path__.append({str(PROJECT / "module_utils")!r})
-from ansible.module_utils.trainyard_controller.fan_out import side_by_side
+from ansible.module_utils.trainyard_controller import fan_out
 @dataclasses.dataclass
 class Host:
     name: str
@@ -401,10 +401,14 @@ def visit(host):
     time.sleep(0.01)
     with lock:
         at_once -= 1
-    return {{"well": host.name}}
-answers = side_by_side([Host(name) for name in does], visit, int(sys.argv[2]), float(sys.argv[3]))
+    return {{"unreachable": True}} if does[host.name] == "gone" else {{"well": host.name}}
+shown = []
+fan_out.display.display = shown.append
+fan_out._TELL_EVERY_S = -1.0
+hosts, window, limit_s = [Host(name) for name in does], int(sys.argv[2]), float(sys.argv[3])
+answers = fan_out.side_by_side(hosts, visit, window, limit_s, fan_out._tell)
 left = subprocess.run(["pgrep", "-P", str(__import__("os").getpid()), "sleep"], capture_output=True, text=True).stdout
-print(json.dumps([answers, most, left]), flush=True)
+print(json.dumps([answers, most, left, shown[-1]]), flush=True)
 __import__("os")._exit(0)
 """
         argv = [sys.executable, "-c", code, json.dumps(hosts), str(window), str(limit_s)]
@@ -417,7 +421,7 @@ __import__("os")._exit(0)
 def test_hosts_that_never_come_back_take_nobodys_place(side_by_side):
     """More of them than there are places at once: the others are visited all the same."""
     bad = {"h1": "hang", "s1": "stuck", "h2": "hang", "s2": "stuck", "r": "raise"}
-    answers, _, left = side_by_side({**bad, **{f"n{number}": "well" for number in range(20)}}, 2, 1.0)
+    answers, _, left, _ = side_by_side({**bad, **{f"n{number}": "well" for number in range(20)}}, 2, 1.0)
     assert all(answers[f"n{number}"] == {"well": f"n{number}"} for number in range(20))
     assert all(answers[host]["msg"] == "no answer within 1 s" for host in ("h1", "s1", "h2", "s2"))
     assert answers["r"] == {"failed": True, "msg": "ValueError: broken plugin"}
@@ -425,5 +429,12 @@ def test_hosts_that_never_come_back_take_nobodys_place(side_by_side):
 
 
 def test_no_more_are_visited_at_once_than_there_are_forks(side_by_side):
-    answers, most, _ = side_by_side({f"n{number}": "well" for number in range(40)}, 4, 30.0)
+    answers, most, _, shown = side_by_side({f"n{number}": "well" for number in range(40)}, 4, 30.0)
     assert len(answers) == 40 and 2 <= most <= 4
+    assert shown == "  40 of 40 nodes have answered"
+
+
+def test_progress_tells_who_answered_from_who_did_not(side_by_side):
+    """That a visit is over is no answer; what a node says of its own trouble is one."""
+    *_, shown = side_by_side({"n1": "well", "n2": "gone", "n3": "hang", "n4": "raise", "n5": "gone"}, 5, 1.0)
+    assert shown == "  2 of 5 nodes have answered, 3 gave no answer"
