@@ -225,6 +225,16 @@ def size_text(summary: Data) -> str:
     return f"{counted(summary['world_size'], 'rank')} on {counted(len(taking_part), 'node')}"
 
 
+def _lost(nodes: Sequence[Mapping[str, Any]]) -> str:
+    """Say what is known of a job whose end no monitor tells."""
+    states = [node["state"] for node in nodes]
+    if "running" in states:
+        return "its processes run, but no monitor of it is known; it may have renamed its folder"
+    if states and set(states) == {"unreachable"}:
+        return "none of its nodes could be asked"
+    return f"no node {'that could be asked ' if 'unreachable' in states else ''}knows of it any more"
+
+
 def explain(
     summary: Data,
     run_dir: str,
@@ -248,7 +258,7 @@ def explain(
         "failed": f"Job {summary['job_id']} failed after {took}.",
         "timed_out": f"Job {summary['job_id']} was ended after {took}: its time (job_timeout) was up.",
         "stopped": f"Job {summary['job_id']} was stopped after {took}.",
-        "lost": f"Job {summary['job_id']} is lost: no node knows of it any more.",
+        "lost": f"Job {summary['job_id']} is lost: {_lost(summary['nodes'])}.",
     }[state]
     lines = [headline]
     if summary["loss_not_a_number"]:

@@ -405,13 +405,27 @@ def test_a_job_that_nobody_knows_of():
     nothing = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
     summary, text = explained({"n1": nothing, "n2": nothing})
     assert text[0] == f"Job {JOB} is lost: no node knows of it any more." and summary["state"] == "lost"
+    _, text = explained({"n1": nothing}, unreachable={"n2": ""})
+    assert text[0] == f"Job {JOB} is lost: no node that could be asked knows of it any more."
     _, text = explained({}, unreachable={"n1": "", "n2": ""})
     assert text == [
-        f"Job {JOB} is lost: no node knows of it any more.",
+        f"Job {JOB} is lost: none of its nodes could be asked.",
         "  n1 could not be asked: no answer",
         "  n2 could not be asked: no answer",
         *LAST,
     ]
+
+
+def test_a_job_that_renamed_its_folder_is_known_by_its_processes():
+    nothing = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
+    summary, text = explained({"n1": nothing, "n2": {**nothing, "left": 3}})
+    assert text == [
+        f"Job {JOB} is lost: its processes run, but no monitor of it is known; it may have renamed its folder.",
+        "  nothing of the job is left on n1",
+        f"  STILL RUNNING on n2: ansible-playbook playbooks/stop.yml -e job_id={JOB}",
+        *LAST,
+    ]
+    assert summary["state"] == "lost"
 
 
 def test_what_still_runs_is_said_with_the_command_that_ends_it():
