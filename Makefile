@@ -59,12 +59,13 @@ unit: .venv/.test ## unit tests, WORKERS of them side by side
 
 # The largest set first: the others are parts of it. Pins that still hold stay, unless UPGRADE is set.
 .PHONY: requirements
-requirements: .venv/.test ## pin what .venv gets, with hashes, as pyproject.toml asks for it: UPGRADE=1 for newer versions
+requirements: .venv/.test ## pin with hashes what .venv gets (pyproject.toml) and nodes (defaults of roles): UPGRADE=1 for newer versions
 	@for group in test pip controller kubernetes hardware; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --only-binary :all: --no-annotate \
 	    --no-emit-index-url --custom-compile-command "make requirements" $(if $(UPGRADE),--upgrade) --group $$group \
 	    $$([ $$group = test ] || echo "--constraint requirements/test.txt") --output-file requirements/$$group.txt >/dev/null; done
-	@git status --short requirements
+	@UPGRADE=$(UPGRADE) .ci/node_requirements.py
+	@git status --short requirements roles/*/files
 
 .PHONY: golden
 golden: .venv/.test ## write the whole texts in tests/fixtures/golden anew: review what git shows

@@ -32,7 +32,8 @@ options:
   packages:
     description: >-
       Requirements of the form C(name==version), with extras and a C(python_version) marker where needed. With
-      C(--hash=sha256:...) at one of them pip wants it at all, also at those that others depend on.
+      C(--hash=sha256:...) at one of them that O(lock) does not have, pip wants it at all of those, also at what they
+      depend on.
     type: list
     elements: str
     required: true
@@ -41,6 +42,15 @@ options:
     type: list
     elements: str
     default: []
+  lock:
+    description:
+      - Text of a requirements file with hashes, as C(uv pip compile --generate-hashes) and pip-compile write it. Of
+        O(packages) those that it has in this very version, and all they need, are installed by its hashes, from wheels
+        alone. The others are installed after that, kept to the versions of the file; so is what O(constraints) or
+        O(packages) have in another version.
+      - A hash at one of O(packages) goes before those of the file.
+    type: str
+    default: ""
   index_url:
     description: Package index instead of the one in the machine's pip configuration.
     type: str
@@ -60,7 +70,9 @@ options:
     type: bool
     default: false
   pip_args:
-    description: Further arguments of C(pip install).
+    description: >-
+      Further arguments of C(pip install), after C(--only-binary=:all:). C(--no-binary=NAME) takes a package from its
+      source archive, which runs code of its own then.
     type: list
     elements: str
     default: []
@@ -178,6 +190,7 @@ ARGUMENTS: dict[str, Any] = {
     "python_max": {"type": "str", "default": ""},
     "packages": {"type": "list", "elements": "str", "required": True},
     "constraints": {"type": "list", "elements": "str", "default": []},
+    "lock": {"type": "str", "default": ""},
     "index_url": {"type": "str", "default": ""},
     "extra_index_urls": {"type": "list", "elements": "str", "default": []},
     "find_links": {"type": "list", "elements": "str", "default": []},

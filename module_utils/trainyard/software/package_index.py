@@ -94,3 +94,16 @@ def judge(pin: Pin, offered: Offered, looked: str, python: str, prefix: str) -> 
             f"{prefix}_extra_index_urls, {prefix}_find_links), or another version"
         ),
     )
+
+
+def archive_only(pin: Pin, looked: str, python: str, prefix: str) -> Finding:
+    """Return the finding on a package that is only there as a source archive; the arguments are those of `judge`."""
+    return Finding(
+        check=f"index for {pin.name}",
+        found=f"{looked} has {pin.name} {pin.version} as a source archive only for {python}",
+        expected="a wheel, as a source archive runs code of its own when it is installed",
+        action=(
+            f"choose a version with a wheel, or build one and name its folder in {prefix}_find_links; if you trust the "
+            f"archive, set {prefix}_pip_args: [--no-binary={pin.name}]"
+        ),
+    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 _PIN = re.compile(
@@ -80,6 +80,8 @@ def parse_all(texts: Iterable[str], python: tuple[int, int]) -> tuple[list[Pin],
         other = pins.setdefault(pin.name, pin)
         if _same(other.version) != _same(pin.version):
             findings.append(f"{other.text!r} and {pin.text!r} contradict each other: keep one")
+        elif pin.hashes and not other.hashes:
+            pins[pin.name] = replace(other, hashes=pin.hashes)
     return list(pins.values()), findings
 
 

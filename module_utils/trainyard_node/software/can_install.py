@@ -24,7 +24,7 @@ from .python_environment import EnvironmentFailure, Verification
 
 # What a part need not say of an environment.
 _PLAIN: dict[str, Any] = {
-    **dict.fromkeys(("python_min", "python_max", "index_url", "verify_script", "verify_user"), ""),
+    **dict.fromkeys(("python_min", "python_max", "index_url", "lock", "verify_script", "verify_user"), ""),
     **{name: [] for name in ("constraints", "extra_index_urls", "find_links", "pip_args", "libraries")},
     **{
         "wheels": {},

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.software import requirements
+from ...trainyard.software import lock, requirements
 from . import python_environment
 
 _PINS = "exact pins, each package once, and wheels of just these"
@@ -97,6 +97,13 @@ class Work:
                 f"Python {least} to {most}",
                 "name another interpreter or another version of the packages",
             )
+        for line in lock.unread(params["lock"]):
+            self._find(
+                "hashes",
+                f"the file with hashes has {line!r}",
+                "name==version with --hash=sha256:... on lines of their own",
+                "write the file with uv pip compile --generate-hashes",
+            )
         if params["no_index"] and not params["find_links"]:
             self._find(
                 "packages",
@@ -132,7 +139,9 @@ class Work:
                 **{name: self.params[name] for name in python_environment.Sources.__dataclass_fields__}
             )
             try:
-                python_environment.install(self.path, self.pins, sources, [] if self.remake else self.renew)
+                python_environment.install(
+                    self.path, self.pins, self._hashed(), sources, [] if self.remake else self.renew
+                )
             except python_environment.EnvironmentFailure:
                 found = python_environment.look(self.path)
                 if not self.remake and found is not None and found[1] == before:
@@ -150,6 +159,13 @@ class Work:
         if self.reasons:
             self._record(verified)
         self.state = python_environment.examine(self.path)
+
+    def _hashed(self) -> lock.ByHashes:
+        """Return what is installed by hashes."""
+        params = self.params
+        return lock.by_hashes(
+            params["lock"], self.pins, params["wheels"], params["constraints"], self.interpreter.minor
+        )
 
     def _record(self, verified: dict[str, Any] | None) -> None:
         python_environment.write_record(self.path, self.state, self.params["packages"], self.params["wheels"], verified)

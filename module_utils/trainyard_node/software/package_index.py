@@ -17,19 +17,20 @@ from ...trainyard.findings.findings import Finding
 from ...trainyard.software import package_index as rules
 from ...trainyard.software.requirements import Pin
 from .environment_work import Work
-from .python_environment import Sources
+from .python_environment import WHEELS, Sources
 
 # Seconds that one index may be silent, and that one package may take.
 SILENCE_S = 15
 LIMIT_S = 90
 
 
-def offered(work: Work, pin: Pin, pip: Path) -> rules.Offered:
-    """Return what pip finds of a package for the environment's Python."""
+def offered(work: Work, pin: Pin, pip: Path, archives: bool = False) -> rules.Offered:
+    """Return what pip finds of a package for the environment's Python; with `archives` source archives, too."""
     sources = _sources(work.params)
     before = ["--pre"] if any(mark in pin.version for mark in ("a", "b", "rc", "dev")) else []
     call = [work.interpreter.executable, str(pip / "pip")]
-    return ask(call, pin.name, [*sources.pip_args, *before], sources.environment())
+    kinds = [*WHEELS, *sources.pip_args, *(["--only-binary=:none:"] if archives else [])]
+    return ask(call, pin.name, [*kinds, *before], sources.environment())
 
 
 def ask(pip: Sequence[str], name: str, arguments: Sequence[str], sources: Mapping[str, str]) -> rules.Offered:
@@ -79,5 +80,10 @@ def findings(work: Work, prefix: str, pip: Path) -> list[Finding]:
     sources = _sources(work.params)
     looked = rules.where(sources.index_url, sources.extra_index_urls, sources.find_links, sources.no_index)
     python = f"Python {'.'.join(str(part) for part in work.interpreter.minor)} on {platform.machine()}"
-    found = (rules.judge(pin, offered(work, pin, pip), looked, python, prefix) for pin in to_ask(work))
-    return [finding for finding in found if finding]
+    found = []
+    for pin in to_ask(work):
+        finding = rules.judge(pin, offered(work, pin, pip), looked, python, prefix)
+        if finding and rules.judge(pin, offered(work, pin, pip, archives=True), looked, python, prefix) is None:
+            finding = rules.archive_only(pin, looked, python, prefix)
+        found += [finding] if finding else []
+    return found

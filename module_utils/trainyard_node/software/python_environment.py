@@ -16,12 +16,16 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...trainyard.software.lock import ByHashes, mismatch
 from ...trainyard.software.requirements import Pin, normal
+
+# A source archive runs code of its own when it is installed.
+WHEELS = ("--only-binary=:all:",)
 
 RECORD = ".trainyard.json"
 BUILDING = ".trainyard-building"
@@ -190,31 +194,31 @@ def make(path: Path, interpreter: Interpreter) -> None:
         raise EnvironmentFailure(f"making the environment {path} failed: {_last_lines(answer.stdout, 8)}")
 
 
-def install(path: Path, pins: Sequence[Pin], sources: Sources, renew: Sequence[str] = ()) -> None:
+def install(path: Path, pins: Sequence[Pin], hashed: ByHashes, sources: Sources, renew: Sequence[str] = ()) -> None:
     """Bring the pins into the environment, and prove that what is installed fits together.
 
-    The packages of `renew` are replaced also where the version is the wanted one: pip goes by versions, of which two
-    builds may have the same.
+    First comes what is in `hashed`, then the rest, from wheels alone unless `sources.pip_args` say otherwise. The
+    packages of `renew` are replaced also where the version is the wanted one: pip goes by versions, of which two builds
+    may have the same.
     """
     (path / BUILDING).touch()
     python = str(path / "bin" / "python")
     # Large wheels are unpacked on the disk whose space was checked: /tmp is often small, or memory.
     with tempfile.TemporaryDirectory(prefix=".pip-", dir=path) as scratch:
+        argv = [python, "-m", "pip", "install", "--no-input", "--progress-bar=off", *WHEELS, *sources.pip_args]
         constraints = Path(scratch, "constraints.txt")
-        constraints.write_text("".join(f"{line}\n" for line in sources.constraints))
-        argv = [python, "-m", "pip", "install", "--no-input", "--progress-bar=off", f"--constraint={constraints}"]
-        argv += sources.pip_args
-        environ = {**sources.environment(), "TMPDIR": scratch}
-        renewed = _requirements(Path(scratch, "renewed.txt"), [pin for pin in pins if pin.name in renew], sources)
-        wanted = _requirements(Path(scratch, "requirements.txt"), pins, sources)
-        answer = _run([*argv, "--force-reinstall", "--no-deps", renewed], environ) if renew else None
-        if answer is None or answer.returncode == 0:
-            answer = _run([*argv, wanted], environ)
-    if answer.returncode != 0:
-        raise EnvironmentFailure(
-            f"pip could not install {', '.join(pin.requirement for pin in pins)} into {path}: "
-            f"{_last_lines(answer.stdout, 8)}"
-        )
+        constraints.write_text("".join(f"{line}\n" for line in [*sources.constraints, *hashed.constraints]))
+        requirements = Path(scratch, "requirements.txt")
+        requirements.touch(mode=0o600)  # an address may hold a password
+        for lines, options in _calls(pins, hashed, sources, renew, constraints):
+            requirements.write_text("".join(f"{line}\n" for line in lines))
+            call = [*argv, *options, f"--requirement={requirements}"]
+            answer = _run(call, {**sources.environment(), "TMPDIR": scratch})
+            if answer.returncode != 0:
+                raise EnvironmentFailure(
+                    f"pip could not install {', '.join(pin.requirement for pin in pins)} into {path}: "
+                    f"{mismatch(answer.stdout, sources.wheels) or _last_lines(answer.stdout, 8)}"
+                )
     answer = _run([python, "-m", "pip", "check"])
     if answer.returncode != 0:
         raise EnvironmentFailure(
@@ -226,15 +230,29 @@ def install(path: Path, pins: Sequence[Pin], sources: Sources, renew: Sequence[s
     _run([python, "-m", "compileall", "-q", "-j", "0", str(path / "lib")])
 
 
-def _requirements(file: Path, pins: Sequence[Pin], sources: Sources) -> str:
-    """Write what pip is to install and return the argument that names it."""
-    file.touch(mode=0o600)  # an address may hold a password
-    lines = [
+def _calls(
+    pins: Sequence[Pin], hashed: ByHashes, sources: Sources, renew: Sequence[str], constraints: Path
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield requirements and options of each call of `pip install`."""
+    by_hashes = ["--no-deps", "--require-hashes", *WHEELS]
+    if hashed.lines:
+        yield [line for lines in hashed.lines.values() for line in lines], by_hashes
+    lines = [line for name in renew for line in hashed.lines.get(name, ())]
+    if lines:
+        yield lines, ["--force-reinstall", *by_hashes]
+    rest = [f"--constraint={constraints}"]
+    lines = [_requirement(pin, sources) for pin in pins if pin.name in renew and pin.name not in hashed.lines]
+    if lines:
+        yield lines, ["--force-reinstall", "--no-deps", *rest]
+    if hashed.rest:
+        yield [pin.requirement if pin.name in hashed.lines else _requirement(pin, sources) for pin in pins], rest
+
+
+def _requirement(pin: Pin, sources: Sources) -> str:
+    """Return what pip is to install for a pin."""
+    return (
         f"{pin.name} @ {sources.wheels[pin.name]}" if pin.name in sources.wheels else f"{pin.requirement}{pin.hashes}"
-        for pin in pins
-    ]
-    file.write_text("".join(f"{line}\n" for line in lines))
-    return f"--requirement={file}"
+    )
 
 
 def wheel_sums(wheels: Mapping[str, str]) -> dict[str, str]:

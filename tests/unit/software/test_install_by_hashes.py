@@ -1,0 +1,195 @@
+"""What pip is told to install, and what it then refuses: real environments, wheels of a few lines, no network."""
+
+import hashlib
+import io
+import json
+import shutil
+import sys
+import tarfile
+import zipfile
+
+import pytest
+from ansible.module_utils.trainyard_controller.own_sources import packed_pip
+from ansible.module_utils.trainyard_node.software import python_environment
+from ansible.module_utils.trainyard_node.software.can_install import can_install
+from ansible.module_utils.trainyard_node.software.environment_work import Work
+from ansible.module_utils.trainyard_node.software.python_environment import EnvironmentFailure
+
+
+def wheel(folder, name, *needs, version="1.0", text=""):
+    """Write a wheel and return its sha256."""
+    info = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += "".join(f"Requires-Dist: {need}\n" for need in needs)
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{name}.py", f"text = {text!r}\n")
+        file.writestr(f"{info}/METADATA", metadata)
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def archive(folder, name, ran):
+    """Write a source archive that leaves a file when it is installed, as it runs code of its own then."""
+    backend = f"""import pathlib, zipfile
+pathlib.Path({str(ran)!r}).touch()
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    path = pathlib.Path(folder, "{name}-1.0-py3-none-any.whl")
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("{name}-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: {name}\\nVersion: 1.0\\n")
+        file.writestr("{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        file.writestr("{name}-1.0.dist-info/RECORD", "")
+    return path.name
+"""
+    files = {
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": backend,
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+    }
+    with tarfile.open(folder / f"{name}-1.0.tar.gz", "w:gz") as tar:
+        for file, content in files.items():
+            entry = tarfile.TarInfo(f"{name}-1.0/{file}")
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content.encode()))
+
+
+class Site:
+    """A folder of wheels, the file with their hashes, and an environment."""
+
+    def __init__(self, path):
+        self.wheels, self.path = path / "wheels", path / "venv"
+        self.wheels.mkdir()
+        need, frame = wheel(self.wheels, "need"), wheel(self.wheels, "frame", "need")
+        other = wheel(self.wheels, "other")
+        self.lock = (
+            f"frame==1.0 \\\n    --hash=sha256:{frame}\n    # via -r -\n"
+            f"need==1.0 ; python_full_version >= '3.9' \\\n    --hash=sha256:{need}\n    # via frame\n"
+            f"other==1.0 \\\n    --hash=sha256:{other}\n    # via -r -\n"
+        )
+
+    def params(self, *packages, **given):
+        return {
+            **{"path": str(self.path), "interpreter": sys._base_executable, "python_min": "", "python_max": ""},
+            **{"packages": list(packages), "constraints": [], "index_url": "", "extra_index_urls": []},
+            **{"find_links": [str(self.wheels)], "no_index": True, "pip_args": [], "wheels": {}, "libraries": []},
+            **{"min_free_mb": 0, "verify_script": "", "verify_user": "", "verify_timeout": 0, "verify": False},
+            **{"verify_environment": {}, "lock": self.lock},
+            **given,
+        }
+
+    def install(self, *packages, **given):
+        """Return what is installed, and expect nothing to do afterwards."""
+        Work(self.params(*packages, **given)).do()
+        again = Work(self.params(*packages, **given))
+        assert again.reasons == []
+        return {name: version for name, version in again.state.packages.items() if name not in ("pip", "setuptools")}
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bare") / "venv"
+    python_environment.make(path, python_environment.describe(sys._base_executable))
+    return path
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch, bare):
+    # To make an environment takes seconds, to copy one does not.
+    def make(path, _):
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(bare, path, symlinks=True)
+
+    monkeypatch.setattr(python_environment, "make", make)
+    for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    return Site(tmp_path)
+
+
+def test_another_file_of_a_locked_package_is_refused_until_its_hash_is_given(site):
+    """Also of one that no list of packages names, but another package needs."""
+    other = wheel(site.wheels, "need", text="somebody else's")
+    with pytest.raises(EnvironmentFailure) as refused:
+        site.install("frame==1.0")
+    said = str(refused.value)
+    assert "pip could not install frame==1.0 into" in said
+    assert f"need==1.0 at file://{site.wheels}/need-1.0-py3-none-any.whl has the sha256 {other}" in said
+    assert f"(need==1.0 --hash=sha256:{other})" in said
+    mine = [f"need==1.0 --hash=sha256:{other}"]
+    assert site.install("frame==1.0", *mine) == {"frame": "1.0", "need": "1.0"}
+
+
+def test_without_the_file_the_version_counts(site):
+    wheel(site.wheels, "need", text="a build of our own")
+    assert site.install("frame==1.0", lock="") == {"frame": "1.0", "need": "1.0"}
+
+
+def test_further_packages_come_after_it_and_leave_what_is_locked(site):
+    wheel(site.wheels, "need", version="2.0")
+    wheel(site.wheels, "more", "need", "other>=1")
+    wheel(site.wheels, "other", version="2.0")
+    done = site.install("frame==1.0", "other==1.0", "more==1.0")
+    assert done == {"frame": "1.0", "need": "1.0", "other": "1.0", "more": "1.0"}
+    # Now without hashes: another version than that of the file.
+    done = site.install("frame==1.0", "other==2.0", "more==1.0")
+    assert done == {"frame": "1.0", "need": "1.0", "other": "2.0", "more": "1.0"}
+
+
+def test_what_cannot_be_had_at_the_locked_version_is_refused(site):
+    wheel(site.wheels, "more", "need>=2")
+    wheel(site.wheels, "need", version="2.0")
+    with pytest.raises(EnvironmentFailure, match=r"need"):
+        site.install("frame==1.0", "more==1.0")
+    done = site.install("frame==1.0", "more==1.0", constraints=["need==2.0"])
+    assert done == {"frame": "1.0", "need": "2.0", "more": "1.0"}
+
+
+def test_a_source_archive_runs_only_by_choice_and_none_in_place_of_what_is_locked(site, tmp_path):
+    ran = tmp_path / "ran"
+    archive(site.wheels, "built", ran)
+    with pytest.raises(EnvironmentFailure, match="No matching distribution found for built"):
+        site.install("frame==1.0", "built==1.0")
+    assert not ran.exists()
+    done = site.install("frame==1.0", "built==1.0", pip_args=["--no-binary=built"])
+    assert ran.exists() and done == {"frame": "1.0", "need": "1.0", "built": "1.0"}
+    ran.unlink()
+    archive(site.wheels, "other", ran)
+    (site.wheels / "other-1.0-py3-none-any.whl").unlink()
+    with pytest.raises(EnvironmentFailure, match="No matching distribution found for other"):
+        site.install("other==1.0", pip_args=["--no-binary=other"])
+    assert not ran.exists()
+
+
+def test_a_wheel_that_is_given_goes_before_the_file(site, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    own = wheel(folder, "frame", "need", text="mine")
+    wheels = {"frame": f"file://{folder}/frame-1.0-py3-none-any.whl#sha256={own}"}
+    assert site.install("frame==1.0") == {"frame": "1.0", "need": "1.0"}
+    installed = next(site.path.glob("lib/python3*/site-packages")) / "frame.py"
+    assert "mine" not in installed.read_text()
+    site.install("frame==1.0", wheels=wheels)
+    assert "mine" in installed.read_text()
+    # Back to that of the file.
+    site.install("frame==1.0")
+    assert "mine" not in installed.read_text()
+    with pytest.raises(EnvironmentFailure, match=f"frame.* has the sha256 {own}, .*correct the sum"):
+        site.install("frame==1.0", wheels={"frame": wheels["frame"][:-64] + 64 * "0"})
+
+
+def test_a_package_without_a_wheel_is_found_before_anything_is_touched(site, tmp_path):
+    archive(site.wheels, "built", tmp_path / "ran")
+    part = {"environment": site.params("frame==1.0", "built==1.0"), "prefix": "pytorch", "manage_system": True}
+    found = can_install(wanted={"pytorch": part}, pip=packed_pip())["findings"]
+    assert [each["found"].partition(" for Python")[0] for each in found] == [
+        f"{site.wheels} has built 1.0 as a source archive only"
+    ], json.dumps(found)
+    assert "pytorch_pip_args: [--no-binary=built]" in found[0]["action"]
+    part["environment"]["pip_args"] = ["--no-binary=built"]
+    assert can_install(wanted={"pytorch": part}, pip=packed_pip())["findings"] == []
+
+
+def test_a_file_without_hashes_is_a_finding(site):
+    found = Work(site.params("frame==1.0", lock="frame==1.0\n")).findings
+    assert [each.found for each in found] == ["the file with hashes has 'frame==1.0'"]
