@@ -32,7 +32,7 @@ GRACE_S = 1.0
 CLOCKS = 10
 # How long nodes may take to start one after another before a missing one counts as absent.
 JOIN_S = 120.0
-# How long the last look at the checkpoints may take, while all nodes wait for the word of the end.
+# How long a look at the checkpoints may take as an attempt ends, while all nodes wait for what follows.
 LAST_LOOK_S = 0.5
 # How long processes without ranks may take to end after the last rank did.
 RANKLESS_S = 15.0
@@ -123,15 +123,22 @@ class HeadPart(NodePart):
 
     def fail(self, failure: Message, found: Sequence[Message] = ()) -> None:
         """Answer a failure: by a restart while the budget lasts, else by the end of the job."""
-        now = time.monotonic()
-        if not self.budget:
-            self.finish("failed", failure=failure, **({"failures": list(found[:64])} if found else {}))
-        elif self.restarts.take(found or [failure], now, now - self.started, self._metrics(), failure, time.time()):
-            self.first_failure_at = self.ranks_done_at = None
-            self._replace(to_replace(failure, self.restarts.history[:-1]), now, failures.text(failure))
-        else:
+        if self.budget:
+            self._see_last_saved()
+            now = time.monotonic()
+            if self.restarts.take(found or [failure], now, now - self.started, self._metrics(), failure, time.time()):
+                self.first_failure_at = self.ranks_done_at = None
+                self._replace(to_replace(failure, self.restarts.history[:-1]), now, failures.text(failure))
+                return
             failure = {**failure, "fruitless": self.restarts.fruitless}
-            self.finish("failed", failure=failure, **({"failures": list(found[:64])} if found else {}))
+        self.finish("failed", failure=failure, **({"failures": list(found[:64])} if found else {}))
+
+    def _see_last_saved(self) -> None:
+        """Look at what the ranks have saved since the last look, or left half written."""
+        self.checkpoints.look_again(LAST_LOOK_S)
+        self.report["checkpoints"] = known = self.checkpoints.state()
+        if known:
+            self.restarts.saw(known["newest"])
 
     def _replace(self, lost: str, now: float, reason: str) -> None:
         """Have a spare take the place of a node, where there is one that is heard."""
@@ -205,8 +212,7 @@ class HeadPart(NodePart):
     def judge(self, now: float) -> None:
         """Decide whether the job is over, or has to be started again."""
         self.reports[self.host], self.seen[self.host] = self.report, now
-        saved = self._checkpoints()
-        if saved:
+        if saved := self._checkpoints():
             self.restarts.saw(saved["newest"])
         # What a node says of an attempt that is over is of no interest any more.
         reports = {
@@ -437,9 +443,7 @@ class HeadPart(NodePart):
             await self.pause()
         if self.leaving:
             return
-        # What the ranks have left half written.
-        self.checkpoints.look_again(LAST_LOOK_S)
-        self.report["checkpoints"] = self.checkpoints.state()
+        self._see_last_saved()
         self.save_cluster()
         for line in door.lines.values():
             line.tell({"end": self.end_record})

@@ -318,6 +318,8 @@ def test_a_monitor_tells_of_them_and_of_one_cut_off(cluster):
     job.start()
     wait_for(lambda: (job.state()["checkpoints"] or {}).get("newest"), "the first look")
     assert job.state()["checkpoints"]["newest"]["step"] == 10
+    # Since the last look.
+    (folder / "step_15.pt").write_bytes(archive())
     (folder / "step_20.pt").write_bytes(archive()[:-40])
     os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)
     wait_for(lambda: attempt(job.head) == 1, "the second attempt")
@@ -328,13 +330,13 @@ def test_a_monitor_tells_of_them_and_of_one_cut_off(cluster):
     assert job.over()["state"] == "failed"
     job.all_ended()
     known = job.state()["checkpoints"]
-    assert (known["host"], known["place"], known["newest"]["step"], known["problem"]) == ("n1", "saved", 10, "")
+    assert (known["host"], known["place"], known["newest"]["step"], known["problem"]) == ("n1", "saved", 15, "")
     assert (known["unfinished"]["step"], known["unfinished"]["reason"]) == (
         20,
         "its archive has no end: it was cut off",
     )
     (restart,) = job.state()["restarts"]["history"]
-    assert (restart["checkpoint"], restart["resumed"]) == ("step_10.pt", "resumed from step_5.pt")
+    assert (restart["checkpoint"], restart["resumed"]) == ("step_15.pt", "resumed from step_5.pt")
     said = checkpoints.texts(known, job.state()["end"]["finished"])
-    assert said[0].startswith("newest complete checkpoint: step_10.pt (step 10, 5")
+    assert said[0].startswith("newest complete checkpoint: step_15.pt (step 15, 5")
     assert said[1] == "not known to be complete: checkpoint step_20.pt: its archive has no end: it was cut off"
