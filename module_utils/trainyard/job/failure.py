@@ -138,10 +138,14 @@ def text(failure: Mapping[str, Any]) -> str:
     return f"node {host}: {kind}"
 
 
+def of_last_attempt(log: str) -> str:
+    """Return what a log has of the last attempt: a process that is started again appends to it."""
+    return log.rpartition(STARTED_AGAIN)[2]
+
+
 def root_cause(log: str) -> Failure | None:
     """Read which rank failed first out of the log of what started the ranks; None when it does not say."""
-    # A process that is started again appends to its log; what was said before that is told already.
-    log = ESCAPE_SEQUENCE.sub("", log.rpartition(STARTED_AGAIN)[2]).removeprefix("\ufeff")
+    log = ESCAPE_SEQUENCE.sub("", of_last_attempt(log)).removeprefix("\ufeff")
     return torchrun_root_cause(log) or mpirun_root_cause(log) or msrun_root_cause(log) or scheduler_root_cause(log)
 
 
@@ -217,13 +221,13 @@ def mpirun_root_cause(log: str) -> Failure | None:
 
 def mpirun_lost_peer(log: str, rank: int) -> str:
     """Return the line in which a rank says that its peer is gone, as its script told it to mpirun; "" where none."""
-    found = _MPI_PEER.finditer(log.rpartition(STARTED_AGAIN)[2])
+    found = _MPI_PEER.finditer(of_last_attempt(log))
     return next((match["line"] for match in found if int(match["rank"]) == rank), "")
 
 
 def mpirun_left(log: str) -> list[int]:
     """Return the ranks that had ended well before any other failed, in that order."""
-    log = log.rpartition(STARTED_AGAIN)[2]
+    log = of_last_attempt(log)
     first = _MPI_STATUS.search(log)
     return [int(match["rank"]) for match in _MPI_WELL.finditer(log, 0, first.start() if first else len(log))]
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ..findings.findings import counted
 from ..job.causes import own_error
+from ..job.failure import STARTED_AGAIN
 
 _RANK = r"^(?:\[(?:rank)?\d{1,9}(?:,\d{1,9})?\](?:<\w{1,10}>)?:? ?)?"
 _FRAME = re.compile(
@@ -28,10 +29,12 @@ def telling(lines: Sequence[str], most: int, failed: bool = True) -> list[str]:
     """Return at most so many lines of the end of a log; of one that `failed` without stacks, and with its own error."""
     short = _without_stacks(lines) if failed else list(lines)
     end = short[-most:]
-    error = own_error(short) if failed else None
-    if error is None or error >= len(short) - most:
+    # Errors of the attempts before are told already.
+    began = max((number for number, line in enumerate(short) if line.startswith(STARTED_AGAIN)), default=-1) + 1
+    error = own_error(short[began:]) if failed else None
+    if error is None or began + error >= len(short) - most:
         return end
-    return [short[error], "...", *end[2:]]
+    return [short[began + error], "...", *end[2:]]
 
 
 def _without_stacks(lines: Sequence[str]) -> list[str]:

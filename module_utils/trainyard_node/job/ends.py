@@ -128,6 +128,7 @@ class Ends:
         # Ranks that mpirun starts write their logs on other nodes.
         name = self.spec["rank_log"].replace("{rank}", str(record["rank"]))
         log = self.end_of(process["log"] if record["rank"] is None else self.job_dir / "logs" / name, 1 << 16)
+        log = failures.of_last_attempt(log)
         reasons = [record.get("reason"), full(self.job_dir, self.host, unsaved)]
         if record["rank"] is not None and record["signal"] != signal.SIGKILL:
             lost = causes.lost_peer(log)

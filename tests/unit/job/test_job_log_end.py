@@ -34,6 +34,7 @@ STACKS = {
         "",
     ],
 }
+AGAIN = "--- started again, attempt 2 ---"
 # Captured from Python 3.11 with libstdc++ of Debian 12, where std::terminate is called as the interpreter exits.
 TERMINATED = ["terminate called without an active exception"]
 AT_EXIT = [
@@ -118,3 +119,11 @@ def test_without_a_log_of_the_rank_that_of_what_started_it_is_shown():
     assert job_text.starter_log(summary) == "agent_0.log"
     assert job_text.starter_log({**summary, "failure": {"kind": "silent", "host": "n1"}}) == ""
     assert job_text.starter_log({**summary, "failure": None}) == ""
+
+
+def test_the_error_of_an_attempt_before_is_not_shown_as_that_of_the_last_one():
+    steps = [f"step {number}" for number in range(40)]
+    assert telling([*TRACEBACK, AGAIN, *steps], 15) == steps[-15:]
+    assert telling([*TRACEBACK, AGAIN, *TRACEBACK[:-1], "KeyError: 'b'", *steps], 15)[0] == "KeyError: 'b'"
+    # What is near enough to be shown anyway stands before the line that divides them.
+    assert telling([ERROR, AGAIN, "step 1"], 15) == [ERROR, AGAIN, "step 1"]

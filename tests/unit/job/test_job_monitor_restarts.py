@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from ansible.module_utils.trainyard.job import failure as failures
 from ansible.module_utils.trainyard.job.restarts import WHOLE
 from ansible.module_utils.trainyard_node.job import monitor as monitors
@@ -39,6 +40,22 @@ def test_a_failure_starts_the_whole_job_again_until_the_budget_is_used_up(cluste
     os.kill(job.head.pid("rank0"), signal.SIGKILL)
     end = job.over()
     assert (end["state"], end["failure"]["rank"]) == ("failed", 0)
+    job.all_ended()
+
+
+@pytest.mark.parametrize(
+    ("before", "mode", "lost"),
+    [
+        ("RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1431", "exit3", False),
+        ("ValueError: loss is nan", "lost", True),
+    ],
+)
+def test_what_a_rank_printed_in_an_attempt_before_tells_nothing_of_its_end(cluster, before, mode, lost):
+    job = cluster([mode])
+    job.head.dir.joinpath("logs", "rank_0.log").write_text(f"{before}\n--- started again, attempt 2 ---\n")
+    job.start()
+    job.head.go()
+    assert ("lost" in job.over()["failure"]) is lost
     job.all_ended()
 
 
