@@ -231,3 +231,8 @@ def test_of_the_files_of_a_job_nothing_but_what_is_asked_for_leaves_the_child_th
     assert folder.status(tmp_path)["cluster"] == {name: CLUSTER[name] for name in CLUSTER if name != "restarts"} | {
         "restarts": {"history": CLUSTER["restarts"]["history"]}
     }
+
+
+def test_no_test_with_drawn_values_is_judged_by_its_time():
+    """Also where `pytest tests/hostile` runs alone."""
+    assert settings().deadline is None

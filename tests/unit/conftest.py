@@ -7,19 +7,15 @@ from pathlib import Path
 
 import ansible.module_utils
 import pytest
+import untimed  # noqa: F401
 from actions import act  # noqa: F401
 from device_readings import reading  # noqa: F401
-from hypothesis import HealthCheck, settings
 
 PROJECT = Path(__file__).resolve().parents[2]
 GOLDEN = PROJECT / "tests/fixtures/golden"
 
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
 sys.path.insert(0, str(PROJECT / "library"))
-
-# A busy machine is no fault of the code: hypothesis must not judge by time.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)
