@@ -353,7 +353,7 @@ def lines(
         f"PyTorch's flight recorder, {'rank' if len(of) == 1 else 'ranks'} {spans(of)}: {text}"
         for text, of in sorted(recorders.items(), key=lambda each: -len(each[1]))[: MOST_LINES // 2]
     ]
-    lacking = set(range(world_size)) - ranks
+    lacking = set(range(world_size)) - ranks - ({left["rank"]} if left else set())
     told += [f"{host} told nothing: {why}" for host, why in list(silent.items())[:4]]
     if lacking and not silent:
         told.append(f"no process was found of {'rank' if len(lacking) == 1 else 'ranks'} {spans(lacking)}")

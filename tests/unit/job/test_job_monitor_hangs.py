@@ -92,7 +92,7 @@ def test_a_job_whose_time_is_up_keeps_where_its_ranks_were_and_who_had_ended(han
     groups = failure["groups"]
     assert groups[0].startswith("2 ranks (0, 1) are in barrier (rank.py:")
     assert re.fullmatch(r"rank 2 on n2 ended [1-9]\d* s before, with exit code 0", groups[1])
-    assert groups[2] == "no process was found of rank 2"
+    assert len(groups) == 2
     since = failure["after_s"]
     assert hang.cause(failure)[0] == f"then no new progress had come for {since} s since step 1" and since >= 3
     job.all_ended()

@@ -139,7 +139,7 @@ def test_the_first_rank_that_left(well, rank):
 )
 def test_what_is_said_of_a_rank_that_left(last, waits):
     told = stacks.lines({"n1": [record(0, last)]}, 3, {}, left(2, 5.0))
-    assert told[1:] == [f"rank 2 on n3 ended before, with exit code 0{waits}", "no process was found of ranks 1, 2"]
+    assert told[1:] == [f"rank 2 on n3 ended before, with exit code 0{waits}", "no process was found of rank 1"]
 
 
 def judged(*there, well):
