@@ -182,9 +182,11 @@ def _launchers(
             settings.append(f"job_processes_per_node: {number}")
         variables = starter.environment(inner.options).items()
         missing = [f"{name}: {_word(value)}" for name, value in variables if env.get(name) != value]
-        if missing:
-            settings.append(f"{'added to ' if env else ''}job_env: {{{', '.join(missing)}}}")
-        action = f"write {_together(settings)}; to keep {called}, {keep} ({HOW})"
+        job_env = f"job_env: {{{', '.join(missing)}}}"
+        if missing and not env:
+            settings.append(job_env)
+        added = f", and add to {job_env}" if missing and env else ""
+        action = f"write {_together(settings)}{added}; to keep {called}, {keep} ({HOW})"
     elif inner.joined is not None:
         # Without it the program would train otherwise, or not find its other ranks.
         kept = [

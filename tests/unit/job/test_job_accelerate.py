@@ -103,7 +103,7 @@ def test_options_that_only_place_ranks_or_that_accelerate_ignores_need_no_variab
 
 def test_what_job_env_has_already_is_not_said_again():
     assert action("--mixed_precision bf16 --debug", {"ACCELERATE_MIXED_PRECISION": "bf16"}) == (
-        'write job_command: [python, train.py, --lr, 1] and added to job_env: {ACCELERATE_DEBUG_MODE: "true"}'
+        'write job_command: [python, train.py, --lr, 1], and add to job_env: {ACCELERATE_DEBUG_MODE: "true"}'
     )
 
 
