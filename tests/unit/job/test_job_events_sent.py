@@ -93,9 +93,14 @@ def sending(tmp_path):
         assert len(settings["receivers"]) == len(receivers)
         deliver = sender.Delivery(tmp_path, SECRET, env or {}, {"HOME": str(tmp_path)}, lambda start: start())
         deliver.answer_s = deliver.command_s = answer_s
-        return sender.Sender(settings, {"TOKEN": "hunter2"}, deliver)
+        made.append(sender.Sender(settings, {"TOKEN": "hunter2"}, deliver))
+        return made[-1]
 
-    return make
+    made = []
+    yield make
+    # Threads that still try would print into the output of later tests.
+    for each in made:
+        each._deliver = lambda *_: None
 
 
 def ended(job_state="failed"):
