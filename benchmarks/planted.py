@@ -33,7 +33,7 @@ from starting import CACHE, NODES, PROJECT, BenchmarkError
 
 # As Ansible itself finds them.
 ansible.module_utils.__path__.append(str(PROJECT / "module_utils"))
-from ansible.module_utils.trainyard.job import causes, kernel_messages
+from ansible.module_utils.trainyard.job.run import causes, kernel_messages
 
 VICTIM, NODE = 2, "n3"
 HANG_S, PAUSE_S = 20, 15

@@ -18,7 +18,7 @@ import ansible.module_utils
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parent.parent / "module_utils"))
 from ansible.module_utils.trainyard.ascend import rank_table
-from ansible.module_utils.trainyard.job import hostfile
+from ansible.module_utils.trainyard.job.placement import hostfile
 
 SERVERS = 10_000
 DEVICES = 8

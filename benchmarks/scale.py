@@ -71,8 +71,8 @@ def peak_mib() -> int:
 def plan(count: int) -> dict[str, Any]:
     """Plan a job under each of some launchers; return seconds, sizes and the peak of memory."""
     from ansible.module_utils.trainyard.job import schedulers
-    from ansible.module_utils.trainyard.job.placement import Member
-    from ansible.module_utils.trainyard.job.plan import build, describe
+    from ansible.module_utils.trainyard.job.placement.placement import Member
+    from ansible.module_utils.trainyard.job.plan.plan import build, describe
 
     facts = json.dumps(node_facts())
     members = []
@@ -152,7 +152,7 @@ def join(count: int) -> dict[str, Any]:
     The clients share this one process, all start at once and report once a second, as monitors do. Where it may, the
     head begins with the limit of open files that it has without systemd.
     """
-    from ansible.module_utils.trainyard_node.job.wire import OWN_FILES, make_room
+    from ansible.module_utils.trainyard_node.job.run.connections import OWN_FILES, make_room
     from job_cluster import Cluster
 
     hosts = [f"n{number + 1}" for number in range(count)]
@@ -173,7 +173,7 @@ def join(count: int) -> dict[str, Any]:
 
 async def _join(head: Any, hosts: list[str]) -> dict[str, Any]:
     """Have all join, wait until the head has heard each, then look at it for 20 s."""
-    from ansible.module_utils.trainyard_node.job.head import JOIN_S
+    from ansible.module_utils.trainyard_node.job.run.head import JOIN_S
     from job_cluster import report_to
 
     lost: list[str] = []

@@ -128,7 +128,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible.module_utils.trainyard.findings.findings import Finding
-from ansible.module_utils.trainyard.job import tls
+from ansible.module_utils.trainyard.job.file import tls
 
 try:
     from ansible.module_utils.trainyard_controller.tls_authority import Authority, describe
@@ -147,13 +147,10 @@ def made(params: dict[str, Any], check_mode: bool, result: dict[str, Any]) -> li
     authority = Authority(Path(params["ca_dir"]), params["cluster"])
     now = time.time()
     findings = [
-        Finding(
-            check="job_tls_revoked", found=(f"{job}, for which {authority.folder} knows no certificate that is still "
-"valid"),
-            expected=("job ids, as in the names of the runs' "
-"folders"), action=("correct it, or take it out of "
-"job_tls_revoked"),
-        )
+        Finding("job_tls_revoked", (f"{job}, for which {authority.folder} knows no certificate that is still "
+"valid"), ("job ids, as in the names of the runs' "
+"folders"), ("correct it, or take it out of "
+"job_tls_revoked"))
         for job in authority.unknown(params["revoked"])
     ]  # fmt: skip
     if authority.certificate is not None:
@@ -184,33 +181,23 @@ def given(params: dict[str, Any], result: dict[str, Any]) -> list[Finding]:
     paths = {name: Path(params["base_dir"], path).expanduser() for name, path in params["certificates"].items()}
     key = "job_tls_certificates"
     findings = [
-        Finding(
-            check=key,
-            found=f"no {name}",
-            expected="files named ca, server and client, and crl where there is one",
-            action=f"add {name}",
-        )
+        Finding(key, f"no {name}", "files named ca, server and client, and crl where there is one", f"add {name}")
         for name in ("ca", "server", "client")
         if name not in paths
     ]
     findings += [
-        Finding(check=key, found=f"a file named {name}", expected="ca, server, client, crl", action=f"remove {name}")
+        Finding(key, f"a file named {name}", "ca, server, client, crl", f"remove {name}")
         for name in sorted(set(paths) - {"ca", "server", "client", "crl"})
     ]
     if params["revoked"]:
         findings.append(
-            Finding(
-                check="job_tls_revoked",
-                found=f"together with {key}",
-                expected="the list of that authority itself",
-                action="use crl",
-            )
+            Finding("job_tls_revoked", f"together with {key}", "the list of that authority itself", "use crl")
         )
     if findings:
         return findings
 
     def unreadable(path: Path, what: str, error: Exception) -> list[Finding]:
-        return [Finding(check=key, found=f"{path}: {error}", expected=what, action="correct the path, or the file")]
+        return [Finding(key, f"{path}: {error}", what, "correct the path, or the file")]
 
     now = time.time()
     try:
@@ -240,10 +227,10 @@ def given(params: dict[str, Any], result: dict[str, Any]) -> list[Finding]:
         if not password:
             findings.append(
                 Finding(
-                    check="job_secret_env",
-                    found=f"no {variable}",
-                    expected=f"the password of {paths[role]}",
-                    action=f"add {variable} to job_secret_env, with its value from Ansible Vault",
+                    "job_secret_env",
+                    f"no {variable}",
+                    f"the password of {paths[role]}",
+                    f"add {variable} to job_secret_env, with its value from Ansible Vault",
                 )
             )
             continue
@@ -254,21 +241,16 @@ def given(params: dict[str, Any], result: dict[str, Any]) -> list[Finding]:
         except (ValueError, UnsupportedAlgorithm):
             findings.append(
                 Finding(
-                    check="tls",
-                    found=f"{variable} does not open {paths[role]}",
-                    expected="a p12 file and its password",
-                    action=f"correct {variable} in job_secret_env, or the file",
+                    "tls",
+                    f"{variable} does not open {paths[role]}",
+                    "a p12 file and its password",
+                    f"correct {variable} in job_secret_env, or the file",
                 )
             )
         else:
             if bundle.cert is None or bundle.key is None:
                 findings.append(
-                    Finding(
-                        check="tls",
-                        found=f"no key with its certificate in {paths[role]}",
-                        expected="both",
-                        action="correct the file",
-                    )
+                    Finding("tls", f"no key with its certificate in {paths[role]}", "both", "correct the file")
                 )
                 continue
             name, beside = f"the {role} certificate {paths[role]}", len(bundle.additional_certs)
@@ -311,10 +293,10 @@ def main() -> None:
     except (OSError, ValueError) as error:
         findings = [
             Finding(
-                check="tls",
-                found=f"{params['ca_dir']} on the controller: {error}",
-                expected="the folder of the jobs' authority",
-                action="repair it; or move it away, then the next launch makes a new authority",
+                "tls",
+                f"{params['ca_dir']} on the controller: {error}",
+                "the folder of the jobs' authority",
+                "repair it; or move it away, then the next launch makes a new authority",
             )
         ]
     if result["files"]:

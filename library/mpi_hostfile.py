@@ -97,9 +97,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.trainyard.findings.findings import render as as_text
-from ansible.module_utils.trainyard.job.hostfile import FLAVORS, MpiHost, faults, parse, render
+from ansible.module_utils.trainyard.job.placement.hostfile import FLAVORS, MpiHost, faults, parse, render
 from ansible.module_utils.trainyard.software.files import taken
-from ansible.module_utils.trainyard_node.machine.whole_file import difference, remove, write
+from ansible.module_utils.trainyard_node.machine.owned_file import difference, remove, write
 
 
 def main() -> None:

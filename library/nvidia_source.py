@@ -126,7 +126,7 @@ def bring_key(module: AnsibleModule) -> tuple[bytes, list[Finding]]:
     if response is None or info["status"] not in (200, -1):
         expected, action = "the key of the repository", "correct nvidia_repository_key_url, or start the mirror"
         found = f"{given['key_url']}: {info['msg']}"
-        return b"", [Finding(check="key of the repository", found=found, expected=expected, action=action)]
+        return b"", [Finding("key of the repository", found, expected, action)]
     data = response.read()
     return data, apt.check_key(data, wanted, given["key_url"])
 
@@ -148,11 +148,7 @@ def second_source(uri: str, label: str) -> list[Finding]:
     if not found:
         return []
     action = "remove the other (apt-get purge cuda-keyring, or the file), or the provider here"
-    return [
-        Finding(
-            check="second source of NVIDIA's packages", found="; ".join(found), expected=f"{uri} alone", action=action
-        )
-    ]
+    return [Finding("second source of NVIDIA's packages", "; ".join(found), f"{uri} alone", action)]
 
 
 def try_network(uri: str, label: str, files: dict[str, bytes | None]) -> list[Finding]:
@@ -162,11 +158,7 @@ def try_network(uri: str, label: str, files: dict[str, bytes | None]) -> list[Fi
     if not findings and release.get("label") != label:
         found = f"{uri} has the label {release.get('label', '')!r}"
         action = "correct nvidia_repository_url, or nvidia_repository_label for a mirror with a label of its own"
-        return [
-            Finding(
-                check="package repository", found=found, expected=f"{label!r}, which the pin goes by", action=action
-            )
-        ]
+        return [Finding("package repository", found, f"{label!r}, which the pin goes by", action)]
     return findings
 
 

@@ -197,7 +197,7 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
 )
 from ansible.module_utils.trainyard.findings.findings import Finding, Warned, faults, render
 from ansible.module_utils.trainyard.software.files import taken
-from ansible.module_utils.trainyard_node.machine.whole_file import difference, remove, write
+from ansible.module_utils.trainyard_node.machine.owned_file import difference, remove, write
 
 
 def read(module: AnsibleModule, path: Path) -> bytes:

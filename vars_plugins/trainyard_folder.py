@@ -37,10 +37,10 @@ def end_if_not_ours() -> None:
     from ansible.module_utils.trainyard.inputs.variables import HEADLINE
 
     finding = Finding(
-        check="configuration",
-        found=C.CONFIG_FILE or f"no ansible.cfg that Ansible reads in {Path.cwd()}",
-        expected=f"{CONFIGURATION}, which names this project's roles and checks",
-        action=f"cd {PROJECT}, or export ANSIBLE_CONFIG={CONFIGURATION}",
+        "configuration",
+        C.CONFIG_FILE or f"no ansible.cfg that Ansible reads in {Path.cwd()}",
+        f"{CONFIGURATION}, which names this project's roles and checks",
+        f"cd {PROJECT}, or export ANSIBLE_CONFIG={CONFIGURATION}",
     )
     Display().display(render([finding], HEADLINE), color=C.COLOR_ERROR)
     raise SystemExit(2)

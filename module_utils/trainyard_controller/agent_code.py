@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings.findings import counted
-from ..trainyard.job.answers import MOST, MOST_OTHERS
+from ..trainyard.job.run.answers import MOST, MOST_OTHERS
 
 # The oldest Python that the agent's modules are written for.
 OLDEST = (3, 9)
@@ -111,7 +111,7 @@ finally:
 
 @functools.cache
 def _source(module: str) -> Path:
-    """Return the file of a module or package, `trainyard/job/progress` or `trainyard/job`."""
+    """Return the file of a module or package, `trainyard/job/run/progress` or `trainyard/job`."""
     path = _ROOT / module
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..trainyard.cluster.no_answer import reason
+from ..trainyard.cluster.unreachable import reason
 from ..trainyard.findings.findings import Finding, connection_reason
-from ..trainyard.job import runs as kept_records
-from ..trainyard.job.cleaning import DAY_S, KUBERNETES, Folder, choose, describe, of_schedulers
+from ..trainyard.job.record import runs as kept_records
+from ..trainyard.job.record.cleaning import DAY_S, KUBERNETES, Folder, choose, describe, of_schedulers
 from .collecting import Wanted as Collected
 from .collecting import collect, is_final
-from .inventory_given import inventory_given
+from .inventory_options import inventory_given
 from .reporting import report
 from .run_folder import NotWrittenError, kept_runs, note_removed, note_submitted, read_plans, scheduler_runs
 from .scheduler_clients import Answer, Ask, Kubernetes, handed
@@ -166,7 +166,7 @@ def record_ends(
         if why:
             expected = "a record of it in runs/ before what it has left is removed"
             do = "repair what is said there, then run this again"
-            findings.append(Finding(check=f"how {name} ended", found=why, expected=expected, action=do))
+            findings.append(Finding(f"how {name} ended", why, expected, do))
     return lines, findings
 
 
@@ -210,9 +210,7 @@ def note(
             why = connection_reason(str(answer.get("msg") or ""))
             do = "repair what is said there, then run this again"
             what, where = ("objects", "in the cluster") if host == KUBERNETES else ("folder", "on the node")
-            findings.append(
-                Finding(host=host, check=f"{what} of {job_id}", found=why, expected=f"none {where} any more", action=do)
-            )
+            findings.append(Finding(f"{what} of {job_id}", why, f"none {where} any more", do, host=host))
     for job_id, hosts in removed.items():
         note_removed(runs_dir / job_id, hosts)
     for name in records:

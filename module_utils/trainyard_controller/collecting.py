@@ -10,10 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..trainyard.cluster.no_answer import reason
-from ..trainyard.job import log_names, run_record, spares
-from ..trainyard.job.answers import of_job
-from ..trainyard_node.job.exits import read_json
+from ..trainyard.cluster.unreachable import reason
+from ..trainyard.job.plan import log_names, spares
+from ..trainyard.job.record import run_record
+from ..trainyard.job.run.answers import of_job
+from ..trainyard_node.machine.json_files import read_json
 from .run_folder import note_submitted, write_logs
 from .scheduler_clients import Answer, Ask, Kubernetes, Slurm, handed
 

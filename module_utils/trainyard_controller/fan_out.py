@@ -38,9 +38,9 @@ from ansible.plugins.loader import become_loader, connection_loader, lookup_load
 from ansible.template import Templar
 from ansible.utils.display import Display
 
-from ..trainyard.cluster.no_answer import UNREADABLE, brace_before
+from ..trainyard.cluster.unreachable import UNREADABLE, brace_before
 from ..trainyard.findings.findings import counted
-from ..trainyard.job.answers import checked
+from ..trainyard.job.run.answers import checked
 from . import agent_code
 from .clock import CLOCK, of_visit, read_clock
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..trainyard.job import interrupted
-from ..trainyard.job.interrupted import Phase
+from ..trainyard.job.run import interrupts as interrupted
+from ..trainyard.job.run.interrupts import Phase
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Phases in which a playbook begins; in others no job is under way at first.

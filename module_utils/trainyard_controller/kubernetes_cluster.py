@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings.findings import Finding
-from ..trainyard.job.kubernetes import faults
-from ..trainyard.job.kubernetes.pods import LABEL
-from ..trainyard.job.kubernetes.resources import RESOURCES
+from ..trainyard.job.schedulers.kubernetes import findings as faults
+from ..trainyard.job.schedulers.kubernetes.pods import LABEL
+from ..trainyard.job.schedulers.kubernetes.resources import RESOURCES
 
 # Of an API that is overloaded or far away.
 _TIMEOUT_S = 30
@@ -34,10 +34,10 @@ class ClusterError(Exception):
 def client_missing() -> Finding:
     """Say that the client is not installed."""
     return Finding(
-        check="controller",
-        found="no Python package kubernetes",
-        expected="the official client, which only job_scheduler: kubernetes needs",
-        action="run make kubernetes, or: pip install --require-hashes -r requirements/kubernetes.txt",
+        "controller",
+        "no Python package kubernetes",
+        "the official client, which only job_scheduler: kubernetes needs",
+        "run make kubernetes, or: pip install --require-hashes -r requirements/kubernetes.txt",
     )
 
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..trainyard.job.failure import root_cause
-from ..trainyard.job.kubernetes import state
-from ..trainyard.job.kubernetes.manifests import objects
-from ..trainyard.job.progress import DEFAULT_PATTERN, Metrics, compile_pattern, parse_line, progress_line, strict
-from ..trainyard.job.restarts import restart_text
-from ..trainyard_node.machine.patience import TooLongError, cpu_at_most
+from ..trainyard.job.run.failure import root_cause
+from ..trainyard.job.run.progress import DEFAULT_PATTERN, Metrics, compile_pattern, parse_line, progress_line, strict
+from ..trainyard.job.run.restarts import restart_text
+from ..trainyard.job.schedulers.kubernetes import state
+from ..trainyard.job.schedulers.kubernetes.manifests import objects
+from ..trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
 from .kubernetes_cluster import Cluster, ClusterError
 
 # Lines of the log of rank 0 in which its progress is looked for each time.

@@ -22,16 +22,20 @@ from typing import Any
 from ..trainyard.ascend import given_rank_table
 from ..trainyard.cluster.ports import draw_ports
 from ..trainyard.findings.findings import Finding, counted
-from ..trainyard.job import following, imports, refused, schedulers, spares
-from ..trainyard.job import specification as jobs
-from ..trainyard.job.placement import Member
-from ..trainyard.job.plan import JobPlan
-from ..trainyard.job.preflight import clock_findings, join
-from ..trainyard.job.rank_environment import node_environment
+from ..trainyard.job import schedulers
+from ..trainyard.job.file import specification as jobs
+from ..trainyard.job.file.rank_environment import node_environment
+from ..trainyard.job.file.variables import VARIABLES
+from ..trainyard.job.placement.placement import Member
+from ..trainyard.job.plan import imports, spares
+from ..trainyard.job.plan.plan import JobPlan
+from ..trainyard.job.plan.preflight import clock_findings, join
+from ..trainyard.job.record import excluded_hosts as refused
+from ..trainyard.job.run import log_lines as following
 from ..trainyard.job.schedulers.records import HandedPlan, Plan, Source, Where
-from ..trainyard.job.variables import VARIABLES
-from . import refused_hosts, run_folder, scheduler_clients, source_folder, templates
-from .kept_facts import KeptFacts
+from . import excluded_hosts as refused_hosts
+from . import run_folder, scheduler_clients, source_folder, templates
+from .cached_facts import KeptFacts
 from .scheduler_clients import Answer, Ask
 
 # What a job needs: the rendezvous, the monitor, and one that job_port may be.
@@ -277,20 +281,20 @@ def _read_job(wanted: Wanted) -> tuple[jobs.Job | None, list[Finding]]:
     if not wanted.available:
         findings.append(
             Finding(
-                check="job_hosts",
-                found=f"no host in {group!r}",
-                expected="a group of the inventory with at least one host",
-                action="correct job_hosts, or the inventory (-i)",
+                "job_hosts",
+                f"no host in {group!r}",
+                "a group of the inventory with at least one host",
+                "correct job_hosts, or the inventory (-i)",
             )
         )
     elif count + (spare if count else 0) > wanted.available:
         asked = counted(count, "node") + (f" and {counted(spare, 'spare')}" if spare else "")
         findings.append(
             Finding(
-                check="job_nodes",
-                found=f"{asked} asked for, {wanted.available} in group {group}",
-                expected="at most as many nodes as the group has",
-                action="lower job_nodes or choose another group with job_hosts",
+                "job_nodes",
+                f"{asked} asked for, {wanted.available} in group {group}",
+                "at most as many nodes as the group has",
+                "lower job_nodes or choose another group with job_hosts",
             )
         )
     if job is not None and job.rank_table:
@@ -311,10 +315,10 @@ def _with_given_table(job: jobs.Job, findings: list[Finding]) -> jobs.Job:
     if table is None:
         findings.append(
             Finding(
-                check="job_rank_table",
-                found=f"{path}: {reason}",
-                expected="a rank table on the controller",
-                action="correct job_rank_table (a relative path counts from the project's folder), or leave it out",
+                "job_rank_table",
+                f"{path}: {reason}",
+                "a rank table on the controller",
+                "correct job_rank_table (a relative path counts from the project's folder), or leave it out",
             )
         )
     return dataclasses.replace(job, given_table=table)
@@ -387,10 +391,10 @@ def _written(wanted: Wanted, planned: Plan, source: Source, run_dir: Path, findi
         # Half of a plan would pass for a run.
         shutil.rmtree(run_dir, ignore_errors=True)
         fault = Finding(
-            check="runs folder",
-            found=f"{error.filename or run_dir}: {error.strerror}",
-            expected="room on the controller for the plan and the source of the job",
-            action=f"make room in {wanted.runs_dir}, or set trainyard_runs to another folder",
+            "runs folder",
+            f"{error.filename or run_dir}: {error.strerror}",
+            "room on the controller for the plan and the source of the job",
+            f"make room in {wanted.runs_dir}, or set trainyard_runs to another folder",
         )
         return Prepared([*findings, fault])
     if wanted.check:

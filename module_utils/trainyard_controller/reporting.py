@@ -14,20 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..trainyard.cluster.no_answer import reason
+from ..trainyard.cluster.unreachable import reason
 from ..trainyard.findings.visible import as_overwritten
-from ..trainyard.job import not_ended, progress, refused, run_record, schedulers, spares
-from ..trainyard.job.answers import METRICS
-from ..trainyard.job.progress import strict
+from ..trainyard.job import schedulers
+from ..trainyard.job.plan import spares
+from ..trainyard.job.record import excluded_hosts as refused
+from ..trainyard.job.record import run_record
+from ..trainyard.job.run import progress
+from ..trainyard.job.run import strays as not_ended
+from ..trainyard.job.run.answers import METRICS
+from ..trainyard.job.run.progress import strict
+from ..trainyard.job.run.shapes import Each, Text, misfit
 from ..trainyard.job.schedulers import ssh
-from ..trainyard.job.shapes import Each, Text, misfit
 from ..trainyard.nvidia.nccl_lines import read_nccl_lines
 from ..trainyard.report.job_text import TAIL_LINES, explain, starter_log, telling_log
 from ..trainyard.report.log_end import telling
-from ..trainyard_node.job.exits import read_json
-from ..trainyard_node.machine.patience import TooLongError, cpu_at_most
-from . import refused_hosts
-from .inventory_given import inventory_given
+from ..trainyard_node.machine.json_files import read_json
+from ..trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
+from . import excluded_hosts as refused_hosts
+from .inventory_options import inventory_given
 from .pages import job_page
 from .plotly_js import MISSING, plotly_js
 from .run_folder import read_removed, write_whole

@@ -19,12 +19,12 @@ from typing import Any
 
 from ..trainyard.findings.adhoc import playbook
 from ..trainyard.findings.findings import Finding, render
-from ..trainyard.job import run_record
-from ..trainyard.job.runs import Kept
-from ..trainyard_node.job import processes
-from ..trainyard_node.job.exits import read_json, write_json
+from ..trainyard.job.record import run_record
+from ..trainyard.job.record.runs import Kept
+from ..trainyard_node.job.run import processes
+from ..trainyard_node.machine.json_files import read_json, write_json
 from ..trainyard_node.machine.tree import size_of
-from .inventory_given import inventory_given
+from .inventory_options import inventory_given
 
 _LOG = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 # Stands in the folder of a run, and says who launches it, until the first node is visited to start it.
@@ -79,10 +79,10 @@ def findings(runs_dir: Path) -> list[Finding]:
     except OSError as error:
         return [
             Finding(
-                check="trainyard_runs",
-                found=f"{there}: {error.strerror}" + ("" if there == runs_dir else f", and there is no {runs_dir}"),
-                expected="a folder on the controller that whoever calls ansible-playbook may write",
-                action="set trainyard_runs to such a folder, or give the right to write",
+                "trainyard_runs",
+                f"{there}: {error.strerror}" + ("" if there == runs_dir else f", and there is no {runs_dir}"),
+                "a folder on the controller that whoever calls ansible-playbook may write",
+                "set trainyard_runs to such a folder, or give the right to write",
             )
         ]
     return []
@@ -111,11 +111,11 @@ class NotWrittenError(OSError):
         """Say what to do about it: the job and its nodes are as they were."""
         logs = playbook("playbooks/logs.yml", inventory_given(), {"job_id": run_dir.name})
         found = Finding(
+            "run folder",
+            f"cannot write {self.filename}: {self.strerror}",
+            "room for the logs and the report of the job",
+            f"make room, then: {logs}",
             host="localhost",
-            check="run folder",
-            found=f"cannot write {self.filename}: {self.strerror}",
-            expected="room for the logs and the report of the job",
-            action=f"make room, then: {logs}",
         )
         return render([found], "{count} {findings}: the report is not complete; the job itself is not touched by this.")
 

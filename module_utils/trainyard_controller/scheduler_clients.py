@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import yaml
 
 from ..trainyard.findings.findings import Finding
-from ..trainyard.job import log_names
-from ..trainyard.job.kubernetes import settings
-from ..trainyard.job.kubernetes.manifests import secrets
-from ..trainyard.job.preflight import join
-from ..trainyard.job.schedulers import kubernetes
+from ..trainyard.job.plan import log_names
+from ..trainyard.job.plan.preflight import join
+from ..trainyard.job.schedulers.kubernetes import scheduler as kubernetes
+from ..trainyard.job.schedulers.kubernetes import settings
+from ..trainyard.job.schedulers.kubernetes.manifests import secrets
 from ..trainyard.job.schedulers.sbatch import SCRIPT
 from .run_folder import scheduler_of
 

@@ -162,7 +162,7 @@ def _is_ignored(name: Path, is_dir: bool, ignored: Ignored) -> bool:
 
 
 def _finding(found: str, expected: str = "the folder with the training scripts, and nothing else") -> Finding:
-    return Finding(check="job_source", found=found, expected=expected, action="name that folder as job_source")
+    return Finding("job_source", found, expected, "name that folder as job_source")
 
 
 def _findings(source: str, found: _Found) -> list[Finding]:
@@ -171,28 +171,28 @@ def _findings(source: str, found: _Found) -> list[Finding]:
         limit = f"at most {MOST_FILES} files and {MOST_BYTES >> 30} GiB"
         findings.append(
             Finding(
-                check="job_source",
-                found=f"more than that in {source}: {len(found.files)} files, {found.size >> 20} MiB, and not all read",
-                expected=f"{limit}, as it is sent to all nodes",
-                action="name the folder of the scripts alone, or list in .trainyardignore what is not to be sent",
+                "job_source",
+                f"more than that in {source}: {len(found.files)} files, {found.size >> 20} MiB, and not all read",
+                f"{limit}, as it is sent to all nodes",
+                "name the folder of the scripts alone, or list in .trainyardignore what is not to be sent",
             )
         )
     if found.leaving:
         findings.append(
             Finding(
-                check="job_source",
-                found=f"{_some(found.leaving)} in {source}",
-                expected="links that stay in job_source: others would send what lies elsewhere on the controller",
-                action="copy what is meant into the folder, or list the link in .trainyardignore",
+                "job_source",
+                f"{_some(found.leaving)} in {source}",
+                "links that stay in job_source: others would send what lies elsewhere on the controller",
+                "copy what is meant into the folder, or list the link in .trainyardignore",
             )
         )
     if found.unreadable:
         findings.append(
             Finding(
-                check="job_source",
-                found=_some(found.unreadable),
-                expected="files that whoever calls ansible-playbook may read",
-                action="give the right to read, or list it in .trainyardignore",
+                "job_source",
+                _some(found.unreadable),
+                "files that whoever calls ansible-playbook may read",
+                "give the right to read, or list it in .trainyardignore",
             )
         )
     return findings

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..trainyard.cluster.no_answer import reason
-from ..trainyard.job import following as folding
+from ..trainyard.cluster.unreachable import reason
+from ..trainyard.job.run import log_lines as folding
 from .live_page import EVERY_S, LivePage
 from .scheduler_clients import Answer, Ask, handed
 

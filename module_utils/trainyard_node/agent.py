@@ -41,9 +41,9 @@ def preflight(*, slice: dict[str, Any], user: str, **facts: Any) -> Answer:
     `clock` is when the node began and ended to look.
     """
     begun = time.time()
-    from .job import gate
-    from .job.preflight import preflight as look
-    from .job.preflight import programs
+    from .job.plan.preflight import preflight as look
+    from .job.plan.preflight import programs
+    from .job.run import health_gate as gate
     from .machine import as_user
     from .machine.tree import Tree
 
@@ -78,7 +78,7 @@ def start(
     secret_files: dict[str, str],
 ) -> Answer:
     """Start this node's part of a job; base64 of the source and of files. `taken`: another launch has this id."""
-    from .job import job
+    from .job.run import job
 
     job_dir = Path(slice["job_dir"])
     spec = {
@@ -97,12 +97,12 @@ def start(
 
 def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     """Tell how this node's part of a job is, at its end or after `wait_s`; on the head with a line for people."""
-    from ..trainyard.job.checkpoints import line as checkpoint_line
-    from ..trainyard.job.hang import PATTERN_NOTE
-    from ..trainyard.job.progress import progress_line
-    from ..trainyard.job.restarts import restart_text, went_on_text
-    from ..trainyard.job.stragglers import line as straggler_line
-    from .job import job
+    from ..trainyard.job.run.checkpoints import line as checkpoint_line
+    from ..trainyard.job.run.hang import PATTERN_NOTE
+    from ..trainyard.job.run.progress import progress_line
+    from ..trainyard.job.run.restarts import restart_text, went_on_text
+    from ..trainyard.job.run.slow_ranks import line as straggler_line
+    from .job.run import job
 
     folder = Path(job_dir)
     job.wait(folder, wait_s)
@@ -135,7 +135,7 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
 
 def running(*, jobs: list[dict[str, str]]) -> Answer:
     """Return which of these jobs have a monitor that runs here, each with the line for people."""
-    from .job import job
+    from .job.run import job
 
     folders = {each["job_id"]: each["job_dir"] for each in jobs}
     alive = {folder.name for folder in job.all_alive([Path(folder) for folder in folders.values()])}
@@ -155,7 +155,8 @@ def collect(
 
     What its `user` has begun in the last `age_s` seconds, since the launch, and is no job's, is named then.
     """
-    from .job import job, kernel_log
+    from .job.record import kernel_log
+    from .job.run import job
 
     folder, changed = Path(job_dir), False
     if stop:
@@ -172,21 +173,21 @@ def collect(
 
 def follow(*, job_dir: str, offsets: dict[str, int | None]) -> Answer:
     """Return `logs`: what was added to each of these since it was read so far, in bytes."""
-    from .job import job
+    from .job.run import job
 
     return {"logs": job.follow(Path(job_dir), offsets)}
 
 
 def stacks(*, job_id: str, job_dir: str, looks: int) -> Answer:
-    """Return where the ranks of a job here are: `ranks` (trainyard/job/stacks.py), and all that was seen as `text`."""
-    from .job import job
+    """Return the stacks of a job's ranks on this node: `ranks` (job/run/stacks.py), and all that was seen as `text`."""
+    from .job.run import job
 
     return job.take_stacks(Path(job_dir), job_id, looks)
 
 
 def remove(*, job_id: str, job_dir: str, check: bool = False) -> Answer:
     """Remove what a job has left here, after ending it."""
-    from .job import job
+    from .job.run import job
 
     folder = Path(job_dir)
     changed = bool(job.running(folder, job_id)) or folder.is_dir() if check else job.remove(folder, job_id)
@@ -195,7 +196,7 @@ def remove(*, job_id: str, job_dir: str, check: bool = False) -> Answer:
 
 def folders(*, state_dir: str, of_schedulers: list[str]) -> Answer:
     """List the folders of jobs here; `of_schedulers` are those that a scheduler's jobs may have."""
-    from .job import job
+    from .job.run import job
 
     return {"folders": job.list_folders(Path(state_dir, "jobs"), [Path(folder) for folder in of_schedulers])}
 
@@ -217,22 +218,22 @@ def slurm_probe(*, user: str, folder: str, shared: bool) -> Answer:
 
 def slurm_submit(*, script: str, user: str) -> Answer:
     """Hand a script to Slurm; returns `engine_id`, the number of the job."""
-    from .job.slurm import submit
+    from .job.schedulers.slurm import submit
 
     return {"engine_id": submit(script, user)}
 
 
 def slurm_state(**about: Any) -> Answer:
     """Tell how a job of Slurm is (slurm_job.job_state)."""
-    from .job.slurm import job_state
+    from .job.schedulers.slurm import job_state
 
     return job_state(about)
 
 
 def slurm_logs(*, job_dir: str, log_limit: int) -> Answer:
     """Return `logs` and `exits` of a job of Slurm that are on this host."""
-    from .job.job import read_logs
-    from .job.slurm import read_exits
+    from .job.run.job import read_logs
+    from .job.schedulers.slurm import read_exits
 
     folder = Path(job_dir)
     return {"logs": read_logs(folder, log_limit), "exits": read_exits(folder)}
@@ -240,7 +241,7 @@ def slurm_logs(*, job_dir: str, log_limit: int) -> Answer:
 
 def slurm_end(*, engine_id: str, user: str, check: bool) -> Answer:
     """End a job of Slurm, and wait until it is over."""
-    from .job.slurm import end
+    from .job.schedulers.slurm import end
 
     return {"changed": end(engine_id, user, check=check)}
 
@@ -312,7 +313,7 @@ def unlisten(*, pid: int, start_time: int | None) -> Answer:
 
 def in_use(*, state_dir: str, services: list[str]) -> Answer:
     """Return who `uses` this node, in words, what `slurm` calls it ("": nothing), and whether it has a kubelet."""
-    from .job.in_use import has_kubelet, read_uses
+    from .job.plan.in_use import has_kubelet, read_uses
 
     uses, node = read_uses(Path(state_dir, "jobs"), services)
     return {"uses": uses, "slurm": node, "kubernetes": has_kubelet()}

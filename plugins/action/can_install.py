@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.trainyard.cluster import no_answer
+from ansible.module_utils.trainyard.cluster import unreachable as no_answer
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.software import wanted as rules
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
-from ansible.module_utils.trainyard_controller.own_sources import packed_pip, source_findings
+from ansible.module_utils.trainyard_controller.file_sources import packed_pip, source_findings
 from ansible.plugins.action import ActionBase
 
 # An index may be slow for a first answer, each package is asked for by itself, and data sets are read.

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.trainyard_controller.measured_runs import benchmarks
-from ansible.module_utils.trainyard_controller.on_controller import OnController
+from ansible.module_utils.trainyard_controller.action_plugin import OnController
+from ansible.module_utils.trainyard_controller.measurements import benchmarks
 
 SPEC = {
     "parse": {"type": "path"},

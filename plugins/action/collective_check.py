@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard_controller.measured_runs import check_collective, refuse_collective
-from ansible.module_utils.trainyard_controller.on_controller import OnController
+from ansible.module_utils.trainyard_controller.action_plugin import OnController
+from ansible.module_utils.trainyard_controller.measurements import check_collective, refuse_collective
 
 SPEC = {
     "run_dir": {"type": "path"},

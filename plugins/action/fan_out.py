@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible.module_utils.trainyard.cluster.no_answer import findings
+from ansible.module_utils.trainyard.cluster.unreachable import findings
 from ansible.module_utils.trainyard.findings.findings import render
 from ansible.module_utils.trainyard_controller.fan_out import LIMIT_S, FanOut
 from ansible.module_utils.trainyard_controller.host_variables import value_on

@@ -8,11 +8,11 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.trainyard.findings.findings import Finding, render
-from ansible.module_utils.trainyard.job import root_ranks
-from ansible.module_utils.trainyard.job.plan import warnings_text
+from ansible.module_utils.trainyard.job.placement import root_ranks
+from ansible.module_utils.trainyard.job.plan.plan import warnings_text
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
-from ansible.module_utils.trainyard_controller.given_values import with_places
+from ansible.module_utils.trainyard_controller.value_sources import with_places
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -67,7 +67,7 @@ class ActionModule(ActionBase):
             if not record:
                 raise
             # A fault of ours is one job's answer among others.
-            fault = Finding(check="job", found=f"{type(error).__name__}: {error}", expected="a job", action=AGAIN)
+            fault = Finding("job", f"{type(error).__name__}: {error}", "a job", AGAIN)
             prepared = planning.Prepared([fault])
         findings = prepared.findings if record else with_places(prepared.findings, task_vars or {})
         refused = [finding.as_dict() for finding in findings]

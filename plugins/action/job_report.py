@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.job import refused
-from ansible.module_utils.trainyard_controller import refused_hosts
+from ansible.module_utils.trainyard.job.record import excluded_hosts as refused
+from ansible.module_utils.trainyard_controller import excluded_hosts as refused_hosts
 from ansible.module_utils.trainyard_controller.reporting import Reported, report
 from ansible.module_utils.trainyard_controller.run_folder import NotWrittenError
 from ansible.plugins.action import ActionBase

@@ -6,7 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard_controller import known_runs, run_folder
+from ansible.module_utils.trainyard_controller import run_choice as known_runs
+from ansible.module_utils.trainyard_controller import run_folder
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display

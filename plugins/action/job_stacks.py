@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.cluster.no_answer import reason
+from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.findings.redaction import safe_text
-from ansible.module_utils.trainyard.job import spares
-from ansible.module_utils.trainyard.job.stacks import lines
+from ansible.module_utils.trainyard.job.plan import spares
+from ansible.module_utils.trainyard.job.run.stacks import lines
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.module_utils.trainyard_controller.run_folder import NotWrittenError, write_whole
-from ansible.module_utils.trainyard_node.job.stacks import SAMPLES
+from ansible.module_utils.trainyard_node.job.run.stacks import SAMPLES
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 

@@ -9,15 +9,15 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.cluster.no_answer import reason
+from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.findings.adhoc import playbook
 from ansible.module_utils.trainyard.findings.findings import counted
-from ansible.module_utils.trainyard.job import event_receivers
-from ansible.module_utils.trainyard.job.plan import parts
-from ansible.module_utils.trainyard.job.process import host_port
+from ansible.module_utils.trainyard.job.file import event_receivers
+from ansible.module_utils.trainyard.job.placement.process import host_port
+from ansible.module_utils.trainyard.job.plan.plan import parts
 from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
-from ansible.module_utils.trainyard_controller.inventory_given import inventory_given
+from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 from ansible.module_utils.trainyard_controller.run_folder import StoppedError, note_submitted, starting
 from ansible.module_utils.trainyard_controller.scheduler_clients import handed
 from ansible.plugins.action import ActionBase

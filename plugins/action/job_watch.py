@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.cluster.no_answer import reason
+from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.findings.findings import render
-from ansible.module_utils.trainyard.job import following
+from ansible.module_utils.trainyard.job.run import log_lines as following
 from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.fan_out import FanOut, end_visits
 from ansible.module_utils.trainyard_controller.live_page import LivePage

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.nvidia.upgrade import table_text
-from ansible.module_utils.trainyard_controller.on_controller import OnController
+from ansible.module_utils.trainyard_controller.action_plugin import OnController
 from ansible.module_utils.trainyard_controller.upgrade_table import folder_of, note, read_table
 
 SPEC = {

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard_controller.measured_runs import prepare_pairs
-from ansible.module_utils.trainyard_controller.on_controller import OnController
+from ansible.module_utils.trainyard_controller.action_plugin import OnController
+from ansible.module_utils.trainyard_controller.measurements import prepare_pairs
 
 SPEC = {
     "hosts": {"type": "list", "elements": "str", "required": True},

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard_controller.on_controller import OnController
+from ansible.module_utils.trainyard_controller.action_plugin import OnController
 from ansible.module_utils.trainyard_controller.report_compare import compare_reports
 
 SPEC = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.module_utils.trainyard.findings.findings import UnusableError, render
 from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, nodes_of
-from ansible.module_utils.trainyard_controller.on_controller import OnController
+from ansible.module_utils.trainyard_controller.action_plugin import OnController
 from ansible.module_utils.trainyard_controller.slurm_files import slurm_files
 
 SPEC = {

@@ -48,10 +48,10 @@ if tuple(map(int, __version__.split(".")[:2])) < OLDEST_CORE or sys.version_info
     )
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
-from ansible.module_utils.trainyard.cluster import no_answer
+from ansible.module_utils.trainyard.cluster import unreachable as no_answer
 from ansible.module_utils.trainyard.findings.findings import host_list, is_rendered, render
 from ansible.module_utils.trainyard_controller import interrupts, terminal
-from ansible.module_utils.trainyard_controller.inventory_given import inventory_given
+from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 
 # A task that takes longer than this is announced while it runs; others only when they changed something or failed.
 ANNOUNCE_AFTER_S = 2.0

@@ -49,8 +49,10 @@ from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import cluster_values, job_file, nothing_to_do
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, INVENTORY, Place
-from ansible.module_utils.trainyard_controller import given_files, given_values, playbook_call, run_folder
-from ansible.module_utils.trainyard_controller.given_values import OF_A_PLAY, leaves, place_of, shown
+from ansible.module_utils.trainyard_controller import input_files as given_files
+from ansible.module_utils.trainyard_controller import playbook_call, run_folder
+from ansible.module_utils.trainyard_controller import value_sources as given_values
+from ansible.module_utils.trainyard_controller.value_sources import OF_A_PLAY, leaves, place_of, shown
 
 # One value of these for all nodes and for the controller, which plans with it.
 OF_THE_CLUSTER = ("trainyard_cluster", "trainyard_root", "trainyard_state", "trainyard_uid", "trainyard_user")

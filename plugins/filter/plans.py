@@ -18,7 +18,7 @@ from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.cluster.hosts import Node, Wanted, judge, parse_memlock
 from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, is_refused, judge_survey
 from ansible.module_utils.trainyard.findings.findings import Finding, render
-from ansible.module_utils.trainyard.job import cluster_files
+from ansible.module_utils.trainyard.job.placement import cluster_files
 from ansible.module_utils.trainyard.nvidia import cuda_plan, cudnn, driver_plan, nccl_tests, stack, upgrade
 from ansible.module_utils.trainyard.software import datasets, mindspore, oneflow, openmpi
 from ansible.module_utils.trainyard_controller.filters import checked, plan_filter
@@ -92,10 +92,7 @@ def node_baseline_plan(
     except ValueError as error:
         wrong.append((str(error), "node_baseline_memlock 'unlimited' or KiB"))
     if wrong:
-        findings = [
-            Finding(check="input of node_baseline", found=found, expected=expected, action="correct it")
-            for found, expected in wrong
-        ]
+        findings = [Finding("input of node_baseline", found, expected, "correct it") for found, expected in wrong]
         return {"findings": [finding.as_dict() for finding in findings]}
     wanted = Wanted(str(user), int(uid), str(group), int(gid), str(network), limit, int(nofile), bool(sets_clock))
     judged = judge([Node.from_dict(node) for node in nodes], wanted)

@@ -15,7 +15,7 @@ ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "
 from ansible.module_utils.trainyard.cluster import ssh_names
 from ansible.module_utils.trainyard.cluster.ssh_logins import parse_peers, peers
 from ansible.module_utils.trainyard.findings import adhoc
-from ansible.module_utils.trainyard.job.progress import clock
+from ansible.module_utils.trainyard.job.run.progress import clock
 from ansible.module_utils.trainyard.software import files
 
 

@@ -34,8 +34,9 @@ if str(PROJECT / "module_utils") not in ansible.module_utils.__path__:
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.inputs import inventories, job_file
 from ansible.module_utils.trainyard.inputs import variables as inputs
-from ansible.module_utils.trainyard_controller import given_files, interrupts
-from ansible.module_utils.trainyard_controller.given_values import shown
+from ansible.module_utils.trainyard_controller import input_files as given_files
+from ansible.module_utils.trainyard_controller import interrupts
+from ansible.module_utils.trainyard_controller.value_sources import shown
 
 interrupts.answer_early()
 

@@ -10,16 +10,19 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.cluster.no_answer import reason
 from ansible.module_utils.trainyard.cluster.ports import draw_ports
-from ansible.module_utils.trainyard.job import answers, failure, schedulers
-from ansible.module_utils.trainyard.job.placement import Member
-from ansible.module_utils.trainyard.job.plan import build
+from ansible.module_utils.trainyard.cluster.unreachable import reason
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.placement.placement import Member
+from ansible.module_utils.trainyard.job.plan.plan import build
+from ansible.module_utils.trainyard.job.run import answers, failure
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_controller.run_folder import write_logs
 from ansible.module_utils.trainyard_node.cluster.node import read_node
-from ansible.module_utils.trainyard_node.job import ends, exits, folder, head, monitor, node_part
+from ansible.module_utils.trainyard_node.job.run import exits, folder, head, monitor, node_part
+from ansible.module_utils.trainyard_node.job.run import failures as ends
+from ansible.module_utils.trainyard_node.machine import json_files
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold
 from hypothesis import given, settings
@@ -212,18 +215,18 @@ def test_an_end_that_nobody_could_have_written_is_none(tmp_path, ended):
     (tmp_path / "exits").mkdir()
     (tmp_path / "exits/rank0.json").write_text(json.dumps({**ended, "exit_code": 0}))
     (tmp_path / "exits/rank1.json").write_text(json.dumps({**exits.from_status(0), "more": "x" * (1 << 17)}))
-    exits.write_json(tmp_path / "exits/rank2.json", exits.from_status(3))
+    json_files.write_json(tmp_path / "exits/rank2.json", exits.from_status(3))
     assert set(exits.read_exits(tmp_path)) == {"rank2"}
 
 
 def test_of_the_files_of_a_job_nothing_but_what_is_asked_for_leaves_the_child_that_reads_them(tmp_path):
-    exits.write_json(tmp_path / "job.json", {"job_id": "x", "processes": []})
+    json_files.write_json(tmp_path / "job.json", {"job_id": "x", "processes": []})
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps({**CLUSTER, "more": [[]] * 1000, "restarts": {"history": [], "more": [[]] * 1000}}))
     assert folder.status(tmp_path)["cluster"] == {**CLUSTER, "restarts": {"history": []}}
-    exits.write_json(tmp_path / "monitor.json", {"started": 1.0, "end": None, "more": {}})
+    json_files.write_json(tmp_path / "monitor.json", {"started": 1.0, "end": None, "more": {}})
     assert folder.status(tmp_path)["monitor"] == {"started": 1.0, "end": None}
-    path.write_text(json.dumps({**CLUSTER, "more": "x" * exits.MOST_STATE}))
+    path.write_text(json.dumps({**CLUSTER, "more": "x" * json_files.MOST_STATE}))
     assert folder.status(tmp_path)["cluster"] is None
     # How large a state may be that a job of thousands of nodes writes.
     nodes = {f"node{number:05}": {"ranks_running": 8, "silent_s": 0.5} for number in range(20_000)}

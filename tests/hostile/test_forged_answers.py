@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.cluster.no_answer import reason
+from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.findings.findings import Finding, render
-from ansible.module_utils.trainyard.job import answers
-from ansible.module_utils.trainyard.job.preflight import join
+from ansible.module_utils.trainyard.job.plan.preflight import join
+from ansible.module_utils.trainyard.job.run import answers
 from ansible.module_utils.trainyard_controller.clock import read_clock
 from ansible.module_utils.trainyard_node.agent import QUESTIONS
 from ansible.module_utils.trainyard_node.machine.tree import Tree

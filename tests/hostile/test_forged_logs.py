@@ -4,7 +4,7 @@ import base64
 import json
 
 import pytest
-from ansible.module_utils.trainyard.job import log_names
+from ansible.module_utils.trainyard.job.plan import log_names
 from ansible.module_utils.trainyard_controller import collecting, scheduler_clients
 from ansible.module_utils.trainyard_controller.collecting import Wanted, collect
 from job_samples import make_job, make_plan, member

@@ -10,13 +10,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job import answers, messages, schedulers
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.run import answers, messages
+from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.job.schedulers import ssh
-from ansible.module_utils.trainyard.job.shapes import misfit
 from ansible.module_utils.trainyard.report.job_text import cause, explain
 from ansible.module_utils.trainyard_controller import run_folder
-from ansible.module_utils.trainyard_node.job import exits, room, supervisors
-from ansible.module_utils.trainyard_node.job import monitor as monitors
+from ansible.module_utils.trainyard_node.job.run import disk_space as room
+from ansible.module_utils.trainyard_node.job.run import exits, supervisors
+from ansible.module_utils.trainyard_node.job.run import monitor as monitors
+from ansible.module_utils.trainyard_node.machine import json_files
 from job_cluster import PATIENCE_S, Cluster
 from job_samples import make_job, make_plan, member
 
@@ -37,13 +40,13 @@ def no_new_files(monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         return real(path, flags, *arguments, **options)
 
-    monkeypatch.setattr(exits.os, "open", opened)
+    monkeypatch.setattr(json_files.os, "open", opened)
 
 
 def with_secrets(job):
     for node in job.nodes:
         node.spec["secret_env"] = {"API_KEY": "hunter2"}
-        exits.write_json(node.dir / "job.json", node.spec)
+        json_files.write_json(node.dir / "job.json", node.spec)
     return job
 
 
@@ -117,11 +120,11 @@ def test_what_its_log_says_comes_first(tmp_path, monkeypatch):
 
 def test_a_file_that_has_no_room_for_its_successor_stays(tmp_path, monkeypatch):
     path = tmp_path / "monitor.json"
-    exits.write_json(path, {"pid": 7})
+    json_files.write_json(path, {"pid": 7})
     no_new_files(monkeypatch)
-    assert exits.keep_json(path, {"pid": 8, "much": "x" * 100000}) == "No space left on device"
-    assert exits.read_json(path) == {"pid": 7}
-    assert exits.keep_json(path, {"pid": 8}) and exits.read_json(path) == {"pid": 8}
+    assert json_files.keep_json(path, {"pid": 8, "much": "x" * 100000}) == "No space left on device"
+    assert json_files.read_json(path) == {"pid": 7}
+    assert json_files.keep_json(path, {"pid": 8}) and json_files.read_json(path) == {"pid": 8}
 
 
 def test_secrets_go_where_nothing_can_be_written(tmp_path):
@@ -130,7 +133,7 @@ def test_secrets_go_where_nothing_can_be_written(tmp_path):
     (tmp_path / "s").write_text("hunter2")
     code = (
         "import sys, resource; sys.path.insert(0, sys.argv[1]); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
-        "from module_utils.trainyard_node.job.exits import forget_secrets; forget_secrets(sys.argv[2])"
+        "from module_utils.trainyard_node.job.record.secrets import forget_secrets; forget_secrets(sys.argv[2])"
     )
     subprocess.run([sys.executable, "-c", code, PROJECT, tmp_path], check=True)
     assert not list(tmp_path.iterdir())
@@ -177,7 +180,7 @@ def units_of(tmp_path):
     def make(pid=1 << 21, **main):
         (tmp_path / "exits").mkdir(exist_ok=True)
         if pid:
-            exits.write_json(tmp_path / "rank0.pid.json", {"pid": pid, "start_time": 7, **main})
+            json_files.write_json(tmp_path / "rank0.pid.json", {"pid": pid, "start_time": 7, **main})
         return supervisors.Units(tmp_path, {"job_id": "digits-1", "processes": [{"name": "rank0", "ranks": [0]}]})
 
     return make
@@ -220,7 +223,7 @@ def test_but_not_where_its_record_came_meanwhile(units_of, tmp_path, monkeypatch
     held = units_of()
 
     def asked(argv, **_):
-        exits.write_json(tmp_path / "exits/rank0.json", {**exits.from_status(0), "recorded": True})
+        json_files.write_json(tmp_path / "exits/rank0.json", {**exits.from_status(0), "recorded": True})
         return subprocess.CompletedProcess(argv, 0, COLLECTED, "")
 
     monkeypatch.setattr(supervisors.units.subprocess, "run", asked)

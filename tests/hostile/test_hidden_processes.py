@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_node.job import processes
+from ansible.module_utils.trainyard_node.job.run import processes
 from job_cluster import Cluster, wait_for
 
 # A rank that writes over its environment, as setproctitle does, and has two helpers without one: one in a session of

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job import folder as job_folder
-from ansible.module_utils.trainyard_node.job import folders, preflight, processes, units
+from ansible.module_utils.trainyard_node.job.plan import preflight
+from ansible.module_utils.trainyard_node.job.run import folder as job_folder
+from ansible.module_utils.trainyard_node.job.run import folders, processes, units
 from ansible.module_utils.trainyard_node.machine import as_user, private
 from job_cluster import free_port, wait_for
 

@@ -4,12 +4,12 @@ The limit is far above what a linear reader takes, and a tenth or less of what o
 """
 
 import pytest
-from ansible.module_utils.trainyard.cluster import no_answer
+from ansible.module_utils.trainyard.cluster import unreachable as no_answer
 from ansible.module_utils.trainyard.findings.redaction import without_secrets
 from ansible.module_utils.trainyard.hardware import gpu_health
 from ansible.module_utils.trainyard.nvidia import cuda
 from ansible.module_utils.trainyard.software import apt
-from ansible.module_utils.trainyard_node.machine.patience import cpu_at_most
+from ansible.module_utils.trainyard_node.machine.regex_limit import cpu_at_most
 from test_mutated_captures import PARSERS
 
 SIZE, LIMIT_S = 200_000, 20.0

@@ -13,10 +13,10 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from ansible.module_utils.trainyard.job import answers, messages, shapes
-from ansible.module_utils.trainyard.job.shapes import misfit
-from ansible.module_utils.trainyard_node.job import wire
-from ansible.module_utils.trainyard_node.job.monitor import Monitor
+from ansible.module_utils.trainyard.job.run import answers, messages, shapes
+from ansible.module_utils.trainyard.job.run.shapes import misfit
+from ansible.module_utils.trainyard_node.job.run import connections as wire
+from ansible.module_utils.trainyard_node.job.run.monitor import Monitor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from job_cluster import Cluster

@@ -8,11 +8,11 @@ import json
 import pytest
 from ansible.module_utils.trainyard.cluster.hosts import can_name_a_node
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.hostfile import MpiHost, render
-from ansible.module_utils.trainyard.job.plan import build, parts
+from ansible.module_utils.trainyard.job.placement.hostfile import MpiHost, render
+from ansible.module_utils.trainyard.job.plan.plan import build, parts
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller.pages import job_page
-from ansible.module_utils.trainyard_node.job.folder import is_job_id
+from ansible.module_utils.trainyard_node.job.run.folder import is_job_id
 from job_samples import job_file, make_job, make_plan, member
 
 NAMES = [

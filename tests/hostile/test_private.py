@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.software import apt as rules
-from ansible.module_utils.trainyard_node.job import stacks
+from ansible.module_utils.trainyard_node.job.run import stacks
 from ansible.module_utils.trainyard_node.machine import as_user, private
 from ansible.module_utils.trainyard_node.machine.private import (
     PrivateError,

@@ -8,7 +8,7 @@ import re
 
 import pytest
 from ansible.module_utils.trainyard_controller import collecting, run_folder
-from ansible.module_utils.trainyard_node.job import job, processes
+from ansible.module_utils.trainyard_node.job.run import job, processes
 from job_samples import make_job, make_plan, member
 from test_job_folders import ask, job_id, start  # noqa: F401 (a fixture)
 

@@ -9,7 +9,8 @@ import os
 
 import pytest
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job import exits, job, processes, units
+from ansible.module_utils.trainyard_node.job.record import secrets as log_secrets
+from ansible.module_utils.trainyard_node.job.run import job, processes, units
 
 SPEC = {"job_id": "test-1", "token": "t0ken", "secret_env": {"KEY": "hunter2"}, "secret_files": ["tls/key"],
         "processes": [], "supervision": "children"}  # fmt: skip
@@ -99,7 +100,7 @@ def test_a_full_file_system_keeps_no_secrets(left, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     folder = left(GONE)
-    monkeypatch.setattr(exits, "write_json", full)
-    exits.forget_secrets(folder)
+    monkeypatch.setattr(log_secrets, "write_json", full)
+    log_secrets.forget_secrets(folder)
     assert secrets(folder) == []
     assert json.loads((folder / "job.json").read_text())["secret_env"] == {}

@@ -6,11 +6,11 @@ import threading
 import time
 
 import pytest
-from ansible.module_utils.trainyard.job import progress
-from ansible.module_utils.trainyard.job.progress import check_pattern
-from ansible.module_utils.trainyard_node.job import exits
-from ansible.module_utils.trainyard_node.job.slurm import last_metrics
-from ansible.module_utils.trainyard_node.machine.patience import TooLongError, cpu_at_most
+from ansible.module_utils.trainyard.job.run import progress
+from ansible.module_utils.trainyard.job.run.progress import check_pattern
+from ansible.module_utils.trainyard_node.job.schedulers.slurm import last_metrics
+from ansible.module_utils.trainyard_node.machine import json_files
+from ansible.module_utils.trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
 from job_cluster import PATIENCE_S, Cluster
 
 FOR_EVER = r"(?P<step>\d+) (?P<rest>(a+)+)$"
@@ -50,7 +50,7 @@ def test_a_monitor_with_such_a_pattern_goes_on(tmp_path):
             [process] = node.spec["processes"]
             process["argv"] = [sys.executable, "-c", f"print('1 aaa')\nprint({LINE!r})\nprint('2 aaa')"]
             node.spec["progress_pattern"] = FOR_EVER
-            exits.write_json(node.dir / "job.json", node.spec)
+            json_files.write_json(node.dir / "job.json", node.spec)
             node.start()
         assert job.over()["state"] == "succeeded"
         for node in job.nodes:

@@ -7,8 +7,8 @@ import subprocess
 import time
 
 import pytest
-from ansible.module_utils.trainyard.job import not_ended
-from ansible.module_utils.trainyard_node.job import job, processes, strays, units
+from ansible.module_utils.trainyard.job.run import strays as not_ended
+from ansible.module_utils.trainyard_node.job.run import job, processes, strays, units
 from job_cluster import wait_for
 from test_job_folders import IS_ROOT, ask, job_id, start  # noqa: F401 (a fixture)
 

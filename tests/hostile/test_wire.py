@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job import messages
-from ansible.module_utils.trainyard.job.failure_kinds import KINDS
-from ansible.module_utils.trainyard.job.shapes import misfit
-from ansible.module_utils.trainyard_node.job import monitor as monitors
-from ansible.module_utils.trainyard_node.job import wire
+from ansible.module_utils.trainyard.job.run import messages
+from ansible.module_utils.trainyard.job.run.failure_kinds import KINDS
+from ansible.module_utils.trainyard.job.run.shapes import misfit
+from ansible.module_utils.trainyard_node.job.run import connections as wire
+from ansible.module_utils.trainyard_node.job.run import monitor as monitors
 from job_cluster import PATIENCE_S, Cluster, free_port, wait_for
 
 TOKEN = "the token of this job"  # noqa: S105

@@ -1,7 +1,7 @@
 """What goes wrong on the way into a cluster, each with the cluster's own reason. Only the stand-in can be broken so."""
 
 import pytest
-from ansible.module_utils.trainyard.job.kubernetes import manifests
+from ansible.module_utils.trainyard.job.schedulers.kubernetes import manifests
 from ansible.module_utils.trainyard_controller import kubernetes_cluster
 from ansible.module_utils.trainyard_controller.kubernetes_cluster import Cluster, ClusterError, preflight
 from ansible.module_utils.trainyard_controller.kubernetes_run import after_deletion, job_state, submit

@@ -14,10 +14,12 @@ import sys
 import time
 import uuid
 
-from ansible.module_utils.trainyard.job.progress import DEFAULT_PATTERN
-from ansible.module_utils.trainyard_node.job import head, monitor, runtime, wire
-from ansible.module_utils.trainyard_node.job import processes as procs
-from ansible.module_utils.trainyard_node.job.exits import read_exits, read_json, write_json
+from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
+from ansible.module_utils.trainyard_node.job.run import connections as wire
+from ansible.module_utils.trainyard_node.job.run import head, monitor, runtime
+from ansible.module_utils.trainyard_node.job.run import processes as procs
+from ansible.module_utils.trainyard_node.job.run.exits import read_exits
+from ansible.module_utils.trainyard_node.machine.json_files import read_json, write_json
 
 # How long a test waits for what must happen; nothing passes or fails by being faster.
 PATIENCE_S = 90.0

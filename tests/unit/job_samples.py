@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ansible.module_utils.trainyard.job import schedulers
-from ansible.module_utils.trainyard.job.placement import Member
+from ansible.module_utils.trainyard.job.placement.placement import Member
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
 from ansible.module_utils.trainyard_controller import planning

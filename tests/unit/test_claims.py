@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.trainyard.job import meeting
-from ansible.module_utils.trainyard.job.variables import VARIABLES
+from ansible.module_utils.trainyard.job.file.variables import VARIABLES
+from ansible.module_utils.trainyard.job.run import rank_connections as meeting
 from job_samples import make_job
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -24,7 +24,8 @@ from ansible.module_utils.trainyard.hardware import (
     nvidia_topology,
     rdma,
 )
-from ansible.module_utils.trainyard.job import failure, hostfile, progress
+from ansible.module_utils.trainyard.job.placement import hostfile
+from ansible.module_utils.trainyard.job.run import failure, progress
 from ansible.module_utils.trainyard.nvidia import cuda_verify, nccl_lines, nccl_tests_output
 from ansible.module_utils.trainyard.nvidia import driver as nvidia_driver
 from ansible.module_utils.trainyard.nvidia import hardware as nvidia

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank table that the user gives for a job (job_rank_table), as it came; job/rank_table.py judges it."""
+"""A rank table that the user gives for a job (job_rank_table), as it came; job/placement/rank_table.py judges it."""
 
 from __future__ import annotations
 

@@ -108,11 +108,11 @@ def path_problems(path: str) -> list[Finding]:
     action = "rename the file; HCCL takes no other name"
     return [
         Finding(
-            check="file_name",
+            "file_name",
+            "a second .json before the end" if path.endswith(".json") else "a name that does not end in .json",
+            "a name that ends in .json, and .json nowhere before in the path",
+            action,
             host=path,
-            found="a second .json before the end" if path.endswith(".json") else "a name that does not end in .json",
-            expected="a name that ends in .json, and .json nowhere before in the path",
-            action=action,
         )
     ]
 
@@ -153,15 +153,7 @@ def _other_version(part: Table, first: Table) -> list[Finding]:
     if part.get("version") == first.get("version"):
         return []
     found, expected = f"version {shown(part.get('version'))}", f"{shown(first.get('version'))}, as in the first table"
-    return [
-        Finding(
-            check="version",
-            host="table",
-            found=found,
-            expected=expected,
-            action="merge tables of one version, for one kind of chip",
-        )
-    ]
+    return [Finding("version", found, expected, "merge tables of one version, for one kind of chip", host="table")]
 
 
 def repair(table: object) -> tuple[Table, list[Finding]]:
@@ -233,15 +225,7 @@ def loads(text: str) -> tuple[object, list[Finding]]:
         where, found = "file", "nested too deeply"
     except ValueError as error:  # a number of thousands of digits
         where, found = "file", str(error)
-    return None, [
-        Finding(
-            check="json",
-            host=where,
-            found=found,
-            expected="JSON text",
-            action="write the table with library/rank_table",
-        )
-    ]
+    return None, [Finding("json", found, "JSON text", "write the table with library/rank_table", host=where)]
 
 
 def file_name(table: Table) -> str:

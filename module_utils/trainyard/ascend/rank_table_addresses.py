@@ -18,11 +18,11 @@ def _device_ip(view: View) -> Iterator[Finding]:
     for device in view.devices:
         if not wrong.isdisjoint(device.addresses) or isinstance(device.data.get("device_ip"), (list, dict)):
             yield Finding(
-                check="device_ip",
+                "device_ip",
+                field_text(device.data, "device_ip"),
+                "an IPv4 or IPv6 address",
+                "give the device its address with hccn_tool, and write the table again",
                 host=device.where,
-                found=field_text(device.data, "device_ip"),
-                expected="an IPv4 or IPv6 address",
-                action="give the device its address with hccn_tool, and write the table again",
             )
 
 
@@ -53,11 +53,11 @@ def _device_ip_count(view: View) -> Iterator[Finding]:
     for device in view.devices:
         if max(len(device.addresses), 1) != usual:
             yield Finding(
-                check="device_ip_count",
+                "device_ip_count",
+                counted(len(device.addresses), "address", "addresses"),
+                f"{usual}, as the first device has",
+                "give every device as many addresses, or one each",
                 host=device.where,
-                found=counted(len(device.addresses), "address", "addresses"),
-                expected=f"{usual}, as the first device has",
-                action="give every device as many addresses, or one each",
             )
 
 
@@ -67,11 +67,11 @@ def _device_ip_unique(view: View) -> Iterator[Finding]:
         for address in device.addresses:
             if first.setdefault(address, device) is not device and view.families[address] is not None:
                 yield Finding(
-                    check="device_ip_unique",
+                    "device_ip_unique",
+                    f"device_ip {address}, which {first[address].where} has",
+                    "each device_ip once",
+                    "give one of the two devices another address with hccn_tool",
                     host=device.where,
-                    found=f"device_ip {address}, which {first[address].where} has",
-                    expected="each device_ip once",
-                    action="give one of the two devices another address with hccn_tool",
                 )
 
 
@@ -106,14 +106,20 @@ def _device_ip_link_local(view: View) -> Iterator[Finding]:
             six = view.families[address] == 6 and "%" not in address
             if address in local and (six or len(places[device.device_id]) > 1):
                 yield Warned(
-                    check="device_ip_link_local",
+                    "device_ip_link_local",
+                    (
+                        f"device_ip {address}, which no router forwards"
+                        + (" and which says no interface" if six else "")
+                    ),
+                    (
+                        "an address that the other servers reach"
+                        + ("" if six else f"; device {device.device_id} of another has one that is not link-local")
+                    ),
+                    (
+                        "give the device an address of the others' network: hccn_tool -i N -ip -s address ADDRESS "
+                        "netmask NETMASK"
+                    ),
                     host=device.where,
-                    found=f"device_ip {address}, which no router forwards"
-                    + (" and which says no interface" if six else ""),
-                    expected="an address that the other servers reach"
-                    + ("" if six else f"; device {device.device_id} of another has one that is not link-local"),
-                    action="give the device an address of the others' network: hccn_tool -i N -ip -s address ADDRESS "
-                    "netmask NETMASK",
                 )
 
 
@@ -132,11 +138,11 @@ def _device_options(view: View) -> Iterator[Finding]:
         backup = device.data.get("backup_device_ip", "127.0.0.1")
         if not isinstance(backup, str) or any(address_family(each) is None for each in addresses(backup)):
             yield Warned(
-                check="device_options",
+                "device_options",
+                field_text(device.data, "backup_device_ip"),
+                "an IPv4 or IPv6 address, or several with commas",
+                action,
                 host=device.where,
-                found=field_text(device.data, "backup_device_ip"),
-                expected="an IPv4 or IPv6 address, or several with commas",
-                action=action,
             )
 
 
@@ -147,11 +153,11 @@ def _host_port_unique(view: View) -> Iterator[Finding]:
             port = number(device.data.get("host_port"))
             if port is not None and first.setdefault(port, device) is not device:
                 yield Warned(
-                    check="host_port_unique",
+                    "host_port_unique",
+                    f"host_port {port}, which {first[port].name} has",
+                    "each host_port of a server once",
+                    "give each device of the server a port of its own: its process listens there",
                     host=device.where,
-                    found=f"host_port {port}, which {first[port].name} has",
-                    expected="each host_port of a server once",
-                    action="give each device of the server a port of its own: its process listens there",
                 )
 
 
@@ -165,11 +171,7 @@ def _host_ip(view: View) -> Iterator[Finding]:
             if not isinstance(value, str) or address_family(value) is None:
                 found, expected = f"host_ip {shown(value)}", "an IPv4 or IPv6 address"
                 yield Finding(
-                    check="host_ip",
-                    host=server.where,
-                    found=found,
-                    expected=expected,
-                    action="write the address of the server's own network",
+                    "host_ip", found, expected, "write the address of the server's own network", host=server.where
                 )
         elif have:
             # Only where the first rank would use the server's own interface do all need one.

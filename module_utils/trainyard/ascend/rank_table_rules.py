@@ -31,37 +31,17 @@ def _structure(view: View) -> Iterator[Finding]:
     action = "write the table with library/rank_table"
     if not view.entries:
         found = field_text(view.table, "server_list")
-        yield Finding(
-            check="structure",
-            host="table",
-            found=found,
-            expected="server_list, a list with an entry for each server",
-            action=action,
-        )
+        yield Finding("structure", found, "server_list, a list with an entry for each server", action, host="table")
     for index, entry in enumerate(view.entries):
         if not isinstance(entry, dict):
-            yield Finding(
-                check="structure", host=f"server_list[{index}]", found=shown(entry), expected="an object", action=action
-            )
+            yield Finding("structure", shown(entry), "an object", action, host=f"server_list[{index}]")
     for server in view.servers:
         if not server.entries:
             found = field_text(server.data, "device")
-            yield Finding(
-                check="structure",
-                host=server.where,
-                found=found,
-                expected="device, a list with an entry for each device",
-                action=action,
-            )
+            yield Finding("structure", found, "device, a list with an entry for each device", action, host=server.where)
         for index, entry in enumerate(server.entries):
             if not isinstance(entry, dict):
-                yield Finding(
-                    check="structure",
-                    host=f"{server.where}, device[{index}]",
-                    found=shown(entry),
-                    expected="an object",
-                    action=action,
-                )
+                yield Finding("structure", shown(entry), "an object", action, host=f"{server.where}, device[{index}]")
 
 
 def _string(view: View) -> Iterator[Finding]:
@@ -70,11 +50,11 @@ def _string(view: View) -> Iterator[Finding]:
             if name in _READ and not isinstance(value, (str, list, dict)):
                 kind = "no value" if value is None else "true or false" if isinstance(value, bool) else "a number"
                 yield Finding(
-                    check="string",
+                    "string",
+                    f"{plain(name)} is {shown(value)}, {kind}",
+                    "a string in quotes",
+                    "write it in quotes: HCCL's parser takes strings only",
                     host=where,
-                    found=f"{plain(name)} is {shown(value)}, {kind}",
-                    expected="a string in quotes",
-                    action="write it in quotes: HCCL's parser takes strings only",
                 )
 
     yield from check(view.table, "table")
@@ -110,14 +90,14 @@ def _status(view: View) -> Iterator[Finding]:
     if view.table.get("status") != "completed":
         found = field_text(view.table, "status")
         yield Finding(
-            check="status",
-            host="table",
-            found=found,
-            expected="completed",
-            action=(
+            "status",
+            found,
+            "completed",
+            (
                 "wait for the program that writes the table, or set it if the table is whole; until then HCCL reads "
                 "the file again and again, for 30 minutes"
             ),
+            host="table",
         )
 
 
@@ -138,11 +118,11 @@ def _server_id(view: View) -> Iterator[Finding]:
     for server in view.servers:
         if not server.server_id:
             yield Finding(
-                check="server_id",
+                "server_id",
+                field_text(server.data, "server_id"),
+                "a name or an address",
+                "give the server the address that the job's other nodes know it by",
                 host=server.where,
-                found=field_text(server.data, "server_id"),
-                expected="a name or an address",
-                action="give the server the address that the job's other nodes know it by",
             )
 
 
@@ -150,11 +130,11 @@ def _server_id_length(view: View) -> Iterator[Finding]:
     for server in view.servers:
         if len(server.server_id) > MOST_SERVER_ID:
             yield Finding(
-                check="server_id_length",
+                "server_id_length",
+                f"server_id {shown(server.server_id)} of {len(server.server_id)} characters",
+                f"at most {MOST_SERVER_ID} characters",
+                "use the server's address, or a shorter name",
                 host=f"server_list[{server.index}]",
-                found=f"server_id {shown(server.server_id)} of {len(server.server_id)} characters",
-                expected=f"at most {MOST_SERVER_ID} characters",
-                action="use the server's address, or a shorter name",
             )
 
 
@@ -164,11 +144,11 @@ def _server_id_unique(view: View) -> Iterator[Finding]:
         index = first.setdefault(server.server_id, server.index)
         if server.server_id and index != server.index:
             yield Finding(
-                check="server_id_unique",
+                "server_id_unique",
+                f"server_id {shown(server.server_id)}, which server_list[{index}] has",
+                "each server_id once",
+                "put all devices of a server into one entry, or give each server its own address",
                 host=f"server_list[{server.index}]",
-                found=f"server_id {shown(server.server_id)}, which server_list[{index}] has",
-                expected="each server_id once",
-                action="put all devices of a server into one entry, or give each server its own address",
             )
 
 
@@ -176,13 +156,7 @@ def _rank_id(view: View) -> Iterator[Finding]:
     for device in view.devices:
         if device.rank is None:
             found = field_text(device.data, "rank_id")
-            yield Finding(
-                check="rank_id",
-                host=device.where,
-                found=found,
-                expected="a number from 0, as a string",
-                action=_RENUMBER,
-            )
+            yield Finding("rank_id", found, "a number from 0, as a string", _RENUMBER, host=device.where)
 
 
 def _rank_id_unique(view: View) -> Iterator[Finding]:
@@ -190,11 +164,11 @@ def _rank_id_unique(view: View) -> Iterator[Finding]:
     for device in view.devices:
         if device.rank is not None and first.setdefault(device.rank, device) is not device:
             yield Finding(
-                check="rank_id_unique",
+                "rank_id_unique",
+                f"rank_id {device.rank}, which {_device(first[device.rank])} has",
+                "each rank_id once",
+                _RENUMBER,
                 host=device.where,
-                found=f"rank_id {device.rank}, which {_device(first[device.rank])} has",
-                expected="each rank_id once",
-                action=_RENUMBER,
             )
 
 
@@ -208,11 +182,11 @@ def _rank_id_contiguous(view: View) -> Iterator[Finding]:
     for device in view.devices:
         if device.rank is not None and device.rank >= size:
             yield Finding(
-                check="rank_id_contiguous",
+                "rank_id_contiguous",
+                f"rank_id {device.rank} in a table of {counted(size, 'device')}",
+                f"the rank_ids 0 to {size - 1}, without a gap",
+                _RENUMBER,
                 host=device.where,
-                found=f"rank_id {device.rank} in a table of {counted(size, 'device')}",
-                expected=f"the rank_ids 0 to {size - 1}, without a gap",
-                action=_RENUMBER,
             )
 
 
@@ -229,10 +203,10 @@ def _rank_order(view: View) -> Iterator[Finding]:
         if by_rank[id(server)] != at:
             place = f"number {by_rank[id(server)] + 1} of {len(known)}"
             found = f"{place} by its ranks, from {lowest}, but number {at + 1} by its server_id"
-            yield Warned(check="rank_order", host=server.where, found=found, expected=expected, action=action)
+            yield Warned("rank_order", found, expected, action, host=server.where)
         elif lowest < last:
             found = f"rank {lowest} here, rank {last} on a server before it"
-            yield Warned(check="rank_order", host=server.where, found=found, expected=expected, action=action)
+            yield Warned("rank_order", found, expected, action, host=server.where)
         last = max(last, *server.ranks)
 
 
@@ -241,14 +215,14 @@ def _device_id(view: View) -> Iterator[Finding]:
     for device in view.devices:
         if device.device_id is None or device.device_id > most:
             yield Finding(
-                check="device_id",
-                host=device.where,
-                found=field_text(device.data, "device_id"),
-                expected=f"0 to {most}{f' on {view.chip}' if view.chip else ''}, as a string",
-                action=(
+                "device_id",
+                field_text(device.data, "device_id"),
+                f"0 to {most}{f' on {view.chip}' if view.chip else ''}, as a string",
+                (
                     "use the device's physical id, which npu-smi shows (not the one that ASCEND_RT_VISIBLE_DEVICES "
                     "makes)"
                 ),
+                host=device.where,
             )
 
 
@@ -259,11 +233,11 @@ def _device_id_unique(view: View) -> Iterator[Finding]:
             if device.device_id is not None and first.setdefault(device.device_id, device.index) != device.index:
                 places = f"device[{first[device.device_id]}] and device[{device.index}]"
                 yield Finding(
-                    check="device_id_unique",
+                    "device_id_unique",
+                    f"device_id {device.device_id} in {places}",
+                    "each device of a server once",
+                    "list each physical device of the server once",
                     host=device.where,
-                    found=f"device_id {device.device_id} in {places}",
-                    expected="each device of a server once",
-                    action="list each physical device of the server once",
                 )
 
 
@@ -323,33 +297,15 @@ def set_problems(devices: Sequence[int], chip: str, servers: int, where: str) ->
     most = MOST_DEVICE_ID[chip]
     problems = []
     if not devices:
-        problems.append(
-            Finding(
-                check="device_set",
-                host=where,
-                found="no device",
-                expected="1 device or more",
-                action="name the devices to use",
-            )
-        )
+        problems.append(Finding("device_set", "no device", "1 device or more", "name the devices to use", host=where))
     for device in devices:
         if not 0 <= device <= most:
             found, action = f"device {device}", "use physical ids, which npu-smi shows"
-            problems.append(
-                Finding(check="device_id", host=where, found=found, expected=f"0 to {most} on {chip}", action=action)
-            )
+            problems.append(Finding("device_id", found, f"0 to {most} on {chip}", action, host=where))
     for device, count in Counter(devices).items():
         if count > 1:
             found = f"device {device} {count} times"
-            problems.append(
-                Finding(
-                    check="device_id_unique",
-                    host=where,
-                    found=found,
-                    expected="each device once",
-                    action="name each device once",
-                )
-            )
+            problems.append(Finding("device_id_unique", found, "each device once", "name each device once", host=where))
     # What is no set of devices of this chip has no grouping.
     if chip == "910" and not problems:
         problems += _grouping(devices, servers, where)
@@ -370,8 +326,6 @@ def problems_of(table: object, chip: str) -> Iterable[Finding]:
         version_of(chip)
     if not isinstance(table, dict):
         action = "write the table with library/rank_table"
-        return iter(
-            [Finding(check="structure", host="table", found=shown(table), expected="a JSON object", action=action)]
-        )
+        return iter([Finding("structure", shown(table), "a JSON object", action, host="table")])
     view = View(table, chip)
     return (problem for rule in RULES for problem in rule(view))

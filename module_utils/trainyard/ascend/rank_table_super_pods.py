@@ -52,13 +52,7 @@ def _super_pod_list(view: View) -> Iterator[Finding]:
             if server_id in seen:
                 # The last one counts, to HCCL.
                 found = f"server {shown(server_id)}, which super_pod_list[{seen[server_id]}] has"
-                yield Warned(
-                    check="super_pod_list",
-                    host=where,
-                    found=found,
-                    expected="each server in one super pod",
-                    action=action,
-                )
+                yield Warned("super_pod_list", found, "each server in one super pod", action, host=where)
             seen.setdefault(server_id, index)
     for server in view.servers:
         if server.server_id and server.server_id not in seen:
@@ -99,11 +93,11 @@ def _super_pod_size(view: View) -> Iterator[Finding]:
         for index, name, servers in pods:
             if len(servers) != usual:
                 yield Warned(
-                    check="super_pod_size",
+                    "super_pod_size",
+                    counted(len(servers), "server"),
+                    f"{usual}, as in the other super pods",
+                    "use the same number of servers of every super pod",
                     host=f"super_pod_list[{index}], super pod {shown(name)}",
-                    found=counted(len(servers), "server"),
-                    expected=f"{usual}, as in the other super pods",
-                    action="use the same number of servers of every super pod",
                 )
 
 

@@ -89,7 +89,7 @@ def _order(state: State, package: Package) -> int:
 
 def _wrong_packages(state: State, packages: Sequence[Package]) -> Iterator[Finding]:
     def wrong(found: str, expected: str, action: str = "correct ascend_packages") -> Finding:
-        return Finding(host=state["host"], check="ascend_packages", found=found, expected=expected, action=action)
+        return Finding("ascend_packages", found, expected, action, host=state["host"])
 
     for number, count in Counter(str(package.get("component")) for package in packages).items():
         if count > 1:
@@ -153,7 +153,7 @@ def _unequal(
     for state in states:
         value = values[state["host"]]
         if not value or value != usual:
-            yield Finding(host=state["host"], check=what, found=value or "none", expected=expected, action=action)
+            yield Finding(what, value or "none", expected, action, host=state["host"])
 
 
 def _software(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Finding]:
@@ -166,37 +166,37 @@ def _software(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Fi
         host = state["host"]
         for text in state["restart_due"]:
             yield Finding(
+                "restart",
+                text,
+                "what is installed runs",
+                "restart the node, or set ascend_restart: true and run site.yml again",
                 host=host,
-                check="restart",
-                found=text,
-                expected="what is installed runs",
-                action="restart the node, or set ascend_restart: true and run site.yml again",
             )
         odd = sorted({one["compatibility"] for one in state["boards"]} - {"", "OK"})
         if odd:
             yield Finding(
+                "compatibility",
+                f"npu-smi says {', '.join(odd)} of driver {state['driver']} and firmware {state['firmware']}",
+                "OK",
+                "install a driver and a firmware of one of the vendor's releases",
                 host=host,
-                check="compatibility",
-                found=f"npu-smi says {', '.join(odd)} of driver {state['driver']} and firmware {state['firmware']}",
-                expected="OK",
-                action="install a driver and a firmware of one of the vendor's releases",
             )
         if state["cann"] and not state["set_env"]:
             yield Finding(
+                "set_env.sh",
+                f"none for CANN {state['cann']} in {state['cann_path']}",
+                "set_env.sh beside it",
+                "install the CANN toolkit again",
                 host=host,
-                check="set_env.sh",
-                found=f"none for CANN {state['cann']} in {state['cann_path']}",
-                expected="set_env.sh beside it",
-                action="install the CANN toolkit again",
             )
         home = state.get("toolkit_home")
         if state["set_env"] and home is not None and home not in state["cann_homes"]:
             yield Finding(
+                "set_env.sh",
+                f"{state['set_env']} leads the training user to {home or 'no toolkit'}",
+                f"to {' or '.join(state['cann_homes']) or 'a toolkit'}",
+                "look whether that user may read it, and whether it belongs to another installation",
                 host=host,
-                check="set_env.sh",
-                found=f"{state['set_env']} leads the training user to {home or 'no toolkit'}",
-                expected=f"to {' or '.join(state['cann_homes']) or 'a toolkit'}",
-                action="look whether that user may read it, and whether it belongs to another installation",
             )
 
 
@@ -206,53 +206,53 @@ def _devices(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Fin
         devices = npu.get("devices") or []
         if not devices:
             yield Finding(
+                "Ascend devices",
+                "; ".join(npu.get("problems") or []) or "none: npu-smi is not installed and PCI shows none",
+                "devices that npu-smi lists",
+                "install driver and firmware, or take the node out of the group",
                 host=host,
-                check="Ascend devices",
-                found="; ".join(npu.get("problems") or []) or "none: npu-smi is not installed and PCI shows none",
-                expected="devices that npu-smi lists",
-                action="install driver and firmware, or take the node out of the group",
             )
             continue
         for problem in npu["problems"]:
             yield Finding(
+                "Ascend devices",
+                problem,
+                "healthy devices, each with an address and a link that is up",
+                "repair it as said there, then run playbooks/verify.yml",
                 host=host,
-                check="Ascend devices",
-                found=problem,
-                expected="healthy devices, each with an address and a link that is up",
-                action="repair it as said there, then run playbooks/verify.yml",
             )
         networked = [one for one in devices if npu["chip"] != "a3" or one["device_ip"]]
         unknown = [str(one["physical_id"]) for one in networked if one["link"] == "unknown"]
         if unknown:
             why = next((note for note in npu["notes"] if note.startswith("the link of")), "")
             yield Finding(
+                "link",
+                why or f"unknown for devices {', '.join(unknown)} (physical id)",
+                "a link that is known to be up",
+                "have hccn_tool answer: it comes with the driver, and some drivers answer root only",
                 host=host,
-                check="link",
-                found=why or f"unknown for devices {', '.join(unknown)} (physical id)",
-                expected="a link that is known to be up",
-                action="have hccn_tool answer: it comes with the driver, and some drivers answer root only",
             )
         unasked = {one["net_health"] for one in networked} & set(NET_HEALTH_UNKNOWN) - set(wanted["net_health"])
         for words in sorted(unasked):
             ids = [str(one["physical_id"]) for one in networked if one["net_health"] == words]
             yield Finding(
-                host=host,
-                check="network health",
-                found=f"{f'`{words}`' if words else 'no answer'} for devices {', '.join(ids)} (physical id)",
-                expected=" or ".join(wanted["net_health"]),
-                action=(
+                "network health",
+                f"{f'`{words}`' if words else 'no answer'} for devices {', '.join(ids)} (physical id)",
+                " or ".join(wanted["net_health"]),
+                (
                     "give the devices an address to ping (hccn_tool -netdetect), or accept this: "
                     f"ascend_net_health: {[*wanted['net_health'], words]}"
                 ),
+                host=host,
             )
         seen = state.get("user_devices")
         if seen is not None and seen != len(devices):
             yield Finding(
+                "training user",
+                f"npu-smi lists {counted(seen, 'device')} for it",
+                f"{len(devices)}, as for root",
+                "make it a member of the vendor's group (HwHiAiUser)",
                 host=host,
-                check="training user",
-                found=f"npu-smi lists {counted(seen, 'device')} for it",
-                expected=f"{len(devices)}, as for root",
-                action="make it a member of the vendor's group (HwHiAiUser)",
             )
 
 
@@ -281,17 +281,17 @@ def _cluster(states: Sequence[State], wanted: Mapping[str, Any]) -> Iterator[Fin
     for address, hosts in owners.items():
         if len(hosts) > 1:
             yield Finding(
-                check="device address",
-                found=f"{address} on {host_list(hosts)}",
-                expected="each address once in the cluster",
-                action="correct it on one of them with hccn_tool -ip -s",
+                "device address",
+                f"{address} on {host_list(hosts)}",
+                "each address once in the cluster",
+                "correct it on one of them with hccn_tool -ip -s",
             )
     if len(families) > 1:
         yield Finding(
-            check="device address",
-            found="; ".join(f"{family} on {host_list(hosts)}" for family, hosts in families.items()),
-            expected="one address family in the cluster",
-            action="give all devices addresses of one family",
+            "device address",
+            "; ".join(f"{family} on {host_list(hosts)}" for family, hosts in families.items()),
+            "one address family in the cluster",
+            "give all devices addresses of one family",
         )
 
 
@@ -319,10 +319,10 @@ def remarks(states: Sequence[State]) -> list[Finding]:
     hosts = list(dict.fromkeys(host for found in wrong.values() for host in found))
     return [
         Finding(
-            check="device address",
-            found=f"link-local addresses of device{'s' if len(wrong) > 1 else ''} {devices} on {host_list(hosts)}",
-            expected="addresses that the same devices of the other nodes reach: no router forwards link-local ones",
-            action="give them addresses of the others' network with hccn_tool -ip -s",
+            "device address",
+            f"link-local addresses of device{'s' if len(wrong) > 1 else ''} {devices} on {host_list(hosts)}",
+            "addresses that the same devices of the other nodes reach: no router forwards link-local ones",
+            "give them addresses of the others' network with hccn_tool -ip -s",
         )
     ]
 

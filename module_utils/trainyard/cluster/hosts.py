@@ -114,10 +114,10 @@ def inventory_findings(names: Iterable[str]) -> list[Finding]:
     """Find inventory names that are neither names for /etc/hosts nor addresses, which it does not need."""
     return [
         Finding(
-            check="name in the inventory",
-            found=repr(name),
-            expected="a name that other nodes can use for this one, of letters, digits and . _ -; not localhost",
-            action=(
+            "name in the inventory",
+            repr(name),
+            "a name that other nodes can use for this one, of letters, digits and . _ -; not localhost",
+            (
                 "give the host another name in the inventory, and its address as ansible_host; or leave users, names "
                 "and ssh of the system alone (trainyard_manage_system: false)"
             ),
@@ -155,30 +155,30 @@ def node_address(node: Node, network: str) -> tuple[str, Finding | None]:
         if inside:
             return (node.connect if node.connect in inside else inside[0]), None
         return "", Finding(
+            "address on the cluster's network",
+            f"addresses {', '.join(node.addresses) or 'none'}",
+            f"an address in {network}",
+            "correct trainyard_network (or node_baseline_network), or give the node an address there",
             host=node.name,
-            check="address on the cluster's network",
-            found=f"addresses {', '.join(node.addresses) or 'none'}",
-            expected=f"an address in {network}",
-            action="correct trainyard_network (or node_baseline_network), or give the node an address there",
         )
     if declared is not None and not declared.is_loopback:
         if str(declared) in node.addresses:
             return str(declared), None
         return "", Finding(
+            "address of the node",
+            f"{declared} in the inventory, {', '.join(node.addresses)} on the node",
+            "an address that the node itself holds (behind NAT the other nodes may not reach the outer one)",
+            "set trainyard_network to the network that the nodes share",
             host=node.name,
-            check="address of the node",
-            found=f"{declared} in the inventory, {', '.join(node.addresses)} on the node",
-            expected="an address that the node itself holds (behind NAT the other nodes may not reach the outer one)",
-            action="set trainyard_network to the network that the nodes share",
         )
     if node.default_address:
         return node.default_address, None
     return "", Finding(
+        "address of the node",
+        f"{node.connect!r} in the inventory and no default route on the node",
+        "an address",
+        "set trainyard_network to the network that the nodes share",
         host=node.name,
-        check="address of the node",
-        found=f"{node.connect!r} in the inventory and no default route on the node",
-        expected="an address",
-        action="set trainyard_network to the network that the nodes share",
     )
 
 
@@ -206,10 +206,10 @@ def name_findings(nodes: Sequence[Node]) -> list[Finding]:
         found = "; ".join(f"{name!r} on {', '.join(hosts)}" for name, hosts in sorted(duplicates.items()))
         findings.append(
             Finding(
-                check="kernel host names",
-                found=found,
-                expected="a different host name on every node (frameworks count ranks by it)",
-                action="on all but one of them: hostnamectl set-hostname NAME",
+                "kernel host names",
+                found,
+                "a different host name on every node (frameworks count ranks by it)",
+                "on all but one of them: hostnamectl set-hostname NAME",
             )
         )
     by_inventory = {node.name.lower(): node.name for node in nodes}
@@ -218,21 +218,21 @@ def name_findings(nodes: Sequence[Node]) -> list[Finding]:
         if not can_name_a_node(node.hostname):
             findings.append(
                 Finding(
+                    "kernel host name",
+                    repr(node.hostname),
+                    "a name that other nodes can use for this one",
+                    "hostnamectl set-hostname NAME",
                     host=node.name,
-                    check="kernel host name",
-                    found=repr(node.hostname),
-                    expected="a name that other nodes can use for this one",
-                    action="hostnamectl set-hostname NAME",
                 )
             )
         elif by_inventory.get(name, node.name) != node.name:
             findings.append(
                 Finding(
+                    "kernel host name",
+                    f"{node.hostname!r}, which the inventory calls another node",
+                    "one name for one machine",
+                    "correct the inventory, or hostnamectl set-hostname NAME",
                     host=node.name,
-                    check="kernel host name",
-                    found=f"{node.hostname!r}, which the inventory calls another node",
-                    expected="one name for one machine",
-                    action="correct the inventory, or hostnamectl set-hostname NAME",
                 )
             )
     return findings
@@ -242,7 +242,7 @@ def user_findings(node: Node, wanted: Wanted) -> list[Finding]:
     """Find a training user that is there with other numbers, and numbers that others hold."""
 
     def finding(check: str, found: str, expected: str, action: str) -> Finding:
-        return Finding(host=node.name, check=check, found=found, expected=expected, action=action)
+        return Finding(check, found, expected, action, host=node.name)
 
     findings = []
     other_number = "choose a number that is free on all nodes (trainyard_uid), or change what is there"
@@ -311,10 +311,10 @@ def judge(nodes: Sequence[Node], wanted: Wanted) -> Judgement:
     if wanted.user == "root" or wanted.uid == 0:
         findings.append(
             Finding(
-                check="training user",
-                found=f"{wanted.user} with uid {wanted.uid}",
-                expected="an ordinary user",
-                action="set trainyard_user and trainyard_uid to a user of its own for training",
+                "training user",
+                f"{wanted.user} with uid {wanted.uid}",
+                "an ordinary user",
+                "set trainyard_user and trainyard_uid to a user of its own for training",
             )
         )
     entries = []
@@ -332,11 +332,11 @@ def judge(nodes: Sequence[Node], wanted: Wanted) -> Judgement:
         if node.nr_open is not None and wanted.nofile > node.nr_open:
             findings.append(
                 Finding(
+                    "open files",
+                    f"fs.nr_open of the kernel is {node.nr_open}",
+                    f"at least node_baseline_nofile, {wanted.nofile}",
+                    "lower node_baseline_nofile or raise fs.nr_open",
                     host=node.name,
-                    check="open files",
-                    found=f"fs.nr_open of the kernel is {node.nr_open}",
-                    expected=f"at least node_baseline_nofile, {wanted.nofile}",
-                    action="lower node_baseline_nofile or raise fs.nr_open",
                 )
             )
         limits[node.name] = {}
@@ -356,10 +356,10 @@ def judge(nodes: Sequence[Node], wanted: Wanted) -> Judgement:
             ].append(node.name)
     findings += [
         Finding(
-            check="address of the node",
-            found=f"{address} is the address of {', '.join(names)}",
-            expected="one node per address",
-            action="correct the inventory or trainyard_network",
+            "address of the node",
+            f"{address} is the address of {', '.join(names)}",
+            "one node per address",
+            "correct the inventory or trainyard_network",
         )
         for address, names in holders.items()
         if len(names) > 1

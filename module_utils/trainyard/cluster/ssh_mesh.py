@@ -251,20 +251,20 @@ def mesh_findings(
             except ValueError as error:
                 findings.append(
                     Finding(
+                        f"{request.kind} key",
+                        str(error),
+                        "the line of a public key, such as ssh-ed25519 AAAA...",
+                        _NEW_KEY,
                         host=request.node,
-                        check=f"{request.kind} key",
-                        found=str(error),
-                        expected="the line of a public key, such as ssh-ed25519 AAAA...",
-                        action=_NEW_KEY,
                     )
                 )
         findings += [
             Finding(
+                "name for the certificate",
+                repr(principal),
+                "letters, digits and . _ : -",
+                "correct the host's name, ansible_host or ssh_mesh_extra_principals in the inventory",
                 host=request.node,
-                check="name for the certificate",
-                found=repr(principal),
-                expected="letters, digits and . _ : -",
-                action="correct the host's name, ansible_host or ssh_mesh_extra_principals in the inventory",
             )
             for principal in request.principals
             if not PRINCIPAL.fullmatch(principal)
@@ -273,20 +273,20 @@ def mesh_findings(
         if len(names) > 1:
             findings.append(
                 Finding(
-                    check=f"{kind} keys",
-                    found=f"{', '.join(names)} have the same one, {key}",
-                    expected="a different key on every node (a copied image copies its keys)",
-                    action=("remove the key on all but one and have it generated again (ssh-keygen -A for host keys)"),
+                    f"{kind} keys",
+                    f"{', '.join(names)} have the same one, {key}",
+                    "a different key on every node (a copied image copies its keys)",
+                    "remove the key on all but one and have it generated again (ssh-keygen -A for host keys)",
                 )
             )
         if key in void:
             findings.append(
                 Finding(
+                    f"{kind} key",
+                    f"{key}, a revoked key of {void[key]}",
+                    "a key that is not revoked",
+                    _NEW_KEY,
                     host=names[0],
-                    check=f"{kind} key",
-                    found=f"{key}, a revoked key of {void[key]}",
-                    expected="a key that is not revoked",
-                    action=_NEW_KEY,
                 )
             )
     known = {*certified, *revoked, *certified.values(), *revoked.values()}
@@ -300,27 +300,27 @@ def _revocation_findings(to_revoke: Sequence[str], present: Collection[str], kno
         if name in present:
             findings.append(
                 Finding(
-                    host=name,
-                    check="ssh_mesh_revoked",
-                    found=f"{name} is in it and among the nodes of this run",
-                    expected="one of the two",
-                    action=(
+                    "ssh_mesh_revoked",
+                    f"{name} is in it and among the nodes of this run",
+                    "one of the two",
+                    (
                         "take the node out of the inventory, or its name out of ssh_mesh_revoked; a lost key of a node "
                         "that stays is revoked by its fingerprint"
                     ),
+                    host=name,
                 )
             )
         elif name not in known:
             names = sorted(each for each in known if not each.startswith(_FINGERPRINT))
             findings.append(
                 Finding(
-                    check="ssh_mesh_revoked",
-                    found=f"{name}, which never got a certificate here",
-                    expected=(
+                    "ssh_mesh_revoked",
+                    f"{name}, which never got a certificate here",
+                    (
                         f"one of {', '.join(names) or 'none yet'}, or a fingerprint ({_FINGERPRINT}...) of one of "
                         "their keys"
                     ),
-                    action="correct it, or ssh_mesh_ca_dir",
+                    "correct it, or ssh_mesh_ca_dir",
                 )
             )
     return findings

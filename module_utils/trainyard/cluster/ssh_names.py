@@ -72,11 +72,11 @@ def left_out(nodes: Sequence[MeshNode], networks: Sequence[str], names: Mapping[
             held = [node.default_address] if node.default_address else []
         findings += [
             Finding(
+                "address without a certificate",
+                address,
+                "an address that the inventory gives the node, if ssh or mpirun is to reach it there",
+                "if it is right, set it as ansible_host or in ssh_mesh_extra_principals of the node",
                 host=node.name,
-                check="address without a certificate",
-                found=address,
-                expected="an address that the inventory gives the node, if ssh or mpirun is to reach it there",
-                action="if it is right, set it as ansible_host or in ssh_mesh_extra_principals of the node",
             )
             for address in dict.fromkeys(held)
             if _same(address) not in declared

@@ -35,13 +35,11 @@ def sshd_findings(
     if host_key not in settings.get("hostkey", []):
         findings.append(
             Finding(
+                "host key of sshd",
+                ", ".join(settings.get("hostkey", [])) or "none",
+                host_key,
+                "set ssh_mesh_host_key to one of the host keys in use, or have sshd use this one (ssh-keygen -A)",
                 host=host,
-                check="host key of sshd",
-                found=", ".join(settings.get("hostkey", [])) or "none",
-                expected=host_key,
-                action=(
-                    "set ssh_mesh_host_key to one of the host keys in use, or have sshd use this one (ssh-keygen -A)"
-                ),
             )
         )
     for keyword, reason in (("trustedusercakeys", "user certificates"), ("revokedkeys", "revoked keys")):
@@ -49,53 +47,53 @@ def sshd_findings(
         if found != "none" and not found.startswith(folder):
             findings.append(
                 Finding(
+                    f"sshd's {reason} for {user}",
+                    f"the site's own file {found}",
+                    "none, as ours would take its place for this user",
+                    "choose a training user who does not use it",
                     host=host,
-                    check=f"sshd's {reason} for {user}",
-                    found=f"the site's own file {found}",
-                    expected="none, as ours would take its place for this user",
-                    action="choose a training user who does not use it",
                 )
             )
     foreign = [path for path in settings.get("hostcertificate", []) if path != "none" and not path.startswith(folder)]
     if foreign:
         findings.append(
             Finding(
+                "host certificate of sshd",
+                f"the site's own {', '.join(foreign)}",
+                "none, as ours would compete with it",
+                "give the mesh a host key of its own (ssh_mesh_host_key)",
                 host=host,
-                check="host certificate of sshd",
-                found=f"the site's own {', '.join(foreign)}",
-                expected="none, as ours would compete with it",
-                action="give the mesh a host key of its own (ssh_mesh_host_key)",
             )
         )
     if value("pubkeyauthentication", "yes") != "yes":
         findings.append(
             Finding(
+                f"sshd for {user}",
+                "PubkeyAuthentication no",
+                "PubkeyAuthentication yes",
+                "allow it, at least for this user (Match User)",
                 host=host,
-                check=f"sshd for {user}",
-                found="PubkeyAuthentication no",
-                expected="PubkeyAuthentication yes",
-                action="allow it, at least for this user (Match User)",
             )
         )
     if not any(name.startswith("ssh-ed25519") for name in value("casignaturealgorithms", "ssh-ed25519").split(",")):
         findings.append(
             Finding(
+                "sshd",
+                f"CASignatureAlgorithms {value('casignaturealgorithms', '')}",
+                "ssh-ed25519 among them",
+                "allow it in sshd_config",
                 host=host,
-                check="sshd",
-                found=f"CASignatureAlgorithms {value('casignaturealgorithms', '')}",
-                expected="ssh-ed25519 among them",
-                action="allow it in sshd_config",
             )
         )
     allowed = [pattern.split("@")[0] for line in settings.get("allowusers", []) for pattern in line.split()]
     if allowed and not any(fnmatchcase(user, pattern) for pattern in allowed):
         findings.append(
             Finding(
+                f"sshd for {user}",
+                f"AllowUsers {' '.join(allowed)}",
+                f"{user} among them",
+                f"add {user} to AllowUsers in sshd_config",
                 host=host,
-                check=f"sshd for {user}",
-                found=f"AllowUsers {' '.join(allowed)}",
-                expected=f"{user} among them",
-                action=f"add {user} to AllowUsers in sshd_config",
             )
         )
     denied = [
@@ -104,11 +102,11 @@ def sshd_findings(
     if denied:
         findings.append(
             Finding(
+                f"sshd for {user}",
+                f"DenyUsers {' '.join(denied)}",
+                f"{user} not among them",
+                f"take {user} out of DenyUsers in sshd_config",
                 host=host,
-                check=f"sshd for {user}",
-                found=f"DenyUsers {' '.join(denied)}",
-                expected=f"{user} not among them",
-                action=f"take {user} out of DenyUsers in sshd_config",
             )
         )
     return findings

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings.findings import Finding, host_list
-from .no_answer import NEWER_PYTHON, Answer, brace_before, cause
-from .no_answer import findings as no_answers
+from .unreachable import NEWER_PYTHON, Answer, brace_before, cause
+from .unreachable import findings as no_answers
 
 SUPPORTED = {"debian": ("11", "12", "13"), "ubuntu": ("22.04", "24.04")}
 OLDEST_PYTHON = (3, 9)
@@ -65,10 +65,10 @@ def _refused(become: Answer) -> Finding | None:
         return None
     said = found.found if found else f"became uid {printed}" if printed else first_line(become.get("msg")) or "refused"
     return Finding(
-        check="become",
-        found=said,
-        expected="become root without a question",
-        action=(
+        "become",
+        said,
+        "become root without a question",
+        (
             "allow sudo for the connecting user, give the "
             "password with -K, or set trainyard_become: false when it needs none"
         ),
@@ -101,11 +101,11 @@ def _python_finding(node: Survey) -> Finding | None:
     if len(numbers) == 2 and numbers >= OLDEST_PYTHON:
         return None
     return Finding(
+        "Python",
+        f"Python {version}" if numbers else "no Python that runs",
+        "Python 3.9 or newer",
+        NEWER_PYTHON if numbers else "install python3, or name another one in ansible_python_interpreter",
         host=node.name,
-        check="Python",
-        found=f"Python {version}" if numbers else "no Python that runs",
-        expected="Python 3.9 or newer",
-        action=NEWER_PYTHON if numbers else "install python3, or name another one in ansible_python_interpreter",
     )
 
 
@@ -123,13 +123,7 @@ def _os_finding(node: Survey) -> Finding | None:
             "upgrade the node to one of these; where it must stay, bring a Python 3.9 or newer of your own, name it in "
             "ansible_python_interpreter, set trainyard_manage_system=false and install driver, CUDA and MPI yourself"
         )
-    return Finding(
-        host=node.name,
-        check="operating system",
-        found=found,
-        expected="Debian 11, 12, 13 or Ubuntu 22.04, 24.04",
-        action=action,
-    )
+    return Finding("operating system", found, "Debian 11, 12, 13 or Ubuntu 22.04, 24.04", action, host=node.name)
 
 
 def _space_findings(node: Survey, free_gib: Mapping[str, float]) -> list[Finding]:
@@ -141,11 +135,11 @@ def _space_findings(node: Survey, free_gib: Mapping[str, float]) -> list[Finding
         found = f"{int(free) / _KIB_PER_GIB:.1f} GiB free" if free.isdigit() else "free space unknown"
         findings.append(
             Finding(
+                f"space for {path}",
+                found,
+                f"at least {wanted:g} GiB",
+                "make room, or put the folder elsewhere (trainyard_root, trainyard_state)",
                 host=node.name,
-                check=f"space for {path}",
-                found=found,
-                expected=f"at least {wanted:g} GiB",
-                action="make room, or put the folder elsewhere (trainyard_root, trainyard_state)",
             )
         )
     return findings
@@ -165,7 +159,7 @@ def _shared(nodes: Iterable[tuple[str, str]], check: str, expected: str, action:
         if value:
             holders.setdefault(value, []).append(name)
     return [
-        Finding(host=name, check=check, found=f"{value} on {host_list(names)}", expected=expected, action=action)
+        Finding(check, f"{value} on {host_list(names)}", expected, action, host=name)
         for value, names in holders.items()
         if len(names) > 1
         for name in names

@@ -25,7 +25,7 @@ class UnusableError(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault, made with its fields by name: `check` says what is wrong in a word, `action` what to do next.
+    """One problem: `check` names it in a word, then what was found, what was expected, and the action to take.
 
     `host` is an inventory name, the place in a rank table, or "" where the fault lies in the input.
     """

@@ -73,7 +73,7 @@ class SelectionError(ValueError):
     def __init__(self, *, found: str, expected: str, action: str, check: str = "network") -> None:
         """Keep the explanation as a finding, of no host yet."""
         super().__init__(f"found {found}; expected {expected}; {action}")
-        self.finding = Finding(check=check, found=found, expected=expected, action=action)
+        self.finding = Finding(check, found, expected, action)
 
 
 # Networks that container engines and hypervisors make for guests of their own machine, and the ends of cables to these.

@@ -59,14 +59,14 @@ def _verbs_findings(state: State) -> list[Finding]:
         return []
     return [
         Finding(
-            host=state["host"],
-            check="RDMA user space",
-            found=f"ibv_devices does not list {', '.join(hidden)}",
-            expected="every device that the kernel has",
-            action=(
+            "RDMA user space",
+            f"ibv_devices does not list {', '.join(hidden)}",
+            "every device that the kernel has",
+            (
                 "`modprobe ib_uverbs`, see that rdma_packages has the adapter's provider; in a container give it "
                 "/dev/infiniband"
             ),
+            host=state["host"],
         )
     ]
 
@@ -110,18 +110,12 @@ def _declared_findings(state: State) -> list[Finding]:
         if port is None:
             text = f"none; the node has {', '.join(found)}"
             action = "see lspci and dmesg for the adapter, or correct rdma_ports (ibdev2netdev lists the names)"
-            findings.append(
-                Finding(host=state["host"], check=f"RDMA port {name}", found=text, expected=expected, action=action)
-            )
+            findings.append(Finding(f"RDMA port {name}", text, expected, action, host=state["host"]))
             continue
         wrong = [key for key, value in wanted.items() if value and not _same(port[key], value)]
         if wrong or (wanted["state"] == "ACTIVE" and not port["active"]):
             text = describe(port) + (f", netdev {port['netdev']}" if wanted["netdev"] else "")
-            findings.append(
-                Finding(
-                    host=state["host"], check=f"RDMA port {name}", found=text, expected=expected, action=_action(wrong)
-                )
-            )
+            findings.append(Finding(f"RDMA port {name}", text, expected, _action(wrong), host=state["host"]))
     return findings
 
 
@@ -152,7 +146,7 @@ def _number_findings(state: State) -> list[Finding]:
     odd = [port for port in kind if port not in good]
     found = f"{len(good)}" + (f", and {_listed(odd)}" if odd else "")
     action = _CABLE if odd else "see lspci for the adapters, or correct rdma_expected"
-    return [Finding(host=state["host"], check="RDMA ports", found=found, expected=expected, action=action)]
+    return [Finding("RDMA ports", found, expected, action, host=state["host"])]
 
 
 def _signature(state: State) -> str:
@@ -175,14 +169,14 @@ def _odd_nodes(states: Sequence[State]) -> list[Finding]:
         less = [part for part in usual_parts if part not in mine]
         findings.append(
             Finding(
-                host=state["host"],
-                check="RDMA ports",
-                found="; ".join(more) or f"no {' and no '.join(less)}",
-                expected=(
+                "RDMA ports",
+                "; ".join(more) or f"no {' and no '.join(less)}",
+                (
                     f"{'; '.join(less) or 'nothing more than ' + usual}, as on "
                     f"{host_list([one['host'] for one in same])}"
                 ),
-                action="make them equal, or declare what the node has: rdma_expected, rdma_ports",
+                "make them equal, or declare what the node has: rdma_expected, rdma_ports",
+                host=state["host"],
             )
         )
     return findings
@@ -199,19 +193,11 @@ def judge(states: Sequence[State]) -> list[Finding]:
             if ports:
                 action = "set rdma_expected for the node, or leave it out of the group rdma"
                 expected = "none: rdma_expected is 0"
-                findings.append(
-                    Finding(
-                        host=state["host"], check="RDMA ports", found=_listed(ports), expected=expected, action=action
-                    )
-                )
+                findings.append(Finding("RDMA ports", _listed(ports), expected, action, host=state["host"]))
             continue
         findings += [
             Finding(
-                host=state["host"],
-                check="RDMA ports",
-                found=problem,
-                expected="ports that can be read",
-                action="see dmesg for the driver's reason",
+                "RDMA ports", problem, "ports that can be read", "see dmesg for the driver's reason", host=state["host"]
             )
             for problem in state["networks"]["problems"]
             if problem.startswith("RDMA port")
@@ -219,9 +205,7 @@ def judge(states: Sequence[State]) -> list[Finding]:
         if not ports:
             found, action = _no_device(state)
             number = str(len(state["ports"]) or expected).replace("auto", "at least one")
-            findings.append(
-                Finding(host=state["host"], check="RDMA ports", found=found, expected=number, action=action)
-            )
+            findings.append(Finding("RDMA ports", found, number, action, host=state["host"]))
             continue
         findings += _verbs_findings(state)
         if state["ports"]:
@@ -240,14 +224,10 @@ def _undeclared_findings(state: State) -> list[Finding]:
     kind = [port for port in ports if port["active"] and (not layer or port["link_layer"] == layer)]
     if not kind:
         expected = f"at least one port that is {layer + ' ' if layer else ''}ACTIVE"
-        return [Finding(host=state["host"], check="RDMA ports", found=_listed(ports), expected=expected, action=_CABLE)]
+        return [Finding("RDMA ports", _listed(ports), expected, _CABLE, host=state["host"])]
     return [
         Finding(
-            host=state["host"],
-            check=f"RDMA port {port_name(port)}",
-            found=describe(port),
-            expected=f"{rate:g} Gb/s",
-            action=_action(["rate_gbps"]),
+            f"RDMA port {port_name(port)}", describe(port), f"{rate:g} Gb/s", _action(["rate_gbps"]), host=state["host"]
         )
         for port in kind
         if rate and port["rate_gbps"] != rate

@@ -38,7 +38,7 @@ def folder(name: str, value: Any, default: str, place: Place) -> list[Finding]:
         found, action = f"{text} {place.text}, a folder of the system", f"name one below it, or leave {name} out"
     else:
         return []
-    return [Finding(check=name, found=found, expected=own, action=action)]
+    return [Finding(name, found, own, action)]
 
 
 def uid(value: int, manages: bool, place: Place) -> list[Finding]:
@@ -47,10 +47,10 @@ def uid(value: int, manages: bool, place: Place) -> list[Finding]:
         return []
     return [
         Finding(
-            check="trainyard_uid",
-            found=f"{value} {place.text}{', which is root' if not value else ''}",
-            expected=f"the number of an ordinary user, from 1 to {_MOST_UID}",
-            action="choose a number that is free on all nodes, or leave trainyard_uid out",
+            "trainyard_uid",
+            f"{value} {place.text}{', which is root' if not value else ''}",
+            f"the number of an ordinary user, from 1 to {_MOST_UID}",
+            "choose a number that is free on all nodes, or leave trainyard_uid out",
         )
     ]
 

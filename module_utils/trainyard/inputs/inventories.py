@@ -23,10 +23,10 @@ def not_named(arguments: Sequence[str], localhost: str) -> Finding:
     # Output may be kept in a log.
     command = f"ansible-playbook {rest if not _SECRET.search(rest) else '...'}"
     return Finding(
-        check="inventory",
-        found="an empty -i" if is_empty(arguments) else "none: neither -i nor ANSIBLE_INVENTORY names one",
-        expected="the hosts on which the playbook works",
-        action=f"to try it on this machine, {command} -i {localhost}; on your cluster, {command} -i INVENTORY",
+        "inventory",
+        "an empty -i" if is_empty(arguments) else "none: neither -i nor ANSIBLE_INVENTORY names one",
+        "the hosts on which the playbook works",
+        f"to try it on this machine, {command} -i {localhost}; on your cluster, {command} -i INVENTORY",
     )
 
 
@@ -55,18 +55,13 @@ def missing(path: str, others: Sequence[str], variable: bool) -> Finding:
     correct = "correct ANSIBLE_INVENTORY, or name one with -i" if variable else "correct -i"
     alone = f"; a single host is -i {path}," if not variable and re.fullmatch(r"[\w-]+", path) else ""
     return Finding(
-        check="inventory",
-        found=f"no file or folder {path}",
-        expected=_EXPECTED,
-        action=f"did you mean {names[near[0]]}?" if near else f"{correct}{alone}",
+        "inventory",
+        f"no file or folder {path}",
+        _EXPECTED,
+        f"did you mean {names[near[0]]}?" if near else f"{correct}{alone}",
     )
 
 
 def of_project(path: str) -> Finding:
     """Return the finding about the project's own folder as an inventory."""
-    return Finding(
-        check="inventory",
-        found=f"{path}, the folder of the project",
-        expected=_EXPECTED,
-        action="name one, as -i inventories/NAME",
-    )
+    return Finding("inventory", f"{path}, the folder of the project", _EXPECTED, "name one, as -i inventories/NAME")

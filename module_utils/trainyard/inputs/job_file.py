@@ -24,22 +24,17 @@ def missing(path: str, files: Sequence[str]) -> Finding:
     names = {PurePosixPath(name).stem: name for name in files}
     near = difflib.get_close_matches(PurePosixPath(path).stem, names, n=1)
     do = f"did you mean {names[near[0]]}?" if near else "correct the path; it counts from here, or from the project"
-    return Finding(
-        check="job file",
-        found=f"no file {path}",
-        expected=f"a job file, such as {host_list(list(files), 4)}",
-        action=do,
-    )
+    return Finding("job file", f"no file {path}", f"a job file, such as {host_list(list(files), 4)}", do)
 
 
 def no_path(value: Any) -> Finding:
     """Return the finding about a variable `job` that names no file, such as a dictionary."""
     kind = "a dictionary" if isinstance(value, Mapping) else "a list" if isinstance(value, (list, tuple)) else "no text"
     return Finding(
-        check="job file",
-        found=f"{kind} as the variable job: {value}"[:200],
-        expected="variables of their own, such as job_name: digits; job names a job file: -e job=jobs/NAME.yml",
-        action="write job_name, job_command and so on, each at the beginning of a line: docs/job-file.md",
+        "job file",
+        f"{kind} as the variable job: {value}"[:200],
+        "variables of their own, such as job_name: digits; job names a job file: -e job=jobs/NAME.yml",
+        "write job_name, job_command and so on, each at the beginning of a line: docs/job-file.md",
     )
 
 
@@ -62,10 +57,10 @@ def not_a_job(path: str, data: Any) -> Finding | None:
         return None
     found = f"a {type(data).__name__}" if data and not isinstance(data, str) else "a text" if data else "nothing"
     return Finding(
-        check="job file",
-        found=f"{found.replace('_AnsibleTagged', '').lower()} in {path}",
-        expected="lines such as job_name: digits",
-        action="write job_name, job_command and what else the job needs: docs/job-file.md, examples in jobs/",
+        "job file",
+        f"{found.replace('_AnsibleTagged', '').lower()} in {path}",
+        "lines such as job_name: digits",
+        "write job_name, job_command and what else the job needs: docs/job-file.md, examples in jobs/",
     )
 
 
@@ -75,18 +70,18 @@ def not_yaml(path: str, text: str, line: int | None, reason: str) -> Finding:
     tabs = [number for number, each in enumerate(lines, 1) if re.match(r" *\t\s*\S", each)]
     if tabs:
         return Finding(
-            check="job file",
-            found=f"a tab at the beginning of {path}, line {tabs[0]}",
-            expected="blanks: YAML knows no tabs there",
-            action=f"put blanks instead into line {host_list([str(number) for number in tabs])}",
+            "job file",
+            f"a tab at the beginning of {path}, line {tabs[0]}",
+            "blanks: YAML knows no tabs there",
+            f"put blanks instead into line {host_list([str(number) for number in tabs])}",
         )
     where = f"{path}, line {line}" if line else path
     shown = f": {lines[line - 1].strip()}" if line and line <= len(lines) else ""
     return Finding(
-        check="job file",
-        found=f"{where}{shown}",
-        expected=f"YAML: {reason}" if line else f"a job file that can be read: {reason}",
-        action=(
+        "job file",
+        f"{where}{shown}",
+        f"YAML: {reason}" if line else f"a job file that can be read: {reason}",
+        (
             "correct that line, or the one before it: NAME: value, with text that holds ': ', ' #', {, [ or % in quotes"
             if line
             else "correct it, or name another file"
@@ -97,53 +92,38 @@ def not_yaml(path: str, text: str, line: int | None, reason: str) -> Finding:
 def no_job(files: Sequence[str]) -> Finding:
     """Return the finding about a launch without any job."""
     return Finding(
-        check="job",
-        found="none: no job_name and no job_command",
-        expected=f"a job file, such as {host_list(list(files), 4)}",
-        action="write -e @jobs/NAME.yml, or -e job=jobs/NAME.yml; docs/job-file.md describes it",
+        "job",
+        "none: no job_name and no job_command",
+        f"a job file, such as {host_list(list(files), 4)}",
+        "write -e @jobs/NAME.yml, or -e job=jobs/NAME.yml; docs/job-file.md describes it",
     )
 
 
 def two_jobs(path: str, other: str) -> Finding:
     """Return the finding about two job files for one launch."""
-    return Finding(
-        check="job file",
-        found=f"{path} with -e job=, and {other} with -e @",
-        expected="one job file",
-        action="leave one out",
-    )
+    return Finding("job file", f"{path} with -e job=, and {other} with -e @", "one job file", "leave one out")
 
 
 def without(name: str) -> Finding:
     """Return the finding about a job file that says too little."""
     example = {"job_name": "digits", "job_command": "[python, train.py]"}[name]
-    return Finding(
-        check=name,
-        found="nothing",
-        expected=f"a value, such as {name}: {example}",
-        action=f"write {name} in the job file",
-    )
+    return Finding(name, "nothing", f"a value, such as {name}: {example}", f"write {name} in the job file")
 
 
 def with_id(value: object, place: Place) -> Finding:
     """Return the finding about a job_id for a launch, which makes one of the job's name and the time."""
     return Finding(
-        check="job_id",
-        found=f"{value} {place.text}",
-        expected="none: each launch is a new run, and gets an id of its own",
-        action="leave job_id out, and name the job with job_name; other playbooks choose a run by its job_id",
+        "job_id",
+        f"{value} {place.text}",
+        "none: each launch is a new run, and gets an id of its own",
+        "leave job_id out, and name the job with job_name; other playbooks choose a run by its job_id",
     )
 
 
 def no_template(name: str, place: Place, text: str, reason: str) -> Finding:
     """Return the finding about a template that Jinja cannot read."""
     why = reason.splitlines()[0].removeprefix("Syntax error in template: ")
-    return Finding(
-        check=name,
-        found=f"{text} {place.text}: {why}",
-        expected="a template such as {{ lr }}",
-        action=f"correct {name}",
-    )
+    return Finding(name, f"{text} {place.text}: {why}", "a template such as {{ lr }}", f"correct {name}")
 
 
 def undefined(name: str, where: Mapping[str, Place], names: Iterable[str], of: str = "job file") -> Finding:
@@ -154,12 +134,10 @@ def undefined(name: str, where: Mapping[str, Place], names: Iterable[str], of: s
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.8)
     users = ", ".join(f"{user} {place.text}" for user, place in where.items())
     return Finding(
-        check=of,
-        found=f"no variable {name}, which stands in {users}",
-        expected="variables of the inventory, "
-        + ("of the job file, " if of == "job file" else "")
-        + "or given with -e",
-        action=(
+        of,
+        f"no variable {name}, which stands in {users}",
+        ("variables of the inventory, " + ("of the job file, " if of == "job file" else "") + "or given with -e"),
+        (
             (f"did you mean {near[0]}? Else write" if near else "write")
             + f" {name}: VALUE in the {of}, or -e {name}=VALUE"
         ),

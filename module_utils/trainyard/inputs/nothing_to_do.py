@@ -71,10 +71,10 @@ def _check(run: Run) -> list[Finding]:
         return []
     return [
         Finding(
-            check="--check",
-            found=f"{run.playbook} with --check, which measures nothing",
-            expected="a run that measures",
-            action="leave out --check: nothing is installed or configured by it",
+            "--check",
+            f"{run.playbook} with --check, which measures nothing",
+            "a run that measures",
+            "leave out --check: nothing is installed or configured by it",
         )
     ]
 
@@ -84,10 +84,10 @@ def _start_at(run: Run) -> list[Finding]:
         return []
     return [
         Finding(
-            check="--start-at-task",
-            found=f"{run.start_at!r}, which leaves out the tasks before it",
-            expected="all tasks: each builds on what those before it have found",
-            action="leave it out: what is done already is left as it is",
+            "--start-at-task",
+            f"{run.start_at!r}, which leaves out the tasks before it",
+            "all tasks: each builds on what those before it have found",
+            "leave it out: what is done already is left as it is",
         )
     ]
 
@@ -103,21 +103,12 @@ def _tags(run: Run) -> list[Finding]:
         if tag in PHASES:
             # What verify.yml looks at is no matter of tags.
             action = extra_vars({"verify_phases": [tag]})
-        found.append(
-            Finding(
-                check="--tags", found=f"no task of {run.playbook} has the tag {tag}", expected=expected, action=action
-            )
-        )
+        found.append(Finding("--tags", f"no task of {run.playbook} has the tag {tag}", expected, action))
     if not missing and not run.runs:
         options = [f"--tags {','.join(run.tags)}"] if set(run.tags) - {"all"} else []
         options += [f"--skip-tags {','.join(run.skip_tags)}"] if run.skip_tags else []
         found.append(
-            Finding(
-                check="--tags",
-                found=f"{' '.join(options)} leaves no task of {run.playbook}",
-                expected=expected,
-                action="correct them",
-            )
+            Finding("--tags", f"{' '.join(options)} leaves no task of {run.playbook}", expected, "correct them")
         )
     return found
 
@@ -130,14 +121,10 @@ def _hosts(run: Run) -> list[Finding]:
     if run.hosts:
         only = f"only {host_list(run.hosts)} in {where}"
         action = "name more of them; playbooks/verify.yml proves a single node"
-        return [
-            Finding(
-                check="hosts", found=only, expected=f"at least {counted(least, 'host')}: a pair is two", action=action
-            )
-        ]
+        return [Finding("hosts", only, f"at least {counted(least, 'host')}: a pair is two", action)]
     found = f"no host in {where}" if run.named or run.has_group else f"no {where} in the inventory"
     action = f"correct {variable}" if run.named else f"put hosts into the group {group}, or name another inventory (-i)"
-    return [Finding(check="hosts", found=found, expected=f"at least {counted(least, 'host')}", action=action)]
+    return [Finding("hosts", found, f"at least {counted(least, 'host')}", action)]
 
 
 def _limit(run: Run) -> list[Finding]:
@@ -148,19 +135,19 @@ def _limit(run: Run) -> list[Finding]:
         rest = host_list(run.left) if run.left else "none"
         found.append(
             Finding(
-                check="--limit",
-                found=f"--limit {run.limit} leaves {rest} of {where}",
-                expected=f"at least {counted(least, 'host')}",
-                action=f"name others of {host_list(run.hosts)}, or leave out --limit",
+                "--limit",
+                f"--limit {run.limit} leaves {rest} of {where}",
+                f"at least {counted(least, 'host')}",
+                f"name others of {host_list(run.hosts)}, or leave out --limit",
             )
         )
     if run.controller and not run.controller_left:
         found.append(
             Finding(
-                check="--limit",
-                found=f"--limit {run.limit} leaves out localhost, where jobs are planned and their runs are kept",
-                expected="localhost among them",
-                action=(
+                "--limit",
+                f"--limit {run.limit} leaves out localhost, where jobs are planned and their runs are kept",
+                "localhost among them",
+                (
                     f"--limit {run.limit},localhost; or none: job_hosts and job_nodes choose the hosts of a job, "
                     "job_id or job_name a run"
                 ),

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings.findings import Finding, host_list
-from ..job import specification as jobs
-from ..job.variables import VARIABLES
+from ..job.file import specification as jobs
+from ..job.file.variables import VARIABLES
 
 # Reads YAML such as `[a, b]`. Raises an exception where it is none.
 Reader = Callable[[str], Any]
@@ -115,12 +115,7 @@ def options_of_roles(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[s
 
 def not_allowed(name: str, message: str, place: Place) -> Finding:
     """Return the finding about a value that the argument_specs of its role do not allow; `message` is Ansible's."""
-    return Finding(
-        check=name,
-        found=f"{message}, {place.text}",
-        expected="what the README.md of its role says",
-        action=f"correct {name}",
-    )
+    return Finding(name, f"{message}, {place.text}", "what the README.md of its role says", f"correct {name}")
 
 
 def is_template(value: Any) -> bool:
@@ -150,10 +145,10 @@ def unknown(
             rename = f"remove {name}, or rename it: names with {prefix} are those of this project"
             findings += [
                 Finding(
-                    check="variable",
-                    found=f"unknown variable {name} {place.text}",
-                    expected="the variables of README.md, docs/ and the roles' README.md",
-                    action=f"did you mean {near}?" if near else rename,
+                    "variable",
+                    f"unknown variable {name} {place.text}",
+                    "the variables of README.md, docs/ and the roles' README.md",
+                    f"did you mean {near}?" if near else rename,
                 )
                 for place in places
             ]
@@ -163,7 +158,7 @@ def unknown(
 def _with_place(finding: Finding, place: Place) -> Finding:
     where = place.file or "the command line"
     action = finding.action.replace("from the job file", f"from {where}")
-    return Finding(check=finding.check, found=f"{finding.found} {place.text}", expected=finding.expected, action=action)
+    return Finding(finding.check, f"{finding.found} {place.text}", finding.expected, action)
 
 
 def _likely(name: str, known: Mapping[str, Variable], like: float) -> str:
@@ -251,12 +246,7 @@ def _number(value: Any, before: str) -> float:
 def unfit(variable: Variable, value: Any, place: Place, expected: str) -> Finding:
     """Return the finding about a value that is not what its variable is documented to be."""
     shown = "a text" if _SECRET.search(variable.name) else _shortened(value)
-    return Finding(
-        check=variable.name,
-        found=f"{shown} {place.text}",
-        expected=expected,
-        action=f"write {_suggestion(variable, value, place)}",
-    )
+    return Finding(variable.name, f"{shown} {place.text}", expected, f"write {_suggestion(variable, value, place)}")
 
 
 def unquoted(variable: Variable) -> str:
@@ -308,10 +298,10 @@ def retyped(name: str, part: str, written: str, becomes: str, place: Place) -> F
     is_word = name == "job_command"
     text = "..." if hidden else written
     return Finding(
-        check=name,
-        found=f"{part}: {text} {place.text}, which YAML reads as {'another value' if hidden else becomes}",
-        expected="text, which YAML leaves as it is",
-        action=f'put it in quotes: {"" if is_word else f"{part}: "}"{text}"',
+        name,
+        f"{part}: {text} {place.text}, which YAML reads as {'another value' if hidden else becomes}",
+        "text, which YAML leaves as it is",
+        f'put it in quotes: {"" if is_word else f"{part}: "}"{text}"',
     )
 
 
@@ -331,22 +321,12 @@ def no_variable(option: str, rest: str) -> Finding:
     """Return the finding about an option -e, or a part of one, that sets no variable."""
     if _A_FILE.fullmatch(rest.strip()):
         name = rest.strip()
-        return Finding(
-            check="option -e",
-            found=f"-e {option}",
-            expected="-e @FILE or -e NAME=VALUE",
-            action=f"write -e @{name}, or -e job={name}",
-        )
+        return Finding("option -e", f"-e {option}", "-e @FILE or -e NAME=VALUE", f"write -e @{name}, or -e job={name}")
     if rest.strip() == option.strip():
         do = f"write -e {rest.strip()}=VALUE" if rest.strip().isidentifier() else "write -e NAME=VALUE"
     else:
         do = "put the whole value into quotes within quotes: -e 'NAME=\"a b\"'"
-    return Finding(
-        check="option -e",
-        found=f"{rest.strip()!r} without = in -e {option!r}",
-        expected="-e NAME=VALUE or -e @FILE",
-        action=do,
-    )
+    return Finding("option -e", f"{rest.strip()!r} without = in -e {option!r}", "-e NAME=VALUE or -e @FILE", do)
 
 
 def no_dictionary(option: str, read: Callable[[], Any]) -> Finding | None:
@@ -359,10 +339,10 @@ def no_dictionary(option: str, read: Callable[[], Any]) -> Finding | None:
     else:
         reason = "it is a list"
     return Finding(
-        check="option -e",
-        found=f"{_shortened(option)}: {reason}",
-        expected="a dictionary as YAML or JSON, such as -e '{\"job_nodes\": 2}'",
-        action="correct it, or write -e NAME=VALUE for each variable",
+        "option -e",
+        f"{_shortened(option)}: {reason}",
+        "a dictionary as YAML or JSON, such as -e '{\"job_nodes\": 2}'",
+        "correct it, or write -e NAME=VALUE for each variable",
     )
 
 
@@ -370,18 +350,18 @@ def differs(name: str, here: Any, there: Sequence[tuple[Any, Sequence[str]]]) ->
     """Return the finding about a variable of the cluster that is not the same for all nodes and the controller."""
     found = [f"{value} on {host_list(hosts)}" for value, hosts in there]
     return Finding(
-        check=name,
-        found=f"{', '.join(found)}; {here} on localhost, where jobs are planned and clusters verified",
-        expected="one value for all nodes and localhost",
-        action=f"set {name} once, for the group all",
+        name,
+        f"{', '.join(found)}; {here} on localhost, where jobs are planned and clusters verified",
+        "one value for all nodes and localhost",
+        f"set {name} once, for the group all",
     )
 
 
 def unchecked(reason: str) -> Finding:
     """Return the finding about a check of what was given that ended with an error, so that nothing of it is known."""
     return Finding(
-        check="variables",
-        found=f"they cannot be checked: {' '.join(reason.split())[:500]}",
-        expected="variables, inventories and plugins that can be read",
-        action="correct what this names; where nothing is wrong with that, report it with the output of -vvv",
+        "variables",
+        f"they cannot be checked: {' '.join(reason.split())[:500]}",
+        "variables, inventories and plugins that can be read",
+        "correct what this names; where nothing is wrong with that, report it with the output of -vvv",
     )

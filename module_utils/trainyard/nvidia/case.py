@@ -81,17 +81,15 @@ class Case:
     def say(self, row: Row, check: str, found: str, expected: str, action: str) -> Said:
         """Say what a row finds: it stops, unless nobody has verified the row."""
         stop = bool(row.get("stop", row.get("verified", True)))
-        return stop, Finding(
-            host=self.host, check=check, found=found, expected=expected + self.source(row), action=action
-        )
+        return stop, Finding(check, found, expected + self.source(row), action, host=self.host)
 
     def stop(self, check: str, found: str, expected: str, action: str) -> Said:
         """Say what stops."""
-        return True, Finding(host=self.host, check=check, found=found, expected=expected, action=action)
+        return True, Finding(check, found, expected, action, host=self.host)
 
     def warn(self, check: str, found: str, expected: str, action: str) -> Said:
         """Say what is shown and does not stop."""
-        return False, Finding(host=self.host, check=check, found=found, expected=expected, action=action)
+        return False, Finding(check, found, expected, action, host=self.host)
 
 
 def within(value: tuple[int, ...], bounds: Sequence[str], series: bool = False) -> bool:

@@ -24,11 +24,11 @@ def judge(states: Sequence[State], plans: Mapping[str, Mapping[str, Any]], told:
             if not matches(step, found or {}):
                 findings.append(
                     Finding(
+                        "CUDA toolkit",
+                        toolkit_text(found, step["home"]),
+                        f"CUDA {step['version'] or 'of any version'}",
+                        "run site.yml, or the vendor's installer again",
                         host=state["host"],
-                        check="CUDA toolkit",
-                        found=toolkit_text(found, step["home"]),
-                        expected=f"CUDA {step['version'] or 'of any version'}",
-                        action="run site.yml, or the vendor's installer again",
                     )
                 )
             elif found and found["newest_gcc"] and step["provider"] != "distro":
@@ -37,25 +37,25 @@ def judge(states: Sequence[State], plans: Mapping[str, Mapping[str, Any]], told:
         if plan["default"] and state["default"] != plan["default"]:
             findings.append(
                 Finding(
+                    "default CUDA toolkit",
+                    state["default"] or "none",
+                    f"{state['root']}/cuda -> {plan['default']}",
+                    "run site.yml",
                     host=state["host"],
-                    check="default CUDA toolkit",
-                    found=state["default"] or "none",
-                    expected=f"{state['root']}/cuda -> {plan['default']}",
-                    action="run site.yml",
                 )
             )
         if told and f"{state['root']}/cuda/bin" not in (state["session"] or {}).get("PATH", "").split(":"):
             shown = "sshd does not say" if state["session"] is None else f"PATH={state['session'].get('PATH', '')}"
             findings.append(
                 Finding(
-                    host=state["host"],
-                    check="ssh sessions",
-                    found=shown,
-                    expected=f"{state['root']}/cuda/bin in the PATH that sshd sets",
-                    action=(
+                    "ssh sessions",
+                    shown,
+                    f"{state['root']}/cuda/bin in the PATH that sshd sets",
+                    (
                         "sshd takes the first SetEnv only: look for another one in /etc/ssh/sshd_config and "
                         "sshd_config.d"
                     ),
+                    host=state["host"],
                 )
             )
     return findings + _odd(states, plans)
@@ -78,11 +78,11 @@ def _odd(states: Sequence[State], plans: Mapping[str, Mapping[str, Any]]) -> lis
     most = max(by_text, key=lambda text: len(by_text[text]))
     return [
         Finding(
+            "CUDA toolkits",
+            text,
+            f"{most}, as on {host_list(by_text[most])}",
+            "give all nodes the same cuda_toolkit_versions; other hardware is a cluster of its own",
             host=host,
-            check="CUDA toolkits",
-            found=text,
-            expected=f"{most}, as on {host_list(by_text[most])}",
-            action="give all nodes the same cuda_toolkit_versions; other hardware is a cluster of its own",
         )
         for text, hosts in by_text.items()
         if text != most

@@ -116,7 +116,7 @@ def _wrong_record(host: str, record: Record, pins: Mapping[str, Sequence[str]]) 
     name = f"CUDA {version}".strip()
 
     def wrong(found: str, expected: str, action: str = "correct cuda_toolkit_versions") -> Finding:
-        return Finding(host=host, check="cuda_toolkit_versions", found=found, expected=expected, action=action)
+        return Finding("cuda_toolkit_versions", found, expected, action, host=host)
 
     if provider not in PROVIDERS:
         yield wrong(f"provider {provider!r} of {name}", f"one of {', '.join(PROVIDERS)}")
@@ -158,27 +158,27 @@ def _wrong_list(host: str, records: Sequence[Record], default: str, absent: Sequ
     for one, count in Counter(releases).items():
         if count > 1:
             yield Finding(
+                "cuda_toolkit_versions",
+                f"{count} toolkits of CUDA {one or 'without a version'}",
+                "one for each release, X.Y",
+                "correct cuda_toolkit_versions",
                 host=host,
-                check="cuda_toolkit_versions",
-                found=f"{count} toolkits of CUDA {one or 'without a version'}",
-                expected="one for each release, X.Y",
-                action="correct cuda_toolkit_versions",
             )
     if default not in ("", "none") and release(default) not in releases:
         yield Finding(
+            "cuda_toolkit_default",
+            default,
+            f"one of {', '.join(filter(None, releases)) or 'none'}",
+            "name a version of cuda_toolkit_versions, or none",
             host=host,
-            check="cuda_toolkit_default",
-            found=default,
-            expected=f"one of {', '.join(filter(None, releases)) or 'none'}",
-            action="name a version of cuda_toolkit_versions, or none",
         )
     for one in sorted({release(version) for version in absent} & set(releases)):
         yield Finding(
+            "cuda_toolkit_absent",
+            f"{one}, which cuda_toolkit_versions asks for",
+            "a version that is either wanted or to be removed",
+            "take it out of one of the two",
             host=host,
-            check="cuda_toolkit_absent",
-            found=f"{one}, which cuda_toolkit_versions asks for",
-            expected="a version that is either wanted or to be removed",
-            action="take it out of one of the two",
         )
 
 
@@ -194,11 +194,11 @@ def compiler_finding(state: State, version: str, newest: str, asked: str) -> Fin
         else (f"install a gcc {newest} and name it as cuda_toolkit_host_compiler, or take a newer CUDA")
     )
     return Finding(
+        "host compiler",
+        f"{asked or 'g++'} {found['version']}{'' if found['installed'] else ', to be installed'}",
+        f"gcc {newest} or older for CUDA {version}",
+        ways,
         host=state["host"],
-        check="host compiler",
-        found=f"{asked or 'g++'} {found['version']}{'' if found['installed'] else ', to be installed'}",
-        expected=f"gcc {newest} or older for CUDA {version}",
-        action=ways,
     )
 
 
@@ -216,11 +216,11 @@ def _compilers(state: State, records: Sequence[Record], asked: str) -> Iterator[
             yield finding
     if asked and not state["compiler"]["version"] and asked not in state["compilers"]:
         yield Finding(
+            "cuda_toolkit_host_compiler",
+            f"no {asked}, neither on the node nor in its repositories",
+            "a compiler that is there or can be installed",
+            f"name one of {', '.join(state['compilers'])}" if state["compilers"] else "name the path of one",
             host=state["host"],
-            check="cuda_toolkit_host_compiler",
-            found=f"no {asked}, neither on the node nor in its repositories",
-            expected="a compiler that is there or can be installed",
-            action=f"name one of {', '.join(state['compilers'])}" if state["compilers"] else "name the path of one",
         )
 
 
@@ -230,13 +230,11 @@ def _space(state: State, installs: Sequence[Record], least_mib: Mapping[str, int
         needed = sum(int(least_mib.get(str(one["provider"]), 0)) for one in asking)
         if free < needed:
             yield Finding(
+                "disk",
+                f"{free} MiB free in {folder}",
+                f"{needed} MiB for CUDA {', '.join(str(one.get('version') or one['provider']) for one in asking)}",
+                "make room, or give cuda_toolkit_min_free_mib less if you know better",
                 host=state["host"],
-                check="disk",
-                found=f"{free} MiB free in {folder}",
-                expected=(
-                    f"{needed} MiB for CUDA {', '.join(str(one.get('version') or one['provider']) for one in asking)}"
-                ),
-                action="make room, or give cuda_toolkit_min_free_mib less if you know better",
             )
 
 
@@ -258,11 +256,11 @@ def _removals(state: State, records: Sequence[Record], default: str, absent: Seq
         for where, toolkit in found:
             if where == state["default"] and not records and default != "none":
                 yield Finding(
+                    "cuda_toolkit_absent",
+                    f"{one} in {where}, which is the default",
+                    "another default before this one goes",
+                    "name another version in cuda_toolkit_versions, or set cuda_toolkit_default: none",
                     host=state["host"],
-                    check="cuda_toolkit_absent",
-                    found=f"{one} in {where}, which is the default",
-                    expected="another default before this one goes",
-                    action="name another version in cuda_toolkit_versions, or set cuda_toolkit_default: none",
                 )
             else:
                 yield {"action": "remove", "provider": toolkit["kind"], "version": one, "home": where}
@@ -336,11 +334,11 @@ def _cannot(state: State, records: Sequence[Record], manage_system: bool) -> Ite
     """Find what a node cannot have."""
     if state["default_kind"] == "foreign":
         yield Finding(
+            "default CUDA toolkit",
+            f"{state['root']}/cuda, which is no link",
+            "a link to the default toolkit, or nothing",
+            "move it away, or set cuda_toolkit_root to another folder",
             host=state["host"],
-            check="default CUDA toolkit",
-            found=f"{state['root']}/cuda, which is no link",
-            expected="a link to the default toolkit, or nothing",
-            action="move it away, or set cuda_toolkit_root to another folder",
         )
     for record in records:
         provider, where = str(record["provider"]), home(record, state["root"])
@@ -348,33 +346,33 @@ def _cannot(state: State, records: Sequence[Record], manage_system: bool) -> Ite
         if provider in ("distro", "network_repo"):
             if state["family"] != "debian":
                 yield Finding(
+                    "cuda_toolkit_provider",
+                    f"{provider} on {state['os']}",
+                    "a system with apt",
+                    "take the provider runfile, wheel or none",
                     host=state["host"],
-                    check="cuda_toolkit_provider",
-                    found=f"{provider} on {state['os']}",
-                    expected="a system with apt",
-                    action="take the provider runfile, wheel or none",
                 )
             if not manage_system:
                 yield Finding(
+                    "cuda_toolkit_provider",
+                    f"{provider}, whose packages only root may install",
+                    "trainyard_manage_system: true",
+                    "take the provider wheel, or none",
                     host=state["host"],
-                    check="cuda_toolkit_provider",
-                    found=f"{provider}, whose packages only root may install",
-                    expected="trainyard_manage_system: true",
-                    action="take the provider wheel, or none",
                 )
         if provider in ("runfile", "wheel") and found and found["kind"] == "foreign":
             yield Finding(
+                "CUDA toolkit",
+                f"{where}, which this role did not make",
+                "a folder of this role's own, or none",
+                "move it away, or verify it only: provider none, path",
                 host=state["host"],
-                check="CUDA toolkit",
-                found=f"{where}, which this role did not make",
-                expected="a folder of this role's own, or none",
-                action="move it away, or verify it only: provider none, path",
             )
         if provider == "none" and not matches(record, found or {}):
             yield Finding(
+                "CUDA toolkit",
+                toolkit_text(found, where),
+                f"CUDA {record.get('version') or 'of any version'}, as provider none installs nothing",
+                "install it there, give the record its path, or choose another provider",
                 host=state["host"],
-                check="CUDA toolkit",
-                found=toolkit_text(found, where),
-                expected=f"CUDA {record.get('version') or 'of any version'}, as provider none installs nothing",
-                action="install it there, give the record its path, or choose another provider",
             )

@@ -107,4 +107,4 @@ def judge_program(host: str, found: Mapping[str, str], declared: str, on_the_bus
         action = "look at the driver (nvidia-smi, dmesg) and run playbooks/verify.yml"
         if none or "took part" in found["detail"]:
             action = "correct nvidia_gpus"
-    return [Finding(host=host, check="CUDA program", found=found["detail"], expected=expected, action=action)]
+    return [Finding("CUDA program", found["detail"], expected, action, host=host)]

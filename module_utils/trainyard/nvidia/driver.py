@@ -216,18 +216,18 @@ def _kernels(state: State, kernels: Sequence[str]) -> Iterator[Finding]:
         other = state["modules"].get(kernel, {}).get("version", "")
         reason = state["builds"].get(kernel, "")
         yield Finding(
-            host=state["host"],
-            check="kernel module",
-            found=(
+            "kernel module",
+            (
                 f"{'module ' + other if other else 'none'} for kernel {kernel}; dkms status: {said or 'nothing'}"
                 + ("" if kernel in state["headers"] else "; its headers are not installed")
                 + (f"; the build said: {reason}" if reason else "")
             ),
-            expected=f"module {state['version']} for it, built and installed",
-            action=(
+            f"module {state['version']} for it, built and installed",
+            (
                 "install the headers of that kernel, or name the right ones in nvidia_driver_kernels; see make.log "
                 "below /var/lib/dkms"
             ),
+            host=state["host"],
         )
 
 
@@ -246,7 +246,7 @@ def judge(state: State, wanted: Mapping[str, Any]) -> list[Finding]:
     findings: list[Finding] = []
 
     def odd(check: str, found: str, expected: str, action: str) -> None:
-        findings.append(Finding(host=host, check=check, found=found, expected=expected, action=action))
+        findings.append(Finding(check, found, expected, action, host=host))
 
     if not (version or state["loaded"]):
         odd(

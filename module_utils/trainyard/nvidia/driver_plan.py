@@ -130,13 +130,7 @@ def choose_version(offered: Sequence[str], version: str, branch: str) -> str:
 
 def _wrong_input(host: Host, wanted: Host) -> Iterator[Finding]:
     def wrong(check: str, found: str, expected: str, action: str = "") -> Finding:
-        return Finding(
-            host=host["driver"]["host"],
-            check=check,
-            found=found,
-            expected=expected,
-            action=action or f"correct {check}",
-        )
+        return Finding(check, found, expected, action or f"correct {check}", host=host["driver"]["host"])
 
     version, branch = wanted["version"], str(wanted["branch"])
     if version and not VERSION.fullmatch(version):
@@ -193,50 +187,48 @@ def _in_the_way(host: Host, wanted: Host, fabric_manager: bool) -> Iterator[Find
         mixed = f"packages {', '.join(sorted(state['packages'])[:4])}" if state["packages"] else "no package"
         installer = f"the vendor's installer ({state['runfile']})" if state["runfile"] else "no trace of an installer"
         yield Finding(
+            "driver from elsewhere",
+            f"{there}: {mixed}, and {installer}",
+            "a driver that came one way",
+            "remove it the way it came (apt purge, nvidia-uninstall), or keep it: nvidia_driver_provider: none",
             host=name,
-            check="driver from elsewhere",
-            found=f"{there}: {mixed}, and {installer}",
-            expected="a driver that came one way",
-            action="remove it the way it came (apt purge, nvidia-uninstall), or keep it: nvidia_driver_provider: none",
         )
     elif state["provider"] not in ("none", wanted["provider"]) and not wanted["replace"]:
         yield Finding(
-            host=name,
-            check="driver from elsewhere",
-            found=f"{there} from {state['provider']}",
-            expected=f"none, or one from {wanted['provider']}",
-            action=(
+            "driver from elsewhere",
+            f"{there} from {state['provider']}",
+            f"none, or one from {wanted['provider']}",
+            (
                 f"keep it: nvidia_driver_provider: {state['provider']}; or have it removed first: "
                 "nvidia_driver_replace: true"
             ),
+            host=name,
         )
     broken = sorted({*facts["apt"]["broken"], *state["broken"]})
     if broken and wanted["provider"] != "none":
         yield Finding(
+            "packages",
+            f"not wholly installed: {', '.join(broken)}",
+            "none",
+            "`dpkg --configure -a`, `apt -f install`",
             host=name,
-            check="packages",
-            found=f"not wholly installed: {', '.join(broken)}",
-            expected="none",
-            action="`dpkg --configure -a`, `apt -f install`",
         )
     if facts["secure_boot"] == "enabled" and wanted["kernels"] and not wanted["mok"]:
         yield Finding(
+            "Secure Boot",
+            "enabled, and no key to sign the module with, which the kernel would refuse to load",
+            "a key that is enrolled (mokutil --import)",
+            "set nvidia_driver_mok_key and nvidia_driver_mok_certificate, or disable Secure Boot",
             host=name,
-            check="Secure Boot",
-            found="enabled, and no key to sign the module with, which the kernel would refuse to load",
-            expected="a key that is enrolled (mokutil --import)",
-            action="set nvidia_driver_mok_key and nvidia_driver_mok_certificate, or disable Secure Boot",
         )
     has_none = wanted["provider"] == "runfile" or (wanted["provider"] == "distro" and facts["os"]["id"] == "debian")
     if fabric_manager and has_none and not wanted["packages"]:
         yield Finding(
+            "Fabric Manager",
+            f"{facts['nvswitches']} NVSwitches, and {wanted['provider']} has no Fabric Manager",
+            "Fabric Manager of exactly the driver's version, without which CUDA does not start there",
+            "nvidia_driver_provider: network_repo, or nvidia_driver_fabric_manager: false if you bring it yourself",
             host=name,
-            check="Fabric Manager",
-            found=f"{facts['nvswitches']} NVSwitches, and {wanted['provider']} has no Fabric Manager",
-            expected="Fabric Manager of exactly the driver's version, without which CUDA does not start there",
-            action=(
-                "nvidia_driver_provider: network_repo, or nvidia_driver_fabric_manager: false if you bring it yourself"
-            ),
         )
 
 
@@ -244,19 +236,19 @@ def _gpus(host: Host, wanted: Host) -> Iterator[Finding]:
     declared, found = str(wanted["gpus"]), len(host["facts"]["gpus"])
     if declared == "auto" and not found:
         yield Finding(
+            "GPUs",
+            "none on the PCI bus",
+            "at least one",
+            "look at `lspci -d 10de:`, or declare it: nvidia_gpus: 0",
             host=host["driver"]["host"],
-            check="GPUs",
-            found="none on the PCI bus",
-            expected="at least one",
-            action="look at `lspci -d 10de:`, or declare it: nvidia_gpus: 0",
         )
     elif declared not in ("auto", "0") and declared != str(found):
         yield Finding(
+            "GPUs",
+            f"{found} on the PCI bus",
+            declared,
+            "look for the missing one in `lspci -d 10de:` and in the machine's own log, or correct nvidia_gpus",
             host=host["driver"]["host"],
-            check="GPUs",
-            found=f"{found} on the PCI bus",
-            expected=declared,
-            action="look for the missing one in `lspci -d 10de:` and in the machine's own log, or correct nvidia_gpus",
         )
 
 

@@ -113,11 +113,11 @@ def _unequal(library: Library, states: Sequence[State], what: str, key: str) -> 
     for host, value in values.items():
         if value != usual:
             yield Finding(
+                what,
+                value,
+                f"{usual}, as on {like}",
+                f"give all nodes one {name}_provider, {name}_version and {name}_cuda, and run site.yml again",
                 host=host,
-                check=what,
-                found=value,
-                expected=f"{usual}, as on {like}",
-                action=f"give all nodes one {name}_provider, {name}_version and {name}_cuda, and run site.yml again",
             )
 
 
@@ -131,37 +131,35 @@ def _node(library: Library, node: Mapping[str, Any]) -> Iterator[Finding]:
         found = state["error"] or unasked or f"nothing of this role at {home}"
         missing = re.search(r"Error: (lib\S+): cannot open", found)
         yield Finding(
+            title,
+            found,
+            f"a library that can be loaded and a header below {home}",
+            _bring(missing[1], again) if missing else again,
             host=host,
-            check=title,
-            found=found,
-            expected=f"a library that can be loaded and a header below {home}",
-            action=_bring(missing[1], again) if missing else again,
         )
         return
     version = _three(wanted["version"])
     has = state["header"] if unasked else state["version"]
     if version and has != version:
         expected = f"{version}, as {name}_version says"
-        yield Finding(
-            host=host, check=f"version of {title}", found=f"{has} ({state['library']})", expected=expected, action=again
-        )
+        yield Finding(f"version of {title}", f"{has} ({state['library']})", expected, again, host=host)
     if state["header"] != has:
         yield Finding(
+            f"header of {title}",
+            f"{name}.h is of {state['header'] or 'no version'}, the library of {state['version']}",
+            "both of one version, or programs are built for another library than they load",
+            f"remove the other {title}, or let this role install both",
             host=host,
-            check=f"header of {title}",
-            found=f"{name}.h is of {state['header'] or 'no version'}, the library of {state['version']}",
-            expected="both of one version, or programs are built for another library than they load",
-            action=f"remove the other {title}, or let this role install both",
         )
     cuda, built = wanted["cuda"], state["cuda"]
     exact = wanted["provider"] in library.exact_cuda
     if cuda and built and (built if exact else built.split(".")[0]) != (cuda if exact else cuda.split(".")[0]):
         yield Finding(
+            f"CUDA that {title} was built with",
+            built,
+            cuda if exact else f"{cuda.split('.')[0]}.x",
+            f"correct {name}_cuda, or take the build for it",
             host=host,
-            check=f"CUDA that {title} was built with",
-            found=built,
-            expected=cuda if exact else f"{cuda.split('.')[0]}.x",
-            action=f"correct {name}_cuda, or take the build for it",
         )
 
 

@@ -48,7 +48,7 @@ def _part_findings(state: State, name: str) -> list[Finding]:
         found = f"no {part['library_name']} in {', '.join(part['folders']) or part['home']}"
     else:
         return []
-    return [Finding(host=state["host"], check=called, found=found, expected=f"{called} to build with", action=action)]
+    return [Finding(called, found, f"{called} to build with", action, host=state["host"])]
 
 
 def _gencode(members: Sequence[State], given: str) -> tuple[str, list[Finding]]:
@@ -60,11 +60,11 @@ def _gencode(members: Sequence[State], given: str) -> tuple[str, list[Finding]]:
         if refused:
             findings = [
                 Finding(
+                    "NVCC_GENCODE",
+                    f"{given} with CUDA {cuda}",
+                    "; ".join(refused),
+                    "correct nccl_tests_gencode, or give these nodes another CUDA",
                     host=state["host"],
-                    check="NVCC_GENCODE",
-                    found=f"{given} with CUDA {cuda}",
-                    expected="; ".join(refused),
-                    action="correct nccl_tests_gencode, or give these nodes another CUDA",
                 )
                 for state in members
             ]
@@ -84,15 +84,15 @@ def _gencode(members: Sequence[State], given: str) -> tuple[str, list[Finding]]:
                     continue
                 found, expected = f"{generation.capitalize()} with CUDA {cuda}", "; ".join(refused)
                 action = "give the node a CUDA for its GPUs (variables of the role cuda_toolkit)"
-            findings.append(Finding(host=state["host"], check="GPUs", found=found, expected=expected, action=action))
+            findings.append(Finding("GPUs", found, expected, action, host=state["host"]))
     if not findings and not known:
         findings = [
             Finding(
+                "GPUs",
+                "none on any node that this build is for",
+                "a GPU to compile for",
+                "set nccl_tests_gencode, such as -gencode=arch=compute_90,code=sm_90",
                 host=state["host"],
-                check="GPUs",
-                found="none on any node that this build is for",
-                expected="a GPU to compile for",
-                action="set nccl_tests_gencode, such as -gencode=arch=compute_90,code=sm_90",
             )
             for state in members
         ]
@@ -144,11 +144,11 @@ def _alike(members: Sequence[State], kind: str) -> list[Finding]:
 
     return [
         Finding(
+            PARTS[name],
+            " in ".join(has(state, name)),
+            f"{' in '.join(has(first, name))}, as on {first['host']}: one node builds for all with {kind}",
+            f"run the role {_ROLES[name]} on all of them, or set nccl_tests_{name}_home",
             host=state["host"],
-            check=PARTS[name],
-            found=" in ".join(has(state, name)),
-            expected=f"{' in '.join(has(first, name))}, as on {first['host']}: one node builds for all with {kind}",
-            action=f"run the role {_ROLES[name]} on all of them, or set nccl_tests_{name}_home",
         )
         for state in members
         for name in PARTS
@@ -185,11 +185,11 @@ def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dic
             if node["action"] == "build" and state["missing"] and not wanted["installs"]:
                 findings.append(
                     Finding(
+                        "tools of the build",
+                        f"no {', '.join(state['missing'])}",
+                        f"the node that builds for all with {kind} has them",
+                        "install them there, or let the role do it (trainyard_manage_system)",
                         host=host,
-                        check="tools of the build",
-                        found=f"no {', '.join(state['missing'])}",
-                        expected=f"the node that builds for all with {kind} has them",
-                        action="install them there, or let the role do it (trainyard_manage_system)",
                     )
                 )
     return plan, findings

@@ -43,11 +43,7 @@ def _program_findings(probe: Probe) -> list[Finding]:
     absent = [name for name, program in probe["programs"].items() if not program["exists"]]
     if absent:
         found = f"no {', '.join(absent)} in {probe['bin']}"
-        findings.append(
-            Finding(
-                host=host, check="nccl-tests", found=found, expected="all programs of nccl_tests_programs", action=again
-            )
-        )
+        findings.append(Finding("nccl-tests", found, "all programs of nccl_tests_programs", again, host=host))
     there = {name: program for name, program in probe["programs"].items() if program["exists"]}
     lacking: dict[str, list[str]] = {}
     for name, program in there.items():
@@ -55,35 +51,29 @@ def _program_findings(probe: Probe) -> list[Finding]:
             lacking.setdefault(library, []).append(name)
     findings += [
         Finding(
-            host=host,
-            check="libraries",
-            found=f"no {library}, which {host_list(names, 2)} need",
-            expected="libraries where they were when it was built",
-            action=(
+            "libraries",
+            f"no {library}, which {host_list(names, 2)} need",
+            "libraries where they were when it was built",
+            (
                 "see the roles cuda_toolkit, nccl and openmpi, or remove .trainyard.json and run the role nccl_tests "
                 "again"
             ),
+            host=host,
         )
         for library, names in lacking.items()
     ]
     alone = [name for name, program in there.items() if not program["missing"] and not program["mpi"]]
     if alone:
         findings.append(
-            Finding(
-                host=host,
-                check="MPI",
-                found=f"{host_list(alone, 2)} without libmpi.so",
-                expected="built with MPI=1",
-                action=again,
-            )
+            Finding("MPI", f"{host_list(alone, 2)} without libmpi.so", "built with MPI=1", again, host=host)
         )
     findings += [
         Finding(
+            "nccl-tests",
+            f"{name} --help ended with status {program['status']} and said: {program['said']}",
+            "status 0 and its flags",
+            f"run {probe['bin']}/{name} --help there",
             host=host,
-            check="nccl-tests",
-            found=f"{name} --help ended with status {program['status']} and said: {program['said']}",
-            expected="status 0 and its flags",
-            action=f"run {probe['bin']}/{name} --help there",
         )
         for name, program in there.items()
         if not program["missing"] and (program["status"] != 0 or not program["flags"])
@@ -102,13 +92,7 @@ def _run_findings(probe: Probe) -> list[Finding]:
     expected = "the end that CUDA gives without a GPU" if without else "status 0"
     action = f"run it there: {run['command']}"
     return [
-        Finding(
-            host=probe["host"],
-            check="nccl-tests",
-            found=f"{run['name']} {ended} and said: {run['said']}",
-            expected=expected,
-            action=action,
-        )
+        Finding("nccl-tests", f"{run['name']} {ended} and said: {run['said']}", expected, action, host=probe["host"])
     ]
 
 
@@ -138,11 +122,11 @@ def _odd(
         same = [probe["host"] for probe in members if say(probe["record"]) == usual]
         findings += [
             Finding(
+                check,
+                say(probe["record"]),
+                f"{usual}, as on {host_list(same)}",
+                "run the role nccl_tests over all nodes",
                 host=probe["host"],
-                check=check,
-                found=say(probe["record"]),
-                expected=f"{usual}, as on {host_list(same)}",
-                action="run the role nccl_tests over all nodes",
             )
             for probe in members
             if probe["host"] not in same
@@ -156,15 +140,11 @@ def judge(probes: Sequence[Probe]) -> list[Finding]:
     built = [probe for probe in probes if probe["record"]]
     findings += [
         Finding(
+            "nccl-tests",
+            (f"none in {probe['prefix']}" if probe["prefix_kind"] == "none" else f"{probe['prefix']} of somebody else"),
+            "nccl-tests that the role nccl_tests built",
+            "run the role nccl_tests",
             host=probe["host"],
-            check="nccl-tests",
-            found=(
-                f"none in {probe['prefix']}"
-                if probe["prefix_kind"] == "none"
-                else f"{probe['prefix']} of somebody else"
-            ),
-            expected="nccl-tests that the role nccl_tests built",
-            action="run the role nccl_tests",
         )
         for probe in probes
         if not probe["record"]

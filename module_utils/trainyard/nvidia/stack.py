@@ -69,13 +69,7 @@ class Judged(NamedTuple):
 
 def _wrong_overrides(host: str, overrides: Mapping[str, Any]) -> Iterator[Finding]:
     def wrong(found: str, expected: str) -> Finding:
-        return Finding(
-            host=host,
-            check="nvidia_stack_overrides",
-            found=found,
-            expected=expected,
-            action="correct nvidia_stack_overrides",
-        )
+        return Finding("nvidia_stack_overrides", found, expected, "correct nvidia_stack_overrides", host=host)
 
     for part, given in overrides.items():
         if part not in FIELDS or not isinstance(given, Mapping):
@@ -88,13 +82,7 @@ def _wrong_overrides(host: str, overrides: Mapping[str, Any]) -> Iterator[Findin
 
 def _wrong_parts(host: str, parts: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
     def wrong(where: str, found: str, expected: str) -> Finding:
-        return Finding(
-            host=host,
-            check=f"nvidia_stack: {where}",
-            found=repr(found),
-            expected=expected,
-            action="correct nvidia_stack_overrides",
-        )
+        return Finding(f"nvidia_stack: {where}", repr(found), expected, "correct nvidia_stack_overrides", host=host)
 
     for part, choices in PROVIDERS.items():
         if parts.get(part) and parts[part].get("provider", "") not in choices:
@@ -127,15 +115,15 @@ def choose(host: str, catalog: Catalog, name: str, overrides: Mapping[str, Any])
     """
     if name not in catalog and (name or not overrides):
         wrong = Finding(
-            host=host,
-            check="nvidia_stack",
-            found=repr(name),
-            expected=f"one of {names_of(catalog)}",
-            action=(
+            "nvidia_stack",
+            repr(name),
+            f"one of {names_of(catalog)}",
+            (
                 "set nvidia_stack to one of them (what each is for: roles/nvidia_stack/README.md), "
                 "nvidia_stack_overrides to what is to differ, or to everything without a stack; own stacks go into "
                 "nvidia_stack_own"
             ),
+            host=host,
         )
         return {}, [wrong]
     findings = list(_wrong_overrides(host, overrides))
@@ -219,11 +207,11 @@ def judge_all(nodes: Sequence[Mapping[str, Any]], catalog: Catalog, rules: Rules
                 known[alike] = _alternatives(node, catalog, rules, accept)
             stops.append(
                 Finding(
+                    "nvidia_stack",
+                    f"{node['stack'] or 'what nvidia_stack_overrides says'} does not fit, as said above",
+                    f"a stack that fits this host: {', '.join(known[alike]) or 'none of the catalog does'}",
+                    "set nvidia_stack, for a group or a host where they differ, or nvidia_stack_overrides",
                     host=host,
-                    check="nvidia_stack",
-                    found=f"{node['stack'] or 'what nvidia_stack_overrides says'} does not fit, as said above",
-                    expected=f"a stack that fits this host: {', '.join(known[alike]) or 'none of the catalog does'}",
-                    action="set nvidia_stack, for a group or a host where they differ, or nvidia_stack_overrides",
                 )
             )
         sets[host] = parts

@@ -111,19 +111,19 @@ def _target_findings(nodes: Sequence[Node]) -> Iterator[Finding]:
         wanted = node["wanted"]
         if wanted["provider"] == "none" or wanted["state"] == "absent":
             yield Finding(
+                "nvidia_driver_provider",
+                "nvidia_driver_state: absent" if wanted["state"] == "absent" else "none",
+                "distro, network_repo or runfile, from where the new driver comes",
+                "set nvidia_stack, or nvidia_driver_provider and nvidia_driver_version",
                 host=node["driver"]["host"],
-                check="nvidia_driver_provider",
-                found="nvidia_driver_state: absent" if wanted["state"] == "absent" else "none",
-                expected="distro, network_repo or runfile, from where the new driver comes",
-                action="set nvidia_stack, or nvidia_driver_provider and nvidia_driver_version",
             )
         elif not wanted["version"]:
             yield Finding(
+                "nvidia_driver_version",
+                "none" + (f", only branch {wanted['branch']}" if wanted["branch"] else ""),
+                "the exact version that all nodes are to have, as a branch has another newest one tomorrow",
+                "set nvidia_driver_version, or nvidia_stack_overrides: {driver: {version: ...}}",
                 host=node["driver"]["host"],
-                check="nvidia_driver_version",
-                found="none" + (f", only branch {wanted['branch']}" if wanted["branch"] else ""),
-                expected="the exact version that all nodes are to have, as a branch has another newest one tomorrow",
-                action="set nvidia_driver_version, or nvidia_stack_overrides: {driver: {version: ...}}",
             )
 
 
@@ -131,17 +131,17 @@ def _setting_findings(settings: Node, hosts: Sequence[str]) -> Iterator[Finding]
     for name in settings["canary"]:
         if name not in hosts:
             yield Finding(
-                check="nvidia_driver_upgrade_canary",
-                found=str(name),
-                expected=f"hosts of the groups nvidia and compute that --limit leaves: {host_list(hosts)}",
-                action="correct nvidia_driver_upgrade_canary, or --limit",
+                "nvidia_driver_upgrade_canary",
+                str(name),
+                f"hosts of the groups nvidia and compute that --limit leaves: {host_list(hosts)}",
+                "correct nvidia_driver_upgrade_canary, or --limit",
             )
     if batch_size(settings["serial"], 1) is None:
         yield Finding(
-            check="nvidia_driver_upgrade_serial",
-            found=repr(settings["serial"]),
-            expected="nodes of one batch: a number from 1 on, or a part of all such as 25%",
-            action="correct nvidia_driver_upgrade_serial",
+            "nvidia_driver_upgrade_serial",
+            repr(settings["serial"]),
+            "nodes of one batch: a number from 1 on, or a part of all such as 25%",
+            "correct nvidia_driver_upgrade_serial",
         )
     for one in settings["runfiles"]:
         where = [name for name in ("file", "url") if one.get(name)]
@@ -149,10 +149,10 @@ def _setting_findings(settings: Node, hosts: Sequence[str]) -> Iterator[Finding]
             where = []
         if len(where) != 1:
             yield Finding(
-                check="nvidia_driver_upgrade_runfiles",
-                found=", ".join(f"{name}: {one[name]}" for name in sorted(one)) or "an empty entry",
-                expected="version, sha256 (64 hexadecimal digits), and file (on the controller) or url",
-                action="correct nvidia_driver_upgrade_runfiles",
+                "nvidia_driver_upgrade_runfiles",
+                ", ".join(f"{name}: {one[name]}" for name in sorted(one)) or "an empty entry",
+                "version, sha256 (64 hexadecimal digits), and file (on the controller) or url",
+                "correct nvidia_driver_upgrade_runfiles",
             )
 
 
@@ -161,19 +161,19 @@ def _way_back(node: Node, before: Node, settings: Node) -> Iterator[Finding]:
     action = "; or go without a way back: nvidia_driver_upgrade_without_way_back: true"
     if before["provider"] == "runfile" and not _runfile(before, settings["runfiles"]):
         yield Finding(
+            "way back",
+            f"driver {before['runfile']} of a runfile, and nothing says where that is",
+            "an entry of nvidia_driver_upgrade_runfiles with this version",
+            f"add it: version, sha256, and file or url{action}",
             host=node["driver"]["host"],
-            check="way back",
-            found=f"driver {before['runfile']} of a runfile, and nothing says where that is",
-            expected="an entry of nvidia_driver_upgrade_runfiles with this version",
-            action=f"add it: version, sha256, and file or url{action}",
         )
     elif node["lacking"] and before["provider"] != "none":
         yield Finding(
+            "way back",
+            f"no package list offers {host_list(node['lacking'])} any longer",
+            "a repository or mirror that still has what the node has now",
+            f"`apt-get update`, or bring them into the mirror{action}",
             host=node["driver"]["host"],
-            check="way back",
-            found=f"no package list offers {host_list(node['lacking'])} any longer",
-            expected="a repository or mirror that still has what the node has now",
-            action=f"`apt-get update`, or bring them into the mirror{action}",
         )
 
 
@@ -195,11 +195,11 @@ def device_faults(node: Node, checks: Sequence[Node]) -> list[str]:
 def _unwell(node: Node, checks: Sequence[Node]) -> Iterator[Finding]:
     for text in device_faults(node, checks):
         yield Finding(
+            "devices",
+            text,
+            "devices that are well, so that a fault after the upgrade is one of the upgrade",
+            "repair it first, or leave the node out: --limit",
             host=node["driver"]["host"],
-            check="devices",
-            found=text,
-            expected="devices that are well, so that a fault after the upgrade is one of the upgrade",
-            action="repair it first, or leave the node out: --limit",
         )
 
 
@@ -208,14 +208,14 @@ def _cordoned(node: Node, settings: Node) -> Iterator[Finding]:
     if node["kubernetes"] and not settings["cordoned"]:
         host = node["driver"]["host"]
         yield Finding(
-            host=host,
-            check="Kubernetes",
-            found="a kubelet runs, and nothing says that this node gets no pods meanwhile",
-            expected="a node that is cordoned, without pods that use its GPUs",
-            action=(
+            "Kubernetes",
+            "a kubelet runs, and nothing says that this node gets no pods meanwhile",
+            "a node that is cordoned, without pods that use its GPUs",
+            (
                 "kubectl cordon NODE, kubectl drain NODE --ignore-daemonsets, then set "
                 "nvidia_driver_upgrade_cordoned: true; afterwards kubectl uncordon NODE"
             ),
+            host=host,
         )
 
 
@@ -246,11 +246,11 @@ def plan(nodes: Sequence[Node], settings: Node, kept: Mapping[str, Entry]) -> di
     findings += _target_findings(meant)
     findings += [
         Finding(
+            "nvidia_driver_upgrade_canary",
+            "a node that is declared to have no GPU",
+            "a node that gets the driver",
+            "name another one",
             host=host,
-            check="nvidia_driver_upgrade_canary",
-            found="a node that is declared to have no GPU",
-            expected="a node that gets the driver",
-            action="name another one",
         )
         for host, node in zip(hosts, nodes)
         if host in settings["canary"] and node not in meant
@@ -290,11 +290,11 @@ def plan(nodes: Sequence[Node], settings: Node, kept: Mapping[str, Entry]) -> di
 def _in_use(used: Mapping[str, Sequence[str]], expected: str) -> Iterator[Finding]:
     for host, uses in used.items():
         yield Finding(
+            "in use",
+            ", ".join(uses),
+            expected,
+            "wait until they are over, end them, or have this wait for them: nvidia_driver_upgrade_busy: wait",
             host=host,
-            check="in use",
-            found=", ".join(uses),
-            expected=expected,
-            action="wait until they are over, end them, or have this wait for them: nvidia_driver_upgrade_busy: wait",
         )
 
 
@@ -374,11 +374,11 @@ def stops(entries: Mapping[str, Entry]) -> list[Finding]:
     }
     return [
         Finding(
+            entry["state"],
+            entry["why"] or "nothing was said",
+            "the new driver, verified",
+            actions.get(entry["state"], "see the table, and run this again"),
             host=host,
-            check=entry["state"],
-            found=entry["why"] or "nothing was said",
-            expected="the new driver, verified",
-            action=actions.get(entry["state"], "see the table, and run this again"),
         )
         for host, entry in entries.items()
         if entry["state"] != "upgraded"

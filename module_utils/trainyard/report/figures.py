@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 
 from ..findings.findings import counted
-from .words import size
+from .text import size
 
 Data = Mapping[str, Any]
 

@@ -13,13 +13,13 @@ from textwrap import dedent
 from typing import Any
 
 from ..findings.redaction import safe, safe_text
-from ..job import checkpoints, goodput
-from ..job.progress import clock, followed, not_a_number_text, not_numbers
-from ..job.restarts import gave_up, restart_text, went_on_text
+from ..job.run import checkpoints, goodput
+from ..job.run.progress import clock, followed, not_a_number_text, not_numbers
+from ..job.run.restarts import gave_up, restart_text, went_on_text
 from . import job_processes, job_traffic
 from .figures import PALETTE, figure_layout
 from .job_text import size_text
-from .words import shown, utc
+from .text import shown, utc
 
 Data = Mapping[str, Any]
 Series = Sequence[Mapping[str, float]]

@@ -7,10 +7,10 @@ import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..job.causes import CLOCKS_S
-from ..job.failure import exit_text, missed, well
-from ..job.progress import clock
-from .words import shown
+from ..job.run.causes import CLOCKS_S
+from ..job.run.failure import exit_text, missed, well
+from ..job.run.progress import clock
+from .text import shown
 
 Data = Mapping[str, Any]
 _ENDED_BY = (signal.SIGTERM, signal.SIGKILL)

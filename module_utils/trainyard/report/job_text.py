@@ -13,12 +13,15 @@ from typing import Any
 
 from ..findings.adhoc import playbook
 from ..findings.findings import connection_reason, counted, host_list
-from ..job import checkpoints, goodput, hang, kernel_messages, meeting, silence, stragglers, tls
-from ..job.events import undelivered
-from ..job.failure import exit_text, missed, well
-from ..job.progress import clock, metrics_text, not_a_number_text, progress_line
-from ..job.restarts import gave_up, restart_text, went_on_text
-from ..job.stacks import spans
+from ..job.file import tls
+from ..job.record.events import undelivered
+from ..job.run import checkpoints, goodput, hang, kernel_messages, silence
+from ..job.run import rank_connections as meeting
+from ..job.run import slow_ranks as stragglers
+from ..job.run.failure import exit_text, missed, well
+from ..job.run.progress import clock, metrics_text, not_a_number_text, progress_line
+from ..job.run.restarts import gave_up, restart_text, went_on_text
+from ..job.run.stacks import spans
 from . import job_traffic
 
 Data = Mapping[str, Any]

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 
 from ..findings.findings import counted
-from ..job.causes import own_error
-from ..job.failure import STARTED_AGAIN
+from ..job.run.causes import own_error
+from ..job.run.failure import STARTED_AGAIN
 
 _RANK = r"^(?:\[(?:rank)?\d{1,9}(?:,\d{1,9})?\](?:<\w{1,10}>)?:? ?)?"
 _FRAME = re.compile(

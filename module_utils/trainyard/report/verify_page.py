@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import counted, host_list
-from ..job.progress import clock
+from ..job.run.progress import clock
 from ..verify.report import counts, first_text, left_out, sentence, why_not
 from .figures import bandwidth_figures, pairs_figure
-from .words import digits, shown, size, utc
+from .text import digits, shown, size, utc
 
 Data = Mapping[str, Any]
 MANY_NODES = 100

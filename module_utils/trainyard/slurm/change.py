@@ -62,38 +62,38 @@ def judge_change(cluster: str, controller: str, nodes: Sequence[Mapping[str, Any
         if conf and not conf.startswith(SIGN):
             findings.append(
                 Finding(
+                    "slurm.conf",
+                    "/etc/slurm/slurm.conf, which trainyard has not written",
+                    "none, or one of this role",
+                    "use that cluster as it is (job_scheduler: slurm), or move the file away",
                     host=node["host"],
-                    check="slurm.conf",
-                    found="/etc/slurm/slurm.conf, which trainyard has not written",
-                    expected="none, or one of this role",
-                    action="use that cluster as it is (job_scheduler: slurm), or move the file away",
                 )
             )
             continue
         if present.cluster not in ("", cluster):
             findings.append(
                 Finding(
-                    host=node["host"],
-                    check="slurm_cluster",
-                    found=f"the cluster {present.cluster}",
-                    expected=f"{cluster}, as slurmctld does not take jobs and state of another name",
-                    action=(
+                    "slurm_cluster",
+                    f"the cluster {present.cluster}",
+                    f"{cluster}, as slurmctld does not take jobs and state of another name",
+                    (
                         f"set slurm_cluster: {present.cluster}; or end its jobs, stop slurmctld, and move away "
                         f"/etc/slurm/slurm.conf on all nodes and /var/lib/slurm/slurmctld on {present.controller}"
                     ),
+                    host=node["host"],
                 )
             )
         if present.controller not in ("", controller):
             findings.append(
                 Finding(
-                    host=node["host"],
-                    check="slurm_controller",
-                    found=f"slurmctld on {present.controller}",
-                    expected=f"slurmctld on {controller}, which knows none of the jobs that run",
-                    action=(
+                    "slurm_controller",
+                    f"slurmctld on {present.controller}",
+                    f"slurmctld on {controller}, which knows none of the jobs that run",
+                    (
                         f"set slurm_controller: {present.controller}; or end the jobs, stop slurmctld there, and move "
                         "away /etc/slurm/slurm.conf on all nodes"
                     ),
+                    host=node["host"],
                 )
             )
     staying = {str(node["host"]) for node in nodes}
@@ -103,10 +103,10 @@ def judge_change(cluster: str, controller: str, nodes: Sequence[Mapping[str, Any
         names = ",".join(busy)
         findings.append(
             Finding(
-                check="slurm_hosts",
-                found=f"{host_list(busy)} {'has' if len(busy) == 1 else 'have'} jobs and would leave",
-                expected="no job on a node that leaves, as Slurm ends it",
-                action=(
+                "slurm_hosts",
+                f"{host_list(busy)} {'has' if len(busy) == 1 else 'have'} jobs and would leave",
+                "no job on a node that leaves, as Slurm ends it",
+                (
                     f"scontrol update nodename={names} state=drain reason=leaves, and wait; or scancel "
                     f"--nodelist={names}"
                 ),
@@ -129,11 +129,11 @@ def judge_nodes(controller: str, nodes: Sequence[Mapping[str, Any]], devices: Ma
         if wanted is not None and release is not None and not 0 <= wanted - release <= _MONTHS:
             findings.append(
                 Finding(
+                    "slurmd",
+                    found,
+                    f"a release of the {_MONTHS} months up to that of slurmctld ({versions[controller]})",
+                    "upgrade slurmctld first, then slurmd; take the same distribution for all nodes",
                     host=node["host"],
-                    check="slurmd",
-                    found=found,
-                    expected=f"a release of the {_MONTHS} months up to that of slurmctld ({versions[controller]})",
-                    action="upgrade slurmctld first, then slurmd; take the same distribution for all nodes",
                 )
             )
     conf = next((str(node.get("conf") or "") for node in nodes if node["hostname"] == controller), "")
@@ -146,14 +146,14 @@ def judge_nodes(controller: str, nodes: Sequence[Mapping[str, Any]], devices: Ma
         if host in hosts and fewer:
             findings.append(
                 Finding(
-                    host=host,
-                    check="devices",
-                    found=f"{', '.join(fewer)} devices of the configuration that is there",
-                    expected="every device answers, or a fault would become the configuration",
-                    action=(
+                    "devices",
+                    f"{', '.join(fewer)} devices of the configuration that is there",
+                    "every device answers, or a fault would become the configuration",
+                    (
                         f"see nvidia-smi or npu-smi info; for devices that are gone for good, take Gres of {host} out "
                         f"of /etc/slurm/slurm.conf on {controller}"
                     ),
+                    host=host,
                 )
             )
     return findings

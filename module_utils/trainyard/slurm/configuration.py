@@ -115,11 +115,11 @@ def content(
         except ValueError as error:
             findings.append(
                 Finding(
+                    "slurmd",
+                    str(error),
+                    "a line with sockets, cores and memory",
+                    "run slurmd -C there",
                     host=node["host"],
-                    check="slurmd",
-                    found=str(error),
-                    expected="a line with sockets, cores and memory",
-                    action="run slurmd -C there",
                 )
             )
     gres = {str(node["host"]): f"{node['gres']}:{node['devices']}" for node in described if node["gres"]}

@@ -54,10 +54,12 @@ def judge_confinement(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """Return the nodes that cannot confine jobs. A node is {host, cgroups (text that missing() reads)}."""
     return [
         Finding(
-            host=node["host"], check="slurm_confinement", found=found,
-            expected=(f"cgroups that slurmd may write, as slurm_confinement is cgroup: v1 with {', '.join(_V1)}, or v2 "
-f"with {', '.join(_V2)}, at {_ROOT}; and {', '.join(_CAPABILITIES)}"),
-            action="set slurm_confinement: none where jobs need not be kept apart, or give the container what it lacks",
+            "slurm_confinement",
+            found,
+            f"cgroups that slurmd may write, as slurm_confinement is cgroup: v1 with {', '.join(_V1)}, or v2 with "
+            f"{', '.join(_V2)}, at {_ROOT}; and {', '.join(_CAPABILITIES)}",
+            "set slurm_confinement: none where jobs need not be kept apart, or give the container what it lacks",
+            host=node["host"],
         )
         for node in nodes
         for found in [missing(str(node.get("cgroups") or ""))]

@@ -205,10 +205,10 @@ def lacking(
     def finding(one: Mapping[str, Any]) -> Finding:
         there = _listed([version for name in one["names"] for version in here.get(name, ())])
         return Finding(
-            check=f"package {' or '.join(one['names'])}",
-            found=f"{source} offers {there or 'none'}",
-            expected=one["version"] or (f"{one['begins'].rstrip('.')}.x" if one["begins"] else "any version"),
-            action="correct the version, or bring the repository or mirror to where it has it",
+            f"package {' or '.join(one['names'])}",
+            f"{source} offers {there or 'none'}",
+            one["version"] or (f"{one['begins'].rstrip('.')}.x" if one["begins"] else "any version"),
+            "correct the version, or bring the repository or mirror to where it has it",
         )
 
     return [finding(one) for one in wanted if not has(one, here)]
@@ -246,7 +246,7 @@ def _resolve(
             others = (f"{uri} with {_listed(versions)}" for uri, versions in elsewhere.items())
             found += f"; {'; '.join(others)} does not count"
         action = "correct the version, or bring the repository or mirror to where it has it"
-    return "", Finding(host=host, check=f"package {name}", found=found, expected=wanted or "any version", action=action)
+    return "", Finding(f"package {name}", found, wanted or "any version", action, host=host)
 
 
 def plan(
@@ -312,13 +312,11 @@ def judge_transaction(
     if status:
         return [
             Finding(
+                "apt",
+                f"apt-get install {asked} is not possible: {reasons(simulation)}",
+                "packages that fit together",
+                "name all packages that depend on one another, at one version; `apt-get check` shows older faults",
                 host=host,
-                check="apt",
-                found=f"apt-get install {asked} is not possible: {reasons(simulation)}",
-                expected="packages that fit together",
-                action=(
-                    "name all packages that depend on one another, at one version; `apt-get check` shows older faults"
-                ),
             )
         ]
     return list(_unwanted(host, made, read_transaction(simulation), installed, record, may_remove))
@@ -341,11 +339,11 @@ def _unwanted(
     ]
     if foreign:
         yield Finding(
+            "packages that would be removed",
+            ", ".join(foreign),
+            "none besides those that were installed for the same purpose",
+            "remove them by hand if that is right, or take packages that do not conflict with them",
             host=host,
-            check="packages that would be removed",
-            found=", ".join(foreign),
-            expected="none besides those that were installed for the same purpose",
-            action="remove them by hand if that is right, or take packages that do not conflict with them",
         )
     held = [
         f"{change.name} {change.old} would become {change.new or 'absent'}"
@@ -354,11 +352,11 @@ def _unwanted(
     ]
     if held:
         yield Finding(
+            "packages on hold",
+            ", ".join(held),
+            "holds of others are left alone",
+            "release the hold (apt-mark unhold) if that is right",
             host=host,
-            check="packages on hold",
-            found=", ".join(held),
-            expected="holds of others are left alone",
-            action="release the hold (apt-mark unhold) if that is right",
         )
     wrong = [
         f"{change.name} {change.new} instead of {made.versions[change.name]}"
@@ -367,11 +365,7 @@ def _unwanted(
     ]
     if wrong:
         yield Finding(
-            host=host,
-            check="apt",
-            found=", ".join(wrong),
-            expected="exactly the versions that were asked for",
-            action="look for pins in /etc/apt",
+            "apt", ", ".join(wrong), "exactly the versions that were asked for", "look for pins in /etc/apt", host=host
         )
 
 

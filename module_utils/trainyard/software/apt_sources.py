@@ -138,16 +138,16 @@ def explain_update(host: str, output: str, where: str) -> Finding:
         match = re.search(pattern, output)
         if match:
             return Finding(
+                "package repository",
+                f"{where}: {meaning.format(*match.groups())}. apt says: {said}",
+                "a signed repository that answers",
+                action,
                 host=host,
-                check="package repository",
-                found=f"{where}: {meaning.format(*match.groups())}. apt says: {said}",
-                expected="a signed repository that answers",
-                action=action,
             )
     return Finding(
+        "package repository",
+        f"{where}: apt says: {said}",
+        "a signed repository that answers",
+        "see apt's words",
         host=host,
-        check="package repository",
-        found=f"{where}: apt says: {said}",
-        expected="a signed repository that answers",
-        action="see apt's words",
     )

@@ -23,10 +23,10 @@ def differing(wanted: Iterable[Mapping[str, Any]], found: Mapping[str, Mapping[s
 def taken(path: str, what: str) -> Finding:
     """Return the finding about a file that is there, differs, and must not be overwritten."""
     return Finding(
-        check="file",
-        found=f"{path} is there and differs",
-        expected=f"no such file, or the same {what}",
-        action="name another file, move this one away, or set overwrite (rank_table_overwrite, hostfile_overwrite)",
+        "file",
+        f"{path} is there and differs",
+        f"no such file, or the same {what}",
+        "name another file, move this one away, or set overwrite (rank_table_overwrite, hostfile_overwrite)",
     )
 
 

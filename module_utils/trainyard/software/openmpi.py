@@ -52,11 +52,11 @@ def record(state: State, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], lis
         if wrong:
             findings.append(
                 Finding(
+                    f"openmpi_{name}",
+                    wrong,
+                    f"{name.upper()} with its headers",
+                    f"install it, or set openmpi_{name} to auto or none",
                     host=state["host"],
-                    check=f"openmpi_{name}",
-                    found=wrong,
-                    expected=f"{name.upper()} with its headers",
-                    action=f"install it, or set openmpi_{name} to auto or none",
                 )
             )
     return {
@@ -87,11 +87,11 @@ def plan_builds(states: Sequence[State], wanted: Mapping[str, Any]) -> tuple[dic
         first = members[0][1]
         findings += [
             Finding(
+                "CUDA and UCX",
+                f"CUDA in {state['cuda'] or 'no folder'}, UCX in {state['ucx'] or 'no folder'}",
+                f"the same on all nodes with {platform}, as one of them builds for all",
+                f"make it as on {members[0][0]['host']}, or set openmpi_cuda and openmpi_ucx",
                 host=state["host"],
-                check="CUDA and UCX",
-                found=f"CUDA in {state['cuda'] or 'no folder'}, UCX in {state['ucx'] or 'no folder'}",
-                expected=f"the same on all nodes with {platform}, as one of them builds for all",
-                action=f"make it as on {members[0][0]['host']}, or set openmpi_cuda and openmpi_ucx",
             )
             for state, mine in members
             if mine["configure"] != first["configure"]
@@ -105,11 +105,11 @@ def _link_findings(state: State) -> list[Finding]:
         return []
     return [
         Finding(
+            "link",
+            f"{state['link']}, which is no link",
+            "room for the link to the Open MPI in use",
+            "give that folder another name",
             host=state["host"],
-            check="link",
-            found=f"{state['link']}, which is no link",
-            expected="room for the link to the Open MPI in use",
-            action="give that folder another name",
         )
     ]
 
@@ -121,11 +121,11 @@ def _existing_findings(states: Sequence[State], wanted: Mapping[str, Any]) -> li
     lacking = [state["host"] for state in states if not state["in_prefix"]]
     findings += [
         Finding(
+            "openmpi_prefix",
+            f"no {prefix}/bin/mpirun that answers as Open MPI",
+            "the same Open MPI in that folder on every node",
+            "correct openmpi_prefix (of an environment module: `module show` names it), or install it there",
             host=host,
-            check="openmpi_prefix",
-            found=f"no {prefix}/bin/mpirun that answers as Open MPI",
-            expected="the same Open MPI in that folder on every node",
-            action="correct openmpi_prefix (of an environment module: `module show` names it), or install it there",
         )
         for host in lacking
     ]
@@ -149,11 +149,11 @@ def compare_versions(states: Sequence[State], wanted: str) -> list[Finding]:
         mpi = state["mpi"]
         findings.append(
             Finding(
+                "Open MPI",
+                f"Open MPI {mpi['version']} ({mpi['path']})" if mpi else "no mpirun that answers as Open MPI",
+                expected,
+                "make the nodes equal: the same release of the operating system, or openmpi_provider: source",
                 host=state["host"],
-                check="Open MPI",
-                found=f"Open MPI {mpi['version']} ({mpi['path']})" if mpi else "no mpirun that answers as Open MPI",
-                expected=expected,
-                action="make the nodes equal: the same release of the operating system, or openmpi_provider: source",
             )
         )
     return findings
@@ -191,28 +191,15 @@ def judge_program(slots: Mapping[str, int], hosts: Mapping[str, str], status: in
     if status != 0 or not answers:
         said = " / ".join(_telling(output)[:_MOST_LINES]) or "nothing"
         ended = "did not end in time" if status == 124 else f"ended with status {status}"
-        return [
-            Finding(check="mpirun", found=f"it {ended} and said: {said}", expected=_processes(total), action=action)
-        ]
+        return [Finding("mpirun", f"it {ended} and said: {said}", _processes(total), action)]
     counts = Counter(answer["host"] for answer in answers)
     findings = [
-        Finding(
-            host=name,
-            check="mpirun",
-            found=_processes(counts[hosts[name]]),
-            expected=f"{number}, one for each slot",
-            action=action,
-        )
+        Finding("mpirun", _processes(counts[hosts[name]]), f"{number}, one for each slot", action, host=name)
         for name, number in slots.items()
         if counts[hosts[name]] != number
     ]
     findings += [
-        Finding(
-            check="mpirun",
-            found=f"{_processes(count)} on {host}",
-            expected="processes on the nodes only",
-            action=action,
-        )
+        Finding("mpirun", f"{_processes(count)} on {host}", "processes on the nodes only", action)
         for host, count in counts.items()
         if host not in hosts.values()
     ]
@@ -221,10 +208,10 @@ def judge_program(slots: Mapping[str, int], hosts: Mapping[str, str], status: in
     if not findings and (ranks != list(range(total)) or sums != {total * (total - 1) // 2}):
         findings.append(
             Finding(
-                check="MPI_Allreduce",
-                found=f"sum {', '.join(map(str, sorted(sums)))} of the ranks {', '.join(map(str, ranks))}",
-                expected=f"{total * (total - 1) // 2} on each of {counted(total, 'rank')}",
-                action=action,
+                "MPI_Allreduce",
+                f"sum {', '.join(map(str, sorted(sums)))} of the ranks {', '.join(map(str, ranks))}",
+                f"{total * (total - 1) // 2} on each of {counted(total, 'rank')}",
+                action,
             )
         )
     return findings

@@ -26,10 +26,10 @@ def finding_of(part: str, fault: str) -> Finding:
     match = _EXPECTED.fullmatch(fault) or _ACTION.fullmatch(fault)
     said = match.groupdict() if match else {"found": fault}
     return Finding(
-        check=f"input of {part}",
-        found=said["found"],
-        expected=said.get("expected") or "a choice that can be installed",
-        action=said.get("action") or f"correct it (roles/{part}/README.md)",
+        f"input of {part}",
+        said["found"],
+        said.get("expected") or "a choice that can be installed",
+        said.get("action") or f"correct it (roles/{part}/README.md)",
     )
 
 
@@ -82,10 +82,10 @@ def file_finding(source: Mapping[str, Any], there: str | None) -> Finding | None
     if there is not None and wanted in ("", there):
         return None
     return Finding(
-        check=f"source of {source['what']}",
-        found=f"{source['local_file']} on the controller " + (f"has sha256 {there}" if there else "does not exist"),
-        expected=f"a file with sha256 {wanted}" if wanted else "a file",
-        action=f"correct {source['variables']}, or the sum if it is another file on purpose",
+        f"source of {source['what']}",
+        f"{source['local_file']} on the controller " + (f"has sha256 {there}" if there else "does not exist"),
+        f"a file with sha256 {wanted}" if wanted else "a file",
+        f"correct {source['variables']}, or the sum if it is another file on purpose",
     )
 
 

@@ -26,7 +26,7 @@ def judge(
     """
     if failure and not any(_LINE.search(logs.get(rank, "")) for rank in hosts):
         action = "read the last lines of the log above, and mend what they name"
-        return [Finding(host=failed_on, check="job", found=failure, expected="a job that succeeds", action=action)]
+        return [Finding("job", failure, "a job that succeeds", action, host=failed_on)]
     expected = list(range(len(hosts)))
     findings = []
     for rank in sorted(hosts):
@@ -37,17 +37,10 @@ def judge(
         said = f"rank {rank} has {found[-1]['values']}" if found else f"rank {rank} printed no result"
         if found and int(found[-1]["rank"]) != rank:
             said += f" and takes itself for rank {found[-1]['rank']}"
-        findings.append(
-            Finding(host=hosts[rank], check="all-gather", found=said, expected=_short(expected), action=_ACTION)
-        )
+        findings.append(Finding("all-gather", said, _short(expected), _ACTION, host=hosts[rank]))
     if not findings and state != "succeeded":
         findings.append(
-            Finding(
-                check="job",
-                found=f"it {state} after every rank had gathered rightly",
-                expected="a job that succeeds",
-                action=_ACTION,
-            )
+            Finding("job", f"it {state} after every rank had gathered rightly", "a job that succeeds", _ACTION)
         )
     return findings
 

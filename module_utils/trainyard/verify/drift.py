@@ -19,7 +19,7 @@ from ..findings.checks import Check
 from ..findings.findings import counted, host_list
 from .drift_clocks import judge_clocks
 from .drift_facts import ALONE, FACTS, OPTIONAL, Fact
-from .who_answered import answers
+from .reporting_hosts import answers
 
 # What a node answers (facts.read_machine): host, hostname, facts, environments, hardware, network; `group` where
 # it is declared.

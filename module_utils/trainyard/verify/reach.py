@@ -15,7 +15,7 @@ from ..findings.adhoc import ansible, arguments, shell
 from ..findings.checks import Check
 from ..findings.findings import counted, host_list
 from .reach_names import judge_addresses, judge_names
-from .who_answered import NOBODY, answers, by_reason, judge_answers
+from .reporting_hosts import NOBODY, answers, by_reason, judge_answers
 
 _MOST_PAIRS = 6
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..findings.adhoc import shell
 from ..findings.checks import Check
 from ..findings.findings import host_list
-from .who_answered import NOBODY, answers, grouped
+from .reporting_hosts import NOBODY, answers, grouped
 
 
 def judge_names(rows: Mapping[str, Mapping[str, Any]], inventory: str = "") -> list[Check]:

@@ -14,7 +14,7 @@ from ..findings.adhoc import playbook
 from ..findings.checks import MADE, Check, outcomes, worst
 from ..findings.findings import counted, host_list
 from ..findings.redaction import safe
-from ..job.progress import clock
+from ..job.run.progress import clock
 from .measured import benchmark_checks, straggler_checks
 
 Data = Mapping[str, Any]

@@ -99,4 +99,4 @@ def findings(given: Mapping[str, Any]) -> list[Finding]:
 
 
 def _finding(name: str, found: str, expected: str) -> Finding:
-    return Finding(check=name, found=found, expected=expected, action=f"correct {name}, or leave it out")
+    return Finding(name, found, expected, f"correct {name}, or leave it out")

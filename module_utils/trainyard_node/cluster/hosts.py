@@ -41,14 +41,14 @@ def name_findings(host: str, entries: Iterable[Mapping[str, Any]]) -> list[Findi
             if found != [entry["address"]]:
                 findings.append(
                     Finding(
-                        host=host,
-                        check=f"name {name}",
-                        found=", ".join(found),
-                        expected=str(entry["address"]),
-                        action=(
+                        f"name {name}",
+                        ", ".join(found),
+                        str(entry["address"]),
+                        (
                             "look for another line or service that answers for this name (getent ahosts, "
                             "/etc/nsswitch.conf)"
                         ),
+                        host=host,
                     )
                 )
     return findings
@@ -90,23 +90,15 @@ def limit_findings(tree: Tree, host: str, user: str, wanted: Mapping[str, str], 
             found = parse_ulimit(outcome.output if outcome else f"{argv[0]} is not installed")
         except ValueError as error:
             action = f"run on the node: {' '.join(argv)}"
-            findings.append(
-                Finding(
-                    host=host,
-                    check=f"limits in {place}",
-                    found=str(error),
-                    expected="memlock and nofile",
-                    action=action,
-                )
-            )
+            findings.append(Finding(f"limits in {place}", str(error), "memlock and nofile", action, host=host))
             continue
         findings += [
             Finding(
+                f"{name} in {place}",
+                found[name],
+                value,
+                "look for another file that sets it (/etc/security/limits.d, /etc/systemd/system.conf.d)",
                 host=host,
-                check=f"{name} in {place}",
-                found=found[name],
-                expected=value,
-                action="look for another file that sets it (/etc/security/limits.d, /etc/systemd/system.conf.d)",
             )
             for name, value in wanted.items()
             if found[name] != value
@@ -115,11 +107,11 @@ def limit_findings(tree: Tree, host: str, user: str, wanted: Mapping[str, str], 
     if sshd is not None and sshd.status == 0 and "usepam no" in sshd.output.lower().splitlines():
         findings.append(
             Finding(
+                "limits in ssh sessions",
+                "sshd has UsePAM no, so pam_limits is not asked",
+                "UsePAM yes",
+                "set UsePAM yes in sshd_config",
                 host=host,
-                check="limits in ssh sessions",
-                found="sshd has UsePAM no, so pam_limits is not asked",
-                expected="UsePAM yes",
-                action="set UsePAM yes in sshd_config",
             )
         )
     return findings

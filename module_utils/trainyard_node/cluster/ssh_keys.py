@@ -57,11 +57,11 @@ def node_findings(tree: Tree, host: str, user: str, host_key: str, folder: str) 
     if os.geteuid() != 0:
         findings.append(
             Finding(
+                "privileges",
+                f"uid {os.geteuid()}",
+                "root, to change the settings of sshd",
+                "set trainyard_become=true, or do not run ssh_mesh (trainyard_manage_system=false)",
                 host=host,
-                check="privileges",
-                found=f"uid {os.geteuid()}",
-                expected="root, to change the settings of sshd",
-                action="set trainyard_become=true, or do not run ssh_mesh (trainyard_manage_system=false)",
             )
         )
     try:
@@ -69,11 +69,11 @@ def node_findings(tree: Tree, host: str, user: str, host_key: str, folder: str) 
     except KeyError:
         findings.append(
             Finding(
+                "training user",
+                f"no user {user}",
+                "the user whose ssh this is about",
+                "run the role node_baseline first, or correct trainyard_user",
                 host=host,
-                check="training user",
-                found=f"no user {user}",
-                expected="the user whose ssh this is about",
-                action="run the role node_baseline first, or correct trainyard_user",
             )
         )
     for path, name in _INCLUDES:
@@ -81,11 +81,11 @@ def node_findings(tree: Tree, host: str, user: str, host_key: str, folder: str) 
         if not re.search(rf"^\s*Include\s.*{re.escape(name)}/\*\.conf", text or "", re.MULTILINE | re.IGNORECASE):
             findings.append(
                 Finding(
+                    path,
+                    "no such file" if text is None else f"no Include of {name}",
+                    f"Include /etc/ssh/{name}/*.conf",
+                    f"write it on the first line of {path} (OpenSSH 8.2 or newer)",
                     host=host,
-                    check=path,
-                    found="no such file" if text is None else f"no Include of {name}",
-                    expected=f"Include /etc/ssh/{name}/*.conf",
-                    action=f"write it on the first line of {path} (OpenSSH 8.2 or newer)",
                 )
             )
     settings = tree.command("sshd-T", ["sshd", "-T", "-C", f"user={user},host=localhost,addr=127.0.0.1"], _TIMEOUT_S)
@@ -93,11 +93,11 @@ def node_findings(tree: Tree, host: str, user: str, host_key: str, folder: str) 
         found = settings.output.strip() if settings else "not installed"
         findings.append(
             Finding(
+                "sshd -T",
+                found,
+                "the settings of a running sshd",
+                "install or repair the OpenSSH server (role node_baseline installs it)",
                 host=host,
-                check="sshd -T",
-                found=found,
-                expected="the settings of a running sshd",
-                action="install or repair the OpenSSH server (role node_baseline installs it)",
             )
         )
     else:
@@ -105,11 +105,11 @@ def node_findings(tree: Tree, host: str, user: str, host_key: str, folder: str) 
     if tree.text(f"{host_key}.pub") is None:
         findings.append(
             Finding(
+                "host key of sshd",
+                f"no {host_key}.pub",
+                "the public half beside the host key",
+                f"ssh-keygen -y -f {host_key} > {host_key}.pub",
                 host=host,
-                check="host key of sshd",
-                found=f"no {host_key}.pub",
-                expected="the public half beside the host key",
-                action=f"ssh-keygen -y -f {host_key} > {host_key}.pub",
             )
         )
     return findings

@@ -78,14 +78,14 @@ def resolve(host: str, wanted: Wanted, source: apt.Source) -> tuple[str, list[di
             expected = upstream or (f"branch {branch}" if branch else "any version")
             findings.append(
                 Finding(
-                    host=host,
-                    check=f"package {' or '.join(names)}",
-                    found=f"{source} offers {'; '.join(there) or 'none'}",
-                    expected=expected,
-                    action=(
+                    f"package {' or '.join(names)}",
+                    f"{source} offers {'; '.join(there) or 'none'}",
+                    expected,
+                    (
                         "correct nvidia_driver_version or nvidia_driver_branch, or bring the repository to where it "
                         "has it"
                     ),
+                    host=host,
                 )
             )
             if not number:
@@ -103,11 +103,11 @@ def resolve(host: str, wanted: Wanted, source: apt.Source) -> tuple[str, list[di
             [],
             [
                 Finding(
+                    "apt",
+                    f"apt-get install {asked_for} is not possible: {apt.reasons(simulation)}",
+                    f"packages of {upstream} that fit together",
+                    "see `apt-get check`; remove what another driver has left",
                     host=host,
-                    check="apt",
-                    found=f"apt-get install {asked_for} is not possible: {apt.reasons(simulation)}",
-                    expected=f"packages of {upstream} that fit together",
-                    action="see `apt-get check`; remove what another driver has left",
                 )
             ],
         )

@@ -63,11 +63,11 @@ def probe(user: str, folder: str, shared: bool) -> dict[str, Any]:
         }
     except SlurmError as error:
         finding = Finding(
+            "slurm",
+            str(error),
+            "Slurm's commands, and a controller (slurmctld) that answers",
+            "repair it, or name a host with job_login_host from which jobs are submitted",
             host=socket.gethostname(),
-            check="slurm",
-            found=str(error),
-            expected="Slurm's commands, and a controller (slurmctld) that answers",
-            action="repair it, or name a host with job_login_host from which jobs are submitted",
         )
         return {"facts": {}, "findings": [finding.as_dict()]}
     try:

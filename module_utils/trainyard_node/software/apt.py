@@ -315,22 +315,8 @@ def check_key(data: bytes, wanted: Sequence[str], where: str) -> list[Finding]:
     try:
         found = openpgp.fingerprints(data)
     except ValueError as error:
-        return [
-            Finding(
-                check="key of the repository",
-                found=f"{where}: {error}",
-                expected=f"an OpenPGP key {expected}",
-                action=action,
-            )
-        ]
+        return [Finding("key of the repository", f"{where}: {error}", f"an OpenPGP key {expected}", action)]
     odd = [fingerprint for fingerprint in found if fingerprint not in wanted]
     if not odd:
         return []
-    return [
-        Finding(
-            check="key of the repository",
-            found=f"{where} holds {', '.join(odd)}",
-            expected=f"only {expected}",
-            action=action,
-        )
-    ]
+    return [Finding("key of the repository", f"{where} holds {', '.join(odd)}", f"only {expected}", action)]

@@ -50,7 +50,7 @@ def findings(
         offers, said = apt.offered_by(text, names)
     except apt.AptError as error:
         action = "take them another way (wheel, archive, runfile), or repair apt"
-        return [Finding(check="apt", found=str(error), expected="packages from apt", action=action)]
+        return [Finding("apt", str(error), "packages from apt", action)]
     return [apt_sources.explain_update("", said, str(source))] if said else rules.lacking(due, offers, source)
 
 

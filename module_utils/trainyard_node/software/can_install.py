@@ -116,17 +116,17 @@ def _environment(name: str, part: Mapping[str, Any]) -> tuple[Work | None, list[
         work = Work(params)
     except EnvironmentFailure as error:
         said, _, action = str(error).partition("; ")
-        found = Finding(check=f"Python of {name}", found=said, expected="an interpreter that runs", action=action)
+        found = Finding(f"Python of {name}", said, "an interpreter that runs", action)
         return None, [found]
     faults = [replace(finding, check=f"{finding.check} of {name}") for finding in work.findings]
     if work.remake and not work.interpreter.can_make_environments and not part.get("manage_system"):
         major, minor = work.interpreter.minor
         faults.append(
             Finding(
-                check=f"Python of {name}",
-                found=f"{work.interpreter.executable} cannot make virtual environments: ensurepip is missing",
-                expected="Python's venv module, as trainyard_manage_system is false",
-                action=f"install python{major}.{minor}-venv (Debian, Ubuntu), or name an interpreter that has it",
+                f"Python of {name}",
+                f"{work.interpreter.executable} cannot make virtual environments: ensurepip is missing",
+                "Python's venv module, as trainyard_manage_system is false",
+                f"install python{major}.{minor}-venv (Debian, Ubuntu), or name an interpreter that has it",
             )
         )
     for package, address in params["wheels"].items() if work.install else ():
@@ -143,9 +143,9 @@ def _source(source: Mapping[str, Any]) -> Sequence[Finding]:
         return []
     return [
         Finding(
-            check=f"source of {source['what']}",
-            found=f"{without_password(url).partition('#')[0]}: {fault}",
-            expected="an address from which the node can have it",
-            action=f"see how the node reaches it (name, proxy, firewall), or name another in {source['variables']}",
+            f"source of {source['what']}",
+            f"{without_password(url).partition('#')[0]}: {fault}",
+            "an address from which the node can have it",
+            f"see how the node reaches it (name, proxy, firewall), or name another in {source['variables']}",
         )
     ]

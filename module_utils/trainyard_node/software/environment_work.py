@@ -28,10 +28,7 @@ class Work:
         self.pins, wrong = requirements.parse_all(params["packages"], self.interpreter.minor)
         params["wheels"] = {requirements.normal(name): address for name, address in params["wheels"].items()}
         wrong += requirements.wheel_findings(params["wheels"], self.pins)
-        self.findings = [
-            Finding(check="packages", found=each, expected=_PINS, action="correct the list of packages")
-            for each in wrong
-        ]
+        self.findings = [Finding("packages", each, _PINS, "correct the list of packages") for each in wrong]
         self.state = python_environment.examine(self.path)
         self.verification = python_environment.Verification(
             params["verify_script"], params["verify_user"], params["verify_timeout"], params["verify_environment"]
@@ -78,7 +75,7 @@ class Work:
         return bool(self.install) or held != self.verification.identity(self.state)
 
     def _find(self, check: str, found: str, expected: str, action: str) -> None:
-        self.findings.append(Finding(check=check, found=found, expected=expected, action=action))
+        self.findings.append(Finding(check, found, expected, action))
 
     def _judge(self) -> None:
         params = self.params

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from ..cluster.node import free_port
-from ..job import processes
+from ..job.run import processes
 from ..machine.tree import Tree
 
 RENDEZVOUS, DATA = "rendezvous port", "port of the kernel's"

@@ -215,7 +215,7 @@ def test_a_script_with_a_wrong_password_fails_with_mindspores_message(refused):
 
 
 def test_given_certificates_that_do_not_fit_are_found_before_anything_starts(play, nodes, tmp_path):
-    """Wrong password and expired at once; tests/unit/job/test_job_tls.py has all that can be wrong."""
+    """Wrong password and expired at once; tests/unit/job/file/test_tls.py has all that can be wrong."""
     key, certificate = self_signed("site", days=-1)
     (tmp_path / "ca.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     encryption = serialization.BestAvailableEncryption(b"right-4711")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.cluster.no_answer import UNREADABLE, cause, findings, reason
+from ansible.module_utils.trainyard.cluster.unreachable import UNREADABLE, cause, findings, reason
 from ansible.module_utils.trainyard.findings.findings import is_rendered, render
 
 PROJECT = Path(__file__).resolve().parents[3]

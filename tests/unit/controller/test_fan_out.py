@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.cluster.no_answer import cause
+from ansible.module_utils.trainyard.cluster.unreachable import cause
 from ansible.module_utils.trainyard_controller import agent_code
 from job_cluster import PATIENCE_S
 
@@ -288,7 +288,7 @@ def test_the_agent_is_whole_and_needs_nothing_but_python(tmp_path):
     code = f"import sys; sys.path.insert(0, {str(tmp_path / 'agent.zip')!r})\nimport " + ", ".join(names)
     done = subprocess.run([PYTHON, "-IS", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "agent.trainyard_node.job.monitor" in names and "agent.trainyard.job.placement" not in names
+    assert "agent.trainyard_node.job.run.monitor" in names and "agent.trainyard.job.placement.placement" not in names
 
 
 def bootstrap(home, message, python=PYTHON):
@@ -339,7 +339,7 @@ def test_a_question_that_fails_or_takes_too_long_says_so(tmp_path, shared):
     job = {"job_id": "x", "job_dir": str(tmp_path / "x"), "wait_s": 60}
     (tmp_path / "x").mkdir()
     pid = os.getpid()
-    from ansible.module_utils.trainyard_node.job import processes
+    from ansible.module_utils.trainyard_node.job.run import processes
 
     (tmp_path / "x" / "monitor.json").write_text(json.dumps({"pid": pid, "start_time": processes.start_time(pid)}))
     answer, _ = bootstrap(tmp_path, agent_code.message("mark", "state", b"{}", job, 0.5, True))

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_node.job import processes
-from ansible.module_utils.trainyard_node.job.exits import write_json
+from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import PATIENCE_S, wait_for
 from job_samples import make_job, make_plan, member
 

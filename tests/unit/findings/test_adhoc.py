@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.findings.adhoc import ansible, inventory_options, playbook
 from ansible.module_utils.trainyard.inputs import nothing_to_do
-from ansible.module_utils.trainyard.job import cleaning
+from ansible.module_utils.trainyard.job.record import cleaning
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard.verify import drift, reach, software, stragglers
 from ansible.module_utils.trainyard.verify.drift_clocks import judge_clocks

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import counted
-from ansible.module_utils.trainyard.job.plan import describe
+from ansible.module_utils.trainyard.job.plan.plan import describe
 from ansible.module_utils.trainyard.report import job_text
 from job_samples import make_job, make_plan, member, summary_of
 

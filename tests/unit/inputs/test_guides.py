@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.trainyard.job.launchers import LAUNCHERS, rank_log_name
-from ansible.module_utils.trainyard.job.process import agent_log
+from ansible.module_utils.trainyard.job.placement.process import agent_log
 from captured_tree import unfold
 
 PROJECT = Path(__file__).resolve().parents[3]

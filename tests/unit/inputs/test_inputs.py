@@ -11,7 +11,7 @@ import yaml
 from ansible.module_utils.trainyard.inputs import job_file
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, Place
-from ansible.module_utils.trainyard.job.variables import VARIABLES
+from ansible.module_utils.trainyard.job.file.variables import VARIABLES
 from documented import KNOWN, ROLES, SPECS
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,9 +1,13 @@
 """A cluster of monitors on this machine, which ends with the test, and a node's part of a plan for preflight."""
 
 import sys
+from pathlib import Path
 
 import pytest
 from job_cluster import Cluster, free_port
+
+# A test of one folder may use what a test of another one has made.
+sys.path += [str(folder) for folder in Path(__file__).parent.iterdir() if folder.is_dir()]
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ansible.module_utils.trainyard.job.placement import Member
+from ansible.module_utils.trainyard.job.placement.placement import Member
 from job_samples import make_job, node_facts
 
 JOB_DIR = "/var/lib/trainyard/jobs/digits-20261120-101500"

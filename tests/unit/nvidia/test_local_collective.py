@@ -8,7 +8,7 @@ import pwd
 import pytest
 from ansible.module_utils.trainyard.findings.visible import visible
 from ansible.module_utils.trainyard.nvidia.local_collective import LIMIT_S, command, fault
-from ansible.module_utils.trainyard_node.job import processes
+from ansible.module_utils.trainyard_node.job.run import processes
 from ansible.module_utils.trainyard_node.machine import as_user
 from ansible.module_utils.trainyard_node.nvidia import local_collective
 from captured_tree import NODES

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard_controller.own_sources import packed_pip
+from ansible.module_utils.trainyard_controller.file_sources import packed_pip
 from ansible.module_utils.trainyard_node.software import datasets
 from ansible.module_utils.trainyard_node.software.can_install import can_install
 from ansible.module_utils.trainyard_node.software.python_environment import look

@@ -9,7 +9,7 @@ import tarfile
 import zipfile
 
 import pytest
-from ansible.module_utils.trainyard_controller.own_sources import packed_pip
+from ansible.module_utils.trainyard_controller.file_sources import packed_pip
 from ansible.module_utils.trainyard_node.software import python_environment
 from ansible.module_utils.trainyard_node.software.can_install import can_install
 from ansible.module_utils.trainyard_node.software.environment_work import Work

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.verify.pair_report import complete, describe, judge, read, refusal
-from ansible.module_utils.trainyard_controller import measured_runs
+from ansible.module_utils.trainyard_controller import measurements as measured_runs
 from hypothesis import given
 from hypothesis import strategies as st
 

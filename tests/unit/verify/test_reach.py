@@ -11,7 +11,7 @@ import yaml
 from ansible.module_utils.trainyard.cluster.ssh_logins import distances
 from ansible.module_utils.trainyard.verify.reach import Failure, judge_network, judge_ssh, suspects, usable, verify
 from ansible.module_utils.trainyard.verify.reach_names import judge_addresses, judge_names
-from ansible.module_utils.trainyard.verify.who_answered import judge_answers
+from ansible.module_utils.trainyard.verify.reporting_hosts import judge_answers
 from ansible.module_utils.trainyard_node.verify.reach import DATA, RENDEZVOUS
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job import processes
+from ansible.module_utils.trainyard_node.job.run import processes
 from ansible.module_utils.trainyard_node.verify import reach as node_reach
 from ansible.module_utils.trainyard_node.verify.reach import (
     DATA,

@@ -12,7 +12,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 from ansible.module_utils.trainyard.report import figures as verify_figures
-from ansible.module_utils.trainyard.report.words import shown, size, utc
+from ansible.module_utils.trainyard.report.text import shown, size, utc
 from ansible.module_utils.trainyard_controller.pages import verify_page
 from ansible.module_utils.trainyard_controller.plotly_js import plotly_js
 from hypothesis import given

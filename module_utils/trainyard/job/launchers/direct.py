@@ -9,9 +9,9 @@ NODE_RANK.
 from __future__ import annotations
 
 from ...findings.findings import Finding
-from ..placement import Node, Placement, common_environment
-from ..process import Process, rank_log
-from ..specification import Job
+from ..file.specification import Job
+from ..placement.placement import Node, Placement, common_environment
+from ..placement.process import Process, rank_log
 
 
 def check(job: Job, placement: Placement) -> list[Finding]:

@@ -12,9 +12,9 @@ import re
 
 from ...findings.findings import Finding
 from ...software import mindspore
-from ..placement import Node, Placement, common_environment
-from ..process import Process, rank_log
-from ..specification import Job
+from ..file.specification import Job
+from ..placement.placement import Node, Placement, common_environment
+from ..placement.process import Process, rank_log
 
 # As MindSpore's own documents and msrun call it.
 RANK_LOG = "worker_{rank}.log"
@@ -40,24 +40,16 @@ def release_findings(placement: Placement, feature: str = "") -> list[Finding]:
             there = [name for name, other in mindspore.RELEASES.items() if device in other.devices]
             findings.append(
                 Finding(
+                    "versions",
+                    f"mindspore {version}, of which there is no build for {device}",
+                    f"for {device}, one of {', '.join(there)}",
+                    "set job_devices: none to train on the CPU, or job_venv to an environment with such a build",
                     host=node.host,
-                    check="versions",
-                    found=f"mindspore {version}, of which there is no build for {device}",
-                    expected=f"for {device}, one of {', '.join(there)}",
-                    action="set job_devices: none to train on the CPU, or job_venv to an environment with such a build",
                 )
             )
         elif version and feature and (reason := mindspore.why_not(version, device, feature)):
             found, _, action = reason.partition(": ")
-            findings.append(
-                Finding(
-                    host=node.host,
-                    check="job_launcher",
-                    found=found,
-                    expected="a launcher that this release has",
-                    action=action,
-                )
-            )
+            findings.append(Finding("job_launcher", found, "a launcher that this release has", action, host=node.host))
     return findings
 
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from ...findings.findings import Finding
-from ..hostfile import MpiHost, render
-from ..placement import SYSTEM_PATH, VISIBLE_DEVICES, Node, Placement, common_environment
-from ..process import File, Process, runtime
-from ..specification import Job
+from ..file.specification import Job
+from ..placement.hostfile import MpiHost, render
+from ..placement.placement import SYSTEM_PATH, VISIBLE_DEVICES, Node, Placement, common_environment
+from ..placement.process import File, Process, runtime
 
 HOSTFILE = "hostfile"
 RANK_SCRIPT = "mpi_rank"
@@ -83,10 +83,10 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     if not devices and any(package.startswith("mindspore") for package in job.packages):
         findings.append(
             Finding(
-                check="job_launcher",
-                found="mpirun for MindSpore on CPU",
-                expected="a launcher that MindSpore works with on CPU; mpirun is for GPU and Ascend",
-                action="set job_launcher: mindspore",
+                "job_launcher",
+                "mpirun for MindSpore on CPU",
+                "a launcher that MindSpore works with on CPU; mpirun is for GPU and Ascend",
+                "set job_launcher: mindspore",
             )
         )
     found = {node.host: _described(node.mpi) for node in placement.nodes}
@@ -95,41 +95,35 @@ def check(job: Job, placement: Placement) -> list[Finding]:
         if not node.mpi:
             findings.append(
                 Finding(
+                    "mpi",
+                    "no Open MPI",
+                    "Open MPI on every node",
+                    "run site.yml with openmpi in trainyard_frameworks",
                     host=node.host,
-                    check="mpi",
-                    found="no Open MPI",
-                    expected="Open MPI on every node",
-                    action="run site.yml with openmpi in trainyard_frameworks",
                 )
             )
         elif _major(node.mpi) < 4:
             findings.append(
-                Finding(
-                    host=node.host,
-                    check="mpi",
-                    found=found[node.host],
-                    expected="Open MPI 4 or 5",
-                    action="install a newer one: role openmpi",
-                )
+                Finding("mpi", found[node.host], "Open MPI 4 or 5", "install a newer one: role openmpi", host=node.host)
             )
         elif found[node.host] != usual and usual:
             findings.append(
                 Finding(
+                    "mpi",
+                    found[node.host],
+                    f"{usual}, as on the other nodes",
+                    "run site.yml on all nodes",
                     host=node.host,
-                    check="mpi",
-                    found=found[node.host],
-                    expected=f"{usual}, as on the other nodes",
-                    action="run site.yml on all nodes",
                 )
             )
         if ":" in node.address:
             findings.append(
                 Finding(
+                    "network",
+                    f"address {node.address}",
+                    "an IPv4 address: Open MPI chooses interfaces by IPv4 networks",
+                    "set job_network to an IPv4 network",
                     host=node.host,
-                    check="network",
-                    found=f"address {node.address}",
-                    expected="an IPv4 address: Open MPI chooses interfaces by IPv4 networks",
-                    action="set job_network to an IPv4 network",
                 )
             )
     return findings

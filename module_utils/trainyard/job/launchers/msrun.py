@@ -7,9 +7,9 @@ msrun belongs to MindSpore from 2.3 on. Without --join it returns before anythin
 from __future__ import annotations
 
 from ...findings.findings import Finding
-from ..placement import Node, Placement, common_environment, same_count
-from ..process import Process, agent_log
-from ..specification import Job
+from ..file.specification import Job
+from ..placement.placement import Node, Placement, common_environment, same_count
+from ..placement.process import Process, agent_log
 from .mindspore import RANK_LOG, cluster_environment, release_findings
 
 __all__ = ["RANK_LOG", "check", "processes"]
@@ -25,20 +25,15 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     findings = release_findings(placement, "msrun") + same_count(placement, _INSTEAD)
     if not placement.venv:
         findings.append(
-            Finding(
-                check="job_venv",
-                found="nothing",
-                expected="the virtual environment that holds msrun",
-                action=f"set job_venv, or {_INSTEAD}",
-            )
+            Finding("job_venv", "nothing", "the virtual environment that holds msrun", f"set job_venv, or {_INSTEAD}")
         )
     if job.command[0] not in _PROGRAMS and not job.command[0].endswith(".py"):
         findings.append(
             Finding(
-                check="job_command",
-                found=f"{job.command[0]}, before which msrun would put python",
-                expected="a Python script, or python and its arguments",
-                action=f"begin job_command with python, or {_INSTEAD}",
+                "job_command",
+                f"{job.command[0]}, before which msrun would put python",
+                "a Python script, or python and its arguments",
+                f"begin job_command with python, or {_INSTEAD}",
             )
         )
     return findings

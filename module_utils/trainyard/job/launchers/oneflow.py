@@ -18,9 +18,9 @@ import re
 import shlex
 
 from ...findings.findings import Finding
-from ..placement import Node, Placement, common_environment, same_count
-from ..process import File, Process, agent_log, rank_log, runtime
-from ..specification import Job
+from ..file.specification import Job
+from ..placement.placement import Node, Placement, common_environment, same_count
+from ..placement.process import File, Process, agent_log, rank_log, runtime
 
 RANK_SCRIPT = "oneflow_rank"
 # Since 0.5 OneFlow joins its cluster when it is imported, and dies of finding only some of its five variables. The
@@ -41,19 +41,19 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     if not placement.venv:
         findings.append(
             Finding(
-                check="job_venv",
-                found="nothing",
-                expected="the virtual environment that holds OneFlow",
-                action="set job_venv: oneflow, or to where it is",
+                "job_venv",
+                "nothing",
+                "the virtual environment that holds OneFlow",
+                "set job_venv: oneflow, or to where it is",
             )
         )
     findings += [
         Finding(
+            "network",
+            f"address {node.address}",
+            "an IPv4 address: OneFlow's processes speak nothing else with each other",
+            "set job_network to an IPv4 network",
             host=node.host,
-            check="network",
-            found=f"address {node.address}",
-            expected="an IPv4 address: OneFlow's processes speak nothing else with each other",
-            action="set job_network to an IPv4 network",
         )
         for node in placement.nodes
         if ":" in node.address

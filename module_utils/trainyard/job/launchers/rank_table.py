@@ -15,10 +15,10 @@ from typing import Any
 
 from ...ascend import rank_table as hccl
 from ...findings.findings import Finding, counted
-from .. import rank_table as job_table
-from ..placement import VISIBLE_DEVICES, Node, Placement, common_environment
-from ..process import File, Process, rank_log
-from ..specification import Job
+from ..file.specification import Job
+from ..placement import rank_table as job_table
+from ..placement.placement import VISIBLE_DEVICES, Node, Placement, common_environment
+from ..placement.process import File, Process, rank_log
 
 RANK_TABLE = "rank_table.json"
 _VISIBLE = VISIBLE_DEVICES["ascend"]
@@ -47,11 +47,11 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     without = [node for node in placement.nodes if not node.npu.get("devices") or not node.devices]
     findings += [
         Finding(
+            "devices",
+            "no Ascend device" if not node.npu.get("devices") else "no device for the job",
+            "Ascend devices on every node of the job",
+            "correct job_devices or job_hosts, or choose another job_launcher",
             host=node.host,
-            check="devices",
-            found="no Ascend device" if not node.npu.get("devices") else "no device for the job",
-            expected="Ascend devices on every node of the job",
-            action="correct job_devices or job_hosts, or choose another job_launcher",
         )
         for node in without
     ]
@@ -73,10 +73,10 @@ def _trains_with_mindspore(job: Job) -> bool:
 
 def _spares_of_given_table(job: Job) -> Finding:
     return Finding(
-        check="job_spares",
-        found=f"{counted(job.spares, 'spare')} beside a job_rank_table, which is used as it is",
-        expected="a table that nodes write anew with what a spare has",
-        action="leave job_rank_table out, as the launcher then builds the table, or job_spares",
+        "job_spares",
+        f"{counted(job.spares, 'spare')} beside a job_rank_table, which is used as it is",
+        "a table that nodes write anew with what a spare has",
+        "leave job_rank_table out, as the launcher then builds the table, or job_spares",
     )
 
 
@@ -84,13 +84,11 @@ def _environment_findings(job: Job, placement: Placement) -> list[Finding]:
     said = [("", "job_env", job.env), *((node.host, "job_node_env", node.env) for node in placement.nodes)]
     findings = [
         Finding(
+            key,
+            f"{name}={env[name]}",
+            f"{name} as the rank table has it" if name != _VISIBLE else f"no {_VISIBLE}: it renumbers devices",
+            f"remove {name} from {key}; job_devices says which devices to use",
             host=host,
-            check=key,
-            found=f"{name}={env[name]}",
-            expected=(
-                f"{name} as the rank table has it" if name != _VISIBLE else f"no {_VISIBLE}: it renumbers devices"
-            ),
-            action=f"remove {name} from {key}; job_devices says which devices to use",
         )
         for host, key, env in said
         for name in _OWN
@@ -101,21 +99,23 @@ def _environment_findings(job: Job, placement: Placement) -> list[Finding]:
         if not re.fullmatch("[0-9]{1,6}", number) or int(number) < node.processes:
             findings.append(
                 Finding(
+                    "job_node_env" if _DEVICE_NUM in node.env else "job_env",
+                    f"{_DEVICE_NUM}={number}",
+                    f"a number from {node.processes} up, as the node has {counted(node.processes, 'rank')}",
+                    (
+                        f"leave {_DEVICE_NUM} out, or set it to what the program takes it for: devices of a server, "
+                        "or ranks of the job"
+                    ),
                     host=node.host,
-                    check="job_node_env" if _DEVICE_NUM in node.env else "job_env",
-                    found=f"{_DEVICE_NUM}={number}",
-                    expected=f"a number from {node.processes} up, as the node has {counted(node.processes, 'rank')}",
-                    action=f"leave {_DEVICE_NUM} out, or set it to what the program takes it for: devices of a server, "
-                    "or ranks of the job",
                 )
             )
     if "HCCL_IF_IP" in job.env and len(placement.nodes) > 1:
         findings.append(
             Finding(
-                check="job_env",
-                found=f"HCCL_IF_IP={job.env['HCCL_IF_IP']} for {len(placement.nodes)} nodes",
-                expected="each node's own address, which is set for it",
-                action="set job_network to another network, or HCCL_IF_IP in job_node_env of each host",
+                "job_env",
+                f"HCCL_IF_IP={job.env['HCCL_IF_IP']} for {len(placement.nodes)} nodes",
+                "each node's own address, which is set for it",
+                "set job_network to another network, or HCCL_IF_IP in job_node_env of each host",
             )
         )
     return findings

@@ -8,9 +8,9 @@ its monitors start every agent: torchrun itself never restarts ranks, which it c
 from __future__ import annotations
 
 from ...findings.findings import Finding
-from ..placement import Node, Placement, common_environment, same_count
-from ..process import Process, agent_log, runtime
-from ..specification import Job
+from ..file.specification import Job
+from ..placement.placement import Node, Placement, common_environment, same_count
+from ..placement.process import Process, agent_log, runtime
 
 
 def check(job: Job, placement: Placement) -> list[Finding]:
@@ -18,10 +18,10 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     if not placement.venv:
         return [
             Finding(
-                check="job_venv",
-                found="nothing",
-                expected="the virtual environment that holds torchrun",
-                action="set job_venv, or use job_launcher: direct",
+                "job_venv",
+                "nothing",
+                "the virtual environment that holds torchrun",
+                "set job_venv, or use job_launcher: direct",
             )
         ]
     del job

@@ -32,15 +32,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ...findings.findings import Finding
-from .. import nested_launchers
-from .. import specification as jobs
-from ..command import scripts
-from ..plan import JobPlan, source_findings
-from ..progress import strict
-from ..specification import Job
-from ..start_scripts import code_in, waits_for_nothing
-from ..starters import meant
-from . import kubernetes, slurm, ssh
+from ..file import specification as jobs
+from ..file.command import scripts
+from ..file.launcher_programs import meant
+from ..file.specification import Job
+from ..file.start_scripts import code_in, waits_for_nothing
+from ..plan import nested_launchers
+from ..plan.plan import JobPlan, source_findings
+from ..run.progress import strict
+from . import slurm, ssh
+from .kubernetes import scheduler as kubernetes
 from .records import HandedPlan, Plan, Source, Where
 
 
@@ -73,9 +74,7 @@ def who_runs(given: Mapping[str, Any]) -> list[Finding]:
     if scheduler not in SCHEDULERS:
         likely = meant(scheduler, list(SCHEDULERS))
         do = f"did you mean {likely}?" if likely else "choose one of these"
-        return [
-            Finding(check="job_scheduler", found=repr(scheduler), expected="one of " + ", ".join(SCHEDULERS), action=do)
-        ]
+        return [Finding("job_scheduler", repr(scheduler), "one of " + ", ".join(SCHEDULERS), do)]
     known = SCHEDULERS[scheduler].LAUNCHERS
     if launcher in known:
         return []
@@ -89,7 +88,7 @@ def who_runs(given: Mapping[str, Any]) -> list[Finding]:
         do += ", or job_scheduler: ssh"
     elif likely:
         do = f"did you mean {likely}?"
-    return [Finding(check="job_launcher", found=found, expected="one of " + ", ".join(sorted(known)), action=do)]
+    return [Finding("job_launcher", found, "one of " + ", ".join(sorted(known)), do)]
 
 
 def plan(
@@ -121,10 +120,10 @@ def not_waited_for(command: Sequence[str], source: Source) -> list[Finding]:
     texts["a line of shell"] = "\n".join(code_in(command))
     return [
         Finding(
-            check="job_command",
-            found=f"{name}, which waits for none of the processes that it puts in the background",
-            expected="a script that lasts as long as they do: the scheduler ends them with it",
-            action="append `wait` to it",
+            "job_command",
+            f"{name}, which waits for none of the processes that it puts in the background",
+            "a script that lasts as long as they do: the scheduler ends them with it",
+            "append `wait` to it",
         )
         for name, text in texts.items()
         if not name.endswith(".py") and waits_for_nothing(text)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...findings.findings import Finding, counted
-from ..specification import Job
+from ..file.specification import Job
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,7 @@ class Source:
             return []
         shift, unit = (20, "MiB") if most >= 1 << 20 else (10, "KiB")
         found = f"{len(self.archive) >> shift} {unit}, packed"
-        return [
-            Finding(check="job_source", found=found, expected=f"at most {most >> shift} {unit}{why}", action=instead)
-        ]
+        return [Finding("job_source", found, f"at most {most >> shift} {unit}{why}", instead)]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..placement import SYSTEM_PATH
-from ..specification import Job
+from ..file.specification import Job
+from ..placement.placement import SYSTEM_PATH
 from .records import HandedPlan, Template
 
 SCRIPT = "job.sbatch"

@@ -14,11 +14,11 @@ from typing import Any
 
 from ...findings.findings import Finding
 from ...slurm.state import exit_of, nodes_of
-from ..failure import first_failure, signal_name
-from ..process import RANK_LOG
-from ..rank_environment import node_environment
-from ..specification import Job
-from ..tls import PASSWORD_VARIABLES
+from ..file.rank_environment import node_environment
+from ..file.specification import Job
+from ..file.tls import PASSWORD_VARIABLES
+from ..placement.process import RANK_LOG
+from ..run.failure import first_failure, signal_name
 from . import slurm_fit
 from .records import HandedPlan, Source, Where
 from .sbatch import SCRIPT, gres_option, script
@@ -54,29 +54,29 @@ def plan(
     if not where.submit_host:
         findings.append(
             Finding(
-                check="job_login_host",
-                found="no host that submits",
-                expected="a host of the inventory where sbatch is: job_login_host, the group slurm_login, or job_hosts",
-                action="set job_login_host",
+                "job_login_host",
+                "no host that submits",
+                "a host of the inventory where sbatch is: job_login_host, the group slurm_login, or job_hosts",
+                "set job_login_host",
             )
         )
     elif where.submit_host not in (*where.known, "localhost"):
         findings.append(
             Finding(
-                check="job_login_host",
-                found=f"{where.submit_host}, which is not in the inventory",
-                expected="a host of the inventory where sbatch is",
-                action="add it to the inventory, or correct job_login_host",
+                "job_login_host",
+                f"{where.submit_host}, which is not in the inventory",
+                "a host of the inventory where sbatch is",
+                "add it to the inventory, or correct job_login_host",
             )
         )
     nodes = int(given.get("job_nodes") or 0) or len(where.hosts)
     if not nodes:
         findings.append(
             Finding(
-                check="job_nodes",
-                found=f"nothing, and no host of the inventory in {given.get('job_hosts') or 'job_hosts'}",
-                expected="the number of nodes",
-                action="set job_nodes",
+                "job_nodes",
+                f"nothing, and no host of the inventory in {given.get('job_hosts') or 'job_hosts'}",
+                "the number of nodes",
+                "set job_nodes",
             )
         )
     node_env, wrong = _node_env(where, facts)
@@ -140,11 +140,11 @@ def _node_env(where: Where, facts: Mapping[str, Any]) -> tuple[dict[str, dict[st
         if node_env[host] and slurms and host not in slurms:
             findings.append(
                 Finding(
+                    "job_node_env",
+                    "variables for a host that is no node of Slurm by this name",
+                    "the names of Slurm's nodes (scontrol show nodes)",
+                    "name the host so in the inventory, or remove its job_node_env",
                     host=host,
-                    check="job_node_env",
-                    found="variables for a host that is no node of Slurm by this name",
-                    expected="the names of Slurm's nodes (scontrol show nodes)",
-                    action="name the host so in the inventory, or remove its job_node_env",
                 )
             )
     return node_env, findings
@@ -157,7 +157,7 @@ def not_words(given: Mapping[str, Any]) -> list[Finding]:
         value = str(given.get(key) or "")
         if value and not _WORD.fullmatch(value):
             expected = "letters, digits and . , : @ + = / ( ) * _ -, as Slurm's names have them"
-            findings.append(Finding(check=key, found=ascii(value)[:100], expected=expected, action=f"correct {key}"))
+            findings.append(Finding(key, ascii(value)[:100], expected, f"correct {key}"))
     options = given.get("job_sbatch_options")
     options = [] if options is None else options
     listed = options if isinstance(options, (list, tuple)) else [options]
@@ -165,10 +165,10 @@ def not_words(given: Mapping[str, Any]) -> list[Finding]:
     if wrong or listed is not options:
         findings.append(
             Finding(
-                check="job_sbatch_options",
-                found=", ".join(ascii(each)[:100] for each in wrong or listed),
-                expected="a list of options of sbatch such as [--mem=64G], each of them text on one line",
-                action="write job_sbatch_options as a YAML list of such words",
+                "job_sbatch_options",
+                ", ".join(ascii(each)[:100] for each in wrong or listed),
+                "a list of options of sbatch such as [--mem=64G], each of them text on one line",
+                "write job_sbatch_options as a YAML list of such words",
             )
         )
     return findings
@@ -182,37 +182,37 @@ def _refused(job: Job) -> list[Finding]:
     if secrets:
         findings.append(
             Finding(
-                check="job_secret_env",
-                found=", ".join(secrets),
-                expected="no secrets: Slurm keeps the script of a job, and hands its environment from host to host",
-                action="let the program read them from a file of the user on a file system that all nodes have",
+                "job_secret_env",
+                ", ".join(secrets),
+                "no secrets: Slurm keeps the script of a job, and hands its environment from host to host",
+                "let the program read them from a file of the user on a file system that all nodes have",
             )
         )
     if job.tls:
         findings.append(
             Finding(
-                check="job_tls",
-                found="true with job_scheduler: slurm",
-                expected="processes without TLS: certificates of a job reach its nodes over ssh only",
-                action="leave job_tls out, or use job_scheduler: ssh",
+                "job_tls",
+                "true with job_scheduler: slurm",
+                "processes without TLS: certificates of a job reach its nodes over ssh only",
+                "leave job_tls out, or use job_scheduler: ssh",
             )
         )
     if job.launcher == "oneflow" and job.oneflow_style == "address_list":
         findings.append(
             Finding(
-                check="job_oneflow_style",
-                found="address_list with job_scheduler: slurm",
-                expected="launch: addresses are known in the allocation only",
-                action="leave job_oneflow_style out",
+                "job_oneflow_style",
+                "address_list with job_scheduler: slurm",
+                "launch: addresses are known in the allocation only",
+                "leave job_oneflow_style out",
             )
         )
     if job.recovery:
         findings.append(
             Finding(
-                check="job_recovery",
-                found="true with job_scheduler: slurm",
-                expected="restarts of the whole job: Slurm does not start single processes again",
-                action="leave job_recovery out; job_max_restarts requeues the job",
+                "job_recovery",
+                "true with job_scheduler: slurm",
+                "restarts of the whole job: Slurm does not start single processes again",
+                "leave job_recovery out; job_max_restarts requeues the job",
             )
         )
     return findings

@@ -76,7 +76,7 @@ def findings(
     found: list[Finding] = []
 
     def wrong(check: str, what: str, expected: str, action: str, host: str = "") -> None:
-        found.append(Finding(host=host, check=check, found=what, expected=expected, action=action))
+        found.append(Finding(check, what, expected, action, host=host))
 
     name = str(given.get("job_partition") or "")
     partition, nodes = of_partition(facts, name)

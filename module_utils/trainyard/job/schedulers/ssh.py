@@ -11,11 +11,15 @@ from typing import Any
 
 from ...findings.findings import Finding
 from ...hardware.traffic import told_by_node
-from .. import build_tools, kernel_messages, launchers, meeting, root_ranks, spares
-from ..moved import whole
-from ..placement import Member
-from ..plan import JobPlan, build
-from ..specification import Job
+from .. import launchers
+from ..file.specification import Job
+from ..placement import root_ranks
+from ..placement.placement import Member
+from ..plan import build_tools, spares
+from ..plan.plan import JobPlan, build
+from ..run import kernel_messages
+from ..run import rank_connections as meeting
+from ..run.moved_addresses import whole
 from .records import Source, Where
 
 Data = Mapping[str, Any]

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command of a job, judged as words: no shell reads it, and it is what one rank runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from ...findings.findings import Finding
+from . import launcher_programs as starters
+
+HOW = "docs/job-file.md, A launcher of your own"
+TWICE = "one start of the ranks: with two, each rank is a world of its own and trains alone"
+# A word that YAML reads as these very characters, and as a text (or as a whole number, which comes back as it was).
+_PLAIN = re.compile(r"(?:[A-Za-z_/][\w./=+@%-]*|\./[\w./=+@%-]*|--?[A-Za-z][\w./=+@%-]*|0|[1-9]\d*)")
+_NO_TEXT = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
+_ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+# What a shell would put a value for. Configurations have ${data.root}, Kubernetes $(NAME): these are not meant.
+_EXPANSION = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\}|\([a-z][^)]*\)?)|`[a-z][^`]*`")
+_OPERATORS = frozenset(("&&", "||", ">>", "2>&1", "&>", "2>"))
+# Of these one may also be the value of an option.
+_PERHAPS = frozenset((";", "|", ">", "<", "&"))
+
+
+def as_list(words: Sequence[str]) -> str:
+    """Write words as a list of a job file: [python, train.py, --lr=1]."""
+    return f"[{', '.join(_word(word) for word in words)}]"
+
+
+def _word(word: str) -> str:
+    if _PLAIN.fullmatch(word) and word.lower() not in _NO_TEXT:
+        return word
+    if '"' in word and word.isprintable() and "'" not in word:
+        return f"'{word}'"
+    return '"' + "".join(_ESCAPED.get(sign) or _printable(sign) for sign in word) + '"'
+
+
+def _printable(sign: str) -> str:
+    return sign if sign.isprintable() else f"\\U{ord(sign):08x}"
+
+
+def scripts(command: Sequence[str]) -> list[str]:
+    """Return the words of a command that name a script; a line of shell may end like one."""
+    return [word for word in command if word.endswith((".py", ".sh")) and not re.search(r"\s", word)]
+
+
+def module_of(command: Sequence[str], source_files: Sequence[str]) -> str:
+    """Return the package whose module `python -m` runs, without what comes with the job's source; "" for none."""
+    python, *rest = command
+    named = [after for word, after in zip(rest, rest[1:]) if word == "-m"][:1]
+    before = rest[: rest.index("-m")] if named else []
+    if not named or not re.fullmatch(r"(?:\S*/)?python[\d.]*", python) or not all(word[:1] == "-" for word in before):
+        return ""
+    package = named[0].partition(".")[0]
+    own = any(file == f"{package}.py" or file.startswith(f"{package}/") for file in source_files)
+    return "" if own or not package.isidentifier() else package
+
+
+def leaves_source(command: Sequence[str]) -> bool:
+    """Tell whether a line of shell in the command goes to another folder: paths count from there then."""
+    return any(before == "-c" and re.search(r"\bcd\b", code) for before, code in zip(command, command[1:]))
+
+
+def findings(
+    command: Sequence[str], launcher: str, processes: int | None, nodes: object, env: Mapping[str, str]
+) -> list[Finding]:
+    """Find what would not run as it reads: text for a shell, and a launcher inside the job's own.
+
+    `processes` and `nodes` are job_processes_per_node (None: auto) and job_nodes as given, `env` is job_env.
+    """
+    found, instead = _shell_in_words(command)
+    nested = _launchers(instead or command, launcher, processes, str(nodes).strip() == "1", env)
+    if nested or instead is None:
+        return nested
+    expected = "the words of one program, each an item of its own: no shell reads job_command"
+    return [Finding("job_command", found, expected, f"write job_command: {as_list(instead)}")]
+
+
+def of_text(text: str) -> str:
+    """Write a command that is given as one text as the list that a job file wants; "" where it has no words."""
+    _, instead = _shell_in_words([text])
+    return as_list(instead or [text]) if text.strip() else ""
+
+
+def _shell_in_words(command: Sequence[str]) -> tuple[str, Sequence[str] | None]:
+    """Return what only a shell would understand, and the command as it should be; None where there is nothing."""
+    words = list(command)
+    if re.search(r"\s", words[0]):
+        try:
+            parts = shlex.split(words[0])
+        except ValueError:
+            parts = words[0].split()
+        text = shlex.join(words[1:])
+        if _needs_shell(parts):
+            return f"a line of shell in one item, {words[0]!r}", ["bash", "-c", f"{words[0]} {text}".strip()]
+        return f"several words in one item, {words[0]!r}", _split([*parts, *words[1:]])
+    for at, word in enumerate(words):
+        # An item that follows -c is code, of a shell or of Python; one that follows an option may be its value.
+        before = words[at - 1] if at else ""
+        if re.fullmatch(r"-[A-Za-z]*c", before):
+            continue
+        if word in _OPERATORS or (word in _PERHAPS and not before.startswith("-")):
+            return f"{word}, which only a shell understands", ["bash", "-c", _as_text(words)]
+        expansion = _EXPANSION.search(word)
+        if expansion:
+            return f"{word!r}, where only a shell puts a value for {expansion[0]}", ["bash", "-c", _as_text(words)]
+        if _two_words(word, before):
+            return f"several words in one item, {word!r}", _split(words)
+    return "", None
+
+
+def _two_words(word: str, before: str) -> bool:
+    """Tell whether an item is an option and its value, which no program takes for that."""
+    is_value = before.startswith("-") and "=" not in before
+    return bool(re.match(r"--[A-Za-z][\w-]*\s+\S", word)) and not is_value
+
+
+def _split(words: Sequence[str]) -> list[str]:
+    split: list[str] = []
+    for at, word in enumerate(words):
+        split += word.split(None, 1) if _two_words(word, words[at - 1] if at else "") else [word]
+    return split
+
+
+def _needs_shell(words: Sequence[str]) -> bool:
+    return any(word in _OPERATORS | _PERHAPS or word.endswith(";") or _EXPANSION.search(word) for word in words)
+
+
+def _as_text(words: Sequence[str]) -> str:
+    """Write words as a line of shell, in which operators and variables are what they were meant to be."""
+    return " ".join(
+        word
+        if word in _OPERATORS | _PERHAPS
+        else f'"{_escaped(word)}"'
+        if _EXPANSION.search(word)
+        else shlex.quote(word)
+        for word in words
+    )
+
+
+def _escaped(word: str) -> str:
+    return word.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _launchers(
+    command: Sequence[str], launcher: str, processes: int | None, one_node: bool, env: Mapping[str, str]
+) -> list[Finding]:
+    """Find a program that starts ranks where the job's launcher does so, and each would begin a world of its own.
+
+    One for each node makes sense, where the launcher only starts it and it knows of the other nodes.
+    """
+    inner = starters.find(command)
+    if inner is None:
+        return []
+    called, starter = inner.called, inner.starter
+    told = inner.of_several() or "PET_NNODES" in env
+    keep = "job_processes_per_node: 1" + ("" if starter.several_nodes else " and job_nodes: 1")
+    if launcher != "direct":
+        found = f"{called} inside job_launcher: {launcher}, which starts the ranks itself"
+        keep = f"job_launcher: direct with {keep}"
+    elif processes != 1:
+        found = f"{called} in each process of job_launcher: direct, and so several on a node"
+    elif not one_node and not starter.several_nodes:
+        found = f"{called} on each node of job_launcher: direct, and each would start ranks on all hosts"
+        keep = "job_nodes: 1"
+    elif not one_node and not told:
+        name = starter.several_nodes[0]
+        how = f"with --{name} 1" if inner.options.get(name) == "1" else f"without --{name}"
+        found = f"{called} {how} on each node of job_launcher: direct"
+        keep = f"give it --{name}, or set job_nodes: 1"
+    else:
+        return []
+    if inner.instead is not None:
+        settings = [f"job_command: {as_list(_for_shell(inner.instead))}"]
+        if starter.launchers and launcher not in starter.launchers:
+            settings.append(f"job_launcher: {starter.launchers[0]}")
+        number = inner.per_node()
+        if number and processes != int(number):
+            settings.append(f"job_processes_per_node: {number}")
+        variables = starter.environment(inner.options).items()
+        missing = [f"{name}: {_word(value)}" for name, value in variables if env.get(name) != value]
+        job_env = f"job_env: {{{', '.join(missing)}}}"
+        if missing and not env:
+            settings.append(job_env)
+        added = f", and add to {job_env}" if missing and env else ""
+        action = f"write {_together(settings)}{added}; to keep {called}, {keep} ({HOW})"
+    elif inner.joined is not None:
+        # Without it the program would train otherwise, or not find its other ranks.
+        kept = [
+            f"job_command: {as_list(_for_shell(inner.joined))}",
+            "job_launcher: direct",
+            "job_processes_per_node: 1",
+        ]
+        action = f"write {_together(kept)} ({HOW})"
+    elif starter.alone:
+        action = f"write {keep} ({HOW})"
+    else:
+        action = f"leave {called} and its options out of job_command; to keep {called}, {keep} ({HOW})"
+    return [Finding("job_command", found, TWICE, action)]
+
+
+def _together(items: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(items[:-1]), items[-1])))
+
+
+def _for_shell(words: Sequence[str]) -> Sequence[str]:
+    """Return words as they are, or for a shell where only that puts values for variables."""
+    return _shell_in_words(words)[1] or words

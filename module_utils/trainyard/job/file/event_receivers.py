@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is told of a job: the variables job_events, job_events_secret and job_events_interval, checked.
+
+An address of a webhook is a secret, as it mostly holds what lets one write there: no text here has more of it than its
+host.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from ...findings.findings import Finding, counted
+from ..record.events import FORMS, KINDS
+from .variables import VARIABLES
+
+MOST_RECEIVERS = 16
+LEAST_SECRET = 16
+_KEYS = {"url": ("form", "only", "ca_file"), "command": ("only",), "file": ("only",)}
+_EXPECTED = "url, command or file, and beside it only; with url also form and ca_file"
+
+
+def receivers(given: Mapping[str, Any], findings: list[Finding]) -> list[dict[str, Any]]:
+    """Return the receivers that job_events names, whole; adds to the findings what is wrong with any of them."""
+    value = given.get("job_events") or []
+    found: list[dict[str, Any]] = []
+
+    def wrong(where: str, what: str, expected: str, action: str) -> None:
+        findings.append(Finding(where, what, expected, action))
+
+    if not isinstance(value, (list, tuple)) or len(value) > MOST_RECEIVERS:
+        what = f"{len(value)} receivers" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
+        expected = f"a list of at most {MOST_RECEIVERS} receivers such as {{file: /data/events.jsonl}}"
+        wrong("job_events", what, expected, "write job_events as a YAML list")
+        return []
+    for number, each in enumerate(value, 1):
+        where = f"job_events, receiver {number}"
+        kinds = [kind for kind in _KEYS if kind in each] if isinstance(each, Mapping) else []
+        if len(kinds) != 1:
+            what = f"{' and '.join(kinds)}" if kinds else "none of url, command and file"
+            wrong(where, what, _EXPECTED, "name one of them for each receiver")
+            continue
+        kind = kinds[0]
+        before = len(findings)
+        for key in sorted({str(key) for key in each} - {kind, *_KEYS[kind]}):
+            near = difflib.get_close_matches(key, _KEYS[kind], n=1)
+            wrong(where, f"{key} beside {kind}", _EXPECTED, f"did you mean {near[0]}?" if near else "leave it out")
+        only = each.get("only") or []
+        if not isinstance(only, (list, tuple)) or any(one not in KINDS for one in only):
+            wrong(where, f"only: {only!r}"[:200], f"a list out of {', '.join(KINDS)}", "correct only, or leave it out")
+        receiver = {"kind": kind, kind: each[kind], "only": list(only) if isinstance(only, (list, tuple)) else []}
+        receiver.update(_OF_KIND[kind](each, where, findings))
+        if len(findings) == before:
+            found.append(receiver)
+    return found
+
+
+def _url(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[str, Any]:
+    parts = _split(each["url"])
+    if parts is None:
+        findings.append(
+            Finding(
+                where,
+                "a url that is none",
+                "https://HOST/..., or http://, without a user or password before the host",
+                "correct url",
+            )
+        )
+        return {}
+    form, ca_file = each.get("form") or "json", each.get("ca_file") or ""
+    if form not in FORMS:
+        expected = f"one of {', '.join(FORMS)}"
+        findings.append(Finding(where, f"form: {form!r}"[:200], expected, "correct form"))
+    if ca_file and not _is_path(ca_file):
+        expected = "an absolute path on the head node, of a file of certificates"
+        found = f"ca_file: {ca_file!r}"[:200]
+        findings.append(Finding(where, found, expected, "correct ca_file"))
+    # A name of a host is what may be shown.
+    return {"form": form, "ca_file": ca_file, "to": f"webhook {parts.hostname}"}
+
+
+def _split(url: Any) -> SplitResult | None:
+    """Read an address; None where it is none that can be asked as it stands."""
+    if not isinstance(url, str) or len(url) > 2000 or not re.fullmatch(r"[!-~]+", url):
+        return None
+    try:
+        parts = urlsplit(url)
+        usual = parts.scheme in ("http", "https") and parts.port != 0 and not parts.fragment
+    except ValueError:
+        return None
+    name = parts.hostname or ""
+    return parts if usual and "@" not in parts.netloc and re.fullmatch(r"[A-Za-z0-9._:%-]+", name) else None
+
+
+def _command(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[str, Any]:
+    argv = each["command"]
+    words = isinstance(argv, (list, tuple)) and all(isinstance(word, str) and "\0" not in word for word in argv)
+    if not words or not argv or not _is_path(argv[0]):
+        findings.append(
+            Finding(
+                where,
+                "a command that is none",
+                "a list of words, first the absolute path of a program on the head node; no shell reads it",
+                "write it as [/usr/local/bin/tell, --channel, training]",
+            )
+        )
+        return {}
+    return {"command": list(argv), "to": f"command {argv[0]}"}
+
+
+def _file(each: Mapping[str, Any], where: str, findings: list[Finding]) -> dict[str, Any]:
+    if not _is_path(each["file"]):
+        expected = "an absolute path on the head node, in a folder where the training user may write"
+        found = f"file: {each['file']!r}"[:200]
+        findings.append(Finding(where, found, expected, "write the whole path"))
+        return {}
+    return {"to": f"file {each['file']}"}
+
+
+_OF_KIND = {"url": _url, "command": _command, "file": _file}
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("/") and value.isprintable() and len(value) < 4096
+
+
+def secret_findings(given: Mapping[str, Any]) -> list[Finding]:
+    """Find a job_events_secret that is none; it is never quoted."""
+    secret = given.get("job_events_secret") or ""
+    if isinstance(secret, str) and (not secret or (len(secret) >= LEAST_SECRET and secret.isprintable())):
+        return []
+    found = counted(len(secret), "character") if isinstance(secret, str) else f"a {type(secret).__name__}"
+    return [
+        Finding(
+            "job_events_secret",
+            found,
+            f"at least {LEAST_SECRET} printable characters that nobody can guess",
+            "make one with `openssl rand -hex 32`, and keep it in Ansible Vault",
+        )
+    ]
+
+
+def shown(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return receivers as they stand in plan.json: without addresses, and without arguments of commands."""
+    return [
+        {
+            "to": each["to"],
+            "only": each["only"],
+            **({"form": each["form"], "ca_file": each["ca_file"]} if each["kind"] == "url" else {}),
+            **({"program": each["command"][0]} if each["kind"] == "command" else {}),
+            **({"file": each["file"]} if each["kind"] == "file" else {}),
+        }
+        for each in found
+    ]
+
+
+def settings(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the head's monitor is given (its file events.json, 0600); None where nobody is told."""
+    found = receivers(given, [])
+    every_s = int(given.get("job_events_interval") or VARIABLES["job_events_interval"].default)
+    secret = str(given.get("job_events_secret") or "")
+    return {"receivers": found, "secret": secret, "every_s": every_s} if found else None
+
+
+def elsewhere(scheduler: str, found: list[dict[str, Any]], metrics_folder: str) -> list[Finding]:
+    """Find events and metrics of a job that another scheduler runs: there no monitor of ours is."""
+    instead = {
+        "slurm": "leave it out; Slurm sends mails (job_sbatch_options: [--mail-type=ALL, --mail-user=NAME])",
+        "kubernetes": "leave it out; the cluster's own events and kube-state-metrics tell of the job",
+    }
+    wanted = {"job_events": ", ".join(each["to"] for each in found), "job_metrics_folder": metrics_folder}
+    return [
+        Finding(
+            name,
+            f"{value} with job_scheduler: {scheduler}",
+            "job_scheduler: ssh, where the monitors of a job tell of it",
+            instead.get(scheduler, "leave it out"),
+        )
+        for name, value in wanted.items()
+        if value
+    ]

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS between the processes of a MindSpore job: its names, its configuration, and which certificates it can use.
+
+MindSpore reads the certificates from a JSON file and the passwords from its caller (`set_ps_context`). Each process
+shows its server certificate to those that connect to it and its client certificate to those it connects to; both sides
+ask for one. It runs OpenSSL at security level 3, and for much that it cannot use it has no message, or an empty one
+after minutes; so all of that is found here, before anything starts. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...findings.findings import Finding, counted
+
+# Whose processes call set_ps_context.
+LAUNCHERS = ("mindspore", "msrun")
+CONFIG_VARIABLE = "MS_TLS_CONFIG"
+PASSWORD_VARIABLES: Mapping[str, str] = {"server": "MS_TLS_SERVER_PASSWORD", "client": "MS_TLS_CLIENT_PASSWORD"}
+
+# In the job's folder on the nodes.
+FOLDER = "tls"
+CONFIG = f"{FOLDER}/config.json"
+AUTHORITY = f"{FOLDER}/ca.pem"
+REVOCATION_LIST = f"{FOLDER}/crl.pem"
+BUNDLES: Mapping[str, str] = {"server": f"{FOLDER}/server.p12", "client": f"{FOLDER}/client.p12"}
+
+# What MindSpore 2 knows (ps/constants.h in its source); with any other name it ends with "The cipher is wrong.".
+CIPHERS = (
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+    "ECDHE-PSK-CHACHA20-POLY1305",
+    "ECDHE-ECDSA-AES128-CCM",
+    "ECDHE-ECDSA-AES256-CCM",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+)
+# Nobody has a key of both sides beforehand.
+DEFAULT_CIPHERS = tuple(name for name in CIPHERS if "-PSK-" not in name)
+# Of security level 3: handshakes with shorter keys fail.
+RSA_BITS = 3072
+_BITS = {"RSA": RSA_BITS, "EC": 256}
+# What MindSpore accepts as cert_expire_warning_time_in_day.
+LEAST_WARNING_DAYS, MOST_WARNING_DAYS = 7, 180
+# Days that a job's own certificates outlive its time limit: MindSpore warns of their last 7 days at the latest, and a
+# job of Slurm or Kubernetes may wait in a queue.
+SPARE_DAYS = LEAST_WARNING_DAYS + 1
+
+# What MindSpore says of faults that show on the nodes only, and what they come from.
+_MESSAGES = (
+    (
+        re.compile(r"The (client|server) password is invalid!"),
+        "TLS: the script did not hand on the password of its {0} certificate, which is in {1}",
+    ),
+    (
+        re.compile(r"(?:Verify Cert Time|check crl time) failed"),
+        "TLS: the certificates were good on the controller: compare the node's clock with the controller's",
+    ),
+    (
+        re.compile(r"The key:(\w+)'s value is not exist"),
+        "TLS: no file for {0}: MS_TLS_CONFIG of another job, or of one that has ended",
+    ),
+)
+
+DAY_S = 86_400
+# A node's clock may be behind the controller's by this much and still accept a fresh certificate.
+BACKDATE_S = 3600
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What matters of a certificate. `name` says which one it is, and where it lies.
+
+    `subject_key` and `authority_key` are the key identifiers in hexadecimal, empty where the certificate has none.
+    `kind` of key is RSA, EC, or empty for another one; `beside` counts the certificates that a p12 file holds besides
+    its own.
+    """
+
+    name: str
+    not_before: float
+    not_after: float
+    serial: int = 0
+    kind: str = "RSA"
+    bits: int = RSA_BITS
+    is_authority: bool = False
+    subject_key: str = ""
+    authority_key: str = ""
+    signed: bool = True
+    beside: int = 0
+
+
+@dataclass(frozen=True)
+class RevocationList:
+    """What matters of a certificate revocation list."""
+
+    name: str
+    next_update: float
+    serials: frozenset[int] = frozenset()
+    signed: bool = True
+
+
+def environment(job_dir: str) -> dict[str, str]:
+    """Return what tells a process where its TLS configuration is. The passwords are secrets and not part of a plan."""
+    return {CONFIG_VARIABLE: f"{job_dir}/{CONFIG}"}
+
+
+def cipher_findings(names: Sequence[str]) -> list[Finding]:
+    """Find what MindSpore does not know among the names of cipher suites, and a list without any."""
+    unknown = [name for name in names if name not in CIPHERS]
+    if names and not unknown:
+        return []
+    return [
+        Finding(
+            "job_tls_ciphers",
+            ", ".join(unknown) or "no cipher",
+            f"one or more of {', '.join(CIPHERS)}, which MindSpore 2 knows",
+            "correct job_tls_ciphers, or leave it out",
+        )
+    ]
+
+
+def configuration(job_dir: str, warning_days: int, revocation_list: bool, ciphers: Sequence[str]) -> str:
+    """Write the JSON file that MindSpore reads."""
+    return json.dumps(
+        {
+            "server_cert_path": f"{job_dir}/{BUNDLES['server']}",
+            "client_cert_path": f"{job_dir}/{BUNDLES['client']}",
+            "ca_cert_path": f"{job_dir}/{AUTHORITY}",
+            "crl_path": f"{job_dir}/{REVOCATION_LIST}" if revocation_list else "",
+            "cipher_list": ":".join(ciphers),
+            "cert_expire_warning_time_in_day": warning_days,
+        }
+    )
+
+
+def meaning(lines: Sequence[str]) -> str:
+    """Explain what MindSpore said of TLS in the end of a log, "" where it said nothing that is known."""
+    for line in lines:
+        for pattern, text in _MESSAGES:
+            found = pattern.search(line)
+            if found:
+                word = str(found.group(found.lastindex or 0))
+                return text.format(word, PASSWORD_VARIABLES.get(word, ""))
+    return ""
+
+
+def day(moment: float) -> str:
+    """Write a moment as people speak of the end of certificates, in UTC."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
+
+
+def expires_soon(certificate: Certificate, now: float, warning_days: int, renewal: str) -> str:
+    """Say that a certificate that is still good expires soon; "" where it does not."""
+    left = certificate.not_after - now
+    if not 0 < left < warning_days * DAY_S:
+        return ""
+    from_now = counted(int(left // DAY_S), "day")
+    return f"{certificate.name} expires on {day(certificate.not_after)}, {from_now} from now. {renewal}."
+
+
+def time_findings(certificate: Certificate, now: float, renewal: str) -> list[Finding]:
+    """Find a certificate that is not valid now."""
+    if certificate.not_after <= now:
+        found = f"{certificate.name} expired on {day(certificate.not_after)}"
+    elif certificate.not_before > now:
+        found = f"{certificate.name} is valid from {day(certificate.not_before)} on, and it is {day(now)}"
+    else:
+        return []
+    return [_finding(found=found, expected="certificates that are valid now", action=renewal)]
+
+
+def authority_findings(authority: Certificate, now: float, renewal: str) -> list[Finding]:
+    """Find what makes an authority useless for a job."""
+    findings = time_findings(authority, now, renewal)
+    if not authority.is_authority:
+        findings.append(
+            _finding(
+                found=f"{authority.name} is no authority",
+                expected="basicConstraints CA:TRUE",
+                action="give the certificate of the authority that signed the others",
+            )
+        )
+    if not authority.subject_key:
+        findings.append(
+            _finding(
+                found=f"{authority.name} has no subjectKeyIdentifier",
+                expected="an authority with subjectKeyIdentifier, by which MindSpore finds it",
+                action="create it again with subjectKeyIdentifier=hash",
+            )
+        )
+    return findings + _key_findings(authority)
+
+
+def bundle_findings(
+    certificate: Certificate, authority: Certificate, revoked: RevocationList | None, now: float, renewal: str
+) -> list[Finding]:
+    """Find what makes a server or client certificate useless for a job."""
+    findings = time_findings(certificate, now, renewal)
+    if certificate.beside:
+        findings.append(
+            _finding(
+                found=f"{certificate.name} comes with {certificate.beside} other certificates in its file",
+                expected="a p12 file with one key and its certificate only, as MindSpore refuses a chain",
+                action="make it without the authority: openssl pkcs12 -export without -certfile and -chain",
+            )
+        )
+    if not certificate.signed:
+        findings.append(
+            _finding(
+                found=f"{certificate.name} is not signed by {authority.name}",
+                expected="server and client certificates of one authority",
+                action="give the authority that signed it",
+            )
+        )
+    elif certificate.authority_key != authority.subject_key or not certificate.authority_key:
+        findings.append(
+            _finding(
+                found=(
+                    f"{certificate.name} has {'another' if certificate.authority_key else 'no'} authorityKeyIdentifier"
+                ),
+                expected="the key identifier of its authority, which MindSpore compares",
+                action="create it again with authorityKeyIdentifier=keyid:always",
+            )
+        )
+    if revoked is not None and certificate.serial in revoked.serials:
+        findings.append(
+            _finding(
+                found=f"{certificate.name} is revoked by {revoked.name}",
+                expected="certificates that are not revoked",
+                action="give another one, and find out why it was revoked",
+            )
+        )
+    return findings + _key_findings(certificate)
+
+
+def revocation_findings(revoked: RevocationList, authority: Certificate, now: float) -> list[Finding]:
+    """Find what makes a revocation list useless for a job: with an old one OpenSSL accepts nobody."""
+    if not revoked.signed:
+        return [
+            _finding(
+                found=f"{revoked.name} is not signed by {authority.name}",
+                expected="the authority's own revocation list",
+                action="give the list of that authority",
+            )
+        ]
+    if revoked.next_update <= now:
+        return [
+            _finding(
+                found=f"{revoked.name} was due to be replaced on {day(revoked.next_update)}",
+                expected="a revocation list that still holds",
+                action="fetch the authority's present one",
+            )
+        ]
+    return []
+
+
+def _key_findings(certificate: Certificate) -> list[Finding]:
+    least = _BITS.get(certificate.kind)
+    if least is not None and certificate.bits >= least:
+        return []
+    found = f"{certificate.bits} bits" if least is not None else "no RSA or EC key"
+    return [
+        _finding(
+            found=f"{certificate.name} has {found}",
+            expected=f"RSA keys of {RSA_BITS} bits or more, or EC keys of 256, as MindSpore's security level asks for",
+            action="create it again with such a key",
+        )
+    ]
+
+
+def _finding(found: str, expected: str, action: str) -> Finding:
+    return Finding("tls", found, expected, action)

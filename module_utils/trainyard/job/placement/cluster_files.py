@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan the files that describe a cluster to other programs: a rank table, a hostfile; and read one as an inventory.
+
+A node is a record with its `name`, its `ansible_host` if it has one, and the results of the tasks that asked it:
+`__asked_devices` (npu_info or accelerator_info) and `__asked_networks` (network_info).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from ...ascend.rank_table import Server
+from ...cluster.hosts import can_name_a_node
+from ...cluster.unreachable import findings as no_answers
+from ...findings.findings import Finding, counted, faults
+from ...hardware.interfaces import SelectionError, select_interface
+from ...software.files import taken
+from ..file.specification import parse_devices
+from . import rank_table as tables
+from .hostfile import FLAVORS, MpiHost
+from .placement import Node, Placement, distinct_addresses
+
+Record = Mapping[str, Any]
+
+# The server_id of a single server, as usual generators write it.
+LOOPBACK = "127.0.0.1"
+_RANGE = 'auto, a list such as [0, 1], or a range such as "[4,8)"'
+# YAML reads these words and all that begins with a digit, but for addresses, as other values than texts.
+_PLAIN = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)$)[a-z][a-z0-9.-]*|\d+\.\d+\.\d+\.\d+", re.IGNORECASE)
+
+
+def plan_rank_table(nodes: Sequence[Record], settings: Record) -> dict[str, Any]:
+    """Return `findings`, `chip` and the `servers` of a rank table of these nodes.
+
+    `settings`: `devices` as in job_devices, `network` as in job_network, `server_ip` of a single server, `path`, and
+    `folder`, whether there is a folder for it.
+    """
+    prefix, alone = "rank_table", len(nodes) == 1
+    found = [*_no_folder(settings, "rank_table_path"), *_silent(nodes)]
+    try:
+        chosen: tuple[int, ...] | None = parse_devices(settings["devices"])
+    except (ValueError, TypeError):
+        chosen = ()
+    if chosen == ():
+        given = repr(settings["devices"])
+        found.append(Finding("devices", given, _RANGE, "correct rank_table_devices"))
+    found += _server_ip(str(settings["server_ip"]), alone)
+    placed: list[Node] = []
+    for record in nodes:
+        if not _answered(record):
+            continue
+        npu = record["__asked_devices"]["npu"]
+        present = tuple(int(device["index"]) for device in npu.get("devices") or ())
+        own = _devices(record["name"], npu, present, chosen or present)
+        address = (str(settings["server_ip"]) or LOOPBACK) if alone else ""
+        if not alone:
+            address, wrong = _address(record, str(settings["network"]), prefix, alone)
+            own += wrong
+        found += own
+        if not own:
+            placed.append(_node(record["name"], len(placed), address, chosen or present, npu))
+    if found or not placed:
+        return {"findings": [finding.as_dict() for finding in found], "chip": "", "servers": []}
+    placement = Placement("", tuple(placed), 0, 0, "", "")
+    problems = tables.chip_findings(placement)
+    if not problems:
+        problems = [
+            *distinct_addresses(placed),
+            *tables.device_findings(placement),
+            *faults(tables.device_set_findings(placement)),
+            *tables.table_findings(placement, None),
+        ]
+    return {
+        "findings": [_named(finding, prefix).as_dict() for finding in problems],
+        "chip": tables.chip(placement),
+        "servers": [_server(server) for server in tables.servers(placement)],
+    }
+
+
+def _server(server: Server) -> dict[str, Any]:
+    # Every node is 127.0.0.1 to itself: it is a name, and no address of the server.
+    return {**asdict(server), "host_ip": "" if server.host_ip == LOOPBACK else server.host_ip}
+
+
+def _node(host: str, rank: int, address: str, devices: tuple[int, ...], npu: Record) -> Node:
+    return Node(host, rank, address, "", "", "ascend", devices, 0, len(devices), 0, {}, npu=npu)
+
+
+def _server_ip(address: str, alone: bool) -> list[Finding]:
+    if not address:
+        return []
+    if not alone:
+        expected = "it for a single server; several are known by their addresses on rank_table_network"
+        action = "leave rank_table_server_ip out, or choose one host with rank_table_hosts"
+        return [Finding("rank_table_server_ip", address, expected, action)]
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        expected, action = "an IPv4 or IPv6 address", "correct rank_table_server_ip"
+        return [Finding("rank_table_server_ip", repr(address), expected, action)]
+    return []
+
+
+def _devices(host: str, npu: Record, present: Sequence[int], wanted: Sequence[int]) -> list[Finding]:
+    """Find what keeps the devices of one node out of a table."""
+    if not present:
+        return [
+            Finding(
+                "devices",
+                "; ".join(npu.get("problems") or ()) or "no Ascend device",
+                "Ascend devices that npu-smi lists",
+                "install driver and firmware, or leave the host out of rank_table_hosts",
+                host=host,
+            )
+        ]
+    missing = [device for device in wanted if device not in present]
+    if not missing:
+        return []
+    return [
+        Finding(
+            "devices",
+            f"{', '.join(map(str, present))} on the node",
+            f"device{'s' if len(wanted) > 1 else ''} {', '.join(map(str, wanted))}",
+            "correct rank_table_devices, or set it to auto",
+            host=host,
+        )
+    ]
+
+
+def plan_hostfile(nodes: Sequence[Record], settings: Record) -> dict[str, Any]:
+    """Return `findings` and the `hosts` of a hostfile of these nodes, each with its `name` and `slots`.
+
+    `settings`: `slots`, a number or auto for the number of devices, `network` as in job_network, `flavor`, `path`, and
+    `folder`, whether there is a folder for it.
+    """
+    found, hosts = [*_no_folder(settings, "hostfile_path"), *_silent(nodes)], []
+    if settings["flavor"] not in FLAVORS:
+        expected = f"one of {', '.join(FLAVORS)}"
+        given = repr(settings["flavor"])
+        found.append(Finding("hostfile_flavor", given, expected, "correct hostfile_flavor"))
+    slots = _slots(settings["slots"])
+    if slots is None:
+        given, expected = repr(settings["slots"]), "auto, or a whole number from 1 on"
+        found.append(Finding("hostfile_slots", given, expected, "correct hostfile_slots"))
+    for record in filter(_answered, nodes):
+        accelerators = record["__asked_devices"]["accelerators"]
+        problems = accelerators.get("problems") or () if slots == 0 else ()
+        found += [
+            Finding(
+                "devices",
+                str(problem),
+                "devices that answer, whose number is that of the slots",
+                "repair the driver, or set hostfile_slots",
+                host=record["name"],
+            )
+            for problem in problems
+        ]
+        address, wrong = _address(record, str(settings["network"]), "hostfile", len(nodes) == 1)
+        found += wrong
+        hosts.append({"name": address, "slots": slots or len(accelerators.get("devices") or ()) or 1})
+    return {"findings": [finding.as_dict() for finding in found], "hosts": hosts}
+
+
+def _slots(value: Any) -> int | None:
+    """Return the number of slots, 0 for auto; None for what is neither."""
+    if value == "auto":
+        return 0
+    text = "" if isinstance(value, bool) else str(value)
+    return int(text) if re.fullmatch(r"[1-9]\d{0,5}", text) else None
+
+
+def _no_folder(settings: Record, variable: str) -> list[Finding]:
+    if settings["folder"]:
+        return []
+    found, expected = f"{settings['path']}, in no folder that is there", "a file in a folder on the controller"
+    return [Finding(variable, found, expected, f"make the folder, or correct {variable}")]
+
+
+def _silent(nodes: Sequence[Record]) -> list[Finding]:
+    """Find nodes that did not answer."""
+    silent = {record["name"]: _failure(record) for record in nodes if not _answered(record)}
+    return no_answers(silent, {record["name"]: _connect(record) for record in nodes})
+
+
+def _failure(record: Record) -> Mapping[str, Any]:
+    answers = [record.get("__asked_devices") or {}, record.get("__asked_networks") or {}]
+    return next((answer for answer in answers if answer.get("failed") or answer.get("unreachable")), {})
+
+
+def _answered(record: Record) -> bool:
+    return bool(record.get("__asked_devices") and record.get("__asked_networks")) and not _failure(record)
+
+
+def _connect(record: Record) -> str:
+    return str(record.get("ansible_host") or record["name"])
+
+
+def _address(record: Record, network: str, prefix: str, alone: bool) -> tuple[str, list[Finding]]:
+    """Return the address by which a node takes part, or why it has none."""
+    interfaces = record["__asked_networks"]["networks"].get("interfaces") or ()
+    try:
+        return select_interface(interfaces, network, _connect(record), alone=alone)[1], []
+    except SelectionError as error:
+        return "", [_named(error.finding.on(record["name"]), prefix)]
+
+
+def _named(finding: Finding, prefix: str) -> Finding:
+    """Return a finding about a job as one about a file: with the names of the variables that the playbook has."""
+
+    def own(text: str) -> str:
+        text = text.replace(", or job_processes_per_node", "").replace("the job has several nodes", "it has several")
+        return re.sub(r"\bjob_(devices|hosts|network)\b", rf"{prefix}_\1", text)
+
+    return replace(finding, found=own(finding.found), expected=own(finding.expected), action=own(finding.action))
+
+
+def plan_inventory(read: Record, settings: Record) -> dict[str, Any]:
+    """Return `findings`, the `text` of an inventory with the hosts of a hostfile, and whether slots are `differing`.
+
+    `read` is what mpi_hostfile read, without hosts where there is no such file. `settings`: `hostfile` and `path` name
+    both files, `folder` says whether there is a folder for the latter, `existing` is what it holds ("" where it is
+    not there), and `overwrite`.
+    """
+    hostfile = str(settings["hostfile"])
+    if "hosts" not in read:
+        found, expected, action = f"no file {hostfile}", "a hostfile on the controller", "correct hostfile_from"
+        missing = Finding("hostfile_from", found, expected, action)
+        findings = [missing, *_no_folder(settings, "hostfile_path")]
+        return {"findings": [finding.as_dict() for finding in findings], "text": "", "differing": False}
+    hosts = [MpiHost(host["name"], host["slots"], host["max_slots"]) for host in read["hosts"]]
+    wrong = [
+        Finding(
+            "hostfile",
+            f"line {each['line']} of {hostfile}: {each['text']}",
+            "a line for each host, such as `10.0.0.1 slots=8`",
+            "correct the hostfile",
+        )
+        for each in read["problems"]
+    ]
+    wrong += [
+        Finding(
+            "hostfile",
+            f"host {host.name!r} in {hostfile}",
+            "names of letters, digits and . _ -, or addresses",
+            "give the host another name",
+        )
+        for host in hosts
+        if not _names_a_host(host.name)
+    ]
+    if not hosts and not wrong:
+        expected, action = "at least one host", "name a hostfile that has hosts"
+        wrong.append(Finding("hostfile", f"no host in {hostfile}", expected, action))
+    wrong += _no_folder(settings, "hostfile_path")
+    made = _inventory(hosts, hostfile)
+    if settings["existing"] not in ("", made) and not settings["overwrite"] and not wrong:
+        wrong.append(taken(str(settings["path"]), "inventory"))
+    differing = len({host.slots for host in hosts}) > 1
+    return {"findings": [finding.as_dict() for finding in wrong], "text": made, "differing": differing}
+
+
+def _names_a_host(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name == "localhost" or can_name_a_node(name)
+    return True
+
+
+def _inventory(hosts: Sequence[MpiHost], hostfile: str) -> str:
+    slots = {host.slots for host in hosts}
+    same = next(iter(slots)) if len(slots) == 1 else None
+    lines = ["---", f"# The hosts of {hostfile}, in its order, which is that of the ranks.", "compute:", "  hosts:"]
+    for host in hosts:
+        name = host.name if _PLAIN.fullmatch(host.name) else json.dumps(host.name)
+        said = f"  # {counted(host.slots, 'slot')}" if host.slots and not same else ""
+        lines.append(f"    {name}:{said}")
+        if host.name == "localhost":
+            lines.append("      ansible_connection: local")
+    if same:
+        lines += ["  vars:", f"    job_processes_per_node: {same}"]
+    return "\n".join([*lines, ""])

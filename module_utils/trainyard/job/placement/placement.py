@@ -1,0 +1,448 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement: which ranks of a job run on which node, with which devices and over which interface.
+
+Everything that depends on all nodes at once is decided here, from the facts of all nodes. The order of nodes, and so
+of ranks, is the order of the inventory, but for launchers that demand another one. Facts are what library/node_info
+returns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from ...cluster.unreachable import Answer
+from ...cluster.unreachable import findings as no_answers
+from ...findings.findings import Finding, counted
+from ...hardware.interfaces import (
+    SelectionError,
+    behind_nat,
+    gloo_socket_ifname,
+    nccl_ib_hca,
+    nccl_socket_ifname,
+    network_of,
+    select_interface,
+)
+from ..file.specification import Job
+from ..file.tls import environment as tls_environment
+
+Facts = Mapping[str, Any]
+
+# The variable by which each vendor's runtime hides devices from a process.
+VISIBLE_DEVICES = {"nvidia": "CUDA_VISIBLE_DEVICES", "ascend": "ASCEND_RT_VISIBLE_DEVICES"}
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A host that the job asks for: its inventory name and address, its facts, or why there are none.
+
+    `left_out` is what was given to --limit, where that is why nobody asked the host.
+    """
+
+    host: str
+    address: str
+    facts: Facts | None
+    answer: Answer
+    env: Mapping[str, str]
+    left_out: str = ""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host with its part of the job."""
+
+    host: str
+    node_rank: int
+    address: str
+    interface: str
+    ib_hca: str
+    vendor: str
+    devices: tuple[int, ...]
+    first_rank: int
+    processes: int
+    cpus: int
+    env: Mapping[str, str]
+    # Of the facts that all this was decided on; preflight compares it with what the node is now.
+    fingerprint: str = ""
+    # Versions of job_packages, for launchers that differ by them.
+    packages: Mapping[str, str] = field(default_factory=dict)
+    # The network of `address` as CIDR, and `version` and `path` of the node's mpirun.
+    network: str = ""
+    mpi: Mapping[str, str] = field(default_factory=dict)
+    # The fact `npu`: Ascend devices with what a rank table says of them, empty where there are none.
+    npu: Mapping[str, Any] = field(default_factory=dict)
+    # Of a spare in the place of another node: that one's address, by which a rank table knows the place.
+    known_as: str = ""
+
+    @property
+    def ranks(self) -> range:
+        """Global ranks on this node."""
+        return range(self.first_rank, self.first_rank + self.processes)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """All nodes of one job, and `spares` that stand by. `job_dir` and `venv` are paths, the same on each node."""
+
+    job_id: str
+    nodes: tuple[Node, ...]
+    port: int
+    monitor_port: int
+    job_dir: str
+    venv: str
+    spares: tuple[Node, ...] = ()
+
+    @property
+    def everyone(self) -> tuple[Node, ...]:
+        """All that may take part, now or later."""
+        return (*self.nodes, *self.spares)
+
+    def with_spares(self, count: int) -> Placement:
+        """Return the placement whose last nodes stand by."""
+        return replace(self, nodes=self.nodes[:-count], spares=self.nodes[-count:]) if count else self
+
+    def with_spare(self, node: Node, spare: Node) -> Placement:
+        """Return the placement with a spare in the place of a node."""
+        there = replace(
+            spare, node_rank=node.node_rank, first_rank=node.first_rank, known_as=node.known_as or node.address
+        )
+        return replace(self, nodes=(*self.nodes[: node.node_rank], there, *self.nodes[node.node_rank + 1 :]))
+
+    @property
+    def head(self) -> Node:
+        """The node of rank 0, where the rendezvous is."""
+        return self.nodes[0]
+
+    # Every rank asks: counted each time, plans of thousands of nodes would grow with the square of them.
+    @cached_property
+    def world_size(self) -> int:
+        """Number of ranks over all nodes."""
+        return sum(node.processes for node in self.nodes)
+
+    @cached_property
+    def own_variables(self) -> frozenset[str]:
+        """Names of the environment's variables that some host has of its own."""
+        return frozenset(name for node in self.everyone for name in node.env)
+
+
+def compare_versions(job: Job, facts: Mapping[str, Facts]) -> list[Finding]:
+    """Find nodes where a package of the job is missing or has another version than on most nodes."""
+    findings: list[Finding] = []
+    for package in job.packages:
+        found = {host: str((fact.get("packages") or {}).get(package) or "") for host, fact in facts.items()}
+        present = {host: version for host, version in found.items() if version}
+        if not present:
+            findings.extend(
+                Finding(
+                    "versions",
+                    f"no {package} in {job.venv}",
+                    f"{package} installed on every node",
+                    "run site.yml, or set job_venv to where it is",
+                    host=host,
+                )
+                for host in found
+            )
+            continue
+        usual = Counter(present.values()).most_common(1)[0][0]
+        for host, version in found.items():
+            if version != usual:
+                findings.append(
+                    Finding(
+                        "versions",
+                        f"{package} {version or 'missing'} in {job.venv}",
+                        f"{package} {usual}, as on the other nodes",
+                        "run site.yml to make them equal",
+                        host=host,
+                    )
+                )
+    return findings
+
+
+def distinct_names(facts: Mapping[str, Facts]) -> list[Finding]:
+    """Find nodes that carry one kernel host name: launchers and frameworks count local ranks by it."""
+    hosts: dict[str, list[str]] = defaultdict(list)
+    for host, fact in facts.items():
+        hosts[str(fact.get("hostname"))].append(host)
+    return [
+        Finding(
+            "names",
+            f"host name {name!r}, which {', '.join(o for o in sharing if o != host)} has too",
+            "a different host name on every node",
+            "set it with hostnamectl set-hostname",
+            host=host,
+        )
+        for name, sharing in hosts.items()
+        if len(sharing) > 1
+        for host in sharing
+    ]
+
+
+def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], int, list[Finding]]:
+    """Choose the devices of one node and the number of processes there, one for each device (1 without devices)."""
+    accelerators = facts.get("accelerators") or {}
+    present = tuple(int(device["index"]) for device in accelerators.get("devices") or ())
+    findings: list[Finding] = []
+    if job.devices == ():
+        return (), job.processes_per_node or 1, findings
+    if job.devices is None:
+        problems = list(accelerators.get("problems") or ())
+        findings += [
+            Finding(
+                "devices",
+                str(problem),
+                "devices that answer",
+                "repair the driver, or set job_devices: none to run on the CPU",
+                host=host,
+            )
+            for problem in problems
+        ]
+        if not present:
+            return (), job.processes_per_node or 1, findings
+        wanted = job.processes_per_node or len(present)
+        if wanted > len(present):
+            findings.append(
+                Finding(
+                    "devices",
+                    counted(len(present), "device"),
+                    f"{wanted}, one for each process",
+                    "lower job_processes_per_node or leave the node out",
+                    host=host,
+                )
+            )
+        return present[:wanted], wanted, findings
+    missing = [device for device in job.devices if device not in present]
+    if missing:
+        found = ", ".join(map(str, present)) or "no device"
+        findings.append(
+            Finding(
+                "devices",
+                f"{found} on the node",
+                f"device{'s' if len(job.devices) > 1 else ''} {', '.join(map(str, job.devices))}",
+                "correct job_devices, or set it to auto",
+                host=host,
+            )
+        )
+    return job.devices, len(job.devices), findings
+
+
+def left_out(host: str, limit: str) -> Finding:
+    """A host of the job that nobody may ask, as --limit leaves it out: all ranks run, or none."""
+    return Finding(
+        "limit",
+        f"left out by --limit {limit}",
+        "every host of the job",
+        "launch without --limit; job_hosts and job_nodes choose the hosts",
+        host=host,
+    )
+
+
+def _reach(members: Sequence[Member]) -> list[Finding]:
+    lost = [member for member in members if member.facts is None]
+    findings = [left_out(member.host, member.left_out) for member in lost if member.left_out and not member.answer]
+    silent = [member for member in lost if member.answer or not member.left_out]
+    return findings + no_answers(
+        {member.host: member.answer for member in silent}, {member.host: member.address for member in silent}
+    )
+
+
+def reachable_containers(job: Job, members: Sequence[Member], nodes: Sequence[Node]) -> list[Finding]:
+    """Find containers without host networking in a job over several machines: only their own machine reaches them.
+
+    Containers on one machine reach each other, and whoever names job_network knows a network that spans machines.
+    """
+    facts = {member.host: member.facts for member in members if member.facts is not None}
+    # Containers have the boot id of their machine.
+    if job.network or len({fact.get("boot_id") for fact in facts.values()}) < 2:
+        return []
+    inventory = {member.host: member.address for member in members}
+    findings = []
+    for node in nodes:
+        fact = facts[node.host]
+        interfaces = (fact.get("networks") or {}).get("interfaces") or ()
+        sign = behind_nat(interfaces, node.interface, node.address, inventory[node.host])
+        if fact.get("container") and sign:
+            findings.append(
+                Finding(
+                    "container",
+                    f"{node.interface} {node.address} of a {fact['container']} container: {sign}",
+                    "an address that the other machines reach",
+                    (
+                        "run the container with host networking (--network host), or set job_network to a network that "
+                        "spans the machines"
+                    ),
+                    host=node.host,
+                )
+            )
+    return findings
+
+
+def distinct_addresses(nodes: Sequence[Node]) -> list[Finding]:
+    """Find nodes that would take part under one address: an address of each node's own guests, or a copied machine."""
+    hosts: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        hosts[node.address].append(node.host)
+    return [
+        Finding(
+            "network",
+            f"address {address}, which {', '.join(o for o in sharing if o != host)} has too",
+            "a different address for every node",
+            "set job_network to the network between the nodes, or give each node its own address",
+            host=host,
+        )
+        for address, sharing in hosts.items()
+        if len(sharing) > 1
+        for host in sharing
+    ]
+
+
+def same_count(placement: Placement, action: str) -> list[Finding]:
+    """Find nodes with more or fewer processes than others, for launchers that take one number for all nodes."""
+    counts = sorted({node.processes for node in placement.nodes})
+    return [
+        Finding(
+            "devices",
+            counted(node.processes, "device"),
+            f"{counts[0]}, as many as on every other node",
+            f"set job_processes_per_node: {counts[0]}, or {action}",
+            host=node.host,
+        )
+        for node in placement.nodes
+        if node.processes != counts[0]
+    ]
+
+
+def _ports(job: Job, host: str, head: Facts) -> tuple[int, int, list[Finding]]:
+    """Choose the rendezvous and the monitor port among the ports that are free on the head node."""
+    free = [int(port) for port in head.get("free_ports") or () if port != job.port]
+    wanted = [*free[:2]] if job.port is None else [job.port, *free[:1]]
+    if len(wanted) == 2:
+        return wanted[0], wanted[1], []
+    return (
+        0,
+        0,
+        [
+            Finding(
+                "ports",
+                counted(len(free), "free TCP port"),
+                "a free port on the head node for the rendezvous and one for the monitor",
+                "end what holds the ports of the head node",
+                host=host,
+            )
+        ],
+    )
+
+
+def _numbered(nodes: Sequence[Node], spares: int, order: Callable[[Node], Any] | None) -> list[Node]:
+    """Bring nodes into the order of their ranks, which is the given one where there is no other; spares come last."""
+    numbered: list[Node] = []
+    first_rank, count = 0, max(0, len(nodes) - spares)
+    for node in (*(sorted(nodes[:count], key=order) if order else nodes[:count]), *nodes[count:]):
+        numbered.append(replace(node, node_rank=len(numbered), first_rank=first_rank))
+        first_rank += node.processes
+    return numbered
+
+
+def place(
+    job: Job, job_id: str, state_dir: str, members: Sequence[Member], order: Callable[[Node], Any] | None = None
+) -> tuple[Placement | None, list[Finding]]:
+    """Place the job on its members, in their order, or in that of the key `order`.
+
+    Returns the placement, or None when the findings do not allow one, and all findings over all nodes.
+    """
+    findings = _reach(members)
+    facts = {member.host: member.facts for member in members if member.facts is not None}
+    findings += distinct_names(facts) + compare_versions(job, facts)
+    nodes: list[Node] = []
+    for member in members:
+        if member.facts is None:
+            continue
+        devices, processes, device_findings = choose_devices(job, member.host, member.facts)
+        findings += device_findings
+        networks = member.facts.get("networks") or {}
+        try:
+            interface, address = select_interface(
+                networks.get("interfaces") or (), job.network, member.address, alone=len(members) == 1
+            )
+        except SelectionError as error:
+            findings.append(error.finding.on(member.host))
+            continue
+        nodes.append(
+            Node(
+                host=member.host,
+                node_rank=0,
+                address=address,
+                interface=interface,
+                ib_hca=nccl_ib_hca(networks.get("rdma") or ()),
+                vendor=str((member.facts.get("accelerators") or {}).get("vendor") or "none"),
+                devices=devices,
+                first_rank=0,
+                processes=processes,
+                cpus=int(member.facts.get("cpus") or 1),
+                env=member.env,
+                fingerprint=str(member.facts.get("fingerprint") or ""),
+                packages={
+                    name: str(version) for name, version in (member.facts.get("packages") or {}).items() if version
+                },
+                network=network_of(networks.get("interfaces") or (), interface, address),
+                mpi=member.facts.get("mpi") or {},
+                npu=member.facts.get("npu") or {},
+            )
+        )
+    nodes = _numbered(nodes, job.spares, order)
+    unreachable = reachable_containers(job, members, nodes)
+    named = {finding.host for finding in unreachable}
+    findings += unreachable + distinct_addresses([node for node in nodes if node.host not in named])
+    if len(nodes) < len(members) or not nodes:
+        return None, findings
+    port, monitor_port, port_findings = _ports(job, nodes[0].host, facts[nodes[0].host])
+    if port_findings:
+        return None, findings + port_findings
+    placement = Placement(
+        job_id=job_id,
+        nodes=tuple(nodes),
+        port=port,
+        monitor_port=monitor_port,
+        job_dir=f"{state_dir}/jobs/{job_id}",
+        venv=job.venv,
+    )
+    return placement, findings
+
+
+def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
+    """Build what every process of a node gets, whatever the launcher. Later entries win: job_env, then job_node_env."""
+    env = {
+        "PATH": SYSTEM_PATH,
+        "LANG": "C.UTF-8",
+        # Progress is read from the log as the script prints it.
+        "PYTHONUNBUFFERED": "1",
+        # Half of the logical CPUs: hyper-threads do not help dense arithmetic.
+        "OMP_NUM_THREADS": str(max(1, node.cpus // (2 * node.processes))),
+        "GLOO_SOCKET_IFNAME": gloo_socket_ifname(node.interface),
+        "NCCL_SOCKET_IFNAME": nccl_socket_ifname(node.interface),
+    }
+    if placement.venv:
+        env.update({"PATH": f"{placement.venv}/bin:{SYSTEM_PATH}", "VIRTUAL_ENV": placement.venv})
+    if node.ib_hca:
+        env["NCCL_IB_HCA"] = node.ib_hca
+    if node.vendor in VISIBLE_DEVICES:
+        env[VISIBLE_DEVICES[node.vendor]] = ",".join(map(str, node.devices))
+    if node.vendor == "ascend" and node.devices:
+        # Or HCCL takes the first network that it finds, and refuses servers that are in no list of its own.
+        env.update({"HCCL_IF_IP": node.address, "HCCL_WHITELIST_DISABLE": "1"})
+    env.update(job.env)
+    env.update(node.env)
+    env.update(
+        {
+            "MASTER_ADDR": placement.head.address,
+            "MASTER_PORT": str(placement.port),
+            "TRAINYARD_JOB_ID": placement.job_id,
+            "TRAINYARD_JOB_DIR": placement.job_dir,
+            **(tls_environment(placement.job_dir) if job.tls else {}),
+        }
+    )
+    return env

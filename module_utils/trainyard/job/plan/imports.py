@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read which packages a job's script imports as it starts, so that a missing one is found before the job starts.
+
+Pure; the script is read and never run. A package that is missed costs a failed start, one that is named although the
+script runs costs the user's trust: whatever may bring a module another way ends the check.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+
+from ...findings.findings import Finding
+
+# Options of Python that change nothing of where modules are found, and those of them that take a value.
+_OPTIONS = re.compile(r"-(?:[uBOqvdb]+|OO)")
+_WITH_VALUE = ("-X", "-W")
+# A script with one of these may find modules, or install them, where nobody can tell beforehand.
+_OTHER_WAYS = re.compile(r"sys\.path|site\.addsitedir|\bchdir\b|__import__|meta_path|\bpip\b|easy_install|ensurepip")
+# Names of distributions that are not those of their modules.
+DISTRIBUTIONS = {
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "PIL": "pillow",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "PyYAML",
+}
+FRAMEWORKS = ("torch", "mindspore", "oneflow")
+# Environments of the roles by these names, which have a variable for further packages.
+RUNTIMES = ("pytorch", "mindspore", "oneflow")
+
+
+def script(command: Sequence[str]) -> str:
+    """Return the script that a command runs by Python itself; "" where it does anything else, as in `bash run.sh`."""
+    words = list(command)
+    if not re.fullmatch(r"python[\d.]*", PurePosixPath(words[0]).name):
+        return ""
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] in _WITH_VALUE:
+            at += 1
+        elif not _OPTIONS.fullmatch(words[at]):
+            return ""
+        at += 1
+    return words[at] if at < len(words) and words[at].endswith(".py") else ""
+
+
+def imported(text: str, beside: Sequence[str] = ()) -> list[str]:
+    """Return the top-level modules that a script imports whatever happens, less what may be one of its own files.
+
+    `beside` are paths of files that come with the script. Imports inside `try`, `if` and functions do not count.
+    """
+    if _OTHER_WAYS.search(text):
+        return []
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    names: dict[str, None] = {}
+    for statement in body:
+        if isinstance(statement, ast.Import):
+            names |= {alias.name.partition(".")[0]: None for alias in statement.names}
+        elif isinstance(statement, ast.ImportFrom) and not statement.level and statement.module:
+            names[statement.module.partition(".")[0]] = None
+    own = {part.partition(".")[0] for path in beside for part in PurePosixPath(path).parts}
+    # Start-up code of the job may add any folder.
+    return [] if own & {"sitecustomize", "usercustomize"} else [name for name in names if name not in own]
+
+
+def finding(host: str, name: str, lacking: Sequence[str], python: str, venv: str) -> Finding:
+    """Say that a node's Python lacks what a script imports, and how it gets there."""
+    return Finding(
+        "imports",
+        f"{name} imports {', '.join(lacking)}, which {python} does not have",
+        "a Python that has all that the script imports",
+        ", and ".join(_actions(lacking, PurePosixPath(venv).name if python.startswith(f"{venv}/bin/") else "")),
+        host=host,
+    )
+
+
+def _actions(lacking: Sequence[str], runtime: str) -> list[str]:
+    """Say how modules come to the Python of a runtime that a role of ours makes, or to another one ("")."""
+    packages = [DISTRIBUTIONS.get(name, name) for name in lacking if name not in FRAMEWORKS]
+    frameworks = [name for name in lacking if name in FRAMEWORKS]
+    if frameworks:
+        return [f"set job_venv to the environment that has {', '.join(frameworks)}"]
+    if runtime not in RUNTIMES:
+        return [f"install {', '.join(packages)} for that Python on the nodes"]
+    actions = []
+    if runtime == "pytorch" and "torchvision" in packages:
+        packages.remove("torchvision")
+        actions.append("set pytorch_torchvision: auto")
+    if packages:
+        actions.append(f"add {', '.join(packages)} to {runtime}_extra_packages, each as NAME==VERSION")
+    return [*actions, "run site.yml"]
+
+
+def settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a rank that change where its Python finds modules."""
+    return {name: value for name, value in environment.items() if name.startswith("PYTHON")}
+
+
+def can_be_told(environment: Mapping[str, str], secret: Sequence[str]) -> bool:
+    """Tell whether it is known where a rank's Python finds modules: no secret, no archive that comes with the job."""
+    paths = environment.get("PYTHONPATH", "").split(":")
+    archives = any(path.endswith((".zip", ".egg", ".whl")) for path in paths)
+    return not archives and not any(name.startswith("PYTHON") for name in secret)

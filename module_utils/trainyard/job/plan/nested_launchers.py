@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find launchers that start scripts of a job call by themselves, where each node would train a world of its own.
+
+A script is read, and never run: variables have the values that it assigns, or those of the rank's environment. What
+cannot be known that way, such as a call inside `if`, is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from ...findings.findings import Finding, counted
+from ..file import launcher_programs as starters
+from ..file.command import HOW, TWICE, as_list, scripts
+from ..file.specification import Job
+from ..file.start_scripts import code_in
+
+# The variables of a rank under the launcher `direct` besides job_env, with one process on each node.
+_OF_RANKS = frozenset(
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "NNODES", "MASTER_ADDR",
+     "MASTER_PORT", "TRAINYARD_JOB_ID", "TRAINYARD_JOB_DIR", "TRAINYARD_ATTEMPT")
+)  # fmt: skip
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1[^\n]*\n.*?^\s*\2$", re.MULTILINE | re.DOTALL)
+_ARRAY = re.compile(r"\s*(?:(?:local|declare|readonly)\s+(?:-\w+\s+)?)?(\w+)(\+?)=\((.*)\)\s*", re.DOTALL)
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?:\[[@*]\])?(?::?[-=]((?:[^{}]|\{[^{}]*\})*))?\})")
+_DECLARES = ("export", "local", "declare", "readonly", "typeset")
+_TESTS = ("[", "[[", "test")
+# Upper bounds: lines of one command, files that are followed, and words of a command that a finding shows.
+_MOST_LINES, _MOST_FILES, _MOST_WORDS = 200, 20, 12
+
+
+@dataclass(frozen=True)
+class Call:
+    """A launcher that a script calls: in which file and line, and whether a condition stands before it."""
+
+    file: str
+    line: int
+    found: starters.Found
+    conditional: bool
+
+
+@dataclass
+class _Reader:
+    """Reads a script and those of the job's source that it runs."""
+
+    text_of: Callable[[str], str]
+    environment: Mapping[str, str]
+    # Variables that are set to what nobody knows beforehand.
+    of_ranks: frozenset[str]
+    calls: list[Call] = field(default_factory=list)
+    files: set[str] = field(default_factory=set)
+
+    def read(self, file: str, text: str, assigned: dict[str, str]) -> None:
+        depth = 0
+        for line, written in _lines(text):
+            array = _ARRAY.fullmatch(written)
+            if array:
+                _assign(assigned, array[1], array[2], f"${array[1]}" if depth else self.expand(array[3], assigned))
+                continue
+            before: list[str] = []
+            for separator, words in starters.simple_commands(self.expand(written, assigned)) or []:
+                own = words[starters.program_at(words) :]
+                first = next(iter(words), "")
+                depth += (first in ("if", "case")) - (first in ("fi", "esac"))
+                perhaps = depth > 0 or (separator in ("&&", "||") and "".join(before[:1]) in _TESTS)
+                if own and own[0] not in _DECLARES:
+                    self._command(file, line, own, perhaps, assigned)
+                else:
+                    for match in filter(None, map(_ASSIGNED.fullmatch, words)):
+                        _assign(assigned, match[1], match[2], f"${match[1]}" if perhaps else match[3])
+                before = own
+
+    def _command(self, file: str, line: int, words: Sequence[str], conditional: bool, assigned: dict[str, str]) -> None:
+        found = starters.find(words[1:] if words[0] == "eval" else words)
+        if found:
+            self.calls.append(Call(file, line, found, conditional))
+            return
+        program = PurePosixPath(words[0]).name
+        sourced = program in ("source", ".")
+        run = [*scripts(words[1:])[:1]] if sourced or program in starters.SHELLS else scripts(words[:1])
+        if run and not conditional:
+            self.follow(run[0], assigned if sourced else dict(assigned))
+
+    def follow(self, name: str, assigned: dict[str, str]) -> None:
+        """Read another script of the source; one that does not come with the job is not known."""
+        name = name.removeprefix("./")
+        if name not in self.files and len(self.files) < _MOST_FILES and not name.endswith(".py"):
+            self.files.add(name)
+            self.read(name, self.text_of(name), assigned)
+
+    def expand(self, text: str, assigned: Mapping[str, str]) -> str:
+        """Put values for variables whose values are known."""
+
+        def value(match: re.Match[str]) -> str:
+            name, default = match[1] or match[2], match[3]
+            if name in assigned:
+                return assigned[name]
+            if name in self.environment:
+                return self.environment[name]
+            if default is None or name in self.of_ranks or name.isdigit():
+                return match[0] if default is None else f"${{{name}}}"
+            return self.expand(default, assigned)
+
+        return _VARIABLE.sub(value, text)
+
+
+def _assign(assigned: dict[str, str], name: str, more: str, value: str) -> None:
+    assigned[name] = f"{assigned.get(name, '')} {value}".strip() if more else value
+
+
+def _lines(text: str) -> list[tuple[int, str]]:
+    """Return each command's lines as one, without comments and here-documents, with the number of its first line."""
+    text = _HEREDOC.sub(lambda match: "\n" * match[0].count("\n"), text)
+    made: list[tuple[int, str]] = []
+    waiting: list[str] = []
+    begun = 1
+    for number, line in enumerate(text.split("\n"), start=1):
+        begun = begun if waiting else number
+        bare = _COMMENT.sub("", line).rstrip()
+        waiting.append(bare[:-1] if bare.endswith("\\") else bare)
+        whole = " ".join(waiting)
+        opened = re.match(r"[\w\s-]*\w\+?=\(", whole) and whole.count("(") > whole.count(")")
+        if (bare.endswith("\\") or opened or starters.simple_commands(whole) is None) and len(waiting) < _MOST_LINES:
+            continue
+        made.append((begun, whole))
+        waiting = []
+    return [*made, (begun, " ".join(waiting))] if waiting else made
+
+
+def calls(command: Sequence[str], text_of: Callable[[str], str], environment: Mapping[str, str]) -> list[Call]:
+    """Return the launchers that the scripts of a command call. `text_of` gives the text of a script of the source."""
+    reader = _Reader(text_of, environment, _OF_RANKS)
+    for code in code_in(command):
+        reader.read("", code, {})
+    for name in scripts(command):
+        reader.follow(name, {})
+    # Those of the command itself are found when the job file is read.
+    return [call for call in reader.calls if call.file]
+
+
+def findings(job: Job, text_of: Callable[[str], str], nodes: int, per_node: int) -> list[Finding]:
+    """Find launchers that start scripts call beside the job's own, or on each node without the others."""
+    if nodes * per_node == 1:
+        return []
+    environment = {**dict.fromkeys(job.secret_env, "$SECRET"), **job.env}
+    found: dict[tuple[str, str], Finding] = {}
+    for call in calls(job.command, text_of, environment):
+        finding = None if call.conditional else _finding(job, call, nodes, per_node)
+        if finding:
+            found.setdefault((call.file, call.found.called), finding)
+    return list(found.values())
+
+
+def _finding(job: Job, call: Call, nodes: int, per_node: int) -> Finding | None:
+    inner, where = call.found, f"{call.file}, line {call.line}, calls {call.found.called}"
+    several = nodes > 1 and bool(inner.starter.several_nodes)
+    joined = inner.of_several() or "PET_NNODES" in job.env or _unknown(inner)
+    # The changes to the script, and to the job file.
+    there, here = "", []
+    if job.launcher != "direct":
+        found = f"{where} inside job_launcher: {job.launcher}, which starts the ranks itself"
+        here = ["job_launcher: direct", "job_processes_per_node: 1"]
+    elif per_node > 1:
+        found, here = (
+            f"{where} in each of the {counted(per_node, 'process', 'processes')} of a node",
+            ["job_processes_per_node: 1"],
+        )
+    elif several and not joined:
+        found = f"{where} for one node, and runs on {counted(nodes, 'node')}"
+    elif nodes > 1 and not several:
+        found = f"{where}, which starts ranks on other hosts by itself, and runs on {counted(nodes, 'node')}"
+    else:
+        return None
+    if several and not joined:
+        there = f"give {inner.called} there {inner.starter.joins or f'its option --{inner.starter.several_nodes[0]}'}"
+    elif nodes > 1 and not several:
+        here.append("job_nodes: 1")
+    keep = " and ".join(filter(None, (there, f"set {', '.join(here)}" if here else "")))
+    return Finding("job_command", found, TWICE, f"{keep}; or {_without(job, inner)} ({HOW})")
+
+
+def _unknown(found: starters.Found) -> bool:
+    """Tell whether a variable whose value is not known stands where options may be."""
+    words = found.instead or found.joined or ()
+    return any(word.startswith("$") for word in words[:2])
+
+
+def _without(job: Job, found: starters.Found) -> str:
+    """Say how the job's own launcher starts what the script starts."""
+    fits = found.starter.launchers or ("torchrun",)
+    launcher = job.launcher if job.launcher in fits else fits[0]
+    words = found.instead or ()
+    if not words or len(words) > _MOST_WORDS or any("$" in word for word in words):
+        return f"call the program there without {found.called}, with job_launcher: {launcher}"
+    number = found.per_node()
+    return f"write job_command: {as_list(words)} with job_launcher: {launcher}" + (
+        f" and job_processes_per_node: {number}" if number else ""
+    )

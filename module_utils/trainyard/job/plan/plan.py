@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a job: for every node the files, the processes, their environment and their logs.
+
+It is a pure function of the job file and of what the nodes are, written to runs/<job_id>/plan.json before anything is
+started. docs/plan.md describes each field. Secrets are not in it: it lists the names of secret variables only.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...findings.findings import Finding, Warned, counted, faults, render
+from ...nvidia import local_collective
+from ..file.command import leaves_source, module_of, scripts
+from ..file.specification import Job
+from ..launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starter, starts_by_ssh
+from ..placement.placement import Member, Node, Placement, common_environment, place
+from ..placement.process import File, Process, host_port
+from ..placement.rank_table import device_set_findings
+from . import imports, spares
+from .preflight import crowded, environment_findings, own_scripts
+from .spares import Spare
+
+# A node that says nothing for so long is given up; a healthy one says something every second.
+SILENT_AFTER_S = 15
+# At most this many lines of a file are shown; a hostfile of a large cluster has thousands.
+MOST_FILE_LINES = 20
+# The headline above the warnings of a plan.
+WARNED = "Warnings: {count}. The job starts all the same."
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """A job on its nodes, ready to be started."""
+
+    job: Job
+    placement: Placement
+    created: str
+    processes: Mapping[str, Sequence[Process]]
+    files: Mapping[str, Sequence[File]]
+    shared_files: Sequence[File] = ()
+    spares: Sequence[Spare] = ()
+    # Findings that do not keep the job from starting.
+    warnings: Sequence[Finding] = ()
+    # The program that adds up numbers over a node's GPUs, where it is there; "": none is known.
+    all_reduce: str = ""
+    # The folder of the cluster's Python environments, for tools that any of them may have.
+    venvs: str = ""
+    # Nothing but plan.json and the source: each node is sent its part of these.
+    submitted: Mapping[str, str] = field(default_factory=dict)
+
+    def node(self, node: Node) -> dict[str, Any]:
+        """Return one node's part, as it stands in plan.json."""
+        return {
+            "host": node.host,
+            "node_rank": node.node_rank,
+            "address": node.address,
+            "interface": node.interface,
+            "devices": list(node.devices),
+            "local_collective": self._collective(node),
+            "ranks": list(node.ranks),
+            "files": [file.as_dict(self.placement.job_dir) for file in self.files[node.host]],
+            "processes": [process.as_dict() for process in self.processes[node.host]],
+        }
+
+    def _collective(self, node: Node) -> dict[str, Any]:
+        if not self.job.gate or node.vendor != "nvidia":
+            return {}
+        environment = common_environment(self.job, self.placement, node)
+        return local_collective.command(self.all_reduce, node.devices, environment)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the whole plan, as it stands in plan.json."""
+        job, placement = self.job, self.placement
+        return {
+            "job_id": placement.job_id,
+            "job_name": job.name,
+            "launcher": job.launcher,
+            "created": self.created,
+            "world_size": placement.world_size,
+            "head": {"host": placement.head.host, "address": placement.head.address, "port": placement.port},
+            "monitor_port": placement.monitor_port,
+            "silent_after_s": SILENT_AFTER_S,
+            "timeout_s": job.timeout_s,
+            "max_restarts": job.max_restarts,
+            "rejoin_s": job.rejoin_s,
+            "checkpoints": job.checkpoints,
+            "hang": job.hang,
+            "stragglers": job.stragglers,
+            "job_dir": placement.job_dir,
+            "rank_log": rank_log_name(LAUNCHERS[job.launcher]),
+            "venv": placement.venv,
+            "venvs": self.venvs,
+            "data": list(job.data),
+            "min_disk_mib": job.min_disk_mib,
+            "min_memory_mib": job.min_memory_mib,
+            "gate": job.gate,
+            "secret_env": list(job.secret_env),
+            "progress_pattern": job.progress_pattern,
+            "events": [dict(each) for each in job.events],
+            "events_s": job.events_s,
+            "metrics_folder": job.metrics_folder,
+            "warnings": [warning.as_dict() for warning in self.warnings],
+            "files": [file.as_dict(placement.job_dir) for file in self.shared_files],
+            "nodes": [self.node(node) for node in placement.nodes],
+            "spares": [
+                {**spare.as_dict(placement.job_dir), "local_collective": self._collective(spare.node)}
+                for spare in self.spares
+            ],
+        }
+
+    def describe(self) -> str:
+        """Write the plan for reading: what --check shows."""
+        return describe(self.as_dict())
+
+    def slices(self, source_files: Sequence[str], imported: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+        """Return for each host its part of the plan and what preflight needs, and nothing of the other nodes.
+
+        `imported` are the modules that the job's script in job_source imports, as the controller has read it.
+        Only the head's slice names all hosts, so that what is sent grows with the number of nodes, not its square.
+        """
+        job, placement = self.job, self.placement
+        shared = {
+            "packages": list(job.packages),
+            "program": job.command[0],
+            "scripts": own_scripts(job),
+            "starter": starter(LAUNCHERS[job.launcher], job),
+            "module": module_of(job.command, source_files),
+            "source_files": [name for name in source_files if name in job.command[0]],
+        }
+        peers = [{"host": node.host, "address": node.address} for node in placement.everyone[1:]]
+        by_ssh = starts_by_ssh(LAUNCHERS[job.launcher], job, placement)
+        planned = parts(self.as_dict())
+        return {
+            node.host: {
+                **planned[node.host],
+                **shared,
+                "ssh_peers": peers if by_ssh and node.node_rank == 0 else [],
+                "fingerprint": node.fingerprint,
+                "program_path": common_environment(job, placement, node)["PATH"],
+                "entry": self._entry(node, imported),
+            }
+            for node in (*placement.nodes, *(spare.node for spare in self.spares))
+        }
+
+    def _entry(self, node: Node, imported: Sequence[str]) -> dict[str, Any]:
+        """Return the script that Python runs, what it imports, and what of the environment decides where that lies."""
+        environment = imports.settings(common_environment(self.job, self.placement, node))
+        known = imports.can_be_told(environment, self.job.secret_env)
+        name = imports.script(self.job.command) if known else ""
+        return {"script": name, "imports": list(imported), "environment": environment}
+
+
+# What each node is told of the whole plan; `files` are those of all nodes, which are sent once for all.
+_OF_ALL = (
+    "job_id",
+    "launcher",
+    "job_dir",
+    "rank_log",
+    "venv",
+    "venvs",
+    "monitor_port",
+    "silent_after_s",
+    "timeout_s",
+    "max_restarts",
+    "rejoin_s",
+    "checkpoints",
+    "hang",
+    "stragglers",
+    "world_size",
+    "progress_pattern",
+    "data",
+    "min_disk_mib",
+    "min_memory_mib",
+    "gate",
+    "metrics_folder",
+)
+
+
+def parts(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return for each host its part of a plan as it stands in plan.json: what its monitor and processes need."""
+    head = plan["head"]
+    shared = {
+        **{name: plan[name] for name in _OF_ALL},
+        "head_host": head["host"],
+        "head_address": head["address"],
+        "port": head["port"],
+    }
+    # Only the head is told of the others.
+    of_head = {
+        "hosts": [node["host"] for node in plan["nodes"]],
+        "addresses": {node["host"]: node["address"] for node in (*plan["nodes"], *plan.get("spares", ()))},
+        "spares": [spare["host"] for spare in plan.get("spares", ())],
+        "events": plan["events"],
+        # Ranks that are processes of the head's own mpirun, so that it knows where they are.
+        "ranks_of": {node["host"]: node["ranks"] for node in plan["nodes"] if node["ranks"] and not node["processes"]},
+    }
+    others: dict[str, Any] = {"hosts": [], "addresses": {}, "events": [], "ranks_of": {}}
+    of_spare: dict[str, Any] = {**others, "ranks": [], "files": [], "processes": []}
+    return {
+        **{
+            node["host"]: {**shared, **node, **(of_head if node["node_rank"] == 0 else others)}
+            for node in plan["nodes"]
+        },
+        **{spare["host"]: {**shared, **spare, **of_spare} for spare in plan.get("spares", ())},
+    }
+
+
+def source_findings(
+    job: Job, source_files: Sequence[str] | None, left_out: Mapping[str, Sequence[str]]
+) -> list[Finding]:
+    """Find a script that the command names but the source folder does not hold.
+
+    `source_files` are paths relative to job_source; None when that folder does not exist. `left_out` is what of it is
+    not sent, by reason.
+    """
+    if source_files is None:
+        return [
+            Finding(
+                "job_source",
+                f"no folder {job.source!r} on the controller",
+                "the folder with the training scripts",
+                "correct job_source (a relative path counts from the project's folder)",
+            )
+        ]
+    named = [word for word in scripts(job.command) if not word.startswith(("/", "-"))]
+    if named and not leaves_source(job.command) and named[0].removeprefix("./") not in source_files:
+        script = named[0].removeprefix("./")
+        why = [
+            f", as {name} is left out ({reason})"
+            for reason, names in left_out.items()
+            for name in names
+            if script == name or script.startswith(f"{name.rstrip('/')}/")
+        ]
+        return [
+            Finding(
+                "job_command",
+                f"no {named[0]} in {job.source or 'an empty job_source'}{''.join(why[:1])}",
+                f"one of {', '.join(sorted(source_files)[:8]) or 'the files of job_source'}",
+                "correct job_command or job_source",
+            )
+        ]
+    return []
+
+
+def build(
+    job: Job,
+    job_id: str,
+    created: str,
+    state_dir: str,
+    members: Sequence[Member],
+    all_reduce: str = "",
+    venvs: str = "",
+) -> tuple[JobPlan | None, list[Finding]]:
+    """Build the plan of a job on its members.
+
+    Returns the plan, or None when there can be none, and every finding over job and nodes. Warnings are part of the
+    plan, and no findings.
+    """
+    launcher = LAUNCHERS[job.launcher]
+    few = spares.too_few(job, len(members))
+    placement, findings = place(job, job_id, state_dir, members, rank_order(launcher, job))
+    findings += few
+    if placement is None or few:
+        return None, findings
+    findings += device_set_findings(placement) + launcher.check(job, placement)
+    placement = placement.with_spares(job.spares)
+    ready, wrong = spares.plan(launcher, job, placement)
+    findings += wrong
+    plan = JobPlan(
+        job=job,
+        placement=placement,
+        created=created,
+        processes={node.host: launcher.processes(job, placement, node) for node in placement.nodes},
+        files={node.host: files(launcher, job, placement, node) for node in placement.nodes},
+        shared_files=shared_files(launcher, job, placement),
+        spares=ready,
+        warnings=[finding for finding in findings if isinstance(finding, Warned)],
+        all_reduce=all_reduce,
+        venvs=venvs,
+    )
+    return plan, faults(findings) + crowded(placement) + environment_findings(job, placement)
+
+
+def describe(plan: Mapping[str, Any]) -> str:
+    """Write a plan for reading: what runs where; env that all processes share once, then what differs."""
+    nodes = plan["nodes"]
+    environments = [process["env"] for node in nodes for process in node["processes"]]
+    shared = {
+        key: value for key, value in environments[0].items() if all(env.get(key) == value for env in environments)
+    }
+    lines = [
+        f"Plan of {plan['job_id']}: {counted(plan['world_size'], 'rank')} on {counted(len(nodes), 'node')}, "
+        f"launcher {plan['launcher']}",
+        f"  rendezvous  {host_port(plan['head']['address'], plan['head']['port'])} on {plan['head']['host']}",
+        f"  folder      {plan['job_dir']} on every node",
+        "  environment of every process",
+        *(f"    {key}={value}" for key, value in sorted(shared.items())),
+        *(f"    {key}=(secret)" for key in plan["secret_env"]),
+        *(f"  events      {each['to']}, told by {plan['head']['host']}" for each in plan["events"]),
+        *([f"  metrics     {plan['metrics_folder']} on every node"] if plan["metrics_folder"] else []),
+        *(line for file in plan["files"] for line in _shown(file, "  ", " on every node")),
+    ]
+    for node in nodes:
+        devices = ",".join(map(str, node["devices"])) or "none"
+        lines.append(f"  {node['host']}  address {node['address']} on {node['interface']}, devices {devices}")
+        for process in node["processes"]:
+            ranks = process["ranks"]
+            span = f" (ranks {ranks[0]}-{ranks[-1]})" if len(ranks) > 1 else f" (rank {ranks[0]})" if ranks else ""
+            lines.append(f"    {process['name']}{span}  {shlex.join(process['argv'])}")
+            lines += [f"      {key}={value}" for key, value in sorted(process["env"].items()) if key not in shared]
+            lines.append(f"      log {process['log']}")
+        lines += [line for file in node["files"] for line in _shown(file, "    ")]
+    for spare in plan.get("spares", ()):
+        lines.append(f"  {spare['host']}  address {spare['address']} on {spare['interface']}, stands by as a spare")
+    return "\n".join([*lines, *_exact_names(environments), *_warnings(plan)])
+
+
+def _warnings(plan: Mapping[str, Any]) -> list[str]:
+    text = warnings_text(plan)
+    return ["", text] if text else []
+
+
+def warnings_text(plan: Mapping[str, Any]) -> str:
+    """Write the warnings of a plan for reading; "" where it has none."""
+    warnings = [Finding.from_dict(warning) for warning in plan.get("warnings", ())]
+    return render(warnings, WARNED) if warnings else ""
+
+
+def _exact_names(environments: Sequence[Mapping[str, str]]) -> list[str]:
+    """Explain the second `=` of NCCL's lists of interfaces and adapters, which looks like a typo."""
+    names = sorted({key for env in environments for key, value in env.items() if value.startswith("=")})
+    if not names:
+        return []
+    return [f"  {', '.join(names)}: the second = is NCCL's own: exactly this name; without it, eth1 means eth10, too"]
+
+
+def _shown(file: Mapping[str, str], indent: str, where: str = "") -> list[str]:
+    content = file["content"].splitlines()
+    more = len(content) - MOST_FILE_LINES
+    return [
+        f"{indent}file {file['path']} ({file['mode']}){where}",
+        *(f"{indent}  | {line}" for line in content[:MOST_FILE_LINES]),
+        *([f"{indent}  | ... ({counted(more, 'more line')})"] if more > 0 else []),
+    ]

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spares: hosts of a job that run nothing until a node is lost, and then take its place (job_spares).
+
+The ranks of the lost node run on the spare with the same numbers, so that nothing changes for the others. What a spare
+would run in any node's place is planned before the job starts, and lies on the spare: no controller is needed then. The
+place of the head is nobody else's: the rendezvous and the head's monitor, which knows how the job is, are there. Where
+a launcher tells other nodes of it, by a hostfile, a list of machines or a rank table, they put it there (moved.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...findings.findings import Finding, counted
+from ..file.specification import Job
+from ..launchers import Launcher, files
+from ..placement.placement import Node, Placement
+from ..placement.process import File, Process
+
+
+@dataclass(frozen=True)
+class Spare:
+    """A node that stands by, and what it runs and has in the place of another, by that one's node rank."""
+
+    node: Node
+    places: Mapping[int, tuple[Sequence[Process], Sequence[File]]]
+
+    def as_dict(self, job_dir: str) -> dict[str, Any]:
+        """Return what stands in plan.json."""
+        return {
+            "host": self.node.host,
+            "node_rank": self.node.node_rank,
+            "address": self.node.address,
+            "interface": self.node.interface,
+            "devices": list(self.node.devices),
+            "places": {
+                str(place): {
+                    "processes": [each.as_dict() for each in processes],
+                    "files": [file.as_dict(job_dir) for file in own],
+                }
+                for place, (processes, own) in self.places.items()
+            },
+        }
+
+
+def too_few(job: Job, hosts: int) -> list[Finding]:
+    """Find that no host is left to train on."""
+    if not job.spares or hosts > job.spares:
+        return []
+    return [
+        Finding(
+            "job_spares",
+            f"{counted(job.spares, 'spare')} of {counted(hosts, 'host')}",
+            "at least one host more than spares",
+            "lower job_spares, or choose a larger group with job_hosts",
+        )
+    ]
+
+
+def plan(launcher: Launcher, job: Job, placement: Placement) -> tuple[list[Spare], list[Finding]]:
+    """Plan each spare in the place of each node but the head."""
+    if not placement.spares or len(placement.nodes) < 2:
+        return [], _nobody_to_replace(job, placement) if placement.spares else []
+    uneven = _uneven(placement)
+    if uneven:
+        return [], uneven
+    return [Spare(spare, _places(launcher, job, placement, spare)) for spare in placement.spares], []
+
+
+def _uneven(placement: Placement) -> list[Finding]:
+    return [
+        Finding(
+            "job_spares",
+            f"{counted(spare.processes, 'process', 'processes')} on a spare, {node.processes} on {node.host}",
+            "spares that can take any node's place but the head's",
+            f"set job_processes_per_node: {min(spare.processes, node.processes)}, or leave one of the two out",
+            host=spare.host,
+        )
+        for spare in placement.spares
+        for node in placement.nodes[1:]
+        if spare.processes != node.processes
+    ]
+
+
+def _places(
+    launcher: Launcher, job: Job, placement: Placement, spare: Node
+) -> Mapping[int, tuple[Sequence[Process], Sequence[File]]]:
+    places = {}
+    for node in placement.nodes[1:]:
+        changed = placement.with_spare(node, spare)
+        there = changed.nodes[node.node_rank]
+        places[node.node_rank] = launcher.processes(job, changed, there), files(launcher, job, changed, there)
+    return places
+
+
+def _nobody_to_replace(job: Job, placement: Placement) -> list[Finding]:
+    return [
+        Finding(
+            "job_spares",
+            f"{counted(job.spares, 'spare')} for {placement.head.host} alone, which is the head",
+            "two nodes or more: no other node takes the head's place",
+            "raise job_nodes, or leave job_spares out",
+        )
+    ]
+
+
+def to_leave_out(job: Job, names: Sequence[str], findings: Sequence[Finding]) -> list[str]:
+    """Return the hosts that a job can do without before it starts: those with findings, where spares make up for all.
+
+    Empty where something is found that is no host's.
+    """
+    faulty = {finding.host for finding in findings}
+    enough = len(faulty) <= job.spares and faulty <= set(names)
+    return [name for name in names if name in faulty] if enough else []
+
+
+def hosts(plan: Mapping[str, Any]) -> list[str]:
+    """Return all hosts of a plan as it stands in plan.json, those that stand by, too."""
+    return [node["host"] for node in (*plan["nodes"], *plan.get("spares", ()))]
+
+
+def devices(plan: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return which devices each of these hosts has for the job, or would have, as it stands in plan.json."""
+    return {node["host"]: node["devices"] for node in (*plan["nodes"], *plan.get("spares", ()))}
+
+
+def now(host: str, replaced: Mapping[str, str]) -> str:
+    """Return who has the place of a host after others were `replaced`; of a circle, which no head makes, the last."""
+    known = {host}
+    # A spare that was lost, too.
+    while replaced.get(host, host) not in known:
+        host = replaced[host]
+        known.add(host)
+    return host

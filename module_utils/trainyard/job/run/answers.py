@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes may answer, as far as the controller builds on it: a node's word is looked at before it is used."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ...findings.visible import one_line
+from .failure_kinds import EXIT, FAILURE
+from .messages import STATES
+from .shapes import NOTHING, Each, Exact, Few, Is, Raw, Shape, Text, Whole, finite, misfit, named
+from .stacks import MOST_RANKS, rank_shape
+
+
+def address(value: Any) -> None:
+    """an address with its network"""
+    if not isinstance(value, str):
+        raise ValueError(value)
+    ipaddress.ip_interface(value)
+
+
+# Upper bound for a list of ranges of ports, in characters: every other one of all ports.
+_MOST_PORTS = 1 << 18
+# Upper bound for what a node has seen of the stacks of its ranks, in characters.
+_MOST_STACKS = 16 << 20
+# Stands before what a node advises: nobody takes that for our own words.
+ADVICE = "as the node says: "
+MAYBE_TEXT, MAYBE_INT, MAYBE_NUMBER = (str, NOTHING), (int, NOTHING), (float, NOTHING)
+END = {
+    "state": Is(STATES),
+    "finished": float,
+    "?host": MAYBE_TEXT,
+    "?after_s": MAYBE_NUMBER,
+    "?failure": (FAILURE, NOTHING),
+    "?failures": [FAILURE],
+}
+# A loss that diverges is a number all the same.
+METRICS = Each((finite, NOTHING))
+NOT_A_NUMBER = {
+    "since": (METRICS, NOTHING),
+    "first": METRICS,
+    "last": METRICS,
+    "stretches": int,
+    "steps": (finite, NOTHING),
+}
+CHECKPOINT = {"name": str, "step": MAYBE_INT, "epoch": MAYBE_INT, "time": float, "size": int}
+CHECKPOINTS = {
+    "place": str,
+    "host": str,
+    "newest": (CHECKPOINT, NOTHING),
+    "unfinished": ({**CHECKPOINT, "reason": str}, NOTHING),
+    "problem": str,
+}
+RESTART = {
+    "elapsed_s": MAYBE_NUMBER,
+    "reason": str,
+    "restarted": str,
+    "failure": FAILURE,
+    "?step": MAYBE_NUMBER,
+    "?fruitless": MAYBE_INT,
+    "?wait_s": MAYBE_NUMBER,
+    "?checkpoint": MAYBE_TEXT,
+    "?resumed": str,
+    **{f"?{name}": MAYBE_NUMBER for name in ("first_step", "detect_s", "restart_s", "step_s", "lost_steps", "lost_s")},
+    "?replaced": str,
+    "?spare": str,
+    "?why": str,
+}
+STRAGGLER = {
+    **dict.fromkeys(("host", "device", "at"), str),
+    **dict.fromkeys(("waited", "others", "looks"), int),
+    "ranks": [int],
+    "shares": [[int]],
+    "node": [str],
+    "found_s": float,
+    "until_s": MAYBE_NUMBER,
+}
+REFUSED = {"reason": str, "since": float}
+GOODPUT = dict.fromkeys(("share", "productive_s", "steps", "lost_steps"), finite)
+RECEIVER = {"to": str, "sent": int, "waiting": int, "lost": int, "why": str}
+CLUSTER = {
+    "started": float,
+    "elapsed_s": float,
+    "metrics": METRICS,
+    "?loss_not_a_number": (NOT_A_NUMBER, NOTHING),
+    "?checkpoints": (CHECKPOINTS, NOTHING),
+    "?goodput": (GOODPUT, NOTHING),
+    "?held": MAYBE_TEXT,
+    "?stragglers": [STRAGGLER],
+    "?printing": ({"text": str, "unread": bool}, NOTHING),
+    "world_size": int,
+    "ranks_running": int,
+    "?events": [RECEIVER],
+    "restarts": {
+        "history": [RESTART],
+        "?members": [str],
+        "?spares": [str],
+        "?replaced": Each(str),
+        "?refused": Each(REFUSED),
+    },
+    "end": (END, NOTHING),
+}
+PORTS = Each({"sent": MAYBE_INT, "received": MAYBE_INT})
+MEETING = {"met": bool, "looks": Whole(1 << 32), "launcher": Text(64)}
+MONITOR = {
+    "started": float,
+    "end": (END, NOTHING),
+    "?carried": {"before": PORTS, "now": PORTS},
+    "?unwritten": str,
+    "?meeting": (MEETING, NOTHING),
+}
+STATUS = {
+    "known": bool,
+    "monitor_alive": bool,
+    "processes": [{"name": str, "ranks": [int], "exit": (EXIT, NOTHING), "?ends": Each(EXIT)}],
+    "monitor": (MONITOR, NOTHING),
+    "cluster": (CLUSTER, NOTHING),
+    "?monitor_lost": {"restarted": bool, "how": str},
+    "left": int,
+}
+CLOCK = {"begun": finite, "ended": finite}
+FINDING = dict.fromkeys(("host", "check", "found", "expected", "action"), str)
+INTERFACE = {"name": str, "up": bool, "state": str, "kind": str, "addresses": [address]}
+RDMA_PORT = {"device": str, "port": int, "active": bool, "link_layer": MAYBE_TEXT}
+NPU = {
+    **dict.fromkeys(("index", "physical_id"), int),
+    **dict.fromkeys(("device_ip", "super_device_id", "health", "link"), str),
+}
+# All that a plan is made of: a node says more, and nothing else of it is kept.
+NODE = {
+    "hostname": str,
+    "boot_id": MAYBE_TEXT,
+    "cpus": int,
+    "container": MAYBE_TEXT,
+    "packages": Each(MAYBE_TEXT),
+    "accelerators": {"vendor": MAYBE_TEXT, "devices": [{"index": int}], "problems": [str]},
+    "npu": ({"devices": [NPU], "chip": MAYBE_TEXT, "?super_pod_id": MAYBE_TEXT}, Exact({}), NOTHING),
+    "networks": {"interfaces": [INTERFACE], "rdma": [RDMA_PORT]},
+    "mpi": (Each(MAYBE_TEXT), NOTHING),
+    "fingerprint": str,
+    "unused_ports": Raw(_MOST_PORTS),
+}
+# A Python environment that is whole (python_environment), or nothing more of another part.
+SEEN = {
+    **{f"?{name}": str for name in ("python", "version")},
+    **{f"?{name}": bool for name in ("changed", "can_make_environments")},
+    **{f"?{name}": [str] for name in ("reasons", "lacking")},
+    "?packages": Each(str),
+    "?verified": Each(object),
+}
+LOGS = Each(Raw())
+_MOST_WORLD = 1 << 30
+KERNEL = {"time": float, "kind": str, "text": str}
+NOT_ENDED = {"count": int, "user": str, "processes": [str]}
+FOLDER = {"job_id": str, "job_dir": str, "age_s": float, "running": bool, "size_mib": int}
+PEER = {**dict.fromkeys(("host", "address", "hostname"), str), "ports": Each(int), "addresses": [str]}
+MACHINE = {
+    "host": str,
+    "devices": Each(object),
+    **{f"?{name}": Each(object) for name in ("facts", "environments", "network")},
+    "?hardware": [object],
+}
+SLURM = {
+    "version": str,
+    "config": Each(str),
+    "partitions": [Each(str)],
+    "nodes": [Each(str)],
+    "mpi": [str],
+    "folder_writable": bool,
+}
+SHAPES: dict[str, Shape] = {
+    "probe": {"node": NODE},
+    "preflight": {
+        "findings": [FINDING],
+        "programs": Each(Each(str)),
+        "stale": bool,
+        "?refused": ([str], NOTHING),
+        "?clock": CLOCK,
+        "?node": NODE,
+    },
+    "start": {"changed": bool, **STATUS},
+    "state": {**STATUS, "?line": str, "?note": str, "?restarts": [str]},
+    "running": {"running": Each(str)},
+    "follow": {"logs": Each({"lines": [str], "offset": int, "skipped": int})},
+    "collect": {"changed": bool, **STATUS, "logs": LOGS, "?kernel": [KERNEL], "?not_ended": NOT_ENDED},
+    "stacks": {"ranks": Few(rank_shape(_MOST_WORLD), MOST_RANKS), "text": Raw(_MOST_STACKS)},
+    "remove": {"changed": bool, **STATUS},
+    "folders": {"folders": [FOLDER]},
+    "slurm_logs": {"logs": LOGS, "exits": [Each(object)]},
+    "slurm_submit": {"engine_id": str},
+    "slurm_end": {"changed": bool},
+    "can_install": {"findings": [FINDING], "files": [str], "asks_index": bool, "seen": Each(SEEN)},
+    "in_use": {"uses": [str], "slurm": str, "?kubernetes": bool},
+    "rdma_traffic": {"traffic": {"host": str, "ports": PORTS}},
+    "listen": {"endpoint": PEER, "pid": int, "start_time": MAYBE_INT},
+    "connect": {
+        "tried": int,
+        "failures": [dict.fromkeys(("host", "way", "reason"), str)],
+        "resolved": int,
+        "names": [dict.fromkeys(("host", "name", "found", "expected"), str)],
+    },
+    "unlisten": {"lived": bool},
+    "verify": MACHINE,
+    "logins": {"row": Each(bool), "logins": int, "failures": [str]},
+    "ssh_keys": {
+        "files": Each(Each(str)),
+        **dict.fromkeys(("host_key", "user_key", "default_address"), str),
+        **{name: [str] for name in ("known_hosts", "addresses", "faults")},
+        "findings": [FINDING],
+    },
+    "baseline": {"lacking": [str], "packages": [str], "findings": [FINDING]},
+    "slurm_probe": {"facts": (SLURM, Exact({})), "findings": [FINDING]},
+    "slurm_state": {
+        **dict.fromkeys(("state", "engine_id", "reason", "slurm_state", "exit_code", "line"), str),
+        **dict.fromkeys(("started", "finished"), MAYBE_NUMBER),
+        "elapsed_s": float,
+        "metrics": METRICS,
+        **dict.fromkeys(("ranks_running", "requeued"), int),
+        **{name: [str] for name in ("hosts", "log_hosts")},
+    },
+}
+# Upper bounds for an answer, in bytes, and for how many values it may hold: logs, stacks and lines of ranks are long.
+_LOGS, _LINES = (400 << 20, 1 << 19), (64 << 20, 1 << 21)
+MOST = {"collect": _LOGS, "slurm_logs": _LOGS, "follow": _LINES, "stacks": _LINES}
+MOST_OTHERS = (8 << 20, 1 << 19)
+
+
+def checked(question: str, answer: dict[str, Any], host: str) -> dict[str, Any]:
+    """Return the answer of `host` to a question of the agent, or one that failed, with why it is none.
+
+    A node speaks for itself alone: whatever host its findings name, they are its own, and their advice is marked as
+    its own. Each text is one line.
+    """
+    if answer.get("failed"):
+        kept = {name: answer[name] for name in ("failed", "msg", "exception", "rc", "taken") if name in answer}
+        return {name: value if name == "exception" else _on_lines(value) for name, value in kept.items()}
+    shape = SHAPES[question]
+    wrong = misfit(answer, shape)
+    if wrong:
+        return _unusable(wrong)
+    try:
+        found: dict[str, Any] = _on_lines(answer, shape)
+    except RecursionError:
+        return _unusable("it is nested too deeply, expected a few levels")
+    for told in (found, found.get("endpoint"), found.get("traffic"), *(found.get("findings") or ())):
+        if isinstance(told, dict) and "host" in told:
+            told["host"] = host
+    for finding in found.get("findings") or ():
+        finding["action"] = f"{ADVICE}{finding['action']}"
+    # What else a node says of itself would be kept for each of thousands until the job is planned.
+    return {**found, "node": named(found["node"], NODE)} if "node" in found else found
+
+
+def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """Return a checked answer to `collect`, or one that failed where it names what the plan's job does not have."""
+    nodes = [*plan["nodes"], *plan.get("spares", ())]
+    parts = [part for node in nodes for part in (node, *node.get("places", {}).values())]
+    names = {process["name"] for part in parts for process in part.get("processes", ())}
+    host = _one_of({node["host"] for node in nodes}, "a host of the job")
+    process, rank = _one_of(names, "a process of the plan"), Whole(plan["world_size"] - 1)
+    nobody = (host, NOTHING, Is(("",)))
+    failure = {
+        **dict.fromkeys(("?host", "?by", "?seen_by"), nobody),
+        "?hosts": [host],
+        "?process": (process, NOTHING),
+        "?rank": (rank, NOTHING),
+        "?ranks": [rank],
+    }
+    end = {"?host": nobody, "?failure": (failure, NOTHING), "?failures": [failure]}
+    cluster = {
+        "end": (end, NOTHING),
+        "?checkpoints": ({"host": nobody}, NOTHING),
+        "?stragglers": [{"host": host, "ranks": [rank]}],
+        "restarts": {
+            "history": [{"failure": failure, "?replaced": nobody, "?spare": nobody}],
+            "?members": [host],
+            "?spares": [host],
+            "?replaced": Each(host, host),
+            "?refused": Each(object, host),
+        },
+    }
+    told = {"?monitor": ({"end": (end, NOTHING)}, NOTHING), "?cluster": (cluster, NOTHING)}
+    wrong = misfit(answer, told)
+    return _unusable(wrong) if wrong else answer
+
+
+def _one_of(names: Collection[str], what: str) -> Shape:
+    def named(value: Any) -> None:
+        if not isinstance(value, str) or value not in names:
+            raise ValueError(value)
+
+    named.__doc__ = what
+    return named
+
+
+def _unusable(wrong: str) -> dict[str, Any]:
+    why = f"what it answers cannot be used: {one_line(wrong)}; look at that node before it runs a job"
+    return {"failed": True, "msg": why}
+
+
+def _on_lines(value: Any, shape: Shape = object) -> Any:
+    """Return plain data whose texts are one line each, but those that its shape takes as they are (Raw)."""
+    if isinstance(value, str):
+        return value if isinstance(shape, Raw) else one_line(value)
+    if isinstance(value, list):
+        each = shape[0] if isinstance(shape, list) else object
+        return [_on_lines(one, each) for one in value]
+    if isinstance(value, dict):
+        names = shape if isinstance(shape, dict) else {}
+        each = shape.value if isinstance(shape, Each) else object
+        return {one_line(name): _on_lines(one, names.get(name, each)) for name, one in value.items()}
+    return value

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rank failed first, and how to say it.
+
+Times are seconds since the epoch on the node. Sources: the report that torchrun prints (torch.distributed.elastic,
+ChildFailedError), the messages of Open MPI 4 and 5, the exit status that systemd hands to ExecStopPost, wait(2).
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from ...findings.visible import ESCAPE_SEQUENCE
+from . import silence
+from .hang import text as hang_text
+
+Failure = dict[str, Any]
+
+STARTED_AGAIN = "--- started again"
+
+# One field of torchrun's report; `[0]:` entries stand under "Failures:" and "Root Cause (first observed failure):".
+_FIELD = re.compile(r"^\s*(?P<key>time|host|rank|exitcode)\s*:\s*(?P<value>.+?)\s*$")
+_RANK = re.compile(r"\b(?P<rank>\d{1,9}) \(local_rank: \d+\)")
+_EXIT = re.compile(r"(?<!\d)(?P<code>-?\d{1,9}) \(pid: (?P<pid>\d{1,9})\)")
+# What the agent logs when it sees a rank fail: first that it ends the others, then which one it was.
+_SEEN = re.compile(
+    r"^[WE](?P<day>\d{4}) (?P<clock>\d\d:\d\d:\d\d\.\d{1,6})\d* [^\]\n]{1,200}\] "
+    r"(?:Sending process \d+ closing signal|failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: (?P<pid>\d+)\))",
+    re.MULTILINE,
+)
+# msrun of MindSpore 2.10; older ones do not say with which status.
+_MSRUN_EXIT = re.compile(r"Worker process (?P<pid>\d{1,9}) exit with exception\. Error code: (?P<status>-?\d{1,3})\b")
+# MindSpore's scheduler, 2.10: each worker that joins, and one that it has not heard for too long.
+_MS_JOINED = re.compile(
+    r"The new node: (?P<rank>\d{1,9})\(role: MS_WORKER\)[^\n]{0,400}expected node number: (?P<expected>\d{1,6})\b"
+)
+_MS_LOST = re.compile(r"The node: (?P<rank>\d{1,9}) is timed out")
+# torchrun writes its report when the other ranks have ended, which it waits 30 s for.
+_REPORT_DELAY_S = 40.0
+
+# Open MPI 4 writes a process as [[4711,1],3], Open MPI 5 as [prterun-n1-4711@1,3]. Lines may be broken anywhere.
+_MPI_EXIT = re.compile(r"Process name:\s+\[\S{1,200},(?P<rank>\d{1,9})\]\s+Exit code:\s+(?P<code>\d{1,9})")
+_MPI_SIGNAL = re.compile(
+    r"process\s+rank\s+(?P<rank>\d{1,9})\s+with\s+PID\s+\d{1,9}\s+on\s+node\s+\S{1,255}\s+exited\s+on\s+signal\s+(?P<signal>\d{1,3})"
+)
+# A program that ends all others by MPI_Abort.
+_MPI_ABORT = re.compile(
+    r"MPI_ABORT was invoked on rank (?P<rank>\d{1,9}) in communicator MPI_COMM_WORLD\s+(?:Proc: \S{1,200}\s+)?"
+    r"(?:with errorcode|Errorcode:)\s+(?P<code>\d{1,9})"
+)
+# What the script by which a rank starts says in mpirun's log, as a shell counts signals.
+_MPI_STATUS = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended with status (?P<status>\d{1,3})$", re.MULTILINE)
+_MPI_WELL = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) ended well$", re.MULTILINE)
+_MPI_PEER = re.compile(r"^trainyard: rank (?P<rank>\d{1,9}) lost its peer: (?P<line>[^\n]{1,600})$", re.MULTILINE)
+_MPI_NO_START = re.compile(r"unable to reliably start one or more daemons|lost communication with a remote daemon")
+_MPI_LOST = re.compile(r"Remote daemon: \S{1,200} on node (?P<node>\S{1,255})")
+# What the script by which a daemon starts says, as mpirun does not always.
+_MPI_DAEMON = re.compile(
+    r"^trainyard: the daemon on (?P<node>\S{1,255}) ended with status (?P<status>\d{1,3})$", re.MULTILINE
+)
+# A node that is killed closes the connection of its daemon, which may be noticed first.
+_MPI_CLOSED = re.compile(r"^Connection to (?P<node>\S{1,255}) closed by remote host", re.MULTILINE)
+# What ssh, or the shell that it reached, says before that; not mpirun's own warnings of its ssh.
+_MPI_SSH = re.compile(
+    r"^(?!\[[^\]\n]{1,300}\] plm:)(?:ssh: |Host key verification failed|kex_exchange"
+    r"|[^\n]{0,300}(?:Permission denied|Connection (?:closed|reset)|not found|No such file or directory))[^\n]{0,300}$",
+    re.MULTILINE,
+)
+
+
+def signal_name(number: int) -> str:
+    """Name a signal: 9 -> SIGKILL."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def exit_text(failure: Mapping[str, Any]) -> str:
+    """Say how a process ended: `exit code 1` or `killed by SIGKILL`."""
+    if failure.get("signal"):
+        return f"killed by {signal_name(int(failure['signal']))}"
+    if failure.get("exit_code") is None:
+        # systemd has no exit status where a unit did not get as far as a process.
+        return f"no exit code, systemd says {failure.get('result') or 'nothing'}"
+    return f"exit code {failure['exit_code']}"
+
+
+def aborted(failure: Mapping[str, Any]) -> bool:
+    """Tell whether a process died of SIGABRT; a shell says so as 128 + 6."""
+    return failure.get("signal") == signal.SIGABRT or failure.get("exit_code") == 128 + signal.SIGABRT
+
+
+def well(failure: Mapping[str, Any]) -> bool:
+    """Tell whether it is the end of a process that did nothing wrong, but for its peers ended too early."""
+    return failure.get("result") == "success"
+
+
+def missed(failure: Mapping[str, Any]) -> bool:
+    """Tell whether it is MindSpore's scheduler, which ended as it had not heard a rank; how it ended says nothing."""
+    return failure.get("kind") == "exit" and failure.get("process") == "scheduler" and failure.get("rank") is not None
+
+
+def text(failure: Mapping[str, Any]) -> str:
+    """Say in a few words what failed where."""
+    kind, host = failure.get("kind"), failure.get("host", "")
+    if missed(failure):
+        return f"scheduler on {host}: no word from rank {failure['rank']}"
+    if kind == "exit":
+        who = f"rank {failure['rank']}" if failure.get("rank") is not None else failure["process"]
+        return f"{who} on {host}: {exit_text(failure)}" + (" before the others" if well(failure) else "")
+    if kind == "not_joined":
+        return f"{failure['who']} never joined"
+    if kind == "silent":
+        return silence.text(failure)
+    if kind in ("head_silent", "absent"):
+        return f"node {host}: no word for {failure['after_s']} s"
+    if kind == "gone":
+        return f"node {host}: its monitor ended"
+    if kind == "frozen":
+        return f"head node {host}: stood still for {failure['after_s']} s"
+    if kind in ("hung", "timed_out"):
+        return hang_text(failure)
+    if kind == "rebooted":
+        return f"node {host}: shut down or restarted"
+    if kind == "held":
+        return f"node {host}: its devices are not free"
+    if kind == "refused":
+        return f"node {host}: does not pass the gate"
+    if kind == "replaced":
+        return f"node {host}: {failure['by']} has taken its place"
+    if kind == "cannot_write":
+        return f"node {host}: cannot write to {failure['folder']}"
+    return f"node {host}: {kind}"
+
+
+def of_last_attempt(log: str) -> str:
+    """Return what a log has of the last attempt: a process that is started again appends to it."""
+    return log.rpartition(STARTED_AGAIN)[2]
+
+
+def root_cause(log: str) -> Failure | None:
+    """Read which rank failed first out of the log of what started the ranks; None when it does not say."""
+    log = ESCAPE_SEQUENCE.sub("", of_last_attempt(log)).removeprefix("\ufeff")
+    return torchrun_root_cause(log) or mpirun_root_cause(log) or msrun_root_cause(log) or scheduler_root_cause(log)
+
+
+def torchrun_root_cause(agent_log: str) -> Failure | None:
+    """Read the first observed failure out of a torchrun agent's log; None when it printed no report."""
+    _, found, report = agent_log.rpartition("Root Cause (first observed failure):")
+    if not found:
+        return None
+    fields: dict[str, str] = {}
+    for line in report.splitlines()[:12]:
+        match = _FIELD.match(line)
+        if match:
+            fields.setdefault(match["key"], match["value"])
+    rank, code = _RANK.search(fields.get("rank", "")), _EXIT.search(fields.get("exitcode", ""))
+    if rank is None or code is None:
+        return None
+    status = int(code["code"])
+    failure: Failure = {
+        "rank": int(rank["rank"]),
+        "exit_code": status if status >= 0 else None,
+        "signal": -status if status < 0 else None,
+    }
+    try:
+        reported = time.mktime(time.strptime(fields.get("time", ""), "%Y-%m-%d_%H:%M:%S"))
+    except (ValueError, OverflowError):
+        failure["time"] = None
+    else:
+        failure["time"] = _first_seen(agent_log, code["pid"], reported)
+    return failure
+
+
+def mpirun_root_cause(log: str) -> Failure | None:
+    """Read which rank failed first out of mpirun's log; None when it does not say.
+
+    Where mpirun failed and no rank, `reason` says why: a node that ssh did not reach, a daemon that is lost.
+    """
+    # What mpirun ends itself, as another rank or a daemon is gone, it ends by SIGTERM, and after that by SIGKILL.
+    by_itself = 128 + signal.SIGTERM
+    daemons = [match for match in _MPI_DAEMON.finditer(log) if int(match["status"]) != by_itself]
+    failed = min([*_MPI_NO_START.finditer(log), *daemons], key=re.Match.start, default=None)
+    before = failed.start() if failed else len(log)
+    reports = [match for pattern in (_MPI_EXIT, _MPI_SIGNAL, _MPI_ABORT) for match in pattern.finditer(log)]
+    ended = list(_MPI_STATUS.finditer(log))
+    causes = [match for match in ended if match.start() < before and int(match["status"]) != by_itself]
+    if failed and not causes and not any(report.start() < before for report in reports):
+        said = _MPI_SSH.findall(log, 0, before)
+        lost = _MPI_LOST.search(log, before) or next(iter(daemons), None) or _MPI_CLOSED.search(log, 0, before)
+        reasons = [line.strip() for line in said[-1:]]
+        if lost:
+            reasons.append(f"mpirun lost its daemon on {lost['node']}: killed, or the node is lost")
+        if reasons:
+            return {"rank": None, "signal": None, "time": None, "reason": reasons[0]}
+    if reports:
+        fields = max(reports, key=re.Match.start).groupdict()
+        code, number = fields.get("code"), fields.get("signal")
+        return {
+            "rank": int(fields["rank"]),
+            "exit_code": int(code) if code else None,
+            "signal": int(number) if number else None,
+            "time": None,
+        }
+    for match in [*causes, *ended][:1]:
+        status = int(match["status"])
+        killed = status > 128
+        return {
+            "rank": int(match["rank"]),
+            "exit_code": None if killed else status,
+            "signal": status - 128 if killed else None,
+            "time": None,
+        }
+    return None
+
+
+def mpirun_lost_peer(log: str, rank: int) -> str:
+    """Return the line in which a rank says that its peer is gone, as its script told it to mpirun; "" where none."""
+    found = _MPI_PEER.finditer(of_last_attempt(log))
+    return next((match["line"] for match in found if int(match["rank"]) == rank), "")
+
+
+def mpirun_left(log: str) -> list[int]:
+    """Return the ranks that had ended well before any other failed, in that order."""
+    log = of_last_attempt(log)
+    first = _MPI_STATUS.search(log)
+    return [int(match["rank"]) for match in _MPI_WELL.finditer(log, 0, first.start() if first else len(log))]
+
+
+def msrun_root_cause(log: str) -> Failure | None:
+    """Read which worker failed first out of msrun's log; None when it does not say.
+
+    msrun names a process, and shows what its workers print: there each of them says its rank.
+    """
+    ended = _MSRUN_EXIT.search(log)
+    if ended is None:
+        return None
+    rank = re.search(rf"\({ended['pid']},[^\n]{{1,300}}\] This node \d+ rank id: (?P<rank>\d{{1,9}})\b", log)
+    if rank is None:
+        return None
+    status = int(ended["status"])
+    return {
+        "rank": int(rank["rank"]),
+        "exit_code": status if status >= 0 else None,
+        "signal": -status if status < 0 else None,
+        "time": None,
+    }
+
+
+def scheduler_root_cause(log: str) -> Failure | None:
+    """Read which worker MindSpore's scheduler missed out of its log; None when it missed none."""
+    lost = _MS_LOST.search(log)
+    if lost:
+        reason = f"the scheduler had not heard rank {lost['rank']} for job_heartbeat_timeout: frozen, or cut off"
+        return {"rank": int(lost["rank"]), "signal": None, "time": None, "reason": reason}
+    if "Building networking for MS_SCHED failed" not in log:
+        return None
+    joined = [match.groupdict() for match in _MS_JOINED.finditer(log)]
+    if not joined:
+        return {"rank": None, "signal": None, "time": None, "reason": "no worker joined it within job_join_timeout"}
+    missing = sorted(set(range(int(joined[-1]["expected"]))) - {int(worker["rank"]) for worker in joined})
+    if not missing:
+        return None
+    who = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing[:8]))}"
+    more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+    return {"kind": "not_joined", "rank": missing[0], "signal": None, "time": None, "who": who + more}
+
+
+def _first_seen(agent_log: str, pid: str, reported: float) -> float:
+    """Find when the agent first saw that this process had failed.
+
+    The report has whole seconds, and says when the agent had ended the other ranks. Within one second, ranks of other
+    nodes fail of the first failure, so the agent's own log lines decide who was first.
+    """
+    begun: re.Match[str] | None = None
+    seen: re.Match[str] | None = None
+    for match in _SEEN.finditer(agent_log):
+        if match["pid"] is None:
+            begun = begun or match
+            continue
+        if match["pid"] == pid:
+            seen = begun or match
+        begun = None
+    if seen is None:
+        return reported
+    year = time.localtime(reported).tm_year
+    try:
+        at = datetime.strptime(f"{year}{seen['day']} {seen['clock']}", "%Y%m%d %H:%M:%S.%f").timestamp()
+    except ValueError:
+        return reported
+    return at if reported - _REPORT_DELAY_S <= at < reported + 1 else reported
+
+
+def order(failure: Failure) -> tuple[int, int, int, int, float]:
+    """Sort key that puts the likely cause before its consequences.
+
+    A rank that a signal killed from outside is a cause, and so is one that says that it could not write (`full`). A
+    rank that we know of by its own report comes before an agent that only says that something failed, and one that
+    failed of itself before one that had lost a peer. SIGABRT and SIGTERM are what the survivors of a broken collective
+    die of.
+    """
+    number = failure.get("signal")
+    killed = bool(number) and number not in (signal.SIGABRT, signal.SIGTERM)
+    known, lost = failure.get("rank") is not None, bool(failure.get("lost"))
+    full = bool(failure.get("full"))
+    at = float(failure.get("time") or 0.0)
+    return (0 if killed else 1, 0 if full else 1, 0 if known else 1, 1 if lost else 0, at)
+
+
+def is_beyond_doubt(failure: Failure) -> bool:
+    """Tell whether a failure is a cause, whatever else is found: SIGKILL comes from outside, and ends a job first.
+
+    Other signals may be what a program dies of that has lost its peers.
+    """
+    return failure.get("rank") is not None and failure.get("signal") == signal.SIGKILL
+
+
+def first_failure(failures: Iterable[Failure]) -> Failure | None:
+    """Choose the failure to blame among those that were seen within the same moment; None when there is none."""
+    return min(failures, key=order, default=None)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel of a node says that may be why a job failed: memory, GPUs, links, disks, the machine itself.
+
+A message is {"time" (s since the epoch), "kind", "text"}. It is evidence, not a verdict: only a process that the OOM
+killer took out of the job's own slice is known to be the job's. Sources: mm/oom_kill.c, NVRM's Xid lines (the list that
+NVIDIA publishes), drivers mlx5_core, bonding and ixgbe, block/blk-core.c, kernel/hung_task.c, arch/x86/kernel/cpu/mce.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...findings.findings import counted, host_list
+
+Message = dict[str, Any]
+
+# By kind, the words for it; of a line the first kind counts.
+_KINDS = {
+    "oom": re.compile(r"\boom-kill:constraint=|\bOut of memory: Kill|Memory cgroup out of memory: Kill"),
+    "gpu": re.compile(r"\bNVRM: (?:Xid|GPU .{0,60}has fallen off the bus)|\[drm:.{0,80}\bGPU (?:reset|fault)"),
+    "link": re.compile(
+        r"\bLink (?:is )?down\b|\blink status definitely down\b|\bCable unplugged\b|\bPort: \d+ Link DOWN\b"
+        r"|\bmlx\d_core .{0,120}(?:health (?:poll|compromised)|\bdevice's health|Fatal error|assert_var)",
+        re.IGNORECASE,
+    ),
+    "disk": re.compile(
+        r"\bI/O error, dev \w|\bEXT4-fs error|\bXFS \([^)]{1,40}\): .{0,60}(?:error|shutdown)"
+        r"|: server \S{1,255} not responding"
+    ),
+    "machine": re.compile(
+        r"\bmce: \[Hardware Error\]|\bMachine check events logged|\bthermal.{0,40}\bcritical", re.IGNORECASE
+    ),
+    "hung": re.compile(r"\bINFO: task .{1,40} blocked for more than \d+ seconds"),
+}
+# `journalctl -k -o short-unix`: 1790000000.123456 host kernel: text; dmesg: [ 1234.567890] text.
+_JOURNAL = re.compile(r"(?P<at>\d{9,11}\.\d+) \S+ kernel: (?P<text>.*)")
+_DMESG = re.compile(r"\[ *(?P<at>\d+\.\d+)\] (?P<text>.*)")
+_OOM = re.compile(r"task_memcg=(?P<group>[^,]{0,1000}),task=(?P<name>[^,]{1,64}),pid=(?P<pid>\d{1,10})\b")
+MOST, _MOST_TEXT = 64, 600
+# How long before a failure a message may be of interest, and after it, as clocks differ.
+BEFORE_S, AFTER_S = 300.0, 5.0
+_SHOWN = 6
+
+
+def parse(lines: Iterable[str], since: float, until: float, booted: float) -> list[Message]:
+    """Return the messages of lines that lie between two times; `booted` is when the machine did, for dmesg."""
+    found = []
+    for line in lines:
+        match = _JOURNAL.match(line) or _DMESG.match(line)
+        if match is None:
+            continue
+        at = float(match["at"]) + (0.0 if match.re is _JOURNAL else booted)
+        kind = next((kind for kind, words in _KINDS.items() if words.search(match["text"][:1000])), "")
+        if kind and since <= at <= until:
+            found.append({"time": round(at, 3), "kind": kind, "text": match["text"][:_MOST_TEXT]})
+    return found[-MOST:]
+
+
+def of_failure(told: Mapping[str, Sequence[Message]], failure: Mapping[str, Any], end: Any) -> list[Message]:
+    """Return what kernels said by host (`told`) around a failure, in order of time; equal ones once, with all hosts."""
+    at = failure.get("time") or end
+    hosts: dict[tuple[float, str, str], list[str]] = {}
+    for host, messages in told.items():
+        for each in messages:
+            if at is None or at - BEFORE_S <= each["time"] <= at + AFTER_S:
+                hosts.setdefault((each["time"], each["kind"], each["text"]), []).append(host)
+    return [
+        {"hosts": names, "time": when, "kind": kind, "text": text}
+        for (when, kind, text), names in sorted(hosts.items())
+    ][-MOST:]
+
+
+def took(messages: Iterable[Message], host: str, job_id: str) -> str:
+    """Say which process of a job's slice on this host the OOM killer took; "" where it is not seen to have."""
+    # As units.slice_name names it.
+    slice_name = f"trainyard-{job_id.replace('-', '_')}.slice"
+    for each in messages:
+        match = _OOM.search(each["text"]) if each["kind"] == "oom" and host in each["hosts"] else None
+        if match and f"/{slice_name}/" in f"{match['group']}/":
+            return f"the kernel's OOM killer ended {match['name']} (process {match['pid']}) of this job on {host}"
+    return ""
+
+
+def counted_text(failure: Mapping[str, Any], host: str) -> str:
+    """Say how many processes the OOM killer ended on a failure's host meanwhile; "" where nobody has counted."""
+    kills = failure.get("oom_kills")
+    if kills is None:
+        return ""
+    whose = " of this job" if failure.get("oom_of_job") else ""
+    processes = counted(kills, "process", "processes") if kills else "no process"
+    return f"the kernel's OOM killer ended {processes}{whose} on {host} while the job ran"
+
+
+def texts(messages: Sequence[Message], at: float | None) -> list[str]:
+    """Say what kernels said, the last ones, each with how long before the failure that was."""
+    said = []
+    for each in messages[-_SHOWN:]:
+        before = "" if at is None else f" {max(0.0, at - each['time']):.0f} s before"
+        said.append(f"the kernel of {host_list(each['hosts'])} said{before}: {each['text']}")
+    return said

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of ranks while a job runs, for one terminal: whose they are, equal ones once, and not more than one can read.
+
+A rank's word is what it is: it is cut here, and made visible where it is shown (findings/visible.py). A number of bytes
+or lines is never guessed: what was left out is counted and said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...findings.findings import Finding, counted
+from ...findings.visible import ESCAPE_SEQUENCE, as_overwritten
+
+# Nodes that are asked for lines at most: each is visited every second or so.
+MOST_NODES = 64
+# Of a line, and of all lines of one look, so much is shown; of each rank so much is read at once, in bytes.
+MOST_CHARACTERS, MOST_LINES, MOST_BYTES = 400, 40, 1 << 16
+# So much of what was there before is shown at first.
+FIRST_BYTES = 2048
+_RANKS = re.compile(r"\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*")
+
+
+def wanted(value: Any, world_size: int) -> tuple[list[int], list[Finding]]:
+    """Read `all`, a list of ranks, or a text such as `0,4-7`; returns the ranks, or what is wrong with it."""
+    text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    text = text.replace(" ", "")
+    if text == "all":
+        return list(range(world_size)), []
+    ranks: set[int] = set()
+    if _RANKS.fullmatch(text):
+        for part in text.split(","):
+            first, _, end = part.partition("-")
+            last = int(end or first)
+            # A typo may be of nine digits.
+            ranks.update([last], range(int(first), min(last, world_size)))
+            ranks.update([] if int(first) <= last else [world_size])
+    if ranks and max(ranks) < world_size:
+        return sorted(ranks), []
+    expected = f"all, or ranks from 0 to {world_size - 1} such as 0,4-7"
+    return [], [Finding("follow", repr(value)[:100], expected, "correct follow")]
+
+
+def logs(plan: Mapping[str, Any], ranks: Sequence[int]) -> tuple[dict[str, dict[str, int]], list[Finding]]:
+    """Return for each host the logs to follow, by name, with the rank whose log each is; or why nobody can."""
+    followed = set(ranks)
+    of_hosts = {
+        node["host"]: {
+            plan["rank_log"].replace("{rank}", str(rank)): rank for rank in node["ranks"] if rank in followed
+        }
+        for node in plan["nodes"]
+    }
+    of_hosts = {host: names for host, names in of_hosts.items() if names}
+    # A spare may take any of them.
+    every = {name: rank for names in of_hosts.values() for name, rank in names.items()}
+    of_hosts.update({spare["host"]: every for spare in plan.get("spares", ())})
+    findings = too_far(plan, len(of_hosts), "follow", "name fewer ranks, as in 0,4-7")
+    return ({}, findings) if findings else (of_hosts, [])
+
+
+def too_far(plan: Mapping[str, Any], nodes: int, check: str, fewer: str) -> list[Finding]:
+    """Find nodes that nobody can visit all the time: a scheduler's, or too many."""
+    if "engine" in plan:
+        found, expected = f"a job of {plan['engine']['kind']}", "a job of trainyard's own nodes (job_scheduler: ssh)"
+        action = f"leave {check} out; logs.yml brings the logs, and the report as it is then"
+        return [Finding(check, found, expected, action)]
+    if nodes > MOST_NODES:
+        expected = f"at most {MOST_NODES}, as each is visited again and again"
+        return [Finding(check, counted(nodes, "node"), expected, fewer)]
+    return []
+
+
+def refused(plan: Mapping[str, Any], follow: Any, live: bool) -> list[Finding]:
+    """Return why the ranks of a plan cannot be followed, or its page not be kept up to date."""
+    ranks, findings = wanted(follow, plan["world_size"]) if follow not in (None, "") else ([], [])
+    findings += logs(plan, ranks)[1] if ranks else []
+    if live:
+        findings += too_far(plan, len(plan["nodes"]), "live", "leave live out; logs.yml writes the page as it is then")
+    return findings
+
+
+def cut(content: bytes) -> tuple[list[str], int]:
+    """Return the whole lines of what was read, and how many bytes they are; a bar that writes over itself has ends."""
+    end = max(content.rfind(b"\n"), content.rfind(b"\r")) + 1
+    if not end and len(content) >= MOST_BYTES:
+        # One endless line.
+        end = len(content)
+    text = content[:end].decode("utf-8", "replace")
+    return [_clean(line) for line in text.split("\n") if line.strip()], end
+
+
+def _clean(line: str) -> str:
+    line = ESCAPE_SEQUENCE.sub("", as_overwritten(line)).rstrip()
+    return line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]} ..."
+
+
+def folded(lines: Mapping[int, Sequence[str]], most: int = MOST_LINES) -> list[str]:
+    """Return the lines of ranks as they are shown, equal ones of several ranks once, at most so many.
+
+    The order of each rank's lines is kept; among ranks it is that of their places in what each wrote since last time.
+    """
+    ranks_of: dict[tuple[str, int], list[int]] = {}
+    place: dict[tuple[str, int], int] = {}
+    for rank in sorted(lines):
+        often: dict[str, int] = {}
+        for at, line in enumerate(lines[rank]):
+            # The second time that a rank says it is another line.
+            key = line, often.get(line, 0)
+            often[line] = key[1] + 1
+            ranks_of.setdefault(key, []).append(rank)
+            place[key] = max(at, place.get(key, 0))
+    ordered = sorted(ranks_of, key=lambda key: (place[key], ranks_of[key][0]))
+    shown = [f"[{spans(ranks_of[key])}] {key[0]}" for key in ordered[:most]]
+    rest = ordered[most:]
+    if rest:
+        of = spans({rank for key in rest for rank in ranks_of[key]})
+        shown.append(f"[{of}] ... {counted(len(rest), 'more line')}, in the logs")
+    return shown
+
+
+def spans(ranks: Iterable[int]) -> str:
+    """Write ranks: `0-3,7`."""
+    parts: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if parts and rank == parts[-1][1] + 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the monitors of a job may say to each other: which fields a message has, and within which bounds.
+
+A monitor that knows the job's token may still say what no monitor says: every rank can read the token, and a node may
+be ill. What is not as expected here ends a connection, and nothing of it is kept. An empty message says that nothing
+is new.
+
+    node to head    {} | {"report": {...}} | {"stopped": true, "goes_down": true}
+                    | {"stacks": {"number": 1, "ranks": [...]}} | {"waits": {"ranks": [...], "node": [...]}}
+    head to node    {} | {"attempts": {...}, "go": true, "stacks": 0, "closer": true, "place": 1, "moved": {...}}
+                    | {"end": {...}}
+
+`stacks` is the number of an order to take them, 0 where none is wanted (any more); the answer names the same.
+`goes_down` is there where the node shuts down, else somebody stopped the job. `waits` are counts of looks at ranks and
+what holds the node up; `closer` is there while stacks are to be looked at, too (stragglers.py). `moved` are addresses
+of spares, once there are some that have taken a place (moved.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from typing import Any
+
+from .failure_kinds import FAILURE, KINDS, KINDS_OF_NODES
+from .hang import PROGRESS
+from .progress import MOST_METRICS, MOST_NAME
+from .shapes import NOTHING, All, ByKind, Each, Exact, Few, Is, Shape, Text, Whole, finite, misfit
+from .slow_ranks import waits_shape
+from .stacks import MOST_RANKS, rank_shape
+
+Message = dict[str, Any]
+
+# Lines of logs that a failure quotes, names of hosts and the like, in characters.
+MOST_TEXT = 2000
+MOST_FAILURES = 4096
+# No job has more nodes, by whose rank a spare is told its place.
+MOST_PLACES = 1_000_000
+# Nor has one more spares.
+MOST_MOVED = 1000
+# What no exit status, process id or count of processes exceeds.
+_LARGE = 1 << 32
+# Steps of a training; more would be lost in arithmetic.
+_MOST_COUNTED = 1e15
+# How a job ends.
+STATES = ("succeeded", "failed", "timed_out", "stopped")
+# Of IP; as a text it is put into files and environments.
+_ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}(?:%[\w.-]{1,15})?", re.ASCII)
+_PROCESS = re.compile(r"agent|mpirun|scheduler|rank(?P<rank>0|[1-9]\d{0,8})")
+
+
+class BadMessage(ValueError):
+    """Not what a monitor says. The text says what is wrong with it."""
+
+
+def read(text: bytes) -> Message:
+    """Read a message. Raises BadMessage unless it is one JSON object, strictly, with numbers of a usual length."""
+    try:
+        found = json.loads(text, parse_int=_short_int, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise BadMessage(f"not JSON: {str(error)[:80]}") from None
+    if not isinstance(found, dict):
+        raise BadMessage("not a message")
+    return found
+
+
+def write(message: Message) -> bytes:
+    """Write a message."""
+    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _address(value: Any) -> None:
+    """an address of IP"""
+    if not isinstance(value, str) or not _ADDRESS.fullmatch(value):
+        raise ValueError(value)
+
+
+def _short_int(digits: str) -> int:
+    if len(digits) > 20:
+        raise ValueError("a number of too many digits")
+    return int(digits)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_TEXT = Text(MOST_TEXT)
+# What monitors keep of a message the controller takes by the same bounds (answers.py).
+_MAYBE_NUMBER, _MAYBE_COUNT = (float, NOTHING), (int, NOTHING)
+# What ranks print has no bounds.
+_PRINTED = (finite, NOTHING)
+_PLACE = Exact(dict.fromkeys(("step", "epoch", "elapsed_s"), _PRINTED))
+_LOST = Exact(
+    {"since": (_PLACE, NOTHING), "first": _PLACE, "last": _PLACE, "stretches": Whole(_LARGE), "steps": _PRINTED}
+)
+_METRICS = Each(_PRINTED, Text(MOST_NAME), MOST_METRICS)
+
+
+def _counted(value: Any) -> None:
+    """a number that steps and seconds can be"""
+    finite(value)
+    if not -_MOST_COUNTED <= value <= _MOST_COUNTED:
+        raise ValueError(value)
+
+
+_PACE = Exact(
+    {
+        **dict.fromkeys(("first", "last", "first_s", "last_s"), _counted),
+        **dict.fromkeys(("first_epoch", "last_epoch"), _PRINTED),
+        "lines": Whole(_LARGE),
+        "rising": bool,
+        "over": bool,
+    }
+)
+_PLAIN = (_TEXT, bool, float, NOTHING)
+_CHECKPOINT = {"name": _TEXT, "step": _MAYBE_COUNT, "epoch": _MAYBE_COUNT, "time": float, "size": Whole(1 << 62)}
+_CHECKPOINTS = Exact(
+    {
+        "newest": (Exact(_CHECKPOINT), NOTHING),
+        "unfinished": (Exact({**_CHECKPOINT, "reason": _TEXT}), NOTHING),
+        "problem": _TEXT,
+    }
+)
+# A failure that the head passes on: of a known kind, with plain values.
+_TOLD = All((FAILURE, Each((*_PLAIN, Few(_PLAIN, _LARGE)), _TEXT, 32)))
+
+
+def _attempts(names: Shape, budget: int) -> Shape:
+    """Return the shape of how often what was started again; "" is the whole job."""
+    count = Whole(budget)
+    return All(({"": count}, Each(count, (Is(("",)), names))))
+
+
+def _process(world_size: int) -> Shape:
+    """Return the shape of a process's name, as a plan of this many ranks may have it."""
+
+    def process(value: Any) -> None:
+        """a process of the plan"""
+        found = _PROCESS.fullmatch(value) if isinstance(value, str) else None
+        if found is None or int(found["rank"] or 0) >= world_size:
+            raise ValueError(value)
+
+    return process
+
+
+def failure_shape(host: str, world_size: int) -> Shape:
+    """Return the shape of a failure that `host` may tell of its own processes."""
+    rank = Whole(world_size - 1)
+    fields = Exact(
+        {
+            "kind": Is(KINDS_OF_NODES),
+            "host": Is((host,)),
+            "process": _process(world_size),
+            "ranks": Few(rank, world_size),
+            "rank": (rank, NOTHING),
+            "exit_code": (Whole(_LARGE, -_LARGE), NOTHING),
+            "signal": (Whole(255), NOTHING),
+            "result": _TEXT,
+            "time": _MAYBE_NUMBER,
+            "?recover_after_s": _MAYBE_NUMBER,
+            "?attempt": Whole(_LARGE),
+            "?recorded": bool,
+            "?reason": _TEXT,
+            "?lost": _TEXT,
+            "?who": _TEXT,
+            "?full": bool,
+            "?oom_kills": Whole(_LARGE),
+            "?oom_of_job": bool,
+        }
+    )
+    return All((fields, ByKind({}, {kind: KINDS[kind] for kind in KINDS_OF_NODES})))
+
+
+def _well_shape(host: str, world_size: int) -> Shape:
+    """Return the shape of a process that ended well, as `host` may tell of its own."""
+    rank = Whole(world_size - 1)
+    ranks = Few(rank, world_size)
+    return Exact(
+        {"host": Is((host,)), "process": _process(world_size), "ranks": ranks, "rank": (rank, NOTHING), "time": float}
+    )
+
+
+def shapes_from_node(host: str, world_size: int, budget: int) -> dict[str, Shape]:
+    """Return the shapes of what `host` may say to the head of a job with this many ranks and restarts, by name."""
+    attempts = _attempts(_process(world_size), budget)
+    stuck = Exact({"kind": Is(("cannot_write",)), "host": Is((host,)), "folder": _TEXT, "reason": _TEXT})
+    report = {
+        "host": Is((host,)),
+        "ranks_running": Whole(world_size),
+        "done": bool,
+        "idle": bool,
+        "rankless": Whole(MOST_FAILURES),
+        "failures": Few(failure_shape(host, world_size), MOST_FAILURES),
+        "?well": (_well_shape(host, world_size), NOTHING),
+        "metrics": _METRICS,
+        "loss_not_a_number": (_LOST, NOTHING),
+        "?checkpoints": (_CHECKPOINTS, NOTHING),
+        "?pace": (_PACE, NOTHING),
+        "?resumed": _TEXT,
+        "attempts": attempts,
+        "ready_for": (attempts, NOTHING),
+        "cannot_write": (stuck, NOTHING),
+        "?held": _TEXT,
+        "?suspect": _TEXT,
+        "?time": float,
+        "?refused": (Exact({"reason": _TEXT, "waits": bool}), NOTHING),
+        "?progress": PROGRESS,
+        "?place": (Whole(MOST_PLACES), NOTHING),
+        "?full": _TEXT,
+    }
+    return {
+        "report": Exact(report),
+        "stacks": Exact({"number": Whole(_LARGE), "ranks": Few(rank_shape(world_size), MOST_RANKS)}),
+        "waits": waits_shape(world_size),
+        "stopped": Is((True,)),
+    }
+
+
+def check_from_node(message: Message, host: str, world_size: int, budget: int) -> None:
+    """Check a message of `host`, which is one of these shapes. Raises BadMessage."""
+    shapes = shapes_from_node(host, world_size, budget)
+    name = next((name for name in shapes if name in message), "stopped")
+    down = {"?goes_down": Is((True,))} if name == "stopped" else {}
+    _demand(message, Exact({name: shapes[name], **down}))
+
+
+def shapes_from_head(processes: Collection[str], budget: int) -> dict[str, Shape]:
+    """Return the shapes of what the head may say to a node with these processes: its `orders`, or the `end`."""
+    end = {
+        "state": Is(STATES),
+        "finished": float,
+        "?after_s": float,
+        "?host": _TEXT,
+        "?failure": _TOLD,
+        "?failures": Few(_TOLD, 64),
+    }
+    orders = {
+        "attempts": _attempts(Is(processes), budget),
+        "go": bool,
+        "?stacks": Whole(_LARGE),
+        "?closer": Is((True,)),
+        "?place": Whole(MOST_PLACES, 1),
+        "?moved": Each(_address, _address, MOST_MOVED),
+    }
+    return {"orders": Exact(orders), "end": Exact({"end": Exact(end)})}
+
+
+def check_from_head(message: Message, processes: Collection[str], budget: int) -> None:
+    """Check a message of the head. Raises BadMessage."""
+    _demand(message, shapes_from_head(processes, budget)["end" if "end" in message else "orders"])
+
+
+def _demand(message: Message, shape: Shape) -> None:
+    """Raise BadMessage, which names what is wrong, unless a message is empty or has this shape."""
+    wrong = misfit(message, shape) if message else ""
+    if wrong:
+        raise BadMessage(ascii(wrong)[1:-1][:160])

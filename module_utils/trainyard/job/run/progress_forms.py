@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read progress from the lines that training programs print by themselves.
+
+A line is progress if it states the loss of the training: `loss: 2.3`, `train_loss=2.3`, `Loss 2.3 (2.4)`,
+`loss is 2.3`, `train-logloss:0.44`. The step and the epoch are what stands beside it:
+
+| stated | examples |
+|---|---|
+| step by its name | step 40/200, iter 10, iteration 10/ 500, it 5, batch: [100/390], 200/2983 batches |
+| step in front | [12] and a tab, as XGBoost and LightGBM write it |
+| step and epoch in front of the loss | [1,  2000] loss: 0.5, as PyTorch's tutorial for CIFAR-10 writes it |
+| step behind the epoch | Epoch: [0][ 245/160146], Epoch: 1 [64/2048 (12%)], epoch 001: 10/100, Train: 0 [5/90 (5%)] |
+| step by a bar | tqdm, Lightning (tqdm and rich), Keras |
+| epoch | epoch 2, Epoch [1/10], 'epoch': 0.5, Epoch(train) [1] |
+| rate | rate 5123.4, samples/sec: 31.2, tps: 5,123, 9.80it/s, 17000 tok/s |
+
+Two kinds of lines count without a loss: bars with a name of training, and DeepSpeed's timers.
+
+A wrong reading is worse than none. The loss of a validation, of a checkpoint or of one part of a model is not read, nor
+is a number whose comma may mean a decimal or thousands. `step` is counted as the program counts it: often anew in each
+epoch, sometimes in samples. `rate` is what the line says: steps, samples or tokens a second.
+
+Every repetition that can fail is bounded, so that a line takes time in proportion to its length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Optional
+
+from ...findings.visible import ESCAPE_SEQUENCE
+
+Found = Optional[dict[str, float]]
+
+# A number with all of its points and commas; number_of() says what it means. `2.3s`, `5%`, `0.3.ckpt` are no numbers.
+_NUMBER = r"[-+]?(?:(?:\d(?:[\d.,]*\d)?\.?|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)(?![\w%]|[.,]\w)"
+_COUNT = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?![\w%]|[.,:]\d)"
+# The text between a name and its value.
+_IS = r"(?=[\s:=|\"'\[(]|->)[\"']?\s{0,20}(?:[:=|]|is\b|of\b|at\b|->)?\s{0,20}[\"']?(?:tensor)?[\[(#]?\s{0,20}"
+_OF = r"\s{0,8}(?:/|\bof\b)\s{0,8}"
+_STEP_OF = r"(?P<step>" + _COUNT + r")\s{0,8}/\s{0,8}(?P<steps>" + _COUNT + r")(?!/)"
+
+_PLAIN = r"(?:train(?:ing|er)?|tr|total|avg|average|mean|running|lm|batch|step|epoch|iter|global|overall)"
+_LOSS = re.compile(
+    r"(?<![a-z])(?:(?:binary_|multi_)?m?log)?loss"
+    r"(?:[_/ ]\(?(?:train(?:ing)?|step|epoch|value|avg|mean|total)\)?){0,2}(?![\w/])"
+    + _IS
+    + r"(?P<loss>"
+    + _NUMBER
+    # Not the first of a list.
+    + r")(?!\s?,\s?-?\d[\d.]{0,20}\s?[,)\]])"
+)
+# The text joined to `loss` in front of it (train_, train/), or the word before it where nothing is joined.
+_JOINED = re.compile(r"[\w/.-]*$")
+_WORD = re.compile(r"\b([a-z]+)\s{1,4}$")
+# `train_loss` and `avg_loss` are the loss of the model. Other names may be, or a part of it; these are a part.
+_WHOLE = re.compile(r"(?:(?:^|[/._-])" + _PLAIN + r"[/._-]{1,2}|^)$")
+_PLAIN_WORD = re.compile(_PLAIN + r"|info|debug|warning")
+_PART = re.compile(
+    r"(?:^|[/._-])(?:d|g|gen|generator|disc|discriminator|critic|actor|policy|value|entropy|aux|auxiliary|kl|reg|"
+    r"regularization|style|content|adversarial|box|bbox|class|cls|packet|weight|hearing|min|max|minimum|lowest|last|"
+    r"previous|prev|initial|target)(?:[/._-]|$)"
+)
+_TRAINED = re.compile(r"(?<![a-z])train(?:ing|er)?[/._ -]{1,2}(?:(?:avg|average|mean|total)[/._ -]{1,2})?$")
+# A loss behind these words is not that of the step that was just made.
+_NOT_NOW = re.compile(
+    r"(?<![\w/.-])(?:val(?:id(?:at\w{1,6})?)?|eval(?:uat\w{1,6})?|test(?:ing|ed)?|dev|predict\w{0,6}|infer\w{0,6}|"
+    r"sanity|best|load(?:ed|ing)|resum\w{1,4}|restor\w{1,4}|checkpoints?|train_runtime)(?:_|(?![\w/-]|\.\w))"
+)
+_NOT_NOW_JOINED = re.compile(r"(?:^|[/._-])(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev|best|min|ema)[/._-]")
+
+# The first of these that a line has counts its steps. Each pattern stands behind a text without which it finds nothing.
+_NOT_A_STEP = r"(?<![\w/.-])(?<!per )(?<!max )(?<!total )(?<!every )(?<!warmup )(?<!skipped )(?<!number of )"
+_STEP_VALUE = r"(?:\(train\))?" + _IS + r"(?P<step>" + _COUNT + r")(?:" + _OF + r"(?P<steps>" + _COUNT + r"))?"
+_STEPS = (
+    *(
+        (mark, re.compile(_NOT_A_STEP + name + _STEP_VALUE))
+        for mark, name in (
+            ("global", r"global[_ ]?step"),
+            ("step", r"steps?"),
+            ("iter", r"iter(?:ation)?s?"),
+            ("it ", r"it"),
+            ("update", r"(?:num_)?updates?"),
+            ("batch", r"(?:mini-?)?batch"),
+        )
+    ),
+    ("/", re.compile(r"(?<![\w/.,-])" + _STEP_OF + r" (?:batches|steps|iterations|iters)\b")),
+    ("]\t", re.compile(r"^\[(?P<step>\d+)\]\t")),
+)
+# Counts behind the epoch: [ 245/160146], [64/2048 (12%)], (1/100), 10/100.
+_BEHIND = r"[\s:,|-]{0,8}[\[(]?\s{0,8}" + _STEP_OF
+_EPOCHS = (
+    (
+        "epoch",
+        re.compile(
+            r"(?<![\w/.-])(?:train(?:ing)?[ _])?epochs?(?:\s?\(train\))?"
+            + _IS
+            + r"(?P<epoch>\d+(?:\.\d+)?)(?![\w%]|[.,]\d)(?:"
+            + _OF
+            + r"\d+)?[\"'\])]{0,2}(?:"
+            + _BEHIND
+            + r")?"
+        ),
+    ),
+    ("train", re.compile(r"(?<![\w/.-])train(?:ing)?:?\s{0,8}\[?(?P<epoch>\d+)(?:/\d+)?\]?" + _BEHIND)),
+    ("/", re.compile(r"\[(?P<epoch>\d+)/\d+\]\s?\[\s{0,8}" + _STEP_OF + r"\]")),
+    ("] loss", re.compile(r"\[(?P<epoch>\d+),\s{0,8}(?P<step>\d+)\] loss")),
+)
+_PER_SECOND = r"(?:it|iter|step|batch|batche|sample|token|tok|img|image|seq)s?/s(?:ec(?:ond)?)?"
+_RATES = (
+    ("rate", re.compile(r"(?:\d|\)|nan|inf)[\s,;|]{1,8}rate" + _IS + r"(?P<rate>" + _NUMBER + r")")),
+    ("tps", re.compile(r"(?<![\w/])tps" + _IS + r"(?P<rate>" + _NUMBER + r")")),
+    ("/s", re.compile(r"(?<![\w/])" + _PER_SECOND + _IS + r"(?P<rate>" + _NUMBER + r")")),
+    ("/s", re.compile(r"(?<![\w.,])(?P<rate>\d[\d.,]{0,20}) ?" + _PER_SECOND + r"\b")),
+)
+
+# Bars by a mark that each has; those with a name of training count without a loss, too.
+_BARS = (
+    (
+        "%|",
+        re.compile(
+            r"^(?P<name>[^|]*?)\s{0,8}\d{1,3}%\|[^|]*\|\s{0,8}(?P<step>\d+)/(?P<steps>\d+) \[[^\],]*"
+            r"(?:, *(?P<rate>\d+(?:\.\d+)?)(?P<unit>[\w.]*/s|s/\w+))?"
+        ),
+    ),
+    (
+        "•",
+        re.compile(
+            r"^(?P<name>[^━╸╺]*)[━╸╺]+ (?P<step>\d+)/(?P<steps>\d+) [\d:-]+ • [\d:-]+"
+            r"(?: +(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s))?"
+        ),
+    ),
+    ("/", re.compile(r"^ {0,8}(?P<step>\d+)/(?P<steps>\d+) (?: {0,8}(?:\[[=>.]+\]|[━╸╺]+) |- \d+m?s )")),
+)
+_TRAINS = re.compile(r"(?i)\b(?:train(?:ing|er)?|epochs?|steps?|iter(?:ation)?s?)\b")
+_NOT_TRAINING = re.compile(
+    r"(?i)(?:\b|_)(?:val(?:id(?:at(?:e|ing|ion))?)?|eval(?:uat(?:e|ing|ion))?|test(?:ing)?|predict(?:ing|ion)?|sanity|"
+    r"download(?:ing)?|load(?:ing)?|map|filter|token(?:iz(?:e|ing))?|generat(?:e|ing)|fetch(?:ing)?|sav(?:e|ing))(?:\b|_)"
+)
+_TIMERS = (
+    "CurrSamplesPerSec=",
+    re.compile(r"\bglobal_step=(?P<step>\d+), .{0,200}?\bCurrSamplesPerSec=(?P<rate>\d+(?:\.\d+)?)"),
+)
+_DICTIONARY = re.compile(r"\{'[^{}]*\}")
+_PAIR = re.compile(r"'([\w./-]{1,64})': '?(" + _NUMBER + r")'?(?=[,}])")
+
+
+def clean(line: str) -> str:
+    """Return a line as a terminal would show it: without colours, and of what writes over itself the last."""
+    return ESCAPE_SEQUENCE.sub("", line).replace("\b", "").rstrip("\r").rpartition("\r")[2]
+
+
+def number_of(text: str, line: str, count: bool = False) -> float | None:
+    """Return the value of a number as it stands in a line; None where it is none, or may be either of two.
+
+    `2,3025` has a decimal comma and `1,234,567` has thousands. `1,234` has thousands if it is a count, or where other
+    numbers of the line have decimal points.
+    """
+    text = text.rstrip(".,")
+    if "," in text:
+        digits = re.split("[eE]", text)[0].lstrip("+-")
+        if re.fullmatch(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?", digits):
+            if not (count or "." in digits or digits.count(",") > 1 or re.search(r"\d\.\d", line)):
+                return None
+            text = text.replace(",", "")
+        elif re.fullmatch(r"\d+,\d+|\d{1,3}(?:\.\d{3})+,\d+", digits):
+            text = text.replace(".", "").replace(",", ".")
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _numbers(texts: dict[str, str], line: str) -> dict[str, float]:
+    values = {name: number_of(text, line, name in ("step", "steps")) for name, text in texts.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _first(patterns: Iterable[tuple[str, re.Pattern[str]]], line: str) -> dict[str, str]:
+    """Return the groups of the first pattern that finds something."""
+    match = next(filter(None, (pattern.search(line) for mark, pattern in patterns if mark in line)), None)
+    return {name: text for name, text in match.groupdict().items() if text is not None} if match else {}
+
+
+def _loss(line: str) -> tuple[float | None, bool]:
+    """Return the loss of the training that a line states, or None; and whether it has a name of its own."""
+    plain: list[float] = []
+    joint: list[float] = []
+    others: list[float | None] = []
+    aside = _NOT_NOW.search(line)
+    for match in _LOSS.finditer(line):
+        before = line[max(0, match.start() - 48) : match.start()]
+        value = number_of(match["loss"], line)
+        joined = _JOINED.search(before)[0]  # type: ignore[index]
+        if (
+            value is None
+            or (aside and aside.start() < match.start() and not _TRAINED.search(before))
+            or _NOT_NOW_JOINED.search(joined)
+        ):
+            continue
+        word = _WORD.search(before)
+        name = joined or (word[1] if word else "")
+        if _PART.search(name):
+            others.append(None)
+        elif joined and _WHOLE.search(joined):
+            joint.append(value)
+        elif joined or (name and not _PLAIN_WORD.fullmatch(name)):
+            others.append(value)
+        else:
+            plain.append(value)
+    whole = plain or joint
+    return (whole[0], False) if whole else (others[0] if len(others) == 1 else None, True)
+
+
+def _beside(line: str) -> dict[str, float]:
+    """Return the step, the epoch and the rate that stand beside a loss."""
+    behind = _first(_EPOCHS, line)
+    named = _first(_STEPS, line)
+    if named:
+        behind = {name: text for name, text in behind.items() if name == "epoch"}
+    return _numbers({**behind, **named, **_first(_RATES, line)}, line)
+
+
+def _bar(line: str) -> tuple[dict[str, float], str]:
+    """Return the step and the rate of a bar, and its name."""
+    for mark, pattern in _BARS:
+        match = pattern.match(line) if mark in line else None
+        if match:
+            groups = match.groupdict()
+            rate = float(groups.get("rate") or 0) if groups.get("unit") in ("it/s", "s/it") else 0.0
+            rates = {"rate": rate if groups["unit"] == "it/s" else 1 / rate} if rate else {}
+            return {"step": float(match["step"]), "steps": float(match["steps"]), **rates}, groups.get("name") or ""
+    return {}, ""
+
+
+def _dictionary(line: str) -> Found:
+    """Read a step of Hugging Face's Trainer. Those of an evaluation have eval_loss, and the last one train_loss."""
+    found = next((each for each in _DICTIONARY.findall(line) if "'epoch': " in each), "")
+    pairs = dict(_PAIR.findall(found))
+    names = ("loss", "epoch", "step", "learning_rate", "grad_norm")
+    return _numbers({name: pairs[name] for name in names if name in pairs}, line) if "loss" in pairs else None
+
+
+def read(line: str) -> Found:
+    """Return the metrics that a line states, by their names; None where it states no progress."""
+    if "'epoch': " in line:
+        return _dictionary(line)
+    bar, name = _bar(line)
+    lower = line.lower()
+    loss, named = _loss(lower) if "loss" in lower else (None, True)
+    found = _beside(lower) if loss is not None else {}
+    # The only loss of a line is the model's, whatever its name, if the line has a step or an epoch as well.
+    if loss is not None and (not named or bar or "step" in found or "epoch" in found):
+        if "step" in found and found["step"] != bar.get("step"):
+            bar = {name: value for name, value in bar.items() if name == "rate"}
+        return {**found, **bar, "loss": loss}
+    if bar and _TRAINS.search(name) and not _NOT_TRAINING.search(name):
+        epoch = {name: text for name, text in _first(_EPOCHS, name.lower()).items() if name == "epoch"}
+        return {**bar, **_numbers(epoch, name)}
+    return _numbers(_first((_TIMERS,), line), line) or None

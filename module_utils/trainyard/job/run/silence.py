@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that do not report to the head any more: what is shown of them at first, and the failure that they become.
+
+Times are seconds since the last report of each node; `limit_s` is how long a node may be silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def _late(silent_s: Mapping[str, float], limit_s: float) -> dict[str, int]:
+    """Return the nodes that are silent for more than half of the limit: what freezes together reported last apart."""
+    return {host: round(since) for host, since in silent_s.items() if since > limit_s / 2}
+
+
+def _names(hosts: Sequence[str]) -> str:
+    # Few monitors ever need it, and all would load it.
+    from ...findings.findings import host_list
+
+    return host_list(hosts)
+
+
+def _span(least: float, most: float) -> str:
+    return f"{most} s" if least == most else f"{least} to {most} s"
+
+
+def line(silent_s: Mapping[str, float], limit_s: float) -> str:
+    """Name the nodes that are silent, "" where none is."""
+    late = _late(silent_s, limit_s)
+    return f"no report from {_names(list(late))} for {_span(min(late.values()), max(late.values()))}" if late else ""
+
+
+def failure(silent_s: Mapping[str, float], limit_s: float) -> dict[str, Any] | None:
+    """Return the failure `silent` once a node is silent for too long, with all that are silent by then; else None.
+
+    `host` is the one that is silent for longest; where there are more, `hosts` are all and `least_s` is the shortest.
+    """
+    host = max(silent_s, key=lambda each: silent_s[each], default="")
+    if not host or silent_s[host] <= limit_s:
+        return None
+    late = _late(silent_s, limit_s)
+    others = {"hosts": list(late), "least_s": min(late.values())} if len(late) > 1 else {}
+    return {"kind": "silent", "host": host, "after_s": round(silent_s[host]), **others}
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """Say in a few words which nodes did not report."""
+    hosts = found.get("hosts") or ()
+    who = f"nodes {_names(hosts)}" if hosts else f"node {found['host']}"
+    return f"{who}: no word for {_span(found.get('least_s', found['after_s']), found['after_s'])}"

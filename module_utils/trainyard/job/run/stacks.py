@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the ranks of a job stand: stacks of all of them, grouped, and which rank is not where the others are.
+
+In synchronous training one rank that does not come keeps all others waiting in a collective: the one that is elsewhere
+is looked for. A frame is [function, file, line, whose]: `own` is the training's code, `package` what stands in
+site-packages, `python` the standard library; frames begin at the innermost. Sources: what `py-spy dump --json` prints
+(py-spy 0.4), proc(5) for states and wait channels; torch/distributed/distributed_c10d.py, torch/autograd/graph.py,
+mindspore/ops/communication.py, mindspore/communication, oneflow/comm, deepspeed/comm and horovod for names.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...findings.visible import visible
+from . import flight_recorder
+from .shapes import Exact, Few, Is, Text, Whole, misfit
+
+Frame = list[Any]  # function, file, line (0: it moved meanwhile), whose
+Record = Mapping[str, Any]
+
+# Frames of a rank that travel, and characters of a name.
+MOST_FRAMES, MOST_NAME = 24, 120
+# Ranks of one node whose stacks are taken; lines of the groups that are shown.
+MOST_RANKS, MOST_LINES = 128, 12
+# Looks at a rank that are enough to say how often it waits.
+LEAST_LOOKS = 20
+_LARGE = 1 << 32
+_PARTS = (Text(MOST_NAME), Text(MOST_NAME), Whole(_LARGE), Is(("own", "package", "python")))
+
+
+def _frame(value: Any) -> None:
+    """a frame: function, file, line, whose"""
+    if not isinstance(value, list) or len(value) != len(_PARTS) or any(map(misfit, value, _PARTS)):
+        raise ValueError("no frame")
+
+
+def rank_shape(world_size: int) -> Exact:
+    """Return the shape of what a node tells of one rank.
+
+    `said` is why there is no Python stack, "" where there is; `recorder` what PyTorch's flight recorder dumped.
+    """
+    return Exact(
+        {
+            "rank": Whole(world_size - 1),
+            "pid": Whole(_LARGE),
+            "device": Text(MOST_NAME),
+            "state": Text(2),
+            "wchan": Text(MOST_NAME),
+            "cpu_percent": Whole(_LARGE),
+            "frames": Few(_frame, MOST_FRAMES),
+            "said": Text(400),
+            "recorder": Text(flight_recorder.MOST_TEXT),
+            "looks": Whole(_LARGE),
+            "waited": Whole(_LARGE),
+        }
+    )
+
+
+_PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
+_PYTHON = re.compile(r"^(?:.*/lib(?:64)?/python\d[\d.]*/|<frozen )")
+# Frames in which a rank waits for others, by file and function; the first group or the function is its name.
+_COLLECTIVES = tuple(
+    (re.compile(file), re.compile(name))
+    for file, name in (
+        (r"torch/distributed/distributed_c10d\.py", r"(?!_?wrapper$|_<lambda>$).*"),
+        (r"torch/distributed/(?:rendezvous|elastic/.*|c10d_.*)\.py", r"(?!wrapper$|_?main$|run$).*"),
+        (r"torch/nn/parallel/distributed\.py", r"_sync_.*|_verify_.*|join"),
+        (r"mindspore/ops/communication\.py|mindspore/(?:communication|mint/distributed)/.*", r".*"),
+        (r"oneflow/comm/.*|oneflow/(?:env|distributed/.*)\.py", r".*"),
+        (r"deepspeed/comm/.*|horovod/.*/mpi_ops\.py", r"(?!log_wrapper$).*"),
+    )
+)
+# Where native code of a framework computes, or waits for others: from outside it cannot be told.
+_NATIVE = tuple(
+    (re.compile(file), re.compile(name), text)
+    for file, name, text in (
+        (r"torch/autograd/graph\.py", r"_engine_run_backward", "backward"),
+        (r"torch/cuda/(?:__init__|streams)\.py", r"synchronize", "cuda.synchronize"),
+        (r"torch/utils/data/dataloader\.py", r"_next_data", "the data loader"),
+        # In graph since 2.10 at the latest, in common before.
+        (r"mindspore/(?:common|graph)/.*", r"asnumpy|_run_graph|run|__call__|_syncruntime|wait_pipeline", "MindSpore"),
+        (r"oneflow/(?:framework|autograd)/.*", r"numpy|_numpy|backward|item", "OneFlow"),
+    )
+)
+# Of these, the ones in which a rank may wait for its peers.
+_MAY_WAIT = ("backward", "cuda.synchronize", "MindSpore", "OneFlow")
+# proc(5), /proc/PID/stat.
+_STATES = {"T": "stopped (by SIGSTOP)", "t": "held by a debugger", "Z": "ended", "X": "ended"}
+
+
+def frame(name: str, filename: str, line: int) -> Frame:
+    """Return a frame as it travels: its file by a name that is short, and the same on all nodes."""
+    whose, file = "own", filename.rpartition("/")[2]
+    if _PACKAGES.match(filename):
+        whose, file = "package", _PACKAGES.sub("", filename)
+    elif _PYTHON.match(filename):
+        whose = "python"
+    return [visible(name)[-MOST_NAME:], visible(file)[-MOST_NAME:], min(max(0, line), _LARGE), whose]
+
+
+def read_dump(text: str) -> dict[str, list[Frame]]:
+    """Read `py-spy dump --json`: the frames of each thread by its name, the main thread first as `MainThread`.
+
+    Raises ValueError for what is none.
+    """
+    found: dict[str, list[Frame]] = {}
+    try:
+        threads = json.loads(text)
+        if not isinstance(threads, list):
+            raise ValueError("no list of threads")
+        # A name may be given twice, and belong to another thread.
+        for thread in sorted(threads, key=lambda each: each["os_thread_id"] != each["pid"]):
+            main = thread["os_thread_id"] == thread["pid"]
+            name = "MainThread" if main else f"{thread['thread_name']} ({thread['os_thread_id']})"
+            found[visible(name)[:MOST_NAME]] = [
+                frame(str(each["name"]), str(each["filename"]), int(each["line"])) for each in thread["frames"]
+            ]
+    except (KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"not what py-spy prints: {error!r}") from None
+    return found
+
+
+def in_all(samples: Sequence[Sequence[Frame]]) -> list[Frame]:
+    """Return what several stacks of one thread have in common, from the outermost frame inwards.
+
+    A function that is still the same at another line ends it, with line 0: there it moves.
+    """
+    common: list[Frame] = []
+    for level in zip(*(reversed(sample) for sample in samples)):
+        first = level[0]
+        if all(each == first for each in level):
+            common.append(first)
+            continue
+        if all(each[:2] == first[:2] for each in level):
+            common.append([*first[:2], 0, first[3]])
+        break
+    return common[::-1][:MOST_FRAMES]
+
+
+def _waits_in(frames: Sequence[Frame]) -> str:
+    """Name the collective in which a rank waits; "" where it does not, as far as its stack tells."""
+    for name, file, *_ in frames:
+        last = str(name).rpartition(".")[2]
+        if any(where.fullmatch(str(file)) and what.fullmatch(last) for where, what in _COLLECTIVES):
+            return last
+    return ""
+
+
+def _at(each: Frame) -> str:
+    name, file, line, _ = each
+    return f"{name} ({file.rpartition('/')[2]}{f':{line}' if line else ''})"
+
+
+def waits(record: Record) -> bool:
+    """Tell whether a rank waits for others in a collective, as far as its stack tells."""
+    return record["state"] not in _STATES and bool(_waits_in(record["frames"]))
+
+
+def _native(frames: Sequence[Frame]) -> str:
+    return next((text for file, name, text in _NATIVE if _matches(frames, file, name)), "")
+
+
+def waiting(frames: Sequence[Frame], state: str) -> bool:
+    """Tell whether a rank waits for others in one look: in a collective, or asleep in native code that may be one."""
+    return state not in _STATES and bool(_waits_in(frames) or (state == "S" and _native(frames) in _MAY_WAIT))
+
+
+def place(record: Record, many: bool = False) -> str:
+    """Say where a rank is, or `many` are: `is in load_batch (train.py:88)`."""
+    is_, wait = ("are", "wait") if many else ("is", "waits")
+    frames: Sequence[Frame] = record["frames"]
+    own = next((each for each in frames if each[3] == "own"), None)
+    said = []
+    if record["state"] in _STATES:
+        said.append(f"{is_} {_STATES[record['state']]}")
+    collective = _waits_in(frames)
+    if collective:
+        said.append(f"{wait} in {collective}" + (f", called by {_at(own)}" if own else ""))
+    elif frames:
+        native = _native(frames)
+        inner = own if own and (native or frames[0] is own) else frames[0]
+        where = f"{native}, called by {_at(inner)}" if native else _at(inner)
+        more = f", called by {_at(own)}" if own and inner is not own else ""
+        said.append(f"{is_} in {where}{more}")
+    elif not said:
+        state = {"D": "waits for a device or disk", "R": "computes", "S": "sleeps"}.get(record["state"], "is there")
+        where = f" in the kernel's {record['wchan']}" if record["wchan"] not in ("", "0") else ""
+        said.append(f"{'each ' if many else ''}{state}{where}")
+    return " and ".join(said)
+
+
+def _matches(frames: Sequence[Frame], file: re.Pattern[str], name: re.Pattern[str]) -> bool:
+    return any(file.fullmatch(each[1]) and name.fullmatch(each[0].rpartition(".")[2]) for each in frames)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks with equal stacks. `of` has (host, record) of each in the order of ranks; `odd` are not where most are."""
+
+    of: tuple[tuple[str, Record], ...]
+    odd: bool
+
+    def text(self) -> str:
+        """Say who they are, and where: an odd one by its node and device."""
+        host, first = self.of[0]
+        ranks = [record["rank"] for _, record in self.of]
+        if len(ranks) == 1:
+            device = f", device {first['device']}," if first["device"] and self.odd else ""
+            return f"rank {ranks[0]} on {host}{device} {place(first)}"
+        hosts = list(dict.fromkeys(host for host, _ in self.of))
+        where = f" on {', '.join(hosts[:4])}{' ...' if len(hosts) > 4 else ''}" if self.odd else ""
+        return f"{len(ranks)} ranks ({spans(ranks)}){where} {place(first, many=True)}"
+
+
+def spans(numbers: Iterable[int], most: int = 12) -> str:
+    """Write numbers with stretches folded: `0 to 3, 7`."""
+    stretches: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if stretches and number == stretches[-1][1] + 1:
+            stretches[-1][1] = number
+        else:
+            stretches.append([number, number])
+    texts = [
+        str(first) if first == last else f"{first} to {last}" if last > first + 1 else f"{first}, {last}"
+        for first, last in stretches
+    ]
+    return ", ".join(texts[:most]) + (" ..." if len(texts) > most else "")
+
+
+def groups(found: Mapping[str, Sequence[Record]]) -> list[Group]:
+    """Group ranks by equal stacks; `found` has what each node told. Those that are not odd come first.
+
+    Those that wait in a collective are usual, or where all do, or none, most of them; all others are odd. Where that
+    tells nothing, those that may wait in native code are usual; else nobody can be told.
+    """
+    by_stack: dict[str, list[tuple[str, Record]]] = {}
+    for host, records in found.items():
+        for record in records:
+            at = record["frames"] or record["wchan"]
+            by_stack.setdefault(json.dumps([record["state"] in _STATES, at]), []).append((host, record))
+    every = [tuple(sorted(of, key=lambda each: each[1]["rank"])) for of in by_stack.values()]
+    total = sum(map(len, every))
+    usual = [of for of in every if waits(of[0][1])]
+    if len(usual) in (0, len(every)):
+        usual = [of for of in every if 2 * len(of) > total and of[0][1]["state"] not in _STATES]
+    if not usual:
+        usual = [of for of in every if _native(of[0][1]["frames"]) in _MAY_WAIT and of[0][1]["state"] not in _STATES]
+    stopped = [of for of in every if of[0][1]["state"] in _STATES]
+    made = [Group(of, odd=of not in usual if usual else of in stopped) for of in every]
+    return sorted(made, key=lambda group: (group.odd, -len(group.of), group.of[0][1]["rank"]))
+
+
+def odd_one(made: Sequence[Group]) -> tuple[str, int | None]:
+    """Return host and rank of the one that is not where all others are; "" and None where it is not just one."""
+    odd = [each for group in made for each in group.of if group.odd]
+    hosts = {host for host, _ in odd}
+    return (hosts.pop() if len(hosts) == 1 else ""), (odd[0][1]["rank"] if len(odd) == 1 else None)
+
+
+def left_early(found: Mapping[str, Sequence[Record]], well: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the first rank that ended `well` (causes.py) and is not among those found; None where none did."""
+    there = {record["rank"] for records in found.values() for record in records}
+    left = [each for each in well if each["rank"] is not None and each["rank"] not in there]
+    return min(left, key=lambda each: float(each["time"]), default=None)
+
+
+def all_wait(found: Mapping[str, Sequence[Record]]) -> bool:
+    """Tell whether all ranks that are there wait in a collective: for one that left, and in no work of their own."""
+    every = [record for records in found.values() for record in records]
+    return bool(every) and all(map(waits, every))
+
+
+def left_text(left: Mapping[str, Any], wait: bool) -> str:
+    """Say that a rank had left, how long before where that is known, and whether the others wait for it."""
+    missed = ": the others wait for it" if wait else ""
+    before = f"{left['before_s']} s before" if left.get("before_s") is not None else "before"
+    return f"rank {left['rank']} on {left['host']} ended {before}, with exit code 0{missed}"
+
+
+def slow(
+    found: Mapping[str, Sequence[Record]], deviations: float = 4.0, least: int = LEAST_LOOKS, gap: float = 0.25
+) -> tuple[list[tuple[str, Record]], int]:
+    """Return the ranks for which the others wait, and how often in a hundred looks the others wait.
+
+    In synchronous training all wait for the slowest, which waits for nobody. A rank is slow where it was found waiting
+    less often than the median of all by a `gap` of the looks, and by more than chance would give (so many
+    `deviations`); and only if these are at most half of the ranks. With fewer looks than `least` none is.
+    """
+    every = [(host, record) for host, records in found.items() for record in records if record["looks"] >= least]
+    if len(every) < 2:
+        return [], 0
+    shares = sorted(record["waited"] / record["looks"] for _, record in every)
+    usual = shares[len(shares) // 2]
+
+    def is_slow(record: Record) -> bool:
+        share, looks = record["waited"] / record["looks"], record["looks"]
+        both = (share + usual) / 2
+        return bool(usual - share > max(gap, deviations * math.sqrt(2 * both * (1 - both) / looks)))
+
+    behind = [each for each in every if is_slow(each[1])]
+    return (behind if len(behind) <= len(every) / 2 else []), round(100 * usual)
+
+
+def slow_lines(found: Mapping[str, Sequence[Record]]) -> list[str]:
+    """Say which ranks are slow, where there were enough looks; else nothing."""
+    looked = [record for records in found.values() for record in records if record["looks"] >= LEAST_LOOKS]
+    if len(looked) < 2:
+        return []
+    behind, usual = slow(found)
+    told = []
+    for host, record in behind[:MOST_LINES]:
+        device = f", device {record['device']}," if record["device"] else ""
+        share = round(100 * record["waited"] / record["looks"])
+        told.append(
+            f"rank {record['rank']} on {host}{device} is slow: it waited for others in {share} % of "
+            f"{record['looks']} looks, they wait in {usual} %"
+        )
+    if len(behind) > MOST_LINES:
+        told.append(f"... and {len(behind) - MOST_LINES} more slow ranks")
+    return told or [f"no rank is slower than the others: they wait for each other in {usual} % of the looks"]
+
+
+def lines(
+    found: Mapping[str, Sequence[Record]],
+    world_size: int,
+    silent: Mapping[str, str],
+    left: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Say where all ranks of a job are. `silent` are nodes that told nothing, and why; `left` is left_early()'s."""
+    made = groups(found)
+    told = [group.text() for group in made]
+    if len(told) > MOST_LINES:
+        told = [*told[: MOST_LINES // 2], f"... {len(told) - MOST_LINES} more places ...", *told[-MOST_LINES // 2 :]]
+    ranks = {record["rank"] for records in found.values() for record in records}
+    pace = slow_lines(found)
+    told += pace
+    if left:
+        told.append(left_text(left, all_wait(found)))
+    elif len(ranks) > 1 and not any(group.odd for group in made) and not pace:
+        told.append("no rank stands out: what they wait for may be the network between them, or a step that is slow")
+    recorders: dict[str, list[int]] = {}
+    for records in found.values():
+        for record in records:
+            if record["recorder"]:
+                recorders.setdefault(record["recorder"], []).append(record["rank"])
+    told += [
+        f"PyTorch's flight recorder, {'rank' if len(of) == 1 else 'ranks'} {spans(of)}: {text}"
+        for text, of in sorted(recorders.items(), key=lambda each: -len(each[1]))[: MOST_LINES // 2]
+    ]
+    lacking = set(range(world_size)) - ranks - ({left["rank"]} if left else set())
+    told += [f"{host} told nothing: {why}" for host, why in list(silent.items())[:4]]
+    if lacking and not silent:
+        told.append(f"no process was found of {'rank' if len(lacking) == 1 else 'ranks'} {spans(lacking)}")
+    reasons: dict[str, list[int]] = {}
+    for records in found.values():
+        for record in records:
+            if record["said"]:
+                reasons.setdefault(record["said"], []).append(record["rank"])
+    told += [f"no Python stack of {spans(of)}: {why}" for why, of in list(reasons.items())[:3]]
+    return told
+
+
+def full_text(record: Record, samples: Sequence[Mapping[str, Sequence[Frame]]], kernel: str) -> str:
+    """Write all that was seen of one rank: its state, and the stacks of its threads, those that moved each time."""
+    head = (
+        f"rank {record['rank']}  pid {record['pid']}  state {record['state']}  in {record['wchan'] or '?'}"
+        f"  {record['cpu_percent']} % of a CPU" + (f"  device {record['device']}" if record["device"] else "")
+    )
+    parts = [head]
+    if record["said"]:
+        parts.append(f"  no Python stack: {record['said']}")
+    if record["recorder"]:
+        parts.append(f"  PyTorch's flight recorder: {record['recorder']}")
+    for number, threads in enumerate(samples):
+        for name, frames in threads.items():
+            if number and samples[number - 1].get(name) == frames:
+                continue
+            parts.append(f"  {name}" + (f", sample {number + 1}" if number else ""))
+            parts += [f"    {each[0]} ({each[1]}:{each[2]})" for each in frames]
+    if kernel:
+        parts += ["  kernel", *(f"    {line}" for line in kernel.splitlines()[:30])]
+    return "\n".join(parts)

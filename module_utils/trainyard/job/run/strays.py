@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes name that began during a job and was not ended with it (trainyard_node/job/run/strays.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...findings.findings import counted
+from ...findings.visible import visible
+
+_MOST_HOSTS = 6
+
+
+def texts(answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say what began on each host while the job ran, is not known to be the job's, and goes on."""
+    told = {host: answer.get("not_ended") or {} for host, answer in answers.items()}
+    found = {host: each for host, each in told.items() if each.get("count")}
+    lines = [
+        f"not ended by trainyard on {host}: {counted(each['count'], 'process', 'processes')} of user {each['user']} "
+        f"that started during the job: {_named(each)}"
+        for host, each in list(found.items())[:_MOST_HOSTS]
+    ]
+    if len(found) > _MOST_HOSTS:
+        lines.append(f"not ended by trainyard: such processes on {counted(len(found) - _MOST_HOSTS, 'further host')}")
+    if lines:
+        lines.append("  where a rank started them (ssh, systemd-run), end them there: kill PID")
+    return lines
+
+
+def _named(found: Mapping[str, Any]) -> str:
+    names = [visible(" ".join(text.split())) for text in found["processes"]]
+    more = found["count"] - len(names)
+    return "; ".join([*names, *([f"{more} more"] if more > 0 else [])])

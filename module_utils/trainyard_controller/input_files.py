@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check files that a user gives before Ansible reads them: text in UTF-8, and encrypted ones with their password."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from ansible.errors import AnsibleError
+from ansible.parsing.vault import VaultLib, VaultSecretsContext
+
+from ..trainyard.findings.findings import Finding
+
+_ENCRYPTED = b"$ANSIBLE_VAULT"
+# To derive a key takes some 0.05 s, and one password mostly opens all files.
+_MOST_DECRYPTED = 3
+_FOLDERS = ("group_vars", "host_vars")
+_SUFFIXES = ("", ".yml", ".yaml", ".json")
+
+
+def fault(path: Path, name: str, check: str, *, decrypt: bool = True) -> Finding | None:
+    """Find a file that is no UTF-8, or that no given password decrypts; `name` is the path as its user knows it."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        # Ansible says why a file cannot be read.
+        return None
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return Finding(
+            check,
+            f"byte 0x{content[error.start]:02x} in {name}, line {line}",
+            "text in UTF-8",
+            "save the file in UTF-8; if it is Latin-1: iconv -f LATIN1 -t UTF-8 OLD > NEW",
+        )
+    return _locked(content, name, check, decrypt) if content.startswith(_ENCRYPTED) else None
+
+
+def _locked(content: bytes, name: str, check: str, decrypt: bool) -> Finding | None:
+    context = VaultSecretsContext.current(optional=True)
+    secrets = context.secrets if context else []
+    if not secrets:
+        found, action = f"{name} is encrypted, and there is no password", "add"
+    elif decrypt and not _opens(content, secrets):
+        found, action = f"no password that was given decrypts {name}", "correct"
+    else:
+        return None
+    return Finding(
+        check, found, "its password of Ansible Vault", f"{action} --ask-vault-pass, or --vault-password-file FILE"
+    )
+
+
+def _opens(content: bytes, secrets: list[tuple[str, object]]) -> bool:
+    try:
+        VaultLib(secrets).decrypt(content)
+    except AnsibleError:
+        return False
+    return True
+
+
+def of_inventories(sources: Iterable[str]) -> Iterator[Path]:
+    """Return the files of inventories: themselves, and those of variables beside them. Programs are left out."""
+    for source in sources:
+        path = Path(source)
+        if "," in source or not path.exists():
+            continue
+        folder = path if path.is_dir() else path.parent
+        files = sorted(folder.iterdir()) if path.is_dir() else [path]
+        yield from (each for each in files if _is_text(each))
+        for name in _FOLDERS:
+            yield from (each for each in sorted((folder / name).rglob("*")) if _is_text(each))
+
+
+def _is_text(path: Path) -> bool:
+    known = path.suffix in _SUFFIXES or path.suffix == ".ini"
+    return known and path.name[0] != "." and path.is_file() and not os.access(path, os.X_OK)
+
+
+def faults(sources: Iterable[str], shown: Callable[[str], str]) -> list[Finding]:
+    """Find files of inventories that cannot be read so; `shown` returns a path as its user knows it."""
+    found, left = [], _MOST_DECRYPTED
+    for path in dict.fromkeys(of_inventories(sources)):
+        # Ansible says why a file cannot be read.
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            left -= file.read(len(_ENCRYPTED)) == _ENCRYPTED
+        wrong = fault(path, shown(str(path)), "inventory", decrypt=left >= 0)
+        found += [wrong] if wrong else []
+    return found

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runs that this controller has started: which one is meant, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..trainyard.cluster.unreachable import reason
+from ..trainyard.job.record import run_record, runs
+from ..trainyard_node.machine.json_files import read_json
+from .run_folder import launches, read_plans, read_submitted, scheduler_of
+from .scheduler_clients import Ask, handed
+
+
+def find(
+    runs_dir: Path, job_id: str = "", job_name: str = "", *, must_name: bool = False, ask: Ask | None = None
+) -> dict[str, Any]:
+    """Return the run that is meant: job_id, job_dir, run_dir, `over` (its record is final), `engine` (its scheduler).
+
+    `note` lists others that run. Without both names it is one of all, unless one `must_name` it. With `ask`, nodes are
+    asked which of several runs run, where no record says how these ended. Whoever `must_name` a run also means one that
+    is `launching`: nothing of it has been started. Raises LookupError with what there is.
+    """
+    begun, launched = read_plans(runs_dir), launches(runs_dir) if must_name else []
+    launching, plans = [plan["job_id"] for plan in launched], [*begun, *launched]
+    open_runs = runs.may_run(plans, job_id, job_name, lambda plan: _has_ended(runs_dir, plan)) if ask else []
+    answers = _ask(open_runs, runs_dir, ask, launching) if ask and open_runs else None
+    plan, text = runs.find(plans, job_id, job_name, must_name, str(runs_dir), answers)
+    if plan is None:
+        raise LookupError(text)
+    return {
+        "job_id": plan["job_id"],
+        "job_dir": plan.get("job_dir", ""),
+        "launching": plan["job_id"] in launching,
+        "run_dir": str(runs_dir / plan["job_id"]),
+        "over": _record_is_final(runs_dir, plan),
+        "engine": scheduler_of(dict(plan), runs_dir) if "engine" in plan else {},
+        "note": text,
+    }
+
+
+def _record_is_final(runs_dir: Path, plan: Mapping[str, Any]) -> bool:
+    return run_record.is_final(run_record.read(read_json(runs_dir / plan["job_id"] / "summary.json")))
+
+
+def _has_ended(runs_dir: Path, plan: Mapping[str, Any]) -> bool:
+    """Tell whether nothing of a run can run any more, as far as this controller knows."""
+    gone = "engine" in plan and read_submitted(runs_dir, plan["job_id"]).get("removed")
+    return bool(gone) or _record_is_final(runs_dir, plan)
+
+
+def _ask(plans: Sequence[Mapping[str, Any]], runs_dir: Path, ask: Ask, launching: Sequence[str] = ()) -> runs.Answers:
+    """Ask each head once about all its jobs, and the schedulers about each of theirs; nobody about a launch."""
+    running: dict[str, str] = {}
+    unknown: dict[str, str] = {}
+    of_heads: dict[str, list[dict[str, str]]] = {}
+    for plan in plans:
+        if plan["job_id"] in launching:
+            running[plan["job_id"]] = runs.LAUNCHING
+            continue
+        if "engine" not in plan:
+            of_heads.setdefault(plan["head"]["host"], []).append({name: plan[name] for name in ("job_id", "job_dir")})
+            continue
+        state = handed(plan, runs_dir, ask).state(waits=False)
+        if "state" not in state:
+            unknown[plan["job_id"]] = reason(state) or "no answer"
+        elif state["state"] in ("pending", "running"):
+            running[plan["job_id"]] = str(state.get("line", ""))
+    answers = ask("running", {host: {"jobs": jobs} for host, jobs in of_heads.items()}) if of_heads else {}
+    for host, answer in answers.items():
+        ours = [job["job_id"] for job in of_heads[host]]
+        if "running" in answer:
+            running.update({job_id: answer["running"][job_id] for job_id in ours if job_id in answer["running"]})
+        else:
+            unknown.update(dict.fromkeys(ours, f"{host}: {reason(answer) or 'no answer'}"))
+    return runs.Answers(running, unknown)

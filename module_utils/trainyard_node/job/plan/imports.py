@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether this node's Python has what a job's script imports: it is asked where the modules are, and loads none."""
+
+from __future__ import annotations
+
+import pwd
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ....trainyard.findings.findings import Finding
+from ....trainyard.job.plan import imports as rules
+from ...machine import as_user
+from ...machine.as_user import JobError
+
+# Seconds for a Python to start on a slow file system; one that takes longer is not asked.
+LIMIT_S = 20.0
+# Upper bound for a script that is read here, in bytes.
+MOST_BYTES = 1 << 20
+# A path of "" is the current folder, which is not the job's here.
+_ASK = """
+import importlib.util, sys
+sys.path[:] = sys.argv[1:2] + [path for path in sys.path if path]
+for name in sys.argv[2:]:
+    try:
+        found = importlib.util.find_spec(name) is not None
+    except BaseException:
+        found = True
+    if not found:
+        print(name)
+"""
+
+
+def findings(spec: dict[str, Any], user: str) -> list[Finding]:
+    """Find what the job's script imports and its Python lacks; as the user, whose that Python may be."""
+    script, python = spec["entry"]["script"], shutil.which(spec["program"], path=spec["program_path"])
+    if not script or not python:
+        return []
+    try:
+        rights, environment = as_user.named(user), {"PATH": spec["program_path"], "LC_ALL": "C.UTF-8"}
+        lacking = as_user.run(rights, _lacking, spec["entry"], python, user, environment, limit_s=2 * LIMIT_S)
+    except JobError:
+        return []
+    return [rules.finding(spec["host"], script, lacking, python, spec["venv"])] if lacking else []
+
+
+def _lacking(entry: dict[str, Any], python: str, user: str, environment: dict[str, str]) -> list[str]:
+    """Return the modules that the script imports and this Python does not find; none where that cannot be told.
+
+    The Python gets nothing of root's environment, as the user may have made it.
+    """
+    script, names, folder = Path(entry["script"]), entry["imports"], "/nonexistent"
+    if script.is_absolute():
+        # It lies on the nodes, and what is beside it, too.
+        folder = str(script.parent)
+        try:
+            if not script.is_file():
+                return []
+            with script.open(encoding="utf-8") as file:
+                names = rules.imported(file.read(MOST_BYTES))
+        except (OSError, ValueError):
+            return []
+    if not names:
+        return []
+    try:
+        home = pwd.getpwnam(user).pw_dir
+        done = subprocess.run(
+            [python, "-c", _ASK, folder, *names],
+            cwd="/",
+            env={**environment, "HOME": home, **entry["environment"]},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except (OSError, KeyError, ValueError, subprocess.TimeoutExpired):
+        return []
+    # A site's own start-up code may print other words.
+    said = set(done.stdout.split()) if done.returncode == 0 else set()
+    return [name for name in names if name in said]

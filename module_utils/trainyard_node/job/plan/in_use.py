@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who uses this node: jobs of ours, jobs of Slurm, processes that have an NVIDIA GPU open.
+
+Who uses a GPU has its device file open: that needs no driver that answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+from pathlib import Path
+
+from ...slurm import set_aside
+from ..run import device_holders, job, processes
+
+# What belongs to the driver or watches it: it ends with the driver, or comes back with it. The kernel cuts the names of
+# programs after 15 bytes.
+SERVICES = ("nvidia-persistenced", "nv-fabricmanager", "nv-hostengine", "dcgm-exporter", "nvidia-smi")
+_NAME_BYTES = 15
+# k3s and RKE2 have it inside.
+_KUBELETS = ("kubelet", "k3s-server", "k3s-agent", "rke2")
+_MOST = 8
+
+
+def holders(services: Collection[str], proc: Path = Path(processes.PROC)) -> dict[int, str]:
+    """Return the programs that have an NVIDIA GPU open, by process id; `services` are programs that do not count."""
+    ignored = {name[:_NAME_BYTES] for name in (*SERVICES, *services)}
+    found = {}
+    for entry in proc.iterdir():
+        # A process may be gone between two looks.
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and device_holders.opened(entry, device_holders.NVIDIA):
+                name = (entry / "comm").read_text(errors="replace").strip()
+                if name not in ignored:
+                    found[int(entry.name)] = name
+    return found
+
+
+def has_kubelet(proc: Path = Path(processes.PROC)) -> bool:
+    """Tell whether Kubernetes gives this node pods."""
+    for entry in proc.iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and (entry / "comm").read_text(errors="replace").strip() in _KUBELETS:
+                return True
+    return False
+
+
+def read_uses(jobs: Path, services: Collection[str]) -> tuple[list[str], str]:
+    """Return who uses this node, in words, and what Slurm calls it. Raises SlurmError where Slurm does not answer."""
+    node = set_aside.node_name()
+    known: set[int] = set()
+    uses = []
+    for folder in job.list_folders(jobs):
+        if folder["running"]:
+            uses.append(f"job {folder['job_id']}")
+            known.update(job.running(Path(folder["job_dir"]), folder["job_id"]))
+    uses += [f"job {number} of Slurm" for number in (set_aside.jobs_of(node) if node else ())]
+    uses += [f"{name} (process {pid})" for pid, name in sorted(holders(services).items()) if pid not in known]
+    return _few(uses), node
+
+
+def _few(uses: list[str]) -> list[str]:
+    return [*uses[:_MOST], f"{len(uses) - _MOST} more"] if len(uses) > _MOST else uses

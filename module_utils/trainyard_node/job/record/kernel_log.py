@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's log of this machine around the end of a job, as far as whoever asks may read it: root mostly.
+
+The journal first, as the ring buffer forgets.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import time
+from typing import Any
+
+from ....trainyard.job.run import kernel_messages
+
+_LIMIT_S = 20
+# Of a job that took long only its end is of interest.
+_LAST_S = 900.0
+
+
+def window(monitor: Any, alive: bool, now: float) -> tuple[float, float] | None:
+    """Return since when and until when; None of a job that runs or ended as it should. monitor.json is its user's."""
+    if not isinstance(monitor, dict) or alive:
+        return None
+    end = monitor.get("end")
+    if isinstance(end, dict) and end.get("state") != "failed":
+        return None
+    finished = end.get("finished") if isinstance(end, dict) else now
+    if not isinstance(finished, (int, float)) or not math.isfinite(finished) or not 0 < finished <= now:
+        finished = now
+    return finished - _LAST_S, min(now, finished + kernel_messages.AFTER_S)
+
+
+def read(since: float, until: float) -> list[dict[str, Any]]:
+    """Return the messages of interest between two times, in s since the epoch; none where they cannot be read."""
+    # By the clock of printk, which stands still while the machine is suspended.
+    booted = time.time() - time.monotonic()
+    journal = ["journalctl", "-k", "-q", "--no-pager", "-o", "short-unix"]
+    journal += ["--since", f"@{since:.0f}", "--until", f"@{until + 1:.0f}"]
+    for argv in (journal, ["dmesg"]):
+        try:
+            said = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=True)
+        except (OSError, subprocess.SubprocessError):
+            continue
+        found = kernel_messages.parse(said.stdout.decode("utf-8", "replace").splitlines(), since, until, booted)
+        if found:
+            return found
+    return []

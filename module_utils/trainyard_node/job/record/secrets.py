@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep the secrets of a job out of its logs: masked in what is brought from the node, and in the logs at the job's end.
+
+While the job runs, job.json has the values. At its end they are removed there; then nobody could mask them any more, so
+the logs themselves are masked before. Ranks write their logs without any process in between, so not earlier.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+from ....trainyard.job.record.secrets import Forms, forms, mask, places
+from ...machine.json_files import overwrite, read_json, write_json
+from .metrics_file import metrics_file
+
+# Bytes at the end and the beginning of a log that are masked: the end as far as job_log_limit_mib may bring it, the
+# beginning as far as it is searched for NCCL's lines.
+MOST_BYTES, FIRST_BYTES = 1 << 30, 4 << 20
+
+
+def read_masked(log: Any, begin: int, size: int, hidden: Forms) -> bytes:
+    """Read so many bytes of a log from there on, with masks, also over a secret that begins before them."""
+    before = min(begin, len(hidden[0]) if hidden else 0)
+    log.seek(begin - before)
+    content: bytes = log.read(before + size)
+    return mask(content, hidden)[before:]
+
+
+def mask_logs(job_dir: Path, hidden: Forms) -> None:
+    """Write masks over these in the logs of a job that has ended, in place: it needs no room on a full disk."""
+    if not hidden:
+        return
+    for path in sorted((job_dir / "logs").glob("*.log")):
+        with contextlib.suppress(OSError, ValueError):
+            _mask_file(path, hidden)
+
+
+def _mask_file(path: Path, hidden: Forms) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "r+b", buffering=0) as log:
+        size = os.fstat(descriptor).st_size
+        spans = [(0, size)] if size <= MOST_BYTES + FIRST_BYTES else [(0, FIRST_BYTES), (size - MOST_BYTES, size)]
+        for begin, end in spans:
+            # Where a map begins is a multiple of the system's own.
+            begin -= begin % mmap.ALLOCATIONGRANULARITY
+            # Read only: a file that somebody cuts meanwhile ends a program that writes to its map.
+            with mmap.mmap(descriptor, end - begin, offset=begin, access=mmap.ACCESS_READ) as content:
+                found = sorted(places(content, hidden))
+            for at, to in found:
+                log.seek(begin + at)
+                log.write(b"*" * (to - at))
+
+
+def forget_secrets(job_dir: str | os.PathLike[str]) -> None:
+    """Take out of job.json what is secret, and remove the secret files; also on a file system that is full.
+
+    Where ranks have printed it, it is masked in their logs before. The metrics of a job that is over go with them.
+    """
+    path = f"{job_dir}/job.json"
+    spec = read_json(path)
+    if not isinstance(spec, dict):
+        return
+    if spec.get("token") or spec.get("secret_env"):
+        _mask_logs(str(job_dir), spec)
+        rest = {**spec, "token": "", "secret_env": {}}
+        try:
+            write_json(path, rest, mode=0o600)
+        except OSError:
+            try:
+                overwrite(path, json.dumps(rest) + "\n")
+            except OSError:
+                # What nobody can make harmless may not stay.
+                os.unlink(path)
+    for name in spec.get("secret_files", ()):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{job_dir}/{name}")
+    if spec.get("metrics_folder"):
+        # Its monitor removes it, unless it was killed.
+        with contextlib.suppress(OSError):
+            os.unlink(metrics_file(spec["metrics_folder"], spec["job_id"]))
+
+
+def _mask_logs(job_dir: str, spec: dict[str, Any]) -> None:
+    mask_logs(Path(job_dir), forms(spec))

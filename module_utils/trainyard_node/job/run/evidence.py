@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What others know of ranks that hang: the dump of PyTorch's flight recorder, and NCCL's RAS. Evidence, no verdict.
+
+Both are asked with the rights of the job's user, within a time and a size. Sources: PyTorch's ProcessGroupNCCL.cpp
+(DumpPipe) and FlightRecorder.cpp; NCCL's src/ras/client.cc and client_support.cc (2.24 and newer).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import time
+from collections.abc import Mapping
+
+from ....trainyard.findings.visible import visible
+from ....trainyard.job.run import flight_recorder
+from ...machine.json_files import open_regular
+
+Environment = Mapping[str, str]
+
+# Prefixes of a rank's dump, and of the pipe by which one is asked for; the rank's number follows.
+_DUMP = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+_PIPE = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+_RAS_ADDRESS = "localhost:28028"
+# Bytes of RAS's answer, and seconds of which it may make its own use to ask other processes.
+MOST_RAS, RAS_S = 64 << 10, 4.0
+
+
+def _first(env: Environment, names: tuple[str, ...]) -> str:
+    return next((env[name] for name in names if env.get(name)), "")
+
+
+def ask_for_dump(env: Environment, rank: int) -> None:
+    """Have PyTorch dump what a rank's flight recorder has, where the job names a pipe for that."""
+    prefix = _first(env, _PIPE)
+    if prefix:
+        with contextlib.suppress(OSError):
+            pipe = os.open(f"{prefix}{rank}.pipe", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(pipe, "wb", buffering=0) as there:
+                if stat.S_ISFIFO(os.fstat(pipe).st_mode):
+                    there.write(b"1\n")
+
+
+def dumped(env: Environment, rank: int, began: float) -> str:
+    """Say what the dump of a rank that began then (s since the epoch) says; "" where there is none of it."""
+    cache = env.get("XDG_CACHE_HOME") or f"{env.get('HOME') or '/tmp'}/.cache"  # noqa: S108 - as PyTorch has it
+    path = f"{_first(env, _DUMP) or f'{cache}/torch/comm_lib_trace_rank_'}{rank}"
+    try:
+        with open_regular(path) as there:
+            if os.fstat(there.fileno()).st_mtime < began:
+                return ""
+            content = there.read(flight_recorder.MOST_BYTES + 1)
+        if len(content) > flight_recorder.MOST_BYTES:
+            return f"a dump of more than {flight_recorder.MOST_BYTES >> 20} MiB, which is not read"
+        return flight_recorder.read(content)
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        return visible(f"a dump that cannot be read: {error}")[: flight_recorder.MOST_TEXT]
+
+
+def ras(env: Environment, limit_s: float) -> str:
+    """Return what NCCL's RAS says of the job of these ranks, or "" where none listens or it speaks otherwise."""
+    host, _, port = (env.get("NCCL_RAS_ADDR") or _RAS_ADDRESS).rpartition(":")
+    if env.get("NCCL_RAS_ENABLE") == "0" or not (port.isdecimal() and len(port) <= 5) or limit_s <= 0:
+        return ""
+    until, said = time.monotonic() + limit_s, b""
+
+    def hear(line: socket.socket, most: int) -> bytes:
+        line.settimeout(max(0.01, until - time.monotonic()))
+        return line.recv(most)
+
+    try:
+        line = socket.create_connection((host.strip("[]") or "localhost", int(port)), limit_s)
+    except (OSError, OverflowError):
+        return ""
+    with line, contextlib.suppress(OSError):
+        wait_s = b"TIMEOUT %d\n" % max(1, int(limit_s) - 1)
+        for ask, answer in ((b"CLIENT PROTOCOL 2\n", b"SERVER PROTOCOL "), (wait_s, b"OK")):
+            line.sendall(ask)
+            if not hear(line, 1024).upper().startswith(answer):
+                return ""
+        line.sendall(b"VERBOSE STATUS\n")
+        while len(said) < MOST_RAS and (part := hear(line, 4096)):
+            said += part
+    return "\n".join(visible(each) for each in said[:MOST_RAS].decode("utf-8", "replace").splitlines())

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read how the processes of a job on this node ended: which failure that is, of which rank, and why, by their logs.
+
+Files and logs are the ranks', and anything may stand there. Times are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ....trainyard.job.record.secrets import Forms, mask_text
+from ....trainyard.job.run import causes, messages
+from ....trainyard.job.run import failure as failures
+from ....trainyard.job.run.messages import Message
+from ....trainyard.job.run.shapes import misfit
+from ...machine.json_files import end_of
+from ...machine.tree import Tree
+from . import agent_ranks, oom_kills
+from .disk_space import full
+from .exits import Exit, read_exits
+
+
+class Ends:
+    """How the processes of one node ended."""
+
+    def __init__(self, job_dir: Path, spec: Message, hidden: Forms, slice_name: str) -> None:
+        """Take the job's folder, its job.json, the secrets that no report may have, and the job's slice or ""."""
+        self.job_dir, self.spec, self.host = job_dir, spec, spec["host"]
+        self._hidden, self._slice = hidden, slice_name
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin an attempt: what the OOM killer ended before is none of its failures."""
+        self._oom_before = self._oom_kills()
+
+    def _oom_kills(self) -> dict[str, int]:
+        return oom_kills.read(Tree(), self._slice)
+
+    def end_of(self, log: str | Path, most: int = 1 << 20) -> str:
+        """Return the end of a log for what is reported of it, in which no secret may stand."""
+        return mask_text(end_of(log, most), self._hidden)
+
+    def corrected(self, exits: dict[str, Exit]) -> dict[str, Exit]:
+        """Return how processes have ended, by name, where one says that it ended well and its log says otherwise.
+
+        When mpirun of Open MPI 5 (PRRTE 3.0.8) has lost a daemon, and so that node's ranks, it says so and ends with 0.
+        """
+        for process in self.spec["processes"]:
+            ended = exits.get(process["name"], {})
+            if process["name"] == "mpirun" and ended.get("result") == "success":
+                cause = failures.root_cause(self.end_of(process["log"]))
+                if cause and cause.get("reason"):
+                    exits["mpirun"] = {**ended, "result": "exit-code"}
+        return exits
+
+    def first_well(self, exits: Mapping[str, Exit]) -> Message | None:
+        """Return the first process with ranks that ended well: for the ranks of others that may have been too early."""
+        ended = [
+            {
+                "host": self.host,
+                "process": process["name"],
+                "ranks": process["ranks"],
+                "rank": process["ranks"][0] if len(process["ranks"]) == 1 else None,
+                "time": exits[process["name"]].get("time"),
+            }
+            for process in self.spec["processes"]
+            if process["ranks"] and exits.get(process["name"], {}).get("result") == "success"
+        ]
+        for process in self.spec["processes"]:
+            # An agent stays when all of its ranks have left, until the others have ended.
+            for rank, at in agent_ranks.left(self._noted(process)).items():
+                ended.append({"host": self.host, "process": "agent", "ranks": process["ranks"], "rank": rank,
+                              "time": at})  # fmt: skip
+            if process["name"] == "mpirun" and exits.get("mpirun", {}).get("result", "success") != "success":
+                # All of them are this one process; which of its ranks had left before it failed is in its log.
+                ended += [
+                    {"host": self.host, "process": "mpirun", "ranks": process["ranks"], "rank": rank,
+                     "time": exits["mpirun"].get("time")}
+                    for rank in failures.mpirun_left(self.end_of(process["log"])) if rank in process["ranks"]
+                ]  # fmt: skip
+        # The file is the ranks', and anything may stand there.
+        told = [each for each in ended if isinstance(each["time"], float) and math.isfinite(each["time"])]
+        return min(told, key=lambda each: each["time"], default=None)
+
+    def _noted(self, process: Message) -> dict[int, Exit]:
+        return agent_ranks.noted(process, read_exits(self.job_dir)) if process["name"] == "agent" else {}
+
+    def missed(self, found: Sequence[Message]) -> list[Message]:
+        """Return as its failure whom MindSpore's scheduler misses here, where ranks have lost a peer: it ends later."""
+        ours = [process for process in self.spec["processes"] if process["name"] == "scheduler"]
+        if any(record["process"] == "scheduler" for record in found) or not any(record.get("lost") for record in found):
+            return []
+        told = [failures.root_cause(self.end_of(process["log"])) or {} for process in ours]
+        ended = {"exit_code": None, "result": "exit-code", "recover_after_s": None}
+        return [
+            {"kind": "exit", "host": self.host, "process": "scheduler", "ranks": [], **ended, **cause,
+             "time": time.time()}
+            for cause in told if cause.get("reason") and cause["rank"] in range(self.spec["world_size"])
+        ]  # fmt: skip
+
+    def failure(self, process: Message, ended: Exit, unsaved: str) -> Message:
+        """Return the failure of a process that ended so; `unsaved` says why this node's state could not be written."""
+        # torchrun's agent tells which of its ranks failed; where none did, it failed itself, or was killed.
+        by_agent = process["name"] == "agent" and self.spec.get("launcher") == "torchrun"
+        record: Message = {
+            "kind": "exit",
+            "host": self.host,
+            "process": process["name"],
+            "ranks": process["ranks"],
+            "rank": None if by_agent or len(process["ranks"]) != 1 else process["ranks"][0],
+            "recover_after_s": process.get("recover_after_s"),
+            **ended,
+        }
+        # Files and logs are the ranks', and anything may stand there.
+        shape = messages.failure_shape(self.host, self.spec["world_size"])
+        if misfit(record, shape):
+            record = {key: value for key, value in record.items() if key not in ended}
+            record.update(exit_code=None, signal=None, result="unreadable", time=time.time())
+        if not process["name"].startswith("rank"):
+            cause = agent_ranks.cause(self._noted(process)) or failures.root_cause(self.end_of(process["log"]))
+            if cause is not None:
+                told = {**record, **{key: value for key, value in cause.items() if value is not None or key != "time"}}
+                told["result"] = "signal" if cause["signal"] else "exit-code"
+                record = record if misfit(told, shape) else told
+        # Ranks that mpirun starts write their logs on other nodes.
+        name = self.spec["rank_log"].replace("{rank}", str(record["rank"]))
+        log = self.end_of(process["log"] if record["rank"] is None else self.job_dir / "logs" / name, 1 << 16)
+        log = failures.of_last_attempt(log)
+        reasons = [record.get("reason"), full(self.job_dir, self.host, unsaved)]
+        if record["rank"] is not None and record["signal"] != signal.SIGKILL:
+            lost = causes.lost_peer(log)
+            if process["name"] == "mpirun":
+                lost = lost or failures.mpirun_lost_peer(self.end_of(process["log"]), record["rank"])
+            no_room = "" if lost else causes.no_room(log)
+            record = {**record, **({"lost": lost} if lost else {"full": True} if no_room else {})}
+            if not lost:
+                reasons.insert(0, no_room or (causes.abort(log) if failures.aborted(record) else ""))
+        reason = "; ".join(filter(None, reasons))
+        record = {**record, "reason": reason} if reason else record
+        ranks_of = self.spec.get("ranks_of") or {}
+        host = next((host for host in ranks_of if record["rank"] in ranks_of[host]), self.host)
+        counted = oom_kills.since(self._oom_before, self._oom_kills()) if host == self.host else {}
+        return {**record, "host": host, **counted}

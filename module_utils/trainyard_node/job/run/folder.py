@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a job on this node: made, read, removed. All of it by functions that run as the job's user.
+
+The folder holds everything: job.json (0600: environment and token), source/, logs/, exits/, monitor.json, and on the
+head cluster.json. What stands there is the user's own: a function here trusts nothing of it, follows no link and waits
+for no pipe, and as_user.py sees to it that it has no rights but the user's.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip  # noqa: F401 (tarfile imports it late, when these rights may not be enough)
+import hashlib
+import io
+import json
+import os
+import pwd
+import re
+import select
+import shutil
+import signal
+import stat
+import tarfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ....trainyard.job.record.secrets import Forms, forms, mask, mask_text
+from ....trainyard.job.run import answers
+from ....trainyard.job.run.failure_kinds import EXIT
+from ....trainyard.job.run.log_lines import FIRST_BYTES, MOST_BYTES, cut
+from ....trainyard.job.run.shapes import Shape, misfit, named
+from ....trainyard.nvidia.nccl_lines import is_of_transport
+from ...machine import as_user, private
+from ...machine.as_user import JobError, Owner
+from ...machine.json_files import MOST_BYTES as MOST_SPEC
+from ...machine.json_files import open_regular, read_json, read_object
+from ..record.secrets import forget_secrets, read_masked
+from . import agent_ranks, processes, stacks
+from .exits import read_exits
+
+Spec = dict[str, Any]
+# For the user and root alone.
+MODE = 0o750
+# Everybody's jobs: only root renames or removes what is not one's own.
+JOBS_MODE = 0o1775
+# What each job has in its folder, made first of all.
+FOLDERS = ("source", "logs", "exits")
+_SPEC = {"job_id": str, "processes": [{"name": str, "ranks": [int]}]}
+_JOB_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,118}[a-z0-9])?")
+# Logs of one node, and bytes of them all, that are brought at most.
+MOST_LOGS, MOST_LOG_BYTES = 4096, 256 << 20
+# Lines of one log that are brought at a look to who follows it.
+MOST_FOLLOWED = 400
+# Of each log so much is searched for what NCCL says as it starts; so much of that is brought, and of each line.
+NCCL_SCAN_BYTES, NCCL_MOST_BYTES, NCCL_LINE = 4 << 20, 128 << 10, 400
+
+
+def is_job_id(name: str) -> bool:
+    """Tell whether this can be the id of a job: nothing else may become part of a unit's name."""
+    return bool(_JOB_ID.fullmatch(name))
+
+
+# ---- made
+
+
+def make(job_dir: Path, owner: Owner) -> bool:
+    """Make the empty folder of a job; return False where there is one already."""
+    jobs = job_dir.parent
+    if not jobs.is_dir():
+        try:
+            as_user.run(owner, _make_folders, jobs)
+        except (JobError, OSError):
+            if os.geteuid():
+                raise
+            _make_jobs(jobs, owner)
+    try:
+        made: bool = as_user.run(owner, _make_empty, job_dir)
+    except JobError:
+        # Root's alone: then root makes the one folder in which the user does the rest.
+        if job_dir.exists() or os.geteuid() or not private.only_root_changes(jobs):
+            raise
+        job_dir.mkdir(mode=MODE)
+        os.chown(job_dir, owner.uid, owner.gid, follow_symlinks=False)
+        return True
+    return made
+
+
+def _make_folders(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _make_jobs(jobs: Path, owner: Owner) -> None:
+    """Make the folder of all jobs where the training user may not: as root, where only root could move it meanwhile."""
+    above = next(folder for folder in jobs.parents if folder.exists())
+    if not private.only_root_changes(above):
+        raise JobError(f"{jobs} cannot be made by the training user, and {above} is not root's alone: run site.yml")
+    jobs.mkdir(parents=True)
+    os.chown(jobs, 0, owner.gid, follow_symlinks=False)
+    jobs.chmod(JOBS_MODE)
+
+
+def _make_empty(job_dir: Path) -> bool:
+    try:
+        job_dir.mkdir()
+    except FileExistsError:
+        return False
+    # Whatever the umask is.
+    job_dir.chmod(MODE)
+    return True
+
+
+def fill(
+    job_dir: Path, spec: Spec, archive: bytes, runtime: bytes, secret_files: Mapping[str, bytes], told: Spec
+) -> None:
+    """Write all that the job needs here, `told` into job.json, too. Raises JobError where that is not what stands."""
+    for name in FOLDERS:
+        (job_dir / name).mkdir()
+    for process in spec["processes"]:
+        # Room for how it ends (exits.py).
+        (job_dir / "exits" / f"{process['name']}.json").write_text("{}\n")
+    _unpack(archive, job_dir / "source")
+    for item in spec.get("files", ()):
+        path = Path(item["path"])
+        path.write_text(item["content"], encoding="utf-8")
+        path.chmod(int(item["mode"], 8))
+    for name, content in secret_files.items():
+        (job_dir / name).parent.mkdir(mode=0o700, exist_ok=True)
+        _write_private(job_dir / name, content)
+    (job_dir / "trainyard.pyz").write_bytes(runtime)
+    # Each process reads job.json, and a file may be as large as the cluster is.
+    files = [{key: item[key] for key in item if key != "content"} for item in spec.get("files", ())]
+    told = {"secret_files": list(secret_files), "files": files, **told}
+    _write_private(job_dir / "job.json", json.dumps({**spec, **told}).encode())
+    complaint = changed_files(spec)
+    if complaint:
+        raise JobError(complaint)
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as private:
+        private.write(content)
+
+
+def _unpack(archive: bytes, folder: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:*") as source:
+        if hasattr(tarfile, "data_filter"):
+            source.extractall(folder, filter="data")
+        else:
+            # Python before 3.9.17 knows no filters; the archive is our own and was made on the controller just now.
+            source.extractall(folder)  # noqa: S202
+
+
+def changed_files(spec: Spec) -> str:
+    """Say which of the job's files is not what the plan sent, as this node reads it; "" when all are.
+
+    Ranks that read different hostfiles or rank tables wait for each other, and nobody says why.
+    """
+    wrong = []
+    for item in spec.get("files", ()):
+        try:
+            found = hashlib.sha256(Path(item["path"]).read_bytes()).hexdigest()
+        except OSError as error:
+            found = f"none ({error.strerror})"
+        if found != item["sha256"]:
+            wrong.append(
+                f"{item['path']} has sha256 {found}, expected {item['sha256']}, as the plan and all other nodes "
+                "have it: see whether its file system is full, or shared by nodes that need one of their own "
+                "(trainyard_state)"
+            )
+    return "; ".join(wrong)
+
+
+# ---- read
+
+
+def reported(job_dir: Path, seconds: float) -> bool:
+    """Wait until the monitor has reported for the first time, for some seconds; return whether it has."""
+    deadline = time.monotonic() + seconds
+    while not (job_dir / "monitor.json").exists():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def monitor_said(job_dir: Path) -> str:
+    """Return the end of what the monitor printed."""
+    said = ""
+    for path in (job_dir / "logs").glob("monitor_*.log"):
+        with open_regular(path) as log:
+            said += log.read(1 << 20)[-500:].decode(errors="replace")
+    return mask_text(said.strip(), _hidden(job_dir))
+
+
+def read_spec(job_dir: Path) -> Spec | None:
+    """Return job.json; None where there is none that names the job's processes."""
+    spec = read_object(job_dir / "job.json", MOST_SPEC)
+    return None if misfit(spec, _SPEC) else spec
+
+
+def _fitting(path: Path, shape: Shape) -> Spec | None:
+    """Return what a file of the job says, and nothing more; None where that is not what a monitor writes."""
+    found = read_object(path)
+    return None if misfit(found, shape) else named(found, shape)
+
+
+def status(job_dir: Path) -> Spec | None:
+    """Tell how this node's part of the job is, and on the head how the whole job is; None where there is no job."""
+    spec = read_spec(job_dir)
+    if spec is None:
+        return None
+    exits = {name: ended for name, ended in read_exits(job_dir).items() if not misfit(ended, EXIT)}
+    return {
+        "known": True,
+        "monitor_alive": processes.monitor_alive(job_dir),
+        "processes": [
+            {
+                "name": process["name"],
+                "ranks": process["ranks"],
+                "exit": exits.get(process["name"]),
+                "ends": {str(rank): ended for rank, ended in agent_ranks.noted(process, exits).items()},
+            }
+            for process in spec["processes"]
+        ],
+        "monitor": _fitting(job_dir / "monitor.json", answers.MONITOR),
+        "cluster": _fitting(job_dir / "cluster.json", answers.CLUSTER),
+    }
+
+
+def take_stacks(job_dir: Path, slice_name: str, looks: int) -> Spec | None:
+    """Return what can be told of the ranks here, and all that was seen as `text`; None where there is no job."""
+    spec = read_spec(job_dir)
+    if spec is None:
+        return None
+    known = stacks.started_ranks(job_dir, spec["processes"])
+    ranks, text = stacks.take(spec["job_id"], job_dir, slice_name, known, venvs=spec.get("venvs", ""), looks=looks)
+    return {"ranks": ranks, "text": mask_text(text, forms(spec))}
+
+
+def all_ended(job_dir: Path) -> bool:
+    """Tell whether all processes of the job on this node have written how they ended."""
+    spec = read_spec(job_dir) or {}
+    return {process["name"] for process in spec.get("processes", ())} <= read_exits(job_dir).keys()
+
+
+def wait(job_dir: Path, seconds: float) -> None:
+    """Return when the job's monitor on this node has ended, or after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0 and (monitor := processes.monitor_of(job_dir)):
+        end = processes.open_end(*monitor)
+        if end is None:
+            time.sleep(min(0.1, left))
+            continue
+        with os.fdopen(end, "rb"):
+            poll = select.poll()
+            poll.register(end, select.POLLIN)
+            poll.poll(left * 1000)
+
+
+def end_monitor(job_dir: Path, grace_s: float) -> None:
+    """Ask the job's monitor to end, and wait for it at most `grace_s`: as the user, whose file says who that is."""
+    monitor = processes.monitor_of(job_dir)
+    if monitor is None:
+        return
+    try:
+        os.kill(monitor[0], signal.SIGTERM)
+    except (PermissionError, ProcessLookupError):
+        # Not the monitor then: nothing to wait for.
+        return
+    deadline = time.monotonic() + grace_s
+    while processes.monitor_alive(job_dir) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def forget_what_is_over(job_dir: Path) -> None:
+    """Remove the secrets of a job whose monitor has been here and is no more."""
+    if (job_dir / "monitor.json").exists() and not processes.monitor_alive(job_dir):
+        forget_secrets(job_dir)
+
+
+def read_logs(job_dir: Path, limit: int) -> dict[str, str]:
+    """Return the logs of this node and the metrics, base64, each cut to its last `limit` bytes, with masked secrets.
+
+    What is no regular file is left out, and of very many or very large ones what is more than a visit can carry.
+    """
+    logs, left = {}, MOST_LOG_BYTES
+    paths = sorted((job_dir / "logs").glob("*.log"))[:MOST_LOGS]
+    hidden = _hidden(job_dir)
+    nccl = mask(_said_by_nccl(paths), hidden)
+    if nccl:
+        # Of this node: the logs of all nodes come together.
+        logs[f"nccl_{os.uname().nodename.partition('.')[0]}.log"] = base64.b64encode(nccl).decode()
+    for path in [*paths, job_dir / "metrics.jsonl"]:
+        try:
+            with open_regular(path) as log:
+                content = _end_of(log, min(limit, left), path, hidden)
+        except OSError:
+            continue
+        if content:
+            left = max(0, left - len(content))
+            logs[path.name] = base64.b64encode(content).decode()
+    return logs
+
+
+def follow(job_dir: Path, offsets: Mapping[str, int | None]) -> dict[str, Spec]:
+    """Return the lines that were added to these logs since `offsets` in bytes, and how far each was read.
+
+    None: it was not read before, and only its last lines are of interest. Of what is more than a look can show only the
+    end is read; `skipped` says how many bytes were not.
+    """
+    found, hidden = {}, _hidden(job_dir)
+    for name, offset in offsets.items():
+        # A name, not a path: what else is there is not asked for here.
+        if "/" in name:
+            continue
+        with contextlib.suppress(OSError), open_regular(job_dir / "logs" / name) as log:
+            size = log.seek(0, os.SEEK_END)
+            known = max(0, size - FIRST_BYTES) if offset is None else offset if offset <= size else 0
+            begin = max(known, size - MOST_BYTES)
+            content = read_masked(log, begin, MOST_BYTES, hidden)
+            lines, read = cut(content)
+            if begin > (0 if offset is None else known) and len(lines) > 1:
+                # It begins in the middle of one.
+                del lines[0]
+            skipped = 0 if offset is None else begin - known
+            skipped += sum(len(line.encode()) + 1 for line in lines[:-MOST_FOLLOWED])
+            found[name] = {"lines": lines[-MOST_FOLLOWED:], "offset": begin + read, "skipped": skipped}
+    return found
+
+
+def _said_by_nccl(paths: Iterable[Path]) -> bytes:
+    """Return NCCL's lines about networks: they stand where a log begins, and of a long one only the end is brought."""
+    found, size = [], 0
+    for path in paths:
+        with contextlib.suppress(OSError), open_regular(path) as log:
+            for line in log.read(NCCL_SCAN_BYTES).decode("utf-8", "replace").splitlines():
+                if size < NCCL_MOST_BYTES and "NCCL" in line and is_of_transport(line[:NCCL_LINE]):
+                    found.append(line[:NCCL_LINE])
+                    size += len(found[-1])
+    return "".join(f"{line}\n" for line in found).encode()
+
+
+def _hidden(job_dir: Path) -> Forms:
+    """Return what to mask in what ranks print; nothing once the job has ended, as its logs are masked then."""
+    return forms(read_object(job_dir / "job.json", MOST_SPEC))
+
+
+def _end_of(log: Any, limit: int, path: Path, hidden: Forms) -> bytes:
+    size = log.seek(0, os.SEEK_END)
+    content = read_masked(log, max(0, size - limit), limit, hidden)
+    if size > limit:
+        content = f"[the first {size - limit} bytes are in {path} on the node]\n".encode() + content
+    return content
+
+
+# ---- removed
+
+
+def remove(job_dir: Path) -> bool:
+    """Remove a job's folder; return whether there was one. Raises JobError when something of it stays."""
+    owner = as_user.owner_of(job_dir)
+    if owner is None:
+        return False
+    if owner.uid or os.geteuid():
+        try:
+            as_user.run(owner, _remove_tree, job_dir)
+        except (JobError, OSError):
+            if os.geteuid():
+                raise
+    # What a container's root wrote there, for instance; and jobs that run as root.
+    if os.path.lexists(job_dir):
+        _remove_as_root(job_dir)
+    return True
+
+
+def _remove_tree(job_dir: Path) -> None:
+    if job_dir.is_symlink():
+        job_dir.unlink()
+        return
+    # A job may take its own permissions away, and what it unpacks may come without them.
+    job_dir.chmod(MODE)
+    for folder, names, _ in os.walk(job_dir):
+        for name in names:
+            path = Path(folder, name)
+            if not path.is_symlink():
+                path.chmod(MODE)
+    shutil.rmtree(job_dir)
+
+
+def _remove_as_root(job_dir: Path) -> None:
+    """Remove a folder that cannot be anything but that of this job, by its descriptor."""
+    folder = os.open(job_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        inside = Path(f"/proc/self/fd/{folder}")
+        if not private.only_root_changes(job_dir.parent) and not _is_roots(inside, job_dir.name):
+            raise JobError(
+                f"{job_dir} has files that are not its user's, and {job_dir.parent} is not root's: remove it by hand, "
+                "and run site.yml"
+            )
+        for name in os.listdir(folder):  # noqa: PTH208 (of a descriptor)
+            if stat.S_ISDIR(os.lstat(inside / name).st_mode):
+                shutil.rmtree(inside / name)
+            else:
+                os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(folder)
+    job_dir.rmdir()
+
+
+def _is_roots(folder: Path, job_id: str) -> bool:
+    """Tell whether a job that ran as root has this folder."""
+    spec = read_json(folder / "job.json")
+    return isinstance(spec, dict) and spec.get("job_id") == job_id and not os.lstat(folder / "job.json").st_uid
+
+
+def base_environment(user: str) -> dict[str, str]:
+    """Return what a login would set."""
+    owner = pwd.getpwnam(user)
+    return {"HOME": owner.pw_dir, "USER": user, "LOGNAME": user, "SHELL": owner.pw_shell}

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folders of all jobs on this node, as far as other jobs and clean.yml must know them.
+
+Each function but the first reads the folder of one job, as the job's user (folder.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...machine import as_user
+from ...machine.json_files import read_json
+from ...machine.tree import size_of
+from . import processes
+from .folder import FOLDERS, is_job_id
+
+Spec = dict[str, Any]
+# No agent takes longer to fill the folder of a job, in seconds.
+MADE_S = 3600.0
+
+
+def of_jobs(jobs: Path) -> Iterator[Path]:
+    """Return the folders below `jobs` that may be those of jobs, by their names."""
+    names = as_user.in_folder(jobs, [], os.listdir) if jobs.is_dir() else []
+    return (jobs / name for name in sorted(names) if is_job_id(name))
+
+
+def record(folder: Path) -> Spec | None:
+    """Return when something was reported here last, the size in bytes, whether a monitor runs; None without a job."""
+    if not isinstance(read_json(folder / "job.json"), dict):
+        return _half_made(folder)
+    reports = [folder / name for name in ("job.json", "monitor.json", "cluster.json")]
+    written = max(path.lstat().st_mtime for path in reports if path.exists())
+    return {"written": written, "size": size_of(folder), "alive": processes.monitor_alive(folder)}
+
+
+def _half_made(folder: Path) -> Spec | None:
+    """Return the same of a folder whose agent was killed before job.json stood there.
+
+    None of what no agent made, and of what one may still be making.
+    """
+    names = {path.name for path in folder.iterdir()}
+    written = max(path.lstat().st_mtime for path in [folder, *folder.iterdir()])
+    ours = names <= set(FOLDERS) or names >= set(FOLDERS)
+    if not ours or time.time() - written < MADE_S:
+        return None
+    return {"written": written, "size": size_of(folder), "alive": False}
+
+
+def record_of_scheduler(folder: Path) -> Spec:
+    """Return the same of the folder of a scheduler's job, where our monitor writes nothing."""
+    written = max(path.lstat().st_mtime for path in [folder, *folder.glob("logs/*"), *folder.glob("exits/*")])
+    return {"written": written, "size": size_of(folder), "alive": False}
+
+
+def held_devices(folder: Path) -> list[int] | None:
+    """Return the devices of a job that runs; None where it does not."""
+    spec = read_json(folder / "job.json")
+    return [int(device) for device in spec["devices"]] if spec and processes.monitor_alive(folder) else None
+
+
+def held_ports(folder: Path) -> list[int] | None:
+    """Return the ports of a job that runs and has its head here, whether it listens already; None of any other."""
+    spec = read_json(folder / "job.json")
+    heads = bool(spec) and spec.get("node_rank") == 0 and processes.monitor_alive(folder)
+    return [int(spec["port"]), int(spec["monitor_port"])] if heads else None

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The progress of a job, read from the log of rank 0 by the monitor of its node."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ....trainyard.findings.visible import visible
+from ....trainyard.job.record.secrets import Forms, mask
+from ....trainyard.job.run import checkpoints, goodput, hang, progress, progress_forms
+from ....trainyard.job.run.messages import Message
+from ...machine.regex_limit import TooLongError, cpu_at_most
+
+MAX_METRICS = 5000
+READ_AT_ONCE = 1 << 20
+# What it may take to find progress in that, in seconds of CPU; with the built-in expression a tenth, on usual lines.
+PARSE_S = 1.0
+
+
+class Tail:
+    """Follows the log of rank 0 and keeps its metrics."""
+
+    def __init__(self, job_dir: Path, log: str, pattern: str, pause: str = "", hidden: Forms = ()) -> None:
+        """Follow job_dir/logs/`log`, which may not exist on this node.
+
+        `pause` finds lines that announce a pause; `hidden` are secrets that no report may show.
+        """
+        self._hidden = hidden
+        self._log, self._series = job_dir / "logs" / log, job_dir / "metrics.jsonl"
+        self._pattern: re.Pattern[str] | None = progress.compile_pattern(pattern)
+        self._offset, self._rest, self._kept = 0, b"", 0
+        self.last: progress.Metrics = {}
+        self._pause = progress.compile_pattern(pause) if pause else None
+        # How many lines there were, how many of progress, and whether one announced a pause since the last of these.
+        self.lines, self.points, self.pausing = 0, 0, False
+        # Lines that came again with other numbers and are no progress, and the last line that is not empty.
+        self.changes, self.last_line = 0, ""
+        self._repeated = hang.Changes()
+        # Why metrics could not be written, or "".
+        self.unwritten = ""
+        # Where the loss was not a number.
+        self.lost: Message | None = None
+        # How far the present attempt has come, and since when; the last line before its first step that says from which
+        # checkpoint it starts.
+        self.pace: goodput.Pace | None = None
+        self.resumed = ""
+
+    def report(self) -> Message:
+        """Return what the head must know of this log (hang.PROGRESS)."""
+        return {
+            "lines": self.lines,
+            "points": self.points,
+            "changes": self.changes,
+            "pausing": self.pausing,
+            "last": self.last_line,
+        }
+
+    def read(self, elapsed_s: float) -> None:
+        """Read what was written since the last time."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(self._offset)
+                new = log.read(READ_AT_ONCE)
+        except OSError:
+            return
+        self._offset += len(new)
+        # A bar writes over itself; the one that is shown now is whole when the next one begins.
+        *lines, self._rest = re.split(rb"[\r\n]", self._rest + new)
+        # One byte more than a line may have, so that the end of a longer one is not taken for a line.
+        self._rest = self._rest[-progress.MAX_LINE - 1 :]
+        found = self._parse(lines)
+        # Where progress is read no more, any line is a sign of life.
+        self.lines, self.points = self.lines + len(lines), self.points + len(found if self._pattern else lines)
+        last = next((line for line in reversed(lines) if line.strip()), b"")[: progress.MAX_LINE]
+        if last:
+            self.last_line = self._shown(last)
+        if not found:
+            return
+        when = {"elapsed_s": round(elapsed_s, 2)}
+        for metrics in found:
+            self.lost = progress.follow(self.lost, {**when, **metrics})
+            self.pace = goodput.follow(self.pace, progress.strict(metrics), when["elapsed_s"])
+        if self._kept >= MAX_METRICS:
+            found = found[-1:]
+        for metrics in found:
+            self.last.update(metrics)
+        self._kept += len(found)
+        # A curve with a gap is better than no monitor.
+        try:
+            with self._series.open("a") as series:
+                series.writelines(json.dumps({**when, **progress.strict(metrics)}) + "\n" for metrics in found)
+        except OSError as error:
+            self.unwritten = error.strerror or str(error)
+
+    def _shown(self, line: bytes) -> str:
+        """Return a line as a report may quote it."""
+        hidden = mask(line, self._hidden).decode("utf-8", "replace")
+        return visible(progress_forms.clean(hidden).strip())[: hang.MOST_LAST]
+
+    def _parse(self, lines: Sequence[bytes]) -> list[progress.Metrics]:
+        """Read the metrics of lines; with an expression that takes too long for that, of none from now on."""
+        found: list[progress.Metrics] = []
+        pattern, begins = self._pattern, self.pace is None
+        if pattern is None:
+            return found
+        try:
+            with cpu_at_most(PARSE_S):
+                for line in lines:
+                    text = line.decode("utf-8", "replace")
+                    metrics = progress.parse_line(text, pattern)
+                    if begins and len(text) <= progress.MAX_LINE and checkpoints.tells_start(text):
+                        self.resumed = self._shown(line)
+                    if metrics:
+                        begins = begins and "step" not in metrics
+                        found.append(metrics)
+                        # After the last step of an epoch, or of all, comes an evaluation, a checkpoint, or the end.
+                        self.pausing = metrics.get("step", 0.0) >= metrics.get("steps", math.inf)
+                    elif len(text) <= progress.MAX_LINE:
+                        self.pausing = self.pausing or bool(self._pause and self._pause.search(text))
+                        self.changes += self._repeated.add(text)
+        except TooLongError:
+            self._pattern = None
+            either = " or job_hang_pause_pattern" if self._pause else ""
+            print(
+                f"job_progress_pattern{either} took {PARSE_S:g} s for {READ_AT_ONCE >> 20} MiB of {self._log} "
+                "or less: progress is read no more. Expected: an expression without nested repetitions "
+                "such as (a+)+",
+                flush=True,
+            )
+        return found

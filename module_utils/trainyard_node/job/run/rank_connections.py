@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Look, while a job runs, whether its ranks on this node have a connection with the node where all ranks meet.
+
+It costs a reading of /proc/net/tcp and tcp6 each second, and nothing more once a connection was seen. Whose a new one
+is tell the sockets of the job's processes. What has ended shows for a minute more, without its process (TIME_WAIT).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from ....trainyard.job.run import rank_connections as meeting
+from . import processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+# Seconds between two looks at connections, between two at whose they are, and between two at what processes run.
+LOOK_S, OWNERS_S, COMMANDS_S = 1.0, 2.0, 10.0
+# Where the ranks of one node may meet, too.
+_LOOPBACK = ("127.0.0.1", "::1")
+
+
+class Meeting:
+    """Connections of this node's ranks with the head: was any seen, in how many looks, by which launcher."""
+
+    def __init__(self, spec: Mapping[str, Any], slice_name: str) -> None:
+        """Take the node's part of the plan."""
+        self._spec, self._slice = spec, slice_name
+        launcher = spec.get("launcher", "")
+        self._alone = spec["node_rank"] == 0 and len(spec["hosts"]) == 1
+        # A rank on the head has no need of a connection with another node: it is the others that come.
+        wanted = (*meeting.MEETING, "direct") if spec["node_rank"] > 0 else meeting.MEETING if self._alone else ()
+        self._wanted = spec["world_size"] > 1 and launcher in wanted
+        self._met, self._looks, self._launcher = False, 0, ""
+        # How many of the node's processes had ended at the last look.
+        self._exited = 0
+        self._looked = self._commands_read = self._owners_read = 0.0
+        # Local ports of connections that belong to what only starts ranks, and sockets of other programs.
+        self._of_agents: set[int] = set()
+        self._others: set[int] = set()
+
+    def state(self) -> dict[str, Any] | None:
+        """Return what was seen so far; None where nobody looks."""
+        if not self._wanted:
+            return None
+        return {"met": self._met, "looks": self._looks, "launcher": self._launcher}
+
+    def follow(self, agent: Mapping[str, Any] | None, running: bool, exited: int) -> None:
+        """Look where it is time, or another of the node's processes has ended; `agent` is the one that starts ranks."""
+        self.look([agent["pid"]] if agent else [], running, exited > self._exited)
+        self._exited = exited
+
+    def look(self, agents: list[int], running: bool, at_once: bool = False) -> None:
+        """Look where it is time. `agents` are processes that start ranks and are none; `at_once` one has just ended."""
+        now = time.monotonic()
+        if not self._wanted or self._met or not (at_once or (running and now - self._looked >= LOOK_S)):
+            return
+        self._looks += now - self._looked >= LOOK_S
+        self._looked = now
+        # In this order: what an agent opens meanwhile is no rank's.
+        found = [each for table in ("tcp", "tcp6") for each in self._connections(table)]
+        sockets = {socket for pid in agents for socket in _sockets(pid) or ()}
+        self._of_agents |= {each.port for each in found if each.inode in sockets}
+        found = [each for each in found if each.port not in self._of_agents]
+        self._met = any(self._ended(each) for each in found) or self._of_job(found, now, at_once)
+        if self._spec.get("launcher") == "direct" and now - self._commands_read >= COMMANDS_S and not self._launcher:
+            self._commands_read = now
+            self._launcher = self._started()
+
+    def _connections(self, table: str) -> list[meeting.Connection]:
+        addresses = (self._spec["head_address"], *(_LOOPBACK if self._alone else ()))
+        with contextlib.suppress(OSError, ValueError):
+            return meeting.connections(Path(processes.PROC, "net", table).read_text(encoding="ascii"), addresses)
+        return []
+
+    def _ended(self, each: meeting.Connection) -> bool:
+        """Tell whether this may have been one of a rank: on a node by itself other programs have theirs, too."""
+        ours = self._spec["monitor_port"] in (each.port, each.remote_port)
+        return not each.inode and not ours and (not self._alone or self._spec.get("port") == each.remote_port)
+
+    def _of_job(self, found: list[meeting.Connection], now: float, at_once: bool) -> bool:
+        """Tell whether one of these connections is of a process of the job, or that cannot be known."""
+        new = {each.inode for each in found if each.inode and each.uid == os.geteuid()} - self._others
+        if not new or (now - self._owners_read < OWNERS_S and not at_once):
+            return False
+        self._owners_read = now
+        sockets = [_sockets(pid) for pid in processes.of_job(self._spec["job_id"], self._slice)]
+        if any(each is None or new.intersection(each) for each in sockets):
+            return True
+        self._others |= new
+        return False
+
+    def _started(self) -> str:
+        """Return the name of a launcher among the job's processes here; "" where there is none."""
+        from ....trainyard.job.file import launcher_programs as starters
+
+        for pid in processes.of_job(self._spec["job_id"], self._slice):
+            found = starters.find(processes.arguments(pid))
+            if found:
+                return found.starter.name
+        return ""
+
+
+def _sockets(pid: int) -> list[int] | None:
+    """Return the sockets that a process has open, by their numbers; None where that is hidden from us."""
+    links = []
+    try:
+        for entry in Path(processes.PROC, str(pid), "fd").iterdir():
+            with contextlib.suppress(OSError):
+                links.append(str(entry.readlink()))
+    except PermissionError:
+        return None
+    except OSError:
+        # It has ended.
+        return []
+    return [int(link[8:-1]) for link in links if link.startswith("socket:[")]

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stacks of this node's ranks of a job: three samples, some time apart. Nothing of it stops, signals or traces a rank.
+
+py-spy reads Python stacks (`py-spy dump --nonblocking`, it only reads memory): that of the rank's environment, or of
+any other environment of the node. What /proc says of a rank is the floor, also of one that is stopped. All of it is
+done with the rights of the job's user. Signals that would make a rank print its stack are never sent: what handles one
+may as well save and leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import stat
+import subprocess
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from ....trainyard.job.run import stacks
+from ...machine.json_files import read_object
+from ...machine.private import only_root_changes
+from . import evidence, units
+from . import processes as procs
+
+# How often a rank is looked at, how long after each other, how long one look may take, and all of it; seconds.
+SAMPLES, APART_S, DUMP_S, LIMIT_S = 3, 1.0, 4.0, 15.0
+# What one dump, and all that is written of a node, may have, in bytes and characters.
+MOST_DUMP, MOST_TEXT = 4 << 20, 1 << 20
+TOOL = "py-spy"
+# By what launchers tell a rank its number.
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RANK_ID")
+_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "DEVICE_ID")
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
+
+
+class Rank(NamedTuple):
+    """The process of a rank."""
+
+    rank: int
+    pid: int
+    env: Mapping[str, str]
+
+
+def of_job(job_id: str, job_dir: Path, slice_name: str, known: Mapping[int, int], proc: str = procs.PROC) -> list[Rank]:
+    """Find the processes of this node's ranks; `known` are those that were started as one, by process id.
+
+    Workers of a data loader inherit the number of their rank: it is the first Python on the way down that counts. msrun
+    tells its scheduler the number 0.
+    """
+    found: dict[int, list[tuple[int, Rank]]] = {}
+    for pid in procs.ranks_of_job(job_id, job_dir, slice_name, proc):
+        env = procs.environment(pid, proc)
+        told = next((env[name] for name in _RANK if env.get(name, "").isdecimal()), "")
+        # A start script is told no number by MindSpore's launcher, nor is what it starts.
+        number = int(told) if told and len(told) < 9 else known.get(procs.started_by(pid, known, proc) or 0)
+        started = procs.start_time(pid, proc)
+        serves_ranks = env.get("MS_ROLE") == "MS_SCHED" or procs.is_agent(pid, job_dir, proc)
+        if number is not None and started is not None and not serves_ranks:
+            found.setdefault(number, []).append((started, Rank(number, pid, env)))
+    ranks = []
+    for number in sorted(found)[: stacks.MOST_RANKS]:
+        oldest_first = [rank for _, rank in sorted(found[number], key=lambda each: (each[0], each[1].pid))]
+        ranks.append(next((rank for rank in oldest_first if _is_python(rank.pid, proc)), oldest_first[0]))
+    return ranks
+
+
+def started_ranks(job_dir: Path, processes: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """Return the ranks of processes that were started as one rank each, by process id: some tell them no number.
+
+    What starts the ranks of its node, one or more, is none.
+    """
+    known = {}
+    for process in processes:
+        alone = [process["name"]] == [f"rank{rank}" for rank in process["ranks"]]
+        main = read_object(job_dir / f"{process['name']}.pid.json") if alone else {}
+        pid = main.get("pid")
+        if type(pid) is int and procs.start_time(pid) == main.get("start_time"):
+            known[pid] = process["ranks"][0]
+    return known
+
+
+def _is_python(pid: int, proc: str) -> bool:
+    try:
+        return "python" in Path(f"{proc}/{pid}/exe").readlink().name
+    except OSError:
+        return False
+
+
+def device(env: Mapping[str, str]) -> str:
+    """Return the device of a rank as its environment names it, "" where it does not.
+
+    With a rank table DEVICE_ID is the device itself; otherwise it counts those that are visible, as LOCAL_RANK does,
+    and msrun sets it on nodes without any.
+    """
+    if "RANK_TABLE_FILE" in env:
+        return env.get("DEVICE_ID", "")
+    visible = next((env[name] for name in _VISIBLE if env.get(name)), "").split(",")
+    local = next((env[name] for name in _LOCAL_RANK if env.get(name, "").isdecimal()), "")
+    if len(visible) == 1:
+        return visible[0]
+    return visible[int(local)] if len(local) < 9 and int(local or len(visible)) < len(visible) else ""
+
+
+def tool(rank: Rank, venvs: str = "", proc: str = procs.PROC) -> str | None:
+    """Find py-spy beside the Python of a rank, on its PATH, or in an environment of the folder `venvs`."""
+    try:
+        first = Path(f"{proc}/{rank.pid}/cmdline").read_bytes().split(b"\0")[0]
+    except OSError:
+        first = b""
+    beside = str(Path(os.fsdecode(first)).parent)
+    folders = [beside] if beside.startswith("/") else []
+    own = shutil.which(TOOL, path=os.pathsep.join([*folders, rank.env.get("PATH", os.defpath)]))
+    return own or of_environments(venvs)
+
+
+def of_environments(venvs: str) -> str | None:
+    """Find py-spy in the environments of a folder: one that only root or we ourselves can change, as it runs as us."""
+    user = os.geteuid()
+    for link in sorted(Path(venvs).glob(f"*/bin/{TOOL}")) if venvs else ():
+        with contextlib.suppress(OSError):
+            path = link.resolve(strict=True)
+            state = path.lstat()
+            safe = state.st_uid in (0, user) and not state.st_mode & 0o022 and only_root_changes(path.parent, user)
+            if safe and stat.S_ISREG(state.st_mode) and os.access(path, os.X_OK):
+                return str(path)
+    return None
+
+
+def _missing(venvs: str) -> str:
+    """Say where there is no py-spy, and how it gets there."""
+    places = ["beside the job's Python", "on its PATH", *([f"in {venvs}/*/bin"] if venvs else [])]
+    return (
+        f"found no {TOOL} {' or '.join(places)}, expected one that only root or the job's user can change: run "
+        "site.yml with a framework, see docs/hangs.md"
+    )[:400]
+
+
+def seen(pid: int, proc: str = procs.PROC) -> tuple[str, str, int]:
+    """Return state, wait channel and CPU ticks of a process; ("", "", 0) where it is gone (proc(5))."""
+    try:
+        fields = Path(f"{proc}/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        state, ticks = fields[0].decode(), int(fields[11]) + int(fields[12])
+    except (OSError, IndexError, ValueError):
+        return "", "", 0
+    return state, _text(f"{proc}/{pid}/wchan")[: stacks.MOST_NAME], ticks
+
+
+def _began(pid: int, proc: str) -> float:
+    """Return when a process began, in s since the epoch; 0 where it is gone."""
+    ticks = procs.start_time(pid, proc) or 0
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK") if ticks else 0.0
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def dump(
+    ranks: Sequence[Rank], tools: Mapping[int, str], proc: str = procs.PROC
+) -> dict[int, tuple[dict[str, Any], str]]:
+    """Take one sample of the Python stacks of all ranks side by side: threads, or why there are none, by process."""
+    running: dict[int, tuple[subprocess.Popen[bytes] | None, BinaryIO, BinaryIO, str]] = {}
+    for rank in ranks:
+        if rank.pid in tools:
+            out, err = (cast(BinaryIO, os.fdopen(os.memfd_create(TOOL), "w+b")) for _ in range(2))
+            argv = [tools[rank.pid], "dump", "--nonblocking", "--json", "--pid", str(rank.pid)]
+            try:
+                started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env={"LC_ALL": "C"})
+            except OSError as error:
+                running[rank.pid] = (None, out, err, f"{TOOL} cannot be run: {error.strerror}")
+            else:
+                running[rank.pid] = (started, out, err, "")
+    until, found = time.monotonic() + DUMP_S, {}
+    for pid, (child, out, err, why) in running.items():
+        threads: dict[str, Any] = {}
+        with out, err:
+            while child and child.poll() is None and time.monotonic() < until:
+                time.sleep(0.02)
+            if child and child.poll() is None:
+                # Nobody waits for it: it may hang as the rank does.
+                child.kill()
+                why = f"{TOOL} took longer than {DUMP_S:g} s"
+            elif child:
+                out.seek(0)
+                err.seek(0)
+                try:
+                    threads = stacks.read_dump(out.read(MOST_DUMP).decode("utf-8", "replace"))
+                except ValueError:
+                    why = _why_not(err.read(4000).decode("utf-8", "replace"), proc)
+        found[pid] = threads, why
+    return found
+
+
+def _why_not(said: str, proc: str) -> str:
+    """Say why py-spy could not read a process; where Yama forbids it, how it can be allowed."""
+    last = (said.strip().splitlines() or ["it printed nothing that can be read"])[0].removeprefix("Error: ")
+    scope = _text(f"{proc}/sys/kernel/yama/ptrace_scope").strip()
+    if "ermission" in said and scope not in ("", "0"):
+        return (
+            f"the kernel forbids it (kernel.yama.ptrace_scope is {scope}): sysctl kernel.yama.ptrace_scope=0 as root "
+            "allows it to processes of the same user"
+        )
+    return f"{TOOL} says: {last}"[:300]
+
+
+def take(
+    job_id: str,
+    job_dir: Path,
+    slice_name: str = "",
+    known: Mapping[int, int] | None = None,
+    *,
+    venvs: str = "",
+    looks: int = SAMPLES,
+    apart_s: float = APART_S,
+    proc: str = procs.PROC,
+) -> tuple[list[dict[str, Any]], str]:
+    """Return what is to be told of each rank here (stacks.rank_shape), and all that was seen, as text.
+
+    More than the usual number of `looks` also tell how often a rank waits; the stacks are those of the last ones.
+    """
+    until = time.monotonic() + LIMIT_S + looks * apart_s
+    ranks = of_job(job_id, job_dir, slice_name, known or {}, proc)
+    tools = {rank.pid: path for rank in ranks for path in [tool(rank, venvs, proc)] if path}
+    first = {rank.pid: seen(rank.pid, proc) for rank in ranks}
+    for rank in ranks:
+        evidence.ask_for_dump(rank.env, rank.rank)
+    begun, samples = time.monotonic(), deque[dict[int, tuple[dict[str, Any], str]]](maxlen=SAMPLES)
+    looked: Counter[int] = Counter()
+    waited: Counter[int] = Counter()
+    for number in range(looks):
+        if number:
+            # Never in step with the steps.
+            time.sleep(apart_s * random.uniform(0.5, 1.5))  # noqa: S311
+        samples.append(dump(ranks, tools, proc))
+        for pid, (threads, _) in samples[-1].items():
+            looked[pid] += bool(threads)
+            waited[pid] += stacks.waiting(threads.get("MainThread", ()), seen(pid, proc)[0])
+        if time.monotonic() > until - DUMP_S:
+            break
+    took, tick_s = max(time.monotonic() - begun, 0.01), os.sysconf("SC_CLK_TCK")
+    records, texts = [], []
+    for rank in ranks:
+        state, wchan, ticks = seen(rank.pid, proc)
+        dumps = [sample[rank.pid][0] for sample in samples if sample.get(rank.pid, ({}, ""))[0]]
+        why = "" if dumps else samples[-1][rank.pid][1] if rank.pid in tools else _missing(venvs)
+        record = {
+            "rank": rank.rank,
+            "pid": rank.pid,
+            "device": device(rank.env)[: stacks.MOST_NAME],
+            "state": state,
+            "wchan": wchan,
+            "cpu_percent": max(0, round(100 * (ticks - first[rank.pid][2]) / tick_s / took)),
+            "frames": stacks.in_all([dump.get("MainThread", []) for dump in dumps]) if dumps else [],
+            "said": why,
+            "recorder": evidence.dumped(rank.env, rank.rank, _began(rank.pid, proc))
+            if time.monotonic() < until
+            else "",
+            "looks": looked[rank.pid],
+            "waited": waited[rank.pid],
+        }
+        records.append(record)
+        texts.append(stacks.full_text(record, dumps, _text(f"{proc}/{rank.pid}/stack")))
+    told = evidence.ras(ranks[0].env, min(evidence.RAS_S, until - time.monotonic())) if ranks else ""
+    if told:
+        texts.append(f"NCCL's RAS, of whatever job answers here\n{told}")
+    return records, "\n\n".join(texts)[:MOST_TEXT] + "\n"
+
+
+def _append(path: Path, text: str) -> None:
+    """Append to a log until it is full. Raises OSError for what is no file: of a pipe nobody may ever read."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o644), "wb") as log:
+        if os.fstat(log.fileno()).st_size < MOST_TEXT:
+            log.write(text.encode("utf-8", "replace"))
+
+
+class Taker:
+    """Takes stacks beside a monitor, which never waits for it: in a thread, as even to look may hang."""
+
+    def __init__(self, job_dir: Path, spec: Mapping[str, Any]) -> None:
+        """Take the job's folder and job.json."""
+        self._job_dir, self._spec = job_dir, spec
+        self._thread: threading.Thread | None = None
+        self._answer: tuple[int, list[dict[str, Any]]] = 0, []
+
+    def take(self, number: int) -> list[dict[str, Any]] | None:
+        """Return what was taken for the order of this number; None as long as it is being taken."""
+        if self._answer[0] == number:
+            return self._answer[1]
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, args=(number,), daemon=True)
+            self._thread.start()
+        return None
+
+    def _run(self, number: int) -> None:
+        spec, ranks = self._spec, list[dict[str, Any]]()
+        slice_name = units.slice_name(spec["job_id"]) if spec["supervision"] == "systemd" else ""
+        try:
+            known = started_ranks(self._job_dir, spec["processes"])
+            ranks, text = take(spec["job_id"], self._job_dir, slice_name, known, venvs=spec.get("venvs", ""))
+            when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+            log = self._job_dir / "logs" / f"stacks_{spec['node_rank']}.log"
+            _append(log, f"==== {spec['host']}, {when}\n\n{text}\n")
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            # What the ranks did to their files: the head hears of those that were seen, and the log says the rest.
+            print(f"stacks: {type(error).__name__}: {error}", flush=True)
+        self._answer = number, ranks

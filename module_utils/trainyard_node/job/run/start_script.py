@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a start script as a rank, and wait for the processes that it leaves in the background.
+
+The scripts that vendors' guides print end with `&`: the shell exits with 0 while the training runs. This process stays
+the parent of what the shell leaves behind (prctl(2), PR_SET_CHILD_SUBREAPER), so it learns how each of them ended.
+
+Times are seconds since boot, or of a processor; a process is {"began", "cpu", "command", "output"}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import time
+
+from ....trainyard.job.file.start_scripts import code_in, waits_for_nothing
+from ...machine.json_files import end_of, open_regular
+from . import processes
+from .execute import end_with_parent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import FrameType
+    from typing import Any
+
+# A helper beside the training, such as `nvidia-smi dmon &`, used less than this share of what has ended used, ...
+HELPER_SHARE = 0.05
+# ... and less than this share of a processor for so many seconds, before it is ended.
+IDLE_SHARE, IDLE_S = 0.05, 5
+# A process that used less, in seconds of a processor, has trained nothing.
+WORK_S = 1.0
+# Seconds between SIGTERM and SIGKILL.
+END_S = 3
+# So long may a process take, in seconds, to become the program that the script starts.
+BECOME_S = 2.0
+# So long after the script's own end, its `trap 'kill $(jobs -p)' EXIT` may still take effect.
+TRAP_S = 5.0
+# Lines of a process's own log that are shown when it has failed, and bytes in which they are looked for.
+SHOWN_LINES, SHOWN_BYTES = 40, 1 << 16
+# Bytes of a script that are read.
+SCRIPT_BYTES = 1 << 16
+_ASKED_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def only_helpers(left: Sequence[Mapping[str, Any]], ended_cpu: float, began: float, now: float) -> bool:
+    """Tell whether what is left ran beside the work that has ended, and is not the work itself.
+
+    All of it began in the first half of the time since `began`, and used little processor time compared with what has
+    ended by `now`. A script that only starts things has used next to none.
+    """
+    middle = (began + now) / 2
+    cpu = sum(process["cpu"] for process in left)
+    return ended_cpu >= WORK_S and cpu < HELPER_SHARE * ended_cpu and all(process["began"] < middle for process in left)
+
+
+def run(argv: list[str]) -> int:
+    """Run a start script and all that it leaves; return the status of the rank, or die of its signal."""
+    processes.adopt()
+    status = _Script(argv).run()
+    if os.WIFSIGNALED(status):
+        import resource
+
+        # The process that died has left a core, where one is wanted.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        return 128 + number
+    return os.WEXITSTATUS(status)
+
+
+class _Script:
+    """A start script that runs, and what it has left."""
+
+    def __init__(self, argv: list[str]) -> None:
+        self.argv = argv
+        self.name = next((word for word in argv if word.endswith(".sh")), argv[0])
+        self.began, self.ended = _now(), 0.0
+        self.cpu, self.idle_cpu = 0.0, 0.0
+        self.left: dict[int, dict[str, Any]] = {}
+        # A process that was asked to end does not fail by ending.
+        self.ending, self.told = False, 0
+
+    def run(self) -> int:
+        signal.signal(signal.SIGTERM, self._asked_to_end)
+        signal.signal(signal.SIGALRM, self._still_idle)
+        main, first = self._start(), 0
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, 0)
+            except ChildProcessError:
+                # A script that was told to end has not done its work, whatever its status is.
+                return first or self.told
+            self.cpu += usage.ru_utime + usage.ru_stime
+            if pid == main:
+                self.ended, first = _now(), status
+                if status and not self.ending:
+                    return status
+                self._report_left()
+                if not self.left and not self.ending and self.cpu < WORK_S and waits_for_nothing(self._script()):
+                    _say(
+                        f"{self.name} has ended, and nothing is left of what it had started in the background: how "
+                        "that ended is not known; append `wait` to it, and see the files into which it has it write"
+                    )
+                    return 1 << 8
+            elif self.ended and status and not self.ending and not self._by_the_script(status):
+                self._report_failure(pid, status)
+                return status
+            if self.ended and not self.ending:
+                self._watch_helpers()
+
+    def _script(self) -> str:
+        """Return the text of the script, as far as it may be read."""
+        code = code_in(self.argv)
+        for word in self.argv:
+            with contextlib.suppress(OSError):
+                with open_regular(word) as file:
+                    content = file.read(SCRIPT_BYTES)
+                code += [content.decode("utf-8", "replace")] if b"\0" not in content else []
+        return "\n".join(code)
+
+    def _start(self) -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            for number in (signal.SIGTERM, signal.SIGALRM):
+                signal.signal(number, signal.SIG_DFL)
+            end_with_parent()
+            os.execvp(self.argv[0], self.argv)  # noqa: S606 - the job names its own shell
+        except OSError as error:
+            _say(f"cannot start {self.argv[0]!r}: {error.strerror} (PATH={os.environ.get('PATH')})")
+            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+        finally:
+            os._exit(126)
+
+    def _report_left(self) -> None:
+        until = _now() + BECOME_S
+        # A process that the shell has just forked is still a copy of it, without its redirections.
+        copy = " ".join(" ".join(self.argv)[: processes.SHOWN].split())
+        while True:
+            left = _below(os.getpid())
+            self.left.update(left)
+            if _now() > until or not any(process["command"] == copy for process in left.values()):
+                break
+            time.sleep(0.02)
+        if self.left:
+            for process in self.left.values():
+                _collect(process["output"])
+            commands = list(dict.fromkeys(_text(process) for process in self.left.values()))
+            more = f"; and {len(commands) - 8} more" if len(commands) > 8 else ""
+            _say(f"{self.name} has ended; waiting for what it left running: {'; '.join(commands[:8])}{more}")
+
+    def _report_failure(self, pid: int, status: int) -> None:
+        process = self.left.get(pid, {"command": f"process {pid}", "output": ""})
+        how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.WEXITSTATUS(status)}"
+        end = _last_lines(process["output"])
+        more = ", its last lines:" if end else "; see the file into which the script has it write, if any"
+        _say(f"{_text(process)} that {self.name} left running ended with {how}{more}")
+        _write(end)
+
+    def _by_the_script(self, status: int) -> bool:
+        """Tell whether the script itself had asked a process to end as it ended."""
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status) - 128
+        return number in _ASKED_TO_END and _now() - self.ended < TRAP_S
+
+    def _watch_helpers(self) -> None:
+        left = _below(os.getpid())
+        helpers = bool(left) and only_helpers(list(left.values()), self.cpu, self.began, _now())
+        self.idle_cpu = sum(process["cpu"] for process in left.values())
+        signal.alarm(IDLE_S if helpers else 0)
+
+    def _still_idle(self, number: int, frame: FrameType | None) -> None:
+        """End helpers that did nothing meanwhile."""
+        del number, frame
+        left = _below(os.getpid())
+        cpu = sum(process["cpu"] for process in left.values())
+        if self.ending:
+            _send(left, signal.SIGKILL)
+        elif cpu - self.idle_cpu < IDLE_SHARE * IDLE_S:
+            self.ending = True
+            _say(f"the training has ended; ending what ran beside it: {'; '.join(map(_text, left.values()))[:1000]}")
+            _send(left, signal.SIGTERM)
+            signal.alarm(END_S)
+
+    def _asked_to_end(self, number: int, frame: FrameType | None) -> None:
+        """Pass SIGTERM on: systemd sends it to the main process of a unit alone."""
+        del frame
+        self.ending, self.told = True, number
+        _send(_below(os.getpid()), number)
+
+
+def _now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _say(text: str) -> None:
+    _write(f"trainyard: {text}\n".encode())
+
+
+def _write(text: bytes) -> None:
+    # A log without room ends nothing.
+    with contextlib.suppress(OSError):
+        os.write(1, text)
+
+
+def _text(process: Mapping[str, Any]) -> str:
+    output = os.path.relpath(process["output"]) if process["output"] else ""
+    return f"{process['command']} (output in {output})" if output else str(process["command"])
+
+
+def _send(pids: Mapping[int, Any], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _below(root: int) -> dict[int, dict[str, Any]]:
+    """Return the living descendants of a process."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    children: dict[int, list[tuple[int, float, float]]] = {}
+    for entry in os.listdir(processes.PROC):
+        fields = processes.stat_fields(int(entry)) if entry.isdigit() else None
+        if fields:
+            # proc(5): utime, stime and those of children that were waited for; starttime.
+            cpu = sum(map(int, fields[11:15])) / ticks
+            children.setdefault(int(fields[1]), []).append((int(entry), int(fields[19]) / ticks, cpu))
+    found, ahead = {}, [root]
+    while ahead:
+        for pid, began, cpu in children.get(ahead.pop(), ()):
+            ahead.append(pid)
+            # That of a process that is about to end is empty.
+            command = " ".join(processes.command_line(pid).split()) or f"process {pid}"
+            found[pid] = {"began": began, "cpu": cpu, "command": command, "output": _output(pid)}
+    return found
+
+
+def _output(pid: int) -> str:
+    """Return the file in the working folder to which a process writes its output; "" where there is none."""
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            path = os.readlink(f"{processes.PROC}/{pid}/fd/{number}")
+            if path.startswith(f"{os.getcwd()}/") and stat.S_ISREG(os.stat(path).st_mode):
+                return path
+    return ""
+
+
+def _collect(path: str) -> None:
+    """Have a process's own log collected with the rank's: as a second name of it beside that, `rank_0_train.log`."""
+    with contextlib.suppress(OSError):
+        folder, own = os.path.split(os.readlink(f"{processes.PROC}/self/fd/1"))
+        name = os.path.splitext(own)[0] + "_" + os.path.splitext(os.path.basename(path))[0]
+        link = f"{folder}/{name}.log"
+        if path and os.path.basename(folder) == "logs":
+            if os.path.exists(link) and not os.path.samefile(link, path):
+                # An earlier attempt has left it.
+                os.unlink(link)
+            os.link(path, link)
+
+
+def _last_lines(path: str) -> bytes:
+    lines = end_of(path, SHOWN_BYTES).splitlines()[-SHOWN_LINES:] if path else []
+    return "".join(f"{line}\n" for line in lines).encode()

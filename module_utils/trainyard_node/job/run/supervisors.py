@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds the processes of a job on this node, for its monitor: systemd by units, or the monitor as their parent."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ....trainyard.job.run.messages import Message
+from ....trainyard.job.run.restarts import Attempts
+from ...machine.json_files import keep_json, read_object
+from . import processes, units
+from .exits import Exit, from_status, lost, read_attempts, read_exits, turn
+
+# Before a restart, what does not end within this time after SIGTERM gets SIGKILL.
+END_S = 3.0
+# So long may a process take to begin, in seconds; then systemd is asked how it is, every so often.
+BEGIN_S, ASK_S = 60.0, 2.0
+# Held by a thread that waits for children of its own: how they ended would be lost to who reaps the adopted ones.
+LOOKING = threading.Lock()
+
+
+class Supervisor(Protocol):
+    """What follows the processes of this node."""
+
+    # Why something could not be written, or "".
+    unwritten: str
+
+    def start(self) -> None:
+        """Start them, where the monitor is the one to do it."""
+
+    def exits(self) -> dict[str, Exit]:
+        """Return how processes ended, by name."""
+
+    def main(self, name: str) -> Message | None:
+        """Return `pid` and `start_time` of a process; None where it has not begun."""
+
+    def restart(self, names: Sequence[str], attempts: Attempts) -> None:
+        """Start processes again that have ended."""
+
+    def beside(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        """Start a child of the monitor's own, from any thread; who starts it waits for it."""
+
+    def end(self) -> None:
+        """End what still runs."""
+
+
+class Units:
+    """Processes are systemd units, bound to the monitor's unit: they end when the monitor does."""
+
+    def __init__(self, job_dir: Path, spec: Message) -> None:
+        """Take the job's folder; the units have been started by the agent."""
+        self._job_dir, self._spec = job_dir, spec
+        self.unwritten = ""
+        # Ends as this monitor saw them, by name: on a full disk they stand nowhere else.
+        self._ended: dict[str, Exit] = {}
+        # When to ask systemd for a process that has not begun, by name.
+        self._ask_at: dict[str, float] = {}
+
+    def start(self) -> None:
+        """Nothing to do, but after a reboot: what was not seen to end was lost with the node."""
+        for process in self._spec["processes"] if (self._job_dir / "attempts.json").exists() else ():
+            name = process["name"]
+            main = self.main(name)
+            if main and not self._runs(main) and name not in read_exits(self._job_dir):
+                self._keep(name, lost(), main["attempt"])
+
+    def main(self, name: str) -> Message | None:
+        """Read what the process wrote before it became what it is (execute.py)."""
+        found = read_object(self._job_dir / f"{name}.pid.json")
+        main = {"attempt": 0, **found}
+        return main if all(type(main.get(key)) is int for key in ("pid", "start_time", "attempt")) else None
+
+    def restart(self, names: Sequence[str], attempts: Attempts) -> None:
+        """Nothing to do: systemd has started each again, and it waits for its number in attempts.json (execute.py)."""
+        del attempts
+        for name in names:
+            self._ask_at.pop(name, None)
+
+    def exits(self) -> dict[str, Exit]:
+        """Read what the units' ExecStopPost wrote, and ask for those whose main process is gone already."""
+        exits, attempts = read_exits(self._job_dir), read_attempts(self._job_dir)
+        for process in self._spec["processes"]:
+            name = process["name"]
+            attempt = turn(attempts, name)
+            known = self._ended.get(name, {})
+            if name not in exits and known.get("attempt") == attempt:
+                exits[name] = known
+            if name in exits:
+                continue
+            main = self.main(name)
+            begun = main is not None and main["attempt"] == attempt
+            if self._runs(main) if begun else not self._late(name):
+                continue
+            ended = units.main_exit(self._spec["job_id"], name, main["pid"] if main and begun else None)
+            if ended and ended["result"] == "lost":
+                # What ended in this very moment has left its record before its unit was gone.
+                ended = read_exits(self._job_dir).get(name, ended)
+            if ended:
+                exits[name] = self._keep(name, ended, attempt)
+        return exits
+
+    def _runs(self, main: Message | None) -> bool:
+        return main is not None and processes.start_time(main["pid"]) == main["start_time"]
+
+    def _late(self, name: str) -> bool:
+        """Tell whether it is time to ask for a process that has not begun (again), as its unit was about to do."""
+        now = time.monotonic()
+        due = now >= self._ask_at.setdefault(name, now + BEGIN_S)
+        if due:
+            self._ask_at[name] = now + ASK_S
+        return due
+
+    def _keep(self, name: str, ended: Exit, attempt: int) -> Exit:
+        self._ended[name] = {**ended, "attempt": attempt}
+        self.unwritten = keep_json(self._job_dir / "exits" / f"{name}.json", self._ended[name]) or self.unwritten
+        return self._ended[name]
+
+    def beside(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        """Start it."""
+        return start()
+
+    def end(self) -> None:
+        """End what no unit of this node holds: ranks that another node started here. For units, see BindsTo."""
+        if not self._spec["processes"]:
+            processes.end(self._spec["job_id"])
+
+
+class Children:
+    """Processes are children of the monitor, each in a session of its own: the fallback where there is no systemd."""
+
+    def __init__(self, job_dir: Path, spec: Message) -> None:
+        """Take the job's folder and its job.json."""
+        self._job_dir, self._spec = job_dir, spec
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._ended: dict[str, Exit] = {}
+        self._attempts: Attempts = {}
+        self.unwritten = ""
+        self._pids: dict[str, Message] = {}
+        # Children for whose end another thread waits; held while one starts, as it may end at once.
+        self._beside: list[subprocess.Popen[bytes]] = []
+        self._starts = threading.Lock()
+
+    def start(self) -> None:
+        """Start every process."""
+        processes.adopt()
+        self._start([process["name"] for process in self._spec["processes"]])
+
+    def restart(self, names: Sequence[str], attempts: Attempts) -> None:
+        """Start processes again."""
+        for name in names:
+            self._ended.pop(name, None)
+        self._attempts = attempts
+        self._start(names)
+
+    def _start(self, names: Sequence[str]) -> None:
+        """Start processes and write down their process ids and start times."""
+        for name in names:
+            child = subprocess.Popen(
+                [sys.executable, sys.argv[0], "exec", str(self._job_dir), name],
+                env={"TRAINYARD_JOB_ID": self._spec["job_id"]},
+                start_new_session=True,
+            )
+            self._running[name] = child
+            self._pids[name] = {"pid": child.pid, "start_time": processes.start_time(child.pid)}
+        self._keep("pids.json", self._pids)
+
+    def _keep(self, name: str, data: Message) -> None:
+        self.unwritten = keep_json(self._job_dir / name, data) or self.unwritten
+
+    def main(self, name: str) -> Message | None:
+        """Return what was started last by this name."""
+        return self._pids.get(name)
+
+    def exits(self) -> dict[str, Exit]:
+        """Reap the children that ended."""
+        for name, child in list(self._running.items()):
+            status = child.poll()
+            if status is not None:
+                del self._running[name]
+                self._ended[name] = {**from_status(status), "attempt": turn(self._attempts, name)}
+                self._keep(f"exits/{name}.json", self._ended[name])
+        if LOOKING.acquire(blocking=False):
+            try:
+                with self._starts:
+                    self._beside = [child for child in self._beside if child.returncode is None]
+                    processes.reap_adopted({child.pid for child in (*self._running.values(), *self._beside)})
+            finally:
+                LOOKING.release()
+        return self._ended
+
+    def beside(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        """Start it, and leave the news of its end to who waits for it."""
+        with self._starts:
+            child = start()
+            self._beside.append(child)
+        return child
+
+    def end(self) -> None:
+        """End every process that carries the job's id, then reap."""
+        processes.end(self._spec["job_id"])
+        for child in self._running.values():
+            # Without its memory a process carries no id any more, and yet the kernel may not have its end to tell.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(END_S)
+        self.exits()

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job of Slurm: submitted and ended, and how it is, from slurmctld, sacct and what it left in its folder."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ....trainyard.job.run.progress import clock, compile_pattern, parse_line, progress_line, strict
+from ....trainyard.slurm import state as slurm_state
+from ...machine.as_user import in_folder
+from ...machine.json_files import open_regular
+from ...machine.regex_limit import TooLongError, cpu_at_most
+from ...slurm.commands import SlurmError, call, hosts_of, show, wait_until_over
+
+# What the job itself writes of its end is short, in bytes.
+_MOST = 16 << 20
+# Of the log of rank 0 only its end is searched for the last line of progress.
+_TAIL = 64 << 10
+# Slurm sends SIGKILL KillWait (30 s) after SIGTERM, and then waits for what does not end.
+_PATIENCE_S = 90
+# So long a step that reads a log may take.
+_STEP_S = 15.0
+
+
+def submit(script: str, user: str) -> str:
+    """Hand a script to Slurm; returns the job's number. Raises SlurmError with Slurm's own reason."""
+    try:
+        said = call(["sbatch", "--parsable"], user, script)
+    except SlurmError as error:
+        raise SlurmError(f"Slurm does not take the job: {error}") from error
+    # `42`, or `42;cluster` where there are several.
+    return said.strip().splitlines()[-1].split(";")[0]
+
+
+def end(engine_id: str, user: str, *, check: bool = False) -> bool:
+    """End a job and wait until it is over. Returns whether there was anything to end. Raises SlurmError."""
+    try:
+        if _is_over(show("job", engine_id)):
+            return False
+        if check:
+            return True
+        call(["scancel", engine_id], user)
+        if wait_until_over(engine_id, _is_over, _PATIENCE_S):
+            return True
+    except SlurmError as error:
+        raise SlurmError(f"Slurm does not cancel job {engine_id}: {error}") from error
+    raise SlurmError(
+        f"Slurm job {engine_id} has not ended {_PATIENCE_S} s after scancel. Look at squeue and at slurmd's log on its "
+        "nodes, then run stop.yml again."
+    )
+
+
+def _is_over(records: list[str]) -> bool:
+    """Whether the job has ended, also where it is forgotten by now."""
+    fields, read_state = slurm_state.fields, slurm_state.read_state
+    return all(read_state(fields(record).get("JobState", "")) not in ("pending", "running") for record in records)
+
+
+def read_exits(job_dir: Path) -> list[dict[str, Any]]:
+    """Read how the tasks ended that wrote it in this folder."""
+    return slurm_state.exits(in_folder(job_dir, [], _exit_lines))
+
+
+def _exit_lines(job_dir: Path) -> list[str]:
+    lines = []
+    for path in sorted((job_dir / "exits").glob("*.exit")):
+        with contextlib.suppress(OSError), open_regular(path) as told:
+            lines += told.read(_MOST).decode(errors="replace").splitlines()
+    return lines
+
+
+def _seconds(text: str) -> float | None:
+    """Read a time that SLURM_TIME_FORMAT=%s prints; `Unknown` and `N/A` are None."""
+    return float(text) if text.isdigit() and int(text) > 0 else None
+
+
+def _from_sacct(engine_id: str) -> dict[str, str]:
+    """Ask the accounting, where there is any, for a job that slurmctld has forgotten."""
+    try:
+        return slurm_state.from_sacct(call(["sacct", "-X", "-P", "-D", "-j", engine_id, "-o", slurm_state.SACCT]))
+    except SlurmError:
+        return {}
+
+
+def _from_folder(job_dir: Path) -> dict[str, str]:
+    """Read how the job's own script ended, where that is on this host."""
+    try:
+        status, at = (in_folder(job_dir, "", _tail, "exits/job", 1024) or "").split()
+    except ValueError:
+        return {}
+    state = "COMPLETED" if status == "0" else "FAILED"
+    return {"JobState": state, "ExitCode": f"{status}:0", "EndTime": at.partition(".")[0]}
+
+
+def _tail(folder: Path, name: str, most: int) -> str | None:
+    """Return the end of a file, `most` bytes of it; None where it cannot be read."""
+    try:
+        with open_regular(folder / name) as content:
+            content.seek(max(0, content.seek(0, 2) - most))
+            return content.read(most).decode(errors="replace")
+    except OSError:
+        return None
+
+
+def _end_of(job_dir: Path, name: str, engine_id: str, head: str, user: str) -> str:
+    """Return the end of the log of rank 0: from this host, or by a step of the job's own from its first node."""
+    found: str | None = in_folder(job_dir, None, _tail, f"logs/{name}", _TAIL)
+    if found is not None or not head:
+        return found or ""
+    where = [f"--jobid={engine_id}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={head}"]
+    try:
+        tail = ["tail", "-c", "8192", f"{job_dir}/logs/{name}"]
+        return call(["srun", *where, "--input=none", "--quiet", *tail], user, patience_s=_STEP_S)
+    except SlurmError:
+        # A log that is not there yet, or a node that is lost: Slurm says so itself, in a while.
+        return ""
+
+
+def last_metrics(text: str, pattern: str) -> dict[str, float | None]:
+    """Return the metrics of the last line of progress in a log."""
+    compiled = compile_pattern(pattern)
+    lines = reversed(text.splitlines())
+    with contextlib.suppress(TooLongError), cpu_at_most(2.0):
+        return next((strict(found) for line in lines for found in [parse_line(line, compiled)] if found), {})
+    return {}
+
+
+def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JobState (module_utils/trainyard/schedulers), and `line`, `hosts`, `log_hosts`."""
+    engine_id, job_dir = params["engine_id"], Path(params["job_dir"])
+    records = show("job", engine_id)
+    job = slurm_state.fields(records[-1]) if records else _from_sacct(engine_id) or _from_folder(job_dir)
+    word = job.get("JobState", "")
+    state = slurm_state.read_state(word) if job else "lost"
+    reason = job.get("Reason", "")
+    started, ended = _seconds(job.get("StartTime", "")), _seconds(job.get("EndTime", ""))
+    over = state not in ("pending", "running")
+    hosts = hosts_of(job.get("NodeList", ""))
+    log = params["rank_log"].replace("{rank}", "0")
+    metrics: dict[str, float | None] = {}
+    if params["progress_pattern"] and state != "pending":
+        head = hosts[0] if state == "running" and hosts and not params["shared"] else ""
+        metrics = last_metrics(_end_of(job_dir, log, engine_id, head, params["user"]), params["progress_pattern"])
+    restarts = int(job.get("Restarts") or 0) if (job.get("Restarts") or "0").isdigit() else 0
+    elapsed = 0.0
+    if started and state != "pending":
+        elapsed = max(0.0, (ended if over and ended else time.time()) - started)
+    if state == "pending":
+        line = f"{clock(0)}   {slurm_state.pending_line(reason)}"
+    elif state == "running":
+        line = progress_line(params["world_size"], params["world_size"], elapsed, metrics)
+    else:
+        line = ""
+    return {
+        "state": state,
+        "engine_id": engine_id,
+        "reason": reason if reason not in ("None", "(null)") else "",
+        "slurm_state": word,
+        "exit_code": job.get("ExitCode", ""),
+        "started": started if state != "pending" else None,
+        "finished": ended if over else None,
+        "elapsed_s": round(elapsed, 2),
+        "ranks_running": params["world_size"] if state == "running" else 0,
+        "metrics": metrics,
+        "hosts": hosts,
+        "requeued": restarts,
+        "line": line,
+        # Whoever submits may share the folder of the job with its nodes; otherwise each of them has its own.
+        "log_hosts": list(dict.fromkeys([params["login_host"], *([] if params["shared"] else hosts)])),
+    }

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read and write the small files of a job: whole, never half written, no links, and bounded in size."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+
+# Each rank starts through this module: neither typing nor pathlib, whose import costs as much as all else it does.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
+
+    AnyPath = str | os.PathLike[str]
+
+# Upper bounds of a file in bytes: job.json, which grows with the nodes of a plan; any other state of a job; and one
+# process's record (what it is, how it exited).
+MOST_BYTES, MOST_STATE, MOST_EXIT = 256 << 20, 8 << 20, 64 << 10
+
+
+def write_json(path: AnyPath, data: Any, mode: int = 0o644) -> None:
+    """Write a JSON file so that a reader sees the old or the new one, never a half."""
+    write_text(path, json.dumps(data) + "\n", mode)
+
+
+def write_text(path: AnyPath, text: str, mode: int = 0o644) -> None:
+    """Write a file so that a reader sees the old or the new one, never a half."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as new:
+            new.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        # Half a file would only take up the room that was lacking.
+        os.unlink(temporary)
+        raise
+
+
+def keep_json(path: AnyPath, data: Any, room: int = 0) -> str:
+    """Write a JSON file as far as the disk allows: as write_json does, else over the old one; say why not, or "".
+
+    The old one is written over only where its own blocks have room for the new one: else it stays as it is. With `room`
+    the file has so many bytes more, for its successor.
+    """
+    try:
+        write_text(path, json.dumps(data) + " " * room + "\n")
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            overwrite(path, json.dumps(data) + "\n")
+        return error.strerror or str(error)
+    return ""
+
+
+def overwrite(path: AnyPath, text: str) -> None:
+    """Write over a file in place, which needs no room. Raises OSError where it is too small."""
+    content = text.encode()
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb", buffering=0) as there:
+        if len(content) > os.fstat(there.fileno()).st_blocks * 512:
+            raise OSError(errno.ENOSPC, "no room in its blocks")
+        if there.write(content) != len(content):
+            raise OSError(errno.ENOSPC, "half written")
+        there.truncate(len(content))
+
+
+def open_regular(path: AnyPath) -> BinaryIO:
+    """Open a regular file to read. Raises OSError for a link, a device, or a pipe, on which a reader would wait."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{os.fspath(path)} is no regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def end_of(path: AnyPath, most: int = 1 << 20) -> str:
+    """Return the end of a log; "" where there is none."""
+    try:
+        with open_regular(path) as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - most))
+            return log.read(most).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def read_json(path: AnyPath, most: int = MOST_BYTES) -> Any:
+    """Read a JSON file; None when it is not there (yet), cannot be read, or has more than `most` bytes."""
+    try:
+        with open_regular(path) as there:
+            content = there.read(most + 1)
+        return json.loads(content) if len(content) <= most else None
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def read_object(path: AnyPath, most: int = MOST_STATE) -> dict[str, Any]:
+    """Read a JSON object; an empty one where there is none. Any process of the job's user may have written the file."""
+    found = read_json(path, most)
+    return found if isinstance(found, dict) else {}

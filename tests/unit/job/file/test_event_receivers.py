@@ -1,0 +1,142 @@
+"""Who is told of a job: each rule of job_events with its message, and no address in any text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible.module_utils.trainyard.job.file import event_receivers
+from ansible.module_utils.trainyard.job.record.events import KINDS
+from hypothesis import given
+from hypothesis import strategies as st
+from job_samples import job_file, make_job, texts, wrong
+
+HOOK = "https://hooks.example.org/services/T0/B0/hunter2"
+SECRET = {"events_secret": "hunter2-hunter2-hunter2"}
+ALL = [
+    {"url": HOOK, "form": "slack", "only": ["ended", "restart"]},
+    {"url": "http://10.0.0.9:8080/in?key=hunter2", "ca_file": ""},
+    {"command": ["/usr/local/bin/tell", "--token", "hunter2"]},
+    {"file": "/data/events.jsonl"},
+]
+
+
+def test_what_may_be_shown_has_no_address_and_no_argument():
+    job = make_job(events=ALL, **SECRET)
+    assert list(job.events) == [
+        {"to": "webhook hooks.example.org", "only": ["ended", "restart"], "form": "slack", "ca_file": ""},
+        {"to": "webhook 10.0.0.9", "only": [], "form": "json", "ca_file": ""},
+        {"to": "command /usr/local/bin/tell", "only": [], "program": "/usr/local/bin/tell"},
+        {"to": "file /data/events.jsonl", "only": [], "file": "/data/events.jsonl"},
+    ]
+    assert "hunter2" not in repr(job)
+
+
+def test_the_head_gets_all_of_it():
+    given = job_file(events=ALL, **SECRET, events_interval=60)
+    found = event_receivers.settings(given)
+    assert (found["secret"], found["every_s"]) == ("hunter2-hunter2-hunter2", 60)
+    assert [each["kind"] for each in found["receivers"]] == ["url", "url", "command", "file"]
+    assert found["receivers"][0]["url"] == HOOK
+    assert found["receivers"][2]["command"] == ["/usr/local/bin/tell", "--token", "hunter2"]
+    assert event_receivers.settings(job_file()) is None
+
+
+KEYS = "url, command or file, and beside it only; with url also form and ca_file"
+
+
+@pytest.mark.parametrize(
+    ("receiver", "found", "expected", "action"),
+    [
+        ("hunter2", "none of url, command and file", KEYS, "name one of them for each receiver"),
+        ({"url": HOOK, "file": "/x"}, "url and file", KEYS, "name one of them for each receiver"),
+        ({"url": HOOK, "from": "json"}, "from beside url", KEYS, "did you mean form?"),
+        ({"file": "/x", "form": "json"}, "form beside file", KEYS, "leave it out"),
+        ({"url": HOOK, "form": "teams"}, "form: 'teams'", "one of json, slack", "correct form"),
+        (
+            {"url": HOOK, "only": ["end"]},
+            "only: ['end']",
+            f"a list out of {', '.join(KINDS)}",
+            "correct only, or leave it out",
+        ),
+        (
+            {"url": HOOK, "ca_file": "ca.pem"},
+            "ca_file: 'ca.pem'",
+            "an absolute path on the head node, of a file of certificates",
+            "correct ca_file",
+        ),
+        (
+            {"command": ["tell", "hunter2"]},
+            "a command that is none",
+            "a list of words, first the absolute path of a program on the head node; no shell reads it",
+            "write it as [/usr/local/bin/tell, --channel, training]",
+        ),
+        (
+            {"file": "events.jsonl"},
+            "file: 'events.jsonl'",
+            "an absolute path on the head node, in a folder where the training user may write",
+            "write the whole path",
+        ),
+    ],
+)
+def test_a_receiver_that_is_none(receiver, found, expected, action):
+    findings = wrong(events=[{"file": "/fine"}, receiver])
+    assert texts(findings) == [("", "job_events, receiver 2", found, expected, action)]
+    assert "hunter2" not in str(findings)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "hooks.example.org/hunter2", "ftp://example.org/hunter2", "https:///hunter2", "https://me:hunter2@example.org/",
+        "https://example.org/a b", "https://example.org:hunter2/", "https://example.org/\nhunter2", 7, "https://[::1/hunter2",
+    ],
+)  # fmt: skip
+def test_an_address_that_is_none_is_not_quoted(url):
+    (finding,) = wrong(events=[{"url": url}])
+    assert finding.found == "a url that is none" and "hunter2" not in str(finding)
+
+
+def test_what_is_no_list_or_too_long():
+    assert texts(wrong(events="hunter2, b"))[0][1:3] == ("job_events", "a str")
+    assert texts(wrong(events=[{"file": "/x"}] * 17))[0][2] == "17 receivers"
+
+
+def test_a_secret_that_can_be_guessed_is_refused_and_not_quoted():
+    (finding,) = wrong(**{"events_secret": "hunter2"})
+    assert texts([finding]) == [
+        (
+            "",
+            "job_events_secret",
+            "7 characters",
+            "at least 16 printable characters that nobody can guess",
+            "make one with `openssl rand -hex 32`, and keep it in Ansible Vault",
+        )
+    ]
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "kubernetes"])
+def test_another_scheduler_has_no_monitor_that_could_tell(scheduler):
+    findings = wrong(scheduler=scheduler, events=ALL, metrics_folder="/var/lib/trainyard-metrics")
+    assert [(each.check, each.expected) for each in findings] == [
+        (name, "job_scheduler: ssh, where the monitors of a job tell of it")
+        for name in ("job_events", "job_metrics_folder")
+    ]
+    assert "hunter2" not in str(findings)
+
+
+def test_a_folder_of_metrics_is_an_absolute_path():
+    (finding,) = wrong(metrics_folder="metrics")
+    assert (finding.check, finding.found) == ("job_metrics_folder", "metrics")
+
+
+words = st.one_of(st.none(), st.integers(), st.text(max_size=12), st.lists(st.text(max_size=5), max_size=3))
+keys = st.sampled_from(["url", "command", "file", "only", "form", "ca_file", "x"])
+
+
+@given(st.one_of(words, st.lists(st.one_of(words, st.dictionaries(keys, words)), max_size=4)))
+def test_anything_is_receivers_or_findings(value):
+    findings = []
+    found = event_receivers.receivers({"job_events": value}, findings)
+    assert findings or len(found) == len(value or [])
+    assert len(json.loads(json.dumps(event_receivers.shown(found)))) == len(found)

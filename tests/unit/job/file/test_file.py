@@ -1,0 +1,380 @@
+"""The job file: every rule with its message, and free-form input that must never crash."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.file import specification as jobs
+from ansible.module_utils.trainyard.job.file.rank_environment import RANK_VARIABLES, node_environment
+from ansible.module_utils.trainyard.job.file.variables import VARIABLES
+from ansible.module_utils.trainyard.job.launchers import LAUNCHERS
+from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
+from hypothesis import given
+from hypothesis import strategies as st
+from job_samples import VENV, job_file, make_job, texts, wrong
+
+PROJECT = Path(__file__).resolve().parents[4]
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.sampled_from(["auto", "none"])
+)
+anything = st.recursive(
+    scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(scalars, inner, max_size=4)),
+    max_leaves=8,
+)
+
+
+def test_a_short_job_file_gets_the_defaults():
+    job = make_job()
+    assert job == jobs.Job(
+        name="digits",
+        scheduler="ssh",
+        launcher="torchrun",
+        command=("python", "train.py"),
+        source="",
+        processes_per_node=None,
+        devices=None,
+        env={},
+        secret_env=(),
+        network="",
+        port=None,
+        timeout_s=86400,
+        join_timeout_s=600,
+        heartbeat_timeout_s=30,
+        message_timeout_s=300,
+        max_restarts=0,
+        rejoin_s=300,
+        recovery=False,
+        recovery_path="",
+        venv=VENV,
+        packages=(),
+        data=(),
+        min_disk_mib=1024,
+        progress_pattern=DEFAULT_PATTERN,
+        mpi_parameters={},
+        mpi_placement="hostfile",
+    )
+
+
+def test_a_full_job_file():
+    job = make_job(
+        scheduler="ssh",
+        launcher="direct",
+        command=["python", "train.py", "--epochs", 5, "--lr", 0.1],
+        source="training/pytorch",
+        processes_per_node="2",
+        devices="[4,6)",
+        env={"DEBUG": True, "LEVEL": 3, "EMPTY": ""},
+        secret_env=["WANDB_API_KEY"],
+        network="10.77.0.0/24",
+        port="29500",
+        timeout=60,
+        max_restarts=0,
+        packages=["torch"],
+        data=["/data/digits"],
+        min_disk_mib="512",
+        progress_pattern="at (?P<step>[0-9]+)",
+    )
+    assert job.command == ("python", "train.py", "--epochs", "5", "--lr", "0.1")
+    assert (job.processes_per_node, job.devices, job.port, job.timeout_s) == (2, (4, 5), 29500, 60)
+    # YAML's true is what shells and frameworks write in lower case.
+    assert job.env == {"DEBUG": "true", "LEVEL": "3", "EMPTY": ""}
+    assert (job.secret_env, job.packages, job.data) == (("WANDB_API_KEY",), ("torch",), ("/data/digits",))
+    assert (job.min_disk_mib, job.progress_pattern) == (512, "at (?P<step>[0-9]+)")
+
+
+A_NAME = (
+    "1 to 40 lower-case letters, digits and hyphens, a letter first (it becomes part of unit, folder and pod names)"
+)
+A_COMMAND = (
+    "a list of words such as [python, train.py, --epochs, 5]",
+    "write the command as a YAML list; no shell reads it",
+)
+DEVICES = ('auto, none, a list such as [0, 1], or a range such as "[4,8)"', "correct job_devices")
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "expected", "action"),
+    [
+        ({"name": ""}, "nothing", A_NAME, "give the job such a name"),
+        ({"name": None}, "nothing", A_NAME, "give the job such a name"),
+        ({"name": "Digits"}, "'Digits'", A_NAME, "give the job such a name"),
+        ({"name": "a" * 41}, repr("a" * 41), A_NAME, "give the job such a name"),
+        ({"name": "ends-"}, "'ends-'", A_NAME, "give the job such a name"),
+        ({"name": "two\n"}, r"'two\n'", A_NAME, "give the job such a name"),
+        ({"launcher": "mpi"}, "'mpi'", "one of " + ", ".join(sorted(LAUNCHERS)), "did you mean mpirun?"),
+        ({"launcher": "?"}, "'?'", "one of " + ", ".join(sorted(LAUNCHERS)), "choose one of these"),
+        (
+            {"command": "python train.py"},
+            "'python train.py'",
+            A_COMMAND[0],
+            "write job_command: [python, train.py]; no shell reads it",
+        ),
+        ({"command": [" "]}, "[' ']", *A_COMMAND),
+        ({"command": []}, "[]", *A_COMMAND),
+        ({"command": 5}, "5", *A_COMMAND),
+        ({"command": {"python": "train.py"}}, "{'python': 'train.py'}", *A_COMMAND),
+        ({"command": ["python", None]}, "['python', None]", *A_COMMAND),
+        ({"command": ["python", "a\0b"]}, r"['python', 'a\x00b']", *A_COMMAND),
+        ({"devices": "[4,4)"}, "'[4,4)'", *DEVICES),
+        ({"devices": "[0,99999999999)"}, "'[0,99999999999)'", *DEVICES),
+        ({"devices": [0, 0]}, "[0, 0]", *DEVICES),
+        ({"devices": [-1]}, "[-1]", *DEVICES),
+        ({"devices": []}, "[]", *DEVICES),
+        ({"devices": 3}, "3", *DEVICES),
+        ({"devices": [True]}, "[True]", *DEVICES),
+        ({"devices": [0.5]}, "[0.5]", *DEVICES),
+        ({"devices": [float("inf")]}, "[inf]", *DEVICES),
+        ({"devices": "gpu0"}, "'gpu0'", *DEVICES),
+        ({"processes_per_node": 0}, "0", "auto or a whole number from 1 to 1024", "correct job_processes_per_node"),
+        (
+            {"processes_per_node": True},
+            "True",
+            "auto or a whole number from 1 to 1024",
+            "correct job_processes_per_node",
+        ),
+        (
+            {"processes_per_node": 3, "devices": [0, 1]},
+            "3 processes for 2 devices [0, 1]",
+            "one process for each device",
+            "set job_processes_per_node: auto, or name as many devices",
+        ),
+        ({"mpi_placement": "rankfile"}, "'rankfile'", "one of hostfile, hosts", "choose one of these"),
+        (
+            {"mpi_parameters": ["btl"]},
+            "a list",
+            "a dictionary of variables",
+            "write job_mpi_parameters as NAME: value lines",
+        ),
+        ({"port": 80}, "80", "auto or a whole number from 1024 to 65535", "correct job_port"),
+        ({"port": "http"}, "'http'", "auto or a whole number from 1024 to 65535", "correct job_port"),
+        ({"max_restarts": -1}, "-1", "a whole number from 0 to 100", "correct job_max_restarts"),
+        ({"timeout": 0}, "0", "a whole number from 1 to 31536000", "correct job_timeout"),
+        ({"timeout": "auto"}, "'auto'", "a whole number from 1 to 31536000", "correct job_timeout"),
+        ({"min_disk_mib": "some"}, "'some'", "a whole number from 0 to 1000000000", "correct job_min_disk_mib"),
+        ({"env": {"A-B": 1}}, "variable name 'A-B'", "letters, digits and _", "rename it in job_env"),
+        ({"env": {"A\n": 1}}, r"variable name 'A\n'", "letters, digits and _", "rename it in job_env"),
+        ({"env": {7: 1}}, "variable name 7", "letters, digits and _", "rename it in job_env"),
+        ({"env": {"RANK": 3}}, "RANK=3", "RANK is set by the launcher on each rank", "remove RANK from job_env"),
+        ({"env": {"A": "x\0"}}, "a NUL character in A", "text", "remove it from job_env"),
+        (
+            {"env": {"A": None}},
+            "A without a value",
+            "text or a number",
+            'write a value for A in job_env, or "" for an empty one',
+        ),
+        ({"env": {"A": {"B": 1}}}, "A is a dict", "text or a number", "write one value for A in job_env"),
+        ({"env": {"A": [1]}}, "A is a list", "text or a number", "write one value for A in job_env"),
+        ({"env": ["A=1"]}, "a list", "a dictionary of variables", "write job_env as NAME: value lines"),
+        (
+            {"env": {"KEY": 1}, "secret_env": ["KEY"]},
+            "KEY in job_env and in job_secret_env",
+            "one place for each variable",
+            "keep KEY in job_secret_env only",
+        ),
+        (
+            {"progress_pattern": "step ([0-9]+"},
+            "not a regular expression: missing ), unterminated subpattern at position 5",
+            "a regular expression with named groups",
+            "correct job_progress_pattern",
+        ),
+        (
+            {"progress_pattern": "step [0-9]+"},
+            "a regular expression without named groups, such as (?P<step>[0-9]+)",
+            "a regular expression with named groups",
+            "correct job_progress_pattern",
+        ),
+        (
+            {"progress_pattern": "(?P<step>a{99999999999})"},
+            "not a regular expression: the repetition number is too large",
+            "a regular expression with named groups",
+            "correct job_progress_pattern",
+        ),
+        ({"data": "/data/digits"}, "'/data/digits'", "a list of words", "write job_data as a YAML list"),
+        ({"packages": [["torch"]]}, "[['torch']]", "a list of words", "write job_packages as a YAML list"),
+    ],
+)
+def test_each_rule_says_what_was_found_expected_and_what_to_do(changes, found, expected, action):
+    key = next(
+        name
+        for name in ("job_processes_per_node", *(f"job_{changed}" for changed in changes))
+        if name.removeprefix("job_") in changes
+    )
+    assert texts(wrong(**changes)) == [("", key, found, expected, action)]
+
+
+def test_secret_variables_obey_the_same_rules_and_never_show_a_value():
+    assert texts(wrong(secret_env=["WORLD_SIZE", "a b"])) == [
+        (
+            "",
+            "job_secret_env",
+            "WORLD_SIZE",
+            "WORLD_SIZE is set by the launcher on each rank",
+            "remove WORLD_SIZE from job_secret_env",
+        ),
+        ("", "job_secret_env", "variable name 'a b'", "letters, digits and _", "rename it in job_secret_env"),
+    ]
+
+
+def test_only_a_shell_knows_the_home_in_paths_on_nodes():
+    given = {"venv": "~/venv", "data": ["/data", "~/data"], "checkpoints": "~me/ck", "command": ["~/run.sh", "~/in"]}
+    found = wrong(**given)
+    assert [(finding.check, finding.found) for finding in found] == [
+        ("job_venv", "~/venv"),
+        ("job_data", "~/data"),
+        ("job_checkpoints", "~me/ck"),
+        ("job_command", "~/run.sh"),
+    ]
+    assert found[1].action == "write the path on the nodes, such as {{ trainyard_state }}/data"
+    # What programs do with their own words is their business.
+    assert make_job(command=["python", "train.py", "--data", "~/data"], env={"DATA": "~/data"}).env["DATA"] == "~/data"
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    checks = [item.check for item in wrong(name="X", launcher="?", command="x", port=1, timeout=0, devices="?")]
+    assert checks == ["job_launcher", "job_name", "job_command", "job_devices", "job_port", "job_timeout"]
+
+
+def test_a_misspelt_variable_is_named_with_the_right_one():
+    assert texts(jobs.unknown_keys(["job_name", "job_proceses_per_node", "job_xyzzy"])) == [
+        (
+            "",
+            "job file",
+            "unknown variable job_proceses_per_node",
+            "the variables of docs/job-file.md",
+            "did you mean job_processes_per_node?",
+        ),
+        (
+            "",
+            "job file",
+            "unknown variable job_xyzzy",
+            "the variables of docs/job-file.md",
+            "remove it from the job file",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "devices"),
+    [
+        ("auto", None),
+        (None, None),
+        ("none", ()),
+        ([3, 1], (3, 1)),
+        (["0", "2"], (0, 2)),
+        ("0, 2", (0, 2)),
+        ("[4,8)", (4, 5, 6, 7)),
+        (" [ 0 , 1 ) ", (0,)),
+    ],
+)
+def test_devices(value, devices):
+    assert jobs.parse_devices(value) == devices
+
+
+@pytest.mark.parametrize(
+    ("name", "likely"),
+    [
+        ("mpi", "mpirun"),
+        ("Torchrun", "torchrun"),
+        ("torch-run", "torchrun"),
+        ("ddp", "torchrun"),
+        ("accelerate", "torchrun"),
+        ("hccl", "rank_table"),
+    ],
+)
+def test_a_misspelt_launcher_is_named_with_all_and_the_right_one(name, likely):
+    (finding,) = wrong(launcher=name)
+    assert finding.expected == "one of direct, mindspore, mpirun, msrun, oneflow, rank_table, torchrun"
+    assert (finding.check, finding.found, finding.action) == ("job_launcher", repr(name), f"did you mean {likely}?")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("slurm", "slurm"), ("slrum", "slurm"), ("srun", "slurm"), ("kubernetes", "kubernetes"), ("k8s", "kubernetes")],
+)
+def test_a_scheduler_is_no_launcher_and_told_how_it_is_written(name, meant):
+    (finding,) = wrong(launcher=name)
+    assert (finding.check, finding.found) == ("job_launcher", repr(name))
+    assert finding.action == f"write job_scheduler: {meant} and job_launcher: torchrun"
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [("slrum", "did you mean slurm?"), ("k8s", "did you mean kubernetes?"), ("pbs", "choose one of these")],
+)
+def test_a_misspelt_scheduler_is_named_with_all_and_the_right_one(name, action):
+    (finding,) = wrong(scheduler=name)
+    assert texts([finding]) == [("", "job_scheduler", repr(name), "one of kubernetes, slurm, ssh", action)]
+
+
+def test_what_a_scheduler_has_no_launcher_for_is_refused():
+    for name in ("slurm", "kubernetes"):
+        assert [each.check for each in wrong(scheduler=name, launcher="rank_table")] == ["job_launcher"]
+
+
+def test_job_engine_of_older_job_files_is_answered_with_the_lines_of_today():
+    (finding,) = jobs.unknown_keys(["job_engine"])
+    assert finding.found == "unknown variable job_engine"
+    assert finding.action == (
+        "write its value as job_launcher, and beside it job_scheduler: slurm or job_scheduler: kubernetes"
+    )
+
+
+def test_node_environment():
+    assert node_environment({"A": 1}, "n1") == ({"A": "1"}, [])
+    assert node_environment(None, "n1") == ({}, [])
+    env, findings = node_environment(["A=1"], "n1")
+    assert env == {}
+    assert texts(findings) == [
+        ("n1", "job_node_env", "a list", "a dictionary of variables", "write job_node_env as NAME: value lines")
+    ]
+    env, findings = node_environment({"MASTER_ADDR": "x", "B": 2}, "n2")
+    assert env == {"B": "2"}
+    assert [(item.host, item.found) for item in findings] == [("n2", "MASTER_ADDR=x")]
+
+
+@given(st.dictionaries(st.sampled_from(sorted(VARIABLES)).filter(lambda key: key != "job_name"), anything))
+def test_any_input_gives_a_job_or_findings(changes):
+    job, findings = schedulers.parse({**job_file(), **changes})
+    assert (job is None) == bool(findings)
+    for finding in findings:
+        assert all(isinstance(part, str) for part in finding.as_dict().values())
+        assert finding.check and finding.found and finding.expected and finding.action
+    if job is not None:
+        json.dumps([job.env, job.command, job.data, job.packages])
+        assert not set(job.env) & RANK_VARIABLES
+        assert all("\0" not in text for text in (*job.env, *job.env.values(), *job.command))
+
+
+@given(anything, st.text(max_size=10))
+def test_any_node_environment_gives_variables_or_findings(value, host):
+    env, _ = node_environment(value, host)
+    assert all(isinstance(part, str) and "\0" not in part for item in env.items() for part in item)
+
+
+@given(st.lists(st.text(max_size=30)))
+def test_any_names_of_variables_are_looked_at(names):
+    assert len(jobs.unknown_keys(names)) == len(set(names) - set(VARIABLES))
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "jobs").glob("*.yml")), ids=lambda path: path.stem)
+def test_each_job_file_of_the_project_is_one(path):
+    given = yaml.safe_load(path.read_text())
+    assert jobs.unknown_keys(given) == []
+    job, findings = schedulers.parse(given)
+    assert job is not None and not findings, findings
+    assert not job.source or (PROJECT / job.source).is_dir()
+    # Another scheduler is one more line: the others mean there what they meant.
+    for name, scheduler in schedulers.SCHEDULERS.items():
+        there, findings = schedulers.parse({**given, "job_scheduler": name})
+        if job.launcher in scheduler.LAUNCHERS:
+            assert (there, findings) == (replace(job, scheduler=name), [])
+        else:
+            assert [finding.check for finding in findings] == ["job_launcher"]
+    assert f"`jobs/{path.name}`" in (PROJECT / "docs/job-file.md").read_text()

@@ -1,0 +1,251 @@
+"""Start scripts that leave their processes in the background, run as ranks with real processes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.file import start_scripts
+from ansible.module_utils.trainyard.job.schedulers.records import Source
+from ansible.module_utils.trainyard_node.job.run import execute, processes, runtime, start_script
+from job_cluster import PATIENCE_S, Cluster, wait_for
+
+SCRIPTS = Path(__file__).resolve().parents[3] / "fixtures" / "start_scripts"
+# By script: the logs that are collected, and the ranks of which they are.
+GUIDES = {
+    "run.sh": {"rank_0_train.log": [0, 1]},
+    "run_gpu.sh": {"rank_0_gpu_0.log": [0], "rank_0_gpu_1.log": [1]},
+    "ascend8p.sh": {"rank_0_train.log": [0]},
+    "ascend4p.sh": {f"rank_0_train_{rank}.log": [rank] for rank in range(4)},
+    "cluster.sh": {"rank_0_worker_0.log": [0], "rank_0_worker_1.log": [1], "rank_0_scheduler.log": ["none"]},
+}
+
+
+class Rank:
+    """A rank of a job on one node, started as a unit or the monitor starts it."""
+
+    def __init__(self, job_dir, *argv, **env):
+        self.job_dir, self.log = job_dir, job_dir / "logs" / "rank_0.log"
+        (job_dir / "bin").mkdir()
+        (job_dir / "bin" / "python").symlink_to(sys.executable)
+        shutil.copytree(SCRIPTS, job_dir / "source")
+        for name in ("logs", "exits"):
+            (job_dir / name).mkdir()
+        self.job_id = f"test-{job_dir.name}-{os.getpid()}"
+        path = f"{job_dir}/bin:{job_dir}/source:{os.defpath}:/usr/bin:/bin"
+        env = {"PATH": path, "TRAINYARD_JOB_ID": self.job_id, "TRAINYARD_JOB_DIR": str(job_dir), **env}
+        process = {"name": "rank0", "argv": list(argv), "env": env, "log": str(self.log)}
+        (job_dir / "job.json").write_text(json.dumps({"processes": [process], "base_env": {}, "secret_env": {}}))
+        (job_dir / "trainyard.pyz").write_bytes(runtime.pack())
+        command = [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), "exec", str(job_dir), "rank0"]
+        self.process = subprocess.Popen(command, env={"TRAINYARD_JOB_ID": self.job_id}, start_new_session=True)
+
+    def waits(self):
+        """Wait until the script has ended, and the rank waits for what it left."""
+        wait_for(lambda: "waiting for what it left running" in self.text(), "the end of the script")
+
+    def text(self):
+        return self.log.read_text() if self.log.exists() else ""
+
+    def go(self):
+        (self.job_dir / "go").touch()
+
+    def status(self):
+        return self.process.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def rank(tmp_path):
+    made = []
+
+    def make(*argv, **env):
+        made.append(Rank(tmp_path / f"job{len(made)}", *argv, **env))
+        return made[-1]
+
+    (tmp_path / "job0").mkdir()
+    yield make
+    for each in made:
+        processes.end(each.job_id, grace_s=0.0)
+        each.process.wait()
+
+
+@pytest.mark.parametrize("script", GUIDES)
+def test_a_guides_script_lasts_as_long_as_its_processes_and_their_logs_are_collected(rank, script):
+    job = rank("bash", script, "/data")
+    job.waits()
+    assert job.process.poll() is None
+    job.go()
+    assert job.status() == 0
+    logs = {path.name: path.read_text() for path in job.log.parent.iterdir() if path != job.log}
+    assert logs.keys() == GUIDES[script].keys()
+    for name, ranks in GUIDES[script].items():
+        assert sorted(line for line in logs[name].splitlines() if "loss" in line) == [
+            f"epoch: 1 step: 1, loss is 2.30{number}" for number in ranks
+        ]
+
+
+@pytest.mark.parametrize("script", GUIDES)
+def test_how_one_process_of_a_guides_script_ends_is_how_the_rank_ends(rank, script):
+    number = "none" if script == "cluster.sh" else "1"
+    job = rank("bash", script, "/data", END=f"{number}=3")
+    job.waits()
+    job.go()
+    assert job.status() == 3
+    assert "left running ended with exit code 3" in job.text()
+
+
+def test_the_last_lines_of_a_process_that_failed_stand_in_the_log_of_the_rank(rank):
+    job = rank("bash", "run_gpu.sh", END="1=-9")
+    job.waits()
+    job.go()
+    assert job.status() == -signal.SIGKILL
+    assert "python train.py (output in gpu_1.log) that run_gpu.sh left running ended with signal 9" in job.text()
+    assert job.text().endswith("epoch: 1 step: 1, loss is 2.301\n")
+
+
+def test_a_script_that_fails_itself_does_not_wait(rank):
+    assert rank("bash", "-c", "python train.py & exit 7").status() == 7
+
+
+def test_a_script_whose_processes_had_all_ended_before_it_has_not_succeeded(rank):
+    """Here as its program is missing; the shell alone knows how they ended, and says nothing."""
+    job = rank("bash", "-c", "no-such-python train.py > train.log 2>&1 & while [ -d /proc/$! ]; do :; done")
+    assert job.status() == 1
+    assert "append `wait` to it" in job.text()
+
+
+@pytest.mark.parametrize(
+    ("text", "nothing"),
+    [
+        ("python train.py &", True),
+        ("for i in 1 2; do python train.py & done", True),
+        ("(cd a && python train.py &)\n# we do not wait", True),
+        ("python train.py &\nwait", False),
+        ("python train.py > log 2>&1 && echo done", False),
+        ("python train.py &> log |& cat", False),
+        ("# a & b\npython train.py", False),
+    ],
+)
+def test_what_waits_for_nothing(text, nothing):
+    assert start_scripts.waits_for_nothing(text) is nothing
+
+
+def test_a_script_that_leaves_nothing_says_nothing(rank):
+    job = rank("sh", "-c", "echo done")
+    assert (job.status(), job.text()) == (0, "done\n")
+
+
+def test_a_helper_beside_the_training_does_not_keep_the_rank(rank):
+    """As `nvidia-smi dmon > gpu.log &` does, before a training in the foreground."""
+    busy = "import time\nwhile time.process_time() < 1.5: pass"
+    job = rank("bash", "-c", f"sleep 1000 & python -c '{busy}'")
+    assert job.status() == 0
+    assert "the training has ended; ending what ran beside it: sleep 1000" in job.text()
+    assert processes.of_job(job.job_id) == []
+
+
+def test_a_helper_that_the_script_ends_itself_is_no_failure(rank):
+    job = rank("bash", "-c", "trap 'kill $(jobs -p)' EXIT; sleep 1000 & python train.py")
+    job.go()
+    assert (job.status(), "ended with" in job.text()) == (0, False)
+
+
+def test_who_ends_the_rank_ends_what_the_script_left_politely(rank):
+    """systemd sends SIGTERM to the main process of a unit alone."""
+    job = rank("bash", "-c", "(trap 'echo saved; exit' TERM; echo up; while true; do sleep 0.1; done) &")
+    wait_for(lambda: "waiting for" in job.text() and "up\n" in job.text(), "the process to run")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.status() == -signal.SIGTERM
+    assert job.text().endswith("saved\n")
+
+
+def test_pytest_as_the_command_of_a_rank(rank, tmp_path):
+    source = tmp_path / "job0" / "test_it.py"
+    source.write_text("def test_it():\n    print('it ran')\n")
+    job = rank(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-s", "-v", str(source))
+    assert job.status() == 0
+    assert "it ran" in job.text() and "1 passed" in job.text()
+
+
+@pytest.mark.parametrize(
+    ("argv", "is_one"),
+    [
+        (["bash", "run.sh", "DATA"], True),
+        (["/bin/sh", "-c", "a &"], True),
+        (["numactl", "-N", "0", "bash", "run.sh"], True),
+        (["./run.sh"], True),
+        (["start"], True),
+        (["python", "train.py"], False),
+        (["train"], False),
+        (["no-such-program"], False),
+    ],
+)
+def test_what_counts_as_a_start_script(argv, is_one, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("start").write_text("#!/usr/bin/env bash\ntrain &\n")
+    Path("train").write_text("#!/usr/bin/python3\n")
+    assert execute.is_start_script(argv) is is_one
+
+
+@pytest.mark.parametrize(
+    ("began", "cpu", "ended_cpu", "helper"),
+    [
+        (10.0, 1.0, 500.0, True),  # a monitor of the GPUs that ran beside
+        (10.0, 400.0, 500.0, False),  # another rank
+        (90.0, 0.0, 500.0, False),  # a training, after the data were prepared
+        (10.0, 0.0, 0.1, False),  # all that a script has started that ended at once
+    ],
+)
+def test_what_is_a_helper(began, cpu, ended_cpu, helper):
+    left = [{"began": began, "cpu": cpu}]
+    assert start_script.only_helpers(left, ended_cpu, began=0.0, now=100.0) is helper
+
+
+def test_a_job_lasts_as_long_as_what_its_script_left(tmp_path):
+    """With monitors: the script's exit status alone ended the job at once, and killed what it had started."""
+    with Cluster(tmp_path / "cluster", ["wait"]) as job:
+        spec = job.head.spec
+        script = f"{sys.executable} rank.py train > train.log 2>&1 &"
+        spec["processes"][0]["argv"] = ["bash", "-c", script]
+        (job.head.dir / "job.json").write_text(json.dumps(spec))
+        job.start()
+        job.head.go()
+        assert job.over()["state"] == "succeeded"
+        job.all_ended()
+        assert "step 5/5" in (job.head.dir / "logs" / "rank_0_train.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        (["bash", "run_gpu.sh"], ["run_gpu.sh, which waits for none of the processes that it puts in the background"]),
+        (["./sub/run.sh", "D"], ["sub/run.sh, which waits for none of the processes that it puts in the background"]),
+        (["bash", "-c", "python a.py & python b.py &"], [
+            "a line of shell, which waits for none of the processes that it puts in the background"
+        ]),
+        (["bash", "waits.sh"], []),
+        (["python", "train.py"], []),
+        (["python", "-c", "print(6 & 3)"], []),
+    ],
+)  # fmt: skip
+def test_schedulers_end_what_a_script_leaves_so_one_without_wait_is_refused(command, found):
+    content = io.BytesIO()
+    scripts = {name: (SCRIPTS / name.rpartition("/")[2]).read_bytes() for name in ("run_gpu.sh", "sub/run.sh")}
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, text in {**scripts, "waits.sh": scripts["run_gpu.sh"] + b"wait\n", "train.py": b""}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    source = Source(["run_gpu.sh", "sub/run.sh", "waits.sh", "train.py"], content.getvalue())
+    findings = schedulers.not_waited_for(command, source)
+    assert [(each.check, each.found) for each in findings] == [("job_command", text) for text in found]
+    assert all("`wait`" in each.action for each in findings)

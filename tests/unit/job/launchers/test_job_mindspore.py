@@ -1,0 +1,233 @@
+"""MindSpore's launchers: who is started where, with which place in the cluster, and what msrun cannot start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.trainyard.job import schedulers
+from hypothesis import given
+from hypothesis import strategies as st
+from job_samples import VENV, captured_member, make_job, make_plan, member, planned, texts, wrong
+
+PROJECT = Path(__file__).resolve().parents[4]
+
+
+def processes(plan):
+    return [(node, process) for node in plan["nodes"] for process in node["processes"]]
+
+
+def mindspore_job(launcher="mindspore", **changes):
+    times = {"join_timeout": 40, "heartbeat_timeout": 10, "message_timeout": 50}
+    return make_job(launcher=launcher, **times, **changes)
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=12))
+def test_one_scheduler_on_the_head_and_a_worker_for_each_rank(slots):
+    members = [member(number, devices=count) for number, count in enumerate(slots)]
+    plan = make_plan(mindspore_job(), members).as_dict()
+    assert plan["rank_log"] == "worker_{rank}.log"
+    (head, scheduler), *workers = processes(plan)
+    assert (head["node_rank"], scheduler["name"], scheduler["ranks"]) == (0, "scheduler", [])
+    assert scheduler["log"] == f"{plan['job_dir']}/logs/scheduler.log"
+    assert (scheduler["env"]["MS_ROLE"], scheduler["env"]["MS_NODE_ID"]) == ("MS_SCHED", "sched")
+    assert "DEVICE_ID" not in scheduler["env"]
+    ranks = [rank for node in plan["nodes"] for rank in node["ranks"]]
+    assert ranks == list(range(sum(slots)))
+    assert [process["ranks"] for _, process in workers] == [[rank] for rank in ranks]
+    for node, process in workers:
+        (rank,) = process["ranks"]
+        assert process["name"] == f"rank{rank}" and process["argv"] == ["python", "train.py"]
+        assert process["log"] == f"{plan['job_dir']}/logs/worker_{rank}.log"
+        assert (process["env"]["MS_ROLE"], process["env"]["MS_NODE_ID"]) == ("MS_WORKER", str(rank))
+        assert process["env"]["DEVICE_ID"] == str(rank - node["ranks"][0])
+    for node, process in processes(plan):
+        env = {name: value for name, value in process["env"].items() if name.startswith("MS_")}
+        # The scheduler, which knows who is missing, gives up before the workers.
+        assert env.pop("MS_TOPO_TIMEOUT") == ("40" if env["MS_ROLE"] == "MS_SCHED" else "70")
+        del env["MS_ROLE"], env["MS_NODE_ID"]
+        assert env == {
+            "MS_WORKER_NUM": str(sum(slots)),
+            "MS_SERVER_NUM": "0",
+            "MS_SCHED_HOST": "10.77.0.1",
+            "MS_SCHED_PORT": str(plan["head"]["port"]),
+            "MS_WORKER_IP": node["address"],
+            "MS_NODE_TIMEOUT": "10",
+            "MS_RECEIVE_MSG_TIMEOUT": "50",
+        }
+
+
+@pytest.mark.parametrize(
+    ("facts", "workers"),
+    [
+        ({"devices": 1, "packages": {"mindspore": "2.2.14"}}, 30),
+        # On the CPU, and from 2.6 on, a worker comes back only with the whole job.
+        ({"packages": {"mindspore": "2.10.0"}}, None),
+        ({"packages": {"mindspore": "2.2.14"}}, None),
+    ],
+)
+def test_with_recovery_processes_come_back_alone_where_mindspore_takes_them(facts, workers):
+    job = mindspore_job(recovery=True, max_restarts=3)
+    plan = make_plan(job, [member(0, **facts), member(1, **facts)]).as_dict()
+    for _, process in processes(plan):
+        name = process["name"]
+        assert process["env"]["MS_ENABLE_RECOVERY"] == "1"
+        assert process["env"]["MS_RECOVERY_PATH"] == f"{plan['job_dir']}/attempt/recovery/{name}"
+        assert process["recover_after_s"] == (0 if name == "scheduler" else workers)
+
+
+def test_the_record_of_the_cluster_lies_where_it_is_wanted():
+    job = mindspore_job(recovery=True, recovery_path="/shared/recovery/", max_restarts=3)
+    plan = make_plan(job, [member(0)]).as_dict()
+    for _, process in processes(plan):
+        assert process["env"]["MS_RECOVERY_PATH"] == f"/shared/recovery/{plan['job_id']}/{process['name']}"
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"recovery_path": "/shared/recovery"}, "/shared/recovery without job_recovery"),
+        ({"recovery_path": "recovery", "recovery": True, "max_restarts": 1}, "recovery"),
+    ],
+)
+def test_a_path_for_the_record_is_absolute_and_of_a_job_with_recovery(given, found):
+    (finding,) = wrong(launcher="mindspore", **given)
+    assert (finding.check, finding.found) == ("job_recovery_path", found)
+
+
+def test_without_recovery_all_come_back_together():
+    plan = make_plan(mindspore_job(max_restarts=3), [member(0)]).as_dict()
+    assert [process["recover_after_s"] for _, process in processes(plan)] == [None, None]
+    assert not [process for _, process in processes(plan) if "MS_ENABLE_RECOVERY" in process["env"]]
+
+
+def test_recovery_is_mindspores_own_and_counts_as_restarts():
+    (launcher,) = wrong(launcher="torchrun", recovery=True, max_restarts=1)
+    assert (launcher.check, launcher.found) == ("job_recovery", "true with job_launcher: torchrun")
+    (budget,) = wrong(launcher="mindspore", recovery=True)
+    assert budget.action == "set job_max_restarts, or leave job_recovery out"
+
+
+def test_workers_on_the_cpu_have_no_device():
+    plan = make_plan(mindspore_job(processes_per_node=2), [member(0), member(1)]).as_dict()
+    assert len(processes(plan)) == 5
+    assert all("DEVICE_ID" not in process["env"] for _, process in processes(plan))
+
+
+@given(st.integers(1, 12), st.integers(1, 8))
+def test_msrun_is_started_once_on_each_node(nodes, slots):
+    members = [member(number, devices=slots) for number in range(nodes)]
+    job = mindspore_job("msrun", command=["train.py", "--epochs", 3])
+    plan = make_plan(job, members).as_dict()
+    assert plan["rank_log"] == "worker_{rank}.log"
+    for node in plan["nodes"]:
+        (agent,) = node["processes"]
+        assert (agent["name"], agent["ranks"]) == ("agent", node["ranks"])
+        assert agent["log"] == f"{plan['job_dir']}/logs/agent_{node['node_rank']}.log"
+        assert agent["argv"] == [
+            f"{VENV}/bin/python",
+            "-m",
+            "mindspore.parallel.cluster.run",
+            f"--worker_num={nodes * slots}",
+            f"--local_worker_num={slots}",
+            "--master_addr=10.77.0.1",
+            f"--master_port={plan['head']['port']}",
+            f"--node_rank={node['node_rank']}",
+            f"--log_dir={plan['job_dir']}/logs",
+            "--join=True",
+            "--cluster_time_out=40",
+            "train.py",
+            "--epochs",
+            "3",
+        ]
+        assert {name: value for name, value in agent["env"].items() if name.startswith("MS_")} == {
+            "MS_SERVER_NUM": "0",
+            "MS_WORKER_IP": node["address"],
+            "MS_TOPO_TIMEOUT": "40",
+            "MS_NODE_TIMEOUT": "10",
+            "MS_RECEIVE_MSG_TIMEOUT": "50",
+        }
+
+
+def test_msrun_says_what_it_cannot_start():
+    _, findings = planned(mindspore_job("msrun", command=["bash", "train.sh"], venv=""), [member(0)], ["train.sh"])
+    assert texts(findings) == [
+        (
+            "",
+            "job_venv",
+            "nothing",
+            "the virtual environment that holds msrun",
+            "set job_venv, or use job_launcher: mindspore",
+        ),
+        (
+            "",
+            "job_command",
+            "bash, before which msrun would put python",
+            "a Python script, or python and its arguments",
+            "begin job_command with python, or use job_launcher: mindspore",
+        ),
+    ]
+    _, findings = planned(mindspore_job("msrun"), [member(0, devices=4), member(1, devices=2)])
+    assert texts(findings) == [
+        (
+            "n1",
+            "devices",
+            "4 devices",
+            "2, as many as on every other node",
+            "set job_processes_per_node: 2, or use job_launcher: mindspore",
+        )
+    ]
+
+
+def test_msrun_came_with_a_release():
+    _, findings = planned(mindspore_job("msrun"), [member(0, packages={"mindspore": "2.2.14"})])
+    (finding,) = texts(findings)
+    assert finding[:2] == ("n1", "job_launcher") and finding[4] == "use job_launcher: mindspore"
+    assert "MindSpore 2.2.14 does not support msrun" in finding[2]
+    make_plan(mindspore_job("msrun"), [member(0, packages={"mindspore": "2.3.0"})])
+
+
+def test_a_release_without_a_build_for_the_devices_is_found_before_the_start():
+    for launcher in ("mindspore", "msrun"):
+        _, findings = planned(mindspore_job(launcher), [member(0, devices=2, packages={"mindspore": "2.10.0"})])
+        (finding,) = texts(findings)
+        assert finding == (
+            "n1",
+            "versions",
+            "mindspore 2.10.0, of which there is no build for gpu",
+            "for gpu, one of 1.7, 1.8, 1.9, 1.10, 2.0, 2.1, 2.2",
+            "set job_devices: none to train on the CPU, or job_venv to an environment with such a build",
+        )
+        make_plan(mindspore_job(launcher, devices="none"), [member(0, devices=2, packages={"mindspore": "2.10.0"})])
+
+
+@pytest.mark.parametrize(
+    ("packages", "node_id"),
+    [({"mindspore": "2.1.0"}, "1"), ({}, "1"), ({"mindspore-gpu": "1.8.1"}, "worker_1"), ({"mindspore": "x"}, "1")],
+)
+def test_node_ids_are_ranks_where_the_release_reads_them_so(packages, node_id):
+    plan = make_plan(mindspore_job(), [member(0, devices=2, packages=packages)]).as_dict()
+    assert plan["nodes"][0]["processes"][2]["env"]["MS_NODE_ID"] == node_id
+
+
+def test_the_plan_of_the_example_on_captured_gpu_machines_is_the_reviewed_one(tmp_path, golden):
+    text = (PROJECT / "jobs/mindspore-resnet50-gpu.yml").read_text()
+    given = yaml.safe_load(text.replace("{{ trainyard_state }}", "/var/lib/trainyard"))
+    short = {"job_venv": "/opt/trainyard/venvs/mindspore", "job_progress_pattern": "step: (?P<step>[0-9]+)"}
+    job, findings = schedulers.parse({**given, **short})
+    assert findings == []
+    facts = {"packages": {"mindspore": "2.2.14"}}
+    members = [
+        captured_member(tmp_path, "gpu8_infiniband", "gpu1", "10.20.0.11", **facts),
+        captured_member(tmp_path, "gpu8_infiniband", "gpu2", "10.20.0.12", **facts),
+    ]
+    plan = make_plan(job, members).as_dict()
+    golden(plan, "plans/mindspore-two-gpu8-nodes.json")
+
+
+@pytest.mark.parametrize("name", ["MS_ROLE", "MS_NODE_ID", "MS_SCHED_HOST", "MS_WORKER_IP", "MS_NODE_TIMEOUT"])
+def test_a_job_file_sets_no_place_in_the_cluster(name):
+    (finding,) = wrong(launcher="mindspore", env={name: "1"})
+    assert (finding.check, finding.found) == ("job_env", f"{name}=1")
+    assert finding.action == f"remove {name} from job_env"

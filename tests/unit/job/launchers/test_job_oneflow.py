@@ -1,0 +1,207 @@
+"""Launcher oneflow: what each style starts where, what processes find there, what is refused, how a rank ends."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.plan.plan import describe
+from ansible.module_utils.trainyard.job.run import failure
+from ansible.module_utils.trainyard_node.job.run import runtime
+from hypothesis import given
+from hypothesis import strategies as st
+from job_samples import VENV, make_job, make_plan, member, node_facts, planned, texts, wrong
+
+PROJECT = Path(__file__).resolve().parents[4]
+sys.path.insert(0, str(PROJECT / "training/oneflow"))
+from place import machines  # noqa: E402
+
+JOB_DIR = "/var/lib/trainyard/jobs/digits-20261120-101500"
+# OneFlow dies of finding some of these without the others.
+ITS_OWN = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK"}
+counts = st.integers(1, 8)
+
+
+def oneflow_job(style="launch", **changes):
+    return make_job(launcher="oneflow", oneflow_style=style, **changes)
+
+
+@given(st.integers(1, 12), counts)
+def test_its_launch_module_is_started_once_on_each_node(nodes, slots):
+    plan = make_plan(oneflow_job(), [member(number, devices=slots) for number in range(nodes)]).as_dict()
+    assert plan["rank_log"] == "rank_{rank}.log"
+    for node in plan["nodes"]:
+        (agent,) = node["processes"]
+        assert (agent["name"], agent["ranks"]) == ("agent", node["ranks"])
+        assert agent["log"] == f"{JOB_DIR}/logs/agent_{node['node_rank']}.log"
+        assert agent["argv"] == [
+            f"{VENV}/bin/python",
+            "-m",
+            "oneflow.distributed.launch",
+            "--nnodes",
+            str(nodes),
+            "--node_rank",
+            str(node["node_rank"]),
+            "--nproc_per_node",
+            str(slots),
+            "--master_addr",
+            "10.77.0.1",
+            "--master_port",
+            str(plan["head"]["port"]),
+            "--no_python",
+            f"{JOB_DIR}/oneflow_rank",
+            "python",
+            "train.py",
+        ]
+        assert not ITS_OWN & agent["env"].keys()
+
+
+@given(st.integers(1, 12), counts)
+def test_a_script_that_configures_itself_is_started_once_on_each_node(nodes, slots):
+    members = [member(number, devices=slots) for number in range(nodes)]
+    plan = make_plan(oneflow_job("address_list"), members).as_dict()
+    assert plan["files"] == []
+    for number, node in enumerate(plan["nodes"]):
+        (process,) = node["processes"]
+        assert (process["ranks"], process["argv"]) == (node["ranks"], ["python", "train.py"])
+        assert process["log"] == f"{JOB_DIR}/logs/rank_{node['ranks'][0]}.log"
+        env = process["env"]
+        assert {name: env[name] for name in env if name.startswith("ONEFLOW_")} == {
+            # The first is the master.
+            "ONEFLOW_MACHINES": ",".join(f"10.77.0.{each + 1}" for each in range(nodes)),
+            "ONEFLOW_MACHINE_ID": str(number),
+            "ONEFLOW_CTRL_PORT": str(plan["head"]["port"]),
+            "ONEFLOW_DEVICE_NUM": str(slots),
+        }
+        assert not ITS_OWN & env.keys()
+
+
+def test_the_guides_program_on_all_devices_of_two_nodes():
+    given = yaml.safe_load((PROJECT / "jobs/oneflow-global-function.yml").read_text())
+    job, findings = schedulers.parse(given)
+    assert findings == []
+    members = [member(number, devices=8, packages={"oneflow-cu102": "0.2.0"}) for number in range(2)]
+    plan = make_plan(job, members, files=("global_function.py",)).as_dict()
+    for node in plan["nodes"]:
+        (process,) = node["processes"]
+        assert (process["ranks"], process["argv"][:2]) == (node["ranks"], ["python", "global_function.py"])
+        assert process["env"]["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
+        # What the script there makes of it: machine(), ctrl_port(), gpu_device_num().
+        assert machines(process["env"]) == (["10.77.0.1", "10.77.0.2"], 9988, 8)
+
+
+@pytest.mark.parametrize(
+    ("style", "packages", "tried"),
+    [
+        ("address_list", {"oneflow-cu102": "0.2.0"}, True),
+        ("address_list", {"oneflow": "0.4.0+cu102"}, True),
+        # Nobody said which it is.
+        ("address_list", {}, True),
+        ("address_list", {"oneflow": "0.9.0"}, False),
+        ("address_list", {"oneflow": "1.0.0+cu118"}, False),
+        ("launch", {}, False),
+    ],
+)
+def test_ssh_is_tried_where_a_release_may_log_in(style, packages, tried):
+    job = oneflow_job(style, packages=list(packages))
+    slices = make_plan(job, [member(number, packages=packages) for number in range(3)]).slices([])
+    peers = [part["ssh_peers"] for part in slices.values()]
+    both = [{"host": f"n{number}", "address": f"10.77.0.{number}"} for number in (2, 3)]
+    assert peers == [both if tried else [], [], []]
+
+
+def test_the_plan_for_reading_shows_by_what_a_rank_starts():
+    shown = describe(make_plan(oneflow_job(), [member(0), member(1)]).as_dict())
+    assert f"file {JOB_DIR}/oneflow_rank (0755) on every node" in shown
+    assert f'| {VENV}/bin/python -IS {JOB_DIR}/trainyard.pyz rank "$@"' in shown
+
+
+@pytest.mark.parametrize("style", ["launch", "address_list"])
+def test_all_machines_have_as_many_devices(style):
+    _, findings = planned(oneflow_job(style), [member(0, devices=4), member(1, devices=2)])
+    assert texts(findings) == [
+        (
+            "n1",
+            "devices",
+            "4 devices",
+            "2, as many as on every other node",
+            "set job_processes_per_node: 2, or use job_launcher: direct",
+        )
+    ]
+
+
+@pytest.mark.parametrize("style", ["launch", "address_list"])
+def test_it_lives_in_an_environment(style):
+    _, findings = planned(oneflow_job(style, venv=""), [member(0)])
+    assert [(each.check, each.action) for each in findings] == [
+        ("job_venv", "set job_venv: oneflow, or to where it is")
+    ]
+
+
+def test_it_speaks_ipv4_only():
+    facts = node_facts(0)
+    facts["networks"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
+    members = [type(member())("n1", "fd00::1", facts, "", {})]
+    _, findings = planned(oneflow_job(), members)
+    assert [(each.host, each.check, each.found) for each in findings] == [("n1", "network", "address fd00::1")]
+
+
+def test_there_are_two_styles():
+    (finding,) = wrong(launcher="oneflow", oneflow_style="ssh")
+    assert (finding.check, finding.found, finding.expected) == (
+        "job_oneflow_style",
+        "'ssh'",
+        "one of launch, address_list",
+    )
+
+
+@pytest.mark.parametrize("name", ["ONEFLOW_MACHINES", "ONEFLOW_MACHINE_ID", "ONEFLOW_CTRL_PORT", "ONEFLOW_DEVICE_NUM"])
+def test_a_job_file_sets_no_place_in_the_cluster(name):
+    (finding,) = wrong(launcher="oneflow", env={name: "1"})
+    assert (finding.check, finding.action) == ("job_env", f"remove {name} from job_env")
+
+
+# ---- how a rank starts, and tells how it ended
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a rank as the launch module does, with the plan's own script, and return its status and what it said."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
+    (file,) = make_plan(oneflow_job(), [member(0)]).as_dict()["files"]
+    script = tmp_path / "oneflow_rank"
+    script.write_text(
+        file["content"].replace(JOB_DIR, str(tmp_path)).replace(f"{VENV}/bin/python", shlex.quote(sys.executable))
+    )
+    script.chmod(int(file["mode"], 8))
+
+    def run(*command, rank=3):
+        env = {"PATH": os.defpath, "RANK": str(rank), "TRAINYARD_JOB_DIR": str(tmp_path)}
+        done = subprocess.run([script, *command], env=env, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stderr
+
+    return run
+
+
+def test_a_rank_writes_its_own_log(start, tmp_path):
+    status, said = start("sh", "-c", "echo $RANK trains; echo and warns >&2")
+    assert (status, said) == (0, "")
+    assert (tmp_path / "logs/rank_3.log").read_text() == "3 trains\nand warns\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "by_signal"), [("exit 7", 7, None), ("kill -KILL $$", None, 9), ("kill -ABRT $$", None, 6)]
+)
+def test_a_rank_that_fails_is_named_in_the_log_of_the_launch_module(start, command, exit_code, by_signal):
+    status, said = start("sh", "-c", f"ulimit -c 0; {command}")
+    assert status == (exit_code or 128 + by_signal)
+    # What the launch module prints itself names no rank.
+    cause = failure.root_cause(f"{said}Killing subprocess 4711\nKilling subprocess 4712\n")
+    assert (cause["rank"], cause["exit_code"], cause["signal"]) == (3, exit_code, by_signal)

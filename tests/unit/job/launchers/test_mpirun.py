@@ -1,0 +1,411 @@
+"""Launcher mpirun: its command for Open MPI 4 and 5, what ranks find on each node, what it refuses; a rank's start."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.placement.hostfile import MpiHost, parse
+from ansible.module_utils.trainyard.job.placement.placement import common_environment
+from ansible.module_utils.trainyard.job.plan.plan import describe
+from ansible.module_utils.trainyard_node.job.run import runtime
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from job_samples import VENV, captured_member, make_job, make_plan, member, node_facts, planned, texts
+
+OPEN_MPI_4 = {"version": "4.1.4", "path": "/usr/bin/mpirun"}
+OPEN_MPI_5 = {"version": "5.0.7", "path": "/usr/bin/mpirun"}
+PORTS = [{"device": "mlx5_0", "port": 1, "active": True, "link_layer": "InfiniBand"}]
+PROJECT = Path(__file__).resolve().parents[4]
+JOB_DIR = "/var/lib/trainyard/jobs/digits-20261120-101500"
+
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).map(lambda name: "JOB_" + name)
+environments = st.dictionaries(names, st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=8))
+
+
+def mpi_job(**changes):
+    return make_job(launcher="mpirun", **changes)
+
+
+def nodes(count, mpi=OPEN_MPI_4, **changes):
+    return [member(number, mpi=mpi, **changes) for number in range(count)]
+
+
+def mpirun_of(plan):
+    """The plan's one process."""
+    (process,) = [process for node in plan["nodes"] for process in node["processes"]]
+    return process
+
+
+def options(argv, option="--mca"):
+    return {argv[at + 1]: argv[at + 2] for at, word in enumerate(argv) if word == option}
+
+
+def exported(argv):
+    return [argv[at + 1] for at, word in enumerate(argv) if word == "-x"]
+
+
+def file_of(node, name):
+    (found,) = [file for file in node["files"] if file["path"] == f"{JOB_DIR}/{name}"]
+    return found
+
+
+def test_one_mpirun_with_all_ranks_stands_on_the_head():
+    plan = make_plan(mpi_job(), nodes(3, devices=2)).as_dict()
+    assert [len(node["processes"]) for node in plan["nodes"]] == [1, 0, 0]
+    process = mpirun_of(plan)
+    assert (process["name"], process["ranks"]) == ("mpirun", list(range(6)))
+    assert process["log"] == f"{JOB_DIR}/logs/mpirun.log"
+    argv = process["argv"]
+    assert argv[:7] == ["mpirun", "--hostfile", f"{JOB_DIR}/hostfile", "-n", "6", "--map-by", "slot"]
+    assert argv[-3:] == [f"{JOB_DIR}/mpi_rank", "python", "train.py"]
+    hosts, problems = parse(file_of(plan["nodes"][0], "hostfile")["content"])
+    assert (hosts, problems) == ([MpiHost(f"10.77.0.{number}", 2) for number in (1, 2, 3)], {})
+    assert [[Path(file["path"]).name for file in node["files"]] for node in plan["nodes"]] == [
+        ["mpi_rank", "mpi_daemon", "hostfile"],
+        ["mpi_rank", "mpi_daemon"],
+        ["mpi_rank", "mpi_daemon"],
+    ]
+
+
+def test_hosts_on_the_command_line():
+    argv = mpirun_of(make_plan(mpi_job(mpi_placement="hosts"), nodes(2, devices=4)).as_dict())["argv"]
+    assert argv[:3] == ["mpirun", "-H", "10.77.0.1:4,10.77.0.2:4"]
+    members = nodes(2, OPEN_MPI_5, devices=4)
+    argv = mpirun_of(make_plan(mpi_job(mpi_placement="hosts"), members).as_dict())["argv"]
+    assert argv[:3] == ["mpirun", "-H", "localhost:4,10.77.0.2:4"]
+
+
+def test_parameters_of_open_mpi_4():
+    argv = mpirun_of(make_plan(mpi_job(), nodes(2)).as_dict())["argv"]
+    assert "--prtemca" not in argv
+    assert options(argv) == {
+        "btl": "self,vader,tcp",
+        "btl_tcp_if_include": "10.77.0.0/16",
+        "hwloc_base_binding_policy": "none",
+        "oob_tcp_if_include": "10.77.0.0/16",
+        "orte_launch_agent": f"{JOB_DIR}/mpi_daemon orted",
+        "plm_rsh_agent": "ssh",
+        "plm_rsh_args": "-o BatchMode=yes -o ConnectTimeout=10",
+        "pml": "ob1",
+    }
+
+
+def test_parameters_of_open_mpi_5():
+    job = mpi_job(mpi_parameters={"plm_base_verbose": 5, "oob_tcp_if_exclude": "lo", "btl_vader_eager_limit": 1024})
+    argv = mpirun_of(make_plan(job, nodes(2, OPEN_MPI_5)).as_dict())["argv"]
+    assert options(argv) == {
+        "btl": "self,sm,tcp",
+        "btl_sm_eager_limit": "1024",
+        "btl_tcp_if_include": "10.77.0.0/16",
+        "pml": "ob1",
+    }
+    assert options(argv, "--prtemca") == {
+        "hwloc_default_binding_policy": "none",
+        "plm_base_verbose": "5",
+        "plm_ssh_agent": "ssh",
+        "plm_ssh_args": "-o BatchMode=yes -o ConnectTimeout=10",
+        "prte_if_exclude": "lo",
+        "prte_launch_agent": f"{JOB_DIR}/mpi_daemon prted",
+    }
+
+
+def test_the_parameters_of_the_job_win():
+    job = mpi_job(mpi_parameters={"btl": "self,tcp", "btl_tcp_if_exclude": "lo,docker0", "mpi_show_handle_leaks": True})
+    found = options(mpirun_of(make_plan(job, nodes(2)).as_dict())["argv"])
+    assert (found["btl"], found["btl_tcp_if_exclude"], found["mpi_show_handle_leaks"]) == (
+        "self,tcp",
+        "lo,docker0",
+        "true",
+    )
+    # Open MPI refuses a list of networks to take and one to leave at once.
+    assert "btl_tcp_if_include" not in found and "oob_tcp_if_include" in found
+
+
+def test_with_infiniband_on_all_nodes_open_mpi_chooses_the_transport():
+    def chosen(*rdma):
+        members = [
+            member(number, mpi=OPEN_MPI_4, networks={**node_facts(number)["networks"], "rdma": ports})
+            for number, ports in enumerate(rdma)
+        ]
+        return {"pml", "btl"} & options(mpirun_of(make_plan(mpi_job(), members).as_dict())["argv"]).keys()
+
+    assert chosen(PORTS, PORTS) == set()
+    assert chosen(PORTS, []) == {"pml", "btl"}
+
+
+def test_nodes_in_several_networks():
+    def on(number, address):
+        facts = node_facts(number, mpi=OPEN_MPI_4)
+        facts["networks"]["interfaces"][0]["addresses"] = [address]
+        return facts
+
+    members = [member(0), member(1)]
+    members = [
+        type(each)(each.host, address.partition("/")[0], on(number, address), "", {})
+        for number, (each, address) in enumerate(zip(members, ["10.1.0.1/24", "10.2.0.1/24"]))
+    ]
+    found = options(mpirun_of(make_plan(mpi_job(), members).as_dict())["argv"])
+    assert found["btl_tcp_if_include"] == found["oob_tcp_if_include"] == "10.1.0.0/24,10.2.0.0/24"
+
+
+def test_from_64_nodes_on_the_head_starts_all_daemons():
+    def tree(count, mpi):
+        argv = mpirun_of(make_plan(mpi_job(), nodes(count, mpi)).as_dict())["argv"]
+        found = {**options(argv), **options(argv, "--prtemca")}
+        return {name: found[name] for name in found if "spawn" in name or "concurrent" in name}
+
+    assert tree(63, OPEN_MPI_4) == {}
+    assert tree(64, OPEN_MPI_4) == {"plm_rsh_no_tree_spawn": "1", "plm_rsh_num_concurrent": "63"}
+    assert tree(64, OPEN_MPI_5) == {"plm_ssh_no_tree_spawn": "1", "plm_ssh_num_concurrent": "63"}
+
+
+def test_a_thousand_nodes():
+    plan = make_plan(mpi_job(), nodes(1000, devices=8)).as_dict()
+    assert mpirun_of(plan)["ranks"] == list(range(8000))
+    assert len(file_of(plan["nodes"][0], "hostfile")["content"].splitlines()) == 1000
+
+
+def test_an_open_mpi_of_its_own_is_called_by_its_path_and_finds_its_libraries():
+    own = {"version": "4.1.6", "path": "/opt/openmpi/bin/mpirun"}
+    process = mpirun_of(make_plan(mpi_job(env={"LD_LIBRARY_PATH": "/opt/cuda/lib64"}), nodes(2, own)).as_dict())
+    assert process["argv"][0] == "/opt/openmpi/bin/mpirun"
+    assert process["env"]["LD_LIBRARY_PATH"] == "/opt/openmpi/lib:/opt/cuda/lib64"
+    assert "LD_LIBRARY_PATH" in exported(process["argv"])
+    assert "LD_LIBRARY_PATH" not in mpirun_of(make_plan(mpi_job(), nodes(2)).as_dict())["env"]
+
+
+def test_the_plan_for_reading_shows_the_files_with_their_first_lines():
+    lines = describe(make_plan(mpi_job(), nodes(30)).as_dict()).splitlines()
+    hostfile = lines.index(f"    file {JOB_DIR}/hostfile (0644)")
+    assert lines[hostfile + 1] == "      | 10.77.0.1 slots=1"
+    assert lines[hostfile + 20 : hostfile + 22] == ["      | 10.77.0.20 slots=1", "      | ... (10 more lines)"]
+    script = lines.index(f"    file {JOB_DIR}/mpi_rank (0755)")
+    assert "      | export GLOO_SOCKET_IFNAME=eth0" in lines[script : script + 8]
+
+
+def test_ranks_that_may_start_again_know_the_attempt():
+    plan = make_plan(mpi_job(max_restarts=2), nodes(2)).as_dict()
+    assert "TRAINYARD_ATTEMPT" in exported(mpirun_of(plan)["argv"])
+    assert all(",TRAINYARD_ATTEMPT," in file_of(node, "mpi_rank")["content"] for node in plan["nodes"])
+
+
+def test_open_mpi_4_ends_ranks_without_waiting_where_they_start_again():
+    def waits(mpi, **variables):
+        argv = mpirun_of(make_plan(mpi_job(**variables), nodes(2, mpi)).as_dict())["argv"]
+        return {**options(argv), **options(argv, "--prtemca")}.get("odls_base_sigkill_timeout")
+
+    assert waits(OPEN_MPI_4, max_restarts=1) == "0"
+    # Without restarts nobody waits for the next attempt. Open MPI 5 waits 0.25 s, and is not to be asked.
+    assert waits(OPEN_MPI_4) is waits(OPEN_MPI_5, max_restarts=1) is None
+    given = {"odls_base_sigkill_timeout": 20}
+    assert waits(OPEN_MPI_4, max_restarts=1, mpi_parameters=given) == "20"
+
+
+def test_secrets_are_in_no_command_and_no_file():
+    written = json.dumps(make_plan(mpi_job(secret_env=["API_KEY"]), nodes(2)).as_dict()["nodes"])
+    assert "API_KEY" not in written
+
+
+def test_the_plan_of_mindspore_on_captured_gpu_machines_is_the_reviewed_one(tmp_path, golden):
+    text = (PROJECT / "jobs/mpirun-mindspore-gpu.yml").read_text()
+    given = yaml.safe_load(text.replace("{{ trainyard_state }}", "/var/lib/trainyard"))
+    given["job_venv"] = "/opt/trainyard/venvs/mindspore"
+    job, findings = schedulers.parse({**given, "job_progress_pattern": "step: (?P<step>[0-9]+)"})
+    assert findings == []
+    facts = {
+        "packages": {"mindspore": "2.2.14"},
+        # As the role openmpi builds it from source for these releases of MindSpore.
+        "mpi": {"version": "4.1.4", "path": "/opt/trainyard/openmpi-4.1.4/bin/mpirun"},
+    }
+    members = [
+        captured_member(tmp_path, "gpu8_infiniband", "gpu1", "10.20.0.11", **facts),
+        captured_member(tmp_path, "gpu8_infiniband", "gpu2", "10.20.0.12", **facts),
+    ]
+    plan = make_plan(job, members).as_dict()
+    golden(plan, "plans/mpirun-mindspore-two-gpu8-nodes.json")
+
+
+# ---- what a rank finds
+
+
+@pytest.fixture
+def job_dir(tmp_path):
+    for name in ("logs", "source"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
+    spec = {"base_env": {"HOME": "/home/train"}, "secret_env": {"API_KEY": "hunter2"}}
+    (tmp_path / "job.json").write_text(json.dumps(spec))
+    return tmp_path
+
+
+def place(rank, size, local_rank, local_size):
+    values = {"RANK": rank, "SIZE": size, "LOCAL_RANK": local_rank, "LOCAL_SIZE": local_size}
+    return {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in values.items()}
+
+
+def started_rank(job_dir, plan, node, rank=1):
+    """Run a node's script as mpirun does, and return the environment that the rank found."""
+    process = mpirun_of(plan)
+    script = (
+        file_of(node, "mpi_rank")["content"]
+        .replace(JOB_DIR, str(job_dir))
+        .replace(f"{VENV}/bin/python", sys.executable)
+    )
+    (job_dir / "mpi_rank").write_text(script)
+    # From mpirun only what -x names; the rest is what a login on the node brings.
+    brought = {name: process["env"][name] for name in exported(process["argv"])}
+    env = {
+        **brought,
+        "TRAINYARD_JOB_DIR": str(job_dir),
+        **place(rank, 4, 1, 2),
+        "http_proxy": "http://login",
+        "SSH_CLIENT": "10.0.0.9",
+        "PMIX_RANK": "1",
+    }
+    log = job_dir / "logs" / f"rank_{rank}.log"
+    log.unlink(missing_ok=True)
+    show = [sys.executable, "-c", "import json, os; print(json.dumps([dict(os.environ), os.getcwd()]))"]
+    subprocess.run(["sh", str(job_dir / "mpi_rank"), *show], env=env, check=True)
+    found, folder = json.loads(log.read_text())
+    assert folder == str(job_dir / "source")
+    return found
+
+
+@settings(max_examples=15)
+@given(environments, environments, st.integers(0, 1))
+def test_a_rank_finds_what_was_planned_for_its_node_and_nothing_of_a_login(tmp_path_factory, job_env, node_env, which):
+    folder = tmp_path_factory.mktemp("job")
+    for name in ("logs", "source"):
+        (folder / name).mkdir()
+    (folder / "trainyard.pyz").write_bytes(runtime.pack())
+    (folder / "job.json").write_text(json.dumps({"base_env": {"HOME": "/h"}, "secret_env": {"API_KEY": "hunter2"}}))
+    members = [member(0, mpi=OPEN_MPI_4, devices=2), member(1, mpi=OPEN_MPI_4, devices=1, cpus=64, env=node_env)]
+    job = mpi_job(env=job_env, secret_env=["API_KEY"])
+    whole = make_plan(job, members)
+    plan = whole.as_dict()
+    found = started_rank(folder, plan, plan["nodes"][which])
+    expected = {
+        **common_environment(job, whole.placement, whole.placement.nodes[which]),
+        "GROUP_RANK": str(which),
+        "TRAINYARD_JOB_DIR": str(folder),
+        "HOME": "/h",
+        "API_KEY": "hunter2",
+        "RANK": "1",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "PMIX_RANK": "1",
+        **place(1, 4, 1, 2),
+    }
+    # Python may set this itself, where the locale is C.
+    assert {name: value for name, value in found.items() if name != "LC_CTYPE"} == expected
+
+
+@pytest.mark.parametrize(("program", "status"), [("no-such-program", 127), ("/etc/hostname", 126), ("false", 1)])
+def test_how_a_rank_ends_is_how_its_program_ends(job_dir, program, status):
+    env = {**place(3, 4, 1, 2), "TRAINYARD_JOB_DIR": str(job_dir), "PATH": os.defpath}
+    start = [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), "mpi-rank", "PATH,TRAINYARD_JOB_DIR", program]
+    done = subprocess.run(start, env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (status, b"", b"")
+    said = (job_dir / "logs" / "rank_3.log").read_text()
+    assert said.startswith(f"trainyard: cannot start '{program}'") == (status != 1)
+
+
+GLOO = r"RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.7.0.3]:99 \c"
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "said"),
+    [
+        ("exit 0", 0, "trainyard: rank 1 ended well\n"),
+        (
+            f"printf '%s\\n' '{GLOO}'; exit 1",
+            1,
+            f"trainyard: rank 1 ended with status 1\ntrainyard: rank 1 lost its peer: {GLOO}\n",
+        ),
+        ("exit 7", 7, "trainyard: rank 1 ended with status 7\n"),
+        ("kill -9 $$", -9, "trainyard: rank 1 ended with status 137\n"),
+        ("exit 255", 255, "trainyard: rank 1 ended with status 255\n"),
+    ],
+)
+def test_how_a_rank_ended_is_said_to_mpirun(job_dir, command, status, said):
+    plan = make_plan(mpi_job(), nodes(1)).as_dict()
+    script = file_of(plan["nodes"][0], "mpi_rank")["content"].replace(JOB_DIR, str(job_dir))
+    (job_dir / "mpi_rank").write_text(script.replace(f"{VENV}/bin/python", sys.executable))
+    env = {**place(1, 2, 0, 1), "TRAINYARD_JOB_DIR": str(job_dir), "PATH": os.defpath}
+    run = ["sh", str(job_dir / "mpi_rank"), "sh", "-c", command]
+    done = subprocess.run(run, env=env, capture_output=True, text=True, check=False)
+    # The shell itself may say that what it started was killed.
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.endswith(said) and bool(done.stderr) == bool(said)
+
+
+# ---- what is refused
+
+
+def test_nodes_without_open_mpi_or_with_another_one():
+    other = {"version": "4.1.2", "path": "/opt/openmpi/bin/mpirun"}
+    members = [
+        member(0, mpi=OPEN_MPI_4),
+        member(1),
+        member(2, mpi=other),
+        member(3, mpi=OPEN_MPI_4),
+        member(4, mpi={"version": "3.1.3", "path": "/usr/bin/mpirun"}),
+    ]
+    _, findings = planned(mpi_job(), members)
+    assert texts(findings) == [
+        ("n2", "mpi", "no Open MPI", "Open MPI on every node", "run site.yml with openmpi in trainyard_frameworks"),
+        (
+            "n3",
+            "mpi",
+            "Open MPI 4.1.2 (/opt/openmpi/bin/mpirun)",
+            "Open MPI 4.1.4 (/usr/bin/mpirun), as on the other nodes",
+            "run site.yml on all nodes",
+        ),
+        ("n5", "mpi", "Open MPI 3.1.3 (/usr/bin/mpirun)", "Open MPI 4 or 5", "install a newer one: role openmpi"),
+    ]
+    _, findings = planned(mpi_job(), [member(0), member(1)])
+    assert [(item.host, item.found) for item in findings] == [("n1", "no Open MPI"), ("n2", "no Open MPI")]
+
+
+def test_mindspore_on_cpu_is_refused_and_on_devices_is_not():
+    packages = {"packages": {"mindspore": "2.10.0"}}
+    _, findings = planned(mpi_job(packages=["mindspore"]), nodes(2, **packages))
+    assert texts(findings) == [
+        (
+            "",
+            "job_launcher",
+            "mpirun for MindSpore on CPU",
+            "a launcher that MindSpore works with on CPU; mpirun is for GPU and Ascend",
+            "set job_launcher: mindspore",
+        )
+    ]
+    make_plan(mpi_job(packages=["mindspore"]), nodes(2, devices=1, **packages))
+    _, findings = planned(mpi_job(packages=["mindspore"], devices="none"), nodes(2, devices=1, **packages))
+    assert [item.check for item in findings] == ["job_launcher"]
+
+
+def test_ipv6_and_two_nodes_under_one_address():
+    facts = node_facts(0, mpi=OPEN_MPI_4)
+    facts["networks"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
+    first = type(member(0))("n1", "fd00::1", facts, "", {})
+    _, findings = planned(mpi_job(), [first])
+    assert texts(findings) == [
+        (
+            "n1",
+            "network",
+            "address fd00::1",
+            "an IPv4 address: Open MPI chooses interfaces by IPv4 networks",
+            "set job_network to an IPv4 network",
+        )
+    ]
+    twin = type(first)("n2", "10.77.0.1", node_facts(0, mpi=OPEN_MPI_4, hostname="n2"), "", {})
+    _, findings = planned(mpi_job(), [member(0, mpi=OPEN_MPI_4), twin])
+    assert [item.check for item in findings] == ["network", "network"]

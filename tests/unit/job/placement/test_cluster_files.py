@@ -1,0 +1,264 @@
+"""The playbooks rank_table.yml and hostfile.yml: what they find and write, and the rules by which they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.trainyard.ascend import rank_table
+from ansible.module_utils.trainyard.findings.findings import faults
+from ansible.module_utils.trainyard.job.placement import cluster_files
+from ansible.module_utils.trainyard.job.placement.hostfile import parse
+from rank_table_samples import server
+
+PROJECT = Path(__file__).resolve().parents[4]
+REPLAYS = PROJECT / "tests/fixtures/ascend"
+SETTINGS = {"devices": "auto", "network": "", "server_ip": "", "path": "/ops/table.json", "folder": True}
+HOSTFILE = {"slots": "auto", "flavor": "openmpi", "network": "", "path": "/ops/hostfile", "folder": True}
+
+
+def record(number, **changes):
+    """Return the results of the playbooks' tasks for a server of the samples."""
+    member = server(number, **changes)
+    return {
+        "name": member.host,
+        "ansible_host": member.address,
+        "__asked_devices": {"npu": member.facts["npu"], "accelerators": member.facts["accelerators"]},
+        "__asked_networks": {"networks": member.facts["networks"]},
+    }
+
+
+def table(records, **settings):
+    """The table that the module writes of a plan."""
+    plan = cluster_files.plan_rank_table(records, {**SETTINGS, **settings})
+    assert plan["findings"] == []
+    servers = [
+        rank_table.Server(**{**each, "devices": tuple(rank_table.Device(**device) for device in each["devices"])})
+        for each in plan["servers"]
+    ]
+    made = rank_table.build(servers, plan["chip"])
+    assert faults(rank_table.validate(made, plan["chip"])) == []
+    return made
+
+
+def found(plan, *names):
+    return [tuple(finding[name] for name in names or ("host", "check", "found")) for finding in plan["findings"]]
+
+
+def test_a_single_server_is_127_0_0_1_as_the_guides_table_has_it():
+    made = table([record(0)], devices="[4,8)")
+    assert rank_table.file_name(made) == "hccl_4p_4567_127.0.0.1.json"
+    assert [device["device_ip"] for device in made["server_list"][0]["device"]] == [
+        f"192.{number}.0.1" for number in (5, 6, 7, 8)
+    ]
+    assert rank_table.file_name(table([record(0)], server_ip="10.77.0.1")) == "hccl_8p_01234567_10.77.0.1.json"
+    assert "host_ip" not in table([record(0, chip="a3")])["server_list"][0]
+
+
+def test_several_servers_are_known_by_their_addresses_in_dictionary_order():
+    made = table([record(1), record(9)])
+    assert [entry["server_id"] for entry in made["server_list"]] == ["10.77.0.10", "10.77.0.2"]
+    assert rank_table.file_name(made) == "hccl_2s_16p.json"
+    assert table([record(1, chip="a3"), record(2, chip="a3")])["server_list"][0]["host_ip"] == "10.77.0.2"
+
+
+def test_logic_ids_are_given_and_physical_ones_written():
+    made = table([record(0, devices=4, physical=[4, 5, 6, 7])], devices=[0, 2])
+    assert [device["device_id"] for device in made["server_list"][0]["device"]] == ["4", "6"]
+
+
+@pytest.mark.parametrize("devices", ["[8,4)", "[4-8)", "none", [], [1, 1], "a", True, {}])
+def test_a_range_that_is_none_is_one_finding(devices):
+    plan = cluster_files.plan_rank_table([record(0)], {**SETTINGS, "devices": devices})
+    assert found(plan, "check", "found", "action") == [("devices", repr(devices), "correct rank_table_devices")]
+
+
+def test_all_that_keeps_a_table_from_being_written_comes_at_once():
+    plain = {**record(2), "__asked_devices": {"npu": {}}}
+    silent = {**record(3), "__asked_devices": {"unreachable": True, "msg": "ssh: Connection refused"}}
+    del silent["__asked_networks"]
+    settings = {"devices": "[4,10)", "server_ip": "10.0.0.1", "folder": False, "network": "10.78.0.0/16"}
+    plan = cluster_files.plan_rank_table([record(0), plain, silent], {**SETTINGS, **settings})
+    assert found(plan) == [
+        ("", "rank_table_path", "/ops/table.json, in no folder that is there"),
+        ("n4", "reach", "ssh: Connection refused"),
+        ("", "rank_table_server_ip", "10.0.0.1"),
+        ("n1", "devices", "0, 1, 2, 3, 4, 5, 6, 7 on the node"),
+        ("n1", "network", "eth0 10.77.0.1/16"),
+        ("n3", "devices", "no Ascend device"),
+        ("n3", "network", "eth2 10.77.0.3/16"),
+    ]
+    said = json.dumps(plan["findings"])
+    assert "rank_table_network" in said and "job_" not in said
+
+
+def test_devices_that_a_job_could_not_use_are_in_no_table():
+    ill = record(0, device3={"health": "Alarm"}, device4={"link": "down"})
+    other = record(1, chip="910")
+    assert found(cluster_files.plan_rank_table([ill, record(1)], SETTINGS)) == [
+        ("n1", "devices", "device 3 with health Alarm"),
+        ("n1", "devices", "device 4 with its link down"),
+    ]
+    assert found(cluster_files.plan_rank_table([record(0), record(2), other], SETTINGS)) == [
+        ("n2", "devices", "chip 910")
+    ]
+    refused = cluster_files.plan_rank_table([record(0, chip="910")], {**SETTINGS, "devices": [0, 1, 2]})
+    assert found(refused, "host", "action") == [
+        ("n1", "use a set of devices that the 910's links join: set rank_table_devices")
+    ]
+    # HCCL takes these: the module that writes the table warns.
+    assert cluster_files.plan_rank_table([record(0, chip="910")], {**SETTINGS, "devices": [0, 4]})["findings"] == []
+
+
+def test_a_hostfile_has_the_addresses_and_the_number_of_devices():
+    bare = record(1)
+    bare["__asked_devices"]["accelerators"] = {"devices": [], "problems": []}
+    plan = cluster_files.plan_hostfile([record(0), bare], HOSTFILE)
+    assert plan == {"findings": [], "hosts": [{"name": "10.77.0.1", "slots": 8}, {"name": "10.77.0.2", "slots": 1}]}
+    four = cluster_files.plan_hostfile([record(0), bare], {**HOSTFILE, "slots": "4"})
+    assert [host["slots"] for host in four["hosts"]] == [4, 4]
+
+
+def test_all_that_keeps_a_hostfile_from_being_written_comes_at_once():
+    broken = record(0)
+    broken["__asked_devices"]["accelerators"]["problems"] = ["nvidia-smi failed"]
+    plan = cluster_files.plan_hostfile([broken], {**HOSTFILE, "flavor": "slurm", "network": "10.78.0.0/16"})
+    assert found(plan) == [
+        ("", "hostfile_flavor", "'slurm'"),
+        ("n1", "devices", "nvidia-smi failed"),
+        ("n1", "network", "eth0 10.77.0.1/16"),
+    ]
+    for slots in ("0", -1, True, "many", 1.5):
+        assert found(cluster_files.plan_hostfile([record(0)], {**HOSTFILE, "slots": slots})) == [
+            ("", "hostfile_slots", repr(slots))
+        ]
+
+
+def inventory(text, **settings):
+    hosts, problems = parse(text)
+    read = {
+        "hosts": [host.as_dict() for host in hosts],
+        "problems": [{"line": line, "text": each} for line, wrong in problems.items() for each in wrong],
+    }
+    given = {"hostfile": "/ops/hostfile", "path": "/ops/hosts.yml", "folder": True, "existing": "", "overwrite": False}
+    return cluster_files.plan_inventory(read, {**given, **settings})
+
+
+def test_an_inventory_has_the_hosts_of_a_hostfile_in_its_order():
+    plan = inventory("worker-2 slots=8\n10.0.0.1 slots=8 max_slots=8\nno slots=8\nfd00::1 slots=8\nlocalhost slots=8\n")
+    assert plan["findings"] == [] and not plan["differing"]
+    made = yaml.safe_load(plan["text"])["compute"]
+    assert made["vars"] == {"job_processes_per_node": 8}
+    assert list(made["hosts"]) == ["worker-2", "10.0.0.1", "no", "fd00::1", "localhost"]
+    assert made["hosts"]["localhost"] == {"ansible_connection": "local"}
+    assert inventory("n1 slots=8", existing=inventory("n1 slots=8")["text"])["findings"] == []
+
+
+def test_slots_that_differ_are_said_and_noted_at_each_host():
+    plan = inventory("n1 slots=8\nn2 slots=4\nn3\n")
+    assert plan["differing"] and "vars" not in yaml.safe_load(plan["text"])["compute"]
+    assert [line for line in plan["text"].splitlines() if "#" in line][1:] == [
+        "    n1:  # 8 slots",
+        "    n2:  # 4 slots",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "expected"),
+    [
+        ("n1 slots=8\nn1 slots=4\nn2 slots=x\n", {}, ["line 2 of /ops/hostfile: n1 is in line 1 already",
+                                                     "line 3 of /ops/hostfile: slots 'x' is no number of processes"]),
+        ("# none\n", {}, ["no host in /ops/hostfile"]),
+        ("n_1 slots=8\n", {"folder": False}, ["/ops/hosts.yml, in no folder that is there"]),
+        ("ip6-localhost slots=8\n", {}, ["host 'ip6-localhost' in /ops/hostfile"]),
+        ("n1 slots=8\n", {"existing": "---\n"}, ["/ops/hosts.yml is there and differs"]),
+        ("n1 slots=8\n", {"existing": "---\n", "overwrite": True}, []),
+    ],
+)  # fmt: skip
+def test_a_hostfile_that_makes_no_inventory(text, settings, expected):
+    assert [each for (each,) in found(inventory(text, **settings), "found")] == expected
+
+
+# ---- the playbooks
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a playbook in a folder of its own against one local host, whose devices are replays."""
+    settings = {"ansible_connection": "local", "ansible_host": "127.0.0.1", "trainyard_become": False}
+    interpreter = {"ansible_python_interpreter": "{{ ansible_playbook_python }}"}
+    hosts = {"compute": {"hosts": {"n1": {**settings, **interpreter}}}}
+    (tmp_path / "inventory.yml").write_text(yaml.safe_dump(hosts))
+    (tmp_path / "replay.conf").write_text("MODEL=910B3\nDEVICES=8\nCARD_CHIPS=1\n")
+    (tmp_path / "replay.running").write_text("DRIVER=24.1.0\nFIRMWARE=7.5.0\n")
+    (tmp_path / "hccn.conf").write_text("".join(f"address_{at}=192.168.{100 + at}.1\n" for at in range(8)))
+    work = tmp_path / "work"
+    work.mkdir()
+    env = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"),
+        "ANSIBLE_NOCOLOR": "1",
+        "REPLAY": str(tmp_path),
+        "PATH": f"{REPLAYS}:{os.environ['PATH']}",
+        "PWD": str(work),
+    }
+
+    def play(book, *arguments):
+        argv = ["ansible-playbook", PROJECT / "playbooks" / book, "-i", tmp_path / "inventory.yml", *arguments]
+        done = subprocess.run(argv, cwd=work, env=env, capture_output=True, text=True, check=False, timeout=300)
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+    return play
+
+
+def test_one_command_writes_the_guides_rank_table_once(run, tmp_path):
+    path = tmp_path / "work/hccl_4p_4567_127.0.0.1.json"
+    given = ("-e", "rank_table_devices=[4,8)")
+    rc, text = run("rank_table.yml", *given, "--check", "--diff")
+    assert rc == 0 and not path.exists() and '+ "device_ip": "192.168.104.1",' in text and "would be written" in text
+    rc, text = run("rank_table.yml", *given)
+    devices = ",\n".join(
+        f'                {{\n                    "device_id": "{at}",\n'
+        f'                    "device_ip": "192.168.{100 + at}.1",\n                    "rank_id": "{at - 4}"\n'
+        "                }"
+        for at in (4, 5, 6, 7)
+    )
+    assert rc == 0 and path.read_text() == (
+        '{\n    "version": "1.0",\n    "server_count": "1",\n    "server_list": [\n        {\n'
+        f'            "server_id": "127.0.0.1",\n            "device": [\n{devices}\n            ],\n'
+        '            "host_nic_ip": "reserve"\n        }\n    ],\n    "status": "completed"\n}\n'
+    )
+    assert f"{path} is written. A job takes it with -e job_launcher=rank_table -e job_rank_table={path} -e" in text
+    rc, text = run("rank_table.yml", *given)
+    assert rc == 0 and f"{path} is right already" in text and "changed=0" in text
+    path.write_text("{}")
+    rc, text = run("rank_table.yml", *given)
+    assert rc == 2 and f"1 finding. 1. file found {path} is there and differs" in text and path.read_text() == "{}"
+    rc, _ = run("rank_table.yml", *given, "-e", "rank_table_overwrite=true")
+    assert rc == 0 and json.loads(path.read_text())["status"] == "completed"
+
+
+def test_a_hostfile_becomes_an_inventory_and_is_written_of_one(run, tmp_path):
+    hostfile, made = tmp_path / "work/hostfile", tmp_path / "work/mine.yml"
+    rc, text = run("hostfile.yml", "-e", "hostfile_flavor=deepspeed")
+    assert rc == 0 and hostfile.read_text() == "127.0.0.1 slots=8\n" and f"{hostfile} is written." in text
+    rc, text = run("hostfile.yml", "-e", "hostfile_slots=4")
+    assert rc == 2 and f"1. file found {hostfile} is there and differs" in text
+    hostfile.write_text("node-1 slots=8\nnode-2 slots=8\n")
+    given = ("-e", "hostfile_from=hostfile", "-e", "hostfile_path=mine.yml")
+    rc, text = run("hostfile.yml", *given, "--check")
+    assert rc == 0 and not made.exists() and f"{made} would be written." in text
+    for changed in (1, 0):
+        rc, text = run("hostfile.yml", *given)
+        assert rc == 0 and f"changed={changed}" in text, text
+    assert yaml.safe_load(made.read_text())["compute"] == {
+        "hosts": {"node-1": None, "node-2": None},
+        "vars": {"job_processes_per_node": 8},
+    }
+    rc, text = run("hostfile.yml", "-e", "hostfile_from=nowhere", "-e", "hostfile_path=no/folder.yml")
+    assert rc == 2 and f"2 findings: the inventory was not written. 1. hostfile_from found no file {tmp_path}" in text
+    assert f"2. hostfile_path found {tmp_path}/work/no/folder.yml, in no folder that is there" in text

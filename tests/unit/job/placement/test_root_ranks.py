@@ -1,0 +1,44 @@
+"""Ranks that would run as root: refused where Ansible becomes root, a warning where it is root already."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.placement import root_ranks
+from ansible.module_utils.trainyard.job.plan.plan import warnings_text
+from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
+from job_samples import make_job, member
+
+
+def planned(user, *uids):
+    """The plan of a job of this user on nodes where we are those users."""
+    members = [member(number, **facts) for number, facts in enumerate({"uid": uid} for uid in uids)]
+    where = Where("digits-1", "now", "", "/var/lib/trainyard", user)
+    plan, findings = schedulers.plan(make_job(), {}, members, Source(["train.py"]), where)
+    assert findings == []
+    return plan.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("user", "uids", "hosts"),
+    [
+        ("root", (0, 0), ["n1", "n2"]),
+        ("0", (0, 1000), ["n1"]),
+        # An agent that is no root starts ranks as itself, one that is root starts them as the user.
+        ("root", (1000,), []),
+        ("train", (0,), []),
+    ],
+)
+def test_who_runs_ranks_as_root_is_warned(user, uids, hosts):
+    assert [each["host"] for each in planned(user, *uids)["warnings"]] == hosts
+
+
+def test_the_warning_says_what_to_do():
+    text = warnings_text(planned("root", 0, 0))
+    assert text.count("ranks' user on n1, n2") == 1
+    assert "call ansible-playbook as an ordinary user" in text
+
+
+def test_where_ansible_becomes_root_it_is_refused():
+    assert [each.found for each in root_ranks.refused("root", becomes=True)] == ["root"]
+    assert root_ranks.refused("root", becomes=False) == root_ranks.refused("train", becomes=True) == []

@@ -1,0 +1,179 @@
+"""Packages that a job's script imports and its Python lacks: found where that is certain, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.trainyard.job.plan import imports as rules
+from ansible.module_utils.trainyard_controller import source_folder
+from ansible.module_utils.trainyard_node.job.plan import imports
+from job_samples import texts
+
+PROJECT = Path(__file__).resolve().parents[4]
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        (["python", "train.py", "--lr=1"], "train.py"),
+        (["/opt/venv/bin/python3.11", "-u", "-X", "dev", "./src/train.py"], "./src/train.py"),
+        (["python", "/srv/train.py"], "/srv/train.py"),
+        (["python", "-m", "train"], ""),
+        (["python", "-c", "import x", "train.py"], ""),
+        (["python", "-I", "train.py"], ""),
+        (["python", "--version"], ""),
+        (["python"], ""),
+        (["bash", "-c", "exec python train.py"], ""),
+        (["bash", "run.sh"], ""),
+        (["./train.py"], ""),
+        (["pythonic", "train.py"], ""),
+        (["conda", "run", "python", "train.py"], ""),
+    ],
+)
+def test_the_script_that_python_itself_runs(command, script):
+    assert rules.script(command) == script
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("import os, sklearn.datasets as d\nfrom torch.utils import data\n", ["os", "sklearn", "torch"]),
+        ("from . import a\nfrom .b import c\n", []),
+        ("try:\n    import apex\nexcept ImportError:\n    apex = None\nimport torch\n", ["torch"]),
+        ("import sys\nif sys.argv:\n    import wandb\n", ["sys"]),
+        ("def f():\n    import wandb\n", []),
+        ("from contextlib import suppress\nwith suppress(ImportError):\n    import wandb\n", ["contextlib"]),
+        ("import sys\nsys.path.append('/srv/lib')\nimport mine\n", []),
+        ("import subprocess\nsubprocess.run(['pip', 'install', 'x'])\nimport x\n", []),
+        ("import model, models.resnet, data_utils, fast, torch\n", ["torch"]),
+        ("print 'Python 2'\n", []),
+        ("import x\0", []),
+        ("", []),
+    ],
+)
+def test_only_what_a_script_imports_whatever_happens(text, names):
+    beside = ["train.py", "model.py", "models/resnet.py", "src/data_utils/__init__.py", "fast.cpython-311-x86.so"]
+    assert rules.imported(text, beside) == names
+
+
+def test_start_up_code_of_the_job_may_bring_anything():
+    assert rules.imported("import x\n", ["train.py", "sitecustomize.py"]) == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "secret", "told"),
+    [
+        ({}, ["TOKEN"], True),
+        ({"PYTHONPATH": "/srv/lib:lib"}, [], True),
+        ({"PYTHONPATH": "lib.zip"}, [], False),
+        ({}, ["PYTHONPATH"], False),
+    ],
+)
+def test_a_path_that_nobody_knows_ends_the_check(environment, secret, told):
+    assert rules.can_be_told(environment, secret) is told
+
+
+@pytest.fixture
+def spec(tmp_path):
+    """Return a function that makes what a node is told of a job whose script imports these."""
+    (tmp_path / "pytorch/bin").mkdir(parents=True)
+    python = tmp_path / "pytorch/bin/python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(folder.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
+
+    def make(*names, script="train.py", environment=None, **more):
+        entry = {"script": script, "imports": list(names), "environment": environment or {}}
+        path = f"{tmp_path}/pytorch/bin:/usr/bin:/bin"
+        spec = {"host": "n1", "program": "python", "program_path": path, "venv": str(tmp_path / "pytorch")}
+        return {**spec, "entry": entry, **more}
+
+    return make
+
+
+def test_what_the_python_of_the_job_lacks_is_found_with_what_brings_it(spec, tmp_path):
+    assert imports.findings(spec("os", "pytest", "json"), ME) == []
+    python = f"{tmp_path}/pytorch/bin/python"
+    assert texts(imports.findings(spec("os", "no_such_sklearn", "pytest", "no_such_b"), ME)) == [
+        (
+            "n1",
+            "imports",
+            f"train.py imports no_such_sklearn, no_such_b, which {python} does not have",
+            "a Python that has all that the script imports",
+            "add no_such_sklearn, no_such_b to pytorch_extra_packages, each as NAME==VERSION, and run site.yml",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lacking", "venv", "action"),
+    [
+        (["sklearn", "cv2"], "pytorch", "add scikit-learn, opencv-python-headless to pytorch_extra_packages"),
+        (["torchvision"], "pytorch", "set pytorch_torchvision: auto, and run site.yml"),
+        (["PIL"], "mindspore", "add pillow to mindspore_extra_packages, each as NAME==VERSION, and run site.yml"),
+        (["torch"], "mindspore", "set job_venv to the environment that has torch"),
+        (["yaml"], "mine", "install PyYAML for that Python on the nodes"),
+    ],
+)
+def test_each_lack_has_its_way_out(lacking, venv, action):
+    found = rules.finding("n1", "train.py", lacking, f"/v/{venv}/bin/python", f"/v/{venv}")
+    assert found.action.startswith(action)
+
+
+def test_the_python_gets_nothing_of_the_agents_environment(spec, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "x")
+    (tmp_path / "seen").mkdir(mode=0o777)
+    (tmp_path / "seen").chmod(0o777)
+    (tmp_path / "pytorch/bin/python").write_text(f"#!/bin/sh\nenv > {tmp_path}/seen/env\n")
+    assert imports.findings(spec("x", environment={"PYTHONPATH": "/srv"}), ME) == []
+    names = {line.partition("=")[0] for line in (tmp_path / "seen/env").read_text().splitlines()}
+    assert names - {"PWD", "_", "SHLVL", "OLDPWD"} == {"PATH", "LC_ALL", "HOME", "PYTHONPATH"}
+
+
+def test_nothing_of_the_package_is_run(spec, tmp_path):
+    (tmp_path / "loud.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    assert imports.findings(spec("loud", environment={"PYTHONPATH": str(tmp_path)}), ME) == []
+    assert imports.findings(spec("loud"), ME) != []
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_script_on_the_nodes_is_read_there_with_what_is_beside_it(spec, tmp_path):
+    script = tmp_path / "srv/train.py"
+    script.parent.mkdir()
+    (tmp_path / "srv/helper.py").touch()
+    script.write_text("import helper, no_such_package\n")
+    found = imports.findings(spec(script=str(script)), ME)
+    assert [one.found.partition(",")[0] for one in found] == [f"{script} imports no_such_package"]
+    assert imports.findings(spec(script=str(tmp_path / "none.py")), ME) == []
+    os.mkfifo(tmp_path / "pipe.py")
+    assert imports.findings(spec(script=str(tmp_path / "pipe.py")), ME) == []
+
+
+@pytest.mark.parametrize("body", ["exit 1", "echo no_such_package; exit 1", "echo other", "sleep 60"])
+def test_a_python_that_does_not_answer_says_nothing(spec, tmp_path, monkeypatch, body):
+    monkeypatch.setattr(imports, "LIMIT_S", 0.5)
+    (tmp_path / "pytorch/bin/python").write_text(f"#!/bin/sh\nexec 2>&1\n{body.replace('sleep', 'exec sleep')}\n")
+    assert imports.findings(spec("no_such_package"), ME) == []
+    assert imports.findings(spec("no_such_package", program="none"), ME) == []
+    assert imports.findings(spec("no_such_package"), "no-such-user") == []
+
+
+def test_no_example_of_the_project_is_suspected():
+    suspected = {}
+    for path in sorted((PROJECT / "jobs").glob("*.yml")):
+        job = yaml.safe_load(path.read_text())
+        name = rules.script(job["job_command"])
+        folder = PROJECT / job.get("job_source", "none")
+        if name and (folder / name).is_file():
+            names = rules.imported((folder / name).read_text(), source_folder.read(str(folder)).files)
+            suspected[path.name] = set(names) - sys.stdlib_module_names
+    assert len(suspected) > 5
+    assert set().union(*suspected.values()) <= {"torch", "torchvision", "numpy", "mindspore", "oneflow", "mpi4py"}

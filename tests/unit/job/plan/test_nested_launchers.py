@@ -1,0 +1,157 @@
+"""Start scripts in job_source that call a launcher by themselves: found before the job starts."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import pytest
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.plan import nested_launchers
+from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
+from hypothesis import given
+from hypothesis import strategies as st
+from job_samples import make_job, member
+
+MEET = "--nnodes=$NNODES --node-rank=$NODE_RANK --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT"
+DOCUMENTED = "(docs/job-file.md, A launcher of your own)"
+
+
+def source(**files):
+    """A packed source folder; `run` is the text of run.sh."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"{name}.sh")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return Source([*(f"{name}.sh" for name in files), "train.py"], content.getvalue())
+
+
+def findings(nodes=2, devices=0, *, files=None, run="", **changes):
+    """What is found of a job that runs run.sh."""
+    job = make_job(**{"command": ["bash", "run.sh"], "launcher": "direct", **changes})
+    where = Where("digits-20261120-101500", "2026-11-20T10:15:00+0000", "", "/var/lib/trainyard", "train")
+    members = [member(number, devices=devices) for number in range(nodes)]
+    _, found = schedulers.plan(job, {}, members, source(run=run, **(files or {})), where)
+    return [(each.found, each.action) for each in found]
+
+
+ALONE = "#!/bin/bash\n# torchrun\nset -e\ntorchrun --nproc_per_node 2 \\\n  train.py --lr 1\n"
+
+
+def test_a_script_that_calls_torchrun_for_one_node_on_two_is_refused_with_file_and_line():
+    assert findings(run=ALONE) == [
+        (
+            "run.sh, line 4, calls torchrun for one node, and runs on 2 nodes",
+            f"give torchrun there {MEET}; or write job_command: [python, train.py, --lr, 1] with job_launcher: "
+            f"torchrun and job_processes_per_node: 2 {DOCUMENTED}",
+        )
+    ]
+    assert findings(nodes=1, run=ALONE) == []
+
+
+def test_inside_a_launcher_of_ours_a_script_that_calls_one_is_refused():
+    assert findings(run=ALONE, launcher="torchrun") == [
+        (
+            "run.sh, line 4, calls torchrun inside job_launcher: torchrun, which starts the ranks itself",
+            f"give torchrun there {MEET} and set job_launcher: direct, job_processes_per_node: 1; or write "
+            "job_command: [python, train.py, --lr, 1] with job_launcher: torchrun and job_processes_per_node: 2 "
+            f"{DOCUMENTED}",
+        )
+    ]
+    ((found, _),) = findings(nodes=1, devices=2, run=ALONE)
+    assert found == "run.sh, line 4, calls torchrun in each of the 2 processes of a node"
+    # The only rank of a job is the only one that calls it.
+    assert findings(nodes=1, run=ALONE, launcher="torchrun") == []
+
+
+@pytest.mark.parametrize(
+    ("run", "called"),
+    [
+        ("NNODES=1\nNODE_RANK=0\ntorchrun --nnodes $NNODES --node_rank $NODE_RANK train.py", "line 3, calls torchrun"),
+        (
+            "ARGS=(\n    --nproc_per_node 2  # GPUs\n    --nnodes ${SLURM_NNODES:-1}\n)\ntorchrun ${ARGS[@]} train.py",
+            "line 5, calls torchrun",
+        ),
+        (
+            'ARGS="--nproc_per_node $(nproc) \\\n  --nnodes 1"\nexec python3 -m torch.distributed.run $ARGS train.py',
+            "line 3, calls python -m torch.distributed.run",
+        ),
+        ("CMD='accelerate launch --num_machines 1 train.py'\neval $CMD", "line 2, calls accelerate launch"),
+        ("for lr in 1 2; do torchrun train.py --lr $lr; done", "line 1, calls torchrun"),
+        ("cd x && OMP_NUM_THREADS=1 msrun --worker_num 2 train.py | tee log", "line 1, calls msrun"),
+        ("main() {\n  mpirun -n 4 python train.py\n}\nmain", "line 2, calls mpirun"),
+        ("cat <<EOF > hosts\ntorchrun\nEOF\nfleetrun train.py", "line 4, calls fleetrun"),
+    ],
+)
+def test_a_script_is_read_with_its_variables(run, called):
+    ((found, action),) = findings(run=run)
+    assert found.startswith(f"run.sh, {called}") and "job_launcher: " in action
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        f"torchrun {MEET} --nproc_per_node 2 train.py",
+        "NNODES=${NNODES:-1}\ntorchrun --nnodes=$NNODES --node_rank=${NODE_RANK:-0} train.py",
+        "torchrun --nproc_per_node=$(nproc) --nnodes=$WORLD_SIZE --node_rank=$RANK train.py",
+        '[ -n "$NNODES" ] || NNODES=1\nif [ -z $NODE_RANK ]; then NODE_RANK=0; fi\ntorchrun --nnodes $NNODES train.py',
+        "source cluster.sh\ntorchrun $CLUSTER_ARGS train.py",
+        "ARGS=(--nnodes $1)\ntorchrun ${ARGS[@]} train.py",
+        # Which of the two runs is known on the node only.
+        'if [ "$NNODES" -gt 1 ]; then\n  torchrun --nnodes $NNODES train.py\nelse\n  torchrun train.py\nfi',
+        'if [ "$RANK" = 0 ]; then mpirun -H a,b python train.py; fi',
+        "[[ $RANK == 0 ]] && mpirun -H a,b python train.py",
+        "echo torchrun train.py\n# torchrun train.py\npython train.py --launcher torchrun",
+        "cat <<EOF\ntorchrun train.py\nEOF\npython train.py",
+        'echo "\ntorchrun train.py\n"\npython train.py',
+        "echo 'never closed\ntorchrun train.py",
+    ],
+)
+def test_a_script_that_joins_the_nodes_or_may_not_call_one_is_left(run):
+    assert findings(run=run, processes_per_node=1) == []
+
+
+def test_what_a_script_runs_and_sources_is_read_too():
+    files = {"env": "export NNODES=1", "sub": "torchrun --nnodes $NNODES train.py"}
+    ((found, _),) = findings(run="source ./env.sh\nexec bash sub.sh", files=files)
+    assert found == "sub.sh, line 1, calls torchrun for one node, and runs on 2 nodes"
+    ((found, _),) = findings(files=files, command=["bash", "-c", "export NNODES=1; ./sub.sh"])
+    assert found == "sub.sh, line 1, calls torchrun for one node, and runs on 2 nodes"
+    assert findings(run="bash run.sh") == []
+
+
+def test_numbers_of_nodes_in_job_env_are_known():
+    run = "torchrun --nnodes ${NNODES:-1} train.py"
+    assert len(findings(run=run, env={"NNODES": 1})) == 1
+    assert findings(run=run, env={"NNODES": 2}) == findings(run=ALONE, env={"PET_NNODES": 2}) == []
+
+
+pieces = st.sampled_from(
+    [
+        "torchrun",
+        "if",
+        "fi",
+        "$A",
+        "A=1",
+        "A=(",
+        ")",
+        "\n",
+        "'",
+        '"',
+        "\\\n",
+        "<<EOF\n",
+        "EOF\n",
+        "${A:-",
+        "}",
+        " ",
+        "&&",
+    ]
+)
+
+
+@given(st.lists(pieces, max_size=12))
+def test_any_text_is_read(words):
+    for call in nested_launchers.calls(["bash", "run.sh"], lambda name: "".join(words), {}):
+        assert call.file == "run.sh" and call.line >= 1

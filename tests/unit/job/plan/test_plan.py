@@ -1,0 +1,435 @@
+"""Placement, launchers and plan: any number of nodes and slots, every rule with its message, captured machines."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import pytest
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.placement.placement import Member
+from ansible.module_utils.trainyard.job.plan.plan import describe
+from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
+from hypothesis import given
+from hypothesis import strategies as st
+from job_samples import VENV, make_job, make_plan, member, node_facts, planned, processes, texts
+
+NEEDED = ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS", "PATH")
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).map(lambda name: "JOB_" + name)
+environments = st.dictionaries(names, st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=8))
+
+
+def check_every_process(plan, members, slots):
+    """What must hold for every launcher: who runs which ranks, and that no environment misses anything."""
+    assert [node["host"] for node in plan["nodes"]] == [item.host for item in members]
+    assert [node["node_rank"] for node in plan["nodes"]] == list(range(len(members)))
+    ranks = [rank for _, process in processes(plan) for rank in process["ranks"]]
+    assert ranks == list(range(sum(slots))) and plan["world_size"] == len(ranks)
+    assert plan["head"] == {"host": "n1", "address": "10.77.0.1", "port": plan["head"]["port"]}
+    for number, (node, item) in enumerate(zip(plan["nodes"], members)):
+        assert sum(len(process["ranks"]) for process in node["processes"]) == slots[number]
+        interface = f"eth{number % 3}"
+        assert (node["address"], node["interface"]) == (item.address, interface)
+        assert node["devices"] == list(range(slots[number]))
+        for process in node["processes"]:
+            env = process["env"]
+            assert all(env[name] for name in NEEDED)
+            assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("10.77.0.1", str(plan["head"]["port"]))
+            assert (env["GLOO_SOCKET_IFNAME"], env["NCCL_SOCKET_IFNAME"]) == (interface, f"={interface}")
+            assert env["OMP_NUM_THREADS"] == str(max(1, 8 // (2 * slots[number])))
+            assert env["CUDA_VISIBLE_DEVICES"] == ",".join(map(str, range(slots[number])))
+            assert env["PATH"].startswith(f"{VENV}/bin:") and env["VIRTUAL_ENV"] == VENV
+            assert env["TRAINYARD_JOB_ID"] == plan["job_id"]
+
+
+def check_precedence(plan, job_env, members):
+    for (node, process), item in ((pair, members[pair[0]["node_rank"]]) for pair in processes(plan)):
+        expected = {**job_env, **item.env}
+        assert {name: process["env"][name] for name in expected} == expected, node["host"]
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=12), environments, st.lists(environments, max_size=12))
+def test_direct_gives_every_rank_its_place(slots, job_env, node_envs):
+    members = [
+        member(number, devices=count, env=node_envs[number] if number < len(node_envs) else {})
+        for number, count in enumerate(slots)
+    ]
+    plan = make_plan(make_job(launcher="direct", env=job_env), members).as_dict()
+    check_every_process(plan, members, slots)
+    check_precedence(plan, job_env, members)
+    for node, process in processes(plan):
+        rank = process["ranks"][0]
+        assert process["name"] == f"rank{rank}" and process["argv"] == ["python", "train.py"]
+        assert process["log"] == f"{plan['job_dir']}/logs/rank_{rank}.log"
+        first = node["processes"][0]["ranks"][0]
+        expected = {
+            "RANK": rank,
+            "WORLD_SIZE": sum(slots),
+            "LOCAL_RANK": rank - first,
+            "LOCAL_WORLD_SIZE": slots[node["node_rank"]],
+            "GROUP_RANK": node["node_rank"],
+            "NODE_RANK": node["node_rank"],
+        }
+        # With it some programs start a launcher by themselves: only where it would be the one of its node.
+        assert process["env"].get("NNODES") == (str(len(slots)) if set(slots) == {1} else None)
+        assert {name: process["env"][name] for name in expected} == {name: str(v) for name, v in expected.items()}
+
+
+@given(st.integers(1, 12), st.integers(1, 8), environments, st.lists(environments, max_size=12))
+def test_torchrun_gives_every_node_one_agent(nodes, slots, job_env, node_envs):
+    members = [
+        member(number, devices=slots, env=node_envs[number] if number < len(node_envs) else {})
+        for number in range(nodes)
+    ]
+    plan = make_plan(make_job(env=job_env), members).as_dict()
+    check_every_process(plan, members, [slots] * nodes)
+    check_precedence(plan, job_env, members)
+    for node in plan["nodes"]:
+        (agent,) = node["processes"]
+        assert agent["log"] == f"{plan['job_dir']}/logs/agent_{node['node_rank']}.log"
+        assert agent["argv"] == [
+            f"{VENV}/bin/python",
+            f"{plan['job_dir']}/trainyard.pyz",
+            "agent",
+            "torch.distributed.run",
+            "--nnodes",
+            str(nodes),
+            "--nproc-per-node",
+            str(slots),
+            "--rdzv-backend",
+            "static",
+            "--node-rank",
+            str(node["node_rank"]),
+            "--master-addr",
+            "10.77.0.1",
+            "--master-port",
+            str(plan["head"]["port"]),
+            "--local-addr",
+            node["address"],
+            "--no-python",
+            f"{VENV}/bin/python",
+            "-IS",
+            f"{plan['job_dir']}/trainyard.pyz",
+            "rank",
+            "python",
+            "train.py",
+        ]
+
+
+def test_torchrun_with_restarts_keeps_its_ranks_where_they_are():
+    argv = make_plan(make_job(max_restarts=3), [member(0), member(1)]).as_dict()["nodes"][1]["processes"][0]["argv"]
+    assert argv == make_plan(make_job(), [member(0), member(1)]).as_dict()["nodes"][1]["processes"][0]["argv"]
+    assert ("--node-rank", "1") in itertools.pairwise(argv) and ("--rdzv-backend", "static") in itertools.pairwise(argv)
+
+
+def test_an_ipv6_head_is_written_in_brackets_where_a_port_follows():
+    facts = node_facts(0)
+    facts["networks"]["interfaces"][0]["addresses"] = ["fd00::1/64"]
+    plan = make_plan(make_job(max_restarts=1), [Member("n1", "fd00::1", facts, {}, {})]).as_dict()
+    argv, env = plan["nodes"][0]["processes"][0]["argv"], plan["nodes"][0]["processes"][0]["env"]
+    assert ("--master-addr", "fd00::1") in itertools.pairwise(argv) and env["MASTER_ADDR"] == "fd00::1"
+    assert "  rendezvous  [fd00::1]:20000 on n1" in describe(plan).splitlines()
+
+
+@given(st.sampled_from(["direct", "torchrun"]), st.integers(1, 4), environments, environments)
+def test_plan_is_json_and_readable_and_holds_no_secret(launcher, nodes, job_env, node_env):
+    job = make_job(launcher=launcher, env=job_env, secret_env=["API_KEY"])
+    plan = make_plan(job, [member(number, env=node_env) for number in range(nodes)])
+    written = plan.as_dict()
+    assert json.loads(json.dumps(written)) == written
+    assert written["secret_env"] == ["API_KEY"]
+    assert not any("API_KEY" in process["env"] for _, process in processes(written))
+    assert "    API_KEY=(secret)" in describe(written).splitlines()
+
+
+@given(st.sampled_from(["direct", "torchrun"]), st.integers(2, 40))
+def test_what_a_node_is_sent_does_not_grow_with_the_number_of_nodes(launcher, nodes):
+    def sent(count):
+        slices = make_plan(make_job(launcher=launcher), [member(number) for number in range(count)]).slices([])
+        # World size and number of nodes are said in every slice; only their digits may differ.
+        return len(re.sub(r"\d+", "0", json.dumps(slices["n2"]))), slices["n2"]["hosts"], slices["n1"]["hosts"]
+
+    size, others, everybody = sent(nodes)
+    assert (size, others) == (sent(2)[0], [])
+    assert everybody == [f"n{number + 1}" for number in range(nodes)]
+
+
+def test_a_slice_holds_what_the_plan_says_of_its_node():
+    plan = make_plan(make_job(launcher="direct", data=["/data/a"]), [member(0, devices=2), member(1, devices=1)])
+    written, slices = plan.as_dict(), plan.slices(["train.py"])
+    for node in written["nodes"]:
+        assert slices[node["host"]].items() >= node.items()
+        assert (
+            slices[node["host"]].items()
+            >= {
+                "job_id": written["job_id"],
+                "head_host": "n1",
+                "head_address": "10.77.0.1",
+                "port": written["head"]["port"],
+                "monitor_port": written["monitor_port"],
+                "world_size": 3,
+                "data": ["/data/a"],
+                "program": "python",
+            }.items()
+        )
+
+
+def test_a_thousand_nodes():
+    plan = make_plan(make_job(), [member(number, devices=8) for number in range(1000)]).as_dict()
+    assert plan["world_size"] == 8000
+    assert plan["nodes"][999]["processes"][0]["ranks"] == list(range(7992, 8000))
+
+
+def test_job_env_wins_over_the_choices_of_the_plan_and_node_env_over_job_env():
+    job = make_job(env={"OMP_NUM_THREADS": "3", "A": "job", "B": "job"})
+    plan = make_plan(job, [member(0, env={"B": "node"})]).as_dict()
+    env = plan["nodes"][0]["processes"][0]["env"]
+    assert (env["OMP_NUM_THREADS"], env["A"], env["B"]) == ("3", "job", "node")
+
+
+def test_ports():
+    assert make_plan(make_job(), [member(0)]).placement.port == 20000
+    chosen = make_plan(make_job(port=20000), [member(0)]).placement
+    assert (chosen.port, chosen.monitor_port) == (20000, 20001)
+    assert make_plan(make_job(port=29500), [member(0, free_ports=[20000])]).placement.monitor_port == 20000
+    plan, findings = planned(make_job(), [member(0, free_ports=[20000]), member(1)])
+    assert plan is None
+    assert texts(findings) == [
+        (
+            "n1",
+            "ports",
+            "1 free TCP port",
+            "a free port on the head node for the rendezvous and one for the monitor",
+            "end what holds the ports of the head node",
+        )
+    ]
+
+
+def test_devices_are_taken_as_asked():
+    def chosen(**changes):
+        node = make_plan(make_job(launcher="direct", **changes), [member(0, devices=8)]).as_dict()["nodes"][0]
+        env = node["processes"][0]["env"]
+        return node["devices"], len(node["processes"]), env.get("CUDA_VISIBLE_DEVICES")
+
+    assert chosen() == (list(range(8)), 8, "0,1,2,3,4,5,6,7")
+    assert chosen(processes_per_node=2) == ([0, 1], 2, "0,1")
+    assert chosen(devices=[5, 3]) == ([5, 3], 2, "5,3")
+    # Without devices nothing may be visible, or the framework would take them all the same.
+    assert chosen(devices="none", processes_per_node=3) == ([], 3, "")
+    without = make_plan(make_job(processes_per_node=2), [member(0)]).as_dict()["nodes"][0]
+    assert without["devices"] == [] and "CUDA_VISIBLE_DEVICES" not in without["processes"][0]["env"]
+
+
+def test_all_faults_of_all_nodes_are_found_at_once():
+    members = [
+        member(0, unreachable="Failed to connect to the host via ssh: Connection timed out"),
+        member(1, hostname="twin"),
+        member(2, hostname="twin", packages={"torch": "2.13.0"}),
+        member(3, packages={"torch": "2.12.0"}),
+        member(4, packages={"torch": "2.13.0"}),
+    ]
+    plan, findings = planned(make_job(packages=["torch"], command=["python", "tain.py"]), members)
+    assert plan is None
+    equal = "run site.yml to make them equal"
+    own = ("a different host name on every node", "set it with hostnamectl set-hostname")
+    assert texts(findings) == [
+        (
+            "",
+            "job_command",
+            "no tain.py in an empty job_source",
+            "one of train.py",
+            "correct job_command or job_source",
+        ),
+        (
+            "n1",
+            "reach",
+            "Connection timed out",
+            "a node that answers over ssh, at 10.77.0.1",
+            "repair it, or leave it out; to see more: ansible n1 -i INVENTORY -m ansible.builtin.ping -vvv",
+        ),
+        ("n2", "names", "host name 'twin', which n3 has too", *own),
+        ("n3", "names", "host name 'twin', which n2 has too", *own),
+        ("n2", "versions", f"torch missing in {VENV}", "torch 2.13.0, as on the other nodes", equal),
+        ("n4", "versions", f"torch 2.12.0 in {VENV}", "torch 2.13.0, as on the other nodes", equal),
+    ]
+
+
+def test_a_package_that_no_node_has():
+    _, findings = planned(make_job(packages=["torch"]), [member(0), member(1)])
+    expected = ("torch installed on every node", "run site.yml, or set job_venv to where it is")
+    assert texts(findings) == [(host, "versions", f"no torch in {VENV}", *expected) for host in ("n1", "n2")]
+
+
+def test_too_few_devices_and_devices_that_are_not_there():
+    job = make_job(launcher="direct", processes_per_node=4)
+    _, findings = planned(job, [member(0, devices=4), member(1, devices=2)])
+    assert texts(findings) == [
+        ("n2", "devices", "2 devices", "4, one for each process", "lower job_processes_per_node or leave the node out")
+    ]
+    _, findings = planned(make_job(devices=[1, 2]), [member(0, devices=2), member(1)])
+    assert texts(findings) == [
+        ("n1", "devices", "0, 1 on the node", "devices 1, 2", "correct job_devices, or set it to auto"),
+        ("n2", "devices", "no device on the node", "devices 1, 2", "correct job_devices, or set it to auto"),
+    ]
+    _, findings = planned(make_job(devices=[5]), [member(0, devices=1)])
+    assert [(item.found, item.expected) for item in findings] == [("0 on the node", "device 5")]
+    _, findings = planned(job, [member(0, devices=4), member(1, devices=1)])
+    assert [item.found for item in findings] == ["1 device"]
+
+
+def test_many_times_more_processes_than_processors():
+    _, findings = planned(make_job(processes_per_node=500), [member(0, cpus=2), member(1, cpus=32)])
+    assert texts(findings) == [
+        (
+            "n1",
+            "job_processes_per_node",
+            "500 processes on 2 processors",
+            "at most 16 for each processor, 32 here, where there is no device",
+            "lower job_processes_per_node, or use more nodes",
+        )
+    ]
+    _, findings = planned(make_job(processes_per_node=17, devices="none"), [member(0, cpus=1, devices=4)])
+    assert [item.found for item in findings] == ["17 processes on 1 processor"]
+    # A few for each processor are how one tries a program; with devices each process has its own.
+    make_plan(make_job(processes_per_node=32), [member(0, cpus=2)])
+    make_plan(make_job(), [member(0, cpus=1, devices=24)])
+
+
+def test_a_driver_that_does_not_answer_stops_only_a_job_that_wants_devices():
+    broken = {"vendor": "nvidia", "devices": [], "problems": ["nvidia-smi: could not communicate"]}
+    _, findings = planned(make_job(), [member(0, accelerators=broken)])
+    assert texts(findings) == [
+        (
+            "n1",
+            "devices",
+            "nvidia-smi: could not communicate",
+            "devices that answer",
+            "repair the driver, or set job_devices: none to run on the CPU",
+        )
+    ]
+    assert make_plan(make_job(devices="none"), [member(0, accelerators=broken)]).placement.world_size == 1
+
+
+def test_a_network_that_a_node_is_not_on():
+    plan, findings = planned(make_job(network="10.99.0.0/16"), [member(0), member(1)])
+    assert plan is None
+    assert texts(findings) == [
+        (
+            f"n{number}",
+            "network",
+            f"eth{number - 1} 10.77.0.{number}/16",
+            "an address in 10.99.0.0/16",
+            "set job_network to a network that every node is on",
+        )
+        for number in (1, 2)
+    ]
+
+
+def test_two_nodes_under_one_address():
+    twin = member(0)
+    plan, findings = planned(make_job(), [twin, Member("n2", twin.address, node_facts(0, hostname="n2"), {}, {})])
+    assert plan is not None
+    assert texts(findings) == [
+        (
+            host,
+            "network",
+            f"address 10.77.0.1, which {other} has too",
+            "a different address for every node",
+            "set job_network to the network between the nodes, or give each node its own address",
+        )
+        for host, other in (("n1", "n2"), ("n2", "n1"))
+    ]
+
+
+def test_faults_of_a_node_are_all_found_also_without_a_network():
+    _, findings = planned(make_job(network="eth7", devices=[0]), [member(0)])
+    assert [item.check for item in findings] == ["devices", "network"]
+
+
+def test_source_that_is_not_there():
+    _, findings = planned(make_job(source="training"), [member(0)], files=None)
+    assert texts(findings) == [
+        (
+            "",
+            "job_source",
+            "no folder 'training' on the controller",
+            "the folder with the training scripts",
+            "correct job_source (a relative path counts from the project's folder)",
+        )
+    ]
+    _, findings = planned(make_job(source="training"), [member(0)], files=["a.py", "b/c.py"])
+    assert texts(findings) == [
+        ("", "job_command", "no train.py in training", "one of a.py, b/c.py", "correct job_command or job_source")
+    ]
+    _, findings = planned(make_job(), [member(0)], files=[])
+    assert findings[0].expected == "one of the files of job_source"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python", "./train.py"],
+        ["python", "/opt/train.py"],
+        ["python", "/opt/train.py", "--config=eval.py"],
+        ["python", "-m", "train"],
+        ["./train.py"],
+    ],
+)
+def test_commands_whose_program_is_there_or_is_not_ours_to_judge(command):
+    make_plan(make_job(command=command), [member(0)])
+
+
+def test_launchers_say_what_they_cannot_do():
+    _, findings = planned(make_job(), [member(0, devices=4), member(1, devices=2), member(2, devices=4)])
+    assert texts(findings) == [
+        (
+            host,
+            "devices",
+            "4 devices",
+            "2, as many as on every other node",
+            "set job_processes_per_node: 2, or use job_launcher: direct",
+        )
+        for host in ("n1", "n3")
+    ]
+    _, findings = planned(make_job(venv=""), [member(0)])
+    assert texts(findings) == [
+        (
+            "",
+            "job_venv",
+            "nothing",
+            "the virtual environment that holds torchrun",
+            "set job_venv, or use job_launcher: direct",
+        )
+    ]
+
+
+def test_every_node_is_told_where_the_environments_of_the_cluster_are():
+    where = Where("digits-1", "now", "", "/var/lib/trainyard", "train", venvs="/opt/trainyard/venvs")
+    members = [member(number) for number in range(3)]
+    plan, findings = schedulers.plan(make_job(spares=1, max_restarts=1), {}, members, Source(("train.py",)), where)
+    assert findings == []
+    assert {part["venvs"] for part in plan.slices([]).values()} == {"/opt/trainyard/venvs"}
+
+
+def test_two_gpus_or_more_add_up_numbers_in_the_gate_where_the_program_is_known():
+    program = "/opt/trainyard/nccl-tests/bin/all_reduce_perf_mpi"
+
+    def sums(*members, **changes):
+        where = Where("digits-1", "now", "", "/var/lib/trainyard", "train", all_reduce=program)
+        plan, findings = schedulers.plan(make_job(**changes), {}, members, Source(("train.py",)), where)
+        assert findings == []
+        parts = plan.slices([])
+        return [parts[each.host]["local_collective"] for each in members]
+
+    here, there = sums(member(0, devices=2), member(1, devices=2, env={"NCCL_P2P_DISABLE": "1"}), env={"A": "b"})
+    assert here["argv"] == there["argv"] and here["argv"][0] == program and here["argv"][-2:] == ["-g", "2"]
+    assert here["env"] == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "NCCL_SOCKET_IFNAME": "=eth0",
+    }
+    assert there["env"] == {**here["env"], "NCCL_SOCKET_IFNAME": "=eth1", "NCCL_P2P_DISABLE": "1"}
+    *_, spare = sums(*(member(number, devices=2) for number in range(3)), spares=1, max_restarts=1)
+    assert spare["env"]["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert sums(member(0, devices=1)) == sums(member(0)) == sums(member(0, devices=2), gate=False) == [{}]

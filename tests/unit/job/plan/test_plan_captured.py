@@ -1,0 +1,107 @@
+"""Plans for captured machines, and what is said of a plan."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from ansible.module_utils.trainyard.job.plan.plan import describe
+from ansible.module_utils.trainyard.job.run import answers
+from captured_tree import NODES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from job_samples import captured_member, make_job, make_plan, member, planned, processes
+
+
+@pytest.fixture
+def gpu_members(tmp_path):
+    return [
+        captured_member(tmp_path, "gpu8_infiniband", "gpu1", "10.20.0.11"),
+        captured_member(tmp_path, "gpu8_infiniband", "gpu2", "10.20.0.12"),
+    ]
+
+
+def test_plan_of_two_captured_machines_is_the_reviewed_one(gpu_members, golden):
+    job = make_job(env={"NCCL_DEBUG": "WARN"}, progress_pattern="step (?P<step>[0-9]+)")
+    plan = make_plan(job, gpu_members).as_dict()
+    golden(plan, "plans/torchrun-two-gpu8-nodes.json")
+
+
+def test_direct_on_captured_machines_has_a_process_for_each_device(gpu_members):
+    plan = make_plan(make_job(launcher="direct"), gpu_members).as_dict()
+    assert [process["name"] for _, process in processes(plan)] == [f"rank{rank}" for rank in range(16)]
+    for _, process in processes(plan):
+        assert process["env"]["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
+        assert process["env"]["NCCL_IB_HCA"].startswith("=mlx5_")
+
+
+def test_ascend_devices_are_hidden_by_their_own_variable(tmp_path):
+    node = captured_member(tmp_path, "ascend8", "a1", "localhost")
+    plan = make_plan(make_job(devices=[0, 1]), [node]).as_dict()
+    env = plan["nodes"][0]["processes"][0]["env"]
+    assert env["ASCEND_RT_VISIBLE_DEVICES"] == "0,1" and "CUDA_VISIBLE_DEVICES" not in env
+
+
+def test_the_broken_driver_is_reported_for_its_node(tmp_path, gpu_members):
+    node = captured_member(tmp_path, "broken_driver", "gpu3", "localhost")
+    _, findings = planned(make_job(network="10.20.0.0/24"), [*gpu_members, node])
+    assert ("gpu3", "devices") in [(item.host, item.check) for item in findings]
+
+
+def in_a_container(facts):
+    interfaces = [{**each, "kind": "virtual"} for each in facts["networks"]["interfaces"] if each["name"] != "lo"][:1]
+    networks = {**facts["networks"], "interfaces": interfaces}
+    return {**facts, "container": "podman", "boot_id": facts["hostname"], "networks": networks}
+
+
+def with_links_down(facts):
+    interfaces = [{**each, "up": False, "state": "down"} for each in facts["networks"]["interfaces"]]
+    return {**facts, "networks": {**facts["networks"], "interfaces": interfaces}}
+
+
+def in_a_super_pod(facts):
+    return {**facts, "npu": {**facts["npu"], "chip": "a3", "super_pod_id": "7"}} if facts["npu"] else facts
+
+
+@pytest.mark.parametrize("tree", sorted(path.stem for path in NODES.glob("*.tree")))
+def test_what_is_kept_of_a_node_makes_the_same_plan_as_all_that_it_says(tmp_path, tree):
+    """The facts of all nodes are held at once: most of what a node with 8 GPUs says is nothing to a plan."""
+    software = {"packages": {"torch": "2.13.0"}, "mpi": {"version": "4.1.4", "path": "/opt/mpi/bin/mpirun"}}
+    read = [
+        captured_member(tmp_path, tree, name, at, **software)
+        for name, at in (("n1", "10.20.0.11"), ("n2", "10.20.0.12"))
+    ]
+    for change, address in ((dict, ""), (in_a_container, "10.99.0.1"), (with_links_down, ""), (in_a_super_pod, "")):
+        whole = [replace(each, facts=change(each.facts), address=address or each.address) for each in read]
+        said = [answers.checked("probe", {"node": each.facts}, each.host)["node"] for each in whole]
+        # Ports are drawn by who plans.
+        kept = [replace(each, facts={**own, "free_ports": [29500, 29501]}) for each, own in zip(whole, said)]
+        names = json.dumps([each.facts for each in kept])
+        assert "mac" not in names and "uuid" not in names and "fingerprint" in names
+        for launcher in ("direct", "torchrun", "mpirun", "mindspore", "oneflow", "rank_table"):
+            job = make_job(launcher=launcher, packages=["torch"])
+            (plan, findings), (same, again) = planned(job, whole), planned(job, kept)
+            assert again == findings
+            assert (same and same.as_dict()) == (plan and plan.as_dict())
+            assert (same and same.slices([])) == (plan and plan.slices([]))
+
+
+def test_describe_says_what_is_shared_once(golden):
+    plan = make_plan(make_job(launcher="direct", secret_env=["KEY"]), [member(0, devices=2), member(1)]).as_dict()
+    golden(f"{describe(plan)}\n", "plans/described.txt")
+
+
+def test_nothing_is_explained_that_is_not_shown():
+    plan = make_plan(make_job(launcher="direct", env={"NCCL_SOCKET_IFNAME": "eth0"}), [member(0)]).as_dict()
+    assert "NCCL_SOCKET_IFNAME=eth0" in describe(plan) and "NCCL's own" not in describe(plan)
+
+
+@settings(max_examples=50)
+@given(st.permutations(range(6)))
+def test_ranks_follow_the_inventory_whatever_the_names(order):
+    members = [member(number) for number in order]
+    plan = make_plan(make_job(launcher="direct"), members).as_dict()
+    assert [(node["host"], node["processes"][0]["ranks"]) for node in plan["nodes"]] == [
+        (item.host, [rank]) for rank, item in enumerate(members)
+    ]

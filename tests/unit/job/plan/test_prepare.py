@@ -1,0 +1,359 @@
+"""Preparing a job: what the nodes are asked, what is kept of their answers, what is planned, written and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tarfile
+
+import pytest
+from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.job.record import excluded_hosts as refused
+from ansible.module_utils.trainyard.job.schedulers import ssh
+from ansible.module_utils.trainyard_controller import excluded_hosts as refused_hosts
+from ansible.module_utils.trainyard_controller import planning
+from ansible.module_utils.trainyard_controller.clock import of_visit
+from hypothesis import given
+from hypothesis import strategies as st
+from job_samples import job_file, make_wanted, node_facts
+
+GOOD = {"findings": [], "programs": {}, "stale": False}
+DISK = {"host": "n1", "check": "disk", "found": "1 MiB", "expected": "more", "action": "make room"}
+GONE = {"unreachable": True, "msg": "Connection timed out"}
+
+
+class Nodes:
+    """Answers as the nodes' agents do: `facts` and `checks` by host; who has neither does not answer."""
+
+    def __init__(self, *hosts):
+        self.facts = {host: {**node_facts(number), "fingerprint": "a"} for number, host in enumerate(hosts)}
+        self.checks = {}
+        self.asked = []
+
+    def __call__(self, question, own):
+        self.asked.append((question, list(own)))
+        return {host: self._answer(question, host, given) for host, given in own.items()}
+
+    def _answer(self, question, host, given):
+        facts = self.facts.get(host)
+        if facts is None:
+            return GONE
+        if question == "probe":
+            return {"node": facts}
+        stale = given["slice"]["fingerprint"] != facts["fingerprint"]
+        answer = {**GOOD, "stale": stale, **self.checks.get(host, {})}
+        return {**answer, "node": facts} if stale or answer["findings"] else answer
+
+    def visits(self):
+        asked, self.asked = self.asked, []
+        return asked
+
+
+@pytest.fixture
+def nodes():
+    return Nodes("n1", "n2")
+
+
+@pytest.fixture
+def wanted(tmp_path):
+    source = tmp_path / "source"
+    (source / "__pycache__").mkdir(parents=True)
+    (source / "__pycache__" / "train.pyc").touch()
+    (source / "train.py").write_text("print('train')\n")
+    (source / "same.py").symlink_to("train.py")
+
+    def make(job=None, hosts=("n1", "n2"), env=None, **changes):
+        given = job_file(source=str(source), launcher="direct")
+        addresses = [f"10.77.0.{number + 1}" for number in range(len(hosts))]
+        found = [planning.Host(host, at, (env or {}).get(host)) for host, at in zip(hosts, addresses)]
+        return make_wanted(tmp_path, {**given, **(job or {})}, found, **changes)
+
+    return make
+
+
+def test_a_plan_is_written_with_the_source(wanted, nodes):
+    made = planning.prepare(wanted(), nodes)
+    assert made.findings == []
+    assert nodes.visits() == [("probe", ["n1", "n2"]), ("preflight", ["n1", "n2"])]
+    written = json.loads((made.run_dir / "plan.json").read_text())
+    assert (written["job_id"], written["world_size"], written["asked_by"]) == (made.run_dir.name, 2, "launch.yml")
+    assert written == made.plan and written["check"] is False
+    with tarfile.open(made.run_dir / "source.tar.gz") as source:
+        assert source.getnames() == ["same.py", "train.py"]
+        assert source.getmember("same.py").linkname == "train.py"
+        assert {info.uname for info in source} == {"root"}
+
+
+def test_what_is_not_sent_stands_in_the_plan_and_is_said(wanted, nodes):
+    made = planning.prepare(wanted(), nodes)
+    assert made.plan["source_left_out"] == {"never sent": ["__pycache__/"]}
+    assert made.not_sent == "__pycache__/ (never sent)"
+
+
+def test_a_link_that_leaves_the_source_is_refused_before_anything_is_sent(wanted, nodes, tmp_path):
+    (tmp_path / "key").write_text("a private key")
+    (tmp_path / "source" / "data.txt").symlink_to(tmp_path / "key")
+    made = planning.prepare(wanted(), nodes)
+    (finding,) = made.findings
+    assert f"data.txt -> {tmp_path}/key" in finding.found
+    assert not any(b"private" in path.read_bytes() for path in tmp_path.glob("runs/**/*") if path.is_file())
+
+
+def test_a_script_that_is_left_out_is_named_with_the_reason(wanted, nodes, tmp_path):
+    (tmp_path / "source" / ".gitignore").write_text("train.py\n")
+    (finding,) = planning.prepare(wanted(), nodes).findings
+    assert finding.check == "job_command" and finding.found.endswith("as train.py is left out (.gitignore)")
+
+
+def test_ranks_that_cannot_be_followed_keep_a_job_from_starting(wanted, nodes):
+    assert planning.prepare(wanted(follow="0,1", live=True), nodes).findings == []
+    made = planning.prepare(wanted(follow="5"), nodes)
+    assert [(finding.check, finding.found) for finding in made.findings] == [("follow", "'5'")]
+    assert made.headline == planning.NO_JOB
+
+
+def test_facts_are_kept_so_that_one_visit_is_enough(wanted, nodes):
+    first = planning.prepare(wanted(), nodes)
+    nodes.visits()
+    second = planning.prepare(wanted(), nodes)
+    assert nodes.visits() == [("preflight", ["n1", "n2"])]
+    assert second.run_dir.name != first.run_dir.name and second.findings == []
+    # For another environment they are of no use, and a host with another address is another one.
+    planning.prepare(wanted({"job_venv": "/other"}), nodes)
+    assert nodes.visits()[0] == ("probe", ["n1", "n2"])
+
+
+def test_only_nodes_without_kept_facts_are_asked_for_them(wanted, nodes):
+    planning.prepare(wanted(hosts=["n1"]), nodes)
+    nodes.visits()
+    assert planning.prepare(wanted(), nodes).findings == []
+    assert nodes.visits() == [("probe", ["n2"]), ("preflight", ["n1", "n2"])]
+
+
+def test_a_node_that_has_changed_is_planned_as_what_it_is_now(wanted, nodes):
+    planning.prepare(wanted(), nodes)
+    nodes.visits()
+    nodes.facts["n2"] = {**node_facts(1, cpus=4), "fingerprint": "b"}
+    made = planning.prepare(wanted(), nodes)
+    # It has said so itself: nobody asks it once more for its facts.
+    assert nodes.visits() == [("preflight", ["n1", "n2"]), ("preflight", ["n1", "n2"])]
+    assert made.findings == []
+    nodes.visits()
+    planning.prepare(wanted(), nodes)
+    assert nodes.visits() == [("preflight", ["n1", "n2"])]
+
+
+def test_findings_by_kept_facts_are_those_of_what_the_nodes_are_now(wanted, nodes, tmp_path):
+    planning.prepare(wanted(), nodes)
+    nodes.visits()
+    nodes.checks["n1"] = {"findings": [DISK]}
+    refused = planning.prepare(wanted(), nodes)
+    assert [finding.check for finding in refused.findings] == ["disk"]
+    assert nodes.visits() == [("preflight", ["n1", "n2"]), ("preflight", ["n1", "n2"])]
+    assert [item["check"] for item in json.loads((refused.run_dir / "findings.json").read_text())] == ["disk"]
+    assert refused.headline == planning.NO_JOB
+
+
+def test_a_node_that_is_gone_is_asked_once(wanted, nodes, tmp_path):
+    planning.prepare(wanted(), nodes)
+    nodes.visits()
+    del nodes.facts["n2"]
+    refused = planning.prepare(wanted(), nodes)
+    assert [(finding.host, finding.check) for finding in refused.findings] == [("n2", "reach")]
+    assert [hosts for _, hosts in nodes.visits()].count(["n1", "n2"]) == 1
+    # And nobody who never answered is checked.
+    (tmp_path / "facts.json").unlink()
+    assert [finding.host for finding in planning.prepare(wanted(), nodes).findings] == ["n2"]
+    assert ("preflight", ["n1", "n2"]) not in nodes.visits()
+
+
+def test_what_was_found_elsewhere_comes_with_the_rest(wanted, nodes):
+    nodes.checks["n1"] = {"findings": [DISK]}
+    tls = Finding(check="tls", found="old", expected="new", action="renew")
+    refused = planning.prepare(wanted(found=[tls], env={"n2": {"RANK": "1"}}), nodes)
+    assert [finding.check for finding in refused.findings] == ["job_node_env", "tls", "disk"]
+
+
+def test_check_mode_writes_the_plan_and_the_last_one_stays(wanted, nodes, tmp_path):
+    started = planning.prepare(wanted(), nodes)
+    other = {"job_name": "digits-2"}
+    previews = [planning.prepare(wanted(job, check=True), nodes) for job in (other, {}, {}, {})]
+    kept = {path.parent.name: json.loads(path.read_text())["check"] for path in tmp_path.glob("runs/*/plan.json")}
+    assert kept == {started.run_dir.name: False, previews[0].run_dir.name: True, previews[-1].run_dir.name: True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "found"),
+    [
+        ({"available": 0, "hosts": []}, "job_hosts", "no host in 'gpus'"),
+        ({"job": {"job_nodes": 3}}, "job_nodes", "3 nodes asked for, 2 in group gpus"),
+        ({"job": {"job_nodes": "two"}}, "job_nodes", "'two'"),
+        ({"job": {"job_nodes": -1}}, "job_nodes", "-1"),
+        ({"given": ["job_nmae"]}, "job file", "unknown variable job_nmae"),
+        ({"job": {"job_source": "/nowhere"}}, "job_source", "no folder '/nowhere' on the controller"),
+        ({"job": {"job_port": 1}}, "job_port", "1"),
+        ({"job": {"job_scheduler": "k8s"}}, "job_scheduler", "'k8s'"),
+        ({"env": {"n2": {"RANK": "1"}}}, "job_node_env", "RANK=1"),
+        ({"env": {"n1": ["A=1"]}}, "job_node_env", "a list"),
+    ],
+)
+def test_a_job_that_cannot_run_leaves_nothing(wanted, nodes, tmp_path, changes, check, found):
+    changes = {**changes, "job": {**changes.get("job", {}), "job_hosts": "gpus"}}
+    refused = planning.prepare(wanted(**changes), nodes)
+    assert [(finding.check, finding.found) for finding in refused.findings] == [(check, found)]
+    assert refused.run_dir is None and not (tmp_path / "runs").exists()
+
+
+def test_a_job_file_that_cannot_be_read_asks_nobody(wanted, nodes):
+    planning.prepare(wanted({"job_port": 1}), nodes)
+    assert nodes.visits() == []
+
+
+def test_findings_of_the_plan_leave_the_nodes_to_be_checked(wanted, nodes):
+    nodes.checks["n1"] = {"findings": [DISK]}
+    refused = planning.prepare(wanted(env={"n2": {"RANK": "1"}}), nodes)
+    assert [(finding.host, finding.check) for finding in refused.findings] == [("n2", "job_node_env"), ("n1", "disk")]
+
+
+def test_a_source_that_is_no_source(wanted, nodes, tmp_path, monkeypatch):
+    monkeypatch.setattr(ssh, "MOST_SOURCE", 1 << 20)
+    (tmp_path / "source" / "data.bin").write_bytes(os.urandom(2 << 20))
+    (finding,) = planning.prepare(wanted(), nodes).findings
+    assert (finding.check, finding.found) == ("job_source", "2 MiB, packed")
+
+
+def test_hosts_that_limit_leaves_out_are_told_as_such(wanted):
+    def ask(question, own):
+        every = {"probe": {"node": node_facts()}, "preflight": GOOD}[question]
+        return {host: every if host == "n1" else {} for host in own}
+
+    refused = planning.prepare(wanted(limit="n1,localhost"), ask)
+    assert [(finding.host, finding.check) for finding in refused.findings] == [("n2", "limit")]
+
+
+def test_two_launches_do_not_begin_with_the_same_port(wanted, nodes, tmp_path):
+    """Of the whole range, also where the facts are those that were kept: 64 ports were too few for five launches."""
+    for facts in nodes.facts.values():
+        facts["unused_ports"] = "10000-32767,61000-65535"
+    planning.prepare(wanted(), nodes)
+    ports = {planning.prepare(wanted(), nodes).plan["head"]["port"] for _ in range(8)}
+    assert max(ports) - min(ports) > 64
+
+
+def test_kept_facts_that_cannot_be_read_are_asked_again(wanted, nodes, tmp_path):
+    planning.prepare(wanted(), nodes)
+    (tmp_path / "facts.json").write_text("{half")
+    nodes.visits()
+    assert planning.prepare(wanted(), nodes).findings == []
+    assert nodes.visits()[0] == ("probe", ["n1", "n2"])
+
+
+def test_facts_that_another_version_kept_are_asked_again(wanted, nodes, tmp_path):
+    planning.prepare(wanted(), nodes)
+    kept = json.loads((tmp_path / "facts.json").read_text())
+    kept["key"]["facts"].remove("unused_ports")
+    for each in kept["nodes"].values():
+        del each["facts"]["unused_ports"]
+    (tmp_path / "facts.json").write_text(json.dumps(kept))
+    nodes.visits()
+    assert planning.prepare(wanted(), nodes).findings == []
+    assert nodes.visits()[0] == ("probe", ["n1", "n2"])
+
+
+SPARE = {"job_spares": 1, "job_max_restarts": 1}
+
+
+@pytest.mark.parametrize(("faulty", "trains"), [("n1", ["n2", "n3"]), ("n2", ["n1", "n3"]), ("n3", ["n1", "n2"])])
+def test_a_refused_host_is_left_out_where_a_spare_makes_up_for_it(wanted, faulty, trains):
+    nodes = Nodes("n1", "n2", "n3")
+    nodes.checks[faulty] = {"findings": [{**DISK, "host": faulty}]}
+    made = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
+    assert made.findings == [] and [finding.host for finding in made.left_out] == [faulty]
+    assert [node["host"] for node in made.plan["nodes"]] == trains and made.plan["spares"] == []
+    # Each launch looks anew.
+    nodes.checks = {}
+    again = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
+    assert [node["host"] for node in again.plan["spares"]] == ["n3"] and again.left_out == ()
+
+
+SICK = {"host": "n2", "check": "GPU ECC errors", "found": "GPU 1: 2 uncorrected", "expected": "none", "action": "reset"}
+REFUSED = {"findings": [SICK], "refused": ["GPU ECC errors: GPU 1: 2 uncorrected"]}
+
+
+def test_who_does_not_pass_the_gate_is_kept_until_it_passes(wanted, tmp_path):
+    file = tmp_path / "runs" / ".refused-lab.json"
+    hosts, nodes = ("n1", "n2", "n3"), Nodes("n1", "n2", "n3")
+    nodes.checks = {host: {"refused": []} for host in hosts}
+
+    def launch(job=SPARE, **changes):
+        return planning.prepare(wanted(job, hosts, refused_file=file, known=[*hosts, "n4"], **changes), nodes)
+
+    assert launch().back == [] and not file.exists()
+    nodes.checks["n2"] = REFUSED
+    assert launch(check=True).left_out and not file.exists()
+    first = launch()
+    assert [finding.found for finding in first.left_out] == ["GPU 1: 2 uncorrected"]
+    (line,) = refused.lines(refused_hosts.read(file))[1:]
+    assert line.startswith("  n2 since 20") and line.endswith(
+        f" by {first.plan['job_id']}: GPU ECC errors: GPU 1: 2 uncorrected"
+    )
+    # As long as it does not pass, it is known since when, also where no spare makes up for it.
+    (finding,) = launch({}).findings
+    assert re.fullmatch(rf"GPU 1: 2 uncorrected \(refused since 20\S+ \S+ by {first.plan['job_id']}\)", finding.found)
+    assert refused_hosts.read(file)["n2"]["job_id"] == first.plan["job_id"]
+    # What the job itself lacks there is nothing of the host's, and a job that asks for no gate takes nobody back.
+    nodes.checks["n2"] = {"findings": [{**DISK, "host": "n2", "check": "data"}], "refused": []}
+    assert launch({"job_gate": False}).back == () and "n2" in refused_hosts.read(file)
+    # Nor does one that did not go through all of the gate, as another job has the devices; it refuses nobody either.
+    for host in ("n2", "n1"):
+        nodes.checks[host] = {"findings": [{**DISK, "host": host, "check": "devices"}], "refused": None}
+        assert launch().back == [] and list(refused_hosts.read(file)) == ["n2"]
+    nodes.checks["n1"] = {"refused": []}
+    nodes.checks["n2"] = {"refused": []}
+    (back,) = launch().back
+    assert back.startswith("n2 passes the gate and takes part again; it was refused since 20")
+    assert refused_hosts.read(file) == {} and launch().back == []
+
+
+def test_a_clock_that_is_off_is_refused_as_far_as_a_visit_tells(wanted):
+    hosts, nodes = ("n1", "n2", "n3"), Nodes("n1", "n2", "n3")
+
+    def launch(offsets, margin=0.5, **job):
+        nodes.checks = {host: {"clock": {"offset_s": offset, "margin_s": margin}} for host, offset in offsets.items()}
+        return [(each.host, each.check, each.found) for each in planning.prepare(wanted(job, hosts), nodes).findings]
+
+    off = {"n1": 0.2, "n2": -61.0, "n3": 0.0}
+    assert launch(off) == [("n2", "clock", "-61 s from the median of the nodes")]
+    assert launch(off, job_gate=False) == launch(off, margin=60.0) == launch({"n1": 3.0, "n2": 0.0, "n3": 0.0}) == []
+
+
+@given(st.floats(-1e6, 1e6), *[st.floats(0, 5)] * 3)
+def test_a_visit_tells_the_clock_within_its_margin(offset, there, at_work, back):
+    sent = 1_790_000_000.0
+    begun = sent + there + offset
+    ended = begun + at_work
+    found = of_visit(sent, ended - offset + back, begun, ended)
+    assert abs(found["offset_s"] - offset) <= found["margin_s"] + 0.001
+    assert found["margin_s"] <= (there + back) / 2 + 0.001
+
+
+def test_a_record_that_cannot_be_kept_is_said_and_stops_nothing(wanted, nodes, tmp_path):
+    nodes.checks["n2"] = {"findings": [], "refused": ["memory: 3 MiB available"]}
+    made = planning.prepare(wanted(refused_file=tmp_path / "no" / "such", known=["n1", "n2"]), nodes)
+    assert made.plan and made.warning.startswith("who was refused cannot be kept: ")
+
+
+def test_a_host_that_gives_no_answer_is_left_out_and_no_more_than_there_are_spares(wanted, tmp_path):
+    nodes = Nodes("n1", "n2", "n3")
+    nodes.facts.pop("n2")
+    nodes.checks = {"n1": {"refused": []}}
+    file = tmp_path / "refused.json"
+    made = planning.prepare(wanted(SPARE, ("n1", "n2", "n3"), refused_file=file, known=["n1", "n2", "n3"]), nodes)
+    assert made.findings == [] and [(finding.host, finding.check) for finding in made.left_out] == [("n2", "reach")]
+    assert refused_hosts.read(file)["n2"]["reason"].startswith("reach: Connection timed out")
+    nodes.checks["n3"] = {"findings": [{**DISK, "host": "n3"}]}
+    refused = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
+    assert {finding.host for finding in refused.findings} >= {"n2"} and refused.left_out == ()
+    # What is wrong with the job itself is no host's.
+    assert planning.prepare(wanted({**SPARE, "job_source": "/nowhere"}, ("n1", "n3")), nodes).findings

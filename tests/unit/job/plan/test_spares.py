@@ -1,0 +1,299 @@
+"""Spares: what is planned for each in each place, and what cannot be had."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from ansible.module_utils.trainyard.ascend import given_rank_table, rank_table
+from ansible.module_utils.trainyard.job import launchers, schedulers
+from ansible.module_utils.trainyard.job.plan.plan import describe, parts
+from ansible.module_utils.trainyard.job.plan.spares import hosts
+from ansible.module_utils.trainyard.job.run.moved_addresses import file, process, text
+from ansible.module_utils.trainyard.job.run.restarts import Restarts, restart_text, to_replace
+from ansible.module_utils.trainyard.job.schedulers import ssh
+from ansible.module_utils.trainyard.report.job_text import explain
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from job_samples import make_job, make_plan, member, node_facts, wrong
+from job_samples import planned as planned_with
+from rank_table_samples import MPI, server, table_job
+
+
+def found_for(job, members):
+    return planned_with(job, members)[1]
+
+
+def planned(nodes=4, **job):
+    return make_plan(make_job(max_restarts=3, spares=1, **job), [member(number) for number in range(nodes)]).as_dict()
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "direct", "mindspore", "msrun"])
+def test_in_a_place_a_spare_runs_what_the_node_would_and_at_its_own_address(launcher):
+    plan = planned(launcher=launcher)
+    assert [node["host"] for node in plan["nodes"]] == ["n1", "n2", "n3"] and plan["world_size"] == 3
+    (spare,) = plan["spares"]
+    assert (spare["host"], spare["address"], sorted(spare["places"])) == ("n4", "10.77.0.4", ["1", "2"])
+    for place, had in spare["places"].items():
+        node, processes = plan["nodes"][int(place)], had["processes"]
+        assert had["files"] == [] and [each["ranks"] for each in processes] == [
+            each["ranks"] for each in node["processes"]
+        ]
+        for mine, theirs in zip(processes, node["processes"]):
+            moved = [word.replace(node["address"], spare["address"]) for word in theirs["argv"]]
+            assert mine["argv"] == moved and mine["log"] == theirs["log"]
+            assert mine["env"]["MASTER_ADDR"] == plan["head"]["address"]
+            assert mine["env"]["GLOO_SOCKET_IFNAME"] == spare["interface"]
+
+
+def test_each_is_sent_its_own_and_only_the_head_knows_the_spares():
+    sent = parts(planned())
+    assert sent["n1"]["spares"] == ["n4"] and sent["n1"]["hosts"] == ["n1", "n2", "n3"]
+    assert "spares" not in sent["n2"] and "places" not in sent["n2"]
+    assert sent["n4"]["processes"] == [] and set(sent["n4"]["places"]) == {"1", "2"} and sent["n4"]["hosts"] == []
+
+
+def test_the_plan_shows_who_stands_by():
+    assert describe(planned()).splitlines()[-2] == "  n4  address 10.77.0.4 on eth0, stands by as a spare"
+
+
+def test_a_spare_with_other_devices_is_found():
+    members = [member(0, devices=2), member(1, devices=2), member(2, devices=1)]
+    (finding,) = found_for(make_job(max_restarts=1, spares=1, launcher="direct"), members)
+    assert (finding.host, finding.found) == ("n3", "1 process on a spare, 2 on n2")
+
+
+ALL = {
+    **{name: {"launcher": name} for name in ("torchrun", "direct", "mindspore", "msrun", "oneflow")},
+    "hostfile": {"launcher": "mpirun"},
+    "-H": {"launcher": "mpirun", "mpi_placement": "hosts"},
+    "ONEFLOW_MACHINES": {"launcher": "oneflow", "oneflow_style": "address_list"},
+}
+
+
+def lose(plan, places):
+    """The book of a job that has lost who was in these places, one after the other, and the addresses that changed."""
+    count = len(plan["nodes"])
+    book = Restarts(len(places), 300, None, hosts(plan)[:count], hosts(plan)[count:])
+    for place in places:
+        book.history.append({})
+        assert book.replace(book.members[place], hosts(plan), "lost", 1.0)
+    addresses = parts(plan)[hosts(plan)[0]]["addresses"]
+    return book, {addresses[old]: addresses[new] for old, new in book.replaced.items()}
+
+
+def put(node, moved):
+    """What a node runs and has, with the addresses of those who take part now."""
+    processes = [process(each, moved) for each in node["processes"]]
+    files = {each["path"]: (each["mode"], file(each, each["content"], moved)) for each in node["files"]}
+    return processes, files
+
+
+def test_all_launchers_are_held_to_it():
+    assert {each["launcher"] for each in ALL.values()} | {"rank_table"} == set(launchers.LAUNCHERS)
+
+
+@pytest.mark.parametrize("told", ALL)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_with_the_addresses_of_spares_the_plan_is_that_of_the_members(told, data):
+    """Whoever is replaced, and by whom: what each has then is what a plan made with these members gives it."""
+    nodes, standing_by = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 3))
+    places = data.draw(st.lists(st.integers(1, nodes - 1), min_size=1, max_size=standing_by))
+    # Its own words are the user's, whatever they are like.
+    job = {"command": ["python", "train.py", "-H", "10.77.0.2", "10.77.0.3"], "max_restarts": 1, **ALL[told]}
+    members = [member(number, mpi=MPI, devices=2, env={"JOB_N": str(number)}) for number in range(nodes + standing_by)]
+    plan = make_plan(make_job(spares=standing_by, **job), members).as_dict()
+    book, moved = lose(plan, places)
+    by_host = {each.host: each for each in members}
+    wanted = make_plan(make_job(**job), [by_host[host] for host in book.members]).as_dict()
+    spares = {spare["host"]: spare for spare in plan["spares"]}
+    for place, host in enumerate(book.members):
+        there = spares[host]["places"][str(place)] if host in spares else plan["nodes"][place]
+        found = put(there, moved)
+        assert found == put(wanted["nodes"][place], {})
+        # As a second restart finds it.
+        again = [process(each, moved) for each in found[0]]
+        assert (
+            again == found[0] and {path: (mode, text(it, moved)) for path, (mode, it) in found[1].items()} == found[1]
+        )
+
+
+def test_ranks_of_mpirun_start_on_a_spare_by_its_own_script_in_the_place_of_the_node():
+    members = [member(number, mpi=MPI, devices=2) for number in range(4)]
+    plan = make_plan(make_job(max_restarts=1, spares=1, launcher="mpirun"), members)
+    (spare,) = plan.as_dict()["spares"]
+    assert sorted(spare["places"]) == ["1", "2"]
+    for place, had in spare["places"].items():
+        script, daemon = had["files"]
+        assert daemon["path"].endswith("/mpi_daemon") and daemon["mode"] == "0755"
+        assert had["processes"] == [] and (script["mode"], script["path"].rpartition("/")[2]) == ("0755", "mpi_rank")
+        assert f"export GROUP_RANK={place}\n" in script["content"]
+    # It must be there when it is needed, so it is asked before.
+    assert plan.slices([])["n1"]["ssh_peers"][-1] == {"host": "n4", "address": "10.77.0.4"}
+
+
+def test_what_only_a_spare_has_counts_from_the_start():
+    """What mpirun says to all nodes must hold for the spare, too: it says it once."""
+    ports = [{"device": "mlx5_0", "port": 1, "active": True, "link_layer": "InfiniBand"}]
+    ready = [{**node_facts(number, mpi=MPI)["networks"], "rdma": ports} for number in range(3)]
+    members = [member(number, mpi=MPI, networks=networks) for number, networks in enumerate(ready)]
+    other = node_facts(2)["networks"]
+    other["interfaces"][0]["addresses"] = ["10.78.0.3/16"]
+    job = make_job(max_restarts=1, spares=1, launcher="mpirun")
+
+    def argv(spare):
+        return make_plan(job, [*members[:2], spare]).as_dict()["nodes"][0]["processes"][0]["argv"]
+
+    assert "pml" not in argv(members[2])
+    alone = argv(member(2, mpi=MPI, networks=other, env={"JOB_N": "3"}))
+    assert "pml" in alone and "10.77.0.0/16,10.78.0.0/16" in alone
+
+
+def entries(table):
+    """The devices of each server of a table by its name, with their ranks."""
+    return {
+        each["server_id"]: [(it["device_ip"], it["rank_id"]) for it in each["device"]] for each in table["server_list"]
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(["910b", "a3"]), st.integers(2, 11), st.lists(st.integers(1, 20), min_size=1, max_size=3))
+def test_a_rank_table_has_the_devices_of_a_spare_with_the_ranks_and_the_name_of_the_place(chip, nodes, lost):
+    lost = [1 + place % (nodes - 1) for place in lost]
+    members = [server(number, devices=2, chip=chip) for number in range(nodes + len(lost))]
+    plan = make_plan(table_job(max_restarts=1, spares=len(lost)), members).as_dict()
+    book, moved = lose(plan, lost)
+    (planned_file,) = plan["files"]
+    table, before = json.loads(file(planned_file, planned_file["content"], moved)), json.loads(planned_file["content"])
+    assert file(planned_file, json.dumps(table), moved) == rank_table.dumps(table)
+    assert rank_table.validate(table, chip) == []
+    assert [*entries(table)] == [*entries(before)] == [node["address"] for node in plan["nodes"]]
+    spares = {spare["host"]: spare for spare in plan["spares"]}
+    for place, (host, had, has) in enumerate(zip(book.members, entries(before).values(), entries(table).values())):
+        number = int(host[1:])
+        assert has == [(f"192.{index + 1}.0.{number}", rank) for index, (_, rank) in enumerate(had)]
+        found = spares[host]["places"][str(place)] if host in spares else plan["nodes"][place]
+        for index, each in enumerate(found["processes"]):
+            env = each["env"]
+            assert (env["HCCL_IF_IP"], env["RANK_ID"], env["DEVICE_ID"]) == (
+                f"10.77.0.{number}",
+                had[index][1],
+                str(index),
+            )
+        if chip == "a3":
+            entry = table["server_list"][place]
+            assert entry["host_ip"] == f"10.77.0.{number}"
+            assert [it["super_device_id"] for it in entry["device"]] == [str(number * 100 - each) for each in (100, 99)]
+
+
+def test_a_spare_of_another_super_pod_stands_in_its_own():
+    members = [server(number, chip="a3", devices=2) for number in range(4)]
+    members[3].facts["npu"]["super_pod_id"] = "8"
+    plan = make_plan(table_job(max_restarts=1, spares=1), members).as_dict()
+    _, moved = lose(plan, [1])
+    (planned_file,) = plan["files"]
+    table = json.loads(file(planned_file, planned_file["content"], moved))
+    pods = {pod["super_pod_id"]: [each["server_id"] for each in pod["server_list"]] for pod in table["super_pod_list"]}
+    assert pods == {"7": ["10.77.0.1", "10.77.0.3"], "8": ["10.77.0.2"]}
+
+
+def test_spares_are_the_last_of_the_inventory_whatever_the_order_of_ranks():
+    members = [server(2), server(9), server(0)]
+    plan = make_plan(table_job(max_restarts=1, spares=1), members).as_dict()
+    assert hosts(plan) == ["n10", "n3", "n1"] and plan["spares"][0]["node_rank"] == 2
+
+
+def test_what_hccl_would_refuse_of_a_spare_is_found_before():
+    twin = {"device1": {"device_ip": "192.2.0.1"}}
+    found = found_for(table_job(max_restarts=1, spares=1), [server(0), server(1), server(2, **twin)])
+    assert [(each.host, each.check) for each in found] == [("n3", "rank table")]
+    assert "192.2.0.1" in found[0].found and "with n3 in its place" in found[0].found
+
+
+def test_a_table_of_the_users_own_has_nothing_of_spares():
+    (written,) = make_plan(table_job(), [server(0), server(1)]).as_dict()["files"]
+    own, _ = given_rank_table.read("/home/ops/table.json", written["content"])
+    job = replace(table_job(max_restarts=1, spares=1, rank_table="/home/ops/table.json"), given_table=own)
+    found = found_for(job, [server(0), server(1), server(2)])
+    assert [each.found for each in found] == ["1 spare beside a job_rank_table, which is used as it is"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"server_list": [{"server_id": "10.77.0.2"}]}'])
+def test_a_file_that_is_no_rank_table_any_more_is_said(content):
+    plan = make_plan(table_job(max_restarts=1, spares=1), [server(0), server(1), server(2)]).as_dict()
+    with pytest.raises(ValueError):
+        file(plan["files"][0], content, {"10.77.0.2": "10.77.0.3"})
+
+
+def test_too_few_hosts_are_found():
+    (finding,) = found_for(make_job(max_restarts=1, spares=2), [member(0), member(1)])
+    assert finding.found == "2 spares of 2 hosts"
+    (finding,) = found_for(make_job(max_restarts=1, spares=1), [member(0), member(1)])
+    assert finding.found == "1 spare for n1 alone, which is the head"
+
+
+def test_spares_without_restarts_or_with_another_scheduler_are_found():
+    assert [finding.check for finding in wrong(spares=1)] == ["job_spares"]
+    found = wrong(spares=1, max_restarts=1, scheduler="slurm")
+    assert [finding.expected for finding in found] == ["job_scheduler: ssh"]
+
+
+EXIT = {"kind": "exit", "host": "n2", "rank": 1, "process": "rank1", "exit_code": 1, "signal": None}
+
+
+@pytest.mark.parametrize(
+    ("failure", "before", "host"),
+    [
+        ({"kind": "silent", "host": "n2", "after_s": 15}, None, "n2"),
+        ({"kind": "gone", "host": "n2"}, None, "n2"),
+        (EXIT, None, ""),
+        (EXIT, EXIT, "n2"),
+        (EXIT, {**EXIT, "host": "n3"}, ""),
+        (EXIT, {"kind": "silent", "host": "n2", "after_s": 15}, ""),
+        ({"kind": "frozen", "host": "n1", "after_s": 15}, None, ""),
+    ],
+)
+def test_a_lost_node_is_replaced_at_once_and_one_whose_ranks_fail_the_second_time(failure, before, host):
+    assert to_replace(failure, [{"failure": before}] if before else []) == host
+
+
+def test_the_book_knows_places_keeps_them_and_says_who_took_which():
+    book = Restarts(3, 300, None, ["n1", "n2", "n3"], ["n4", "n5"])
+    assert book.take([{"kind": "silent", "host": "n2", "after_s": 15}], 1.0, 60.0)
+    assert not book.replace("n1", {"n4", "n5"}, "lost", 1.0)
+    assert not book.replace("n2", set(), "lost", 1.0)
+    assert book.refused == {}
+    assert book.replace("n2", {"n5"}, "node n2: no word for 15 s", 1.0)
+    assert restart_text(book.history[-1]).endswith("so the whole job starts again; n5 takes the place of n2")
+    again = Restarts(3, 300, book.as_dict(), ["n1", "n2", "n3"], ["n4", "n5"])
+    assert (again.members, again.spares, again.place("n5")) == (["n1", "n5", "n3"], ["n4"], 1)
+    assert again.place("n3") is again.place("n4") is None
+    # A spare is replaced as any other.
+    assert again.replace("n5", {"n4"}, "disk: 3 MiB free", 2.0) and again.members == ["n1", "n4", "n3"]
+    assert restart_text(again.history[-1]).endswith("; n4 takes the place of n5 (disk: 3 MiB free)")
+    assert again.refused == {
+        "n2": {"reason": "node n2: no word for 15 s", "since": 1.0}, "n5": {"reason": "disk: 3 MiB free", "since": 2.0}
+    }  # fmt: skip
+
+
+def test_the_state_shows_ranks_where_they_are_now_and_who_was_replaced():
+    plan = planned()
+    assert hosts(plan) == ["n1", "n2", "n3", "n4"]
+    answer = {"known": True, "left": 0, "processes": [], "monitor": None, "monitor_alive": False, "cluster": None}
+    head = {**answer, "cluster": {"restarts": {"history": [], "replaced": {"n2": "n4"}}, "end": None}}
+    state = ssh.state(plan, {"n1": head, "n3": answer, "n4": answer}, {"n2": "no route"}, {})
+    assert [(node["host"], node["ranks"], node["role"], node["state"]) for node in state["nodes"]] == [
+        ("n1", [0], "", "ended"),
+        ("n4", [1], "", "ended"),
+        ("n3", [2], "", "ended"),
+        ("n2", [], "n4 took its place", "unreachable"),
+    ]
+    text = explain(schedulers.summarize(plan, {**state, "state": "succeeded"}), "runs/digits", "", [])
+    assert "3 ranks on 3 nodes." in text
+    lost = {"kind": "not_back", "host": "n3", "hosts": ["n3"], "after_s": 300}
+    text = explain(schedulers.summarize(plan, {**state, "state": "failed", "failure": lost}), "runs/digits", "", [])
+    assert "check the machine, then start the job again" in text and "no spare was left for it" in text
+    before = ssh.state(plan, {"n1": answer}, {}, {})
+    assert [(node["host"], node["role"]) for node in before["nodes"]][-1] == ("n4", "spare")

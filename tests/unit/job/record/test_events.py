@@ -1,0 +1,275 @@
+"""Events: what two states of a job say has happened, what of it leaves the cluster, and what waits for whom."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.job.record import events
+from ansible.module_utils.trainyard.job.run.answers import CLUSTER
+from ansible.module_utils.trainyard.job.run.shapes import misfit
+from ansible.module_utils.trainyard.job.run.slow_ranks import text as straggler_text
+from hypothesis import given
+from hypothesis import strategies as st
+
+PROJECT = Path(__file__).resolve().parents[4]
+KILLED = {"kind": "exit", "host": "n2", "process": "rank1", "ranks": [1], "rank": 1, "exit_code": None, "signal": 9,
+          "result": "signal", "time": 1790000000.5, "recover_after_s": None}  # fmt: skip
+RESTART = {"elapsed_s": 61.5, "reason": "rank 1 on n2: killed by SIGKILL", "failure": KILLED, "step": 40.0,
+           "restarted": "the whole job", "fruitless": 0, "wait_s": 0.0}  # fmt: skip
+
+
+def state(**changes):
+    """What the head writes to cluster.json of a job of 2 ranks on 2 nodes."""
+    found = {
+        "job_id": "digits-20261123-051500",
+        "state": "running",
+        "started": 1790000000.0,
+        "elapsed_s": 10.0,
+        "metrics": {},
+        "loss_not_a_number": None,
+        "world_size": 2,
+        "ranks_running": 2,
+        "nodes": {host: {"ranks_running": 1, "silent_s": 0.1} for host in ("n1", "n2")},
+        "restarts": {"history": []},
+        "end": None,
+        **changes,
+    }
+    assert misfit(found, CLUSTER) == ""
+    return found
+
+
+def told(before, now, every_s=600.0):
+    return [(kind, text) for kind, text, _ in events.between(before, now, every_s)]
+
+
+def test_a_job_is_told_from_its_start_to_its_end():
+    waits = state(state="starting", elapsed_s=0.5, ranks_running=1)
+    runs = state(elapsed_s=1.5)
+    steps = state(elapsed_s=42.0, metrics={"step": 1.0, "loss": 2.5})
+    later = state(elapsed_s=601.0, metrics={"step": 40.0, "steps": 200.0, "loss": 1.25, "rate": 100.0})
+    again = {**later, "elapsed_s": 662.0, "restarts": {"history": [RESTART]}}
+    over = {
+        **again,
+        "elapsed_s": 700.0,
+        "state": "failed",
+        "end": {"state": "failed", "finished": 1.0, "failure": KILLED},
+    }
+    assert told(None, waits) == []
+    assert told(waits, runs) == [("started", "2/2 ranks running on 2 nodes")]
+    assert told(runs, steps) == [("first_step", "step 1 after 0:00:42")]
+    assert told(steps, later) == [("progress", "0:10:01   2/2 ranks running   step 40/200   loss 1.25   rate 100")]
+    assert told(later, again) == [
+        ("restart", "rank 1 on n2: killed by SIGKILL, so the whole job starts again (after step 40)")
+    ]
+    assert told(again, over) == [
+        ("ended", "failed after 0:11:40: rank 1 on n2: killed by SIGKILL   step 40/200   loss 1.25   rate 100")
+    ]
+    for known in (waits, runs, steps, later, again, over):
+        assert told(known, known) == []
+
+
+def test_a_first_step_before_all_nodes_are_there_is_told_after_the_start():
+    waits, steps = (state(state="starting", metrics=metrics) for metrics in ({}, {"step": 2.0}))
+    runs = state(elapsed_s=1.5, metrics={"step": 9.0})
+    assert told(waits, steps) == told(runs, runs) == []
+    assert told(steps, runs) == [("started", "2/2 ranks running on 2 nodes"), ("first_step", "step 9 after 0:00:01")]
+
+
+def test_what_comes_together_is_told_in_order():
+    end = {"state": "succeeded", "finished": 1.0}
+    now = state(state="succeeded", elapsed_s=700.0, metrics={"step": 1.0}, restarts={"history": [RESTART]}, end=end)
+    assert [kind for kind, _ in told(None, now)] == ["started", "first_step", "restart", "ended"]
+
+
+def test_a_job_that_never_started_is_told_to_have_ended_only():
+    end = {"state": "failed", "finished": 1.0, "failure": {"kind": "absent", "host": "n2", "after_s": 120}}
+    waits = state(state="starting", ranks_running=0, elapsed_s=119.0)
+    assert told(waits, {**waits, "state": "failed", "end": end}) == [
+        ("ended", "failed after 0:01:59: node n2: no word for 120 s")
+    ]
+
+
+def test_who_stopped_a_job_is_told():
+    end = {"state": "stopped", "finished": 1.0, "host": "n2"}
+    assert told(state(), state(state="stopped", end=end)) == [("ended", "stopped after 0:00:10 on n2")]
+
+
+def test_a_loss_that_is_no_number_is_told_once():
+    here = {"step": 11.0, "epoch": None, "elapsed_s": 9.0}
+    lost = {"since": here, "first": here, "last": here, "stretches": 1, "steps": 25.0}
+    now = state(loss_not_a_number=lost)
+    assert told(state(), now) == [("not_a_number", "loss is not a number since step 11 (of 25)")]
+    assert told(now, now) == []
+
+
+def test_each_checkpoint_is_told_once():
+    newest = {"name": "step_40", "step": 40, "epoch": None, "time": 1790000000.0, "size": 1 << 20}
+    book = {"place": "/data", "host": "n1", "newest": None, "unfinished": None, "problem": ""}
+    none, first = state(checkpoints=book), state(checkpoints={**book, "newest": newest})
+    # The same file, written again.
+    second = state(checkpoints={**book, "newest": {**newest, "time": 1790000060.0, "step": None}})
+    assert told(None, none) == [("started", "2/2 ranks running on 2 nodes")]
+    assert told(none, first) == [("checkpoint", "checkpoint step_40, step 40")]
+    assert told(first, second) == [("checkpoint", "checkpoint step_40")]
+    assert told(second, second) == []
+
+
+def test_a_hang_and_a_spare_are_told_of_their_own():
+    hung = {"kind": "hung", "host": "n2", "after_s": 20.0}
+    again = {**state(), "restarts": {"history": [{**RESTART, "failure": hung}]}}
+    assert [kind for kind, _ in told(state(), again)] == ["hang", "restart"]
+    # A spare may be taken later.
+    refused = {"n2": {"reason": "disk: 3 MiB free", "since": 1.0}}
+    now = {**again, "restarts": {**again["restarts"], "replaced": {"n2": "n5"}, "refused": refused}}
+    stands_by = {**state(), "restarts": {"history": [], "members": ["n1"], "spares": ["n2"]}}
+    assert told(None, stands_by) == [("started", "2/2 ranks running on 1 node")]
+    assert told(again, now) == [("spare", "n5 takes the place of n2: disk: 3 MiB free")]
+    assert told(now, now) == []
+    over = {**state(state="failed"), "end": {"state": "failed", "finished": 1.0, "failure": hung}}
+    assert [kind for kind, _ in told(state(), over)] == ["hang", "ended"]
+
+
+STRAGGLER = {"host": "n2", "ranks": [1], "device": "0", "waited": 3, "others": 50, "looks": 40, "found_s": 130.0,
+             "at": "", "node": [], "shares": [[0, 50], [1, 3]], "until_s": None}  # fmt: skip
+
+
+def test_each_straggler_is_told_once():
+    first = STRAGGLER
+    now = state(stragglers=[first])
+    (told_now,) = events.between(state(), now, 600.0)
+    assert told_now[:2] == ("straggler", straggler_text(first))
+    said = events.event(told_now, now, 1790000130.0)
+    assert (said["host"], said["rank"], said["reason"]) == ("n2", 1, straggler_text(first))
+    # That it is well again is no event; that it is slow again is one.
+    well = {**first, "until_s": 300.0}
+    again = {**first, "found_s": 500.0, "ranks": [1, 3], "device": ""}
+    assert told(now, state(stragglers=[well])) == []
+    assert told(state(stragglers=[well]), state(stragglers=[well, again])) == [("straggler", straggler_text(again))]
+
+
+def test_progress_comes_every_so_often_and_not_without_a_metric():
+    def at(elapsed_s, **metrics):
+        return state(elapsed_s=elapsed_s, metrics=metrics)
+
+    assert told(at(59.0, loss=1.0), at(61.0, loss=1.0), 60.0) != []
+    assert told(at(61.0, loss=1.0), at(119.0, loss=1.0), 60.0) == []
+    assert told(at(59.0), at(61.0), 60.0) == []
+
+
+def test_a_head_that_was_started_again_does_not_begin_anew():
+    before = state(elapsed_s=900.0, metrics={"step": 40.0})
+    now = state(state="starting", elapsed_s=0.5, restarts={"history": [RESTART]})
+    assert [kind for kind, _ in told(before, now)] == ["restart"]
+
+
+def test_an_event_has_these_fields_and_no_others():
+    (restart,) = events.between(state(), state(restarts={"history": [RESTART]}), 600.0)
+    now = state(metrics={"step": 40.0, "loss": None}, restarts={"history": [RESTART]})
+    said = events.event(restart, now, 1790000061.5)
+    assert said == {
+        "event": "restart",
+        "id": "digits-20261123-051500-restart-10000",
+        "time": 1790000061.5,
+        "job_id": "digits-20261123-051500",
+        "text": f"{now['job_id']}: rank 1 on n2: killed by SIGKILL, so the whole job starts again (after step 40)",
+        "state": "running",
+        "elapsed_s": 10.0,
+        "nodes": 2,
+        "world_size": 2,
+        "ranks_running": 2,
+        "restarts": 1,
+        "metrics": {"step": 40.0, "loss": None},
+        "reason": "rank 1 on n2: killed by SIGKILL",
+        "host": "n2",
+        "kind": "exit",
+        "restarted": "the whole job",
+        "rank": 1,
+        "signal": 9,
+        "wait_s": 0.0,
+        "step": 40.0,
+    }
+    assert json.loads(events.body(said)) == said
+    document = (PROJECT / "docs/events.md").read_text()
+    assert [name for name in said if f"`{name}`" not in document] == []
+    assert [kind for kind in events.KINDS if f"`{kind}`" not in document] == []
+
+
+def test_no_secret_and_nothing_that_steers_a_terminal_is_in_a_text():
+    failure = {
+        **KILLED,
+        "kind": "cannot_write",
+        "folder": "/data/hunter2-and-more\x1b]52;c;\x07",
+        "reason": "hunter2-and",
+    }
+    end = {"state": "failed", "finished": 1.0, "failure": failure}
+    now = state(state="failed", end=end)
+    (ended,) = events.between(state(), now, 600.0)
+    said = events.event(ended, now, 0.0, ["hunter2", "hunter2-and-more", "a"])
+    assert "hunter2" not in json.dumps(said) and "\\u001b" not in json.dumps(said)
+    assert said["text"].endswith("cannot write to /data/(secret)\\x1b]52;c;\\x07")
+
+
+@given(st.text(max_size=2000), st.sampled_from(events.FORMS))
+def test_any_text_makes_a_body(text, form):
+    said = events.event(("progress", text, {"rank": True, "host": text}), state(), 1.0)
+    assert len(said["text"]) <= events.MOST_TEXT and len(said["host"]) <= events.MOST_TEXT and "rank" not in said
+    written = events.body(said, form)
+    assert b"\n" not in written and json.loads(written)
+
+
+def test_slack_takes_a_text_in_which_nothing_has_a_meaning():
+    said = events.event(("progress", "<!channel> & <@U1>", {}), state(), 1.0)
+    assert json.loads(events.body(said, "slack")) == {
+        "text": "digits-20261123-051500: &lt;!channel&gt; &amp; &lt;@U1&gt;"
+    }
+
+
+def test_the_documented_check_of_a_signature_takes_ours_and_no_other():
+    document = (PROJECT / "docs/events.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    names = {}
+    exec(program, names)  # noqa: S102 (the very text that users copy)
+    secret, body, now = "a secret of some length", b'{"event": "ended"}', 1790000000
+    headers = {"X-Trainyard-Timestamp": str(now), "X-Trainyard-Signature": events.signature(secret, str(now), body)}
+    by_hand = hmac.new(secret.encode(), f"{now}.".encode() + body, hashlib.sha256).hexdigest()
+    assert headers["X-Trainyard-Signature"] == f"sha256={by_hand}"
+    is_ours = names["is_ours"]
+    assert is_ours(secret, headers, body, now=now + 30)
+    assert not is_ours(secret, headers, body + b" ", now=now + 30)
+    assert not is_ours("another secret", headers, body, now=now + 30)
+    assert not is_ours(secret, headers, body, now=now + 3600)
+
+
+def test_waits_grow_to_a_minute():
+    assert [events.wait_s(tries) for tries in (1, 2, 3, 6, 7, 20, 1000)] == [1, 2, 4, 32, 60, 60, 60]
+
+
+@pytest.mark.parametrize(
+    ("status", "again"), [(500, True), (503, True), (429, True), (408, True), (400, False), (401, False), (404, False)]
+)
+def test_what_cannot_change_is_not_tried_again(status, again):
+    assert events.tried_again(status) is again
+
+
+def test_of_what_waits_progress_takes_the_place_of_progress_and_the_oldest_is_lost():
+    waiting = events.Waiting("webhook example.org")
+    for number in range(3):
+        waiting.add({"event": "progress", "number": number})
+    assert [said["number"] for said in waiting.events] == [2]
+    for number in range(events.MOST_WAITING + 4):
+        waiting.add({"event": "restart", "number": number})
+    assert len(waiting.events) == events.MOST_WAITING
+    assert (waiting.events[0]["number"], waiting.lost) == (4, 5)
+    waiting.done(waiting.events[0])
+    waiting.done(waiting.events[0], "answered 400")
+    left = events.MOST_WAITING - 2
+    found = {"to": "webhook example.org", "sent": 1, "waiting": left, "lost": 6, "why": "answered 400"}
+    assert waiting.as_dict() == found
+    assert events.undelivered([found, {**found, "waiting": 0, "lost": 0}]) == [
+        f"events: {left + 6} of {left + 7} did not reach webhook example.org: answered 400"
+    ]

@@ -1,0 +1,392 @@
+"""Which job folders go, and which stay."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.job.record.cleaning import DAY_S, Folder, choose, describe, of_schedulers
+from ansible.module_utils.trainyard.job.record.runs import Kept, may_go
+from ansible.module_utils.trainyard.job.record.runs import describe as describe_runs
+from ansible.module_utils.trainyard_controller import cleaning
+from ansible.module_utils.trainyard_controller.run_folder import kept_runs, scheduler_runs
+from ansible.module_utils.trainyard_node import agent
+from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard_node.machine.json_files import write_json
+from hypothesis import given
+from hypothesis import strategies as st
+
+PROJECT = Path(__file__).resolve().parents[4]
+
+
+def folder(job_id, days=0.0, running=False, size_mib=1):
+    return Folder(job_id, f"/var/lib/trainyard/jobs/{job_id}", days * DAY_S, running, size_mib)
+
+
+NODES = {
+    "n1": [folder("old", 40), folder("new", 2), folder("runs", 0)],
+    "n2": [folder("old", 41), folder("runs", 50, running=True), folder("half", 35)],
+    "n3": [folder("half", 1)],
+}
+
+
+def ids(chosen):
+    return {host: [item.job_id for item in folders] for host, folders in chosen.items()}
+
+
+@pytest.mark.parametrize(
+    ("job_id", "days", "expected"),
+    [
+        ("", 30, {"n1": ["old"], "n2": ["old"], "n3": []}),
+        ("", 0, {"n1": ["old", "new"], "n2": ["old", "half"], "n3": ["half"]}),
+        ("", 100, {"n1": [], "n2": [], "n3": []}),
+        ("new", None, {"n1": ["new"], "n2": [], "n3": []}),
+    ],
+)
+def test_what_goes(job_id, days, expected):
+    chosen, findings = choose(NODES, job_id, days)
+    assert (ids(chosen), findings) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("job_id", "days", "check", "found"),
+    [
+        ("runs", None, "job_id", "runs runs on n2"),
+        ("none", None, "job_id", "nothing of none on any node, or in a scheduler"),
+        ("", None, "what to remove", "neither job_id, job_name nor clean_days"),
+        ("old", 3, "what to remove", "a job and clean_days"),
+        ("", -1, "clean_days", "-1"),
+    ],
+)
+def test_what_is_refused(job_id, days, check, found):
+    chosen, (finding,) = choose(NODES, job_id, days)
+    assert (chosen, finding.check, finding.found) == ({}, check, found)
+    assert finding.expected and finding.action
+
+
+RUNS = [
+    {"job_id": "waits", "kind": "slurm", "planned": 0},
+    {"job_id": "over", "kind": "slurm", "planned": 0},
+    {"job_id": "silent", "kind": "slurm", "planned": 0},
+    {"job_id": "pods", "kind": "kubernetes", "planned": 0},
+    {"job_id": "gone", "kind": "kubernetes", "planned": 60 * DAY_S},
+    {"job_id": "trains", "kind": "kubernetes", "planned": 0},
+]
+ANSWERS = {
+    "waits": {"state": "pending"},
+    "over": {"state": "failed", "finished": 1.0},
+    "silent": {"msg": "no slurmctld"},
+    "pods": {"state": "succeeded", "finished": 98 * DAY_S},
+    "gone": {"state": "lost", "finished": None},
+    "trains": {"state": "running"},
+}
+LEFT = {"n1": [folder(name, 50) for name in ("waits", "over", "silent")]}
+
+
+@pytest.mark.parametrize(
+    ("job_id", "days", "expected"),
+    [
+        ("", 30, {"n1": ["over"], "Slurm": [], "Kubernetes": ["gone"]}),
+        ("", 1, {"n1": ["over"], "Slurm": [], "Kubernetes": ["pods", "gone"]}),
+        ("pods", None, {"n1": [], "Slurm": [], "Kubernetes": ["pods"]}),
+    ],
+)
+def test_of_jobs_of_a_scheduler_go_those_that_ended_there(job_id, days, expected):
+    schedulers, unknown = of_schedulers(RUNS, ANSWERS, 100 * DAY_S)
+    chosen, findings = choose({**LEFT, **schedulers}, job_id, days, unknown)
+    assert (ids(chosen), findings) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("job_id", "found"),
+    [("waits", "waits runs on Slurm"), ("trains", "trains runs on Kubernetes"), ("silent", "silent: no slurmctld")],
+)
+def test_a_job_that_its_scheduler_has_not_ended_stays(job_id, found):
+    schedulers, unknown = of_schedulers(RUNS, ANSWERS, 100 * DAY_S)
+    chosen, (finding,) = choose({**LEFT, **schedulers}, job_id, None, unknown)
+    assert (chosen, finding.found) == ({}, found)
+
+
+def test_what_is_said_of_schedulers():
+    schedulers, unknown = of_schedulers(RUNS, ANSWERS, 100 * DAY_S)
+    both, _ = choose({**LEFT, **schedulers}, "", 30, unknown)
+    assert describe(both, {}, False, unknown).splitlines() == [
+        "Removed the folders and objects of 2 jobs (1 MiB on all nodes).",
+        "  gone on Kubernetes",
+        "  over on n1",
+        "  silent stays: no slurmctld",
+    ]
+    pods, _ = choose(schedulers, "pods", None)
+    assert describe(pods, {}, True).splitlines() == ["Would remove the objects of 1 job.", "  pods on Kubernetes"]
+
+
+folders = st.builds(folder, st.sampled_from("abcd"), st.floats(0, 100), st.booleans())
+clusters = st.dictionaries(st.sampled_from(["n1", "n2", "n3"]), st.lists(folders, unique_by=lambda item: item.job_id))
+
+
+@given(clusters, st.floats(0, 100))
+def test_nothing_that_runs_or_is_younger_goes_from_any_node(nodes, days):
+    chosen, _ = choose(nodes, "", days)
+    for gone in (item for items in chosen.values() for item in items):
+        parts = [item for items in nodes.values() for item in items if item.job_id == gone.job_id]
+        assert not any(part.running for part in parts)
+        assert all(part.age_s > days * DAY_S for part in parts)
+
+
+def test_what_is_said():
+    chosen, _ = choose(NODES, "", 0)
+    assert describe(chosen, {"n9": "timed out", "n8": "", "n7": ""}, True).splitlines() == [
+        "Would remove the folders of 3 jobs (5 MiB on all nodes).",
+        "  half on n2, n3",
+        "  new on n1",
+        "  old on n1, n2",
+        "  n9 could not be asked (timed out): run this again when they are back",
+        "  n8, n7 could not be asked: run this again when they are back",
+    ]
+    assert describe(choose(NODES, "new", None)[0], {}, False).startswith("Removed the folders of 1 job (1 MiB")
+    assert describe({"n1": []}, {}, False) == "Nothing to remove."
+
+
+def wanted(runs_dir, **changes):
+    given = {"hosts": ["n1"], "known_hosts": ["n1", "login"], "state_dir": "/x", "job_id": "", "days": None}
+    return cleaning.Wanted(runs_dir=runs_dir, check=False, **{"of_runs": False, **given, **changes})
+
+
+def listed(state_dir, *of_schedulers):
+    return agent.folders(state_dir=str(state_dir), of_schedulers=[str(each) for each in of_schedulers])["folders"]
+
+
+def test_folders_of_this_machine(tmp_path):
+    jobs = tmp_path / "jobs"
+    assert listed(tmp_path) == []
+    for name in ("ended-1", "alive-2", "lost-3"):
+        (jobs / name).mkdir(parents=True)
+        write_json(jobs / name / "job.json", {"job_id": name})
+    (jobs / "no-job").mkdir()
+    (jobs / "ended-1" / "data").write_bytes(bytes(3 << 20))
+    (jobs / "ended-1" / "link").symlink_to("/nowhere")
+    then = time.time() - 1000
+    os.utime(jobs / "ended-1" / "job.json", (then, then))
+    lost = subprocess.Popen(["sleep", "600"], env={"TRAINYARD_JOB_ID": "lost-3"})
+    with subprocess.Popen(["sleep", "600"]) as monitor:
+        write_json(
+            jobs / "alive-2" / "monitor.json", {"pid": monitor.pid, "start_time": processes.start_time(monitor.pid)}
+        )
+        found = {item["job_id"]: item for item in listed(tmp_path)}
+        monitor.kill()
+        lost.kill()
+        lost.wait()
+    assert {name: item["running"] for name, item in found.items()} == {
+        "alive-2": True,
+        "ended-1": False,
+        "lost-3": True,
+    }
+    assert 1000 <= found["ended-1"]["age_s"] < 1000 + 600
+    assert (found["ended-1"]["size_mib"], found["ended-1"]["job_dir"]) == (3, str(jobs / "ended-1"))
+
+
+def test_the_plan_names_what_to_remove_and_who_was_silent(tmp_path):
+    record = {"job_id": "old", "job_dir": "/x/old", "age_s": 9e9, "running": False, "size_mib": 2}
+    answers = {"n1": {"folders": [record]}, "n2": {}}
+    found = cleaning.choice(wanted(tmp_path, days=30), answers, [], {}, 0.0)
+    assert found.remove == {"n1": [{"job_id": "old", "job_dir": "/x/old"}]}
+    assert found.text.endswith("n2 could not be asked: run this again when they are back")
+    assert (found.records, found.findings) == ([], [])
+    assert cleaning.choice(wanted(tmp_path, job_id="x"), answers, [], {}, 0.0).findings
+
+
+def test_a_folder_that_slurm_made_is_listed_with_what_wrote_there_last(tmp_path):
+    folder = tmp_path / "shared" / "jobs" / "digits-1"
+    (folder / "logs").mkdir(parents=True)
+    (folder / "logs" / "rank_0.log").write_text("step 1/3")
+    asked = (tmp_path, folder, tmp_path / "elsewhere")
+    then = time.time() - 1000
+    for path in (folder / "logs" / "rank_0.log", folder):
+        os.utime(path, (then, then))
+    [found] = listed(*asked)
+    assert (found["job_id"], found["job_dir"], found["running"]) == ("digits-1", str(folder), False)
+    assert 1000 <= found["age_s"] < 1000 + 600
+    with subprocess.Popen(["sleep", "600"], env={"TRAINYARD_JOB_ID": "digits-1"}) as rank:
+        [found] = listed(*asked)
+        rank.kill()
+    assert found["running"] is True
+
+
+def write_run(runs, job_id, kind="slurm", submitted=None, **plan):
+    scheduler = {"kind": kind, "submit_host": "login", "settings": {}}
+    known = {"world_size": 1, "rank_log": "", "progress_pattern": ""}
+    (runs / job_id).mkdir(parents=True)
+    write_json(runs / job_id / "plan.json", {"job_id": job_id, "job_dir": "/x", "engine": scheduler, **known, **plan})
+    if submitted:
+        write_json(runs / job_id / "submitted.json", submitted)
+
+
+def test_runs_of_schedulers_are_those_that_were_taken_and_not_removed(tmp_path):
+    write_run(tmp_path, "taken", submitted={"engine_id": "7"})
+    write_run(tmp_path, "pods", kind="kubernetes", submitted={"engine_id": "Job x/pods"})
+    write_run(tmp_path, "refused")
+    write_run(tmp_path, "removed", submitted={"engine_id": "8", "removed": True})
+    write_run(tmp_path, "checked", submitted={"engine_id": "9"}, check=True)
+    write_json(tmp_path / "taken" / "summary.json", {})
+    assert {run["job_id"]: run["engine_id"] for run in scheduler_runs(tmp_path)} == {"taken": "7", "pods": "Job x/pods"}
+
+
+def test_who_is_asked_what(tmp_path):
+    """Nodes for folders, the host that submitted too; Slurm for jobs that left one, in the words of the fan-out."""
+    for job_id, dir_, shared in (("own", "/x", False), ("shared", "/s", True), ("young", "/y", False)):
+        made = {"shared": shared, "user": "train"}
+        scheduler = {"kind": "slurm", "submit_host": "login", "settings": made}
+        write_run(tmp_path, job_id, submitted={"engine_id": "7"}, engine=scheduler, job_dir=dir_)
+        if job_id != "young":
+            os.utime(tmp_path / job_id / "plan.json", (1.0, 1.0))
+    asked = []
+    record = {"job_id": "own", "job_dir": "/x", "age_s": 9e9, "running": False, "size_mib": 2}
+
+    def ask(question, own, *, limit_s=120.0):
+        asked.append((question, own))
+        if question == "folders":
+            return {"n1": {"folders": [record]}, "login": {"failed": True, "msg": "no sudo"}}
+        return {host: {"state": "succeeded"} for host in own}
+
+    found = cleaning.plan(wanted(tmp_path, days=30), ask, time.time())
+    assert found.remove == {"n1": [{"job_id": "own", "job_dir": "/x"}]} and not found.findings
+    (first, of_hosts), (second, of_slurm) = asked
+    assert (first, second) == ("folders", "slurm_state")
+    assert {host: given["of_schedulers"] for host, given in of_hosts.items()} == {"n1": ["/x"], "login": ["/x", "/s"]}
+    assert of_slurm["login"]["job_dir"] == "/x" and of_slurm["login"]["user"] == "train"
+    assert "login could not be asked" in found.text
+
+
+def test_a_named_job_that_waits_in_slurm_is_not_said_to_be_nowhere(tmp_path):
+    settings = {"kind": "slurm", "submit_host": "login", "settings": {"shared": False, "user": "train"}}
+    write_run(tmp_path, "waits", submitted={"engine_id": "7"}, engine=settings)
+
+    def ask(question, own, *, limit_s=120.0):
+        return {host: {"folders": []} if question == "folders" else {"state": "pending"} for host in own}
+
+    found = cleaning.plan(wanted(tmp_path, job_id="waits"), ask, time.time())
+    assert [finding.found for finding in found.findings] == ["waits runs on Slurm"]
+
+
+def test_the_plan_weighs_what_schedulers_say(tmp_path):
+    record = {"job_id": "old", "job_dir": "/x/old", "age_s": 9e9, "running": False, "size_mib": 2}
+    slurm = {"job_id": "old", "kind": "slurm", "planned": 0.0}
+    pods = {"job_id": "pods", "kind": "kubernetes", "planned": 0.0}
+    given = (wanted(tmp_path, days=30), {"n1": {"folders": [record]}}, [slurm, pods])
+    answers = {"old": {"state": "lost"}, "pods": {"state": "succeeded", "finished": 1.0}}
+    found = cleaning.choice(*given, answers, time.time())
+    assert found.remove == {"n1": [{"job_id": "old", "job_dir": "/x/old"}]}
+    assert found.objects == [pods]
+    found = cleaning.choice(*given, {"old": {"state": "running"}, "pods": {"msg": "no cluster"}}, time.time())
+    assert (found.remove, found.objects) == ({}, [])
+    assert "pods stays: no cluster" in found.text
+
+
+def test_what_a_host_has_of_many_jobs_goes_in_turn():
+    asked = []
+
+    def ask(question, own, *, limit_s=120.0):
+        asked.append((question, own))
+        return {host: {"known": False} for host in own}
+
+    jobs = {"n1": [{"job_id": "a", "job_dir": "/x/a"}, {"job_id": "b", "job_dir": "/x/b"}]}
+    jobs["n2"] = jobs["n1"][:1]
+    assert cleaning.remove(jobs, ask) == {
+        "n1": {"a": {"known": False}, "b": {"known": False}},
+        "n2": {"a": {"known": False}},
+    }
+    assert [(question, list(own)) for question, own in asked] == [("remove", ["n1", "n2"]), ("remove", ["n1"])]
+    assert cleaning.remove({}, ask) == {}
+
+
+# ---- runs/ on the controller
+
+
+def kept(name, days=40.0, **changes):
+    return Kept(name, days * DAY_S, 2, **{"state": "succeeded", **changes})
+
+
+@pytest.mark.parametrize(
+    ("run", "goes", "why"),
+    [
+        (kept("old"), True, ""),
+        (kept("old", 29), False, ""),
+        # Something of it was written on a node three days ago.
+        (kept("new"), False, ""),
+        (kept("runs"), False, ""),
+        (kept("silent"), False, ""),
+        (kept("gone", state=""), True, ""),
+        (kept("gone", state="lost", open_hosts=("n1", "n2")), True, ""),
+        (kept("gone", state="failed", open_hosts=("n9",)), False, "n9 did not say whether it still runs there"),
+        (kept("gone", started=False, open_hosts=("n9",)), True, ""),
+        (kept("gone", 29, started=False), False, ""),
+        (kept("gone", state="pending", engine="slurm"), False,
+         "its record does not say how it ended: playbooks/status.yml -e job_id=gone"),
+        (kept("old", state="", engine="slurm"), True, ""),
+        (kept("gone", engine="slurm"), False, "n9 did not say whether it left something there"),
+    ],
+)  # fmt: skip
+def test_which_runs_go_from_the_controller(run, goes, why):
+    nodes = {**NODES, "n2": [*NODES["n2"], folder("new", 3)]}
+    silent = ["n9"] if why.startswith("n9") else []
+    go, stay = may_go([run], nodes, silent, "", 30, {"silent": "no slurmctld"})
+    assert (bool(go), stay) == (goes, {run.name: why} if why else {})
+
+
+def test_the_newest_verification_of_a_cluster_stays():
+    reports = [kept(f"verify-{days}", days, verified=cluster) for days, cluster in ((90, "a"), (80, "a"), (70, "b"))]
+    go, _ = may_go(reports, {}, [], "", 30, {})
+    assert [run.name for run in go] == ["verify-90"]
+    go, _ = may_go(reports, {}, [], "verify-70", None, {})
+    assert [run.name for run in go] == ["verify-70"]
+    assert describe_runs(go, {"x": "why"}, "runs", True).splitlines() == [
+        "Would remove 1 run (2 MiB) from runs.",
+        "  verify-70",
+        "  x stays: why",
+    ]
+    assert describe_runs([], {}, "runs", False) == "No run to remove from runs."
+
+
+def test_a_run_that_left_nothing_on_the_nodes_goes_by_its_name(tmp_path):
+    nodes = [{"host": "n1"}, {"host": "n2"}]
+    for job_id, more in (("done", {}), ("checked", {"check": True}), ("mine", {"job_id": "other"}), ("refused", {})):
+        write_json_in(tmp_path / job_id, "plan.json", {"job_id": job_id, "nodes": nodes, **more})
+    write_json_in(tmp_path / "refused", "findings.json", [])
+    write_json_in(tmp_path / "done", "summary.json", {"state": "failed", "nodes": [{"host": "n1", "state": "ended"}]})
+    found = {run.name: (run.started, run.state, run.open_hosts) for run in kept_runs(tmp_path, time.time())}
+    assert found == {
+        "done": (True, "failed", ()),
+        "checked": (False, "", ("n1", "n2")),
+        "refused": (False, "", ("n1", "n2")),
+    }
+
+    def choice(job_id, of_runs):
+        return cleaning.choice(wanted(tmp_path, job_id=job_id, of_runs=of_runs), {"n1": {"folders": []}}, [], {}, 0.0)
+
+    [finding] = choice("done", False).findings
+    assert finding.found.startswith("nothing of done on any node")
+    found = choice("done", True)
+    assert (found.records, found.remove) == (["done"], {})
+    assert len(choice("mine", True).findings) == 1
+
+
+def write_json_in(run_dir, name, data):
+    run_dir.mkdir(exist_ok=True)
+    write_json(run_dir / name, data)
+
+
+def test_what_a_playbook_runs_for_itself_says_so():
+    """So that nobody's stop.yml takes it for the newest run of theirs."""
+    asked_by = {}
+    for path in (PROJECT / "roles").glob("*/tasks/*.yml"):
+        for match in re.finditer(r"name: job\n.*?(?=\n\n|\Z)", path.read_text(), re.DOTALL):
+            asked_by[path.name] = re.search(r"__job_asked_by: (\S+)", match[0])[1]
+    assert asked_by == {
+        "collective.yml": "collective_check.yml",
+        "benchmark.yml": "collective_benchmark.yml",
+        "pair_measure.yml": "pair_check.yml",
+    }

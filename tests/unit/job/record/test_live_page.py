@@ -1,0 +1,98 @@
+"""The page of a job that runs: asked of all nodes, written anew, and left alone once the job is over."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from ansible.module_utils.trainyard.job.run import log_lines as following
+from ansible.module_utils.trainyard.job.run.answers import checked
+from ansible.module_utils.trainyard_controller import watching
+from ansible.module_utils.trainyard_controller.live_page import LivePage
+from job_samples import make_job, make_plan, member, texts
+from test_events import state
+from test_watch import Clock, Says, runs
+
+RELOADS = '<meta http-equiv="refresh" content="10">'
+
+
+def plan(folder):
+    made = make_plan(make_job(launcher="direct"), [member(0), member(1)]).as_dict()
+    (folder / "plan.json").write_text(json.dumps(made))
+    return made
+
+
+class Nodes:
+    """Two nodes of a job that runs; the head says how the whole job is."""
+
+    def __init__(self, **changes):
+        self.changes, self.asked = changes, 0
+
+    def __call__(self, question, own, limit_s):
+        assert question == "collect" and not any(each["stop"] for each in own.values())
+        self.asked += 1
+        log = base64.b64encode(b"step 40 loss 1.25\n").decode()
+        points = b"".join(b'{"elapsed_s": %d, "step": %d, "loss": 1.5}\n' % (at, at) for at in range(5))
+        series = {"rank_0.log": log, "metrics.jsonl": base64.b64encode(points).decode()}
+        process = {"n1": "rank0", "n2": "rank1"}
+        return {
+            host: checked(
+                "collect",
+                {
+                    "changed": False,
+                    "known": True,
+                    "monitor_alive": True,
+                    "processes": [{"name": process[host], "ranks": [int(process[host][4:])], "exit": None}],
+                    "monitor": {"started": 1790000000.0, "end": None},
+                    "cluster": state(metrics={"step": 40.0, "loss": 1.25}, **self.changes) if host == "n1" else None,
+                    "left": 1,
+                    "logs": series if host == "n1" else {},
+                },
+                host,
+            )
+            for host in own
+        }
+
+
+def test_the_page_of_a_job_that_runs_reloads_itself_and_has_what_is_known(tmp_path):
+    LivePage(plan(tmp_path), tmp_path, Nodes()).write()
+    page = (tmp_path / "report.html").read_text()
+    assert RELOADS in page and "As it was 0:00:10 after its start" in page
+    assert "is running" in page and "step 40" in page and "curve-0" in page
+    assert json.loads((tmp_path / "summary.json").read_text())["state"] == "running"
+    assert (tmp_path / "logs" / "rank_0.log").read_text() == "step 40 loss 1.25\n"
+
+
+def test_the_end_is_left_to_who_collects_it(tmp_path):
+    over = Nodes(state="succeeded", end={"state": "succeeded", "finished": 1790000100.0})
+    LivePage(plan(tmp_path), tmp_path, over).write()
+    assert over.asked == 1 and [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_it_is_written_every_ten_seconds(monkeypatch):
+    clock, written = Clock(), []
+    monkeypatch.setattr(watching, "time", clock)
+
+    class Page:
+        def write(self):
+            written.append(clock.now)
+
+    job = Says(*[runs(f"p{number}") for number in range(12)], runs("", state="over"))
+    monkeypatch.setattr(job, "look", lambda wait_s, look=job.look: clock.sleep(wait_s) or look(wait_s))
+    assert watching.follow(job, lambda _: None, lambda _: None, None, Page()) == ""
+    assert written == [1002.0, 1012.0, 1022.0]
+
+
+def test_only_what_can_be_visited_all_the_time_has_one():
+    job = {"engine": {"kind": "kubernetes"}}
+    assert texts(following.too_far(job, 1, "live", "x")) == [
+        (
+            "",
+            "live",
+            "a job of kubernetes",
+            "a job of trainyard's own nodes (job_scheduler: ssh)",
+            "leave live out; logs.yml brings the logs, and the report as it is then",
+        )
+    ]
+    (finding,) = following.too_far({}, 65, "live", "leave live out")
+    assert (finding.found, finding.action) == ("65 nodes", "leave live out")

@@ -1,0 +1,129 @@
+"""The part of the log that is shown of a rank that failed, and an abort after the training has ended."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+import pytest
+from ansible.module_utils.trainyard.job.run import causes
+from ansible.module_utils.trainyard.report import job_text
+from ansible.module_utils.trainyard.report.log_end import telling
+from job_cluster import Cluster
+
+ERROR = "ValueError: shard 7 has 3 columns, expected 4"
+TRACEBACK = [
+    "Traceback (most recent call last):",
+    '  File "/jobs/x/source/train.py", line 41, in <module>',
+    "    main()",
+    ERROR,
+]
+# Composed, in the forms that the module's docstring names.
+STACKS = {
+    "pytorch": [
+        f"frame #{number}: c10d::Reducer::run(int) + 0x{number:x} (0x7f00 in libtorch.so)" for number in range(40)
+    ],
+    "pytorch of a rank": [f"[rank0]: frame #{number}: <unknown function> + 0x10" for number in range(40)],
+    "glog": [f"    @     0x7f12ab34cd{number:02x}  oneflow::Actor::Act()" for number in range(20)],
+    "open mpi": [f"[n1:4711] [{number:2d}] /lib/x86_64-linux-gnu/libc.so.6(+0x3c050)[0x7f3a]" for number in range(20)],
+    "sanitizer": [f"    #{number} 0x55d0a1b2 in main train.cpp:12" for number in range(20)],
+    "other threads": [
+        "Thread 0x00007ff3c701d6c0 (most recent call first):",
+        *(f'  File "/usr/lib/python3.11/threading.py", line {number} in run' for number in range(30)),
+        "",
+    ],
+}
+AGAIN = "--- started again, attempt 2 ---"
+# Captured from Python 3.11 with libstdc++ of Debian 12, where std::terminate is called as the interpreter exits.
+TERMINATED = ["terminate called without an active exception"]
+AT_EXIT = [
+    *TERMINATED,
+    "Fatal Python error: Aborted",
+    "",
+    "Current thread 0x00007fd453fd0b80 (most recent call first):",
+]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_stack_that_is_printed_last_does_not_hide_the_programs_error(stack):
+    shown = telling([*TRACEBACK, *STACKS[stack], "the end"], 15)
+    assert ERROR in shown and len(shown) <= 15
+    assert shown[-2:] == [f"... {len(STACKS[stack])} lines of a stack", "the end"]
+
+
+def test_many_other_lines_do_not_hide_it_either():
+    shown = telling([*TRACEBACK, *(f"closing {number}" for number in range(40))], 15)
+    assert (shown[:2], shown[-1], len(shown)) == ([ERROR, "..."], "closing 39", 15)
+
+
+def test_what_is_no_error_of_the_program_is_not_put_first():
+    others = [
+        "Exception ignored in: <function Pool.__del__>",
+        "AttributeError: 'NoneType' object has no attribute 'close'",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    ]
+    assert telling([*TRACEBACK, *others, *map(str, range(40))], 15)[0] == ERROR
+    assert telling([*others, *map(str, range(40))], 15) == [str(number) for number in range(25, 40)]
+
+
+def test_the_end_of_a_log_of_a_job_that_succeeded_is_shown_as_it_is():
+    assert telling(STACKS["pytorch"], 15, failed=False) == STACKS["pytorch"][-15:]
+
+
+def test_the_stack_of_the_thread_that_failed_stays():
+    dump = ["Fatal Python error: Segmentation fault", "", "Current thread 0x00007f (most recent call first):"]
+    dump += ['  File "train.py", line 4 in step', '  File "train.py", line 9 in <module>']
+    assert telling(dump, 15) == dump
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (["step 14/14 loss 0.25", *TERMINATED], "when the program had ended"),
+        (["step 14/14 loss 0.25", *AT_EXIT, "  <no Python frame>"], "when the program had ended"),
+        ([*TRACEBACK, *TERMINATED], f"after its own error: {ERROR}"),
+        (["step 3/14 loss 0.25", *AT_EXIT, '  File "train.py", line 4 in step'], ""),
+        (["terminate called after throwing an instance of 'c10::Error'", "  what():  out of memory"], ""),
+        (["step 3/14 loss 0.25"], ""),
+    ],
+)
+def test_an_abort_at_the_interpreters_exit(log, said):
+    reason = causes.abort("\n".join(log))
+    assert (said in reason) if said else reason == ""
+
+
+@pytest.mark.parametrize(("by_shell", "signal_number"), [(False, signal.SIGABRT), (True, None)])
+def test_a_rank_that_aborts_after_its_training_is_named_as_that(tmp_path, by_shell, signal_number):
+    program = "import os, sys; print('step 5/5 loss 0.2', flush=True)\n"
+    program += f"print({TERMINATED[0]!r}, file=sys.stderr, flush=True); os.abort()"
+    with Cluster(tmp_path / "cluster", ["wait"]) as job:
+        argv = [sys.executable, "-c", program]
+        if by_shell:
+            argv = ["bash", "-c", '"$0" "$@"; exit $?', *argv]
+        job.head.spec["processes"][0]["argv"] = argv
+        (job.head.dir / "job.json").write_text(json.dumps(job.head.spec))
+        job.head.start()
+        failure = job.over()["failure"]
+        assert failure["signal"] == signal_number
+        assert failure["reason"].startswith("it aborted as its interpreter exited, when the program had ended")
+        node = {"host": "n1", "ranks": [0], "processes": []}
+        text = job_text.cause({"nodes": [node], "failure": failure}, "/jobs/x")
+        assert text[1] == failure["reason"]
+
+
+def test_without_a_log_of_the_rank_that_of_what_started_it_is_shown():
+    process = {"name": "agent", "log": "agent_0.log"}
+    failure = {"kind": "exit", "host": "n1", "process": "agent", "rank": 0}
+    summary = {"nodes": [{"host": "n1", "processes": [process]}], "failure": failure}
+    assert job_text.starter_log(summary) == "agent_0.log"
+    assert job_text.starter_log({**summary, "failure": {"kind": "silent", "host": "n1"}}) == ""
+    assert job_text.starter_log({**summary, "failure": None}) == ""
+
+
+def test_the_error_of_an_attempt_before_is_not_shown_as_that_of_the_last_one():
+    steps = [f"step {number}" for number in range(40)]
+    assert telling([*TRACEBACK, AGAIN, *steps], 15) == steps[-15:]
+    assert telling([*TRACEBACK, AGAIN, *TRACEBACK[:-1], "KeyError: 'b'", *steps], 15)[0] == "KeyError: 'b'"
+    # What is near enough to be shown anyway stands before the line that divides them.
+    assert telling([ERROR, AGAIN, "step 1"], 15) == [ERROR, AGAIN, "step 1"]

@@ -1,0 +1,448 @@
+"""What a user reads: findings before a job, and how a job ended, for every state and every kind of failure."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible.module_utils.trainyard.findings.findings import Finding, connection_reason, host_list, render
+from ansible.module_utils.trainyard.job.run import slow_ranks as stragglers
+from ansible.module_utils.trainyard.report import job_text
+from job_samples import make_job, make_plan, member, summary_of
+from test_slow_ranks import NAMED
+
+REPAIR = (
+    "repair it, or leave it out (job_hosts); with job_spares another host takes the place of any but the head; "
+    "job_gate: false starts again all the same"
+)
+FROM_OUTSIDE = (
+    "comes from outside: mostly the kernel's OOM killer, for want of memory (journalctl -k on n2 tells), else a person"
+)
+
+
+def test_sigkill_of_a_pod_is_looked_for_in_the_cluster():
+    failure = {"kind": "exit", "host": "d-0", "process": "rank0", "rank": 0, "ranks": [0], "signal": 9}
+    summary = {"failure": failure, "nodes": [{"host": "d-0", "ranks": [0]}], "engine": {"kind": "kubernetes"}}
+    assert "(kubectl describe pod d-0 tells)" in job_text.cause(summary, "")[1]
+
+
+def test_findings_name_each_fault_once_with_all_its_hosts(golden):
+    port = Finding(
+        host="n1",
+        check="rendezvous port",
+        found="29500 is in use by sshd (pid 12)",
+        expected="a free TCP port",
+        action="set job_port: auto",
+    )
+    disk = [
+        Finding(host=f"n{n}", check="disk", found=f"{n} MiB free in /", expected="at least 10 MiB", action="make room")
+        for n in (1, 2)
+    ]
+    python = [
+        Finding(
+            host=f"n{n}",
+            check="python",
+            found="no /v/bin/python",
+            expected="the job's environment",
+            action="run site.yml",
+        )
+        for n in range(9)
+    ]
+    source = Finding(check="job_source", found="no folder 'x'", expected="the scripts", action="correct job_source")
+    text = render([disk[0], port, disk[1], source, *python], "{count} {findings}:")
+    golden(f"{text}\n", "findings.txt")
+
+
+def test_two_faults_of_one_kind_in_the_input_have_no_host():
+    both = [
+        Finding(check="tls", found=f"{file} expired", expected="valid ones", action="renew it")
+        for file in ("ca.pem", "client.p12")
+    ]
+    assert render(both, "{count} {findings}:").splitlines()[2:5] == [
+        "  1. tls",
+        "     found     ca.pem expired",
+        "               client.p12 expired",
+    ]
+
+
+def test_many_hosts_with_many_different_faults_stay_readable():
+    many = [
+        Finding(host=f"n{n}", check="disk", found=f"{n} MiB", expected="more", action="make room") for n in range(1000)
+    ]
+    lines = render(many, "{count} {findings}.").splitlines()
+    assert lines[0] == "1 finding."
+    assert len(lines) == 12 and lines[9] == "               ... (994 more)"
+
+
+def test_a_finding_survives_its_way_through_a_module():
+    finding = Finding(host="n1", check="disk", found="1 MiB", expected="more", action="make room")
+    assert Finding.from_dict(json.loads(json.dumps(finding.as_dict()))) == finding
+    with pytest.raises(KeyError):
+        Finding.from_dict({"host": "n1"})
+
+
+def test_reasons_and_lists_of_hosts():
+    assert connection_reason("") == "no answer"
+    message = "Task failed: Failed to connect to the host via ssh: ssh: connect to host n1\n port 22: timed out"
+    assert connection_reason(message) == "ssh: connect to host n1 port 22: timed out"
+    assert connection_reason("x. Make sure this host can be reached over ssh: no route\r\n") == "no route"
+    assert host_list([]) == ""
+    assert host_list(["a", "b"]) == "a, b"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "text"),
+    [
+        ([f"gpu{n:02d}" for n in range(1, 17)], "gpu01 to gpu16"),
+        ([f"n{n}.site.example" for n in range(8, 13)], "n8.site.example to n12.site.example"),
+        ([f"192.0.2.{n}" for n in range(9, 13)], "192.0.2.9 to 192.0.2.12"),
+        # Three names are as short as a span of them.
+        (["n1", "n2", "n3"], "n1, n2, n3"),
+        (["n1", "n2", "n3", "n4", "n6", "m7"], "n1 to n4, n6, m7"),
+        # In the inventory's order, and in one number of the name.
+        (["n4", "n3", "n2", "n1"], "n4, n3, n2, n1"),
+        (["r1n1", "r1n2", "r2n2", "r3n2"], "r1n1, r1n2, r2n2, r3n2"),
+        (["r1n1", "r2n1", "r3n1", "r4n1"], "r1n1 to r4n1"),
+        (["n8", "n9", "n010", "n011", "n10", "n11"], "n8, n9, n010, n011, n10, n11"),
+        ([f"n{n}" for n in range(0, 20, 2)], "n0, n2, n4, n6, n8, n10, ... (4 more)"),
+        ([f"n{n}" for n in range(0, 20, 2)] + [f"m{n}" for n in range(100)], "n0, n2, n4, n6, n8, n10, ... (104 more)"),
+    ],
+)
+def test_hosts_with_numbers_one_after_the_other_are_a_span(hosts, text):
+    assert host_list(hosts) == text
+
+
+# ---- how a job ended
+
+
+RUN, DIR = "runs/digits-20261120-101500", "/var/lib/trainyard/jobs/digits-20261120-101500"
+JOB = "digits-20261120-101500"
+
+
+def plan(launcher="direct"):
+    """Two nodes with two ranks each."""
+    return make_plan(make_job(launcher=launcher, processes_per_node=2), [member(0), member(1)]).as_dict()
+
+
+def answer(number, *, end=None, cluster=None, left=0, alive=False, exits=(), launcher="direct"):
+    """What job_process_info says on node `number`."""
+    processes = plan(launcher)["nodes"][number - 1]["processes"]
+    known = dict(zip((process["name"] for process in processes), exits))
+    return {
+        "known": True,
+        "monitor_alive": alive,
+        "left": left,
+        "processes": [
+            {"name": process["name"], "ranks": process["ranks"], "exit": known.get(process["name"])}
+            for process in processes
+        ],
+        "monitor": {"started": 1000.5, "end": end, "ranks_running": 2},
+        "cluster": cluster,
+    }
+
+
+def head_says(end, metrics=None, running=0):
+    return {
+        "started": 1000.0,
+        "elapsed_s": 72.5,
+        "ranks_running": running,
+        "world_size": 4,
+        "metrics": metrics if metrics is not None else {"step": 40.0, "loss": 0.25},
+        "end": end,
+    }
+
+
+def explained(results, *, unreachable=None, not_started=None, tail=(), launcher="direct"):
+    summary = summary_of(plan(launcher), results, unreachable, not_started)
+    json.dumps(summary)
+    return summary, job_text.explain(summary, RUN, DIR, tail).splitlines()
+
+
+def ended(**changes):
+    """How rank 3 on n2 ended, where nothing else is said."""
+    record = {"kind": "exit", "host": "n2", "process": "rank3", "rank": 3, "ranks": [3]}
+    return {**record, "exit_code": 1, "signal": None, "result": "exit-code", **changes}
+
+
+LAST = (f"  logs        {RUN}/logs", f"  summary     {RUN}/summary.json", f"  report      {RUN}/report.html")
+
+
+def both(end, **changes):
+    return {"n1": answer(1, end=end, cluster=head_says(end), **changes), "n2": answer(2, end=end, **changes)}
+
+
+def test_a_job_that_succeeded():
+    well = {"exit_code": 0, "signal": None, "result": "success", "time": 1070.0}
+    summary, lines = explained(both({"state": "succeeded", "finished": 1072.5}, exits=(well, well)), tail=["done"])
+    assert lines == [
+        f"Job {JOB} succeeded in 0:01:12: 4 ranks on 2 nodes.",
+        "  last progress: step 40   loss 0.25",
+        f"  last lines of {DIR}/logs/rank_0.log on n1:",
+        "    | done",
+        *LAST,
+    ]
+    assert (summary["state"], summary["elapsed_s"], summary["failure"]) == ("succeeded", 72.5, None)
+    assert summary["nodes"][1] == {
+        "host": "n2",
+        "node_rank": 1,
+        "state": "ended",
+        "why": "",
+        "ranks": [2, 3],
+        "processes": [{"name": f"rank{rank}", "ranks": [rank], "log": f"rank_{rank}.log", **well} for rank in (2, 3)],
+        "carried": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("failure", "launcher", "lines", "log"),
+    [
+        (ended(exit_code=7), "direct", ["rank 3 on n2 failed first: exit code 7"], "rank_3.log"),
+        (
+            ended(exit_code=None, signal=9, result="oom-kill"),
+            "direct",
+            [
+                "rank 3 on n2 failed first: killed by SIGKILL (oom-kill)",
+                "the kernel's OOM killer ended it: more memory, fewer processes on the node, or smaller batches",
+            ],
+            "rank_3.log",
+        ),
+        (
+            ended(exit_code=None, signal=9, result="signal"),
+            "direct",
+            ["rank 3 on n2 failed first: killed by SIGKILL", f"SIGKILL {FROM_OUTSIDE}"],
+            "rank_3.log",
+        ),
+        (
+            ended(exit_code=137),
+            "direct",
+            ["rank 3 on n2 failed first: exit code 137", f"exit code 137 is SIGKILL, which {FROM_OUTSIDE}"],
+            "rank_3.log",
+        ),
+        (
+            ended(process="agent", ranks=[2, 3], rank=None),
+            "torchrun",
+            ["torchrun's agent of ranks 2, 3 on n2 failed first: exit code 1"],
+            "agent_1.log",
+        ),
+        (
+            ended(process="agent", ranks=[2, 3], rank=None, exit_code=None, signal=9, result="signal"),
+            "torchrun",
+            ["torchrun's agent on n2 was killed by SIGKILL, and ranks 2, 3 ended with it", f"SIGKILL {FROM_OUTSIDE}"],
+            "agent_1.log",
+        ),
+        (
+            {"kind": "silent", "host": "n2", "after_s": 16},
+            "torchrun",
+            [
+                "node n2 with ranks 2, 3 went silent: no word for 16 s, so it is frozen, cut off or down",
+                "its own monitor ends ranks 2, 3 as soon as it runs again; check the node, then start the job again",
+            ],
+            None,
+        ),
+        (
+            {"kind": "silent", "host": "n2", "after_s": 16},
+            "direct",
+            [
+                "node n2 with ranks 2, 3 went silent: no word for 16 s, so it is frozen, cut off or down",
+                "its own monitor ends ranks 2, 3 as soon as it runs again; check the node, then start the job again",
+            ],
+            None,
+        ),
+        (
+            {"kind": "silent", "host": "n2", "after_s": 16, "hosts": ["n1", "n2"], "least_s": 15},
+            "direct",
+            [
+                "nodes n1, n2 with ranks 0 to 3 went silent: no word for 15 to 16 s, so they are frozen, cut off or "
+                "down",
+                "their monitors end ranks 0 to 3 as soon as they run again; check the nodes, then start the job again",
+            ],
+            None,
+        ),
+        (
+            {"kind": "frozen", "host": "n1", "after_s": 20},
+            "direct",
+            [
+                "head node n1 stood still for 20 s, and the other nodes gave it up",
+                "check the machine (suspended, paused, out of memory), then start the job again",
+            ],
+            None,
+        ),
+        (
+            {"kind": "refused", "host": "n2", "reason": "GPU ECC errors: GPU 1: 2 uncorrected", "after_s": None},
+            "direct",
+            ["n2 did not pass the gate for the restart: GPU ECC errors: GPU 1: 2 uncorrected", REPAIR],
+            None,
+        ),
+        (
+            {"kind": "refused", "host": "n2", "reason": "disk: 3 MiB free", "after_s": 300},
+            "direct",
+            ["n2 did not pass the gate for the restart within 300 s (job_rejoin_timeout): disk: 3 MiB free", REPAIR],
+            None,
+        ),
+        (
+            {"kind": "absent", "host": "n2", "after_s": 120},
+            "direct",
+            [
+                "node n2 never reported to the head within 120 s of the start",
+                f"look at {DIR}/logs/monitor_*.log on n2, and at the firewall between the nodes",
+            ],
+            None,
+        ),
+    ],
+)
+def test_a_job_that_failed(failure, launcher, lines, log):
+    end = {"state": "failed", "finished": 1072.5, "failure": failure}
+    summary, text = explained(
+        both(end, launcher=launcher), tail=["Traceback", "Error"] if log else [], launcher=launcher
+    )
+    assert job_text.telling_log(summary) == log
+    assert text == [
+        f"Job {JOB} failed after 0:01:12.",
+        *(f"  {line}" for line in lines),
+        "  last progress: step 40   loss 0.25",
+        *([f"  last lines of {DIR}/logs/{log} on n2:", "    | Traceback", "    | Error"] if log else []),
+        "  nothing of the job is left on n1, n2",
+        *LAST,
+    ]
+
+
+def test_what_mpirun_says_of_an_address_is_said_of_its_host():
+    failure = ended(
+        host="n1",
+        process="rank0",
+        rank=None,
+        ranks=[0, 1, 2, 3],
+        exit_code=255,
+        reason="ssh: connect to host 10.77.0.2 port 22: No route to host; not 10.77.0.22, 110.77.0.2",
+    )
+    _, text = explained(both({"state": "failed", "finished": 1072.5, "failure": failure}))
+    assert text[1:3] == [
+        "  rank0 on n1 failed first: exit code 255",
+        "  ssh: connect to host n2 (10.77.0.2) port 22: No route to host; not 10.77.0.22, 110.77.0.2",
+    ]
+
+
+def test_a_head_that_went_silent_is_told_by_the_others():
+    gone = {
+        "state": "failed",
+        "finished": 1072.5,
+        "failure": {"kind": "head_silent", "host": "n1", "seen_by": "n2", "after_s": 15},
+    }
+    summary, text = explained({"n2": answer(2, end=gone)}, unreachable={"n1": "Connection timed out"})
+    assert text == [
+        f"Job {JOB} failed after 0:01:12.",
+        "  head node n1 went silent: n2 had no word from it for 15 s",
+        "  every other node has ended its ranks; check the head node, then start the job again",
+        "  nothing of the job is left on n2",
+        "  n1 could not be asked: Connection timed out",
+        *LAST,
+    ]
+    assert summary["nodes"][0]["state"] == "unreachable"
+
+
+def test_why_counts_more_than_that_somebody_stopped_it():
+    stopped = {"state": "stopped", "finished": 1060.0}
+    lost = {
+        "state": "failed",
+        "finished": 1072.0,
+        "failure": {"kind": "head_silent", "host": "n1", "seen_by": "n2", "after_s": 15},
+    }
+    results = {"n1": answer(1, end=stopped), "n2": answer(2, end=lost)}
+    assert summary_of(plan(), results)["failure"]["kind"] == "head_silent"
+
+
+def test_a_job_that_could_not_be_started_everywhere():
+    results = both(None)
+    for result in results.values():
+        result.update(cluster=None, monitor=None)
+    _, text = explained(results, not_started={"n2": "no space left on device"})
+    assert text == [
+        f"Job {JOB} failed after 0:00:00.",
+        "  n2 could not start its part: no space left on device",
+        "  nothing of the job is left on n1, n2",
+        *LAST,
+    ]
+
+
+def test_a_run_of_one_rank_says_so():
+    one = make_plan(make_job(), [member(0)]).as_dict()
+    end = {"state": "succeeded", "finished": 1072.5}
+    results = {"n1": {**answer(1), "cluster": head_says(end, {})}}
+    summary = summary_of(one, results)
+    text = job_text.explain(summary, RUN, DIR, []).splitlines()
+    assert text == [f"Job {JOB} succeeded in 0:01:12: 1 rank on 1 node.", *LAST]
+
+
+def test_a_job_whose_time_was_up():
+    _, text = explained(both({"state": "timed_out", "finished": 1072.5, "after_s": 72}), tail=["step 40"])
+    assert text[0] == f"Job {JOB} was ended after 0:01:12: its time (job_timeout) was up."
+    assert text[2:4] == [f"  last lines of {DIR}/logs/rank_0.log on n1:", "    | step 40"]
+
+
+def test_a_job_that_was_stopped():
+    summary, text = explained(both({"state": "stopped", "finished": 1072.5, "host": "n2"}))
+    assert text[0] == f"Job {JOB} was stopped after 0:01:12."
+    assert summary["stopped_on"] == "n2" and job_text.telling_log(summary) is None
+
+
+def test_a_job_that_runs():
+    results = {
+        "n1": answer(1, cluster=head_says(None, running=4), left=3, alive=True),
+        "n2": answer(2, left=3, alive=True),
+    }
+    summary, text = explained(results, tail=["step 40"])
+    assert text == [
+        f"Job {JOB} is running.",
+        "  0:01:12   4/4 ranks running   step 40   loss 0.25",
+        f"  last lines of {DIR}/logs/rank_0.log on n1:",
+        "    | step 40",
+        *LAST,
+    ]
+    assert [node["state"] for node in summary["nodes"]] == ["running", "running"]
+
+
+def test_a_job_that_nobody_knows_of():
+    nothing = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
+    summary, text = explained({"n1": nothing, "n2": nothing})
+    assert text[0] == f"Job {JOB} is lost: no node knows of it any more." and summary["state"] == "lost"
+    _, text = explained({"n1": nothing}, unreachable={"n2": ""})
+    assert text[0] == f"Job {JOB} is lost: no node that could be asked knows of it any more."
+    _, text = explained({}, unreachable={"n1": "", "n2": ""})
+    assert text == [
+        f"Job {JOB} is lost: none of its nodes could be asked.",
+        "  n1 could not be asked: no answer",
+        "  n2 could not be asked: no answer",
+        *LAST,
+    ]
+
+
+def test_a_job_that_renamed_its_folder_is_known_by_its_processes():
+    nothing = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
+    summary, text = explained({"n1": nothing, "n2": {**nothing, "left": 3}})
+    assert text == [
+        f"Job {JOB} is lost: its processes run, but no monitor of it is known; it may have renamed its folder.",
+        "  nothing of the job is left on n1",
+        f"  STILL RUNNING on n2: ansible-playbook playbooks/stop.yml -e job_id={JOB}",
+        *LAST,
+    ]
+    assert summary["state"] == "lost"
+
+
+def test_what_still_runs_is_said_with_the_command_that_ends_it():
+    end = {"state": "failed", "finished": 1072.5, "failure": {"kind": "silent", "host": "n2", "after_s": 16}}
+    results = {"n1": answer(1, end=end, cluster=head_says(end)), "n2": answer(2, left=2)}
+    _, text = explained(results)
+    assert text[-5:] == [
+        "  nothing of the job is left on n1",
+        f"  STILL RUNNING on n2: ansible-playbook playbooks/stop.yml -e job_id={JOB}",
+        *LAST,
+    ]
+
+
+def test_who_was_slow_is_said_with_its_evidence():
+    end = {"state": "succeeded", "finished": 1072.5}
+    results = {"n1": answer(1, cluster={**head_says(end), "stragglers": [NAMED]}), "n2": answer(2)}
+    summary, lines = explained(results)
+    assert summary["stragglers"] == [NAMED]
+    at = lines.index(f"  {stragglers.text(NAMED)}")
+    assert lines[at + 1 : at + 3] == [f"    {line}" for line in stragglers.details(NAMED)]

@@ -1,0 +1,177 @@
+"""From its end to its removal: what playbooks say of one run on this machine, and what they leave as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard_node.job.run import processes
+from job_cluster import PATIENCE_S, wait_for
+
+PROJECT = Path(__file__).resolve().parents[4]
+INVENTORY = f"""
+compute:
+  hosts: {{here: }}
+  vars:
+    ansible_connection: local
+    ansible_python_interpreter: {sys.executable}
+    trainyard_become: false
+    trainyard_user: "{{{{ lookup('ansible.builtin.pipe', 'id -un') }}}}"
+"""
+# Tests side by side on one machine have jobs of their own names: a job's id is its name and the second.
+NAME = f"tiny{os.getpid()}"
+JOB = {"job_name": NAME, "job_launcher": "direct", "job_processes_per_node": 1, "job_devices": "none", "job_venv": "",
+       "job_packages": [], "job_command": ["/bin/echo", "step 1/1 loss 0.5"], "job_min_disk_mib": 1}  # fmt: skip
+
+
+class Site:
+    def __init__(self, folder):
+        self.runs, self.state, self.inventory = folder / "runs", folder / "state", folder / "inventory.yml"
+        self.inventory.write_text(INVENTORY)
+
+    def play(self, playbook, *options, **variables):
+        """Run a playbook; returns its exit status, and its output on one line."""
+        given = {"trainyard_runs": str(self.runs), "trainyard_state": str(self.state), **variables}
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+        env.update(ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), ANSIBLE_NOCOLOR="1")
+        argv = [program, playbook, "-i", str(self.inventory), "-e", json.dumps(given), *options]
+        done = subprocess.run(
+            argv, cwd=PROJECT, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        )
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return Site(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture(scope="module")
+def ended(site):
+    """The folder of a run that succeeded."""
+    status, said = site.play("launch.yml", **JOB)
+    assert status == 0, said
+    [folder] = [path.parent for path in site.runs.glob("*/plan.json")]
+    return folder
+
+
+def content(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_root_starts_no_ranks_that_would_be_roots(site, ended):
+    """Here root would be the caller, who may; where Ansible becomes root, the ranks are another user's."""
+    before = set(site.runs.iterdir())
+    status, said = site.play("launch.yml", **{**JOB, "trainyard_become": True, "trainyard_user": "root"})
+    assert status == 2 and "trainyard_user found root expected an ordinary user, as a job is other" in said, said
+    [refused] = set(site.runs.iterdir()) - before
+    assert "nothing was started" in said and (refused / "findings.json").exists() and not (refused / "logs").exists()
+    shutil.rmtree(refused)
+
+
+@pytest.mark.parametrize(
+    ("book", "headline", "found"),
+    [
+        ("stop", "1 finding: no job was chosen, and nothing was touched.", "neither job_id nor job_name"),
+        ("clean", "1 finding: nothing was removed.", "neither job_id, job_name nor clean_days"),
+    ],
+)
+def test_what_ends_or_removes_something_takes_no_guess(site, ended, book, headline, found):
+    before = content(ended)
+    status, said = site.play(f"playbooks/{book}.yml")
+    assert status == 2 and f"{headline} 1. " in said and f"found {found} expected one of them" in said, said
+    assert content(ended) == before
+
+
+GATE = "import pathlib, time\nwhile not pathlib.Path({file!r}).exists(): time.sleep(0.05)"
+
+
+def test_stop_by_name_finds_the_older_run_that_still_runs(site, ended, tmp_path):
+    gated = [sys.executable, "-c", GATE.format(file=str(tmp_path / "never"))]
+    job = {**JOB, "job_name": f"two-{NAME}"}
+    status, said = site.play("launch.yml", **{**job, "job_command": gated, "job_wait": False})
+    assert status == 0, said
+    [older] = [path.parent.name for path in site.runs.glob(f"two-{NAME}-*/plan.json")]
+    status, said = site.play("launch.yml", **job)
+    assert status == 0, said
+    status, said = site.play("playbooks/status.yml", job_name=f"two-{NAME}")
+    assert status == 0 and f"Job {older} is running." in said, said
+    status, said = site.play("playbooks/stop.yml", job_name=f"two-{NAME}")
+    assert status == 0 and f"Job {older} was stopped" in said, said
+    for folder in site.runs.glob(f"two-{NAME}-*"):
+        shutil.rmtree(folder)
+
+
+def test_a_record_outlives_the_folders_on_the_nodes(site, ended):
+    job_id, before = ended.name, content(ended)
+    assert json.loads(before["summary.json"])["state"] == "succeeded"
+    status, said = site.play("playbooks/clean.yml", job_name=NAME)
+    removed = rf"Removed the folders of 1 job \(\d MiB on all nodes\)\. {job_id} on here"
+    assert status == 0 and re.search(removed, said), said
+    assert not (site.state / "jobs" / job_id).exists()
+    assert list(json.loads((ended / "removed.json").read_text())["hosts"]) == ["here"]
+    for book in ("status", "stop", "watch"):
+        status, said = site.play(f"playbooks/{book}.yml", job_id=job_id)
+        assert status == 0, said
+        assert f"Job {job_id} succeeded in 0:00:0" in said
+        assert "what it had left was removed by playbooks/clean.yml on 20" in said and "UTC: here" in said
+    after = content(ended)
+    del after["removed.json"]
+    assert after == before
+
+
+def test_clean_records_how_an_unwatched_job_ended_first(site, ended):
+    status, said = site.play("launch.yml", **{**JOB, "job_name": f"un{NAME}", "job_wait": False})
+    assert status == 0, said
+    [run] = [path.parent for path in site.runs.glob(f"un{NAME}-*/plan.json")]
+    cluster = site.state / "jobs" / run.name / "cluster.json"
+    wait_for(lambda: json.loads(cluster.read_text()).get("end"), "the job's end")
+    wait_for(lambda: processes.of_job(run.name) == [], "its processes to end")
+    assert not (run / "summary.json").exists()
+    status, said = site.play("playbooks/clean.yml", job_id=run.name)
+    assert status == 0 and f"Recorded how {run.name} ended, which nobody had watched: succeeded." in said, said
+    assert json.loads((run / "summary.json").read_text())["state"] == "succeeded"
+    assert (run / "logs" / "rank_0.log").read_text() == "step 1/1 loss 0.5\n" and (run / "report.html").exists()
+    assert not cluster.parent.exists()
+    status, said = site.play("playbooks/status.yml", job_id=run.name)
+    assert status == 0 and f"Job {run.name} succeeded in 0:00:0" in said, said
+    shutil.rmtree(run)
+
+
+def test_what_nobody_knows_of_is_no_success(site, ended):
+    """A run that was never asked for how it ended, and whose folders are gone."""
+    lost = site.runs / "lost-20261122-000000"
+    lost.mkdir()
+    plan = json.loads((ended / "plan.json").read_text())
+    gone = {"job_id": lost.name, "job_name": "lost", "job_dir": str(site.state / "jobs" / lost.name)}
+    (lost / "plan.json").write_text(json.dumps({**plan, **gone}))
+    status, said = site.play("playbooks/stop.yml", job_name="lost")
+    assert status == 2 and f"Job {lost.name} is lost: no node knows of it any more." in said, said
+
+
+def test_old_runs_go_from_the_controller_when_asked(site, ended):
+    """Of proofs the newest stays, and so do kept facts, a baseline and whatever else somebody put there."""
+    for name, age in (("verify-20261101-000000", 200), ("verify-20261102-000000", 100)):
+        (site.runs / name).mkdir()
+        report = site.runs / name / "report.json"
+        report.write_text(json.dumps({"cluster": "trainyard", "phases": []}))
+        os.utime(report, (report.stat().st_mtime - age,) * 2)
+    (site.runs / "handover").mkdir()
+    (site.runs / "baseline.json").write_text("{}")
+    before = {path.name for path in site.runs.iterdir()}
+    goes = [name for name in before if name.startswith(("lost-", NAME))] + ["verify-20261101-000000"]
+    listed = " ".join(sorted(goes))
+    status, said = site.play("playbooks/clean.yml", "--check", "-e", "clean_days=0", "-e", "clean_runs=true")
+    assert status == 0 and f"Would remove {len(goes)} runs (0 MiB) from {site.runs}. {listed}" in said, said
+    assert {path.name for path in site.runs.iterdir()} == before
+    status, said = site.play("playbooks/clean.yml", "-e", "clean_days=0", "-e", "clean_runs=true")
+    assert status == 0 and f"Removed {len(goes)} runs (0 MiB) from {site.runs}. {listed}" in said, said
+    assert {path.name for path in site.runs.iterdir()} == before - set(goes)
+    assert any(name.startswith(".facts-") for name in before - set(goes))

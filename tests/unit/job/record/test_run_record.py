@@ -1,0 +1,230 @@
+"""The record of a run: what a later question changes in it, and what not; with the texts that go with it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+
+import pytest
+from ansible.module_utils.trainyard.findings.findings import render
+from ansible.module_utils.trainyard.job.record import run_record
+from ansible.module_utils.trainyard.job.record.cleaning import KUBERNETES
+from ansible.module_utils.trainyard_controller import cleaning, reporting
+from job_samples import make_job, make_plan, member, summary_of
+
+NOTHING = {"known": False, "monitor_alive": False, "processes": [], "monitor": None, "cluster": None, "left": 0}
+WELL = {"exit_code": 0, "signal": None, "result": "success", "time": 1070.0}
+
+
+def plan(**changes):
+    return {**make_plan(make_job(launcher="direct"), [member(0), member(1)]).as_dict(), **changes}
+
+
+def says(state=None, left=0, ended=WELL, metrics=None):
+    """What the two nodes say: that the job runs, or how it ended."""
+    end = {"state": state, "finished": 1072.5, "failure": None} if state else None
+    cluster = {"started": 1000.0, "elapsed_s": 72.5, "ranks_running": 0 if end else 2, "end": end}
+    cluster["metrics"] = {"step": 40.0, "loss": 0.25} if metrics is None else metrics
+    return {
+        f"n{number}": {
+            "known": True,
+            "monitor_alive": not end,
+            "left": left if end else 3,
+            "monitor": {"started": 1000.0, "end": end},
+            "cluster": cluster if number == 1 else None,
+            "processes": [{"name": f"rank{number - 1}", "ranks": [number - 1], "exit": ended if end else None}],
+        }
+        for number in (1, 2)
+    }
+
+
+def summary(results, unreachable=None, **asked):
+    return summary_of(plan(), results, unreachable, **asked)
+
+
+LOST = summary({"n1": NOTHING, "n2": NOTHING})
+SILENT = summary({}, {"n1": "timed out", "n2": "timed out"})
+RUNNING = summary(says())
+ANSWERS = [LOST, SILENT, RUNNING, summary(says("succeeded")), summary(says("stopped")), summary({"n2": NOTHING})]
+
+
+@pytest.mark.parametrize("state", sorted(run_record.FINAL))
+def test_a_final_record_stays_whatever_the_nodes_say(state):
+    final = summary(says(state))
+    assert run_record.is_final(final)
+    for answer in ANSWERS:
+        assert run_record.settle(final, answer) == final
+
+
+def test_what_is_not_final_follows_the_nodes():
+    assert run_record.settle(None, RUNNING) == RUNNING
+    for answer in ANSWERS:
+        if answer["state"] != "lost":
+            assert run_record.settle(RUNNING, answer) == answer
+            assert run_record.settle(LOST, answer) == answer
+    assert not run_record.is_final(None) and not run_record.is_final(RUNNING) and not run_record.is_final(LOST)
+
+
+def test_what_is_lost_keeps_what_was_known_of_it():
+    lost = run_record.settle(RUNNING, LOST)
+    assert (lost["state"], lost["ranks_running"], lost["metrics"]) == ("lost", 0, {"step": 40.0, "loss": 0.25})
+    assert lost["started"] == 1000.0 and [node["state"] for node in lost["nodes"]] == ["ended", "ended"]
+
+
+def test_a_record_of_nodes_that_were_still_ending_gets_their_exits_and_nothing_else():
+    early = summary(says("failed", left=2, ended=None))
+    assert not run_record.is_final(early)
+    assert run_record.settle(early, LOST)["state"] == "failed"
+    late = run_record.settle(early, summary(says("stopped")))
+    assert late == {**early, "nodes": summary(says("failed"))["nodes"]} and run_record.is_final(late)
+    assert run_record.settle(early, SILENT) == early
+
+
+def test_the_nodes_are_told_as_they_are_now():
+    one = says("failed")
+    one.pop("n2")
+    final = summary(one, {"n2": "no route"})
+    states = {
+        "back": (summary(says("failed")), ["ended", "ended"]),
+        "runs": (summary({"n1": NOTHING, "n2": {**NOTHING, "left": 2}}), ["ended", "running"]),
+        "silent": (SILENT, ["ended", "unreachable"]),
+    }
+    for answer, expected in states.values():
+        assert [node["state"] for node in run_record.with_nodes(final, answer)["nodes"]] == expected
+    assert run_record.with_nodes(final, SILENT)["nodes"][1]["why"] == "timed out"
+    assert [node["state"] for node in final["nodes"]] == ["ended", "unreachable"]
+
+
+def test_a_job_without_monitors_that_stop_has_ended_was_stopped():
+    """A node still knows of the job, and stop has seen to it that nothing runs; a mere question is no such word."""
+    alone = says()["n1"] | {"monitor_alive": False, "left": 0, "cluster": None}
+    assert summary({"n1": alone, "n2": NOTHING}, by_stop=True)["state"] == "stopped"
+    assert summary({"n1": alone, "n2": NOTHING})["state"] == "lost"
+    assert summary({"n1": NOTHING, "n2": NOTHING}, by_stop=True)["state"] == "lost"
+
+
+def test_what_is_read_is_a_record():
+    assert run_record.read(json.loads(json.dumps(RUNNING))) == RUNNING
+    for broken in (None, [], {}, {"state": None}):
+        assert run_record.read(broken) is None
+
+
+def test_when_and_where_it_was_removed():
+    removed = {"n2": 1_790_000_000.0, "n10": 1_790_000_000.0, "Kubernetes": 1_790_000_060.5}
+    assert run_record.removed_text(removed, ["n2", "n10"]) == [
+        "what it had left was removed by playbooks/clean.yml on 2026-09-21 14:13:20 UTC: n2, n10",
+        "what it had left was removed by playbooks/clean.yml on 2026-09-21 14:14:20 UTC: Kubernetes",
+    ]
+
+
+# ---- the modules that write it
+
+
+def told(run_dir, answers, **more):
+    return reporting.report(run_dir, answers, {}, **more)
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    folder = tmp_path / "digits-1"
+    (folder / "logs").mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps(plan()))
+    (folder / "logs" / "rank_0.log").write_text("step 40/40 loss 0.25\n")
+    return folder
+
+
+def test_a_question_after_the_end_tells_and_writes_nothing(run_dir):
+    told(run_dir, says())
+    nan = says("succeeded", metrics={"step": 40.0, "loss": math.nan})
+    assert told(run_dir, nan).changed is True
+    before = content(run_dir)
+    (run_dir / "removed.json").write_text('{"hosts": {"n1": 1790000000.0}}')
+    gone = {"n2": {"unreachable": True, "msg": "timed out"}}
+    again = told(run_dir, {"n1": NOTHING, **gone})
+    assert (again.changed, again.summary["state"], again.left) == (False, "succeeded", [])
+    assert again.text.splitlines()[:5] == [
+        "Job digits-20261120-101500 succeeded in 0:01:12: 2 ranks on 2 nodes.",
+        "  last progress: step 40   loss is not a number",
+        "  last lines of rank_0.log on n1:",
+        "    | step 40/40 loss 0.25",
+        "  what it had left was removed by playbooks/clean.yml on 2026-09-21 14:13:20 UTC: n1",
+    ]
+    after = content(run_dir)
+    assert {name: after[name] for name in before} == before
+
+
+def test_one_report_is_written_at_a_time(run_dir, monkeypatch):
+    """Or a status.yml that asked before the end would write "running" over what launch.yml has just written."""
+
+    def at_that_time(*_):
+        with (run_dir / "plan.json").open() as plan, pytest.raises(BlockingIOError):
+            fcntl.flock(plan, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return "alone"
+
+    monkeypatch.setattr(reporting, "_report", at_that_time)
+    assert told(run_dir, {}) == "alone"
+
+
+def test_a_page_that_was_not_finished_is_made_from_the_record(run_dir):
+    told(run_dir, says("failed"))
+    kept = (run_dir / "summary.json").read_bytes()
+    (run_dir / "report.html").unlink()
+    told(run_dir, {"n1": NOTHING, "n2": NOTHING})
+    assert "failed: job digits-20261120-101500" in (run_dir / "report.html").read_text()
+    assert (run_dir / "summary.json").read_bytes() == kept
+
+
+def test_what_still_runs_is_told_after_the_end(run_dir):
+    told(run_dir, says("failed"))
+    again = told(run_dir, {"n1": NOTHING, "n2": {**NOTHING, "left": 1}})
+    assert (again.summary["state"], again.left) == ("failed", ["n2"]) and "STILL RUNNING on n2" in again.text
+
+
+def test_a_scheduler_that_does_not_answer_hides_no_record(run_dir):
+    scheduler = {"kind": "slurm", "submit_host": "login", "settings": {}, "processes_per_node": 1}
+    (run_dir / "plan.json").write_text(json.dumps(plan(engine=scheduler, launcher="slurm", nodes=[])))
+    (run_dir / "summary.json").write_text(json.dumps(summary(says("succeeded"))))
+    before = content(run_dir)
+    failed = {"failed": True, "msg": "slurm_load_jobs error: Unable to contact slurm controller"}
+    again = told(run_dir, {}, job_state=failed)
+    assert again.summary["state"] == "succeeded" and content(run_dir)["summary.json"] == before["summary.json"]
+    assert "  slurm could not be asked: slurm_load_jobs error: Unable to contact" in again.text
+
+
+def test_what_went_is_noted_and_what_stayed_is_a_finding(tmp_path):
+    for name in ("a-1", "b-1", "old-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "plan.json").write_text("{}")
+    gone = {"known": False}
+    stuck = {"failed": True, "msg": "processes of b-1 do not end: 7 sleep"}
+    answers = {
+        "n1": {"a-1": gone, "b-1": stuck, "elsewhere-1": gone},
+        "n2": {"a-1": {"unreachable": True, "msg": "timed out"}},
+    }
+    findings = cleaning.note(tmp_path, answers, ["a-1", "old-1"], 1000.0)
+    assert render(findings, "{count} {findings}: not everything could be removed.").splitlines() == [
+        "2 findings: not everything could be removed.",
+        "",
+        "  1. folder of b-1 on n1",
+        "     found     processes of b-1 do not end: 7 sleep",
+        "     expected  none on the node any more",
+        "     do        repair what is said there, then run this again",
+        "",
+        "  2. folder of a-1 on n2",
+        "     found     timed out",
+        "     expected  none on the node any more",
+        "     do        repair what is said there, then run this again",
+    ]
+    assert json.loads((tmp_path / "a-1" / "removed.json").read_text())["hosts"] == {"n1": 1000.0}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1", "b-1"], "a-1 has something left on n2"
+    held = {KUBERNETES: {"a-1": {"failed": True, "msg": "Job a-1 is still there"}}}
+    (finding,) = cleaning.note(tmp_path, held, ["a-1"], 1001.0)
+    assert (finding.check, finding.expected) == ("objects of a-1", "none in the cluster any more")
+    assert (tmp_path / "a-1").is_dir(), "the record stays as long as something is left"
+    assert cleaning.note(tmp_path, {"n2": {"a-1": gone}}, [], 1001.0) == []
+    assert sorted(json.loads((tmp_path / "a-1" / "removed.json").read_text())["hosts"]) == ["n1", "n2"]

@@ -1,0 +1,137 @@
+"""Over which network a job's bytes went: NCCL's lines and the ports' counters, in summary, text and page."""
+
+import json
+
+import pytest
+from ansible.module_utils.trainyard.hardware.traffic import grown, size, told_by_node
+from ansible.module_utils.trainyard.job.file.specification import parse
+from ansible.module_utils.trainyard.job.run.answers import STATUS, misfit
+from ansible.module_utils.trainyard.nvidia.nccl_lines import is_of_transport, read_nccl_lines
+from ansible.module_utils.trainyard.report import job_traffic
+from ansible.module_utils.trainyard_controller import reporting
+from ansible.module_utils.trainyard_node.hardware.rdma_traffic import read_interface
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from hypothesis import given
+from hypothesis import strategies as st
+from job_samples import make_job
+
+IB = [
+    "n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.1<0>",
+    "n1:1:2 [0] NCCL INFO Using network IB",
+    "n1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read",
+    "n1:1:2 [0] NCCL INFO Channel 01/0 : 1[1] -> 9[1] [send] via NET/IB/1/GDRDMA",
+]
+SOCKET = [
+    "n1:1:2 [0] NCCL INFO NET/IB : No device found.",
+    "n1:1:2 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>",
+    "n1:1:2 [0] NCCL INFO Using network Socket",
+    "n1:1:2 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0",
+]
+
+
+def summary(lines=(), **carried):
+    nodes = [{"host": host, "carried": ports} for host, ports in (carried or {"n1": None}).items()]
+    return {"nccl": read_nccl_lines(lines).as_dict(), "nodes": nodes}
+
+
+def ports(rdma, eth=1000):
+    return {"mlx5_0:1": {"sent": rdma, "received": rdma}, "eth0": {"sent": eth, "received": eth}}
+
+
+def test_what_nccl_chose_is_a_record_and_a_sentence():
+    told = summary(IB, n1=ports(2 * 10**9), n2=ports(10**9))
+    assert told["nccl"] == {
+        "networks": ["IB"],
+        "channels": {"IB": 1},
+        "devices": {"IB": ["mlx5_1:1"]},
+        "gdrdma": 1,
+        "inside": {"P2P": 1},
+    }
+    assert job_traffic.lines(told) == [
+        "NCCL went between nodes over IB (mlx5_1:1), by GPUDirect RDMA; inside nodes over GPU to GPU (P2P)",
+        "ports of all nodes: mlx5_0:1 sent 3 GB, received 3 GB; eth0 sent 2 kB, received 2 kB",
+    ]
+
+
+def test_tcp_beside_rdma_ports_is_a_warning_and_without_them_none():
+    assert job_traffic.lines(summary(SOCKET, n1={"eth0": {"sent": 5, "received": 6}})) == [
+        "NCCL went between nodes over TCP (eth0)",
+        "ports of all nodes: eth0 sent 5 B, received 6 B",
+    ]
+    (*_, warning) = job_traffic.lines(summary(SOCKET, n1=ports(0), n2=None))
+    assert warning.startswith("NCCL sent over TCP although n1 have RDMA ports")
+
+
+def test_a_job_without_nccl_and_rdma_ends_as_before():
+    assert job_traffic.lines(summary(n1={"eth0": {"sent": 5, "received": 6}})) == []
+    assert job_traffic.ports_text(summary(n1={"eth0": {"sent": 5, "received": 6}})) == "eth0 sent 5 B, received 6 B"
+    assert job_traffic.lines(summary()) == [] and job_traffic.nccl_text({"nodes": []}) == ""
+
+
+def test_counters_that_went_back_stand_at_their_end_or_are_not_there_tell_nothing():
+    before = {"a:1": {"sent": 10, "received": None}, "b:1": {"sent": 5, "received": (2**32 - 1) * 4}}
+    after = {
+        "a:1": {"sent": 4, "received": 7},
+        "b:1": {"sent": 9, "received": (2**32 - 1) * 4},
+        "c:1": {"sent": 1, "received": 1},
+    }
+    assert grown(before, after) == {
+        "a:1": {"sent": None, "received": None},
+        "b:1": {"sent": 4, "received": None},
+        "c:1": {"sent": None, "received": None},
+    }
+    assert "(not all nodes could be read)" in job_traffic.ports_text({"nodes": [{"carried": grown(before, after)}]})
+
+
+def test_what_a_node_calls_a_port_is_looked_at():
+    names = ["mlx5_0:1", "\x1b[31m", "a" * 65, *(f"p{number}" for number in range(300))]
+    odd = {name: {"sent": 1, "received": 1} for name in names}
+    found = told_by_node({"before": odd, "now": odd})
+    assert len(found) <= 256 and "mlx5_0:1" in found and "\x1b[31m" not in found and "a" * 65 not in found
+    assert told_by_node(None) is None
+
+
+@pytest.mark.parametrize("carried", [{}, {"before": {}}, {"before": {}, "now": {"a": {"sent": "1", "received": 1}}}, 5])
+def test_a_monitor_that_says_something_else_of_its_ports_is_no_answer(carried):
+    assert misfit({"started": 1.0, "end": None, "carried": carried}, STATUS["monitor"])
+    assert not misfit({"started": 1.0, "end": None, "carried": {"before": {}, "now": {}}}, STATUS["monitor"])
+    assert not misfit({"started": 1.0, "end": None}, STATUS["monitor"])
+
+
+def test_logs_that_nodes_sent_are_read_for_it_and_others_where_none_did(tmp_path):
+    assert reporting.said_by_nccl(tmp_path) is None
+    tmp_path.joinpath("rank_0.log").write_text("\n".join(SOCKET))
+    assert reporting.said_by_nccl(tmp_path)["networks"] == ["Socket"]
+    tmp_path.joinpath("nccl_n1.log").write_text("\n".join(IB))
+    assert reporting.said_by_nccl(tmp_path)["networks"] == ["IB"]
+
+
+@given(st.lists(st.text(max_size=80) | st.sampled_from(IB + SOCKET), max_size=40))
+def test_whatever_ranks_print_the_record_is_json_and_no_line_that_tells_is_left_behind(lines):
+    record = read_nccl_lines(lines).as_dict()
+    json.dumps(record)
+    assert record == read_nccl_lines([line for line in lines if is_of_transport(line)]).as_dict()
+    job_traffic.lines({"nccl": record, "nodes": []})
+
+
+def test_the_variable_asks_nccl_and_contradicts_nobody():
+    env = make_job(nccl_info=True).env
+    assert (env["NCCL_DEBUG"], env["NCCL_DEBUG_SUBSYS"]) == ("INFO", "INIT,NET")
+    assert "NCCL_DEBUG" not in make_job().env
+    assert make_job(nccl_info=True, env={"NCCL_DEBUG": "TRACE"}).env["NCCL_DEBUG"] == "TRACE"
+    _, (finding,) = parse(
+        {"job_name": "a", "job_command": ["a"], "job_nccl_info": True, "job_env": {"NCCL_DEBUG": "WARN"}}
+    )
+    assert (finding.check, finding.found) == ("job_nccl_info", "true with NCCL_DEBUG: WARN in job_env")
+
+
+def test_an_interface_is_read_and_one_that_is_none_is_not(tmp_path):
+    folder = tmp_path / "sys/class/net/ib0/statistics"
+    folder.mkdir(parents=True)
+    folder.joinpath("tx_bytes").write_text("12\n")
+    assert read_interface(Tree(str(tmp_path)), "ib0") == {"ib0": {"sent": 12, "received": None}}
+    assert read_interface(Tree(str(tmp_path)), "") == read_interface(Tree(str(tmp_path)), "../net/ib0") == {}
+
+
+def test_bytes_are_written_for_people():
+    assert [size(number) for number in (0, 999, 1000, 1_234_567, 5e15)] == ["0 B", "999 B", "1 kB", "1.23 MB", "5 PB"]

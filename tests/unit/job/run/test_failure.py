@@ -1,0 +1,394 @@
+"""Who failed first: torchrun's real reports (tests/fixtures/torchrun), exit statuses, and the order of blame."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.job.run import failure as failures
+from ansible.module_utils.trainyard_node.job.run import exits, processes
+from hypothesis import given
+from hypothesis import strategies as st
+
+LOGS = Path(__file__).resolve().parents[3] / "fixtures" / "torchrun"
+
+
+def captured(name):
+    return (LOGS / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def local(text, fraction=0.0):
+    return time.mktime(time.strptime(text, "%Y-%m-%d %H:%M:%S")) + fraction
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "exit_code", "by_signal", "at"),
+    [
+        ("exit7-node1", 3, 7, None, local("2026-11-20 13:19:00", 0.001)),
+        ("exit7-node0", 0, 1, None, local("2026-11-20 13:19:00", 0.61)),
+        ("sigkill-node1", 2, None, 9, None),
+        ("sigkill-node0", 1, 1, None, None),
+        ("error-node0", 1, 1, None, local("2026-11-20 13:19:14", 0.567)),
+    ],
+)
+def test_the_root_cause_in_a_report_of_torchrun(name, rank, exit_code, by_signal, at):
+    cause = failures.torchrun_root_cause(captured(name))
+    assert (cause["rank"], cause["exit_code"], cause["signal"]) == (rank, exit_code, by_signal)
+    if at is not None:
+        assert cause["time"] == pytest.approx(at, abs=0.0005)
+
+
+@pytest.mark.parametrize("first", ["exit7", "sigkill"])
+def test_the_rank_that_failed_first_is_blamed_though_both_agents_report_the_same_second(first):
+    reports = [{"host": f"n{node}", **failures.torchrun_root_cause(captured(f"{first}-node{node}"))} for node in (0, 1)]
+    assert failures.first_failure(reports)["host"] == "n1"
+
+
+def test_an_agent_that_was_ended_has_no_report():
+    assert failures.torchrun_root_cause(captured("terminated-node1")) is None
+    assert failures.torchrun_root_cause("") is None
+
+
+def test_after_restarts_the_last_report_counts():
+    log = captured("error-node0") + captured("exit7-node1")
+    assert failures.torchrun_root_cause(log)["exit_code"] == 7
+
+
+def test_a_report_without_the_agents_log_lines_keeps_its_own_time():
+    report = captured("exit7-node1").partition("Failures:")[2]
+    assert failures.torchrun_root_cause(report)["time"] == local("2026-11-20 13:19:00")
+
+
+def test_a_time_that_is_none_is_left_open():
+    log = captured("exit7-node1").replace("2026-11-20_13:19:00", "yesterday")
+    assert failures.torchrun_root_cause(log)["time"] is None
+
+
+@given(st.integers(0, len(captured("exit7-node1"))))
+def test_a_report_that_is_cut_off_is_read_or_left(length):
+    cause = failures.torchrun_root_cause(captured("exit7-node1")[:length])
+    assert cause is None or (cause["rank"], cause["exit_code"]) == (3, 7)
+
+
+@given(st.text())
+def test_any_text_after_the_marker_is_harmless(text):
+    failures.torchrun_root_cause("Root Cause (first observed failure):\n" + text)
+
+
+def exited(code, at, rank: int | None = 0):
+    return {"rank": rank, "exit_code": code, "signal": None, "time": at}
+
+
+def killed(number, at, rank: int | None = 0):
+    return {"rank": rank, "exit_code": None, "signal": int(number), "time": at}
+
+
+@pytest.mark.parametrize(
+    ("cause", "consequence"),
+    [
+        (exited(7, 1.0), exited(1, 1.5)),
+        (killed(signal.SIGKILL, 2.0), exited(1, 1.0)),
+        (killed(signal.SIGSEGV, 2.0), exited(1, 1.0)),
+        (exited(1, 2.0), exited(1, 1.0, rank=None)),
+        (exited(1, 1.0), killed(signal.SIGABRT, 2.0)),
+        (exited(1, 1.0), killed(signal.SIGTERM, 2.0)),
+        (killed(signal.SIGKILL, 2.0, rank=None), exited(1, 1.0)),
+        (killed(signal.SIGTERM, 1.0), exited(1, 2.0)),
+    ],
+)
+def test_the_cause_comes_before_its_consequences(cause, consequence):
+    assert failures.first_failure([cause, consequence]) is cause
+    assert failures.first_failure([consequence, cause]) is cause
+
+
+def test_nobody_is_blamed_for_nothing():
+    assert failures.first_failure([]) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (exited(1, 0), "exit code 1"),
+        (killed(9, 0), "killed by SIGKILL"),
+        (killed(99, 0), "killed by signal 99"),
+        ({"exit_code": None, "signal": None, "result": "resources"}, "no exit code, systemd says resources"),
+        ({"exit_code": None, "signal": None}, "no exit code, systemd says nothing"),
+    ],
+)
+def test_how_a_process_ended_in_words(record, text):
+    assert failures.exit_text(record) == text
+
+
+@pytest.mark.parametrize(
+    ("told", "exit_code", "by_signal", "result"),
+    [
+        (("success", "exited", "0"), 0, None, "success"),
+        (("exit-code", "exited", "7"), 7, None, "exit-code"),
+        (("signal", "killed", "KILL"), None, 9, "signal"),
+        (("signal", "killed", "SIGKILL"), None, 9, "signal"),
+        (("signal", "killed", "9"), None, 9, "signal"),
+        (("core-dump", "dumped", "SEGV"), None, 11, "core-dump"),
+        (("core-dump", "dumped", "ABRT"), None, 6, "core-dump"),
+        (("oom-kill", "killed", "KILL"), None, 9, "oom-kill"),
+        (("timeout", "killed", "TERM"), None, 15, "timeout"),
+        (("timeout", "killed", "KILL"), None, 9, "timeout"),
+        # What the process left behind did not end in time; the process itself did.
+        (("timeout", "exited", "0"), 0, None, "success"),
+        (("timeout", "exited", "3"), 3, None, "exit-code"),
+        # systemd calls an end by SIGTERM, SIGHUP, SIGINT or SIGPIPE a success.
+        (("success", "killed", "TERM"), None, 15, "signal"),
+        (("success", "killed", "HUP"), None, 1, "signal"),
+        # A unit that never had a process.
+        (("resources", "", ""), None, None, "resources"),
+    ],
+)
+def test_what_systemd_says_of_the_end_of_a_unit(told, exit_code, by_signal, result):
+    ended = exits.from_unit(*told)
+    assert (ended["exit_code"], ended["signal"], ended["result"]) == (exit_code, by_signal, result)
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code", "by_signal", "result"),
+    [(0, 0, None, "success"), (3, 3, None, "exit-code"), (-9, None, 9, "signal")],
+)
+def test_what_wait_says_of_the_end_of_a_child(status, exit_code, by_signal, result):
+    ended = exits.from_status(status)
+    assert (ended["exit_code"], ended["signal"], ended["result"]) == (exit_code, by_signal, result)
+
+
+def test_the_end_of_a_unit_is_written_down_and_read(tmp_path, monkeypatch):
+    (tmp_path / "exits").mkdir()
+    for key, value in (("SERVICE_RESULT", "exit-code"), ("EXIT_CODE", "exited"), ("EXIT_STATUS", "3")):
+        monkeypatch.setenv(key, value)
+    exits.record_unit(tmp_path, "rank0")
+    (tmp_path / "exits" / ".rank1.json.17").write_text("{half")
+    (tmp_path / "exits" / "rank2.json").write_text("{half")
+    (tmp_path / "exits" / "rank3.json").write_text("[0]")
+    (tmp_path / "attempts.json").write_text('{"": 0}')
+    assert {name: ended["exit_code"] for name, ended in exits.read_exits(tmp_path).items()} == {"rank0": 3}
+
+
+# /proc/PID/stat of `sleep` that was renamed by prctl; only the name was replaced for the other cases.
+STAT = "4711 ({name}) {state} 1 4711 4711 0 -1 4194304 92 0 0 0 0 0 0 0 20 0 1 0 {start} 5722112 209 0 0 17 1 0 0\n"
+
+
+def process(folder, pid, name=b"sleep", state="S", start=356789, job_id="", cgroup=""):
+    here = folder / str(pid)
+    here.mkdir()
+    line = STAT.format(name="@", state=state, start=start).encode().replace(b"@", name)
+    (here / "stat").write_bytes(line)
+    (here / "environ").write_bytes(f"PATH=/bin\0TRAINYARD_JOB_ID={job_id}\0".encode() if job_id else b"PATH=/bin\0")
+    (here / "cgroup").write_text(f"0::{cgroup}\n")
+    (here / "cmdline").write_bytes(b"/usr/bin/" + name + b"\x0010\0")
+
+
+@pytest.mark.parametrize("name", [b"sleep", b"a b) S 1 (c", b")))", "трени".encode()[:9], b""])
+def test_the_start_time_whatever_the_name_of_the_process(tmp_path, name):
+    process(tmp_path, 4711, name=name)
+    assert processes.start_time(4711, tmp_path) == 356789
+
+
+def test_zombies_and_processes_that_are_gone_have_no_start_time(tmp_path):
+    process(tmp_path, 1, state="Z")
+    assert processes.start_time(1, tmp_path) is None
+    assert processes.start_time(2, tmp_path) is None
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "stat").write_text("")
+    assert processes.start_time(3, tmp_path) is None
+
+
+def test_the_processes_of_a_job_are_found_by_its_id_or_its_slice(tmp_path):
+    slice_name = "trainyard-digits_1.slice"
+    process(tmp_path, 10, job_id="digits-1")
+    process(tmp_path, 11, job_id="digits-12")
+    process(tmp_path, 12, cgroup=f"/trainyard.slice/{slice_name}/trainyard-digits-1-rank0.service")
+    process(tmp_path, 13, cgroup=f"/trainyard.slice/x{slice_name}/a.service")
+    process(tmp_path, 14, job_id="digits-1", state="Z")
+    process(tmp_path, 15, cgroup=f"/trainyard.slice/{slice_name}")
+    process(tmp_path, 16, name="трени".encode()[:9], job_id="digits-1")
+    (tmp_path / "self").mkdir()
+    assert processes.of_job("digits-1", proc=tmp_path) == [10, 16]
+    assert processes.of_job("digits-1", slice_name, proc=tmp_path) == [10, 12, 15, 16]
+
+
+def test_what_starts_ranks_is_ended_like_them_and_what_supervises_is_not(tmp_path):
+    runtime = b"/jobs/digits-1/trainyard.pyz"
+    for pid, argv in enumerate(
+        [
+            [b"python", b"-IS", runtime, b"monitor", b"/jobs/digits-1"],
+            [b"python", b"-IS", runtime, b"exec", b"/jobs/digits-1", b"agent"],
+            [b"python", runtime, b"agent", b"torch.distributed.run", b"python", b"-IS", runtime, b"rank"],
+            [b"python", b"-IS", runtime, b"rank", b"python", b"train.py"],
+            [b"python", b"train.py"],
+        ],
+        10,
+    ):
+        process(tmp_path, pid, job_id="digits-1")
+        (tmp_path / str(pid) / "cmdline").write_bytes(b"\0".join([*argv, b""]))
+    for pid, mark in ((15, "LOOK=1"), (16, "EVENT=ended")):
+        process(tmp_path, pid, job_id=f"digits-1\0TRAINYARD_{mark}")
+    assert processes.ranks_of_job("digits-1", "/jobs/digits-1", proc=tmp_path) == [12, 13, 14]
+    assert processes.of_job("digits-1", proc=tmp_path) == [10, 11, 12, 13, 14, 15, 16]
+
+
+def test_the_kernel_tells_when_a_process_ends():
+    with subprocess.Popen(["sleep", "600"]) as child:
+        started = processes.start_time(child.pid)
+        assert processes.open_end(child.pid, started - 1) is None, "another process that had this id"
+        end = processes.open_end(child.pid, started)
+        try:
+            assert select.select([end], [], [], 0)[0] == []
+            child.kill()
+            assert select.select([end], [], [], 60)[0] == [end]
+        finally:
+            os.close(end)
+    assert processes.open_end(child.pid, started) is None, "it has ended"
+
+
+def test_a_kernel_that_cannot_tell(monkeypatch):
+    started = processes.start_time(os.getpid())
+
+    def refused(pid):
+        raise PermissionError(errno.EPERM, "seccomp")
+
+    monkeypatch.setattr(processes.os, "pidfd_open", refused)
+    assert processes.open_end(os.getpid(), started) is None
+    monkeypatch.delattr(processes.os, "pidfd_open")
+    assert processes.open_end(os.getpid(), started) is None
+
+
+def test_what_a_process_was_started_with(tmp_path):
+    process(tmp_path, 10)
+    assert processes.command_line(10, tmp_path) == "/usr/bin/sleep 10"
+    assert processes.command_line(11, tmp_path) == "(gone)"
+
+
+# ---- Open MPI's messages (tests/fixtures/mpirun)
+
+
+def said_by_mpirun(name):
+    return (LOGS.parent / "mpirun" / f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize(
+    ("name", "rank", "exit_code", "by_signal"), [("exit7", 1, 7, None), ("sigkill", 1, None, 9), ("abort", 1, 5, None)]
+)
+def test_the_rank_that_failed_first_under_mpirun(version, name, rank, exit_code, by_signal):
+    cause = failures.root_cause(said_by_mpirun(f"openmpi{version}-{name}"))
+    assert cause == {"rank": rank, "exit_code": exit_code, "signal": by_signal, "time": None}
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("no-ssh", r"ssh: connect to host 10\.82\.0\.\d+ port 2: Connection refused"),
+        ("daemon-killed", r"mpirun lost its daemon on (n2|10\.82\.0\.\d+): killed, or the node is lost"),
+    ],
+)
+def test_a_node_that_mpirun_does_not_reach(version, name, reason):
+    cause = failures.root_cause(said_by_mpirun(f"openmpi{version}-{name}"))
+    assert re.fullmatch(reason, cause.pop("reason"))
+    assert cause == {"rank": None, "signal": None, "time": None}
+
+
+@pytest.mark.parametrize("name", ["openmpi4-no-program", "openmpi5-no-program"])
+def test_no_rank_is_blamed_where_mpirun_does_not_find_the_program(name):
+    # Ours is always there: ranks start through a script of the job's folder, and a missing program is exit code 127.
+    assert failures.root_cause(said_by_mpirun(name)) is None
+
+
+@given(st.sampled_from(["openmpi4-exit7", "openmpi5-exit7"]), st.data())
+def test_a_message_of_mpirun_that_is_cut_off_is_read_or_left(name, data):
+    text = said_by_mpirun(name)
+    cause = failures.root_cause(text[: data.draw(st.integers(0, len(text)))])
+    assert cause is None or (cause["rank"], cause["exit_code"]) == (1, 7)
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code", "by_signal"), [(7, 7, None), (127, 127, None), (137, None, 9), (134, None, 6)]
+)
+def test_the_rank_that_its_script_names_first_where_mpirun_names_none(status, exit_code, by_signal):
+    told = f"trainyard: rank 3 ended with status {status}\ntrainyard: rank 0 ended with status 1\n"
+    cause = failures.root_cause(f"Killed\n{told}{said_by_mpirun('openmpi4-exit7-unnamed')}")
+    assert cause == {"rank": 3, "exit_code": exit_code, "signal": by_signal, "time": None}
+    assert failures.root_cause(told + said_by_mpirun("openmpi4-exit7"))["rank"] == 1
+
+
+def test_a_node_that_is_killed_closes_the_connection_of_its_daemon():
+    cause = failures.root_cause(said_by_mpirun("openmpi4-node-killed"))
+    assert cause["rank"] is None
+    assert cause["reason"] == "mpirun lost its daemon on 10.82.0.13: killed, or the node is lost"
+
+
+@pytest.mark.parametrize("status", [143, 137])
+def test_ranks_that_mpirun_ends_after_it_lost_a_daemon_are_not_the_cause(status):
+    told = f"trainyard: rank 0 ended with status {status}\n"
+    cause = failures.root_cause(said_by_mpirun("openmpi4-daemon-killed") + told)
+    assert cause["rank"] is None and cause["reason"].startswith("mpirun lost its daemon on 10.82.0.12")
+
+
+def test_a_warning_of_mpirun_about_its_ssh_is_not_what_ssh_says():
+    warning = "[n1:01922] plm:ssh: Warning: setpgid(1927,1927) failed in parent with errno=Permission denied(13)\n\n"
+    cause = failures.root_cause(warning + said_by_mpirun("openmpi5-daemon-killed"))
+    assert cause["reason"] == "mpirun lost its daemon on n2: killed, or the node is lost"
+
+
+def test_a_rank_that_fails_after_a_daemon_is_lost_is_not_the_cause():
+    # What other ranks do then they do of it, and mpirun names the first of them at its end.
+    cause = failures.root_cause(said_by_mpirun("openmpi4-daemon-killed-peer"))
+    assert cause["rank"] is None and cause["reason"].startswith("mpirun lost its daemon on 10.82.0.13")
+
+
+@pytest.mark.parametrize(("status", "lost"), [(137, True), (139, True), (143, False)])
+def test_a_daemon_whose_loss_mpirun_does_not_tell_is_told_by_its_script(status, lost):
+    told = f"trainyard: the daemon on 10.82.0.12 ended with status {status}\n"
+    ended = "trainyard: rank 0 ended with status 137\n"
+    cause = failures.root_cause(told + ended)
+    assert (cause.get("reason") == "mpirun lost its daemon on 10.82.0.12: killed, or the node is lost") is lost
+    assert failures.root_cause(ended + told)["rank"] == 0
+    assert failures.root_cause(ended + told + said_by_mpirun("openmpi4-sigkill"))["rank"] == 1
+
+
+def test_a_rank_that_mpirun_ends_after_another_failed_is_not_the_cause():
+    told = "trainyard: rank 0 ended with status 143\ntrainyard: rank 1 ended with status 137\n"
+    assert failures.root_cause(told)["rank"] == 1
+    # And where nothing else is known, what is known.
+    assert failures.root_cause(told.splitlines()[0]) == {"rank": 0, "exit_code": None, "signal": 15, "time": None}
+
+
+def test_a_rank_that_failed_before_mpirun_lost_a_daemon_is_the_cause():
+    told = "trainyard: rank 2 ended with status 7\n"
+    assert failures.root_cause(told + said_by_mpirun("openmpi4-daemon-killed"))["rank"] == 2
+
+
+def test_who_had_left_before_any_other_failed_and_what_that_one_lost():
+    log = (
+        "trainyard: rank 9 ended well\n--- started again, attempt 2 ---\ntrainyard: rank 2 ended well\n"
+        "trainyard: rank 1 ended with status 1\ntrainyard: rank 1 lost its peer: Connection closed\n"
+        "trainyard: rank 3 ended well\n"
+    )
+    assert failures.mpirun_left(log) == [2]
+    assert failures.mpirun_lost_peer(log, 1) == "Connection closed"
+    assert failures.mpirun_lost_peer(log, 2) == ""
+    assert failures.root_cause(log)["rank"] == 1
+
+
+def test_what_mpirun_said_before_it_was_started_again_is_told_already():
+    before = said_by_mpirun("openmpi4-exit7")
+    again = "--- started again, attempt 2 ---\n"
+    assert failures.root_cause(before + again) is None
+    assert failures.root_cause(before + again + said_by_mpirun("openmpi4-sigkill"))["signal"] == 9
+
+
+@given(st.text())
+def test_any_text_of_mpirun_is_harmless(text):
+    failures.root_cause(f"lost communication with a remote daemon{text}Process name: [{text}")

@@ -1,0 +1,183 @@
+"""Goodput and the cost of restarts: against simulated runs whose truth is known."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from ansible.module_utils.trainyard.job.run import goodput, messages
+from ansible.module_utils.trainyard.job.run.shapes import misfit
+from ansible.module_utils.trainyard.report import job_page
+from ansible.module_utils.trainyard.report.job_text import explain
+from hypothesis import given
+from hypothesis import strategies as st
+from job_cluster import wait_for
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "fixtures" / "reports"))
+from composed_job import summary
+
+
+def simulated(attempts, stride, step_s, start_s, down_s):
+    """Run attempts (resumed after step, died after step), each printing every `stride`th; their paces and the truth."""
+    now, paces, done_s = 0.0, [], {}
+    for resumed, died in attempts:
+        now += start_s
+        pace = None
+        for step in range(resumed + 1, died + 1):
+            now += step_s
+            done_s[step] = step_s
+            if step % stride == 0:
+                pace = goodput.follow(pace, {"step": float(step), "loss": 0.5}, now)
+        paces.append(pace)
+        # What was not kept is done again by the next one.
+        now += down_s
+    useful = sum(taken for step, taken in done_s.items() if step <= attempts[-1][1])
+    return paces, useful, now - down_s
+
+
+@st.composite
+def runs(draw):
+    """A run whose attempts begin at a checkpoint that an earlier one has reached, and print all their steps in time."""
+    stride = draw(st.sampled_from([1, 5, 10]))
+    attempts, at = [], 0
+    for _ in range(draw(st.integers(1, 5))):
+        resumed = draw(st.integers(0, at // stride)) * stride
+        died = resumed + stride * draw(st.integers(2, 12))
+        attempts.append((resumed, died))
+        at = died
+    return attempts, stride, draw(st.sampled_from([0.1, 0.5, 3.0]))
+
+
+@given(runs(), st.floats(0, 60), st.floats(0, 60))
+def test_goodput_is_the_truth_of_runs_whose_steps_take_alike(run, start_s, down_s):
+    attempts, stride, step_s = run
+    paces, useful_s, elapsed_s = simulated(attempts, stride, step_s, start_s, down_s)
+    found = goodput.goodput(paces, elapsed_s)
+    assert abs(found["share"] - useful_s / elapsed_s) < 0.001
+    assert found["steps"] == attempts[-1][1]
+    lost = [max(0, died - resumed) for (_, died), (resumed, _) in zip(attempts, attempts[1:])]
+    history = [{"step": died} for _, died in attempts[:-1]]
+    costs = goodput.with_costs(history, paces)
+    assert [cost["lost_steps"] for cost in costs] == lost
+    for cost, steps in zip(costs, lost):
+        assert abs(cost["lost_s"] - (start_s + down_s + steps * step_s)) < 0.2
+    assert all(not misfit(pace, messages._PACE) for pace in paces)
+
+
+NUMBERS = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
+
+
+@given(st.lists(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=5), max_size=4), st.floats(0, 1e9))
+def test_whatever_ranks_print_goodput_is_a_share_or_unknown(attempts, elapsed_s):
+    paces, now = [], 0.0
+    for lines in attempts:
+        pace = None
+        for step, epoch in lines:
+            now += 0.5
+            pace = goodput.follow(pace, {"step": step, "epoch": epoch}, now)
+        paces.append(pace)
+    found = goodput.goodput(paces, elapsed_s)
+    assert found is None or 0 <= found["share"] <= 1
+    for cost in goodput.with_costs([{"step": 1}] * len(paces), paces):
+        assert all(cost[name] is None or cost[name] >= 0 for name in ("lost_steps", "lost_s"))
+
+
+def pace(*lines):
+    found = None
+    for step, epoch, at in lines:
+        found = goodput.follow(found, {"step": step, "epoch": epoch}, at)
+    return found
+
+
+@given(st.builds(dict, **dict.fromkeys(("first", "last", "first_s", "last_s"), st.floats(-1e15, 1e15)),
+                 first_epoch=NUMBERS, last_epoch=NUMBERS, lines=st.integers(0, 1 << 32), rising=st.booleans(),
+                 over=st.booleans()), st.floats(0.01, 1e9))  # fmt: skip
+def test_whatever_a_node_tells_of_its_pace_can_be_written_down(pace, elapsed_s):
+    assert not misfit(pace, messages._PACE)
+    json.dumps(
+        [goodput.goodput([pace, pace], elapsed_s), goodput.with_costs([{"step": 1}], [pace, pace])], allow_nan=False
+    )
+
+
+def test_numbers_that_no_training_has_are_refused():
+    told = pace((1, None, 1.0), (2, None, 2.0))
+    assert not misfit(told, messages._PACE)
+    assert misfit({**told, "last": 1e300}, messages._PACE) and misfit({**told, "first_s": None}, messages._PACE)
+
+
+def test_steps_that_begin_again_with_each_epoch_say_nothing():
+    within = pace((10, 1, 1.0), (20, 1, 2.0), (10, 2, 3.0))
+    assert goodput.goodput([within], 9.0) is None
+    old, new = pace((10, 4, 1.0), (20, 4, 2.0)), pace((5, 3, 9.0), (15, 3, 10.0))
+    assert goodput.cost(old, new) == {"lost_steps": None, "lost_s": None}
+    # Seen to go on over the end of an epoch, they count through the run.
+    through = pace((5, 2, 9.0), (15, 3, 10.0))
+    assert goodput.cost(old, through)["lost_steps"] == 20
+    assert goodput.cost(old, pace((15, 4, 9.0), (25, 4, 10.0)))["lost_steps"] == 15
+
+
+def test_an_attempt_without_a_step_loses_none_and_the_one_before_it_all():
+    paces = [pace((10, None, 1.0), (20, None, 2.0)), None, pace((20, None, 9.0), (30, None, 10.0))]
+    first, second = goodput.with_costs([{"step": 20}, {"step": 20}], paces)
+    assert (first["lost_steps"], first["lost_s"]) == (10, 7.0)
+    assert (second["lost_steps"], second["lost_s"]) == (0, None)
+
+
+def test_a_process_that_came_back_alone_is_no_attempt():
+    paces = [pace((1, None, 1.0), (2, None, 2.0)), pace((2, None, 5.0), (3, None, 6.0))]
+    alone, whole = goodput.with_costs([{"restarted": "scheduler"}, {"step": 2}], paces)
+    assert alone == {"restarted": "scheduler"}
+    assert whole["lost_steps"] == 1
+
+
+def test_what_is_said():
+    found = {"share": 0.8712, "productive_s": 522.7, "steps": 1045.0, "lost_steps": 35.0}
+    assert goodput.text(found) == "goodput 87.1 %: 522.7 s went into 1045 steps that count, 35 steps were done again"
+    restart = {"detect_s": 0.4, "restart_s": 3.1, "step_s": 5.0, "lost_steps": 12.0, "lost_s": 14.6}
+    assert goodput.cost_text(restart) == (
+        "noticed after 0.4 s, all started again 3.1 s later, next step 5 s after that, 12 steps lost, "
+        "14.6 s lost in all"
+    )
+    assert goodput.cost_text({}) == ""
+    assert goodput.cost_text({"lost_steps": 1.0}) == "1 step lost"
+    one = goodput.text({**found, "steps": 1.0, "lost_steps": 1.0})
+    assert one.endswith("went into 1 step that counts, 1 step was done again")
+
+
+def test_text_and_page_say_goodput_costs_and_checkpoints():
+    checkpoint = {"name": "step_190.pt", "step": 190, "epoch": None, "time": 1795291290.0, "size": 3 << 20}
+    cut = {**checkpoint, "name": "step_200.pt", "step": 200, "reason": "its archive has no end: it was cut off"}
+    told = summary(2, goodput={"share": 0.5, "productive_s": 51.0, "steps": 200.0, "lost_steps": 12.0})
+    told["restarts"][0].update(detect_s=0.4, restart_s=3.1, step_s=5.0, lost_steps=12.0, lost_s=14.6)
+    told["checkpoints"] = {"place": "saved", "host": "n1", "newest": checkpoint, "unfinished": cut, "problem": ""}
+    told["kernel"] = [{"hosts": ["n2"], "time": 1795291299.0, "kind": "link", "text": "eth0: Link down"}]
+    text = explain(told, "/runs/x", "/jobs/x", [])
+    page = job_page.content(told, [], text)
+    about, restarts = dict(page["about"]), page["restarts"]["lines"][0]
+    for words in (
+        "goodput 50.0 %: 51 s went into 200 steps that count, 12 steps were done again",
+        "newest complete checkpoint: step_190.pt (step 190, 3 MiB, 12 s before the end)",
+        "not known to be complete: checkpoint step_200.pt: its archive has no end: it was cut off",
+    ):
+        assert words in text
+        # The row of the page has that word already.
+        assert words.removeprefix("goodput ") in (about["goodput"], *about["checkpoints"].split("; "))
+    assert "noticed after 0.4 s, all started again 3.1 s later" in text
+    assert "noticed after 0.4 s, all started again 3.1 s later" in restarts
+    assert "the kernel of n2 said 3 s before: eth0: Link down" in text and "Link down" in page["told"]
+
+
+def test_monitors_tell_what_a_restart_has_cost(cluster):
+    job = cluster(["steps"], ["wait"], max_restarts=1).start()
+    for node in job.nodes:
+        node.go()
+    wait_for(lambda: (job.state()["metrics"].get("step") or 0) >= 3, "three steps")
+    os.kill(job.head.pid("rank0"), signal.SIGKILL)
+    wait_for(lambda: (job.state()["restarts"]["history"] or [{}])[0].get("lost_s") is not None, "the cost")
+    known = wait_for(lambda: job.state()["goodput"], "goodput")
+    (restart,) = job.state()["restarts"]["history"]
+    assert 0 < known["share"] < 1 and restart["lost_steps"] >= 3
+    assert all(restart[name] is not None for name in ("detect_s", "restart_s", "step_s"))

@@ -1,0 +1,274 @@
+"""The gate on captured machines with GPUs, and on this one: what a node has to pass before a start and a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import subprocess
+
+import pytest
+from ansible.module_utils.trainyard.findings.findings import Finding
+from ansible.module_utils.trainyard.job.run.answers import checked
+from ansible.module_utils.trainyard_node import agent
+from ansible.module_utils.trainyard_node.cluster.node import read_node
+from ansible.module_utils.trainyard_node.job.run import health_gate as gate
+from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard_node.job.run import restart_check as gate_watch
+from ansible.module_utils.trainyard_node.job.run.supervisors import LOOKING, Children
+from ansible.module_utils.trainyard_node.machine.json_files import write_json
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+from captured_tree import NODES, unfold
+from job_cluster import free_port, wait_for
+from job_samples import make_job, make_plan, member
+
+VERIFY = NODES.parent / "verify"
+ME = pwd.getpwuid(os.getuid()).pw_name
+STAND_IN = NODES.parent / "nccl_tests/all_reduce_perf"
+
+
+@pytest.fixture
+def spec(tmp_path):
+    """A part of a job on the captured machine gpu2, of which nothing is wrong."""
+    return {"host": "n1", "job_dir": str(tmp_path / "jobs" / "x"), "min_disk_mib": 1, "min_memory_mib": 256,
+            "devices": [0, 1], "interface": "ens6f0np0", "address": "10.20.0.1", "gate": True}  # fmt: skip
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Return a machine: gpu2 with the given trees over it."""
+
+    def make(*over):
+        folder = tmp_path / "-".join(("machine", *over))
+        for name in ("gpu2", *over):
+            unfold(name, folder, VERIFY)
+        return Tree(str(folder))
+
+    return make
+
+
+def at_launch(tree, spec):
+    facts = read_node(tree, packages=[], venv=None, user=None)
+    return gate.look(tree, spec, facts)
+
+
+def at_restart(tree, spec, earlier):
+    return gate.look(tree, spec, gate.read_machine(tree, spec), gate.note(earlier, spec))
+
+
+def test_a_well_node_passes_at_the_launch_and_at_a_restart(machine, spec):
+    tree = machine()
+    assert at_launch(tree, spec) == at_restart(tree, spec, tree) == []
+
+
+def test_a_sick_gpu_does_not_pass_and_the_words_are_those_of_the_proof(machine, spec):
+    sick = machine("gpu2_errors")
+    found = at_restart(sick, spec, machine())
+    assert at_launch(sick, spec) == found
+    assert gate.texts(found) == [
+        "GPU ECC errors: GPU 1: 2 uncorrected",
+        "GPU remapped rows: GPU 1: remapping pending",
+        "GPU throttling: GPU 1: hw_slowdown, hw_thermal_slowdown",
+        "GPU PCIe width: GPU 1: x8 of x16",
+        "GPU PCIe generation: GPU 1: generation 4 of 5",
+        "GPU recovery action: GPU 1: recovery action: Reset",
+        "GPU Xid: Xid 48 of 0000:43:00.0 2 times",
+    ]
+    assert {finding.host for finding in found} == {"n1"}
+    assert all(finding.expected and finding.action.endswith(gate.SWITCH) for finding in found)
+    assert {finding.check for finding in found} & gate.PASSING == {"GPU throttling"}
+    # Its other GPU is as good as any, and so is a job without devices; Xids are the node's.
+    assert gate.texts(at_launch(sick, {**spec, "devices": [0]})) == ["GPU Xid: Xid 48 of 0000:43:00.0 2 times"]
+    assert at_launch(sick, {**spec, "devices": []}) == []
+
+
+def test_a_gpu_that_is_gone_does_not_pass(machine, spec):
+    tree = machine("gpu2_reset")
+    assert gate.texts(at_launch(tree, {**spec, "devices": [0, 1, 2]}))[0] == "GPUs: 2 of 3 answer"
+
+
+def test_too_little_memory_and_a_network_that_is_gone(machine, spec):
+    tree = machine()
+    (tree.path("/proc/meminfo")).write_text("MemTotal: 1000000 kB\nMemAvailable:  204800 kB\n")
+    (finding,) = at_launch(tree, spec)
+    assert (finding.check, finding.found) == ("memory", "200 MiB available")
+    assert finding.expected == "at least 256 MiB (job_min_memory_mib)"
+    tree.path("/proc/meminfo").unlink()
+    assert at_launch(tree, spec) == []
+    addresses = tree.path("/commands/ip.address.out")
+    up = addresses.read_text()
+    addresses.write_text(up.replace("10.20.0.1", "10.20.0.9"))
+    assert gate.texts(at_launch(tree, spec)) == ["network: 10.20.0.1: ens6f0np0 does not have it"]
+    addresses.write_text(up.replace('"LOWER_UP"', '"NO-CARRIER"'))
+    assert gate.texts(at_restart(tree, spec, tree)) == ["network: 10.20.0.1: ens6f0np0 is down"]
+
+
+def test_a_port_that_has_worked_must_work_and_one_that_never_did_need_not(tmp_path, spec):
+    spec = {**spec, "devices": [], "interface": "", "address": ""}
+    well, down = (Tree(str(unfold("gpu8_infiniband", tmp_path / name))) for name in ("well", "down"))
+    down.path("/sys/class/infiniband/mlx5_0/ports/1/state").write_text("1: DOWN\n")
+    assert at_restart(down, spec, down) == at_launch(down, spec) == []
+    (finding,) = at_restart(down, spec, well)
+    assert (finding.check, finding.found[:13]) == ("RDMA ports", "mlx5_0:1 DOWN") and finding.check in gate.PASSING
+
+
+def test_links_that_were_bad_since_the_attempt_began(machine, spec, monkeypatch):
+    well, after = machine(), machine("gpu2_errors")
+    before = gate.note(well, spec)
+    assert gate.bad_links(before, before.links) == ""
+    now = gate.links(after, spec, before.ports)
+    lost = "ens6f0np0 lost its link 1 time, mlx5_0:1 lost its link 1 time"
+    assert gate.bad_links(before, now) == f"{lost}, mlx5_0:1 symbol_error +4708 in 1 h"
+    # As many in two days are what a good link may have; the next attempt begins with what there is now.
+    monkeypatch.setattr(gate, "_now", lambda: before.at + 48 * 3600)
+    assert gate.bad_links(before, now) == lost
+    assert gate.bad_links(gate.later(before, now), now) == ""
+    # One that cannot be read, or was not there, tells nothing.
+    assert gate.bad_links(before, {**now, "ens6f0np0": {"carrier_down_count": None}, "mlx5_0:1": {}}) == ""
+    assert gate.bad_links(before, {"mlx5_9:1": {"link_downed": 7}}) == ""
+
+
+# ---- a small collective of the job's own GPUs
+
+
+@pytest.fixture
+def adds_up(spec):
+    """The part of a job whose GPUs add up numbers, by a stand-in that says what nccl-tests have said."""
+    env = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    return {**spec, "job_id": "x", "local_collective": {"argv": [str(STAND_IN), "-b", "1K", "-g", "2"], "env": env}}
+
+
+def test_gpus_that_add_up_right_pass_and_wrong_sums_name_gpus_and_command(adds_up):
+    assert gate.collective_findings(adds_up) == []
+    adds_up["local_collective"]["env"] |= {"NCCL_STAND_IN": "2.19-all_reduce-wrong.txt", "NCCL_STAND_IN_STATUS": "1"}
+    (finding,) = gate.collective_findings(adds_up)
+    assert gate.texts([finding]) == [
+        "collective: all-reduce over GPUs 0,1: wrong results: 131072 elements at 1048576 bytes, and at 5 more sizes"
+    ]
+    assert (finding.host, finding.expected) == ("n1", "right sums within 45 s")
+    assert "run it there: env CUDA_VISIBLE_DEVICES=0,1 NCCL_STAND_IN=2.19-all_reduce-wrong.txt " in finding.action
+    assert finding.action.endswith(f"{STAND_IN} -b 1K -g 2{gate.SWITCH}") and finding.check not in gate.PASSING
+
+
+def test_nothing_is_run_beside_others_nor_where_nothing_is_to_be_run(adds_up, monkeypatch):
+    asked = []
+    monkeypatch.setattr(gate.local_collective, "run", lambda *given: asked.append(given))
+    assert gate.collective_findings({**adds_up, "local_collective": {}}) == []
+    monkeypatch.setattr(gate, "held", lambda devices, since: f"python has {devices} since {since}")
+    assert gate.collective_findings(adds_up) == [] and asked == []
+    monkeypatch.setattr(gate, "held", lambda *_: "")
+    assert gate.collective_findings(adds_up, "owner") == []
+    ((command, env, owner),) = asked
+    assert (command, owner) == (adds_up["local_collective"], "owner")
+    # Stopping the job ends it, and a restart does not take it for a rank.
+    assert env == {"TRAINYARD_JOB_ID": "x", "TRAINYARD_LOOK": "1"}
+
+
+# ---- the monitor's look, in its thread
+
+
+def test_a_restart_has_gpus_add_up_once_and_only_on_a_node_that_passes_all_else(adds_up, monkeypatch):
+    here = {**adds_up, "devices": [], "interface": "", "address": "", "min_memory_mib": 1 << 40}
+    asked, faults = [], []
+    monkeypatch.setattr(gate_watch, "LOOK_S", 0)
+    monkeypatch.setattr(gate, "collective_findings", lambda spec: asked.append(spec) or list(faults))
+    watch = gate_watch.Gate(here)
+    assert verdict(watch).refused.startswith("memory: ") and asked == []
+    here["min_memory_mib"] = 0
+    wait_for(lambda: verdict(watch) == gate_watch.Verdict(), "memory")
+    assert asked == [here]
+    faults += [Finding(host="n1", check="collective", found="no end", expected="", action="")]
+    watch.forget()
+    assert verdict(watch) == gate_watch.Verdict("", "collective: no end")
+    wait_for(lambda: not watch.looks, "another look")
+    assert verdict(watch) == gate_watch.Verdict("", "collective: no end")
+    assert asked == [here, here]
+
+
+def verdict(watch):
+    return wait_for(lambda: watch.verdict() and [watch.verdict()], "the gate")[0]
+
+
+def test_the_monitor_looks_at_its_own_node(spec, monkeypatch):
+    here = {**spec, "devices": [], "interface": "", "address": ""}
+    watch = gate_watch.Gate(here)
+    told = []
+    watch.tell = lambda: told.append(True)
+    watch.begin()
+    assert verdict(watch) == gate_watch.Verdict() and told
+    monkeypatch.setattr(gate_watch, "LOOK_S", 0)
+    here["min_memory_mib"] = 1 << 40
+    watch.forget()
+    found = verdict(watch)
+    assert found.refused.startswith("memory: ") and found.waits
+    # Nobody looks where nobody asked for it.
+    assert gate_watch.Gate({**here, "gate": False}).verdict() == gate_watch.Verdict()
+
+
+def test_what_was_looked_at_before_a_restart_does_not_count_for_it(spec, monkeypatch):
+    watch = gate_watch.Gate({**spec, "gate": False})
+    answers = iter(["python (process 7)", ""])
+
+    def slow(devices, since):
+        answer = next(answers)
+        if answer:
+            watch.forget()
+        return answer
+
+    monkeypatch.setattr(gate_watch, "held", slow)
+    assert watch.verdict() is None
+    watch._thread.join()
+    assert watch._found is None
+    assert verdict(watch) == gate_watch.Verdict()
+
+
+def test_a_check_that_breaks_is_said_and_takes_no_node_away(spec, monkeypatch, capsys):
+    monkeypatch.setattr(gate, "read_machine", lambda *_: 1 / 0)
+    watch = gate_watch.Gate({**spec, "devices": []})
+    assert verdict(watch) == gate_watch.Verdict()
+    assert "the gate could not be looked at: ZeroDivisionError" in capsys.readouterr().out
+
+
+def test_how_a_command_of_the_gate_ended_is_not_lost_to_who_reaps_adopted_children(tmp_path):
+    supervisor = Children(tmp_path, {"job_id": "x", "processes": []})
+    with LOOKING, subprocess.Popen(["sh", "-c", "exit 7"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        supervisor.exits()
+        assert child.wait() == 7
+
+
+# ---- the agent's look, at a launch
+
+
+def test_gpus_add_up_before_a_job_starts_that_is_planned_for_what_the_node_is(tmp_path, adds_up):
+    wants = {"venv": None, "packages": [], "mpi_prefix": "", "user": ME}
+    known = agent.probe(**wants)["node"]
+    sums = adds_up["local_collective"]
+    sums["env"] |= {"NCCL_STAND_IN": "2.19-all_reduce-wrong.txt", "NCCL_STAND_IN_STATUS": "1"}
+    part = make_plan(make_job(), [member(0, devices=2)]).slices([])["n1"]
+    part = {**part, "fingerprint": known["fingerprint"], "packages": [], "program": "true", "program_path": os.defpath,
+            "port": free_port(), "monitor_port": free_port(), "head_address": "127.0.0.1", "interface": "", "venv": "",
+            "job_dir": str(tmp_path / "jobs" / "x"), "min_disk_mib": 0, "local_collective": sums}  # fmt: skip
+
+    def look(**other):
+        """As the controller takes it."""
+        return checked("preflight", json.loads(json.dumps(agent.preflight(slice={**part, **other}, **wants))), "n1")
+
+    found = look()
+    assert [each["check"] for each in found["findings"]] == ["collective"]
+    assert found["refused"][0].startswith("collective: all-reduce over GPUs 0,1: wrong results: ")
+    for other in ({"gate": False}, {"fingerprint": "of before"}):
+        assert look(**other)["refused"] is None, other
+    assert look(local_collective={})["refused"] == []
+    # A limit that no node could meet is a typo, and no reason to keep this node out of later jobs.
+    absurd = look(min_memory_mib=1 << 40, min_disk_mib=1 << 40)
+    assert [each["check"] for each in absurd["findings"]] == ["job_min_memory_mib", "job_min_disk_mib"]
+    assert absurd["findings"][0]["found"].startswith(f"{1 << 40} MiB, and this node has ")
+    assert absurd["refused"] is None
+    # Another job has them.
+    there = tmp_path / "jobs" / "y"
+    there.mkdir(parents=True)
+    write_json(there / "job.json", {"devices": [1], "node_rank": 1})
+    write_json(there / "monitor.json", {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())})
+    found = look()
+    assert ([each["check"] for each in found["findings"]], found["refused"]) == (["devices"], None)

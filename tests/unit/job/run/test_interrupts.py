@@ -1,0 +1,189 @@
+"""Ctrl-C at each moment of a launch: one of four answers, and it is true on the node."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.findings.adhoc import inventory_options
+from ansible.module_utils.trainyard.inputs.job_file import from_here
+from ansible.module_utils.trainyard.job.run.interrupts import NOT_STARTED, Phase, commands, goes_on, react
+from ansible.module_utils.trainyard_controller import run_choice as known_runs
+from ansible.module_utils.trainyard_node.job.run import processes
+from job_cluster import PATIENCE_S, wait_for
+
+PROJECT = Path(__file__).resolve().parents[4]
+HOW = commands("digits-1", "-i inventories/lab")
+
+
+def test_a_first_signal_waits_for_facts_unless_nothing_was_started():
+    first = {phase: react(phase, False, "digits-1", HOW) for phase in Phase}
+    assert {phase for phase, reaction in first.items() if reaction.leaves} == {Phase.PREPARING}
+    assert first[Phase.PREPARING].text == NOT_STARTED
+    assert first[Phase.TOLD].text == ""
+    for phase in set(Phase) - {Phase.PREPARING, Phase.TOLD}:
+        assert first[phase].text.endswith("Ctrl-C again leaves at once.")
+
+
+def test_a_second_signal_leaves_with_what_is_known():
+    again = {phase: react(phase, True, "digits-1", HOW) for phase in Phase}
+    assert {phase for phase, reaction in again.items() if not reaction.leaves} == {Phase.TOLD}
+    for phase in (Phase.STARTING, Phase.WATCHING, Phase.ENDED, Phase.ENDING):
+        assert again[phase].text.endswith(HOW)
+    for phase, said in [(Phase.STARTING, "is starting"), (Phase.WATCHING, "goes on"), (Phase.ENDED, "has ended")]:
+        assert f"Job digits-1 {said}" in again[phase].text
+    # No answer claims what another one does.
+    assert [phase for phase in Phase if "goes on" in again[phase].text] == [Phase.WATCHING]
+
+
+def test_the_commands_can_be_pasted():
+    assert commands("a-1", inventory_options(["inv/my lab", "b"])).splitlines() == [
+        f"  {what:8} ansible-playbook playbooks/{book}.yml -i 'inv/my lab' -i b -e job_id=a-1"
+        for what, book in (("watch", "watch"), ("status", "status"), ("collect", "logs"), ("stop", "stop"))
+    ]
+    assert goes_on("a-1", "HOW") == "No longer watching. Job a-1 goes on.\nHOW"
+
+
+# A Python that a node has for the agent: a visit waits here while `hold` is there and `when` is so.
+HELD = """#!/bin/sh
+if [ -e {hold} ] && {when}; then
+    touch {held}
+    while [ -e {hold} ]; do sleep 0.05; done
+fi
+exec {python} "$@"
+"""
+INVENTORY = """
+compute:
+  hosts: {{here: }}
+  vars:
+    ansible_connection: local
+    ansible_python_interpreter: {python}
+    trainyard_become: false
+    trainyard_user: "{{{{ lookup('ansible.builtin.pipe', 'id -un') }}}}"
+"""
+# Beyond one for each test: a job's name and second are its id.
+_number = itertools.count()
+
+
+class Launch:
+    """A launch whose job runs until `go` is there, and whose visits are held `when` a shell's condition is true."""
+
+    def __init__(self, folder, when):
+        self.folder, self.runs, self.state = folder, folder / "runs", folder / "state"
+        self.go, self.hold, self.held = folder / "go", folder / "hold", folder / "held"
+        python = folder / "python"
+        python.write_text(HELD.format(hold=self.hold, held=self.held, when=when, python=sys.executable))
+        python.chmod(0o755)
+        self.hold.touch()
+        (folder / "inventory.yml").write_text(INVENTORY.format(python=python))
+        program = f"import pathlib, time\nprint('step 1/2 loss 0.5', flush=True)\ngo = pathlib.Path({str(self.go)!r})\n"
+        program += "while not go.exists(): time.sleep(0.05)"
+        job = {
+            "job_name": f"ctrlc{os.getpid()}x{next(_number)}",
+            **{"job_launcher": "direct", "job_processes_per_node": 1, "job_devices": "none", "job_venv": ""},
+            **{"job_packages": [], "job_min_disk_mib": 1, "job_command": [sys.executable, "-c", program]},
+            **{"trainyard_runs": str(self.runs), "trainyard_state": str(self.state)},
+        }
+        env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+        env.update(ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), ANSIBLE_NOCOLOR="1", PYTHONUNBUFFERED="1")
+        ansible = str(Path(sys.executable).with_name("ansible-playbook"))
+        self.screen = folder / "screen"
+        with self.screen.open("w") as screen:
+            self.process = subprocess.Popen(
+                [ansible, "launch.yml", "-i", str(folder / "inventory.yml"), "-e", json.dumps(job)],
+                **{"cwd": PROJECT, "env": env, "stdin": subprocess.DEVNULL, "stdout": screen},
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def said(self):
+        return self.screen.read_text()
+
+    @property
+    def job_id(self):
+        [plan] = self.runs.glob("*/plan.json")
+        return plan.parent.name
+
+    def press_ctrl_c(self):
+        # A terminal sends it to all processes of the command.
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def end(self):
+        return self.process.wait(PATIENCE_S)
+
+    def clear(self):
+        self.go.touch()
+        self.hold.unlink(missing_ok=True)
+        self.process.kill()
+        self.process.wait()
+        for plan in self.runs.glob("*/plan.json"):
+            wait_for(lambda name=plan.parent.name: processes.of_job(name) == [], "the job to end")
+
+
+@pytest.fixture
+def launch(tmp_path):
+    made = []
+
+    def make(when):
+        made.append(Launch(tmp_path, when))
+        return made[0]
+
+    yield make
+    made[0].clear()
+
+
+def test_nothing_was_started_while_the_nodes_are_checked(launch):
+    run = launch("true")
+    wait_for(run.held.exists, "the first visit")
+    run.press_ctrl_c()
+    assert run.end() == 130
+    assert run.said.strip() == NOT_STARTED
+    assert not run.state.exists()
+    with pytest.raises(LookupError, match="No run at all"):
+        known_runs.find(run.runs)
+
+
+def test_a_job_that_was_starting_goes_on_everywhere(launch, tmp_path):
+    run = launch(f"ls {tmp_path}/runs/*/plan.json >/dev/null 2>&1")
+    wait_for(run.held.exists, "the visit that starts the job")
+    run.press_ctrl_c()
+    wait_for(lambda: f"waiting until the nodes of {run.job_id} have answered" in run.said, "a word")
+    run.hold.unlink()
+    assert run.end() == 130
+    assert f"Job {run.job_id} has started on all its nodes, and goes on." in run.said
+    assert (
+        f"playbooks/stop.yml -i {from_here(str(tmp_path), str(PROJECT))}/inventory.yml -e job_id={run.job_id}"
+        in run.said
+    )
+    assert processes.of_job(run.job_id)
+    assert known_runs.find(run.runs)["job_id"] == run.job_id
+
+
+def test_a_job_that_is_watched_goes_on(launch):
+    run = launch("false")
+    wait_for(lambda: "ranks running" in run.said, "a line of progress")
+    run.press_ctrl_c()
+    assert run.end() == 130
+    assert run.said.count(f"No longer watching. Job {run.job_id} goes on.\n") == 1
+    assert "Traceback" not in run.said and "interrupted" not in run.said
+    assert processes.of_job(run.job_id)
+
+
+def test_a_job_that_has_ended_does_not_go_on_and_has_its_result(launch, tmp_path):
+    run = launch(f"grep -q succeeded {tmp_path}/state/jobs/*/cluster.json 2>/dev/null")
+    wait_for(lambda: "ranks running" in run.said, "a line of progress")
+    run.go.touch()
+    wait_for(run.held.exists, "the visit that collects")
+    run.press_ctrl_c()
+    wait_for(lambda: "Ctrl-C again leaves at once." in run.said, "a word")
+    run.hold.unlink()
+    assert run.end() == 0
+    assert f"Job {run.job_id} succeeded in 0:00:0" in run.said and "goes on" not in run.said
+    assert json.loads((run.runs / run.job_id / "summary.json").read_text())["state"] == "succeeded"

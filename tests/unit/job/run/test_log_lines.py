@@ -1,0 +1,277 @@
+"""Lines of ranks as they come: which are meant, what of a log is read, what is folded, and how they are watched."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.job.run import log_lines as following
+from ansible.module_utils.trainyard_controller import watching
+from ansible.module_utils.trainyard_node import agent
+from hypothesis import given
+from hypothesis import strategies as st
+from job_cluster import PATIENCE_S
+from job_samples import texts
+from test_watch import Says, runs
+
+PROJECT = Path(__file__).resolve().parents[4]
+ME = pwd.getpwuid(os.getuid()).pw_name
+PLAN = {
+    "rank_log": "rank_{rank}.log",
+    "job_dir": "/x/a",
+    "world_size": 4,
+    "nodes": [{"host": "n1", "ranks": [0, 1]}, {"host": "n2", "ranks": [2, 3]}, {"host": "n3", "ranks": []}],
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "ranks"),
+    [("all", [0, 1, 2, 3]), ("2", [2]), (3, [3]), ("0,2-3", [0, 2, 3]), ([1, 0], [0, 1]), (" 1 , 1 ", [1])],
+)
+def test_ranks_that_are_meant(value, ranks):
+    assert following.wanted(value, 4) == (ranks, [])
+
+
+@pytest.mark.parametrize("value", ["some", "4", "0,9", "0-999999999", "3-1", "-1", "0,5-7", "", True, [], {"a": 1}])
+def test_ranks_that_there_are_not(value):
+    ranks, findings = following.wanted(value, 4)
+    assert ranks == []
+    expected = "all, or ranks from 0 to 3 such as 0,4-7"
+    assert texts(findings) == [("", "follow", repr(value), expected, "correct follow")]
+
+
+def test_each_log_is_asked_of_its_node():
+    assert following.logs(PLAN, [1, 2, 3]) == ({"n1": {"rank_1.log": 1}, "n2": {"rank_2.log": 2, "rank_3.log": 3}}, [])
+
+
+def test_a_spare_is_asked_for_all_as_it_may_take_any():
+    of_hosts, _ = following.logs({**PLAN, "spares": [{"host": "n5"}]}, [1, 2])
+    assert of_hosts["n5"] == {"rank_1.log": 1, "rank_2.log": 2}
+
+
+def test_what_cannot_be_followed_is_known_from_the_plan():
+    assert following.refused(PLAN, "", live=False) == following.refused(PLAN, "all", live=True) == []
+    assert following.refused(PLAN, 0, live=False) == []
+    (finding,) = following.refused(PLAN, "5", live=False)
+    assert finding.found == "'5'"
+    findings = following.refused({**PLAN, "engine": {"kind": "slurm"}}, "all", live=True)
+    assert [finding.check for finding in findings] == ["follow", "live"]
+
+
+def test_neither_another_scheduler_nor_thousands_of_nodes_are_asked():
+    _, (finding,) = following.logs({**PLAN, "engine": {"kind": "slurm"}}, [0])
+    assert finding.expected == "a job of trainyard's own nodes (job_scheduler: ssh)"
+    nodes = [{"host": f"n{rank}", "ranks": [rank]} for rank in range(65)]
+    _, (finding,) = following.logs({**PLAN, "nodes": nodes}, list(range(65)))
+    assert (finding.found, finding.action) == ("65 nodes", "name fewer ranks, as in 0,4-7")
+    assert following.logs({**PLAN, "nodes": nodes}, list(range(64)))[1] == []
+
+
+def test_only_whole_lines_are_taken_and_of_a_bar_its_last_state():
+    assert following.cut(b"one\ntwo\r\n\nthr") == (["one", "two"], 10)
+    assert following.cut(b" 1/3\r 2/3\r 3/") == (["...  2/3"], 10)
+    assert following.cut(b"\x1b[32mgreen\x1b[0m\n") == (["green"], 15)
+    assert following.cut(b"no end") == ([], 0)
+    long = b"x" * following.MOST_BYTES
+    lines, read = following.cut(long)
+    assert (lines, read) == (["x" * following.MOST_CHARACTERS + " ..."], len(long))
+
+
+def test_equal_lines_of_many_ranks_are_one():
+    lines = {0: ["up", "step 1", "step 2"], 1: ["up", "warm"], 2: ["up", "step 1"], 3: ["up"], 7: ["up", "up"]}
+    assert following.folded(lines) == ["[0-3,7] up", "[0,2] step 1", "[1] warm", "[7] up", "[0] step 2"]
+
+
+def test_what_nobody_can_read_is_counted():
+    lines = {rank: [f"{rank}.{number}" for number in range(30)] for rank in range(3)}
+    shown = following.folded(lines, most=5)
+    assert len(shown) == 6
+    assert shown[-1] == "[0-2] ... 85 more lines, in the logs"
+
+
+@given(st.dictionaries(st.integers(0, 9), st.lists(st.sampled_from("abc"), max_size=6), max_size=6))
+def test_no_line_is_lost_or_made_up_and_each_rank_keeps_its_order(lines):
+    shown = following.folded(lines, most=1000)
+    for rank, own in lines.items():
+        seen = []
+        for each in shown:
+            who, _, text = each[1:].partition("] ")
+            if rank in following.wanted(who, 10)[0]:
+                seen.append(text)
+        assert sorted(seen) == sorted(own)
+        # Equal lines stand where the last rank said them; the others of a rank keep their order among themselves.
+        first = {text: seen.index(text) for text in seen}
+        assert len(first) == len(set(own))
+
+
+def follow(folder, offsets):
+    answer = agent.answer("follow", json.loads(json.dumps({"job_dir": str(folder), "offsets": offsets})), 60)
+    return answer["logs"]
+
+
+def test_a_log_is_read_on_from_where_it_was_read(tmp_path):
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "rank_0.log"
+    assert follow(tmp_path, {"rank_0.log": None}) == {}
+    log.write_text("one\ntw")
+    assert follow(tmp_path, {"rank_0.log": None}) == {"rank_0.log": {"lines": ["one"], "offset": 4, "skipped": 0}}
+    log.write_text("one\ntwo\nthree\n")
+    assert follow(tmp_path, {"rank_0.log": 4})["rank_0.log"] == {"lines": ["two", "three"], "offset": 14, "skipped": 0}
+    assert follow(tmp_path, {"rank_0.log": 14})["rank_0.log"] == {"lines": [], "offset": 14, "skipped": 0}
+    # Written anew, it is read from its beginning.
+    log.write_text("new\n")
+    assert follow(tmp_path, {"rank_0.log": 14})["rank_0.log"]["lines"] == ["new"]
+
+
+def test_of_a_long_log_the_end_is_read_and_the_rest_counted(tmp_path):
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "rank_0.log"
+    log.write_text("".join(f"line {number:05d}\n" for number in range(20000)))
+    first = follow(tmp_path, {"rank_0.log": None})["rank_0.log"]
+    assert (first["lines"][-1], first["offset"], first["skipped"]) == ("line 19999", 220000, 0)
+    assert sum(map(len, first["lines"])) < following.FIRST_BYTES and all(len(line) == 10 for line in first["lines"])
+    later = follow(tmp_path, {"rank_0.log": 0})["rank_0.log"]
+    assert later["offset"] == 220000 and later["lines"][-1] == "line 19999" and len(later["lines"]) == 400
+    # All but one that was cut.
+    assert later["skipped"] + 11 * 400 in range(220000 - 11, 220001)
+
+
+def test_nothing_but_a_regular_file_among_the_logs_is_read(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "secret").write_text("hunter2\n")
+    (tmp_path / "logs" / "rank_0.log").symlink_to(tmp_path / "secret")
+    os.mkfifo(tmp_path / "logs" / "rank_1.log")
+    names = ["rank_0.log", "rank_1.log", "../secret", str(tmp_path / "secret"), "nowhere.log"]
+    assert follow(tmp_path, dict.fromkeys(names)) == {}
+
+
+class Nodes:
+    """Nodes that answer with these lines, one after the other for each; those that are `slow` not before `go_on`."""
+
+    def __init__(self, **said):
+        self.said, self.slow, self.go_on = said, set(), threading.Event()
+        self.asked = {host: [] for host in said}
+
+    def __call__(self, question, own, limit_s):
+        assert question == "follow"
+        ((host, each),) = own.items()
+        self.asked[host].append(each["offsets"])
+        if host in self.slow:
+            self.go_on.wait()
+        return {host: self.said[host].pop(0) if self.said[host] else {"logs": {}}}
+
+
+def logs(**said):
+    return {"logs": {f"{name}.log": each for name, each in said.items()}}
+
+
+def log(*lines, offset=10, skipped=0):
+    return {"lines": list(lines), "offset": offset, "skipped": skipped}
+
+
+def test_lines_are_shown_while_the_head_is_asked(monkeypatch):
+    monkeypatch.setattr(watching, "FOLLOW_S", 0.01)
+    first = logs(rank_0=log("up"), rank_1=log("up"))
+    nodes = Nodes(n1=[first, logs(rank_0=log("step 1", offset=30, skipped=7), other=log("not asked for"))])
+    ranks, _ = following.logs(PLAN, [0, 1])
+    shown = []
+
+    class Slow(Says):
+        def look(self, wait_s):
+            # Whoever is asked the third time has shown what the first two brought.
+            while len(nodes.asked["n1"]) < 3:
+                time.sleep(0.01)
+            return super().look(wait_s)
+
+    job = Slow(runs("p1"), runs("p2"), runs("", state="over"))
+    assert watching.follow(job, lambda _: None, shown.append, watching.Lines(PLAN, ranks, nodes)) == ""
+    assert shown == ["[0-1] up", "[0] ... 7 bytes, in the log", "[0] step 1", "  p1", "  p2"]
+    assert [offsets["rank_0.log"] for offsets in nodes.asked["n1"]][:4] == [None, 10, 30, 30]
+
+
+def test_a_node_that_gives_no_answer_keeps_the_others_from_nothing():
+    ranks, _ = following.logs(PLAN, [0, 2])
+    nodes = Nodes(n1=[logs(rank_0=log("up"))], n2=[{"unreachable": True, "msg": "gone"}])
+    lines = watching.Lines(PLAN, ranks, nodes)
+    assert lines.read(PATIENCE_S) == ["[0] up"]
+    assert lines.read(PATIENCE_S) == []
+    assert [len(nodes.asked[host]) for host in ("n1", "n2")] == [2, 1]
+
+
+def test_what_a_slow_node_says_comes_later_and_none_is_asked_twice_at_once():
+    ranks, _ = following.logs(PLAN, [0, 2])
+    nodes = Nodes(n1=[logs(rank_0=log("a")), logs(rank_0=log("b"))], n2=[logs(rank_2=log("late"))])
+    nodes.slow.add("n2")
+    lines = watching.Lines(PLAN, ranks, nodes)
+    assert lines.read(0.1) == ["[0] a"]
+    assert lines.read(PATIENCE_S) == ["[0] b"]
+    nodes.go_on.set()
+    # A job that is over is not left before all have told the rest.
+    nodes.said["n2"].append(logs(rank_2=log("last", offset=20)))
+    assert lines.rest() == ["[2] late", "[2] last"]
+    assert [offsets["rank_2.log"] for offsets in nodes.asked["n2"]] == [None, 10]
+
+
+def test_a_rank_that_a_spare_has_taken_is_read_on_both_nodes():
+    nodes = Nodes(n1=[logs(rank_0=log("before", skipped=1))], n5=[logs(rank_0=log("after", skipped=2))])
+    lines = watching.Lines(PLAN, {"n1": {"rank_0.log": 0}, "n5": {"rank_0.log": 0}}, nodes)
+    shown = lines.read(PATIENCE_S)
+    assert shown[0] == "[0] ... 3 bytes, in the log" and sorted(shown[1:]) == ["[0] after", "[0] before"]
+
+
+SPEAKS = """
+import pathlib, sys, time
+for number in range(5):
+    print("line", number, flush=True)
+    while not pathlib.Path(f"seen {number}").exists():
+        time.sleep(0.01)
+"""
+
+
+ANSWERS = """
+import json, sys
+from module_utils.trainyard_node import agent
+print(json.dumps(agent.answer("follow", json.load(sys.stdin), 60)))
+"""
+
+
+def test_each_line_is_seen_before_its_rank_says_the_next_whatever_another_node_does(tmp_path, monkeypatch):
+    """A rank waits until its line was seen; neither the head nor another node gives an answer before it has ended."""
+    monkeypatch.setattr(watching, "FOLLOW_S", 0.1)
+    (tmp_path / "logs").mkdir()
+    with (tmp_path / "logs" / "rank_0.log").open("wb") as log_file:
+        rank = subprocess.Popen([sys.executable, "-c", SPEAKS], cwd=tmp_path, stdout=log_file)
+    shown, late = [], [logs(rank_2=log("at last"))]
+
+    def show(line):
+        shown.append(line)
+        if line.startswith("[0] line "):
+            (tmp_path / f"seen {line[-1]}").touch()
+
+    def ask(question, own, limit_s):
+        ((host, each),) = own.items()
+        if host == "n2":
+            rank.wait(PATIENCE_S)
+            return {host: late.pop() if late else {"logs": {}}}
+        argv = [sys.executable, "-c", ANSWERS]
+        done = subprocess.run(argv, cwd=PROJECT, input=json.dumps(each), capture_output=True, text=True, check=True)
+        return {host: json.loads(done.stdout)}
+
+    class Job(Says):
+        def look(self, wait_s):
+            rank.wait(PATIENCE_S)
+            return super().look(wait_s)
+
+    with rank:
+        lines = watching.Lines(
+            {**PLAN, "job_dir": str(tmp_path)}, {"n1": {"rank_0.log": 0}, "n2": {"rank_2.log": 2}}, ask
+        )
+        assert watching.follow(Job(runs("", state="over")), lambda _: None, show, lines) == ""
+    assert shown == [*(f"[0] line {number}" for number in range(5)), "[2] at last"]

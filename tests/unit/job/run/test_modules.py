@@ -1,0 +1,450 @@
+"""What the agent of a node answers, with real processes where it starts some, and what the controller keeps of runs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import pwd
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard_controller import excluded_hosts as refused_hosts
+from ansible.module_utils.trainyard_controller import reporting
+from ansible.module_utils.trainyard_controller import run_choice as known_runs
+from ansible.module_utils.trainyard_node import agent
+from ansible.module_utils.trainyard_node.job.run import folder, processes, units
+from ansible.module_utils.trainyard_node.machine.json_files import write_json
+from job_cluster import free_port, wait_for
+from job_samples import make_job, make_plan, member
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+# ---- what the agent of a node does
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """What a node is told to start a job on this machine, supervised without systemd."""
+    monkeypatch.setattr(units, "SYSTEMD_RUNNING", tmp_path / "no-systemd")
+    job_id = f"test-{uuid.uuid4().hex[:12]}"
+    job_dir = tmp_path / "state" / "jobs" / job_id
+    script = b"import os, pathlib, time\nprint('step 1 loss 0.5', os.environ['KEY'], flush=True)\n"
+    script += b"while not pathlib.Path('go').exists():\n    time.sleep(0.05)\n"
+    part = {
+        "job_id": job_id,
+        "job_dir": str(job_dir),
+        "host": "n1",
+        "node_rank": 0,
+        "hosts": ["n1"],
+        "head_host": "n1",
+        "head_address": "127.0.0.1",
+        "monitor_port": free_port(),
+        "silent_after_s": 15,
+        "timeout_s": 600,
+        "world_size": 1,
+        "progress_pattern": "step (?P<step>[0-9]+)",
+        "rank_log": "rank_{rank}.log",
+        "files": [],
+        "devices": [],
+        "interface": "lo",
+        "processes": [
+            {
+                "name": "rank0",
+                "ranks": [0],
+                "argv": [sys.executable, "train.py"],
+                "env": {"TRAINYARD_JOB_ID": job_id, "PATH": os.defpath},
+                "log": str(job_dir / "logs" / "rank_0.log"),
+            }
+        ],
+    }
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        info = tarfile.TarInfo("train.py")
+        info.size = len(script)
+        archive.addfile(info, io.BytesIO(script))
+    yield {
+        "job_id": job_id,
+        "job_dir": str(job_dir),
+        "slice": part,
+        "source_archive": base64.b64encode(content.getvalue()).decode(),
+        "files": [],
+        "secret_env": {"KEY": "hunter2"},
+        "secret_files": {"tls/client.p12": base64.b64encode(b"a key").decode()},
+        "token": "a token",
+        "user": ME,
+    }
+    processes.end(job_id, grace_s=0.0)
+
+
+def ask(question, **arguments):
+    """What the agent of a node answers."""
+    answer = agent.answer(question, json.loads(json.dumps(arguments)), 120)
+    assert "exception" not in answer, answer
+    return answer
+
+
+def start(job):
+    return ask("start", **{key: value for key, value in job.items() if key not in ("job_id", "job_dir")})
+
+
+def state(job, **more):
+    return ask("state", job_id=job["job_id"], job_dir=job["job_dir"], **more)
+
+
+def collect(job, **more):
+    given = {"stop": False, "log_limit": 4 << 20, "user": job["user"], "age_s": 0.0, **more}
+    return ask("collect", job_id=job["job_id"], job_dir=job["job_dir"], **given)
+
+
+def remove(job, **more):
+    return ask("remove", job_id=job["job_id"], job_dir=job["job_dir"], **more)
+
+
+def with_file(job, content, intended=None):
+    """The job with a file that every node gets; `intended` is what the plan's digest is of."""
+    path = f"{job['job_dir']}/rank_table.json"
+    digest = hashlib.sha256((intended or content).encode()).hexdigest()
+    return {**job, "files": [{"path": path, "content": content, "mode": "0644", "sha256": digest}]}
+
+
+def test_files_of_all_nodes_are_there_before_anything_starts(job):
+    start(with_file(job, '{"größe": 1}\n'))
+    folder = Path(job["job_dir"])
+    assert (folder / "rank_table.json").read_text(encoding="utf-8") == '{"größe": 1}\n'
+    # The whole content is not read again by each process.
+    (written,) = json.loads((folder / "job.json").read_text())["files"]
+    assert sorted(written) == ["mode", "path", "sha256"]
+    remove(job)
+
+
+def test_a_file_that_is_not_the_one_of_the_plan_stops_the_start_and_leaves_nothing(job):
+    given = with_file(job, "{}", intended="{ }")
+    found, expected = (hashlib.sha256(text).hexdigest() for text in (b"{}", b"{ }"))
+    failed = start(given)
+    assert failed["msg"] == (
+        f"{job['job_dir']}/rank_table.json has sha256 {found}, expected {expected}, as the plan and all other nodes "
+        "have it: see whether its file system is full, or shared by nodes that need one of their own (trainyard_state)"
+    )
+    assert not Path(job["job_dir"]).exists() and processes.of_job(job["job_id"]) == []
+
+
+def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
+    folder = tmp_path / "state" / "jobs" / job["job_id"]
+    assert state(job)["known"] is False
+
+    started = start(job)
+    assert (started["changed"], started["known"], started["monitor_alive"]) == (True, True, True)
+    assert started["processes"] == [{"name": "rank0", "ranks": [0], "exit": None, "ends": {}}]
+    # What is secret is in one file that only the training user reads, and in no argument list.
+    private = folder / "job.json"
+    assert private.stat().st_mode & 0o777 == 0o600
+    assert json.loads(private.read_text())["secret_env"] == {"KEY": "hunter2"}
+    key = folder / "tls" / "client.p12"
+    assert (key.read_bytes(), key.stat().st_mode & 0o777, key.parent.stat().st_mode & 0o777) == (b"a key", 0o600, 0o700)
+    assert not any(b"hunter2" in processes.command_line(pid).encode() for pid in processes.of_job(job["job_id"]))
+
+    running = wait_for(
+        lambda: (told := {**collect(job), **state(job)}) and (told["cluster"] or {}).get("metrics") and told,
+        "the first step",
+    )
+    assert running["left"] == 2
+    assert running["line"].endswith("1/1 ranks running   step 1")
+    assert base64.b64decode(running["logs"]["rank_0.log"]) == b"step 1 loss 0.5 *******\n"
+    followed = ask("follow", job_dir=job["job_dir"], offsets={"rank_0.log": None})["logs"]["rank_0.log"]
+    assert followed == {"lines": ["step 1 loss 0.5 *******"], "offset": 24, "skipped": 0}
+    assert "metrics.jsonl" in running["logs"]
+
+    previewed = collect(job, stop=True, check=True)
+    assert (previewed["changed"], previewed["monitor_alive"]) == (True, True)
+    stopped = collect(job, stop=True, log_limit=10)
+    assert (stopped["changed"], stopped["left"], stopped["monitor_alive"]) == (True, 0, False)
+    assert stopped["cluster"]["end"]["state"] == "stopped"
+    assert json.loads(private.read_text())["secret_env"] == {}
+    assert not key.exists()
+    assert (stopped["processes"][0]["exit"]["signal"], stopped["known"]) == (15, True)
+    cut = base64.b64decode(stopped["logs"]["rank_0.log"]).decode()
+    assert cut == f"[the first 14 bytes are in {folder}/logs/rank_0.log on the node]\n5 *******\n"
+    # Nobody knows the value any more, so it is masked on the node, too.
+    assert "hunter2" not in (folder / "logs" / "rank_0.log").read_text()
+    assert collect(job, stop=True)["changed"] is False
+
+    refused = start(job)
+    text = f"{folder} is another launch's, or its processes run here: expected a new job id; launch again"
+    assert refused == {"failed": True, "msg": text, "taken": True}
+    assert folder.is_dir()
+
+    assert remove(job, check=True)["changed"] is True
+    assert folder.is_dir()
+    assert remove(job)["changed"] is True
+    assert not folder.exists()
+    assert remove(job)["changed"] is False
+
+
+def test_waiting_ends_with_the_job(job):
+    start(job)
+    assert state(job)["monitor"]["end"] is None
+    Path(job["job_dir"], "source", "go").touch()
+    told = state(job, wait_s=90)
+    assert told["cluster"]["end"]["state"] == "succeeded"
+    assert told["processes"][0]["exit"]["exit_code"] == 0
+    carried = told["monitor"]["carried"]
+    assert set(carried["now"]) == set(carried["before"]) >= {"lo"}
+    assert all(carried["now"]["lo"][way] >= carried["before"]["lo"][way] for way in ("sent", "received"))
+
+
+def test_what_nccl_says_as_it_starts_is_brought_apart_from_the_end_of_a_long_log(tmp_path):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    line = "n1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"
+    logs.joinpath("rank_0.log").write_text(f"{line}\nNCCL INFO comm 0x1 rank 0\n" + "step 1\n" * 1000)
+    logs.joinpath("rank_1.log").symlink_to("rank_0.log")
+    found = {name: base64.b64decode(text).decode() for name, text in folder.read_logs(tmp_path, 70).items()}
+    own = f"nccl_{socket.gethostname().partition('.')[0]}.log"
+    assert set(found) == {"rank_0.log", own}
+    assert found[own] == f"{line}\n" and line not in found["rank_0.log"]
+
+    logs.joinpath("rank_0.log").write_text(f"{line}{'x' * 5000}\n" * 1000)
+    cut = base64.b64decode(folder.read_logs(tmp_path, 70)[own])
+    assert len(cut) <= folder.NCCL_MOST_BYTES + 2 * folder.NCCL_LINE
+    assert max(map(len, cut.splitlines())) == folder.NCCL_LINE
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source_archive": base64.b64encode(b"no archive").decode()}, "ReadError: file could not be opened"),
+        ({"user": "no-such-user"}, "no user no-such-user: expected the training user; run site.yml"),
+    ],
+)
+def test_a_job_that_cannot_be_started_leaves_nothing(job, changes, message):
+    failed = start({**job, **changes})
+    assert failed["msg"].startswith(message)
+    assert not Path(job["job_dir"]).exists()
+    assert processes.of_job(job["job_id"]) == []
+
+
+def test_a_monitor_that_cannot_run_says_why(job):
+    job["slice"]["progress_pattern"] = "("
+    failed = start(job)
+    assert "the monitor ended before it reported: " in failed["msg"] and "unterminated subpattern" in failed["msg"]
+    assert not Path(job["job_dir"]).exists()
+
+
+def test_a_head_whose_port_was_taken_meanwhile_starts_nothing(job):
+    with socket.create_server(("127.0.0.1", job["slice"]["monitor_port"])):
+        failed = start(job)
+    assert "the monitor ended before it reported: " in failed["msg"] and "address already in use" in failed["msg"]
+    assert not Path(job["job_dir"]).exists()
+    assert processes.of_job(job["job_id"]) == []
+
+
+# ---- preflight, findings
+
+
+WANTS = {"venv": None, "packages": [], "mpi_prefix": "", "user": ME}
+
+
+def test_a_node_checks_its_part_and_says_what_it_is_where_that_is_news(tmp_path):
+    part = make_plan(make_job(data=["/no/such/data"]), [member(0), member(1)]).slices([])["n1"]
+    part = {**part, "head_address": "127.0.0.1", "port": free_port(), "monitor_port": free_port()}
+    part = {**part, "job_dir": str(tmp_path / "jobs" / "x"), "venv": "", "interface": "gone0"}
+    known = ask("probe", **WANTS)["node"]
+    found = ask("preflight", slice=part, **WANTS)
+    assert "data" in [item["check"] for item in found["findings"]] and found["stale"] is True
+    assert found["node"]["fingerprint"] == known["fingerprint"] and "-" in found["node"]["unused_ports"]
+    assert found["refused"] == ["network: 10.77.0.1: no interface gone0"]
+    # Other ports may be free now.
+    held = ask("preflight", slice={**part, "fingerprint": known["fingerprint"]}, **WANTS)
+    assert held["stale"] is False and held["node"]["unused_ports"]
+    fits = {**part, "fingerprint": known["fingerprint"], "data": [], "devices": [], "packages": [], "program": "true"}
+    fits = {**fits, "ssh_peers": [], "node_rank": 0, "min_disk_mib": 0, "program_path": os.defpath}
+    before = time.time()
+    answer = ask("preflight", slice={**fits, "gate": False}, **WANTS)
+    clock = answer.pop("clock")
+    assert before <= clock["begun"] <= clock["ended"] <= time.time()
+    assert answer == {"findings": [], "programs": answer["programs"], "stale": False, "refused": None}
+
+
+# ---- known runs, report
+
+
+def a_run(folder, name, plan, age):
+    (folder / name).mkdir(parents=True)
+    (folder / name / "plan.json").write_text(plan if isinstance(plan, str) else json.dumps(plan))
+    then = time.time() - age
+    os.utime(folder / name / "plan.json", (then, then))
+
+
+@pytest.fixture
+def runs(tmp_path):
+    folder = tmp_path / "runs"
+    plan = make_plan(make_job(), [member(0), member(1)]).as_dict()
+    for age, (name, job_id) in enumerate([("resnet", "resnet-1"), ("digits", "digits-2"), ("digits", "digits-1")]):
+        a_run(folder, job_id, {**plan, "job_id": job_id, "job_name": name}, age * 100)
+    a_run(folder, "half", '{"job_id": ', -100)
+    a_run(folder, "other", "{}", -200)
+    a_run(folder, "list", "[]", -300)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("asked", "job_id"),
+    [
+        ({}, "resnet-1"),
+        ({"job_name": "digits"}, "digits-2"),
+        ({"job_id": "digits-1"}, "digits-1"),
+        ({"job_id": "digits-1", "job_name": "digits"}, "digits-1"),
+    ],
+)
+def test_the_run_that_is_meant(runs, asked, job_id):
+    assert known_runs.find(runs, **asked) == {
+        "job_id": job_id,
+        "job_dir": "/var/lib/trainyard/jobs/digits-20261120-101500",
+        "run_dir": str(runs / job_id),
+        "launching": False,
+        "over": False,
+        "engine": {},
+        "note": "",
+    }
+
+
+def refusal(folder, **asked):
+    with pytest.raises(LookupError) as refused:
+        known_runs.find(folder, **asked)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(("asked", "wanted"), [({"job_id": "x"}, "x"), ({"job_name": "x"}, "of job x")])
+def test_a_run_that_is_not_there(runs, asked, wanted):
+    message = refusal(runs, **asked)
+    assert wanted in message
+    assert message.endswith("The newest runs there: digits-1, digits-2, resnet-1. Name one with -e job_id=NAME.")
+
+
+@pytest.mark.parametrize(
+    ("asked", "check", "found"),
+    [
+        ({"must_name": True}, "which job", "neither job_id nor job_name"),
+        (
+            {"job_id": "digits-1", "job_name": "resnet"},
+            "job_id and job_name",
+            "digits-1 is a run of digits, and job_name is resnet",
+        ),
+    ],
+)
+def test_a_run_is_not_guessed(runs, asked, check, found):
+    lines = refusal(runs, **asked).splitlines()
+    assert lines[0] == "1 finding: no job was chosen, and nothing was touched."
+    assert lines[2:4] == [f"  1. {check}", f"     found     {found}"]
+
+
+def test_what_a_playbook_ran_for_itself_is_never_the_newest(runs):
+    plan = json.loads((runs / "digits-1" / "plan.json").read_text())
+    own = {"job_name": "all-gather-pytorch", "asked_by": "collective_check.yml"}
+    a_run(runs, "all-gather-pytorch-1", {**plan, "job_id": "all-gather-pytorch-1", **own}, -400)
+    assert known_runs.find(runs)["job_id"] == "resnet-1"
+    named = known_runs.find(runs, "all-gather-pytorch-1", must_name=True)
+    assert named["job_id"] == "all-gather-pytorch-1"
+    said = refusal(runs, job_name="all-gather-pytorch")
+    assert "The newest runs there: digits-1, digits-2, resnet-1. Playbooks ran for themselves, and are found" in said
+    assert said.endswith("job_id alone: all-gather-pytorch-1. Name one with -e job_id=NAME.")
+    (runs / "resnet-1" / "summary.json").write_text(json.dumps({"state": "failed", "nodes": []}))
+    assert known_runs.find(runs, job_name="resnet")["over"] is True
+
+
+def test_no_run_at_all(tmp_path):
+    assert "The newest runs there: none." in refusal(tmp_path / "nowhere")
+
+
+@pytest.fixture
+def failed_run(tmp_path):
+    run = tmp_path / "digits-1"
+    (run / "logs").mkdir(parents=True)
+    (run / "plan.json").write_text(json.dumps(make_plan(make_job(launcher="direct"), [member(0)]).as_dict()))
+    (run / "logs" / "rank_0.log").write_text("".join(f"line {number}\n" for number in range(40)))
+    series = [{"elapsed_s": step, "step": step, "loss": 1 / step} for step in range(1, 5)]
+    text = "".join(json.dumps(point) + "\n" for point in series)
+    (run / "metrics.jsonl").write_text(text + '{"elapsed_s": 5, "loss": NaN}\n{"elapsed_s": 6, "lo')
+    failure = {
+        "kind": "exit",
+        "host": "n1",
+        "process": "rank0",
+        "rank": 0,
+        "ranks": [0],
+        "exit_code": 7,
+        "signal": None,
+        "result": "exit-code",
+    }
+    end = {"state": "failed", "finished": 1010.0, "failure": failure}
+    cluster = {"started": 1000.0, "elapsed_s": 10.0, "ranks_running": 0, "world_size": 1, "end": end}
+    cluster["metrics"] = {"step": 5.0, "loss": float("nan")}
+    result = {"known": True, "monitor_alive": False, "processes": [], "monitor": None, "cluster": cluster, "left": 0}
+    return run, {"n1": result}
+
+
+def test_a_report_has_summary_loss_curve_and_the_end_of_the_log(failed_run):
+    run, results = failed_run
+    report = reporting.report(run, results, {})
+    assert (report.summary["state"], report.left, report.changed) == ("failed", [], True)
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["failure"]["exit_code"] == 7 and summary["metrics"] == {"step": 5.0, "loss": None}
+    content = (run / "report.html").read_text()
+    assert 'id="curve-0"' in content and "exit code 7" in content and "loss is not a number since 0:00:05" in content
+    assert [line for line in report.text.splitlines() if "    | " in line] == [
+        f"    | line {number}" for number in range(25, 40)
+    ]
+    assert "last progress: step 5   loss is not a number" in report.text
+
+
+def test_whom_a_job_refused_is_kept_by_its_heads_word_for_its_own_hosts(failed_run, tmp_path):
+    run, results = failed_run
+    file = tmp_path / "refused.json"
+    says = {host: {"reason": "disk: 3 MiB free in /jobs", "since": 1000.0} for host in ("n1", "n7")}
+    results["n1"]["cluster"]["restarts"] = {"history": [], "refused": says}
+    reporting.report(run, results, {}, check=True, refused_file=file)
+    assert not file.exists()
+    reporting.report(run, results, {}, refused_file=file)
+    assert refused_hosts.read(file) == {
+        "n1": {"reason": "disk: 3 MiB free in /jobs", "since": 1000, "job_id": "digits-20261120-101500", "devices": []}
+    }
+    # A launch has taken it back: what is known of a job that is over is not told again.
+    file.unlink()
+    reporting.report(run, results, {}, refused_file=file)
+    assert not file.exists()
+
+
+def test_a_report_in_check_mode_writes_nothing(failed_run):
+    run, results = failed_run
+    before = sorted(run.iterdir())
+    report = reporting.report(run, results, {}, check=True)
+    assert (report.changed, report.summary["state"]) == (False, "failed")
+    assert sorted(run.iterdir()) == before
+
+
+def test_a_run_whose_node_did_not_answer_is_reported(failed_run):
+    run, _ = failed_run
+    lost = {"unreachable": True, "msg": "timed out"}
+    report = reporting.report(run, {"n1": lost}, {})
+    assert (report.summary["state"], report.left) == ("lost", ["n1"])
+
+
+def test_monitors_of_other_programs_are_no_monitors(job, tmp_path):
+    folder = tmp_path / "state" / "jobs" / job["job_id"]
+    folder.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "600"]) as other:
+        write_json(folder / "job.json", {**job["slice"], "supervision": "children"})
+        write_json(folder / "monitor.json", {"pid": other.pid, "start_time": 1})
+        told = collect(job, stop=True)
+        assert (told["changed"], told["monitor_alive"]) == (False, False)
+        assert other.poll() is None
+        other.kill()

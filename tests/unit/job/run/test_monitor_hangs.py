@@ -1,0 +1,133 @@
+"""A job that hangs, with real monitors and ranks: noticed, told with stacks of all ranks, ended or started again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+from ansible.module_utils.trainyard.job.run import hang
+from job_cluster import wait_for
+from test_stacks_live import hanging
+
+SOON = {"after_s": 1, "first_s": 30, "pause_s": 30, "pause_pattern": "evaluat"}
+
+
+@pytest.fixture
+def hangs(tmp_path):
+    """Makes a job whose monitors look for hangs; each argument has the ranks of a node."""
+    made = []
+
+    def make(*modes, hang=SOON, **settings):
+        made.append(hanging(tmp_path, *modes, n1={"hang": hang}, n2={"hang": hang}, **settings))
+        return made[-1]
+
+    yield make
+    for job in made:
+        job.__exit__()
+
+
+@pytest.mark.parametrize(("how", "where"), [("sleep", "sleep"), ("lock", "lock"), ("fifo", "load_batch")])
+def test_the_rank_that_never_came_is_named_with_all_stacks(hangs, how, where):
+    job = hangs(["barrier", "barrier"], [how, "barrier"]).start()
+    end = job.over()
+    failure = end["failure"]
+    assert (end["state"], failure["kind"], failure["host"], failure["rank"]) == ("failed", "hung", "n2", 2)
+    assert failure["step"] == 1
+    assert failure["groups"][0].startswith("3 ranks (0, 1, 3) are in barrier (rank.py:")
+    assert failure["groups"][1].startswith(f"rank 2 on n2 is in {where} (rank.py:")
+    assert failure["reason"] == failure["groups"][1]
+    job.all_ended()
+    assert job.nodes[1].end()["failure"] == failure
+    for node, ranks in zip(job.nodes, ((0, 1), (2, 3))):
+        text = (node.dir / "logs" / f"stacks_{node.spec['node_rank']}.log").read_text()
+        assert all(f"\nrank {rank}  pid " in text for rank in ranks)
+
+
+def test_a_job_that_prints_lines_which_nobody_reads_is_not_hung(hangs):
+    job = hangs(["count"], ["barrier"]).start()
+    wait_for(lambda: (job.state().get("printing") or {}).get("unread"), "the word of lines that are not read")
+    assert job.state()["printing"]["text"].startswith("printing, but no progress is read: it ")
+    assert (job.state()["metrics"]["step"], job.state()["end"]) == (1, None)
+    (job.nodes[0].dir / "source" / "enough").touch()
+    assert job.over()["failure"]["kind"] == "hung"
+
+
+def test_a_stopped_rank_is_named_and_ended(hangs):
+    job = hangs(["barrier", "barrier"], ["barrier", "barrier"], hang={**SOON, "after_s": 2}).start()
+    os.kill(job.nodes[1].pid("rank3"), signal.SIGSTOP)
+    failure = job.over()["failure"]
+    assert (failure["kind"], failure["rank"]) == ("hung", 3)
+    assert failure["reason"].startswith("rank 3 on n2 is stopped (by SIGSTOP)")
+    job.all_ended()
+
+
+def test_who_started_a_stopped_rank_need_not_wait_for_its_kill(hangs):
+    """An agent hands SIGTERM on and waits for its ranks; torchrun's does so for 30 s, systemd for 5."""
+    job = hangs(["barrier", "barrier"], ["barrier", "barrier"], hang={**SOON, "after_s": 2}).start()
+    rank = job.nodes[1].pid("rank3")
+    os.kill(rank, signal.SIGSTOP)
+    assert job.over()["failure"]["rank"] == 3
+    job.all_ended()
+    assert job.nodes[1].exits()["rank3"] == (None, signal.SIGTERM)
+
+
+def test_a_job_that_hangs_is_started_again_while_restarts_are_left(hangs):
+    job = hangs(["barrier"], ["sleep"], max_restarts=1).start()
+    assert job.over()["failure"]["kind"] == "hung"
+    (restart,) = job.state()["restarts"]["history"]
+    assert restart["failure"]["kind"] == "hung"
+    assert restart["reason"].startswith("no new progress for ")
+    job.all_ended()
+
+
+def test_a_job_whose_time_is_up_keeps_where_its_ranks_were_and_who_had_ended(hangs):
+    job = hangs(["barrier"], ["barrier", "leave"], hang={**SOON, "after_s": 600}, timeout_s=4)
+    for node in job.nodes:
+        node.start()
+    end = job.over()
+    failure = end["failure"]
+    assert (end["state"], end["after_s"], failure["kind"], failure["step"]) == ("timed_out", 4, "timed_out", 1)
+    groups = failure["groups"]
+    assert groups[0].startswith("2 ranks (0, 1) are in barrier (rank.py:")
+    assert re.fullmatch(r"rank 2 on n2 ended [1-9]\d* s before, with exit code 0", groups[1])
+    assert len(groups) == 2
+    since = failure["after_s"]
+    assert hang.cause(failure)[0] == f"then no new progress had come for {since} s since step 1" and since >= 3
+    job.all_ended()
+    assert job.nodes[1].end()["failure"] == failure
+    for node, ranks in zip(job.nodes, ((0,), (1,))):
+        text = (node.dir / "logs" / f"stacks_{node.spec['node_rank']}.log").read_text()
+        assert all(f"\nrank {rank}  pid " in text for rank in ranks)
+
+
+def test_a_job_that_prints_nothing_known_has_the_limit_of_the_first_step(hangs):
+    job = hangs(["barrier"], ["barrier"], hang={**SOON, "first_s": 1})
+    for node in job.nodes:
+        script = node.dir / "source" / "rank.py"
+        script.write_text(script.read_text().replace('print("step 1/9 loss 0.5", flush=True)', ""))
+    failure = job.start().over()["failure"]
+    assert (failure["kind"], failure["limit"], failure["step"]) == ("hung", "job_hang_first_step", None)
+    assert failure["groups"][-1].startswith("no rank stands out")
+    job.all_ended()
+
+
+def test_a_pause_that_is_announced_is_no_hang(hangs):
+    job = hangs(["barrier"], ["barrier"])
+    for node in job.nodes:
+        script = node.dir / "source" / "rank.py"
+        # An evaluation of thrice the limit, then the end.
+        later = 'print("evaluating", flush=True); time.sleep(3); print("step 2/2 loss 0.4", flush=True)'
+        script.write_text(script.read_text().replace("step(sys.argv[1])", later))
+    end = job.start().over()
+    assert end["state"] == "succeeded"
+    job.all_ended()
+
+
+def test_without_the_variable_nobody_looks(hangs):
+    job = hangs(["barrier"], ["barrier"], hang=None).start()
+    told = wait_for(lambda: job.state()["metrics"].get("step"), "the first step")
+    assert told == 1
+    wait_for(lambda: job.state()["elapsed_s"] > 3, "three times the limit of other tests")
+    assert job.state()["end"] is None

@@ -1,0 +1,195 @@
+"""A loss that is not a number: told wherever somebody looks, beside how the job ended."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.run import progress
+from ansible.module_utils.trainyard.report.job_text import explain
+from ansible.module_utils.trainyard_controller import reporting
+from ansible.module_utils.trainyard_controller.pages import job_page
+from ansible.module_utils.trainyard_node import agent
+from hypothesis import given
+from hypothesis import strategies as st
+from job_cluster import Cluster
+from job_samples import make_job, make_plan, member, summary_of
+
+NAN, INF = float("nan"), float("inf")
+SINCE = "loss is not a number since step 11 (of 25)"
+
+
+def no_constant(name):
+    raise AssertionError(f"{name} is no JSON")
+
+
+def read_json(path):
+    return json.loads(path.read_text(), parse_constant=no_constant)
+
+
+def points(*losses, **more):
+    return [{"step": float(step), "steps": 25.0, "loss": loss, **more} for step, loss in enumerate(losses, start=1)]
+
+
+@pytest.mark.parametrize(
+    ("series", "told"),
+    [
+        (points(*[0.5] * 10, *[NAN] * 15), SINCE),
+        (points(*[0.5] * 10, *[None] * 15), SINCE),
+        (points(*[0.5] * 10, INF, NAN, -INF), SINCE),
+        (points(NAN), "loss is not a number since step 1 (of 25)"),
+        (points(0.5, NAN, 0.4), "loss was not a number at step 2 (of 25)"),
+        (points(*[0.5] * 10, *[NAN] * 4, 0.4), "loss was not a number from step 11 to 14 (of 25)"),
+        (points(0.5, NAN, 0.4, INF, 0.3), "loss was not a number off and on from step 2 to 4 (of 25)"),
+        (
+            points(0.5, NAN, 0.4, NAN, NAN),
+            "loss is not a number since step 4 (of 25); before that, too, first at step 2",
+        ),
+        # MindSpore's steps count from 1 in each epoch.
+        (
+            [{"epoch": 1.0, "step": 2.0, "loss": 1.0}, {"epoch": 2.0, "step": 1.0, "loss": NAN}],
+            "loss is not a number since step 1, epoch 2",
+        ),
+        (
+            [{"epoch": 1.0, "step": 2.0, "loss": NAN}, {"epoch": 2.0, "step": 1.0, "loss": NAN}, {"loss": 1.0}],
+            "loss was not a number from step 2 to step 1 of epoch 2",
+        ),
+        ([{"elapsed_s": 62.0, "loss": NAN}], "loss is not a number since 0:01:02"),
+        ([{"elapsed_s": 62.0, "loss": NAN}, {"elapsed_s": 63.0, "loss": NAN}, {"loss": 1.0}],
+         "loss was not a number from 0:01:02 to 0:01:03"),
+        ([{"loss": NAN}], "loss is not a number since a line without a step"),
+    ],
+)  # fmt: skip
+def test_where_the_loss_was_not_a_number(series, told):
+    found = progress.followed(series)
+    assert progress.not_a_number_text(found) == told
+    json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize("series", [[], points(0.5, 0.4), [{"step": 1.0}], [{"rate": NAN, "loss": 1.0}]])
+def test_a_loss_that_always_was_a_number(series):
+    assert progress.followed(series) is None
+
+
+@given(st.lists(st.one_of(st.just(NAN), st.just(INF), st.just(0.5), st.none()), max_size=12))
+def test_any_series_is_told(losses):
+    found = progress.followed(points(*losses))
+    lost = [step for step, loss in enumerate(losses, start=1) if not progress.is_number(loss)]
+    assert bool(found) == bool(lost)
+    if found:
+        told = progress.not_a_number_text(found)
+        assert (" is not " in told) == (not progress.is_number(losses[-1]))
+        assert (found["first"]["step"], found["last"]["step"]) == (lost[0], lost[-1])
+        stretches = progress.not_numbers([NAN if loss is None else loss for loss in losses])
+        assert found["stretches"] == len(stretches)
+        assert lost == [at + 1 for first, last in stretches for at in range(first, last + 1)]
+
+
+@pytest.mark.parametrize("word", ["nan", "NaN", "inf", "-inf", "Infinity", "-nan"])
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        (progress.DEFAULT_PATTERN, "step 11/25 loss {}"),
+        (progress.DEFAULT_PATTERN, "epoch: 1 step: 11, loss is {}"),
+        # Patterns that know digits only: that of docs/job-file.md, one with a loss that may be missing, JSON.
+        (r"iter (?P<step>\d+): ppl (?P<ppl>[\d.]+), loss (?P<loss>[\d.]+)", "iter 11: ppl 1.5, loss {}"),
+        (r"step (?P<step>\d+)(?:.*loss (?P<loss>\d+\.\d+))?", "step 11: loss {}, rate 3"),
+        (r'"step": (?P<step>\d+), "loss": (?P<loss>\d+\.\d{4})', '{{"step": 11, "loss": {}}}'),
+    ],
+)
+def test_each_way_to_print_it_is_read_with_any_pattern(pattern, line, word):
+    found = progress.parse_line(line.format(word), progress.compile_pattern(pattern))
+    assert found["step"] == 11 and not progress.is_number(found["loss"])
+    assert found.get("ppl", 1.5) == 1.5
+
+
+@pytest.mark.parametrize("line", ["nan", "iter nan: loss 0.5", "information: loss info", "nancy: iter 3 loss x"])
+def test_words_that_are_no_loss(line):
+    found = progress.parse_line(line, progress.compile_pattern(r"iter (?P<step>\d+)(?:: loss (?P<loss>[\d.]+))?"))
+    assert found in (None, {"step": 3.0})
+
+
+def test_a_run_whose_loss_is_lost_says_so_everywhere(tmp_path):
+    with Cluster(tmp_path / "cluster", ["diverge"]) as job:
+        job.start()
+        job.head.go()
+        assert job.over()["state"] == "succeeded"
+        job.all_ended()
+        state = read_json(job.head.dir / "cluster.json")
+        assert (state["metrics"]["loss"], state["loss_not_a_number"]["since"]["step"]) == (None, 11)
+        told = agent.state(job_id=job.head.job_id, job_dir=str(job.head.dir))
+        assert told["line"].endswith(f"step 25/25   {SINCE}   rate 100.5")
+        series = (job.head.dir / "metrics.jsonl").read_text()
+    run = tmp_path / "digits-1"
+    (run / "logs").mkdir(parents=True)
+    (run / "plan.json").write_text(json.dumps(make_plan(make_job(launcher="direct"), [member(0)]).as_dict()))
+    (run / "metrics.jsonl").write_text(series)
+    report = reporting.report(run, {"n1": told}, {})
+    assert report.summary["state"] == "succeeded"
+    headline, line, *_ = report.text.splitlines()
+    assert headline.startswith("Job digits-20261120-101500 succeeded in ") and line == f"  {SINCE}"
+    summary = read_json(run / "summary.json")
+    assert (summary["state"], summary["metrics"]["loss"]) == ("succeeded", None)
+    assert summary["loss_not_a_number"] == {
+        "since": summary["loss_not_a_number"]["first"],
+        "first": {"step": 11, "epoch": None, "elapsed_s": summary["loss_not_a_number"]["first"]["elapsed_s"]},
+        "last": {"step": 25, "epoch": None, "elapsed_s": summary["loss_not_a_number"]["last"]["elapsed_s"]},
+        "stretches": 1,
+        "steps": 25,
+    }
+    page = (run / "report.html").read_text()
+    assert f'<p class="state unknown" id="lost">{SINCE}</p>' in page and f"<p>{SINCE}.</p>" in page
+    assert 'data-state="unknown"' in page
+    (figure,) = [each for each in figures(page) if each["data"][0]["name"] == "loss"]
+    assert figure["data"][0]["x"] == list(range(1, 26)) and figure["data"][0]["y"][10:] == [None] * 15
+    assert [(shape["x0"], shape["x1"]) for shape in figure["layout"]["shapes"]] == [(11, 25)]
+
+
+def figures(page):
+    return json.loads(re.search(r'<script type="application/json" id="figures">(.*?)</script>', page)[1])
+
+
+def told_of(state, series):
+    plan = make_plan(make_job(launcher="direct"), [member(0)]).as_dict()
+    cluster = {"metrics": progress.strict(series[-1]), "loss_not_a_number": progress.followed(series)}
+    cluster |= {"started": 1000.0, "elapsed_s": 9.0, "ranks_running": 1, "world_size": 1, "end": None}
+    cluster["end"] = {"state": state, "finished": 1010.0} if state != "running" else None
+    result = {"cluster": cluster, "monitor": None, "monitor_alive": True, "processes": (), "left": 0}
+    return summary_of(plan, {"n1": result})
+
+
+def test_a_loss_that_came_back_is_told_and_the_page_stays_green():
+    summary = told_of("succeeded", points(0.5, NAN, NAN, 0.4))
+    told = explain(summary, "runs/x", "/d", [])
+    assert told.splitlines()[1:3] == [
+        "  loss was not a number from step 2 to 3 (of 25)",
+        "  last progress: step 4/25   loss 0.4",
+    ]
+    assert 'data-state="pass"' in job_page(summary, [], told, b"")
+
+
+def test_a_job_that_runs_and_one_that_failed_say_it_too():
+    running = explain(told_of("running", points(0.5, NAN)), "runs/x", "/d", [])
+    assert running.splitlines()[1:3] == [
+        "  loss is not a number since step 2 (of 25)",
+        "  0:00:09   1/1 ranks running   step 2/25   loss is not a number",
+    ]
+    assert 'data-state="fail"' in job_page(told_of("failed", points(NAN)), [], "", b"")
+
+
+def test_a_job_of_a_scheduler_is_told_from_its_log(tmp_path):
+    run = tmp_path / "digits-1"
+    (run / "logs").mkdir(parents=True)
+    plan = make_plan(make_job(launcher="direct"), [member(0)]).as_dict()
+    plan["engine"] = {"kind": "kubernetes", "submit_host": ""}
+    (run / "plan.json").write_text(json.dumps(plan))
+    log = "".join(f"step {step}/25 loss {0.5 if step < 11 else NAN}\n" for step in range(1, 26))
+    (run / "logs" / "rank_0.log").write_text(log)
+    state = {"state": "succeeded", "started": 1000.0, "finished": 1010.0, "metrics": {"step": 25.0, "loss": None}}
+    state["nodes"] = [{"host": "pod-0", "state": "ended", "ranks": [0], "processes": []}]
+    report = reporting.report(run, {}, {}, job_state=state)
+    assert report.text.splitlines()[1] == f"  {SINCE}"
+    assert read_json(run / "summary.json")["metrics"] == {"step": 25, "loss": None}
+    assert schedulers.summarize(plan, {**state, "metrics": {"loss": NAN}})["metrics"] == {"loss": None}

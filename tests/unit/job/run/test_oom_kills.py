@@ -1,0 +1,104 @@
+"""The counters of the kernel's OOM killer: which are read, and what a failure says of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from ansible.module_utils.trainyard.report import job_text
+from ansible.module_utils.trainyard_node.job.run import failures as ends
+from ansible.module_utils.trainyard_node.job.run import node_part, oom_kills
+from ansible.module_utils.trainyard_node.job.run.exits import from_status
+from ansible.module_utils.trainyard_node.machine.tree import Tree
+
+SLICE = "trainyard-digits_1.slice"
+UNIFIED = f"0::/trainyard.slice/{SLICE}/trainyard-digits-1-monitor.service\n"
+
+
+def machine(folder, group="", events=None, vmstat="nr_free_pages 17\noom_kill 4\n"):
+    files = {"proc/self/cgroup": group, "proc/vmstat": vmstat}
+    if events is not None:
+        files[f"sys/fs/cgroup/trainyard.slice/{SLICE}/memory.events"] = f"low 0\noom 9\noom_kill {events}\n"
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return Tree(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("given", "slice_name", "found"),
+    [
+        ({"group": UNIFIED, "events": 2}, SLICE, {"machine": 4, "job": 2}),
+        # No controller of memory there, the old hierarchy, no slice, an old kernel.
+        ({"group": UNIFIED}, SLICE, {"machine": 4}),
+        ({"group": f"4:memory:/trainyard.slice/{SLICE}\n0::/\n", "events": 2}, SLICE, {"machine": 4}),
+        ({"group": "0::/user.slice\n", "events": 2}, "", {"machine": 4}),
+        ({"group": UNIFIED, "vmstat": "nr_free_pages 17\n"}, SLICE, {}),
+    ],
+)
+def test_the_counters_that_a_kernel_has(tmp_path, given, slice_name, found):
+    assert oom_kills.read(machine(tmp_path, **given), slice_name) == found
+
+
+def test_the_count_of_the_job_counts_where_there_is_one():
+    assert oom_kills.since({"machine": 4, "job": 0}, {"machine": 6, "job": 1}) == {"oom_kills": 1, "oom_of_job": True}
+    assert oom_kills.since({"machine": 4}, {"machine": 6, "job": 1}) == {"oom_kills": 2, "oom_of_job": False}
+    assert oom_kills.since({}, {"machine": 6}) == {}
+
+
+def test_a_failure_counts_from_the_start_of_its_attempt(cluster, tmp_path, monkeypatch):
+    (node,) = cluster(["wait"]).nodes
+    here = machine(tmp_path / "machine")
+    monkeypatch.setattr(ends, "Tree", lambda: here)
+    part = node_part.NodePart(node.dir)
+    (process,) = node.spec["processes"]
+    machine(tmp_path / "machine", vmstat="oom_kill 5\n")
+    failed = part._failure(process, from_status(-signal.SIGKILL))
+    assert (failed["oom_kills"], failed["oom_of_job"]) == (1, False)
+    # Of a rank that mpirun has started on another node this one knows nothing.
+    node.spec["ranks_of"] = {"n2": [0]}
+    part.spec.update(node.spec)
+    assert "oom_kills" not in part._failure(process, from_status(-signal.SIGKILL))
+
+
+def test_a_rank_that_somebody_kills_was_not_ended_for_want_of_memory(cluster):
+    before = oom_kills.read(Tree(), "")
+    job = cluster(["wait"], ["wait"]).start()
+    os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)
+    failure = job.over()["failure"]
+    # As the kernel counts: others use this machine, too.
+    after = oom_kills.read(Tree(), "")
+    assert failure["oom_kills"] in range(after["machine"] - before["machine"] + 1)
+    job.all_ended()
+
+
+ADVICE = "more memory, fewer processes on the node, or smaller batches"
+KILLED = {"exit_code": None, "signal": signal.SIGKILL}
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        (
+            {**KILLED, "oom_kills": 2, "oom_of_job": True},
+            [f"the kernel's OOM killer ended 2 processes of this job on n2 while the job ran: {ADVICE}"],
+        ),
+        (
+            {**KILLED, "oom_kills": 0, "oom_of_job": False},
+            [
+                "SIGKILL comes from outside: a person or a program sent it, as the kernel's OOM killer ended no "
+                "process on n2 while the job ran"
+            ],
+        ),
+        # What the rank had started was ended: a loader of data, for one.
+        (
+            {"exit_code": 1, "signal": None, "oom_kills": 1, "oom_of_job": False},
+            [f"the kernel's OOM killer ended 1 process on n2 while the job ran: {ADVICE}"],
+        ),
+        ({"exit_code": 1, "signal": None, "oom_kills": 0, "oom_of_job": False}, []),
+    ],
+)
+def test_what_the_report_says_of_it(ended, said):
+    failure = {"kind": "exit", "host": "n2", "process": "rank1", "rank": 1, "ranks": [1], "result": "signal", **ended}
+    assert job_text.cause({"failure": failure, "nodes": [{"host": "n2", "ranks": [1]}]}, "")[1:] == said

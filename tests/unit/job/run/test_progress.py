@@ -1,0 +1,300 @@
+"""Progress lines: what is read from logs, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+import warnings
+
+import pytest
+from ansible.module_utils.trainyard.job.run import progress
+from ansible.module_utils.trainyard_node.job.run import log_tail as tail
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+DEFAULT = re.compile(progress.DEFAULT_PATTERN)
+
+
+def read(line, pattern=DEFAULT):
+    return progress.parse_line(line, pattern)
+
+
+@pytest.mark.parametrize(
+    ("line", "metrics"),
+    [
+        (
+            "step 40/200 epoch 2 loss 0.1234 rate 5123.4 samples/s",
+            {"step": 40, "steps": 200, "epoch": 2, "loss": 0.1234, "rate": 5123.4},
+        ),
+        ("epoch: 1 step: 1, loss is 2.3", {"epoch": 1, "step": 1, "loss": 2.3}),
+        ("epoch: 12 step: 1875, loss is 0.03245", {"epoch": 12, "step": 1875, "loss": 0.03245}),
+        ("Epoch [1/10], Step [100/600], Loss: 0.2567", {"epoch": 1, "step": 100, "steps": 600, "loss": 0.2567}),
+        ("epoch=3 step=17 loss=1.5e-03", {"epoch": 3, "step": 17, "loss": 0.0015}),
+        ("Epoch 3 | Step 17 | Loss 0.5", {"epoch": 3, "step": 17, "loss": 0.5}),
+        ("[rank0] STEP 7 LOSS 1", {"step": 7, "loss": 1}),
+        ("2026-11-20 10:15:00 INFO step: 5 / 10  train loss: .25", {"step": 5, "steps": 10, "loss": 0.25}),
+        ("step 3 lr 0.1 loss 2,345.5 rate 1,234,567", {"step": 3, "loss": 2345.5, "rate": 1234567}),
+        ("step 1 loss -0.5", {"step": 1, "loss": -0.5}),
+        ("step 1 loss: nan", {"step": 1, "loss": math.nan}),
+        ("step 1 loss -inf rate nan", {"step": 1, "loss": -math.inf, "rate": math.nan}),
+        ("step 1 loss 2. done", {"step": 1, "loss": 2}),
+        # Without a step nothing is counted.
+        ("LOSS: 6.31", {"loss": 6.31}),
+        ("misstep 4 loss 0.3", {"loss": 0.3}),
+        ("step 1" + " " * 200 + "loss 0.5", {"step": 1, "loss": 0.5}),
+        # A bar that holds the documented form, too.
+        ("step 1/300 loss 4.990:   0%|   | 1/300 [00:00<00:10]", {"step": 1, "steps": 300, "loss": 4.99}),
+        ("  0%|   | 1/300 [00:00<00:10]step 1/300 loss 4.990", {"step": 1, "steps": 300, "loss": 4.99}),
+        ("step 1 loss 0.5 learning rate 0.1", {"step": 1, "loss": 0.5}),
+    ],
+)
+def test_usual_spellings(line, metrics):
+    assert read(line) == pytest.approx(metrics, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "loading data",
+        "step by step, the loss grows",
+        "step 5 took 3 s",
+        "step 1 loss information",
+        "steps 4 losses 0.3",
+        "\0\x1b[31m\ufffd",
+        "x" * progress.MAX_LINE + " step 1 loss 0.5",
+    ],
+)
+def test_what_is_no_progress_line(line):
+    assert read(line) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2,3025854", 2.3025854),
+        ("0,123", 0.123),
+        ("12,5", 12.5),
+        ("1.234,5", 1234.5),
+        ("1,234.5", 1234.5),
+        ("1,234,567", 1234567),
+        ("-2,5e-3", -0.0025),
+        # A decimal comma, or thousands.
+        ("2,345", None),
+        ("1,2,3", None),
+        ("10.0.0.1", None),
+    ],
+)
+def test_commas_are_told_apart_or_the_number_is_not_taken(text, value):
+    expected = {"step": 1} if value is None else {"step": 1, "loss": value}
+    assert read(f"step 1 loss {text}") == (expected if value is not None else None)
+    assert read(f"1 {text}", re.compile(r"(?P<step>\d+) (?P<loss>\S+)")) == expected
+
+
+def test_thousands_of_counts_and_beside_decimal_points():
+    assert read("step 1,200/10,000 loss 0.5 rate 5,123") == {"step": 1200, "steps": 10000, "loss": 0.5, "rate": 5123}
+    assert read("1,200 of 9", re.compile(r"(?P<step>\S+)")) == {"step": 1200}
+
+
+def test_a_pattern_of_ones_own():
+    pattern = re.compile(r"it=(?P<step>\d+) acc=(?P<accuracy>\S+) (?P<note>\w+)(?: gb=(?P<memory>\d+))?")
+    # What is no number is left out, and what did not take part, too.
+    assert read("it=1,000 acc=93.5 fine", pattern) is None
+    assert read("it=1000 acc=1,093.5 fine", pattern) == {"step": 1000, "accuracy": 1093.5}
+    assert read("it=1 acc=x fine", re.compile(r"acc=(?P<accuracy>\w+)")) is None
+    either = re.compile(r"(?:e(?P<epoch>\d+))?s(?P<step>\d+)(?:e(?P<epoch2>\d+))?")
+    assert read("e3s4", either) == {"epoch": 3, "step": 4}
+    assert read("s4e3", either) == {"epoch": 3, "step": 4}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fault"),
+    [
+        (progress.DEFAULT_PATTERN, ""),
+        ("(?P<step>[0-9]+)", ""),
+        ("(", "not a regular expression: missing ), unterminated subpattern at position 0"),
+        ("(?P<a>x)(?P<a>y)", "not a regular expression: redefinition of group name 'a' as group 2; was group 1"),
+        ("step", "a regular expression without named groups, such as (?P<step>[0-9]+)"),
+    ],
+)
+def test_patterns_are_checked(pattern, fault):
+    assert progress.check_pattern(pattern).startswith(fault) and bool(progress.check_pattern(pattern)) == bool(fault)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_pattern_or_has_a_fault(text):
+    if not progress.check_pattern(text):
+        assert re.compile(text).groupindex
+
+
+@given(st.text(max_size=300))
+def test_any_line_is_read_or_left(line):
+    metrics = read(line)
+    assert metrics is None or all(isinstance(value, float) for value in metrics.values())
+
+
+def test_json_has_no_nan():
+    metrics = {"loss": math.nan, "rate": -math.inf, "step": 0.0}
+    assert progress.strict(metrics) == {"loss": None, "rate": None, "step": 0.0}
+
+
+words = [
+    "epoch",
+    "step",
+    "loss",
+    "is",
+    "rate",
+    "train",
+    "val",
+    "%|",
+    "[1/2]",
+    "samples/s",
+    "{'epoch': ",
+    "epoch 1",
+    "step 1",
+    "loss 1",
+    "step 1/2",
+    "nan",
+    "inf",
+    "a",
+    "é",
+]
+marks = [".", ",", "/", " ", "   ", ": ", "=", "-", "\t", " " * 40]
+numbers = ["1", "0", "9" * 50, "123,456", "e5", "1 " * 20]
+pieces = st.sampled_from([*words, *marks, *numbers])
+
+
+@pytest.fixture
+def alarm():
+    """Ends a search that does not end by itself: the default pattern runs on every line that a script prints."""
+
+    def ring(number, frame):
+        raise TimeoutError("the default pattern does not come to an end")
+
+    usual = signal.signal(signal.SIGALRM, ring)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, usual)
+
+
+@pytest.mark.usefixtures("alarm")
+@settings(max_examples=60)
+@given(st.lists(pieces, min_size=1, max_size=8))
+def test_no_line_keeps_the_default_pattern_busy_for_ever(parts):
+    unit = "".join(parts)
+    line = (unit * (progress.MAX_LINE // len(unit)))[: progress.MAX_LINE]
+    signal.alarm(60)
+    read(line)
+    read(line[: progress.MAX_LINE - 1] + "\0")
+    signal.alarm(0)
+
+
+@pytest.mark.usefixtures("alarm")
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "step 1 ",
+        "epoch 1 ",
+        "step:1",
+        "epoch 1 step 1 ",
+        "epoch 1 step 1 loss ",
+        "1",
+        " ",
+        "step 1 epoch 1 loss ",
+        "loss 1 ",
+        "val_loss 1 ",
+        "[1/1] ",
+        "1/1 ",
+        "loss: ",
+        "loss" + "0," * 9,
+        "%| | ",
+        "━",
+        "a",
+        "{'epoch': ",
+    ],
+)
+def test_lines_that_almost_match_come_to_an_end(unit):
+    signal.alarm(60)
+    read((unit * progress.MAX_LINE)[: progress.MAX_LINE])
+    read((unit * 10_000)[:10_000])
+    read(("epoch 1 step 1 loss " + unit * progress.MAX_LINE)[: progress.MAX_LINE])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (3.0, "3"),
+        (0.12345, "0.1235"),
+        (5123.4, "5123"),
+        (123456.7, "123457"),
+        (-0.5, "-0.5"),
+        (1e-7, "1e-07"),
+        (1e20, "100000000000000000000"),
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+    ],
+)
+def test_numbers(value, text):
+    assert progress.number(value) == text
+
+
+@given(st.floats())
+def test_every_number_can_be_shown(value):
+    assert progress.number(value)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00:00"), (-1, "0:00:00"), (59.9, "0:00:59"), (360125, "100:02:05")]
+)
+def test_durations(seconds, text):
+    assert progress.clock(seconds) == text
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[[]step (?P<step>[0-9]+)", "(?P<loss>[0-9--a]+)", "(?P<a>[x||y])", "(?P<a>[x&&y])"]
+)
+def test_sets_that_python_warns_of_are_read_as_ever_and_in_silence(pattern, tmp_path):
+    # A pattern is compiled once and then remembered, and with it goes the warning.
+    re.purge()
+    with pytest.warns(FutureWarning):
+        re.compile(pattern)
+    for use in (progress.check_pattern, lambda pattern: tail.Tail(tmp_path, "rank_0.log", pattern)):
+        re.purge()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert not isinstance(use(pattern), str) or use(pattern) == ""
+
+
+def test_a_bracket_in_a_set_is_a_bracket():
+    assert progress.parse_line("[step 7", progress.compile_pattern("[[]step (?P<step>[0-9]+)")) == {"step": 7}
+
+
+def test_the_progress_line():
+    assert progress.progress_line(0, 4, 1.2, {}) == "0:00:01   0/4 ranks running"
+    metrics = {
+        "memory": 2.5,
+        "accuracy": 91.0,
+        "rate": 5123.4,
+        "loss": 0.1234,
+        "epoch": 2.0,
+        "steps": 200.0,
+        "step": 40.0,
+    }
+    assert progress.progress_line(4, 4, 62, metrics) == (
+        "0:01:02   4/4 ranks running   step 40/200   epoch 2   loss 0.1234   rate 5123   accuracy 91   memory 2.5"
+    )
+    assert progress.metrics_text({"step": 3.0, "loss": math.nan}) == "step 3   loss is not a number"
+    assert progress.metrics_text({"steps": 3.0}) == "steps 3"
+    json.dumps(metrics)
+
+
+def test_a_curve_needs_steps_that_rise():
+    def losses(log):
+        return [point["loss"] for point in progress.rising(progress.read_lines(log, progress.DEFAULT_PATTERN))]
+
+    assert losses("start\nstep 1/3 loss 0.5\nnoise\nstep 2/3 loss 0.25\n") == [0.5, 0.25]
+    assert losses("epoch: 1 step: 2, loss is 2.3\nepoch: 2 step: 1, loss is 1.5\n") == [1.5]
+    assert losses("") == []

@@ -1,0 +1,137 @@
+"""Progress as frameworks print it by themselves: a line of each, as it stands in a log, and lines that only look so."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN, compile_pattern, parse_line
+from ansible.module_utils.trainyard_node.job.run.log_tail import Tail
+from hypothesis import given
+from hypothesis import strategies as st
+
+PATTERN = compile_pattern(DEFAULT_PATTERN)
+CORPUS = Path(__file__).parents[3] / "fixtures" / "progress"
+EXPECTED = json.loads((CORPUS / "expected.json").read_text())
+BAR = "Epoch 0:  50%|█████     | 100/200 [00:10<00:10,  9.80it/s, v_num=0, train_loss=0.345]"
+TITAN = (
+    "[titan] 2026-11-01 10:00:00,123 - root - INFO - \x1b[31mstep: 1,010  \x1b[32mloss:  7.1234  "
+    "\x1b[38;2;180;60;0mgrad_norm:  1.2345  \x1b[33mmemory: 10.50GiB(11.05%)  \x1b[34mtps: 5,123  "
+    "\x1b[36mtflops: 30.11  \x1b[35mmfu: 9.65%\x1b[39m"
+)
+MEGATRON = (
+    " [2026-11-01 10:00:00] iteration       10/     500 | consumed samples:          160 | elapsed time per iteration "
+    "(ms): 1234.5 | learning rate: 1.500000E-04 | global batch size:    16 | lm loss: 9.876543E+00 | loss scale: 1.0 | "
+    "grad norm: 1.234 | number of skipped iterations:   0 | number of nan iterations:   0 |"
+)
+TIMERS = (
+    "[2026-11-01 10:00:00,000] [INFO] [timer.py:260:stop] epoch=0/micro_step=10/global_step=10, "
+    "RunningAvgSamplesPerSec=120.1, CurrSamplesPerSec=130.25, MemAllocated=1.2GB, MaxMemAllocated=2.3GB"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "metrics"),
+    [
+        (
+            "{'loss': 0.4321, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.5}",
+            {"loss": 0.4321, "grad_norm": 1.2, "learning_rate": 5e-05, "epoch": 0.5},
+        ),
+        # As newer versions write it.
+        ("{'loss': '0.4321', 'epoch': '0.5'}", {"loss": 0.4321, "epoch": 0.5}),
+        (BAR, {"epoch": 0, "step": 100, "steps": 200, "rate": 9.8, "loss": 0.345}),
+        (
+            " 45%|████▌     | 450/1000 [00:30<00:37, 14.8it/s, loss=0.123]",
+            {"step": 450, "steps": 1000, "rate": 14.8, "loss": 0.123},
+        ),
+        ("Training:  10%|█         | 5/50 [00:10<01:30, 2.00s/it]", {"step": 5, "steps": 50, "rate": 0.5}),
+        ("Training:   0%|          | 0/50 [00:00<?, ?it/s]", {"step": 0, "steps": 50}),
+        (MEGATRON, {"step": 10, "steps": 500, "loss": 9.876543}),
+        ("steps: 10 loss: 2.3010 iter time (s): 0.512 samples/sec: 31.250", {"step": 10, "loss": 2.301, "rate": 31.25}),
+        ("steps: 10 loss: 2.3 aux: 0.1 iter time (s): 0.5 samples/sec: 31.2", {"step": 10, "loss": 2.3, "rate": 31.2}),
+        (TIMERS, {"step": 10, "rate": 130.25}),
+        (TITAN, {"step": 1010, "loss": 7.1234, "rate": 5123}),
+        (
+            " 10/100 [==>...........................] - ETA: 12s - loss: 0.4567 - accuracy: 0.8123",
+            {"step": 10, "steps": 100, "loss": 0.4567},
+        ),
+        (
+            "\x1b[1m 10/100\x1b[0m \x1b[32m━━\x1b[0m\x1b[37m━━━━\x1b[0m \x1b[1m2s\x1b[0m 25ms/step - accuracy: 0.81 - "
+            "loss: 0.45",
+            {"step": 10, "steps": 100, "loss": 0.45},
+        ),
+        ("epoch: 1 step: 1875, loss is 0.0234", {"epoch": 1, "step": 1875, "loss": 0.0234}),
+        ("\x1b[32mstep 1,200/10,000 loss 0.5\x1b[0m", {"step": 1200, "steps": 10000, "loss": 0.5}),
+    ],
+)  # fmt: skip
+def test_lines_of_frameworks(line, metrics):
+    assert parse_line(line, PATTERN) == metrics
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{'eval_loss': 0.5, 'eval_runtime': 3.2, 'epoch': 1.0}",
+        "{'train_runtime': 12.3, 'train_loss': 0.4, 'epoch': 3.0}",
+        "Downloading data:  45%|████▌     | 450/1000 [00:30<00:37, 14.8it/s]",
+        "Loading checkpoint shards: 100%|██████████| 2/2 [00:01<00:00, 1.5it/s]",
+        "Validation DataLoader 0:  50%|█████     | 10/20 [00:01<00:01, 9.8it/s, loss=0.9]",
+        # Of a training or of its evaluation: it does not say.
+        " 45%|████▌     | 450/1000 [00:30<00:37, 14.8it/s]",
+        "100%|██████████| 3.2M/3.2M [00:01<00:00, 2.9MB/s]",
+        "Epoch 1/5",
+    ],
+)
+def test_what_a_line_does_not_surely_say_is_not_taken(line):
+    assert parse_line(line, PATTERN) is None
+
+
+def read_log(name):
+    """Every reading of a log, which is divided as Tail divides it."""
+    text = (CORPUS / f"{name}.log").read_bytes().decode()
+    return [found for line in re.split(r"[\r\n]", text) for found in [parse_line(line, PATTERN)] if found]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_logs_of_programs(name):
+    assert read_log(name) == EXPECTED[name]
+
+
+def test_every_log_of_the_corpus_has_its_readings():
+    assert {log.stem for log in CORPUS.glob("*.log")} == {*EXPECTED, "not_progress"}
+
+
+@pytest.mark.parametrize("line", (CORPUS / "not_progress.log").read_text().splitlines())
+def test_what_is_no_progress_of_the_training_is_not_read(line):
+    assert parse_line(line, PATTERN) is None
+
+
+def test_a_loss_that_is_no_number_is_told():
+    assert str(parse_line(BAR.replace("0.345", "nan"), PATTERN)["loss"]) == "nan"
+    assert str(parse_line("{'loss': nan, 'epoch': 0.5}", PATTERN)["loss"]) == "nan"
+
+
+def test_a_pattern_of_the_jobs_own_decides_alone():
+    assert parse_line(BAR, compile_pattern(r"v_num=(?P<version>\d+)")) == {"version": 0}
+
+
+def test_a_bar_that_writes_over_itself_is_followed(tmp_path):
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "rank_0.log"
+    tail = Tail(tmp_path, "rank_0.log", DEFAULT_PATTERN)
+    bar = "\rEpoch 0:  {0}%|█    | {0}/100 [00:10<00:10,  9.80it/s, loss={1}]"
+    log.write_text("".join(bar.format(step, 1 / step) for step in range(1, 60)))
+    tail.read(1.0)
+    assert (tail.last["step"], tail.last["steps"]) == (58, 100), "the last one may be half written"
+    with log.open("a") as more:
+        more.write(bar.format(60, 0.5) + "\n")
+    tail.read(2.0)
+    assert (tail.last["step"], tail.last["loss"]) == (60, 0.5)
+    steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [*range(1, 61)]
+
+
+@given(st.text(alphabet="{}'loss:epoch, %|[]<=it/s.0123456789\r\x1b[mstep\x08━ ", max_size=300))
+def test_any_line_can_be_read(line):
+    found = parse_line(line, PATTERN)
+    assert found is None or all(isinstance(value, float) for value in found.values())

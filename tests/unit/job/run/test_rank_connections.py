@@ -1,0 +1,283 @@
+"""Ranks that never meet: a job of several that succeeds as many trainings of one. Real sockets on 127.0.0.1."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from ansible.module_utils.trainyard.job.run import rank_connections as meeting
+from ansible.module_utils.trainyard.job.run.answers import MONITOR
+from ansible.module_utils.trainyard.job.run.shapes import misfit
+from ansible.module_utils.trainyard.report import job_text
+from ansible.module_utils.trainyard_node.job.run import rank_connections as node_meeting
+from hypothesis import given
+from hypothesis import strategies as st
+from job_cluster import wait_for
+from job_samples import make_job, make_plan, member, summary_of
+
+HEAD, JOB = "127.0.0.1", f"meeting-{os.getpid()}"
+SPEC = {
+    "job_id": JOB,
+    "hosts": [],
+    "node_rank": 1,
+    "world_size": 2,
+    "launcher": "torchrun",
+    "head_address": HEAD,
+    "monitor_port": 1,
+}
+CONNECT = "import socket, sys, time; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print(flush=True); "
+STAY, LEAVE = "sys.stdin.read()", "s.close()"
+
+
+@contextlib.contextmanager
+def connected(port, then=STAY, job_id=JOB):
+    """A process of a job that has connected to a port, and stays so or not."""
+    argv = [sys.executable, "-c", CONNECT + then, str(port)]
+    with subprocess.Popen(
+        argv, env={"TRAINYARD_JOB_ID": job_id}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        if then == LEAVE:
+            process.wait()
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def port():
+    """The port of the head at which ranks meet."""
+    with socket.create_server((HEAD, 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def looker(monkeypatch, port):
+    """Looks at connections to that port alone, as another node sees them: other tests have theirs on this machine."""
+    table = meeting.connections
+    monkeypatch.setattr(
+        node_meeting.meeting, "connections", lambda *given: [each for each in table(*given) if port == each.remote_port]
+    )
+
+    def make(**changes):
+        return node_meeting.Meeting({**SPEC, **changes}, "")
+
+    # Looks in a test follow each other at once.
+    monkeypatch.setattr(node_meeting, "OWNERS_S", 0.0)
+    return make
+
+
+def test_a_connection_of_a_rank_is_seen_also_when_it_has_ended(looker, port):
+    for then in (STAY, LEAVE):
+        seen = looker()
+        with connected(port, then):
+            seen.look([], running=True)
+        assert seen.state() == {"met": True, "looks": 1, "launcher": ""}
+
+
+def test_no_connection_those_of_agents_and_of_monitors_are_none(looker, port):
+    seen = looker()
+    seen.look([], running=True)
+    assert seen.state()["met"] is False
+    with connected(port) as agent:
+        seen = looker()
+        seen.look([agent.pid], running=True)
+        assert seen.state()["met"] is False
+        agent.stdin.close()
+        agent.wait()
+        # Its connection still shows, without its process; and so may one of another monitor.
+        seen.look([], running=False, at_once=True)
+        assert seen.state()["met"] is False
+        other = looker(monitor_port=port)
+        other.look([], running=True)
+        assert other.state()["met"] is False
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"world_size": 1},
+        {"launcher": "mpirun"},
+        {"launcher": "rank_table"},
+        # The head waits for the others to come.
+        {"node_rank": 0, "hosts": ["n1", "n2"]},
+        {"node_rank": 0, "hosts": ["n1"], "launcher": "direct"},
+    ],
+)
+def test_nobody_looks_where_it_would_say_nothing(looker, changes):
+    seen = looker(**changes)
+    seen.look([], running=True)
+    assert seen.state() is None
+    assert misfit({"started": 1.0, "end": None, "meeting": seen.state()}, MONITOR) == ""
+
+
+def test_a_connection_of_another_program_is_none_of_the_job(looker, port):
+    seen, alone = looker(), looker(node_rank=0, hosts=["n1"], port=port + 1)
+    with connected(port, job_id="other"):
+        seen.look([], running=True)
+        # One of the job's that comes later is seen all the same.
+        with connected(port):
+            seen.look([], running=True, at_once=True)
+            assert seen.state()["met"] is True
+        alone.look([], running=True)
+    with connected(port, LEAVE, job_id="other"):
+        alone.look([], running=True, at_once=True)
+    assert alone.state()["met"] is False
+    # What has ended has no owner: on a node by itself it counts at the job's own port.
+    own = looker(node_rank=0, hosts=["n1"], port=port)
+    own.look([], running=True)
+    assert own.state()["met"] is True
+
+
+def test_looks_are_a_second_apart(looker, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(node_meeting.time, "monotonic", lambda: now[0])
+    seen = looker()
+    for _ in range(9):
+        seen.look([], running=True)
+        seen.look([], running=False)
+        now[0] += 0.25
+    assert seen.state()["looks"] == 3
+
+
+def test_the_end_of_a_process_is_looked_at_at_once(looker, port, monkeypatch):
+    monkeypatch.setattr(node_meeting.time, "monotonic", lambda: 100.0)
+    seen = looker()
+    seen.follow(None, running=True, exited=0)
+    with connected(port, LEAVE):
+        seen.follow({"pid": 1 << 22}, running=True, exited=0)
+        assert seen.state()["met"] is False
+        seen.follow({"pid": 1 << 22}, running=False, exited=1)
+    assert seen.state()["met"] is True
+
+
+def test_with_direct_a_launcher_among_the_processes_is_named(looker):
+    job_id = f"{JOB}-launcher"
+    argv = [sys.executable, "-c", "import sys; sys.stdin.read()", "torchrun"]
+    with subprocess.Popen(
+        ["torchrun", *argv[1:]], executable=sys.executable, env={"TRAINYARD_JOB_ID": job_id}, stdin=subprocess.PIPE
+    ) as process:
+        seen = looker(launcher="direct", job_id=job_id)
+        wait_for(lambda: _named(seen), "the launcher to be seen")
+        process.stdin.close()
+    alone = looker(launcher="direct", job_id=f"{job_id}-none")
+    alone.look([], running=True)
+    assert alone.state() == {"met": False, "looks": 1, "launcher": ""}
+
+
+def _named(seen):
+    seen._looked = seen._commands_read = 0.0
+    seen.look([], running=True)
+    return seen.state()["launcher"] == "torchrun"
+
+
+V6 = "0000000000000000FFFF00000100007F"
+
+
+@pytest.mark.parametrize(
+    ("line", "address", "found"),
+    [
+        ("0: 0100007F:A2B4 0200000A:7530 01 0:0 00:0 0 1000 0 4711 1 x", "10.0.0.2", [(41652, 30000, 1000, 4711)]),
+        (f"0: {V6}:A2B4 {V6}:7530 06 0:0 03:1 0 0 0 0 3 x", "127.0.0.1", [(41652, 30000, 0, 0)]),
+        ("0: 00:A2B4 B80D0120000000000000000001000000:7530 01 0:0 0:0 0 7 0 9", "2001:db8::1", [(41652, 30000, 7, 9)]),
+        # Of another node; ssh; NFS; a socket that listens, and one that asks for a connection.
+        ("0: 0100007F:A2B4 0300000A:7530 01 0:0 00:0 0 1000 0 4711", "10.0.0.2", []),
+        ("0: 0100007F:A2B4 0200000A:0016 01 0:0 00:0 0 1000 0 4711", "10.0.0.2", []),
+        ("0: 0100007F:A2B4 0200000A:0801 01 0:0 00:0 0 0 0 0", "10.0.0.2", []),
+        ("0: 0100007F:A2B4 0200000A:7530 0A 0:0 00:0 0 1000 0 4711", "10.0.0.2", []),
+        ("0: 0100007F:A2B4 0200000A:7530 02 0:0 00:0 0 1000 0 4711", "10.0.0.2", []),
+        ("half a line", "10.0.0.2", []),
+        ("0: 0100007F:A2B4 0200000A:7530 01 0:0 00:0 0 1000 0 4711", "no address", []),
+    ],
+)
+def test_the_kernels_tables(line, address, found):
+    assert sys.byteorder == "little"
+    assert meeting.connections(f"  sl  local_address ...\n{line}\n", [address]) == found
+
+
+NEVER = {"met": False, "looks": 30, "launcher": ""}
+APART = {"head": "n1", "hosts": ["n2", "n3"], "looks": 30, "launchers": []}
+
+
+@pytest.mark.parametrize(
+    ("launcher", "told", "found"),
+    [
+        ("torchrun", {"n2": NEVER, "n3": NEVER}, APART),
+        ("torchrun", {"n1": None, "n2": {**NEVER, "looks": 31}, "n3": NEVER}, APART),
+        # One of them met, has looked too rarely, or says nothing.
+        ("torchrun", {"n2": NEVER, "n3": {**NEVER, "met": True}}, None),
+        ("torchrun", {"n2": NEVER, "n3": {**NEVER, "looks": 9}}, None),
+        ("torchrun", {"n2": NEVER}, None),
+        ("torchrun", {"n2": NEVER, "n3": None}, None),
+        # Programs that run beside each other on purpose, and launchers that each node started by itself.
+        ("direct", {"n2": NEVER, "n3": NEVER}, None),
+        (
+            "direct",
+            {"n2": {**NEVER, "launcher": "torchrun"}, "n3": {**NEVER, "launcher": "torchrun"}},
+            {**APART, "launchers": ["torchrun"]},
+        ),
+    ],
+)
+def test_ranks_trained_apart_where_every_node_has_looked_and_none_met(launcher, told, found):
+    assert meeting.apart(launcher, 3, ["n1", "n2", "n3"], told) == found
+
+
+def test_the_ranks_of_one_node_and_a_rank_alone():
+    assert meeting.apart("torchrun", 2, ["n1"], {"n1": NEVER}) == {**APART, "hosts": ["n1"]}
+    assert meeting.apart("torchrun", 1, ["n1"], {"n1": NEVER}) is None
+
+
+def summary(told, state="succeeded"):
+    end = {"state": state, "finished": 160.0}
+    cluster = {"started": 100.0, "elapsed_s": 60.0, "end": end, "metrics": {}, "ranks_running": 0}
+    results = {
+        host: {
+            "known": True,
+            "left": 0,
+            "processes": [],
+            "monitor_alive": False,
+            "monitor": {"started": 100.0, "end": end, "meeting": told if host == "n2" else None},
+            "cluster": cluster if host == "n1" else None,
+        }
+        for host in ("n1", "n2")
+    }
+    return summary_of(make_plan(make_job(), [member(0), member(1)]).as_dict(), results)
+
+
+def test_a_job_that_succeeded_apart_says_so_and_others_do_not():
+    made = summary(NEVER)
+    assert made["apart"] == {**APART, "hosts": ["n2"]}
+    lines = job_text.explain(made, "/runs/1", "/jobs/1", []).splitlines()
+    assert lines[1:3] == [
+        "  WARNING: the ranks trained apart: in 30 looks at connections, no rank on n2 had a connection with n1",
+        "  if they were to train together, see docs/your-program.md, Ranks that never meet; if not, job_launcher: "
+        "direct expects none to meet",
+    ]
+    for other in (summary(NEVER, "failed"), summary({**NEVER, "met": True}), summary(None)):
+        assert other["apart"] is None
+        assert "WARNING" not in job_text.explain(other, "/runs/1", "/jobs/1", [])
+
+
+def test_each_form_of_the_warning():
+    assert meeting.texts({**APART, "hosts": ["n1"]})[0].endswith(
+        "in 30 looks at connections, no rank had one with another"
+    )
+    assert meeting.texts({**APART, "launchers": ["torchrun"]})[0].endswith(
+        "no rank on n2, n3 had a connection with n1, and each node ran torchrun by itself"
+    )
+
+
+@given(st.text(max_size=200), st.text(max_size=20))
+def test_any_table_is_read(table, address):
+    assert isinstance(_read(table, address), list)
+
+
+def _read(table, address):
+    try:
+        return meeting.connections(table, [address])
+    except ValueError:
+        # The monitor takes it as no table.
+        return []

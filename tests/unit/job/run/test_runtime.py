@@ -1,0 +1,282 @@
+"""trainyard.pyz: the program that runs on the nodes, started as agents and systemd start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import pytest
+from ansible.module_utils.trainyard_node.job.run import execute, processes, runtime, units
+from ansible.module_utils.trainyard_node.job.run.exits import read_exits
+from job_cluster import wait_for
+
+
+@pytest.fixture
+def job_dir(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "exits").mkdir()
+    (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
+    return tmp_path
+
+
+def command(job_dir, *argv):
+    return [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), *argv]
+
+
+def env_of(job_dir, **changes):
+    return {"TRAINYARD_JOB_DIR": str(job_dir), "RANK": "5", "PATH": os.defpath, **changes}
+
+
+def test_it_holds_only_what_it_needs_and_no_site_packages(job_dir):
+    with zipfile.ZipFile(job_dir / "trainyard.pyz") as archive:
+        names = archive.namelist()
+    assert "__main__.py" in names and "runtime/trainyard_node/job/run/monitor.py" in names
+    assert not [name for name in names if "ansible" in name or not name.endswith((".py", ".pyc"))]
+
+
+def test_each_of_its_modules_finds_in_it_what_it_imports(job_dir):
+    with zipfile.ZipFile(job_dir / "trainyard.pyz") as archive:
+        names = [name[: -len(".py")].replace("/", ".") for name in archive.namelist() if name.endswith(".py")]
+    modules = [name.removesuffix(".__init__") for name in names if not name.startswith("__main__")]
+    load = f"import importlib, sys; sys.path.insert(0, {str(job_dir / 'trainyard.pyz')!r})\n"
+    load += f"for name in {modules}: importlib.import_module(name)"
+    done = subprocess.run([sys.executable, "-IS", "-c", load], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("kind", [".py", ".pyc"])
+def test_its_text_and_its_code_each_suffice(job_dir, kind):
+    """Another Python than the one that packed it finds code that it cannot use, and takes the text."""
+    whole = job_dir / "trainyard.pyz"
+    with zipfile.ZipFile(whole) as archive, zipfile.ZipFile(job_dir / "half", "w") as half:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if kind == ".py" and name.endswith(".pyc"):
+                content = b"\0\0" + content[2:]
+            if name.endswith((".pyc", "__main__.py", "runtime/__init__.py")) or kind == ".py":
+                half.writestr(name, content)
+    (job_dir / "half").replace(whole)
+    done = subprocess.run(command(job_dir, "rank", "sh", "-c", "echo started"), env=env_of(job_dir), check=False)
+    assert done.returncode == 0
+    assert (job_dir / "logs" / "rank_5.log").read_text() == "started\n"
+
+
+@pytest.mark.parametrize(("before", "heading"), [("", ""), ("before\n", "--- started again ---\n")])
+def test_a_rank_under_an_agent_writes_to_the_log_of_its_global_rank(job_dir, before, heading):
+    env = env_of(job_dir, LOCAL_RANK="1")
+    (job_dir / "logs" / "rank_5.log").write_text(before)
+    rank = command(job_dir, "rank", "sh", "-c", "echo out $LOCAL_RANK; echo err >&2; cat; exit 3")
+    done = subprocess.run(rank, env=env, input=b"not read", capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"")
+    assert (job_dir / "logs" / "rank_5.log").read_text() == f"{before}{heading}out 1\nerr\n"
+
+
+@pytest.mark.parametrize(("program", "status"), [("no-such-program", 127), ("/etc/hostname", 126)])
+def test_a_rank_that_cannot_be_started_ends_as_in_a_shell(job_dir, program, status):
+    done = subprocess.run(command(job_dir, "rank", program), env=env_of(job_dir), check=False)
+    assert done.returncode == status
+    assert f"trainyard: cannot start '{program}': " in (job_dir / "logs" / "rank_5.log").read_text()
+
+
+def test_mindspores_record_of_a_cluster_is_one_for_each_attempt_of_the_whole_job(job_dir):
+    """The process ran three times: once it came back alone, once with all others."""
+    (job_dir / "source").mkdir()
+    log = job_dir / "logs" / "worker_0.log"
+    process = {
+        "name": "rank0",
+        "argv": ["sh", "-c", "echo $MS_RECOVERY_PATH $TRAINYARD_ATTEMPT"],
+        "env": {"MS_RECOVERY_PATH": "/records/rank0"},
+        "log": str(log),
+    }
+    spec = {"processes": [process], "base_env": {"PATH": os.defpath}, "secret_env": {}, "max_restarts": 3}
+    (job_dir / "job.json").write_text(json.dumps(spec))
+    (job_dir / "attempts.json").write_text('{"": 1, "rank0": 1}')
+    subprocess.run(command(job_dir, "exec", str(job_dir), "rank0"), env=env_of(job_dir), check=True)
+    assert log.read_text() == "--- started again, attempt 3 ---\n/records/rank0/attempt_1 2\n"
+
+
+def test_who_waited_for_its_turn_starts_as_is_written_by_then(job_dir, monkeypatch):
+    """systemd starts a unit again at once; a spare may have taken a node's place before its turn has come."""
+    process = {"name": "rank0", "argv": ["train", "-H", "10.0.0.2"], "env": {"MACHINES": "10.0.0.2"}, "log": "log"}
+    spec = {"processes": [process], "base_env": {}, "secret_env": {}, "max_restarts": 1}
+    (job_dir / "job.json").write_text(json.dumps(spec))
+
+    def turn_comes(*_):
+        now = {**process, "argv": ["train", "-H", "10.0.0.4"], "env": {"MACHINES": "10.0.0.4"}}
+        (job_dir / "job.json").write_text(json.dumps({**spec, "processes": [now]}))
+        return 1
+
+    started = []
+    monkeypatch.setattr(execute, "wait_for_turn", turn_comes)
+    monkeypatch.setattr(execute, "_exec", lambda argv, env: started.append((argv, env)) or 0)
+    for name in ("end_with_parent", "redirect"):
+        monkeypatch.setattr(execute, name, lambda *_: None)
+    monkeypatch.setattr(os, "chdir", lambda _: None)
+    assert execute.run_process(str(job_dir), "rank0") == 0
+    assert started == [(["train", "-H", "10.0.0.4"], {"MACHINES": "10.0.0.4", "TRAINYARD_ATTEMPT": "1"})]
+
+
+AGENT = """
+import atexit, os, sys
+atexit.register(print, "the interpreter's own end")
+print(__name__, sys.argv[1:], sys.path[0] == os.getcwd())
+raise {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "said"),
+    [
+        ("SystemExit", 0, ""),
+        ("SystemExit(3)", 3, ""),
+        ("SystemExit('no rendezvous')", 1, "no rendezvous\n"),
+        ("ValueError('no rank')", 1, "ValueError: no rank\n"),
+    ],
+)
+def test_an_agent_is_a_module_that_leaves_when_it_has_ended(job_dir, ending, status, said):
+    (job_dir / "launcher").mkdir()
+    (job_dir / "launcher" / "run.py").write_text(AGENT.format(ending))
+    start = [sys.executable, str(job_dir / "trainyard.pyz"), "agent", "launcher.run", "--nnodes", "2"]
+    done = subprocess.run(start, cwd=job_dir, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (status, "__main__ ['--nnodes', '2'] True\n")
+    assert done.stderr.endswith(said) and bool(done.stderr) == bool(said)
+
+
+# What an agent of PyTorch does with its ranks (elastic/multiprocessing/api.py, SubprocessContext): it asks one after
+# another, ends the others once one has failed, and asks all again.
+POLLS = """
+import os, signal, subprocess, sys, time
+ranks = []
+for rank, script in enumerate(sys.argv[1:], 4):
+    env = {**os.environ, "RANK": str(rank)}
+    ranks.append(subprocess.Popen(["sh", "-c", script], env=env, start_new_session=True))
+subprocess.run(["true"], env={"PATH": os.environ["PATH"]}, check=True)
+while any(rank.returncode is None for rank in ranks):
+    if any([rank.poll() for rank in ranks]):
+        for rank in ranks:
+            if rank.poll() is None:
+                os.killpg(rank.pid, signal.SIGTERM)
+        for rank in ranks:
+            rank.wait()
+            rank.poll()
+    time.sleep(0.01)
+"""
+STAYS = "trap 'exit 0' TERM; touch up; while :; do sleep 0.01; done"
+
+
+def when(file):
+    return f"until [ -e {file} ]; do sleep 0.01; done"
+
+
+@pytest.mark.parametrize(
+    ("scripts", "noted"),
+    [
+        (["exit 0", "exit 0"], {4: "0", 5: "0"}),
+        (["exit 3"], {4: "3"}),
+        (["kill -9 $$"], {4: "SIGKILL"}),
+        # It was told to end, as another one had failed.
+        ([f"{when('up')}; exit 3", STAYS], {4: "3", 5: "0 by agent"}),
+        (["sleep 600", "exit 3"], {4: "SIGTERM by agent", 5: "3"}),
+        ([f"{when('left')}; exit 3", "touch left; exit 0"], {4: "3", 5: "0"}),
+    ],
+)
+def test_an_agent_notes_how_its_ranks_ended(job_dir, scripts, noted):
+    (job_dir / "launcher").mkdir()
+    (job_dir / "launcher" / "run.py").write_text(POLLS)
+    start = [sys.executable, str(job_dir / "trainyard.pyz"), "agent", "launcher.run", *scripts]
+    began = time.time()
+    done = subprocess.run(start, cwd=job_dir, env=env_of(job_dir, TRAINYARD_ATTEMPT="2"), check=False)
+    assert done.returncode == 0
+    found = {}
+    for name, ended in read_exits(job_dir).items():
+        assert began <= ended["time"] <= time.time() and ended["attempt"] == 2
+        how = signal.Signals(ended["signal"]).name if ended["signal"] else str(ended["exit_code"])
+        found[int(name.removeprefix("rank"))] = how + (" by agent" if ended.get("by_agent") else "")
+    assert found == noted
+
+
+def test_a_rank_ends_when_its_agent_is_killed(job_dir):
+    start = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True).wait()"
+    rank = command(job_dir, "rank", "sh", "-c", "echo $$; exec sleep 600")
+    log = job_dir / "logs" / "rank_5.log"
+    with subprocess.Popen([sys.executable, "-c", start, *rank], env=env_of(job_dir)) as agent:
+        pid = int(wait_for(lambda: log.exists() and log.read_text().strip(), "the rank"))
+        assert processes.start_time(pid) is not None
+        agent.send_signal(signal.SIGKILL)
+    wait_for(lambda: processes.start_time(pid) is None, "the rank to end")
+
+
+def test_the_end_of_a_unit_is_recorded_from_what_systemd_passes(job_dir):
+    told = {"SERVICE_RESULT": "oom-kill", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
+    subprocess.run(command(job_dir, "record", str(job_dir), "rank0"), env=told, check=True)
+    ended = read_exits(job_dir)["rank0"]
+    assert (ended["exit_code"], ended["signal"], ended["result"]) == (None, 9, "oom-kill")
+
+
+def test_an_unknown_command(job_dir):
+    done = subprocess.run(command(job_dir, "dance"), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (64, "trainyard: unknown command 'dance'\n")
+
+
+def test_names_of_units():
+    # A hyphen in the name of a slice would nest it, so jobs whose names begin alike would share a slice.
+    assert units.slice_name("digits-20261120-101500") == "trainyard-digits_20261120_101500.slice"
+    assert units.unit_name("digits-1", "rank0") == "trainyard-digits-1-rank0.service"
+    assert len(units.unit_name("a" * 40 + "-20261120-101500-999", "rank1023")) < 256
+
+
+@pytest.fixture
+def systemctl(tmp_path, monkeypatch):
+    """Stands in for systemctl: does what the test has it do."""
+
+    def make(script):
+        stand_in = tmp_path / "systemctl"
+        stand_in.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\n{script}\n')
+        stand_in.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setattr(units, "LASTING", tmp_path)
+        return tmp_path / "asked"
+
+    return make
+
+
+def test_units_are_stopped_when_all_is_over_although_systemd_has_not_noticed(systemctl):
+    asked, looks = systemctl("exec sleep 600"), []
+
+    def over():
+        looks.append(asked.exists())
+        return looks[-1]
+
+    assert units.stop("digits-1", over) == ""
+    assert asked.read_text() == "stop trainyard-digits_1.slice\n" and looks[-1]
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "complaint"),
+    [
+        ("Warning: unit changed", 0, ""),
+        ("Failed to stop trainyard-digits_1.slice: Unit trainyard-digits_1.slice not loaded.", 5, ""),
+        ("Failed to stop trainyard-digits_1.slice: Connection timed out", 1, "Connection timed out"),
+    ],
+)
+def test_what_systemd_says_to_a_stop(systemctl, said, status, complaint):
+    systemctl(f"sleep 0.3; echo '{said}' >&2; exit {status}")
+    told = units.stop("digits-1", lambda: False)
+    assert told.endswith(complaint) and bool(told) == bool(complaint)
+
+
+def test_a_unit_file_that_goes_while_it_is_looked_for_is_gone(systemctl, tmp_path):
+    """Two stop a job with restarts at once, its watcher and stop.yml, and its monitor's unit removes them as well."""
+    systemctl("exit 0")
+    ours = tmp_path / "trainyard-digits-1-rank0.service"
+    ours.write_text(f"[Service]\nSlice={units.slice_name('digits-1')}\n")
+    # Read as one that is there no more.
+    (tmp_path / "trainyard-digits-1-monitor.service").symlink_to(tmp_path / "gone")
+    assert units.come_back("digits-1")
+    assert units.stop("digits-1", lambda: True) == ""
+    assert not ours.exists() and not units.come_back("digits-1")

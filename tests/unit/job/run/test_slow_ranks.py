@@ -1,0 +1,259 @@
+"""For which rank the others wait: when a name is said and when none, over whole runs of looks that are drawn."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from ansible.module_utils.trainyard.job.run import slow_ranks as stragglers
+from ansible.module_utils.trainyard.job.run.answers import STRAGGLER
+from ansible.module_utils.trainyard.job.run.shapes import misfit
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+class Run:
+    """A run whose ranks are found asleep, and waiting in a collective, with these shares; judged as the head does.
+
+    A light look is taken about four times a second, one at stacks twice a second while the head wants it; or every so
+    many seconds, `dump_s`, by rank.
+    """
+
+    def __init__(self, asleep, waiting=None, ranks_per_node=1, seed=1, on=True, step_s=None, tools=True, dump_s=()):
+        self.random = random.Random(seed)  # noqa: S311 - nothing is secret here
+        self.asleep, self.waiting = list(asleep), list(waiting or asleep)
+        self.hosts = [f"n{rank // ranks_per_node + 1}" for rank in range(len(self.asleep))]
+        self.watch, self.now, self.step_s, self.tools = stragglers.Watch(on, 0.0), 0, step_s, tools
+        self.dump_s = dump_s or [0.5] * len(self.asleep)
+        self.points, self.closer_s = itertools.count(), 0
+        self.seen = [dict.fromkeys(("looks", "asleep", "dumps", "waited"), 0) for _ in self.asleep]
+
+    def drawn(self, share):
+        return int(self.random.random() < share)
+
+    def dumps(self, every_s):
+        return round(1 / every_s) if every_s < 1 else int(self.now % every_s == 0)
+
+    def go(self, seconds):
+        for _ in range(seconds):
+            self.now += 1
+            self.closer_s += self.watch.closer
+            for rank, seen in enumerate(self.seen):
+                for _ in range(4):
+                    seen["looks"], seen["asleep"] = seen["looks"] + 1, seen["asleep"] + self.drawn(self.asleep[rank])
+                for _ in range(self.dumps(self.dump_s[rank]) if self.watch.closer and self.tools else 0):
+                    seen["dumps"] += 1
+                    seen["waited"] += self.drawn(self.waiting[rank])
+            if self.now % (stragglers.CLOSE_PERIOD_S if self.watch.closer else stragglers.PERIOD_S) == 0:
+                for rank, seen in enumerate(self.seen):
+                    told = {"rank": rank, "device": str(rank), "at": "is in step (train.py:8)", **seen}
+                    facts = [f"load {rank}"]
+                    shape = stragglers.waits_shape(len(self.seen))
+                    assert misfit({"ranks": [told], "node": facts}, shape) == ""
+                    self.watch.hear(self.hosts[rank], [told], facts)
+                    seen.update(dict.fromkeys(seen, 0))
+            self.watch.judge(self.now, float(self.now), next(self.points), self.step_s)
+        return self
+
+    def names(self):
+        assert [misfit(each, STRAGGLER) for each in self.watch.named] == [""] * len(self.watch.named)
+        return [(each["host"], each["ranks"]) for each in self.watch.named]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_rank_that_becomes_slow_is_named_within_90_seconds(seed):
+    run = Run([0.3] * 4, seed=seed).go(300)
+    assert run.names() == []
+    run.asleep[2] = run.waiting[2] = 0.05
+    for rank in (0, 1, 3):
+        run.asleep[rank] = run.waiting[rank] = 0.55
+    run.go(90)
+    assert run.names() == [("n3", [2])]
+    (named,) = run.watch.named
+    assert (named["device"], named["at"], named["until_s"]) == ("2", "is in step (train.py:8)", None)
+    assert named["waited"] < 20 and 40 < named["others"] < 70
+    assert [rank for rank, _ in named["shares"]] == [0, 1, 2, 3]
+    assert named["node"] == ["load 2"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_node_that_is_too_busy_to_read_stacks_often_is_named_too(seed):
+    run = Run([0.3] * 4, seed=seed, dump_s=[1, 1, 3, 1]).go(300)
+    run.asleep = run.waiting = [0.6, 0.6, 0.05, 0.6]
+    assert run.go(120).names() == [("n3", [2])]
+
+
+def test_a_node_held_to_half_a_cpu_is_named_in_time_19_times_of_20():
+    """With shares of stacks like those of real hosts (benchmarks); the held node reads its own half as often."""
+    named = 0
+    for seed in range(100):
+        run = Run([0.4] * 3, seed=seed, dump_s=[0.5, 0.5, 1]).go(110 + seed % 10)
+        run.asleep, run.waiting = [0.6, 0.6, 0.2], [0.7, 0.7, 0.2]
+        named += run.go(90).names() == [("n3", [2])]
+    assert named >= 95
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0, 1), st.integers(2, 24), st.integers(1, 8), st.integers())
+def test_nobody_is_named_among_ranks_that_are_equal(share, ranks, ranks_per_node, seed):
+    run = Run([share] * ranks, ranks_per_node=ranks_per_node, seed=seed).go(900)
+    assert run.names() == []
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.floats(0.44, 0.56), min_size=2, max_size=16), st.integers())
+def test_nobody_is_named_where_ranks_differ_a_little(shares, seed):
+    assert Run(shares, seed=seed).go(900).names() == []
+
+
+def test_a_node_whose_ranks_are_all_slow_is_named_with_all_of_them():
+    run = Run([0.6] * 8 + [0.05] * 8 + [0.6] * 16, ranks_per_node=8).go(90)
+    assert run.names() == [("n2", list(range(8, 16)))]
+    assert stragglers.line(run.watch.named) == "slow: ranks 8 to 15 on n2"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # Stacks say otherwise: those that sleep do so in no collective.
+        {"asleep": [0.5, 0.5, 0.0, 0.5], "waiting": [0.0] * 4},
+        {"asleep": [0.5, 0.5, 0.0, 0.5], "waiting": [0.5] * 4},
+        # They say it of another rank.
+        {"asleep": [0.5, 0.5, 0.0, 0.5], "waiting": [0.5, 0.0, 0.5, 0.5]},
+        # Slow ranks on two nodes: the model is divided so.
+        {"asleep": [0.6, 0.6, 0.0, 0.6, 0.0, 0.6]},
+        # Busy waiting: nobody is ever asleep.
+        {"asleep": [0.0] * 4, "waiting": [0.6, 0.6, 0.0, 0.6]},
+        # No py-spy.
+        {"asleep": [0.6, 0.6, 0.0, 0.6], "tools": False},
+        {"asleep": [0.6, 0.6, 0.0, 0.6], "on": False},
+        {"asleep": [0.0]},
+    ],
+)
+def test_what_is_not_sure_has_no_name(changes):
+    run = Run(**changes).go(3600)
+    assert run.names() == []
+    # Each look in vain is followed by a longer rest.
+    assert run.closer_s < 1000
+
+
+def test_where_the_others_wait_all_the_time_steps_must_come():
+    run = Run([0.4] * 4).go(60)
+    run.asleep, run.waiting = [1.0, 1.0, 0.0, 1.0], [1.0, 1.0, 0.0, 1.0]
+    # Without a line of progress it is a pause, or a hang; with some it is a node that is very slow.
+    points = run.points
+    run.points = itertools.repeat(100)
+    assert run.go(900).names() == []
+    run.points = points
+    assert run.go(900).names() == [("n3", [2])]
+
+
+@pytest.mark.parametrize("length", range(20, 200, 15))
+def test_an_evaluation_by_one_rank_alone_makes_it_no_slow_one(length):
+    """Meanwhile all others wait in their next collective, whenever it begins and ends."""
+    run = Run([0.4] * 4).go(60 + length % 10)
+    run.asleep, run.waiting = [0.0, 1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]
+    points, run.points = run.points, itertools.repeat(60)
+    run.go(length)
+    run.points = points
+    run.asleep, run.waiting = [0.4] * 4, [0.4] * 4
+    assert run.go(300).names() == []
+
+
+def test_looks_at_stacks_become_rare_where_they_prove_nothing():
+    run = Run([0.5, 0.5, 0.0, 0.5], [0.5] * 4).go(3600)
+    first_hour, run.closer_s = run.closer_s, 0
+    run.go(3 * 3600)
+    assert run.closer_s < 1.2 * first_hour
+
+
+def test_nobody_is_judged_before_steps_come():
+    run = Run([0.6, 0.6, 0.0, 0.6])
+    run.points = itertools.repeat(0)
+    assert run.go(115).closer_s == 0
+    # A script whose lines nobody knows trains after two minutes.
+    run = Run([0.6, 0.6, 0.0, 0.6])
+    run.points = itertools.repeat(0)
+    assert run.go(240).names() == [("n3", [2])]
+
+
+def test_a_slow_rank_that_is_well_again_is_said_to_be_and_may_be_named_again():
+    run = Run([0.6, 0.6, 0.0, 0.6]).go(90)
+    run.asleep[2] = run.waiting[2] = 0.6
+    run.go(120)
+    (named,) = run.watch.named
+    assert 90 < named["until_s"] <= 210
+    assert stragglers.line(run.watch.named) == ""
+    run.asleep[2] = run.waiting[2] = 0.0
+    assert run.go(150).names() == [("n3", [2]), ("n3", [2])]
+
+
+def test_a_slow_rank_is_named_once_as_long_as_it_is_slow():
+    assert Run([0.6, 0.6, 0.0, 0.6]).go(7200).names() == [("n3", [2])]
+
+
+def test_a_new_attempt_begins_anew():
+    run = Run([0.6, 0.6, 0.0, 0.6]).go(90)
+    run.watch.begin(run.now, 90.0)
+    assert run.watch.named[0]["until_s"] == 90.0
+    assert run.go(30).names() == [("n3", [2])]
+    # A monitor that was started again knows who was named.
+    again = stragglers.Watch(True, 0.0, [{**run.watch.named[0], "until_s": None}])
+    assert again.named[0]["until_s"] == again.named[0]["found_s"]
+    assert again.current is None
+
+
+def test_long_steps_need_longer():
+    """One rank or the other is slow in each step, as lengths of texts make it: over few steps one seems to be."""
+    run = Run([0.5, 0.5], step_s=10.0)
+    for _ in range(360):
+        slow = run.random.randrange(2)
+        run.asleep[slow] = run.waiting[slow] = 0.05
+        run.asleep[1 - slow] = run.waiting[1 - slow] = 0.4
+        run.go(10)
+    assert run.names() == []
+
+
+def test_a_rank_that_moved_to_another_host_is_looked_at_anew():
+    watch = stragglers.Watch(True, 0.0)
+    told = {"rank": 0, "device": "", "at": "", "looks": 10, "asleep": 0, "dumps": 0, "waited": 0}
+    watch.hear("n1", [told])
+    watch.hear("n2", [told])
+    watch.hear("n2", [told])
+    assert (watch._sums.of[0]["host"], watch._sums.of[0]["looks"]) == ("n2", 20)
+
+
+NAMED = {"host": "n3", "ranks": [2], "device": "0", "waited": 3, "others": 52, "looks": 40, "found_s": 130.0,
+         "at": "is in load_batch (train.py:88)", "node": ["load 9.1 (processors: 2)"], "until_s": None,
+         "shares": [[0, 52], [1, 50], [2, 3], [3, 55]]}  # fmt: skip
+
+
+def test_what_is_said_of_a_slow_rank():
+    assert stragglers.line([NAMED]) == "slow: rank 2 on n3, device 0"
+    assert stragglers.line([]) == ""
+    assert stragglers.text(NAMED) == (
+        "slow from 0:02:10 on: rank 2 on n3, device 0 waited for others in 3 % of 40 looks, the others in 52 %; "
+        "mostly it is in load_batch (train.py:88)"
+    )
+    many = {**NAMED, "ranks": [8, 9, 10], "device": "", "at": "", "until_s": 600.0}
+    assert stragglers.text(many) == (
+        "slow from 0:02:10 to 0:10:00: ranks 8 to 10 on n3 waited for others in 3 % of 40 looks, the others in 52 %"
+    )
+    assert stragglers.details(NAMED) == [
+        "found waiting, by rank: 0 52 %, 1 50 %, 2 3 %, 3 55 %",
+        "n3 then: load 9.1 (processors: 2)",
+    ]
+    (every,) = stragglers.details({**NAMED, "node": [], "shares": [[rank, 50] for rank in range(64)]})
+    assert every.endswith("11 50 % ... 52 more")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"rank": 4}, {"looks": -1}, {"asleep": 1.5}, {"dumps": 10**6}, {"at": "x" * 201}, {"more": 1}]
+)
+def test_what_no_node_counts_is_refused(wrong):
+    told = {"rank": 0, "device": "", "at": "", "looks": 10, "asleep": 0, "dumps": 0, "waited": 0}
+    shape = stragglers.waits_shape(4)
+    assert misfit({"ranks": [told], "node": []}, shape) == ""
+    assert misfit({"ranks": [{**told, **wrong}], "node": []}, shape) != ""
+    assert misfit({"ranks": [told], "node": ["x" * 121]}, shape) != ""

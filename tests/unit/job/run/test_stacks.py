@@ -1,0 +1,295 @@
+"""Where ranks are, out of what py-spy and /proc say of them: which are odd, and what is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.job.run import stacks
+from ansible.module_utils.trainyard.job.run.shapes import misfit
+from ansible.module_utils.trainyard_node.job.run.hang_poll import HangWatch
+from hypothesis import given
+from hypothesis import strategies as st
+
+CAPTURED = Path(__file__).resolve().parents[3] / "fixtures/py_spy"
+CALLED = "called by train (cap.py:"
+
+
+def main_thread(name):
+    return stacks.read_dump((CAPTURED / f"{name}.json").read_text())["MainThread"]
+
+
+def record(rank, name="", **changes):
+    frames = main_thread(name) if name else []
+    return {"rank": rank, "pid": 100 + rank, "device": "", "state": "S", "wchan": "futex_do_wait", "cpu_percent": 0,
+            "frames": frames, "said": "", "recorder": "", "looks": 3, "waited": 0, **changes}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("torch_all_reduce", f"waits in all_reduce, {CALLED}18)"),
+        ("torch_barrier", f"waits in barrier, {CALLED}19)"),
+        ("torch_backward", f"is in backward, {CALLED}20)"),
+        ("torch_data_loader", "is in the data loader, called by read_data (cap.py:9)"),
+        ("sleeps", "is in load_batch (cap.py:7)"),
+    ],
+)
+def test_what_real_ranks_wait_for(name, text):
+    assert stacks.place(record(0, name)) == text
+    assert stacks.waits(record(0, name)) == text.startswith("waits")
+    assert misfit(record(0, name), stacks.rank_shape(400)) == ""
+
+
+def test_frames_know_whose_code_they_are():
+    whose = [(each[1], each[3]) for each in main_thread("torch_data_loader")]
+    assert whose[0] == ("selectors.py", "python")
+    assert ("torch/utils/data/dataloader.py", "package") in whose
+    assert whose[-1] == ("cap.py", "own")
+
+
+def lines(*found, world_size=None, silent=None):
+    """What is said of nodes with these ranks."""
+    by_host = {f"n{number}": of for number, of in enumerate(found, 1)}
+    return stacks.lines(by_host, world_size or sum(map(len, found)), silent or {})
+
+
+def test_the_one_that_does_not_come_is_named_with_node_and_device():
+    waiting = [record(rank, "torch_all_reduce") for rank in range(4)]
+    odd = record(2, "sleeps", device="5")
+    assert lines(waiting[:2], [odd, waiting[3]]) == [
+        f"3 ranks (0, 1, 3) wait in all_reduce, {CALLED}18)",
+        "rank 2 on n2, device 5, is in load_batch (cap.py:7)",
+    ]
+    assert stacks.odd_one(stacks.groups({"n1": waiting[:2], "n2": [odd, waiting[3]]})) == ("n2", 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "odd"),
+    [
+        ("torch_all_reduce", "sleeps", 1),
+        ("torch_backward", "torch_data_loader", 1),
+        ("torch_all_reduce", "torch_backward", 1),
+        ("torch_all_reduce", "torch_barrier", None),
+        ("sleeps", "torch_data_loader", None),
+        ("torch_all_reduce", "torch_all_reduce", None),
+    ],
+)
+def test_of_two_ranks_the_one_that_waits_is_not_to_blame(first, second, odd):
+    found = {"n1": [record(0, first)], "n2": [record(1, second)]}
+    assert stacks.odd_one(stacks.groups(found))[1] == odd
+    assert (stacks.lines(found, 2, {})[-1].startswith("no rank stands out")) == (odd is None)
+
+
+# Read from ranks of MindSpore 2.10.0 (CPU) that waited for another one in a step of a data parallel training.
+MINDSPORE = [
+    ("_CellGraphExecutor._exec_pip", "mindspore/graph/api.py", 2432),
+    ("_wrap_func.<locals>.wrapper", "mindspore/graph/api.py", 256),
+    ("_CellGraphExecutor.run", "mindspore/graph/api.py", 2452),
+    ("_CellGraphExecutor.__call__", "mindspore/graph/api.py", 2401),
+    ("Cell.compile_and_run", "mindspore/nn/cell.py", 1807),
+    ("Cell.__call__", "mindspore/nn/cell.py", 1409),
+]
+
+
+def test_ranks_of_mindspore_wait_in_its_own_code():
+    root = "/opt/trainyard/venvs/mindspore/lib/python3.11/site-packages/"
+    frames = [stacks.frame(name, root + file, line) for name, file, line in MINDSPORE]
+    waiting = record(0, frames=[*frames, stacks.frame("train", "/srv/train/cap.py", 20)])
+    assert stacks.place(waiting) == "is in MindSpore, called by train (cap.py:20)"
+    # Also where the one that waits is not among many.
+    assert [group.text() for group in stacks.groups({"n1": [waiting, record(1, "sleeps")]}) if group.odd] == [
+        "rank 1 on n1 is in load_batch (cap.py:7)"
+    ]
+
+
+def left(rank, time_s, number=3):
+    return {"host": f"n{number}", "process": "agent", "ranks": [rank], "rank": rank, "time": time_s}
+
+
+WAIT = [record(rank, "torch_all_reduce") for rank in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("well", "rank"),
+    [
+        ([left(3, 7.0, 4), left(2, 5.0)], 2),
+        ([left(None, 4.0), left(2, 5.0)], 2),
+        # A process of this rank is there: it was started again.
+        ([left(1, 4.0), left(2, 5.0)], 2),
+        ([left(1, 4.0)], None),
+        ([], None),
+    ],
+)
+def test_the_first_rank_that_left(well, rank):
+    found = stacks.left_early({"n1": WAIT}, well)
+    assert (found or {"rank": None})["rank"] == rank
+
+
+@pytest.mark.parametrize(
+    ("last", "waits"),
+    [
+        ("torch_barrier", ": the others wait for it"),
+        # It may compute there, or wait.
+        ("torch_backward", ""),
+        # As one that saves its model at the end, when the others are done.
+        ("sleeps", ""),
+    ],
+)
+def test_what_is_said_of_a_rank_that_left(last, waits):
+    told = stacks.lines({"n1": [record(0, last)]}, 3, {}, left(2, 5.0))
+    assert told[1:] == [f"rank 2 on n3 ended before, with exit code 0{waits}", "no process was found of rank 1"]
+
+
+def judged(*there, well):
+    """The failure of a job that has made no progress for longer than a limit."""
+    settings = {"after_s": 1, "first_s": 1, "pause_s": 1}
+    watch = HangWatch({"hang": settings, "host": "n1", "world_size": 3}, ["n1"], 0.0)
+    progress = {"lines": 0, "points": 0, "changes": 0, "pausing": False, "last": ""}
+    report = {"progress": progress, "well": well}
+    return watch.judge(iter([report]), lambda _: list(there), 9.0)
+
+
+def test_who_left_is_named_where_all_others_wait_and_nobody_is_odd(monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 137.0)
+    failure = judged(*WAIT, well=left(2, 5.0))
+    said = "rank 2 on n3 ended 132 s before, with exit code 0: the others wait for it"
+    assert (failure["host"], failure["rank"], failure["reason"]) == ("n3", 2, said)
+    assert said in failure["groups"]
+    failure = judged(WAIT[0], record(1, "sleeps"), well=left(2, 5.0))
+    assert (failure["host"], failure["rank"]) == ("n1", 1)
+    failure = judged(record(0, "sleeps"), well=left(2, 5.0))
+    assert (failure["host"], failure["rank"], failure.get("reason")) == ("n1", None, None)
+    assert judged(well=left(2, 5.0))["rank"] is None
+    failure = judged(*WAIT, well=None)
+    assert failure["rank"] is None
+    assert failure["groups"][1].startswith("no rank stands out")
+
+
+def test_a_rank_in_another_collective_than_most_is_odd():
+    most = [record(rank, "torch_all_reduce") for rank in range(3)]
+    assert stacks.odd_one(stacks.groups({"n1": [*most, record(3, "torch_barrier")]})) == ("n1", 3)
+
+
+def test_a_stopped_rank_is_odd_wherever_it_was():
+    most = [record(rank, "torch_all_reduce") for rank in range(3)]
+    told = lines([*most, record(3, "torch_all_reduce", state="T")])
+    assert told[-1] == f"rank 3 on n1 is stopped (by SIGSTOP) and waits in all_reduce, {CALLED}18)"
+
+
+def test_without_stacks_the_kernel_tells_and_why_is_said_once():
+    why = "py-spy is not installed"
+    most = [record(rank, said=why) for rank in range(3)]
+    assert lines(most, [record(3, wchan="wait_for_partner", state="D", said=why)]) == [
+        "3 ranks (0 to 2) each sleeps in the kernel's futex_do_wait",
+        "rank 3 on n2 waits for a device or disk in the kernel's wait_for_partner",
+        f"no Python stack of 0 to 3: {why}",
+    ]
+
+
+def test_what_is_not_known_is_said():
+    told = lines([record(0, "torch_all_reduce")], world_size=3)
+    assert told[-1] == "no process was found of ranks 1, 2"
+    told = lines([record(0, "torch_all_reduce")], world_size=3, silent={"n2": "no answer within 20 s"})
+    assert told[-1] == "n2 told nothing: no answer within 20 s"
+
+
+def test_many_places_are_cut_in_the_middle():
+    many = [record(rank, frames=[[f"f{rank}", "a.py", rank, "own"]]) for rank in range(40)]
+    told = lines(many)
+    assert len(told) == stacks.MOST_LINES + 2
+    assert "28 more places" in told[stacks.MOST_LINES // 2]
+
+
+def test_a_loop_that_moves_is_told_as_far_as_it_stays():
+    outer = [["train", "t.py", 9, "own"], ["<module>", "t.py", 20, "own"]]
+    samples = [[["a", "t.py", 1, "own"], ["spin", "t.py", 3, "own"], *outer], [["spin", "t.py", 4, "own"], *outer]]
+    assert stacks.in_all(samples) == [["spin", "t.py", 0, "own"], *outer]
+    assert stacks.place(record(0, frames=stacks.in_all(samples))) == "is in spin (t.py)"
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.sampled_from("RSDT")), min_size=1, unique=True))
+def test_every_rank_is_in_one_group_and_stopped_ones_never_with_others(drawn):
+    records = [record(n, frames=[[f, "a.py", 1, "own"]], state=state) for n, (_, f, state) in enumerate(drawn)]
+    groups = stacks.groups({"n1": records})
+    assert sorted(each["rank"] for group in groups for _, each in group.of) == list(range(len(records)))
+    for group in groups:
+        assert len({each["state"] == "T" for _, each in group.of}) == 1
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"frames": []}]', '[{"os_thread_id": 1, "pid": 1}]', "[" * 9999])
+def test_what_is_no_dump_is_no_dump(text):
+    with pytest.raises(ValueError):
+        stacks.read_dump(text)
+
+
+@given(st.sets(st.integers(0, 300), min_size=1))
+def test_spans_lose_nothing(numbers):
+    found = set()
+    for part in stacks.spans(numbers, most=400).split(", "):
+        first, _, last = part.partition(" to ")
+        found |= set(range(int(first), int(last or first) + 1))
+    assert found == numbers
+
+
+def test_the_full_text_has_each_thread_once_unless_it_moved():
+    dump = stacks.read_dump((CAPTURED / "torch_data_loader.json").read_text())
+    text = stacks.full_text(record(1, "torch_data_loader"), [dump, dump], "[<0>] futex_wait+0x1")
+    assert text.count("MainThread") == 1
+    assert "    read_data (cap.py:9)" in text
+    assert text.endswith("  kernel\n    [<0>] futex_wait+0x1")
+    assert json.dumps(dump).count("QueueFeederThread") == text.count("QueueFeederThread")
+
+
+@pytest.mark.parametrize(
+    "frame", [["f", "a.py", 1], ["f", 2, 1, "own"], ["f", "a.py", "1", "own"], "fa1o", [[], [], [], []]]
+)
+def test_a_frame_of_another_form_is_refused(frame):
+    assert "expected a frame" in misfit(record(0, frames=[frame]), stacks.rank_shape(400))
+
+
+def looked(*waited, looks=60):
+    """What one look a second told of ranks that were found waiting so often."""
+    return {"n1": [record(rank, "torch_all_reduce", looks=looks, waited=each) for rank, each in enumerate(waited)]}
+
+
+@pytest.mark.parametrize(
+    ("waited", "slow"),
+    [
+        ((30, 28, 2, 33), [2]),
+        ((30, 28, 25, 33), []),
+        ((0, 0, 0, 0), []),
+        ((60, 60, 60, 40), [3]),
+        ((31, 1, 0, 29), [1, 2]),
+        ((10, 0, 12, 11), []),
+        ((30, 2), [1]),
+    ],
+)
+def test_the_rank_for_which_the_others_wait_is_slow(waited, slow):
+    assert [each["rank"] for _, each in stacks.slow(looked(*waited))[0]] == slow
+    assert stacks.slow(looked(*waited, looks=19))[0] == []
+
+
+@given(st.integers(0, 60), st.integers(2, 64), st.randoms(use_true_random=False))
+def test_ranks_that_wait_equally_often_have_no_slow_one_among_them(mean, ranks, random):
+    drawn = [sum(random.random() < mean / 60 for _ in range(60)) for _ in range(ranks)]
+    assert stacks.slow(looked(*drawn))[0] == []
+
+
+def test_what_is_said_of_a_slow_rank():
+    assert stacks.slow_lines(looked(30, 2, 33, 30)) == [
+        "rank 1 on n1 is slow: it waited for others in 3 % of 60 looks, they wait in 50 %"
+    ]
+    assert stacks.slow_lines(looked(30, 31)) == [
+        "no rank is slower than the others: they wait for each other in 52 % of the looks"
+    ]
+    assert stacks.slow_lines(looked(30, 2, looks=3)) == []
+
+
+def test_sleeping_in_native_code_may_be_waiting_and_computing_there_is_not():
+    frames = main_thread("torch_backward")
+    assert stacks.waiting(frames, "S") and not stacks.waiting(frames, "R")
+    assert stacks.waiting(main_thread("torch_all_reduce"), "R")
+    assert not stacks.waiting(main_thread("sleeps"), "S")
+    assert not stacks.waiting(main_thread("torch_all_reduce"), "T")

@@ -1,0 +1,259 @@
+"""Where real ranks are, read by py-spy and from /proc: each hangs in a way of its own, and nothing disturbs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard.job.run import stacks as rules
+from ansible.module_utils.trainyard_node.job.run import processes, stacks
+from job_cluster import Cluster, wait_for
+
+# A rank that trains with others: its barrier is a pipe into which nobody writes as long as one of them does not come.
+HANGS = """
+import fcntl, os, pathlib, sys, time
+
+def barrier():
+    os.read(os.open("never", os.O_RDWR), 1)
+
+def sleep(seconds):
+    time.sleep(seconds)
+
+def lock():
+    for _ in range(2):
+        fcntl.flock(os.open("rank.py", os.O_RDWR), fcntl.LOCK_EX)
+
+def load_batch():
+    open("batches").read()
+
+def spin():
+    while True:
+        sum(range(1000))
+
+def count():
+    number = 0
+    while not pathlib.Path("enough").exists():
+        number += 1
+        print(f"it {number}: ppl {9 / number}", flush=True)
+        time.sleep(0.05)
+    barrier()
+
+def step(how):
+    ways = {"barrier": barrier, "sleep": lambda: sleep(3600), "lock": lock, "fifo": load_batch, "spin": spin}
+    {**ways, "count": count, "leave": lambda: None}[how]()
+
+pathlib.Path(f"up-{os.getpid()}").touch()
+print("step 1/9 loss 0.5", flush=True)
+step(sys.argv[1])
+"""
+
+
+def hanging(folder, *modes, **settings):
+    """A job of which each node has these ranks."""
+    job = Cluster(folder, *modes, **settings)
+    for node in job.nodes:
+        source = node.dir / "source"
+        (source / "rank.py").write_text(HANGS)
+        for pipe in ("never", "batches"):
+            os.mkfifo(source / pipe)
+    return job
+
+
+def is_at(pid, *places):
+    """Whether a process waits in one of these places of the kernel."""
+    return Path(f"/proc/{pid}/wchan").read_text() in places
+
+
+def taken(node):
+    """What a node tells of its ranks, when asked without its monitor."""
+    known = stacks.started_ranks(node.dir, node.spec["processes"])
+    return stacks.take(node.job_id, node.dir, known=known, apart_s=0.05)
+
+
+@pytest.fixture
+def job(tmp_path):
+    with hanging(tmp_path, ["barrier", "barrier"], ["barrier", "fifo"]) as job:
+        yield job.start()
+
+
+def test_a_rank_that_is_elsewhere_is_named_with_its_line_and_all_of_them_go_on(job):
+    found = {node.spec["host"]: taken(node)[0] for node in job.nodes}
+    most, odd = rules.groups(found)
+    assert most.text().startswith("3 ranks (0 to 2) are in barrier (rank.py:")
+    line = next(number for number, text in enumerate(HANGS.splitlines(), 1) if 'open("batches")' in text)
+    assert odd.text() == f"rank 3 on n2 is in load_batch (rank.py:{line})"
+    assert all(record["said"] == "" for records in found.values() for record in records)
+    assert job.state()["ranks_running"] == 4
+    for node in job.nodes:
+        assert not node.exits()
+
+
+def test_the_text_of_a_node_has_every_thread_and_its_state(job):
+    records, text = taken(job.nodes[1])
+    assert [record["rank"] for record in records] == [2, 3]
+    assert f"rank 3  pid {job.nodes[1].pid('rank3')}  state S" in text
+    assert "  MainThread\n    load_batch (rank.py:" in text
+
+
+def test_a_launcher_with_one_rank_and_its_scheduler_are_no_ranks(tmp_path):
+    roles = {
+        "launcher": {},
+        "scheduler": {"RANK_ID": "0", "MS_ROLE": "MS_SCHED"},
+        "worker": {"RANK_ID": "0", "MS_ROLE": "MS_WORKER"},
+    }
+    started = {}
+    try:
+        for role, env in roles.items():
+            env = {"TRAINYARD_JOB_ID": "under-msrun", **env}
+            started[role] = subprocess.Popen(
+                [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, env=env
+            )
+        pid = started["launcher"].pid
+        (tmp_path / "agent.pid.json").write_text(json.dumps({"pid": pid, "start_time": processes.start_time(pid)}))
+        known = stacks.started_ranks(tmp_path, [{"name": "agent", "ranks": [0]}])
+        found = stacks.of_job("under-msrun", tmp_path, "", known)
+        assert [(rank.rank, rank.pid) for rank in found] == [(0, started["worker"].pid)]
+    finally:
+        for process in started.values():
+            process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("env", "device"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "4,6", "LOCAL_RANK": "1"}, "6"),
+        ({"CUDA_VISIBLE_DEVICES": "4,6", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, "4"),
+        # MindSpore's workers know their place among the visible ones by this name alone.
+        ({"ASCEND_RT_VISIBLE_DEVICES": "4,6", "DEVICE_ID": "1"}, "6"),
+        ({"RANK_TABLE_FILE": "rank_table.json", "DEVICE_ID": "6", "LOCAL_RANK": "1"}, "6"),
+        ({"CUDA_VISIBLE_DEVICES": "4", "LOCAL_RANK": "1"}, "4"),
+        ({"CUDA_VISIBLE_DEVICES": "4,6", "LOCAL_RANK": "2"}, ""),
+        ({"CUDA_VISIBLE_DEVICES": "4,6"}, ""),
+        # msrun sets it on nodes without devices.
+        ({"DEVICE_ID": "0"}, ""),
+        ({"LOCAL_RANK": "0"}, ""),
+    ],
+)
+def test_the_device_is_the_one_that_the_rank_sees(env, device):
+    assert stacks.device(env) == device
+
+
+def test_a_stopped_rank_is_told_from_the_outside(job):
+    pid = job.nodes[1].pid("rank2")
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: stacks.seen(pid, "/proc")[0] == "T", "the rank to stop")
+    found = {node.spec["host"]: taken(node)[0] for node in job.nodes}
+    texts = [group.text() for group in rules.groups(found) if group.odd]
+    assert any(text.startswith("rank 2 on n2 is stopped (by SIGSTOP) and is in barrier (rank.py:") for text in texts)
+    assert stacks.seen(pid, "/proc")[0] == "T"
+
+
+def test_without_the_tool_state_and_place_in_the_kernel_are_told(job, monkeypatch):
+    monkeypatch.setattr(stacks, "TOOL", "no-such-tool")
+    (record,) = [each for each in taken(job.nodes[1])[0] if each["rank"] == 3]
+    assert record["frames"] == []
+    assert record["state"] == "S"
+    assert rules.lines({"n2": [record]}, 1, {})[0].startswith("rank 3 on n2 sleeps in the kernel's ")
+
+
+@pytest.fixture
+def bare_rank(tmp_path):
+    """A rank whose Python has no py-spy beside it, nor on its PATH, and a folder of environments of which one has."""
+    tools = tmp_path / "venvs" / "verify" / "bin"
+    tools.mkdir(parents=True)
+    (tmp_path / "venvs" / "cuda").mkdir()
+    shutil.copy(shutil.which(stacks.TOOL), tools)
+    python = tmp_path / "python"
+    python.symlink_to(Path(sys.executable).resolve())
+    code = "import sys\ndef wait():\n    print('up', flush=True)\n    sys.stdin.read()\nwait()"
+    env = {"TRAINYARD_JOB_ID": "bare", "RANK": "0", "PATH": str(tmp_path)}
+    with subprocess.Popen([python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as rank:
+        try:
+            rank.stdout.readline()
+            yield tools / stacks.TOOL
+        finally:
+            rank.kill()
+
+
+def record_of_bare(tmp_path, tool):
+    (record,), _ = stacks.take("bare", tmp_path, venvs=str(tool.parents[2]), looks=1)
+    return record
+
+
+def test_the_tool_of_any_environment_of_the_node_reads_a_rank_whose_own_has_none(tmp_path, bare_rank):
+    record = record_of_bare(tmp_path, bare_rank)
+    assert (record["said"], record["frames"][0][0]) == ("", "wait")
+
+
+def test_without_the_tool_it_is_said_where_it_was_looked_for_and_how_it_gets_there(tmp_path, bare_rank):
+    bare_rank.unlink()
+    assert record_of_bare(tmp_path, bare_rank)["said"] == (
+        f"found no py-spy beside the job's Python or on its PATH or in {tmp_path}/venvs/*/bin, expected one that only "
+        "root or the job's user can change: run site.yml with a framework, see docs/hangs.md"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "trusted"),
+    [
+        (lambda tool: None, True),
+        (lambda tool: tool.chmod(0o775), False),
+        (lambda tool: tool.parent.chmod(0o777), False),
+        (lambda tool: tool.parents[2].chmod(0o777), False),
+        (lambda tool: tool.chmod(0o644), False),
+        (lambda tool: (tool.rename(tool.with_name("spy")), tool.symlink_to("spy")), True),
+        (lambda tool: (tool.unlink(), tool.mkdir()), False),
+        (lambda tool: (tool.unlink(), os.mkfifo(tool, 0o755)), False),
+    ],
+)
+def test_a_tool_that_others_could_exchange_is_not_run(bare_rank, change, trusted):
+    change(bare_rank)
+    assert stacks.of_environments(str(bare_rank.parents[2])) == (str(bare_rank.resolve()) if trusted else None)
+
+
+def test_a_loop_is_told_by_its_function_and_its_cpu(tmp_path):
+    with hanging(tmp_path, ["spin"]) as job:
+        (record,), _ = taken(job.start().head)
+    assert record["frames"][0][0] == "spin"
+    assert record["cpu_percent"] > 20
+
+
+def test_a_tool_that_hangs_or_speaks_nonsense_costs_its_time_and_nothing_else(job, tmp_path, monkeypatch):
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    monkeypatch.setattr(stacks, "DUMP_S", 0.3)
+    for script, said in (("exec sleep 60", "py-spy took longer than 0.3 s"), ("echo no", "py-spy says: it printed")):
+        tool = folder / "py-spy"
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(0o755)
+        monkeypatch.setattr(stacks, "tool", lambda *_, path=str(tool): path)
+        assert taken(job.nodes[1])[0][0]["said"].startswith(said)
+
+
+def test_where_the_kernel_forbids_it_the_way_to_allow_it_is_said(tmp_path):
+    scope = tmp_path / "sys/kernel/yama/ptrace_scope"
+    scope.parent.mkdir(parents=True)
+    scope.write_text("1\n")
+    said = stacks._why_not("Error: Permission Denied: Try running again with elevated permissions", str(tmp_path))
+    assert "sysctl kernel.yama.ptrace_scope=0" in said
+    scope.write_text("0\n")
+    assert stacks._why_not("Error: Permission denied", str(tmp_path)) == "py-spy says: Permission denied"
+
+
+def test_a_pipe_in_place_of_the_log_keeps_nobody_waiting(job):
+    node = job.nodes[1]
+    pipe = node.dir / "logs" / f"stacks_{node.spec['node_rank']}.log"
+    os.mkfifo(pipe)
+    taker = stacks.Taker(node.dir, node.spec)
+    told = wait_for(lambda: taker.take(7), "the ranks, though nobody reads the pipe")
+    assert [record["rank"] for record in told] == [2, 3]
+    # Asked again for the same order, it says the same at once; another order is another look.
+    assert taker.take(7) is told
+    assert taker.take(8) is None
+    wait_for(lambda: taker.take(8), "the other look")

@@ -1,0 +1,148 @@
+"""stop.yml at each moment of a launch: the launch ends, nothing of the job runs, and both say so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.trainyard_controller import run_choice as known_runs
+from ansible.module_utils.trainyard_controller import run_folder
+from ansible.module_utils.trainyard_node.job.run import processes
+from job_cluster import PATIENCE_S, wait_for
+from test_interrupts import PROJECT, launch  # noqa: F401 (a fixture)
+
+
+class Stop:
+    """stop.yml in the background, for the job of a launch."""
+
+    def __init__(self, run, *options, **named):
+        env = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+        env.update(ANSIBLE_CONFIG=str(PROJECT / "ansible.cfg"), ANSIBLE_NOCOLOR="1", PYTHONUNBUFFERED="1")
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        given = {"trainyard_runs": str(run.runs), "trainyard_state": str(run.state), **named}
+        argv = [program, "playbooks/stop.yml", "-i", str(run.folder / "inventory.yml"), "-e", json.dumps(given)]
+        self._screen = run.folder / "screen-of-stop"
+        with self._screen.open("w") as screen:
+            self.process = subprocess.Popen(
+                [*argv, *options], cwd=PROJECT, env=env, stdin=subprocess.DEVNULL, stdout=screen, stderr=screen
+            )
+
+    @property
+    def said(self):
+        return " ".join(self._screen.read_text().split())
+
+    def end(self):
+        """Its exit status, and what it said."""
+        return self.process.wait(PATIENCE_S), self.said
+
+
+def of_launch(run):
+    """The id of the job that is being launched, and its name."""
+    [folder] = [path for path in run.runs.iterdir() if path.is_dir()]
+    return folder.name, folder.name.rsplit("-", 3)[0]
+
+
+def test_a_launch_that_checks_its_nodes_is_told_and_starts_nothing(launch):  # noqa: F811
+    run = launch("true")
+    wait_for(run.held.exists, "the first visit")
+    job_id, name = of_launch(run)
+    preview = Stop(run, "--check", job_name=name).end()
+    assert preview == (
+        0,
+        f"Job {job_id} is not started yet: its launch would be told, and end before it starts anything.",
+    )
+    told = Stop(run, job_name=name).end()
+    assert told == (
+        0,
+        f"Job {job_id} is not started yet: its launch has been told, and ends before it starts anything.",
+    )
+    run.hold.unlink()
+    assert run.end() == 2
+    assert f"Job {job_id} was stopped (playbooks/stop.yml) before anything of it was started." in run.said
+    assert not run.state.exists() and processes.of_job(job_id) == []
+    # It is no run: nobody means it by the newest.
+    with pytest.raises(LookupError, match="No run at all"):
+        known_runs.find(run.runs)
+    status, said = Stop(run, job_id=job_id).end()
+    assert status == 2 and f"No run {job_id} was started from" in said
+
+
+def test_while_nodes_start_the_job_stop_waits_and_ends_it(launch, tmp_path):  # noqa: F811
+    run = launch(
+        f"ls {tmp_path}/runs/*/plan.json >/dev/null 2>&1 && ! ls {tmp_path}/runs/*/not-started >/dev/null 2>&1"
+    )
+    wait_for(run.held.exists, "the visit that starts the job")
+    stop = Stop(run, job_name=of_launch(run)[1])
+    waits = f"Job {run.job_id} is being started: waiting until its nodes have answered."
+    wait_for(lambda: waits in stop.said, "a word of what it waits for")
+    run.hold.unlink()
+    status, said = stop.end()
+    assert status == 0, said
+    assert f"Job {run.job_id} was stopped after" in said and "nothing of the job is left on here" in said
+    assert run.end() == 2
+    assert f"Job {run.job_id} was stopped after" in run.said
+    assert processes.of_job(run.job_id) == []
+
+
+@pytest.fixture
+def runs(tmp_path):
+    def begun(number, **changes):
+        folder = tmp_path / f"digits-2026112{number}-101500-3f9c"
+        folder.mkdir()
+        run_folder.prepare(folder, "digits", "launch.yml")
+        mark = json.loads((folder / "not-started").read_text())
+        (folder / "not-started").write_text(json.dumps({**mark, **changes}))
+        return folder
+
+    begun.folder = tmp_path
+    return begun
+
+
+def test_a_launch_that_was_killed_is_none(runs):
+    runs(1, pid=2, start_time=-1)
+    assert run_folder.launches(runs.folder) == []
+    here = runs(2)
+    # Whether it lives on another machine nobody can tell here.
+    there = runs(3, pid=2, start_time=-1, machine="another")
+    assert [each["job_id"] for each in run_folder.launches(runs.folder)] == [here.name, there.name]
+    os.utime(there / "not-started", (0, 0))
+    assert [each["job_id"] for each in run_folder.launches(runs.folder)] == [here.name]
+
+
+def test_of_a_job_that_runs_and_one_that_is_being_launched_none_is_stopped_by_a_guess(runs):
+    with_plan = runs(1)
+    plan = {"job_id": with_plan.name, "job_name": "digits", "created": "2026-11-20T10:15:00+0000", "job_dir": "/x"}
+    plan.update(nodes=[{"host": "n1"}], head={"host": "n1"})
+    (with_plan / "plan.json").write_text(json.dumps(plan))
+    with run_folder.starting(with_plan):
+        pass
+    launched = runs(2)
+
+    def ask(question, own, **_):
+        assert (question, list(own)) == ("running", ["n1"])
+        return {"n1": {"running": {with_plan.name: "2/2 ranks running"}}}
+
+    with pytest.raises(LookupError) as refused:
+        known_runs.find(runs.folder, job_name="digits", must_name=True, ask=ask)
+    assert f"{with_plan.name} runs since 2026-11-20T10:15:00+0000 on n1, 2/2 ranks running" in str(refused.value)
+    assert f"{launched.name} is being launched since" in str(refused.value)
+    found = known_runs.find(runs.folder, job_id=launched.name, must_name=True, ask=ask)
+    assert (found["job_id"], found["launching"]) == (launched.name, True)
+    # Only who stops means it.
+    assert known_runs.find(runs.folder, job_name="digits", ask=ask)["job_id"] == with_plan.name
+
+
+def test_whoever_comes_first_decides(runs):
+    folder = runs(1)
+    with run_folder.starting(folder):
+        assert run_folder.launches(runs.folder) == []
+    assert run_folder.stop_launch(folder) is False
+    folder = runs(2)
+    assert run_folder.stop_launch(folder) is True
+    with pytest.raises(run_folder.StoppedError), run_folder.starting(folder):
+        raise AssertionError("it starts all the same")
+    assert (folder / "not-started").exists()

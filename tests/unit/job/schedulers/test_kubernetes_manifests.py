@@ -1,0 +1,415 @@
+"""A job as manifests: valid by Kubernetes' schemas and by those of the custom resources, and what stands in them."""
+
+import base64
+import json
+from pathlib import Path
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from ansible.module_utils.trainyard.job import schedulers
+from ansible.module_utils.trainyard.job.file import tls
+from ansible.module_utils.trainyard.job.schedulers.kubernetes import names, settings
+from ansible.module_utils.trainyard.job.schedulers.kubernetes import scheduler as kubernetes
+from ansible.module_utils.trainyard.job.schedulers.records import Source, Where
+from hypothesis import given as generated
+from hypothesis import strategies
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "kubernetes"
+# The oldest and the newest Kubernetes whose fields we promise to keep to.
+VERSIONS = ("1.28.0", "1.37.0")
+ARCHIVE = b"\x1f\x8b packed"
+GIVEN = {
+    "job_name": "digits",
+    "job_scheduler": "kubernetes",
+    "job_command": ["python", "train.py", "--data=$(HOME)/x"],
+    "job_source": "training/pytorch",
+    "job_devices": "none",
+    "job_nodes": 3,
+    "job_image": "registry.example/pytorch:2.13",
+    "job_timeout": 600,
+}
+
+
+def plan(expect_findings=False, **changes):
+    given = {**GIVEN, **changes}
+    job, wrong = schedulers.parse(given)
+    assert not wrong
+    source = Source(["train.py"], ARCHIVE) if given["job_source"] else Source([])
+    where = Where("digits-20261121-200000", "2026-11-21T20:00:00+0000", "localhost", "/var/lib/trainyard", "train")
+    made, findings = kubernetes.plan(job, given, {}, source, where)
+    if expect_findings:
+        return findings
+    assert findings == []
+    return made
+
+
+def manifests(**changes):
+    return list(yaml.safe_load_all(plan(**changes).submitted["manifest.yml"]))
+
+
+def the(kind, **changes):
+    [found] = [item for item in manifests(**changes) if item["kind"] == kind]
+    return found
+
+
+def templates(manifest):
+    spec = manifest["spec"]
+    replicas = next((value for key, value in spec.items() if key.endswith("ReplicaSpecs")), {"": spec})
+    return {role: replica["template"] for role, replica in replicas.items()}
+
+
+def environment(template):
+    return {item["name"]: item.get("value") for item in template["spec"]["containers"][0]["env"]}
+
+
+EVERYTHING = {
+    "cpu": "8",
+    "memory": "64Gi",
+    "device_resource": "nvidia.com/gpu",
+    "rdma_resource": "rdma/hca_shared_devices_a",
+    "shared_memory": "16Gi",
+    "host_network": True,
+    "node_selector": {"accelerator": "h100", "spot": False},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    "volumes": [
+        {"path": "/data", "claim": "imagenet", "read_only": True},
+        {"path": "/scratch", "host_path": "/mnt/nvme"},
+    ],
+    "queue": "research",
+    "priority_class": "high",
+    "image_pull_policy": "IfNotPresent",
+    "image_pull_secrets": ["registry"],
+    "service_account": "trainer",
+    "keep_s": 3600,
+    "clean_pods": "Running",
+}
+KINDS = [
+    ("Job", "torchrun"),
+    ("Job", "msrun"),
+    ("Job", "direct"),
+    ("PyTorchJob", "torchrun"),
+    ("PyTorchJob", "direct"),
+    ("MPIJob", "mpirun"),
+    ("MSJob", "mindspore"),
+]
+CASES = [(kind, start, {}) for kind, start in KINDS] + [(kind, start, EVERYTHING) for kind, start in KINDS]
+
+
+@pytest.mark.parametrize(("kind", "start", "table"), CASES)
+def test_every_manifest_is_valid(kind, start, table):
+    several = kind != "MSJob" and start != "direct"
+    made = manifests(
+        job_launcher=start,
+        job_kubernetes={"resource": kind, **table, **({"queue_system": "volcano"} if kind == "MSJob" else {})},
+        job_processes_per_node=8 if table and several else 1,
+        job_devices="auto" if table else "none",
+        job_secret_env=["TOKEN"],
+        job_namespace="research",
+    )
+    assert [item["kind"] for item in made] == ["ConfigMap", *(["Service"] if kind == "Job" else []), kind]
+    for manifest in made:
+        if manifest["kind"] in ("MSJob", "PyTorchJob", "MPIJob"):
+            schema = json.loads((FIXTURES / f"{kind.lower()}.schema.json").read_text())
+            jsonschema.Draft202012Validator(schema).validate(manifest)
+        else:
+            for version in VERSIONS:
+                kubernetes_validate.validate(manifest, version, strict=True)
+    for template in templates(made[-1]).values():
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "pod", **template["metadata"]},
+            "spec": template["spec"],
+        }
+        for version in VERSIONS:
+            kubernetes_validate.validate(pod, version, strict=True)
+
+
+@pytest.mark.parametrize("kind", ["msjob", "pytorchjob", "mpijob"])
+def test_the_schemas_refuse_a_field_that_the_resource_does_not_have(kind):
+    schema = json.loads((FIXTURES / f"{kind}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    proper, launcher = {
+        "msjob": ("MSJob", "mindspore"), "pytorchjob": ("PyTorchJob", "torchrun"), "mpijob": ("MPIJob", "mpirun"),
+    }[kind]  # fmt: skip
+    manifest = the(proper, job_launcher=launcher, job_kubernetes={"resource": proper})
+    manifest["spec"]["runPolicy"]["cleanPods"] = "None"
+    with pytest.raises(jsonschema.ValidationError, match="cleanPods"):
+        jsonschema.Draft202012Validator(schema).validate(manifest)
+
+
+def test_a_plain_job_finds_its_first_pod_by_the_service():
+    made = manifests()
+    job, service = made[2], made[1]
+    name = job["metadata"]["name"]
+    command = job["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[command.index("--master-addr") + 1] == f"{name}-0.{service['metadata']['name']}"
+    assert command[command.index("--node-rank") + 1] == "$(NODE_RANK)"
+    assert job["spec"]["template"]["spec"]["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"].items() <= job["spec"]["template"]["metadata"]["labels"].items()
+    assert (job["spec"]["completions"], job["spec"]["parallelism"], job["spec"]["completionMode"]) == (3, 3, "Indexed")
+    assert job["spec"]["activeDeadlineSeconds"] == 600
+
+
+def test_the_users_words_are_not_expanded_by_the_cluster():
+    command = the("Job", job_launcher="direct")["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command == ["python", "train.py", "--data=$$(HOME)/x"]
+
+
+def test_several_ranks_in_a_pod_say_whose_line_it_is():
+    command = the("Job", job_processes_per_node=2)["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[command.index("--nproc-per-node") + 1] == "2"
+    assert command[command.index("--tee") + 1] == "3"
+
+
+def test_an_msjob_is_as_its_operator_demands():
+    job = the("MSJob", job_launcher="mindspore", job_packages=["mindspore"])
+    replicas = job["spec"]["msReplicaSpecs"]
+    assert {role: replica["replicas"] for role, replica in replicas.items()} == {"Scheduler": 1, "Worker": 3}
+    for template in templates(job).values():
+        [container] = template["spec"]["containers"]
+        assert container["name"] == "mindspore"
+        assert container["ports"] == [{"name": "msjob-port", "containerPort": 2222}]
+    assert job["spec"]["successPolicy"] == "AllWorkers"
+    assert job["spec"]["runPolicy"]["cleanPodPolicy"] == "None"
+
+
+def test_an_msjob_with_tls_and_recovery_has_secret_and_volume():
+    table = {"tls_secret": "ms-tls", "recovery_claim": "recovery"}
+    job = the("MSJob", job_launcher="mindspore", job_recovery=True, job_max_restarts=2, job_kubernetes=table)
+    for template in templates(job).values():
+        volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+        assert volumes["tls"]["secret"]["secretName"] == "ms-tls"
+        assert volumes["recovery"]["persistentVolumeClaim"]["claimName"] == "recovery"
+        env = environment(template)
+        assert env["MS_TLS_CONFIG"] == "/trainyard/tls/config.json"
+        assert (env["MS_ENABLE_RECOVERY"], env["MS_RECOVERY_PATH"]) == ("1", "/trainyard/recovery")
+    assert job["spec"]["msReplicaSpecs"]["Worker"]["restartPolicy"] == "OnFailure"
+    assert job["spec"]["runPolicy"]["backoffLimit"] == 2
+
+
+TLS = {"job_tls": True, "job_packages": ["mindspore"]}
+
+
+@pytest.mark.parametrize(("kind", "start"), [("MSJob", "mindspore"), ("Job", "msrun")])
+def test_with_job_tls_all_pods_get_the_jobs_own_files_and_passwords(kind, start):
+    made = plan(job_launcher=start, **TLS)
+    name = made.settings["name"]
+    job = list(yaml.safe_load_all(made.submitted["manifest.yml"]))[-1]
+    assert job["kind"] == kind
+    for template in templates(job).values():
+        [volume] = [volume for volume in template["spec"]["volumes"] if volume["name"] == "tls"]
+        assert volume["secret"] == {"secretName": f"{name}-tls", "defaultMode": 0o444}
+        [container] = template["spec"]["containers"]
+        [mount] = [mount for mount in container["volumeMounts"] if mount["name"] == "tls"]
+        assert environment(template)["MS_TLS_CONFIG"] == f"{mount['mountPath']}/config.json"
+        # The paths in config.json are those of the mount.
+        config = json.loads(tls.configuration(made.settings["tls_home"], 30, True, tls.DEFAULT_CIPHERS))
+        assert {Path(config[key]).parent for key in config if key.endswith("_path")} == {Path(mount["mountPath"])}
+        passwords = {item["name"]: item["valueFrom"] for item in container["env"] if "PASSWORD" in item["name"]}
+        assert passwords == {
+            variable: {"secretKeyRef": {"name": f"{name}-env", "key": variable}}
+            for variable in tls.PASSWORD_VARIABLES.values()
+        }
+
+
+def test_what_a_job_asks_for_stands_in_its_pods():
+    changes = {"job_devices": "auto", "job_processes_per_node": 8}
+    spec = the("Job", job_kubernetes=EVERYTHING, **changes)["spec"]
+    pod = spec["template"]["spec"]
+    [container] = pod["containers"]
+    wanted = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8", "rdma/hca_shared_devices_a": "1"}
+    assert container["resources"] == {"requests": wanted, "limits": wanted}
+    assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert container["imagePullPolicy"] == "IfNotPresent"
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert volumes[mounts["/dev/shm"]["name"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}  # noqa: S108
+    assert volumes[mounts["/data"]["name"]]["persistentVolumeClaim"] == {"claimName": "imagenet"}
+    assert mounts["/data"]["readOnly"] is True
+    assert volumes[mounts["/scratch"]["name"]]["hostPath"] == {"path": "/mnt/nvme"}
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert pod["nodeSelector"] == {"accelerator": "h100", "spot": "false"}
+    assert pod["tolerations"] == EVERYTHING["tolerations"]
+    assert (pod["serviceAccountName"], pod["priorityClassName"]) == ("trainer", "high")
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert spec["ttlSecondsAfterFinished"] == 3600
+    ascend = the("Job", job_kubernetes={"device_resource": "huawei.com/Ascend910"}, **changes)
+    [container] = ascend["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"huawei.com/Ascend910": "8"}
+
+
+def test_a_pytorchjob_has_a_master_and_the_rest_as_workers():
+    job = the("PyTorchJob", job_kubernetes={"resource": "PyTorchJob"})
+    replicas = job["spec"]["pytorchReplicaSpecs"]
+    assert {role: replica["replicas"] for role, replica in replicas.items()} == {"Master": 1, "Worker": 2}
+    [container] = templates(job)["Worker"]["spec"]["containers"]
+    assert container["name"] == "pytorch"
+    assert container["command"][container["command"].index("--node-rank") + 1] == "$(RANK)"
+    alone = the("PyTorchJob", job_kubernetes={"resource": "PyTorchJob"}, job_nodes=1)
+    assert list(alone["spec"]["pytorchReplicaSpecs"]) == ["Master"]
+
+
+def test_an_mpijob_starts_all_ranks_from_a_launcher_without_devices():
+    job = the(
+        "MPIJob",
+        job_launcher="mpirun",
+        job_processes_per_node=4,
+        job_devices="auto",
+        job_env={"LEVEL": "1"},
+        job_secret_env=["TOKEN"],
+        job_kubernetes={"device_resource": "nvidia.com/gpu"},
+    )
+    assert job["spec"]["slotsPerWorker"] == 4
+    launcher, worker = (templates(job)[role]["spec"]["containers"][0] for role in ("Launcher", "Worker"))
+    words = launcher["command"]
+    assert words[words.index("-n") + 1] == "12"
+    exported = {words[place + 1] for place, word in enumerate(words) if word == "-x"}
+    assert {"LEVEL", "TOKEN", "MASTER_ADDR", "MASTER_PORT", "PATH"} <= exported
+    assert "resources" not in launcher
+    assert worker["resources"]["limits"] == {"nvidia.com/gpu": "4"}
+    assert worker["command"] == ["/usr/sbin/sshd", "-De"]
+
+
+@pytest.mark.parametrize(("kind", "start"), KINDS)
+def test_secrets_are_in_no_manifest(kind, start):
+    made = plan(job_launcher=start, job_kubernetes={"resource": kind}, job_secret_env=["TOKEN"])
+    references = [
+        item["valueFrom"]["secretKeyRef"]
+        for template in templates(list(yaml.safe_load_all(made.submitted["manifest.yml"]))[-1]).values()
+        for item in template["spec"]["containers"][0]["env"]
+        if item["name"] == "TOKEN"
+    ]
+    assert references
+    assert all(reference == {"name": made.settings["name"] + "-env", "key": "TOKEN"} for reference in references)
+
+
+def test_code_comes_from_a_configmap_a_volume_or_the_image():
+    pod = the("Job")["spec"]["template"]["spec"]
+    assert pod["initContainers"][0]["command"][:2] == ["tar", "-xzf"]
+    assert pod["containers"][0]["workingDir"] == "/trainyard/source"
+    assert the("ConfigMap")["binaryData"] == {"source.tar.gz": base64.b64encode(ARCHIVE).decode()}
+    volume = {"code": "volume", "code_claim": "scripts", "code_path": "/scripts"}
+    made = manifests(job_source="", job_kubernetes=volume)
+    assert [item["kind"] for item in made] == ["Service", "Job"]
+    pod = made[-1]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["workingDir"] == "/scripts"
+    assert {"name": "code", "persistentVolumeClaim": {"claimName": "scripts"}} in pod["volumes"]
+    pod = the("Job", job_source="")["spec"]["template"]["spec"]
+    assert "workingDir" not in pod["containers"][0]
+    assert "initContainers" not in pod
+
+
+@pytest.mark.parametrize(
+    ("table", "secrets", "made"),
+    [({}, False, ["configmaps", "services"]), ({"resource": "PyTorchJob"}, True, ["configmaps", "secrets"])],
+)
+def test_rights_are_asked_for_what_is_made(table, secrets, made):
+    chosen, _ = settings.parse({**GIVEN, "job_kubernetes": table}, "torchrun")
+    assert kubernetes.made_beside(chosen, secrets=secrets) == made
+
+
+def test_queues_are_kueues_or_volcanos():
+    assert the("Job", job_kubernetes={"queue": "q"})["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
+    table = {"resource": "MSJob", "queue": "q", "queue_system": "volcano"}
+    policy = the("MSJob", job_launcher="mindspore", job_kubernetes=table)["spec"]["runPolicy"]["schedulingPolicy"]
+    assert policy == {"minAvailable": 4, "queue": "q"}
+
+
+WRONG = [
+    ({"job_image": ""}, "job_image"),
+    ({"job_image": "pytorch:latest"}, "a tag that stays"),
+    ({"job_nodes": 0}, "job_nodes"),
+    ({"job_kubernetes": {"resorce": "Job"}}, "did you mean resource?"),
+    ({"job_kubernetes": {"resource": "TFJob"}}, "one of Job, PyTorchJob, MPIJob, MSJob"),
+    ({"job_kubernetes": {"resource": "MSJob"}, "job_launcher": "torchrun"}, "set job_launcher: mindspore"),
+    ({"job_kubernetes": {"memory": "64 GB"}}, "a quantity of Kubernetes"),
+    ({"job_kubernetes": {"host_network": "yes"}}, "true or false"),
+    ({"job_kubernetes": {"volumes": [{"path": "data", "claim": "x"}]}}, "where it is mounted"),
+    ({"job_kubernetes": {"node_selector": ["gpu"]}}, "labels of nodes"),
+    ({"job_kubernetes": {"code": "volume"}}, "no job_source"),
+    ({"job_kubernetes": {"tls_secret": "x"}}, "mindspore or msrun"),
+    ({"job_kubernetes": {"recovery_claim": "x"}}, "whose scheduler recovers"),
+    ({**TLS, "job_launcher": "mindspore", "job_kubernetes": {"tls_secret": "x"}}, "leave out job_tls, or tls_secret"),
+    ({"job_launcher": "mindspore", "job_kubernetes": {"queue": "q"}}, "set queue_system: volcano"),
+    ({"job_kubernetes": {"queue": "q", "queue_system": "volcano"}}, "kueue"),
+    ({"job_devices": "auto"}, "job_kubernetes.device_resource"),
+    ({"job_devices": [0, 1]}, "device plugin chooses"),
+    ({"job_max_restarts": 2}, "finds no rendezvous"),
+    ({"job_launcher": "mindspore", "job_processes_per_node": 2}, "each pod is one rank"),
+    ({"job_launcher": "direct", "job_processes_per_node": 2}, "each pod is one rank"),
+    ({"job_launcher": "mindspore", "job_recovery": True, "job_max_restarts": 1}, "recovery_claim"),
+    (
+        {
+            "job_launcher": "mindspore",
+            "job_recovery": True,
+            "job_max_restarts": 1,
+            "job_recovery_path": "/recovery",
+            "job_kubernetes": {"recovery_claim": "x"},
+        },
+        "recovery_claim is the place",
+    ),
+    ({"job_network": "eth1"}, "NCCL_SOCKET_IFNAME"),
+    ({"job_data": ["/data"]}, "job_kubernetes.volumes"),
+    ({"job_namespace": "My_Space"}, "lower-case letters"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), WRONG)
+def test_what_a_cluster_cannot_do_is_a_finding(changes, said):
+    findings = plan(expect_findings=True, **changes)
+    assert any(said in f"{finding.check} {finding.expected} {finding.action}" for finding in findings), findings
+
+
+def test_a_source_that_fits_in_no_configmap_is_a_finding():
+    job, _ = schedulers.parse(GIVEN)
+    where = Where("digits-1", "", "localhost", "", "")
+    _, findings = kubernetes.plan(job, GIVEN, {}, Source(["train.py"], b"A" * (1 << 20)), where)
+    assert [finding.check for finding in findings] == ["job_source"]
+
+
+@pytest.mark.parametrize(
+    ("name", "appended", "legal", "said"),
+    [
+        ("digits-20261121-200000", 14, "digits-20261121-200000", ""),
+        ("My_Job", 0, "my-job-", "only lower-case letters"),
+        ("7b", 0, "j-7b-", "a letter must come first"),
+        ("a" * 60, 14, "a" * 42 + "-", "at most 49 characters fit"),
+    ],
+)
+def test_names_are_made_legal_with_a_message(name, appended, legal, said):
+    made, message = names.legal(name, appended)
+    assert made.startswith(legal)
+    assert said in message
+    assert bool(message) == (made != name)
+
+
+@generated(strategies.text(max_size=80), strategies.integers(0, 20))
+def test_any_name_becomes_legal(name, appended):
+    made, _ = names.legal(name, appended)
+    assert names.is_label(made)
+    assert made[0].isalpha()
+    assert len(made) + appended <= 63
+
+
+@pytest.mark.parametrize(("name", "kind"), [("torchrun", "Job"), ("mindspore", "MSJob")])
+def test_the_job_files_make_a_manifest(name, kind):
+    given = yaml.safe_load((Path(__file__).parents[4] / "jobs" / f"kubernetes-{name}.yml").read_text())
+    assert the(kind, **given)["spec"]
+
+
+def test_names_that_differ_stay_different():
+    assert names.legal("job_a")[0] != names.legal("job.a")[0]
+
+
+def test_a_long_name_is_said_in_the_plan():
+    assert plan().settings["renamed"] == ""
+    long = "b" * 40
+    job, _ = schedulers.parse({**GIVEN, "job_name": long})
+    where = Where(f"{long}-20261121-200000-12", "", "localhost", "", "")
+    made, _ = kubernetes.plan(job, GIVEN, {}, Source(["train.py"], ARCHIVE), where)
+    assert made.settings["renamed"].startswith(f"{long}-20261121-200000-12 is called {made.settings['name']}")
