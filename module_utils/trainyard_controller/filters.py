@@ -25,7 +25,7 @@ def checked(rule: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return rule(*given, **named)
         except KeyError as error:
-            raise ValueError(f"a record has no {error}; `ansible-doc -t filter` says what each must have") from error
+            raise ValueError(f"a record has no {error}") from error
 
     return run
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters ROLE_findings: judge all nodes together by what was read of them. Documentation: NAME.yml beside this."""
+"""Filters ROLE_findings: compare what was read of all nodes, and return findings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import ansible.module_utils
 
-# ansible-doc asks this file for the names of its filters, and knows nothing of the project's module_utils.
+# ansible-doc imports this file without the project's module_utils.
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
 from ansible.module_utils.trainyard.ascend import software as ascend

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of verify.yml: which roles and jobs a phase has, what came of it. Documentation: NAME.yml beside this."""
+"""Filters of verify.yml: the roles and jobs of a phase, and the phase's result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import ansible.module_utils
 
-# ansible-doc asks this file for the names of its filters, and knows nothing of the project's module_utils.
+# ansible-doc imports this file without the project's module_utils.
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
 from ansible.module_utils.trainyard.verify import measured, phases, settings, software

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import inspect
 import json
 import os
 import re
@@ -15,7 +14,6 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.basic import FILE_COMMON_ARGUMENTS
-from filters import FILTERS
 
 PROJECT = Path(__file__).resolve().parents[2]
 MODULES = sorted(path.stem for path in (PROJECT / "library").glob("*.py"))
@@ -37,12 +35,6 @@ def ansible_doc(*arguments):
 def shown():
     """What ansible-doc shows of every module, with what comes from plugins/doc_fragments."""
     return {name: entry["doc"] for name, entry in ansible_doc("-t", "module", "-M", "library", *MODULES).items()}
-
-
-@pytest.fixture(scope="session")
-def filters_shown():
-    """What ansible-doc shows of every filter."""
-    return ansible_doc("-t", "filter", *FILTERS)
 
 
 @pytest.fixture(params=MODULES)
@@ -140,28 +132,3 @@ def test_results_are_described(module):
 
 def test_what_only_documents_has_an_action_plugin():
     assert {(PROJECT / "plugins" / "action" / f"{name}.py").is_file() for name in ACTIONS} == {True}
-
-
-@pytest.mark.parametrize("name", FILTERS)
-def test_a_filter_says_what_it_is_and_takes(name, filters_shown):
-    documented = filters_shown[name]
-    doc, (entry, *parameters) = documented["doc"], inspect.signature(FILTERS[name]).parameters.values()
-    options = dict(doc["options"])
-    assert doc["name"] == name and re.fullmatch(r"[A-Z].*[^.]", doc["short_description"])
-    assert options.pop("_input")["required"] and entry.default is entry.empty
-    assert set(options) == {each.name for each in parameters}
-    for each in parameters:
-        option = options[each.name]
-        assert bool(option.get("required")) == (each.default is each.empty), each.name
-        default = list(each.default) if isinstance(each.default, tuple) else each.default
-        assert option.get("default") == (None if each.default is each.empty else default), each.name
-    positional = doc.get("positional") or ""
-    names = positional if isinstance(positional, list) else [each for each in re.split(r",\s*", positional) if each]
-    assert not names or names == [each.name for each in parameters]
-    assert set(documented["return"]) == {"_value"} and documented["return"]["_value"]["description"]
-
-
-@pytest.mark.parametrize("name", FILTERS)
-def test_a_filter_is_used_in_its_example(name, filters_shown):
-    examples = filters_shown[name]["examples"]
-    assert f"| {name}" in examples and all(task["name"] for task in yaml.safe_load(examples))
