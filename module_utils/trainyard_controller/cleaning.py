@@ -19,7 +19,7 @@ from .collecting import collect, is_final
 from .inventory_options import inventory_given
 from .reporting import report
 from .run_folder import NotWrittenError, kept_runs, note_removed, note_submitted, read_plans, scheduler_runs
-from .scheduler_clients import Answer, Ask, Kubernetes, handed
+from .scheduler_clients import Answer, Ask, Kubernetes, external_job
 
 # A node may have the checkpoints of many jobs to remove.
 _REMOVE_S = 600.0
@@ -82,7 +82,7 @@ def _where(wanted: Wanted, hosts: Sequence[str], runs: Sequence[Mapping[str, Any
 
 def _state(run: Mapping[str, Any], runs_dir: Path, ask: Ask) -> Answer:
     found = json.loads((runs_dir / run["job_id"] / "plan.json").read_text())
-    answer = handed(found, runs_dir, ask).state(waits=False)
+    answer = external_job(found, runs_dir, ask).state(waits=False)
     return answer if "state" in answer else {"msg": reason(answer)}
 
 

@@ -16,7 +16,7 @@ from ..trainyard.job.record import run_record
 from ..trainyard.job.run.answers import of_job
 from ..trainyard_node.machine.json_files import read_json
 from .run_folder import note_submitted, write_logs
-from .scheduler_clients import Answer, Ask, Kubernetes, Slurm, handed
+from .scheduler_clients import Answer, Ask, Kubernetes, Slurm, external_job
 
 _LIMIT_S = 300.0
 
@@ -50,7 +50,7 @@ def collect(plan: Mapping[str, Any], run_dir: Path, ask: Ask, wanted: Wanted) ->
     """
     over = is_final(run_dir)
     if "engine" in plan:
-        return _of_scheduler(handed(plan, run_dir.parent, ask), run_dir, over, wanted)
+        return _of_scheduler(external_job(plan, run_dir.parent, ask), run_dir, over, wanted)
     shared = {"job_id": plan["job_id"], "job_dir": plan["job_dir"], "stop": wanted.stop}
     shared |= {"log_limit": wanted.log_limit, "check": wanted.check, "user": wanted.user}
     # As a span: the node's clock may be another.

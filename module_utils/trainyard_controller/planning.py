@@ -32,7 +32,7 @@ from ..trainyard.job.plan.plan import JobPlan
 from ..trainyard.job.plan.preflight import clock_findings, join
 from ..trainyard.job.record import excluded_hosts as refused
 from ..trainyard.job.run import log_lines as following
-from ..trainyard.job.schedulers.records import HandedPlan, Plan, Source, Where
+from ..trainyard.job.schedulers.records import Plan, Source, SubmittedPlan, Where
 from . import excluded_hosts as refused_hosts
 from . import run_folder, scheduler_clients, source_folder, templates
 from .cached_facts import KeptFacts
@@ -120,8 +120,8 @@ class Prepared:
 
 def prepare(wanted: Wanted, ask: Ask) -> Prepared:
     """Ask, plan and judge; writes the run's folder for a job that is ready, and for one that its nodes refuse."""
-    if str(wanted.job.get("job_scheduler") or "ssh") in schedulers.HANDED:
-        return _prepare_handed(wanted, ask)
+    if str(wanted.job.get("job_scheduler") or "ssh") in schedulers.EXTERNAL:
+        return _prepare_external(wanted, ask)
     job, wrong = _read_job(wanted)
     if job is None or not wanted.hosts:
         _, wrong_too = _members(wanted, {}, {})
@@ -168,7 +168,7 @@ def _with_record(wanted: Wanted, made: Prepared, gate: refused.Gate, job_id: str
     )
 
 
-def _prepare_handed(wanted: Wanted, ask: Ask) -> Prepared:
+def _prepare_external(wanted: Wanted, ask: Ask) -> Prepared:
     """Plan a job for a scheduler that places the ranks itself: it is asked what it is, and the nodes nothing."""
     job, wrong = schedulers.parse(wanted.job)
     findings = jobs.unknown_keys(wanted.given) + wrong
@@ -187,12 +187,12 @@ def _prepare_handed(wanted: Wanted, ask: Ask) -> Prepared:
         )
         plan, planned = schedulers.plan(job, wanted.job, facts, source, where)
         findings = [*found, *findings, *planned, *_unfollowed(wanted, plan), *wanted.found]
-        if not isinstance(plan, HandedPlan) or findings:
+        if not isinstance(plan, SubmittedPlan) or findings:
             return Prepared(findings)
         return _written(wanted, rendered(plan), source, run_dir, [])
 
 
-def rendered(plan: HandedPlan) -> HandedPlan:
+def rendered(plan: SubmittedPlan) -> SubmittedPlan:
     """Return the plan with the texts of its templates."""
     texts = {name: templates.render(each.path, each.context) for name, each in plan.templates.items()}
     return dataclasses.replace(plan, submitted={**plan.submitted, **texts}, templates={})

@@ -11,7 +11,7 @@ from ..trainyard.cluster.unreachable import reason
 from ..trainyard.job.record import run_record, runs
 from ..trainyard_node.machine.json_files import read_json
 from .run_folder import launches, read_plans, read_submitted, scheduler_of
-from .scheduler_clients import Ask, handed
+from .scheduler_clients import Ask, external_job
 
 
 def find(
@@ -63,7 +63,7 @@ def _ask(plans: Sequence[Mapping[str, Any]], runs_dir: Path, ask: Ask, launching
         if "engine" not in plan:
             of_heads.setdefault(plan["head"]["host"], []).append({name: plan[name] for name in ("job_id", "job_dir")})
             continue
-        state = handed(plan, runs_dir, ask).state(waits=False)
+        state = external_job(plan, runs_dir, ask).state(waits=False)
         if "state" not in state:
             unknown[plan["job_id"]] = reason(state) or "no answer"
         elif state["state"] in ("pending", "running"):

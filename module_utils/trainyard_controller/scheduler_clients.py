@@ -67,7 +67,7 @@ def probe_kubernetes(job: Mapping[str, Any]) -> tuple[Answer, list[Finding]]:
     return {**facts, "refused": bool(findings)}, findings
 
 
-class Handed(Protocol):
+class ExternalJob(Protocol):
     """A job that a scheduler was handed. What it does not answer has no `state` (`logs`, `engine_id`), but `msg`."""
 
     def submit(self, run_dir: Path, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
@@ -195,7 +195,7 @@ class Kubernetes:
         return {"changed": False}
 
 
-def handed(plan: Mapping[str, Any], runs_dir: Path, ask: Ask) -> Slurm | Kubernetes:
+def external_job(plan: Mapping[str, Any], runs_dir: Path, ask: Ask) -> Slurm | Kubernetes:
     """Return the job of a plan that names its scheduler as `engine`."""
     engine = scheduler_of(dict(plan), runs_dir)
     return Slurm(plan, engine, ask) if engine["kind"] == "slurm" else Kubernetes(engine)

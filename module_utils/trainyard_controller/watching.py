@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from ..trainyard.cluster.unreachable import reason
 from ..trainyard.job.run import log_lines as folding
 from .live_page import EVERY_S, LivePage
-from .scheduler_clients import Answer, Ask, handed
+from .scheduler_clients import Answer, Ask, external_job
 
 # A head that cannot be asked for so long is given up here; its nodes have given it up before (SILENT_AFTER_S).
 GIVE_UP_S = 20.0
@@ -95,7 +95,7 @@ class OverSsh:
         return {"state": state, "line": found.get("line", ""), "note": note, "told": told, "stalled": stalled}
 
 
-class Handed:
+class ExternalWatch:
     """A job that a scheduler was handed: it serves everybody, so it is asked less often than a monitor of our own."""
 
     patience_s = GIVE_UP_SCHEDULER_S
@@ -104,7 +104,7 @@ class Handed:
     def __init__(self, plan: dict[str, Any], run_dir: Path, ask: Ask) -> None:
         """Take the plan and the folder of the run."""
         self.host = self.who = plan["engine"]["submit_host"]
-        self._job, self._asked = handed(plan, run_dir.parent, ask), False
+        self._job, self._asked = external_job(plan, run_dir.parent, ask), False
 
     def look(self, wait_s: float) -> Mapping[str, Any]:
         """Ask the scheduler; the first time at once."""

@@ -19,7 +19,7 @@ from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 from ansible.module_utils.trainyard_controller.run_folder import StoppedError, note_submitted, starting
-from ansible.module_utils.trainyard_controller.scheduler_clients import handed
+from ansible.module_utils.trainyard_controller.scheduler_clients import external_job
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -90,7 +90,7 @@ class ActionModule(ActionBase):
         if engine["settings"].get("renamed"):
             display.display(engine["settings"]["renamed"])
         given = self._task.args
-        client = handed(plan, run_dir.parent, nodes.ask)
+        client = external_job(plan, run_dir.parent, nodes.ask)
         answer = client.submit(run_dir, given.get("secret_env") or {}, given.get("secret_files") or {})
         if "engine_id" not in answer:
             return {"failed": True, "msg": reason(answer)}

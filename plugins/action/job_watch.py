@@ -14,7 +14,7 @@ from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.fan_out import FanOut, end_visits
 from ansible.module_utils.trainyard_controller.live_page import LivePage
 from ansible.module_utils.trainyard_controller.scheduler_clients import Ask
-from ansible.module_utils.trainyard_controller.watching import Handed, LeftError, Lines, OverSsh, Watched, follow
+from ansible.module_utils.trainyard_controller.watching import ExternalWatch, LeftError, Lines, OverSsh, Watched, follow
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
             display.display(f"  page        {page.path}")
 
         def watched(ask: Ask) -> Watched:
-            return Handed(plan, run_dir, ask) if "engine" in plan else OverSsh(plan, ask)
+            return ExternalWatch(plan, run_dir, ask) if "engine" in plan else OverSsh(plan, ask)
 
         told: dict[str, Any] = {"goes_on": False}
         try:

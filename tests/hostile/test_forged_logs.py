@@ -85,7 +85,7 @@ def of_slurm(tmp_path, monkeypatch, sent, **about):
     def ask(question, own, limit_s):
         return {host: state if question == "slurm_state" else json.loads(json.dumps(sent[host])) for host in own}
 
-    monkeypatch.setattr(collecting, "handed", lambda plan, runs, ask: scheduler_clients.Slurm(plan, ENGINE, ask))
+    monkeypatch.setattr(collecting, "external_job", lambda plan, runs, ask: scheduler_clients.Slurm(plan, ENGINE, ask))
     told = collect(SLURM, tmp_path, ask, Wanted(1 << 20))
     return told, {file.name: file.read_text() for file in (tmp_path / "logs").iterdir()}
 

@@ -42,7 +42,7 @@ from ..plan.plan import JobPlan, source_findings
 from ..run.progress import strict
 from . import slurm, ssh
 from .kubernetes import scheduler as kubernetes
-from .records import HandedPlan, Plan, Source, Where
+from .records import Plan, Source, SubmittedPlan, Where
 
 
 class Scheduler(Protocol):
@@ -57,8 +57,8 @@ class Scheduler(Protocol):
 
 
 # Those that are handed a job.
-HANDED = {"kubernetes": kubernetes, "slurm": slurm}
-SCHEDULERS: Mapping[str, Scheduler] = {**HANDED, "ssh": ssh}
+EXTERNAL = {"kubernetes": kubernetes, "slurm": slurm}
+SCHEDULERS: Mapping[str, Scheduler] = {**EXTERNAL, "ssh": ssh}
 
 
 def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
@@ -111,7 +111,7 @@ def _size(made: Plan) -> tuple[int, int]:
     """Return how many nodes a planned job has, and how many processes each node has at most."""
     if isinstance(made, JobPlan):
         return len(made.placement.nodes), max(node.processes for node in made.placement.nodes)
-    return (made.nodes, made.processes_per_node) if isinstance(made, HandedPlan) else (1, 1)
+    return (made.nodes, made.processes_per_node) if isinstance(made, SubmittedPlan) else (1, 1)
 
 
 def not_waited_for(command: Sequence[str], source: Source) -> list[Finding]:
@@ -135,7 +135,7 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
     # Where trainyard itself places the ranks, the plan names no engine.
     engine = plan.get("engine")
     if engine:
-        state = HANDED[engine["kind"]].complete(plan, state)
+        state = EXTERNAL[engine["kind"]].complete(plan, state)
     started, finished = state.get("started"), state.get("finished")
     summary: dict[str, Any] = {
         "job_id": plan["job_id"],

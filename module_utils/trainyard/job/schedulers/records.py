@@ -90,7 +90,7 @@ class Plan(Protocol):
 
 
 @dataclass(frozen=True)
-class HandedPlan:
+class SubmittedPlan:
     """A job as it is handed to a scheduler, which chooses the nodes.
 
     `submitted` is an sbatch script, or manifests; what is a template yet stands in `templates`, by the same names.

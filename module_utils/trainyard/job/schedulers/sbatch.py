@@ -12,7 +12,7 @@ from typing import Any
 
 from ..file.specification import Job
 from ..placement.placement import SYSTEM_PATH
-from .records import HandedPlan, Template
+from .records import SubmittedPlan, Template
 
 SCRIPT = "job.sbatch"
 # The packed source follows this line.
@@ -20,7 +20,7 @@ SOURCE_MARK = "#SOURCE"
 
 
 def script(
-    plan: HandedPlan, given: Mapping[str, Any], archive: str, node_env: Mapping[str, Mapping[str, str]]
+    plan: SubmittedPlan, given: Mapping[str, Any], archive: str, node_env: Mapping[str, Mapping[str, str]]
 ) -> Template:
     """Return the sbatch script. `archive` is the source as tar.gz in base64, `node_env` is by name of the node."""
     job = plan.job
@@ -38,7 +38,7 @@ def script(
     return Template("slurm/job.sbatch.j2", context)
 
 
-def options(plan: HandedPlan, given: Mapping[str, Any]) -> list[str]:
+def options(plan: SubmittedPlan, given: Mapping[str, Any]) -> list[str]:
     """Return the options of sbatch."""
     job = plan.job
     gres = gres_option(job, given)

@@ -20,7 +20,7 @@ from ..file.tls import PASSWORD_VARIABLES
 from ..placement.process import RANK_LOG
 from ..run.failure import first_failure, signal_name
 from . import slurm_fit
-from .records import HandedPlan, Source, Where
+from .records import Source, SubmittedPlan, Where
 from .sbatch import SCRIPT, gres_option, script
 
 LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
@@ -40,7 +40,7 @@ _LOOKED_AT = (
 
 def plan(
     job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
-) -> tuple[HandedPlan | None, list[Finding]]:
+) -> tuple[SubmittedPlan | None, list[Finding]]:
     """Return the job as an sbatch script. `facts` is what slurm_facts.probe returned."""
     findings = (
         _refused(job)
@@ -88,7 +88,7 @@ def plan(
     devices = int(gres.rpartition(":")[2]) if gres.rpartition(":")[2].isdigit() else len(job.devices or ())
     processes = job.processes_per_node or devices or 1
     given = {**given, "job_gres": gres or "none"}
-    drafted = HandedPlan(
+    drafted = SubmittedPlan(
         job=job,
         job_id=where.job_id,
         created=where.created,

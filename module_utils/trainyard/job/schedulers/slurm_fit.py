@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...findings.findings import Finding, counted, host_list
-from .records import HandedPlan, Where
+from .records import SubmittedPlan, Where
 
 Record = Mapping[str, str]
 
@@ -68,7 +68,12 @@ def common_gres(facts: Mapping[str, Any], partition: str, wanted: int | None) ->
 
 
 def findings(
-    plan: HandedPlan, given: Mapping[str, Any], facts: Mapping[str, Any], gres: str, where: Where, known: Iterable[str]
+    plan: SubmittedPlan,
+    given: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    gres: str,
+    where: Where,
+    known: Iterable[str],
 ) -> list[Finding]:
     """Find what this cluster can never give. `known` are the hosts of the inventory."""
     if not facts:

@@ -112,7 +112,7 @@ def test_a_schedulers_job_that_runs_comes_first(site, monkeypatch):
             assert not waits
             return {"state": "pending", "line": "waits: Priority"}
 
-    monkeypatch.setattr(known_runs, "handed", lambda *_: Job())
+    monkeypatch.setattr(known_runs, "external_job", lambda *_: Job())
     engine = {"kind": "slurm", "submit_host": "login", "settings": {}}
     site.add("r1", engine=engine, world_size=2, rank_log="rank_{rank}.log", progress_pattern="", nodes=[])
     site.add("r2", ended=True)

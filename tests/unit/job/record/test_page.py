@@ -105,7 +105,7 @@ def test_ranks_under_torchrun_that_still_run_and_agents_that_noted_nothing():
         ("rank2", "succeeded", ""),
         ("rank3", "running", ""),
     ]
-    # Handed to Slurm or Kubernetes: the report of the agent alone says which rank it was.
+    # Run by Slurm or Kubernetes: the report of the agent alone says which rank it was.
     job = of_torchrun(
         {}, failure={"host": "n2", "rank": 3, "exit_code": 7}, exit={"n1": end(101, 1), "n2": end(101, 1)}
     )
@@ -116,8 +116,8 @@ def test_ranks_under_torchrun_that_still_run_and_agents_that_noted_nothing():
 
 
 def test_the_scheduler_that_was_handed_the_job_is_named():
-    handed = {**summary(1, failed=False), "engine": {"kind": "slurm"}}
-    assert "<dt>scheduler</dt><dd>slurm</dd>" in job_page(handed, [], "", b"").replace("\n", "")
+    submitted = {**summary(1, failed=False), "engine": {"kind": "slurm"}}
+    assert "<dt>scheduler</dt><dd>slurm</dd>" in job_page(submitted, [], "", b"").replace("\n", "")
     assert "<dt>scheduler" not in job_page(summary(1, failed=False), [], "", b"")
 
 

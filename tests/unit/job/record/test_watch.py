@@ -189,7 +189,7 @@ def test_a_scheduler_that_knows_nothing_of_the_job_is_not_asked_again(clock, tmp
             assert waits
             return answers.pop(0)
 
-    monkeypatch.setattr(watching, "handed", lambda *_: Job())
-    job = watching.Handed({"engine": {"submit_host": "login"}}, tmp_path, None)
+    monkeypatch.setattr(watching, "external_job", lambda *_: Job())
+    job = watching.ExternalWatch({"engine": {"submit_host": "login"}}, tmp_path, None)
     lost, shown, forgotten = followed(job)
     assert (lost, shown, forgotten, answers) == ("no such job", [], ["login"], [])

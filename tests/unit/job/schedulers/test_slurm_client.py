@@ -213,7 +213,7 @@ def job(cluster, wanted):
     """A job that is planned, and that Slurm calls 42."""
     made = planning.prepare(wanted(), ask)
     note_submitted(made.run_dir, "42")
-    return scheduler_clients.handed(made.plan, made.run_dir.parent, ask), made.run_dir
+    return scheduler_clients.external_job(made.plan, made.run_dir.parent, ask), made.run_dir
 
 
 def test_a_job_is_submitted(command, job, tmp_path):

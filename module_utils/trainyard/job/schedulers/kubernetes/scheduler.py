@@ -9,7 +9,7 @@ from typing import Any
 
 from ....findings.findings import Finding
 from ...file.specification import Job
-from ..records import HandedPlan, Source, Where
+from ..records import Source, SubmittedPlan, Where
 from . import manifests, names, settings, state
 from .pods import TLS_HOME, Manifest, Request
 from .resources import RESOURCES
@@ -24,7 +24,7 @@ MOST_SOURCE = 700 << 10
 
 def plan(
     job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
-) -> tuple[HandedPlan | None, list[Finding]]:
+) -> tuple[SubmittedPlan | None, list[Finding]]:
     """Return the job as manifests, or what a cluster cannot do for it."""
     # The image has its own environment; job_venv is a folder of hosts.
     job = replace(job, venv="")
@@ -65,7 +65,7 @@ def plan(
         processes=processes,
         archive=source.base64(),
     )
-    return HandedPlan(
+    return SubmittedPlan(
         job=job,
         job_id=where.job_id,
         created=where.created,
