@@ -112,8 +112,8 @@ lab-destroy: .venv/.controller ## remove the lab LAB, all of it
 benchmark: LAB := bench
 benchmark: SUBNET := 10.81.0.0/24
 benchmark: NODES := 8
-benchmark: $(if $(filter rank_table stragglers scale ssh,$(PART)),.venv/.controller,lab) ## measure launch.yml and site.yml, PART=launch one part only; see benchmarks/README.md
-	@trap '$(if $(KEEP)$(filter rank_table stragglers scale ssh,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
+benchmark: $(if $(filter rank_table stragglers scale,$(PART)),.venv/.controller,lab) ## measure launch.yml and site.yml, PART=launch one part only; see benchmarks/README.md
+	@trap '$(if $(KEEP)$(filter rank_table stragglers scale,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
 
 # What is missing for the lab, installed as root, or said.
 .PHONY: lab-packages

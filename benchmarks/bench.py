@@ -29,7 +29,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import slow_node
 from faults import fault
 from restarting import restarted
 from starting import (
@@ -306,18 +305,6 @@ def measure_scale(_: int) -> tuple[dict[str, Any], list[str]]:
     return {"plans": plans, "checks": checks, "joins": joins}, lines
 
 
-def measure_ssh(rounds: int) -> tuple[dict[str, Any], list[str]]:
-    """Controller's CPU for each further node over real ssh, 48 against 8: new connections and open ones."""
-    found = [json.loads(run([sys.executable, "benchmarks/ssh_cost.py", "8", "48"])) for _ in range(rounds)]
-    lines = ["| key exchange | connection | ms CPU per node: min / median / max |", "|---|---|---|"]
-    for exchange in (name for name in found[0] if name != "nodes"):
-        for kind in found[0][exchange]:
-            values = [one[exchange][kind]["ms per node"] for one in found]
-            shown = " / ".join(f"{f(values):.0f}" for f in (min, statistics.median, max))
-            lines.append(f"| {exchange} | {kind} | {shown} |")
-    return {"rounds": found}, lines
-
-
 def measure_verify(rounds: int) -> tuple[dict[str, Any], list[str]]:
     """verify.yml on 4, 8 and 16 nodes, as far as the lab has them: seconds of each phase, memory of the controller."""
     there = len(json.loads(run(["ansible-inventory", "-i", str(INVENTORY), "--list"]))["compute"]["hosts"])
@@ -402,14 +389,12 @@ PARTS = {
     "throughput": (measure_throughput, 5),
     "failure": (measure_failure, 3),
     "restarts": (measure_restarts, 3),
-    "slow_node": (slow_node.measure, 20),
     "rank_table": (measure_rank_table, 5),
     "stragglers": (measure_stragglers, 1),
     "verify": (measure_verify, 3),
     "scale": (measure_scale, 1),
-    "ssh": (measure_ssh, 5),
 }
-WITHOUT_LAB = {"rank_table", "stragglers", "scale", "ssh"}
+WITHOUT_LAB = {"rank_table", "stragglers", "scale"}
 
 
 def main() -> None:
