@@ -47,7 +47,7 @@ findings:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.findings.findings import render
+from ansible.module_utils.trainyard.findings.findings import failure
 from ansible.module_utils.trainyard_controller.built_archives import rewrite
 
 
@@ -63,8 +63,7 @@ def main() -> None:
     findings = [finding for host in module.params["hosts"] for finding in rewrite(host, folder / f"{host}.tar.gz")]
     if findings:
         module.fail_json(
-            msg=render(findings, "What was built cannot be copied: {count} {findings}. Nothing was unpacked."),
-            findings=[finding.as_dict() for finding in findings],
+            **failure(findings, "What was built cannot be copied: {count} {findings}. Nothing was unpacked.")
         )
     module.exit_json(changed=False)
 

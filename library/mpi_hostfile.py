@@ -96,7 +96,7 @@ problems:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard.findings.findings import render as as_text
+from ansible.module_utils.trainyard.findings.findings import failure
 from ansible.module_utils.trainyard.job.placement.hostfile import FLAVORS, MpiHost, faults, parse, render
 from ansible.module_utils.trainyard.software.files import taken
 from ansible.module_utils.trainyard_node.machine.owned_file import difference, remove, write
@@ -150,9 +150,7 @@ def main() -> None:
         module.fail_json(msg=f"{path} was not written: {'; '.join(wrong) or 'no hosts'}. Correct the hosts.")
     after = render(hosts, module.params["flavor"]).encode()
     if before not in (None, after) and not module.params["overwrite"]:
-        module.fail_json(
-            msg=as_text([taken(str(path), "hostfile")], "The hostfile was not written: {count} {findings}.")
-        )
+        module.fail_json(**failure([taken(str(path), "hostfile")], "The hostfile was not written: {count} {findings}."))
     module.exit_json(
         changed=write(module, path, before, after),
         hosts=[host.as_dict() for host in hosts],

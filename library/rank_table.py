@@ -195,7 +195,7 @@ from ansible.module_utils.trainyard.ascend.rank_table import (
     repair,
     validate,
 )
-from ansible.module_utils.trainyard.findings.findings import Finding, Warned, faults, render
+from ansible.module_utils.trainyard.findings.findings import Finding, Warned, failure, faults, render
 from ansible.module_utils.trainyard.software.files import taken
 from ansible.module_utils.trainyard_node.machine.owned_file import difference, remove, write
 
@@ -221,7 +221,7 @@ def parsed(content: bytes) -> tuple[object, list[Finding]]:
 def refuse(module: AnsibleModule, headline: str, problems: list[Finding], **more: Any) -> None:
     """Fail with all faults, each once with all the places that have it."""
     headline = headline.replace("{", "{{").replace("}", "}}") + ": {count} {findings}."
-    module.fail_json(msg=render(problems, headline), valid=False, problems=dicts(problems), **more)
+    module.fail_json(**failure(problems, headline), valid=False, problems=dicts(problems), **more)
 
 
 def dicts(problems: list[Finding]) -> list[dict[str, str]]:

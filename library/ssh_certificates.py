@@ -164,7 +164,7 @@ from ansible.module_utils.trainyard.cluster.ssh_mesh import (
     to_be_revoked,
 )
 from ansible.module_utils.trainyard.cluster.ssh_names import declared_names, host_patterns, left_out, user_options
-from ansible.module_utils.trainyard.findings.findings import render
+from ansible.module_utils.trainyard.findings.findings import failure, render
 from ansible.module_utils.trainyard_controller.ssh_authority import Authority, AuthorityError
 
 # Stands in check mode for what only a real run makes.
@@ -192,10 +192,7 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], pol
     owners = {certificate.key: owner(certificate) for certificate in certificates}
     findings = mesh_findings(nodes, requests, revoked, to_revoke, owners)
     if findings:
-        module.fail_json(
-            msg=render(findings, "The ssh mesh cannot be made: {count} {findings}. No key was signed."),
-            findings=[finding.as_dict() for finding in findings],
-        )
+        module.fail_json(**failure(findings, "The ssh mesh cannot be made: {count} {findings}. No key was signed."))
 
     actions = []
     if module.check_mode:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ansible.plugins.action import ActionBase
 
-from ..trainyard.findings.findings import UnusableError
+from ..trainyard.findings.findings import FindingsError, UnusableError
 
 
 class OnController(ActionBase):  # type: ignore[misc]
@@ -30,5 +30,7 @@ class OnController(ActionBase):  # type: ignore[misc]
         _, given = self.validate_argument_spec(dict(self.spec), **self.rules)
         try:
             return {**result, "changed": False, **self.answer(given)}
+        except FindingsError as error:
+            return {**result, **error.failure}
         except UnusableError as error:
             return {**result, "failed": True, "msg": str(error)}

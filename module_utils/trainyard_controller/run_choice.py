@@ -21,15 +21,13 @@ def find(
 
     `note` lists others that run. Without both names it is one of all, unless one `must_name` it. With `ask`, nodes are
     asked which of several runs run, where no record says how these ended. Whoever `must_name` a run also means one that
-    is `launching`: nothing of it has been started. Raises LookupError with what there is.
+    is `launching`: nothing of it has been started. Raises UnusableError with what there is.
     """
     begun, launched = read_plans(runs_dir), launches(runs_dir) if must_name else []
     launching, plans = [plan["job_id"] for plan in launched], [*begun, *launched]
     open_runs = runs.may_run(plans, job_id, job_name, lambda plan: _has_ended(runs_dir, plan)) if ask else []
     answers = _ask(open_runs, runs_dir, ask, launching) if ask and open_runs else None
-    plan, text = runs.find(plans, job_id, job_name, must_name, str(runs_dir), answers)
-    if plan is None:
-        raise LookupError(text)
+    plan, note = runs.find(plans, job_id, job_name, must_name, str(runs_dir), answers)
     return {
         "job_id": plan["job_id"],
         "job_dir": plan.get("job_dir", ""),
@@ -37,7 +35,7 @@ def find(
         "run_dir": str(runs_dir / plan["job_id"]),
         "over": _record_is_final(runs_dir, plan),
         "engine": scheduler_of(dict(plan), runs_dir) if "engine" in plan else {},
-        "note": text,
+        "note": note,
     }
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings.adhoc import playbook
-from ..trainyard.findings.findings import Finding, render
+from ..trainyard.findings.findings import Finding, failure
 from ..trainyard.job.record import run_record
 from ..trainyard.job.record.runs import Kept
 from ..trainyard_node.job.run import processes
@@ -107,8 +107,8 @@ class NotWrittenError(OSError):
         """Take the file and what the system says."""
         super().__init__(error.errno, error.strerror or str(error), str(path))
 
-    def text(self, run_dir: Path) -> str:
-        """Say what to do about it: the job and its nodes are as they were."""
+    def failure(self, run_dir: Path) -> dict[str, Any]:
+        """Return the result of the task that fails with this; the job and its nodes are as they were."""
         logs = playbook("playbooks/logs.yml", inventory_given(), {"job_id": run_dir.name})
         found = Finding(
             "run folder",
@@ -117,7 +117,9 @@ class NotWrittenError(OSError):
             f"make room, then: {logs}",
             host="localhost",
         )
-        return render([found], "{count} {findings}: the report is not complete; the job itself is not touched by this.")
+        return failure(
+            [found], "{count} {findings}: the report is not complete; the job itself is not touched by this."
+        )
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

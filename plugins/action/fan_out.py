@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.trainyard.cluster.unreachable import findings
-from ansible.module_utils.trainyard.findings.findings import render
+from ansible.module_utils.trainyard.findings.findings import failure
 from ansible.module_utils.trainyard_controller.fan_out import LIMIT_S, FanOut
 from ansible.module_utils.trainyard_controller.host_variables import value_on
 from ansible.plugins.action import ActionBase
@@ -42,7 +42,7 @@ class ActionModule(ActionBase):
         result.update(changed=False, answers=answers)
         if silent and given.get("required"):
             addresses = {host: str(nodes.variables(host).get("ansible_host") or host) for host in silent}
-            result.update(failed=True, msg=render(findings(silent, addresses), "{count} {findings}:"))
+            result.update(failure(findings(silent, addresses), "{count} {findings}:"))
         return result
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.findings.findings import Finding, failure
 from ansible.plugins.action import ActionBase
 
 
@@ -32,5 +32,5 @@ class ActionModule(ActionBase):
             if given["record"]:
                 kept = [finding.as_dict() for finding in findings]
                 Path(given["record"]).write_text(json.dumps(kept, indent=2) + "\n")
-            return {**result, "changed": False, "failed": True, "msg": render(findings, given["headline"])}
+            return {**result, "changed": False, **failure(findings, given["headline"])}
         return {**result, "changed": False}

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.findings.findings import render
+from ansible.module_utils.trainyard.findings.findings import failure
 from ansible.module_utils.trainyard_controller.cleaning import note, record_ends, remove, remove_objects, unrecorded
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.plugins.action import ActionBase
@@ -35,12 +35,11 @@ class ActionModule(ActionBase):
             if lines:
                 display.display("\n".join(lines))
             if findings:
-                return {**result, "failed": True, "msg": render(findings, "{count} {findings}: nothing was removed.")}
+                return {**result, **failure(findings, "{count} {findings}: nothing was removed.")}
             answers = remove(chosen["remove"], ask)
             answers |= remove_objects(chosen["objects"], runs_dir)
             findings = note(runs_dir, answers, chosen["records"], time.time())
             if findings:
-                text = render(findings, "{count} {findings}: not everything could be removed.")
-                return {**result, "failed": True, "msg": text}
+                return {**result, **failure(findings, "{count} {findings}: not everything could be removed.")}
         display.display(chosen["text"])
         return result

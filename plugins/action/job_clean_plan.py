@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.findings.findings import render
+from ansible.module_utils.trainyard.findings.findings import failure
 from ansible.module_utils.trainyard_controller.cleaning import Wanted, plan
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.plugins.action import ActionBase
@@ -35,10 +35,6 @@ class ActionModule(ActionBase):
         )
         chosen = plan(wanted, FanOut(self, task_vars or {}).ask, time.time())
         if chosen.findings:
-            return {
-                **result,
-                "failed": True,
-                "msg": render(chosen.findings, "{count} {findings}: nothing was removed."),
-            }
+            return {**result, **failure(chosen.findings, "{count} {findings}: nothing was removed.")}
         about = {name: getattr(chosen, name) for name in ("remove", "objects", "records", "text")}
         return {**result, "changed": False, **about}

@@ -35,4 +35,4 @@ class ActionModule(ActionBase):
         try:
             return {**result, **collecting.collect(plan, run_dir, FanOut(self, task_vars or {}).ask, wanted)}
         except NotWrittenError as error:
-            return {**result, "failed": True, "msg": error.text(run_dir)}
+            return {**result, **error.failure(run_dir)}

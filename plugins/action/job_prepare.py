@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible.module_utils.trainyard.findings.findings import Finding, render
+from ansible.module_utils.trainyard.findings.findings import Finding, failure, render
 from ansible.module_utils.trainyard.job.placement import root_ranks
 from ansible.module_utils.trainyard.job.plan.plan import warnings_text
 from ansible.module_utils.trainyard_controller import planning
@@ -79,7 +79,7 @@ class ActionModule(ActionBase):
         result.update(run, refused=refused, facts_file=given["facts_file"])
         result["changed"] = prepared.run_dir is not None and not record
         if refused and not record:
-            result.update(failed=True, msg=render(findings, prepared.headline))
+            result.update(failure(findings, prepared.headline))
         if prepared.back:
             display.display("\n".join(prepared.back))
         if prepared.warning:

@@ -48,7 +48,7 @@ class ActionModule(ActionBase):
                 refused_file=refused_file,
             )
         except NotWrittenError as error:
-            return {**result, "failed": True, "msg": error.text(Path(given["run_dir"]))}
+            return {**result, **error.failure(Path(given["run_dir"]))}
         result.update(changed=told.changed and asked != "record", state=told.summary["state"], left=told.left)
         if told.warning:
             result["warnings"] = [told.warning]

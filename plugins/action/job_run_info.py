@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.trainyard.findings.findings import FindingsError, UnusableError
 from ansible.module_utils.trainyard_controller import run_choice as known_runs
 from ansible.module_utils.trainyard_controller import run_folder
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
@@ -30,7 +31,9 @@ class ActionModule(ActionBase):
         ask = FanOut(self, task_vars or {}).ask if given.get("ask_nodes", True) else None
         try:
             run = known_runs.find(Path(given["runs_dir"]), *names, must_name=stop, ask=ask)
-        except LookupError as error:
+        except FindingsError as error:
+            return {**result, **error.failure}
+        except UnusableError as error:
             return {**result, "failed": True, "msg": str(error)}
         if run["note"]:
             display.display(run["note"])

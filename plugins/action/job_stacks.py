@@ -54,7 +54,7 @@ class ActionModule(ActionBase):
             try:
                 write_whole(file, "\n".join([told, *texts]))
             except NotWrittenError as error:
-                return {**result, "failed": True, "msg": error.text(run_dir)}
+                return {**result, **error.failure(run_dir)}
             told += f"  all stacks  {file}"
         display.display(told)
         return {**result, "groups": groups, "file": "" if self._task.check_mode else str(file)}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard.cluster.unreachable import reason
-from ansible.module_utils.trainyard.findings.findings import render
+from ansible.module_utils.trainyard.findings.findings import failure
 from ansible.module_utils.trainyard.job.run import log_lines as following
 from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.fan_out import FanOut, end_visits
@@ -36,7 +36,7 @@ class ActionModule(ActionBase):
         lines, page, given = None, None, self._task.args
         findings = following.refused(plan, given.get("follow"), bool(given.get("live")))
         if findings:
-            return {**result, "failed": True, "msg": render(findings, HEADLINE)}
+            return {**result, **failure(findings, HEADLINE)}
         if given.get("follow") not in (None, ""):
             logs, _ = following.logs(plan, following.wanted(given["follow"], plan["world_size"])[0])
             # The head is asked for them while it is asked for the job: by connections of their own.

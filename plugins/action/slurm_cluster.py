@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.trainyard.findings.findings import UnusableError, render
+from ansible.module_utils.trainyard.findings.findings import FindingsError
 from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, nodes_of
 from ansible.module_utils.trainyard_controller.action_plugin import OnController
 from ansible.module_utils.trainyard_controller.slurm_files import slurm_files
@@ -37,5 +37,5 @@ class ActionModule(OnController):
         settings = {FIELDS.get(name, name): value for name, value in given.items() if name != "nodes"}
         files, findings = slurm_files(ClusterSettings(**settings), nodes_of(given["nodes"]))
         if findings:
-            raise UnusableError(render(findings, "{count} {findings}: there is no configuration for Slurm."))
+            raise FindingsError(findings, "{count} {findings}: there is no configuration for Slurm.")
         return {"files": files}

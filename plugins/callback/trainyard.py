@@ -49,7 +49,7 @@ if tuple(map(int, __version__.split(".")[:2])) < OLDEST_CORE or sys.version_info
 
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 from ansible.module_utils.trainyard.cluster import unreachable as no_answer
-from ansible.module_utils.trainyard.findings.findings import host_list, is_rendered, render
+from ansible.module_utils.trainyard.findings.findings import host_list, render
 from ansible.module_utils.trainyard_controller import interrupts, terminal
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
 
@@ -168,14 +168,17 @@ class CallbackModule(Default):
     def _explained(self, result: Any) -> bool:
         """Keep what failed for the end; return whether that will say all of it."""
         host, said = result.host.get_name(), result.result
-        items = [str(item.get("msg")) for item in said.get("results") or () if item.get("failed")]
-        message = "\n".join(dict.fromkeys(items)) or str(said.get("msg") or said.get("stderr") or said)
+        items = [item for item in said.get("results") or () if item.get("failed")]
+        messages = dict.fromkeys(str(item.get("msg")) for item in items)
+        message = "\n".join(messages) or str(said.get("msg") or said.get("stderr") or said)
         # What is delegated fails elsewhere.
         if not (result.task.delegate_to or result.task.loop) and no_answer.cause(said):
             self._silent[host] = said
             return True
-        self._failures.append((host, result.task.get_name(), message))
-        return is_rendered(message)
+        # Findings name their hosts, so neither host nor task is printed with them.
+        explained = all(each.get("findings") for each in items or [said])
+        self._failures.append((host, "" if explained else result.task.get_name(), message))
+        return explained
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Keep the message for the end. Tasks that ignore it say it in their own words."""
@@ -192,8 +195,7 @@ class CallbackModule(Default):
             # What was rescued is no failure, and what a rescue has said again is said once.
             again = any(later == host and message in text for later, _, text in self._failures[number + 1 :])
             if not again and _has_failed(stats, host):
-                # Findings are those of all hosts, whoever says them.
-                said.setdefault(("" if is_rendered(message) else task, message), []).append(host)
+                said.setdefault((task, message), []).append(host)
         silent = {host: answer for host, answer in self._silent.items() if _has_failed(stats, host)}
         if not self._only_quiet:
             self._recap(stats, silent, any(not task for task, _ in said))

@@ -301,7 +301,7 @@ def test_a_record_on_the_controller_is_never_half_written(tmp_path, name, monkey
         run_folder.write_logs(tmp_path, brought, keep=False)
     [kept] = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert (kept.name, kept.read_text()) == (name, "short")
-    text = caught.value.text(tmp_path / "digits-1")
+    text = caught.value.failure(tmp_path / "digits-1")["msg"]
     assert f"cannot write {kept}: No space left on device" in text
     assert "playbooks/logs.yml -e job_id=digits-1" in text
 

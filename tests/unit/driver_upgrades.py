@@ -79,6 +79,7 @@ def settled(now, **given):
             "checks": [],
             "parts": {},
             "failure": "",
+            "findings": [],
             "reboots": True,
             "before": upgrade.had(driver()),
             "wanted": WANTED,

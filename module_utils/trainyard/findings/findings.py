@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from .visible import one_line
 
@@ -20,7 +21,16 @@ _LEAST_SPAN = 4
 
 
 class UnusableError(Exception):
-    """What was given cannot be worked with; the text says what was found and what is expected."""
+    """The input cannot be used; the text says what was found and what is expected."""
+
+
+class FindingsError(UnusableError):
+    """Findings stop a task; `failure` is its result."""
+
+    def __init__(self, findings: Iterable[Finding], headline: str) -> None:
+        """Render the findings for the message, and keep them as records."""
+        self.failure = failure(findings, headline)
+        super().__init__(self.failure["msg"])
 
 
 @dataclass(frozen=True)
@@ -146,13 +156,17 @@ def render(findings: Iterable[Finding], headline: str) -> str:
     return "\n".join(lines)
 
 
+def failure(findings: Iterable[Finding], headline: str) -> dict[str, Any]:
+    """Return the result of a task that findings stop: the text in `msg`, the records in `findings`.
+
+    The records tell the callback that `msg` explains everything.
+    """
+    findings = list(findings)
+    return {"failed": True, "msg": render(findings, headline), "findings": [each.as_dict() for each in findings]}
+
+
 def _on_lines(finding: Finding) -> Finding:
     return Finding(**{name: one_line(text) for name, text in finding.as_dict().items()})
-
-
-def is_rendered(text: str) -> bool:
-    """Tell whether a text is findings as `render` writes them: all of it is for reading, and nothing is left to add."""
-    return re.search(r"^  1\. .+\n     found ", text, re.MULTILINE) is not None
 
 
 def _first_marked(texts: Sequence[str]) -> list[tuple[bool, str]]:

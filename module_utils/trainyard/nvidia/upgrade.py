@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings.findings import Finding, counted, host_list, is_rendered
+from ..findings.findings import Finding, counted, host_list
 from ..findings.visible import visible
 from . import driver as rules
 from .cuda_verify import works
@@ -302,6 +302,7 @@ def settle(node: Node) -> dict[str, Any]:
     """Judge a node after its installation, and its reboot where that was due: its `state`, `why` and `back`.
 
     `node`: `driver` as it is now, `judged`, `checks`, `parts`, `failure` (what stopped the installation, or ""),
+    `findings` (the records of that failure),
     `reboots` (whether they are allowed), `before`, `wanted`, `runfiles`, `gpus`. `back` is empty where the node stays
     as it is, else what return_plan returns.
     """
@@ -309,7 +310,7 @@ def settle(node: Node) -> dict[str, Any]:
     faults = [*device_faults(node, node["checks"]), *_lost(node["before"], node["parts"])]
     failure = node["failure"]
     # Findings that name others: the installation ended for all nodes of the batch, as it could not go on with one.
-    if is_rendered(failure) and not re.search(rf"\b{re.escape(node['driver']['host'])}\b", failure):
+    if node["findings"] and all(each["host"] != node["driver"]["host"] for each in node["findings"]):
         failure = ""
     if not failure and not faults:
         if not found:

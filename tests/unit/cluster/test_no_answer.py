@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.cluster.unreachable import UNREADABLE, cause, findings, reason
-from ansible.module_utils.trainyard.findings.findings import is_rendered, render
+from ansible.module_utils.trainyard.findings.findings import render
 
 PROJECT = Path(__file__).resolve().parents[3]
 CAPTURED = json.loads((PROJECT / "tests/fixtures/answers/ansible-2.19.json").read_text())["answers"]
@@ -133,7 +133,6 @@ def test_hosts_with_one_cause_are_one_block_whatever_their_addresses(golden):
     answers = {host: refused(address) for host, address in hosts.items()}
     answers["gpu0500"] = CAPTURED["no sudo"]["module"]
     text = render(findings(answers, hosts), "{count} {findings}:")
-    assert is_rendered(text)
     golden(f"{text}\n", "findings-no-answer.txt")
 
 

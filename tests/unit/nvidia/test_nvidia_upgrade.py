@@ -248,13 +248,15 @@ def test_a_verification_that_fails_is_told_in_its_words():
     assert (found["state"], found["why"]) == ("going back", f"user space: {OLD}")
 
 
-OTHERS = "It stops: 1 finding.\n\n  1. package on n2\n     found     none\n     expected  one\n     do        look"
+def stopped_by(host):
+    """What a task that findings stop leaves for the nodes of its batch."""
+    return {"failure": "It stops", "findings": [{"host": host, "check": "package", "found": "none"}]}
 
 
 def test_what_stopped_the_batch_because_of_another_node_is_not_this_nodes_fault():
-    assert settled(driver(version=NEW), failure=OTHERS)["state"] == "upgraded"
-    assert settled(driver(version=NEW), failure=OTHERS.replace("n2", "n1"))["state"] == "going back"
-    assert settled(driver(), failure=OTHERS)["why"] == f"driver: {OLD}"
+    assert settled(driver(version=NEW), **stopped_by("n2"))["state"] == "upgraded"
+    assert settled(driver(version=NEW), **stopped_by("n1"))["state"] == "going back"
+    assert settled(driver(), **stopped_by("n2"))["why"] == f"driver: {OLD}"
 
 
 def test_checks_of_devices_do_not_count_where_no_gpu_is_to_be():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...findings.findings import Finding, counted, host_list, render
+from ...findings.findings import Finding, FindingsError, UnusableError, counted, host_list
 from .cleaning import DAY_S, Folder
 from .run_record import FINAL
 
@@ -54,8 +54,8 @@ class Answers:
 
 def find(
     plans: Sequence[Data], job_id: str, job_name: str, must_name: bool, runs_dir: str, answers: Answers | None = None
-) -> tuple[Data | None, str]:
-    """Return the plan of the run that is meant and a note about others that run; or None and why there is none.
+) -> tuple[Data, str]:
+    """Return the plan of the run that is meant and a note about others that run. Raises UnusableError without one.
 
     `plans` are those of all runs, oldest first. A run that runs comes before a newer one that does not. Without job_id
     and job_name it is one of all, unless one `must_name` it: what ends or removes something takes no guess, neither
@@ -70,7 +70,7 @@ def find(
             f"one of them; the newest runs in {runs_dir}: {newest}",
             "name the run with -e job_id=NAME, or the newest one of a job with -e job_name=NAME",
         )
-        return None, render([unnamed], HEADLINE)
+        raise FindingsError([unnamed], HEADLINE)
     note = ""
     if job_id:
         plan = next((plan for plan in plans if plan["job_id"] == job_id), None)
@@ -79,7 +79,7 @@ def find(
         running = [plan for plan in candidates if answers and plan["job_id"] in answers.running]
         findings = _no_guess(candidates, running, answers) if must_name and answers else []
         if findings:
-            return None, render(findings, HEADLINE)
+            raise FindingsError(findings, HEADLINE)
         plan = next(reversed(running or candidates), None)
         note = _others(running, answers.running) if answers and len(running) > 1 else ""
     if plan is None:
@@ -89,7 +89,7 @@ def find(
         text = f"No run {wanted} was started from {runs_dir}. The newest runs there: {newest}. "
         if own:
             text += f"Playbooks ran for themselves, and are found by job_id alone: {', '.join(own)}. "
-        return None, text + "Name one with -e job_id=NAME."
+        raise UnusableError(text + "Name one with -e job_id=NAME.")
     if job_name and plan["job_name"] != job_name:
         two = Finding(
             "job_id and job_name",
@@ -97,7 +97,7 @@ def find(
             "one job",
             "leave one of the two out",
         )
-        return None, render([two], HEADLINE)
+        raise FindingsError([two], HEADLINE)
     return plan, note
 
 

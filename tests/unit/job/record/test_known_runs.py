@@ -6,6 +6,7 @@ import json
 import os
 
 import pytest
+from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller import run_choice as known_runs
 
 GONE = {"unreachable": True, "msg": "Failed to connect to the host via ssh: timed out"}
@@ -80,7 +81,7 @@ def test_several_that_run_are_listed_and_none_is_stopped(site):
     for number in (1, 2, 3):
         site.add(f"r{number}")
     site.running = {"r1", "r2"}
-    with pytest.raises(LookupError) as refused:
+    with pytest.raises(UnusableError) as refused:
         site.find(job_name="digits", must_name=True)
     lines = str(refused.value).splitlines()
     told = "since 2026-11-20T10:15:00+0000 on n1, n2, 0:01:00 2/2 ranks running step 7"
@@ -96,7 +97,7 @@ def test_where_it_is_not_known_what_runs_nothing_is_stopped(site):
     site.add("r1", head="n9")
     site.add("r2", ended=True)
     site.silent = {"n9"}
-    with pytest.raises(LookupError) as refused:
+    with pytest.raises(UnusableError) as refused:
         site.find(job_name="digits", must_name=True)
     assert "found     it is not known whether r1 runs: n9: timed out" in str(refused.value)
     # A user who only asks for the status gets the newest run.

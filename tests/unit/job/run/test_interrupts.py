@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.findings.adhoc import inventory_options
+from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard.inputs.job_file import from_here
 from ansible.module_utils.trainyard.job.run.interrupts import NOT_STARTED, Phase, commands, goes_on, react
 from ansible.module_utils.trainyard_controller import run_choice as known_runs
@@ -146,7 +147,7 @@ def test_nothing_was_started_while_the_nodes_are_checked(launch):
     assert run.end() == 130
     assert run.said.strip() == NOT_STARTED
     assert not run.state.exists()
-    with pytest.raises(LookupError, match="No run at all"):
+    with pytest.raises(UnusableError, match="No run at all"):
         known_runs.find(run.runs)
 
 

@@ -17,6 +17,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller import excluded_hosts as refused_hosts
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_controller import run_choice as known_runs
@@ -319,7 +320,7 @@ def test_the_run_that_is_meant(runs, asked, job_id):
 
 
 def refusal(folder, **asked):
-    with pytest.raises(LookupError) as refused:
+    with pytest.raises(UnusableError) as refused:
         known_runs.find(folder, **asked)
     return str(refused.value)
 

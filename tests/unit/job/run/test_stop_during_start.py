@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.trainyard.findings.findings import UnusableError
 from ansible.module_utils.trainyard_controller import run_choice as known_runs
 from ansible.module_utils.trainyard_controller import run_folder
 from ansible.module_utils.trainyard_node.job.run import processes
@@ -65,7 +66,7 @@ def test_a_launch_that_checks_its_nodes_is_told_and_starts_nothing(launch):  # n
     assert f"Job {job_id} was stopped (playbooks/stop.yml) before anything of it was started." in run.said
     assert not run.state.exists() and processes.of_job(job_id) == []
     # It is no run: nobody means it by the newest.
-    with pytest.raises(LookupError, match="No run at all"):
+    with pytest.raises(UnusableError, match="No run at all"):
         known_runs.find(run.runs)
     status, said = Stop(run, job_id=job_id).end()
     assert status == 2 and f"No run {job_id} was started from" in said
@@ -126,7 +127,7 @@ def test_of_a_job_that_runs_and_one_that_is_being_launched_none_is_stopped_by_a_
         assert (question, list(own)) == ("running", ["n1"])
         return {"n1": {"running": {with_plan.name: "2/2 ranks running"}}}
 
-    with pytest.raises(LookupError) as refused:
+    with pytest.raises(UnusableError) as refused:
         known_runs.find(runs.folder, job_name="digits", must_name=True, ask=ask)
     assert f"{with_plan.name} runs since 2026-11-20T10:15:00+0000 on n1, 2/2 ranks running" in str(refused.value)
     assert f"{launched.name} is being launched since" in str(refused.value)
