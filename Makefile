@@ -57,14 +57,9 @@ lint: .venv/.test ## yamllint, ansible-lint (production), ruff, mypy
 unit: .venv/.test ## unit tests, WORKERS of them side by side
 	@pytest -n $(WORKERS) --dist worksteal
 
-# The largest set first: the others are parts of it. Pins that still hold stay, unless UPGRADE is set.
 .PHONY: requirements
 requirements: .venv/.test ## pin with hashes what .venv gets (pyproject.toml) and nodes (defaults of roles): UPGRADE=1 for newer versions
-	@for group in test pip controller kubernetes hardware; do \
-	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --only-binary :all: --no-annotate \
-	    --no-emit-index-url --custom-compile-command "make requirements" $(if $(UPGRADE),--upgrade) --group $$group \
-	    $$([ $$group = test ] || echo "--constraint requirements/test.txt") --output-file requirements/$$group.txt >/dev/null; done
-	@UPGRADE=$(UPGRADE) .ci/node_requirements.py
+	@UPGRADE=$(UPGRADE) .ci/requirements.py
 	@git status --short requirements roles/*/files
 
 .PHONY: golden

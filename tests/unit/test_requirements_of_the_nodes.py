@@ -1,4 +1,4 @@
-"""What roles install on nodes by default: wheels with hashes, current and with all that they need."""
+"""The lock files of roles: pins with hashes, complete and current."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible.module_utils.trainyard.software import lock, requirements
 
 PROJECT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path.parents[1].name for path in PROJECT.glob("roles/*/files/*_lock.txt"))
-# pip evaluates markers; here those of Python suffice, as all nodes are Linux on these machines.
+# pip evaluates markers; those of Python suffice here, as all nodes are Linux on these machines.
 PYTHONS = [(3, minor) for minor in range(9, 15)]
 
 
@@ -24,18 +24,18 @@ def text(role: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def asked() -> dict[str, dict[str, Any]]:
-    """By role, what its tasks pass to python_runtime when nothing is set, as Ansible renders it."""
+def requested() -> dict[str, dict[str, Any]]:
+    """What each role passes to python_runtime by default, as Ansible renders it."""
     found = {}
     for role in ROLES:
-        argv = [sys.executable, ".ci/node_requirements.py", role]
+        argv = [sys.executable, ".ci/requirements.py", role]
         done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         found[role] = json.loads(done.stdout)
     return found
 
 
-def test_every_role_of_a_framework_has_such_a_file() -> None:
+def test_every_framework_has_a_lock_file() -> None:
     using = {path.parents[1].name for path in PROJECT.glob("roles/*/tasks/runtime.yml")}
     assert set(ROLES) == using
     for role in ROLES:
@@ -44,7 +44,7 @@ def test_every_role_of_a_framework_has_such_a_file() -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_the_file_has_nothing_but_pins_with_hashes(role: str) -> None:
+def test_a_lock_file_holds_pins_with_hashes_alone(role: str) -> None:
     lines = re.sub(r"^\s*#.*\n", "", text(role).replace("\\\n", " "), flags=re.MULTILINE).splitlines()
     for line in lines:
         assert re.fullmatch(r"[a-z0-9-]+==[^\s;]+(?: ; .+?)?(?:\s+--hash=sha256:[0-9a-f]{64})+\s*", line), line
@@ -53,25 +53,21 @@ def test_the_file_has_nothing_but_pins_with_hashes(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_the_file_has_every_default_pin_and_what_it_needs_in_the_pinned_version(
-    role: str, asked: dict[str, dict[str, Any]]
+def test_a_lock_file_has_the_default_pins_and_their_dependencies(
+    role: str, requested: dict[str, dict[str, Any]]
 ) -> None:
     found = []
     for python in PYTHONS:
-        pins, wrong = requirements.parse_all(asked[role]["packages"], python)
-        done = lock.by_hashes(text(role), pins, {}, asked[role]["constraints"], python)
+        pins, wrong = requirements.parse_all(requested[role]["packages"], python)
+        done = lock.by_hashes(text(role), pins, {}, requested[role]["constraints"], python)
         found += wrong + [f"{python}: {pin.text}" for pin in pins if pin.name not in done.lines]
         found += [f"{python}: another constraint"] if done.rest else []
     assert found == [], "run make requirements"
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_the_file_has_nothing_that_no_default_pin_needs(role: str, asked: dict[str, dict[str, Any]]) -> None:
-    names = {requirements.normal(re.split(r"[=\[; ]", pin)[0]) for pin in asked[role]["packages"]}
+def test_a_lock_file_has_no_package_that_no_default_pin_needs(role: str, requested: dict[str, dict[str, Any]]) -> None:
+    names = {requirements.normal(re.split(r"[=\[; ]", pin)[0]) for pin in requested[role]["packages"]}
     entries = lock.read(text(role))
     assert {entry.name for entry in entries if not entry.via} <= names
     assert {via for entry in entries for via in entry.via} <= {entry.name for entry in entries}
-
-
-def test_make_requirements_writes_them() -> None:
-    assert ".ci/node_requirements.py" in (PROJECT / "Makefile").read_text()
