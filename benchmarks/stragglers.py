@@ -106,7 +106,7 @@ def blamed(
             measured += fleet.measure(rng, pairs, outcome.rounds)
             outcome.rounds += 1
         began = time.perf_counter()
-        outcome.judged = stragglers.judge(hosts, measured, expected=expected)
+        outcome.judged = stragglers.verify(hosts, measured, expected=expected)
         outcome.judged_s = max(outcome.judged_s, time.perf_counter() - began)
         schedule = [outcome.judged["retest"]] if outcome.judged["retest"] and outcome.rounds < most else []
     outcome.measurements = len(measured)

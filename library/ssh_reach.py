@@ -63,11 +63,11 @@ logins:
   returned: success
   type: int
 failures:
-  description: One line for each peer and reason.
+  description: One record for each peer and reason.
   returned: success
   type: list
-  elements: str
-  sample: ["n1 -> n3 (n3, 10.77.0.13): train@n3: Permission denied (publickey)."]
+  elements: dict
+  sample: [{host: n1, peer: n3, targets: "n3, 10.77.0.13", reason: "train@n3: Permission denied (publickey)."}]
 """
 
 from ansible.module_utils.basic import AnsibleModule

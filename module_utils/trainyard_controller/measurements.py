@@ -67,7 +67,7 @@ def check_collective(folder: Path, name: str, command: str) -> dict[str, Any]:
         hosts = {rank: node["host"] for node in run.plan["nodes"] for rank in node["ranks"]}
         failed_on = (run.summary.get("failure") or {}).get("host") or ""
         logs = {rank: run.log(rank) for rank in hosts}
-        findings = collectives.judge(hosts, logs, run.summary["state"], run.failure, failed_on)
+        findings = collectives.verify(hosts, logs, run.summary["state"], run.failure, failed_on)
         check = collectives.check(name, findings, len(hosts), command, run.failure, failed_on)
         return {
             "ranks": len(hosts),
@@ -83,7 +83,7 @@ def refuse_collective(findings: Sequence[Data], name: str, command: str) -> dict
     return {"ranks": 0, "nodes": 0, "findings": list(findings), "check": check.as_dict()}
 
 
-def judge_pairs(
+def verify_pairs(
     hosts: Sequence[str],
     folder: Path | None,
     schedule: Sequence[Sequence[Sequence[str]]],
@@ -108,7 +108,7 @@ def judge_pairs(
         first = 1 + max((record["round"] for record in measurements), default=-1)
         with ended_run(folder) as run:
             measurements += _measurements(run, schedule, first)
-    found = pair_report.judge(hosts, measurements, expected=expected, limits=limits, inventory=inventory)
+    found = pair_report.verify(hosts, measurements, expected=expected, limits=limits, inventory=inventory)
     if refused:
         found = pair_report.refusal(found, [Finding.from_dict(finding) for finding in refused])
     return {"stragglers": found, "measurements": measurements, "text": pair_report.describe(found)}
@@ -221,9 +221,9 @@ def benchmarks(given: Data, *, check: bool) -> dict[str, Any]:
         records = [benchmark.refused(findings, given["collective"])]
     elif given["run_dir"]:
         facts = Path(given["facts"]) if given["facts"] else None
-        records = judge_benchmark(Path(given["run_dir"]), asked, apart=given["each_node"], facts=facts)
+        records = verify_benchmark(Path(given["run_dir"]), asked, apart=given["each_node"], facts=facts)
     elif given["parse"]:
-        records = judge_file(Path(given["parse"]), asked)
+        records = verify_file(Path(given["parse"]), asked)
     else:
         raise UnusableError("neither parse nor run_dir is given, expected a file or the folder of a run")
     text = list(map(benchmark.describe, records))
@@ -238,15 +238,15 @@ def _names_baseline(given: Data) -> bool:
     return bool(given["baseline"] or given["save_baseline"])
 
 
-def judge_file(path: Path, asked: benchmark.Asked) -> list[dict[str, Any]]:
+def verify_file(path: Path, asked: benchmark.Asked) -> list[dict[str, Any]]:
     """Return the record of the benchmark whose output a file holds. Raises UnusableError."""
     try:
-        return [benchmark.judge(parse(path.read_text(encoding="utf-8", errors="replace")), asked)]
+        return [benchmark.verify(parse(path.read_text(encoding="utf-8", errors="replace")), asked)]
     except OSError as error:
         raise UnusableError(f"{path} is not a file that can be read: {error}") from error
 
 
-def judge_benchmark(
+def verify_benchmark(
     folder: Path, asked: benchmark.Asked, *, apart: bool = False, facts: Path | None = None
 ) -> list[dict[str, Any]]:
     """Return the record of a run's benchmark, or with `apart` that of each node. Raises UnusableError.
@@ -263,14 +263,14 @@ def judge_benchmark(
         if apart:
             return [_of_node(run, node, asked) for node in plan["nodes"]]
         outputs = [parse(run.log(rank, _MOST_BYTES if rank else -1)) for rank in range(plan["world_size"])]
-        return [benchmark.judge(benchmark.merge(outputs), asked)]
+        return [benchmark.verify(benchmark.merge(outputs), asked)]
 
 
 def _of_node(run: Run, node: Data, asked: benchmark.Asked) -> dict[str, Any]:
     """Return the record of one node that worked by itself; ports carry nothing inside a node."""
     own = [known for known in asked.nodes if known["host"] == node["host"]]
     mine = dataclasses.replace(asked, ranks=len(node["ranks"]), hosts=[node["host"]], nodes=own, traffic={})
-    record = benchmark.judge(parse(run.log(node["ranks"][0])), mine)
+    record = benchmark.verify(parse(run.log(node["ranks"][0])), mine)
     # A log without a table does not say whose it is.
     return {**record, "hosts": record["hosts"] or [node["host"]]}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.trainyard_controller.action_plugin import OnController
-from ansible.module_utils.trainyard_controller.measurements import judge_pairs
+from ansible.module_utils.trainyard_controller.measurements import verify_pairs
 
 SPEC = {
     "hosts": {"type": "list", "elements": "str", "required": True},
@@ -28,7 +28,7 @@ class ActionModule(OnController):
 
     def answer(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return `stragglers`, `measurements` and `text`."""
-        return judge_pairs(
+        return verify_pairs(
             given["hosts"],
             Path(given["run_dir"]) if given["run_dir"] else None,
             given["schedule"],

@@ -38,7 +38,7 @@ def software_checks(
     checks = []
     for role, wanted in roles.items():
         of_role = {host: outcomes[role] for host, outcomes in said.items() if role in outcomes}
-        checks += software.judge(role, wanted, of_role, again)
+        checks += software.check_role(role, wanted, of_role, again)
     return [check.as_dict() for check in checks]
 
 

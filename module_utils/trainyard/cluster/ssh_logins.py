@@ -60,10 +60,13 @@ def ssh_reason(output: str, status: int) -> str:
     return "; ".join(dict.fromkeys(said[-3:])) or f"ssh ended with exit status {status} and said nothing"
 
 
-def pair_lines(own: str, failures: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Write (peer, target, reason) as lines `n2 -> n4 (n4, 10.0.0.4): reason`, targets with one reason together."""
+def failure_records(own: str, failures: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:
+    """Return (peer, target, reason) as records of host, peer, targets and reason, targets with one reason together."""
     targets: dict[tuple[str, str], list[str]] = defaultdict(list)
     for peer, target, reason in failures:
         plain = reason.replace(f"@{target}:", f"@{peer}:")
         targets[peer, plain].append(target)
-    return [f"{own} -> {peer} ({', '.join(names)}): {reason}" for (peer, reason), names in targets.items()]
+    return [
+        {"host": own, "peer": peer, "targets": ", ".join(names), "reason": reason}
+        for (peer, reason), names in targets.items()
+    ]

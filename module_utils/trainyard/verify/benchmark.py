@@ -183,7 +183,7 @@ def missing_entry(key: str, baselines: Mapping[str, Any]) -> str:
     return f"the baseline has no entry for {key}; it has {host_list(sorted(baselines), 3) or 'none'}"
 
 
-def judge(output: Output, asked: Asked) -> dict[str, Any]:
+def verify(output: Output, asked: Asked) -> dict[str, Any]:
     """Return the record of a benchmark (docs/bandwidth.md)."""
     collective, backend = output.collective or asked.collective, output.backend or asked.backend
     hosts, host_fault, host_note = _hosts(output.ranks, asked)
@@ -294,7 +294,7 @@ def _path(output: Output, asked: Asked, backend: str, hosts: Sequence[str]) -> d
         return None
     # Each node sends a message of the largest size at least once; warm-up and repetitions make it many times that.
     least = max((row.bytes for row in output.rows), default=0)
-    return transport.judge(hosts, backend, least, active, asked.traffic, output.nccl_lines) if least else None
+    return transport.check_transport(hosts, backend, least, active, asked.traffic, output.nccl_lines) if least else None
 
 
 def _size(row: Row) -> dict[str, Any]:

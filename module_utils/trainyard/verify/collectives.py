@@ -17,7 +17,7 @@ _LINE = re.compile(r"all-gather rank (?P<rank>\d+) of (?P<ranks>\d+) on (?P<host
 _ACTION = "read the log of the rank; the nodes' network (job_network) and its driver are what collectives stand on"
 
 
-def judge(
+def verify(
     hosts: Mapping[int, str], logs: Mapping[int, str], state: str, failure: str = "", failed_on: str = ""
 ) -> list[Finding]:
     """Judge all ranks: `hosts` is the planned host of each, `logs` what each wrote, `state` how the job ended.

@@ -16,7 +16,7 @@ from ..hardware.device_checks import Reading, outcome
 from ..hardware.device_health import judge, port_name
 from ..hardware.gpu_rules import HARDWARE_XIDS
 from ..hardware.port_counters import growth
-from .topology import judge_topology
+from .topology import check_topology
 
 
 class _Growth(NamedTuple):
@@ -43,7 +43,7 @@ def _grown(
     return found._replace(seen=seen)
 
 
-def judge_counters(
+def check_counters(
     before: Mapping[str, Reading],
     after: Mapping[str, Reading],
     *,
@@ -84,7 +84,7 @@ def judge_counters(
             )
         )
     stayed = [host for host in hosts if host not in restarted]
-    checks += _judge_rdma_counters(before, after, stayed, limits, inventory)
+    checks += _check_rdma_counters(before, after, stayed, limits, inventory)
     interfaces = [
         (host, name, counters, after[host]["interfaces"][name])
         for host in stayed
@@ -104,10 +104,10 @@ def judge_counters(
         shown="ip -statistics -statistics link",
         inventory=inventory,
     )
-    return checks + _judge_gpu_counters(before, after, stayed, inventory, xids)
+    return checks + _check_gpu_counters(before, after, stayed, inventory, xids)
 
 
-def _judge_rdma_counters(
+def _check_rdma_counters(
     before: Mapping[str, Reading],
     after: Mapping[str, Reading],
     hosts: Sequence[str],
@@ -144,7 +144,7 @@ def _judge_rdma_counters(
     )
 
 
-def _judge_gpu_counters(
+def _check_gpu_counters(
     before: Mapping[str, Reading],
     after: Mapping[str, Reading],
     hosts: Sequence[str],
@@ -219,6 +219,6 @@ def verify(
     if before is None:
         kinds = {host: name for name, hosts in groups.items() for host in hosts}
         found = judge(now, groups=kinds, inventory=inventory, xids=numbers)
-        return found + judge_topology(now, kinds, inventory)
+        return found + check_topology(now, kinds, inventory)
     earlier = {host: result["devices"] for host, result in before.items() if "devices" in result}
-    return judge_counters(earlier, now, allowed=allowed, inventory=inventory, xids=numbers)
+    return check_counters(earlier, now, allowed=allowed, inventory=inventory, xids=numbers)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from ..cluster.clocks import apart as clocks_apart
 from ..findings.adhoc import ansible
@@ -11,77 +12,47 @@ from ..findings.checks import Check
 from ..findings.findings import host_list
 from .drift_facts import ALONE
 
+_MOST_HOSTS = 6
 
-def judge_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float, inventory: str = "") -> list[Check]:
-    """Judge offsets against the controller: {host: {offset_s, margin_s}}, None where the clock could not be read.
 
-    An offset is known up to its margin (half of the round trip), so only what is beyond both is a fault.
+def check_clocks(clocks: Mapping[str, Mapping[str, float] | None], limit: float, inventory: str = "") -> list[Check]:
+    """Check offsets against the controller: {host: {offset_s, margin_s}}, None where the clock could not be read.
+
+    An offset is known up to its margin (half of the round trip), so only an offset beyond both is a failure.
     """
-    name, command = "time offset", ansible((), inventory, "clock_reading")
+    check = partial(Check, "drift", "time offset")
+    command, expected = ansible((), inventory, "clock_reading"), f"within {limit:g} s of the median"
     checks = []
-    unread = [host for host, clock in clocks.items() if clock is None]
+    unread = tuple(host for host, clock in clocks.items() if clock is None)
     if unread:
-        checks.append(
-            Check(
-                phase="drift",
-                name=name,
-                state="unknown",
-                hosts=tuple(unread),
-                found="no reading",
-                expected=f"within {limit:g} s of the others",
-                reason="the clock could not be read",
-                action="run `date +%s.%N` on the node",
-                command=command,
-            )
-        )
+        reason, action = "the clock could not be read", "run `date +%s.%N` on the node"
+        checks.append(check("unknown", unread, "no reading", expected, reason, action, command))
     known = {host: clock for host, clock in clocks.items() if clock is not None}
     if not known:
         return checks
     if len(known) == 1:
-        return [*checks, Check(phase="drift", name=name, state="skipped", reason=ALONE)]
+        return [*checks, check("skipped", reason=ALONE)]
     apart, odd, vague = clocks_apart(known, limit)
     if odd:
-        found = ", ".join(f"{host} {apart[host]:+.3f} s" for host in odd[:6]) + (
-            f", ... ({len(odd) - 6} more)" if len(odd) > 6 else ""
-        )
+        found = ", ".join(f"{host} {apart[host]:+.3f} s" for host in odd[:_MOST_HOSTS])
         checks.append(
-            Check(
-                phase="drift",
-                name=name,
-                state="fail",
-                hosts=tuple(odd),
-                found=found,
-                expected=f"within {limit:g} s of the median",
+            check(
+                "fail",
+                tuple(odd),
+                found + (f", ... ({len(odd) - _MOST_HOSTS} more)" if len(odd) > _MOST_HOSTS else ""),
+                expected,
                 reason=f"{host_list(odd)} {'is' if len(odd) == 1 else 'are'} off",
-                action="see what keeps the time there (timedatectl, chronyc sources)",
+                action="see what sets the clock there (timedatectl, chronyc sources)",
                 command=command,
                 source="verify_max_clock_offset_s",
                 data={"offsets": {host: round(apart[host], 4) for host in odd}},
             )
         )
     if vague:
-        checks.append(
-            Check(
-                phase="drift",
-                name=name,
-                state="unknown",
-                hosts=tuple(vague),
-                found=f"known only to {max(known[host]['margin_s'] for host in vague):.2f} s",
-                expected=f"within {limit:g} s of the median",
-                reason="the answer took too long to tell",
-                action="run it again when the node is less busy",
-                command=command,
-            )
-        )
-    if not checks:
-        spread = max(apart.values()) - min(apart.values())
-        checks.append(
-            Check(
-                phase="drift",
-                name=name,
-                state="pass",
-                found=f"{spread:.3f} s between the furthest",
-                expected=f"within {limit:g} s",
-            )
-        )
-    return checks
+        found = f"known only to {max(known[host]['margin_s'] for host in vague):.2f} s"
+        reason, action = "the answer took too long to measure the offset", "run it again when the node is less busy"
+        checks.append(check("unknown", tuple(vague), found, expected, reason, action, command))
+    if checks:
+        return checks
+    spread = max(apart.values()) - min(apart.values())
+    return [check("pass", found=f"{spread:.3f} s between the furthest", expected=f"within {limit:g} s")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training/benchmark/pairs.py printed: measurements of pairs for stragglers.judge(), and what is missing.
+"""What training/benchmark/pairs.py printed: measurements of pairs for stragglers.verify(), and what is missing.
 
 A node with several devices has a process for each: a pair of nodes is then measured on several rails at once, and each
 rail is judged by itself, as one slow device of eight hardly shows in their sum. Bandwidths in GB/s.
@@ -71,7 +71,7 @@ def complete(
     return [{**record, "round": record["round"] + first} for record in [*found, *lost]]
 
 
-def judge(
+def verify(
     hosts: Sequence[str],
     measurements: Sequence[Measurement],
     *,
@@ -81,11 +81,11 @@ def judge(
 ) -> dict[str, Any]:
     """Return the judgement over all rails: for each node that of the rail where it does worst.
 
-    As stragglers.judge(), with `rails` in addition: the judgement of each rail by its number, where there are several.
+    As stragglers.verify(), with `rails` in addition: the judgement of each rail by its number, where there are several.
     """
     rails = sorted({int(record.get("rail") or 0) for record in measurements})
     each = {
-        rail: stragglers.judge(
+        rail: stragglers.verify(
             hosts,
             [record for record in measurements if int(record.get("rail") or 0) == rail],
             expected=expected,

@@ -15,7 +15,7 @@ from ..findings.checks import Check
 PHASE = "software"
 
 
-def judge(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, Any]], again: str) -> list[Check]:
+def check_role(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, Any]], again: str) -> list[Check]:
     """Judge one role over its hosts. `outcomes` are those of the nodes that answered, `again` proves it once more.
 
     One check for each different message, as faults of several nodes are often one. A fault ends the role's proof on all

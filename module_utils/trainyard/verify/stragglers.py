@@ -22,7 +22,7 @@ from .pairing import Pair, Round, first_rounds, full_rounds, with_partners
 from .straggler_limits import Limits
 from .straggler_text import ALONE, leave_out, look_at, measure_again, partners, ping, reason
 
-__all__ = ["MOST_MEASUREMENTS", "Limits", "Pair", "Round", "first_rounds", "full_rounds", "judge"]
+__all__ = ["MOST_MEASUREMENTS", "Limits", "Pair", "Round", "first_rounds", "full_rounds", "verify"]
 
 # A node that this many measurements have not decided is at the gate, or comes and goes: more of them decide nothing.
 MOST_MEASUREMENTS = 6
@@ -82,7 +82,7 @@ class _Node:
         return statistics.median(self.values) if self.values else None
 
 
-def judge(
+def verify(
     hosts: Sequence[str],
     measurements: Sequence[Mapping[str, Any]],
     *,
@@ -109,12 +109,12 @@ def judge(
     gate = 1 - tolerance
     good = _collect_values(nodes, samples, gate)
     for host, node in enumerate(nodes):
-        _judge_speed(node, hosts[host], gate, max(noise, _LEAST_NOISE), limits, inventory)
-    unexplained = _judge_results(hosts, nodes, samples, limits, inventory)
+        _check_speed(node, hosts[host], gate, max(noise, _LEAST_NOISE), limits, inventory)
+    unexplained = _check_results(hosts, nodes, samples, limits, inventory)
     alone = len(hosts) == 2 and median > 0 and not any(sample.wrong for sample in samples)
     short = median > 0 and expected is not None and median < limits.fraction * expected
     if alone:
-        _judge_two(nodes, short, expected)
+        _check_two(nodes, short, expected)
     paths, doubted = _slow_paths(hosts, nodes, samples, gate, limits)
     # Without a single pair that works, nobody can be measured against anybody.
     works = any(sample.value > 0 and not sample.wrong for sample in samples)
@@ -270,7 +270,7 @@ def _below(distance: float) -> float:
     return 0.5 * (1 + math.erf(distance / math.sqrt(2)))
 
 
-def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limits, inventory: str) -> None:
+def _check_speed(node: _Node, host: str, gate: float, noise: float, limits: Limits, inventory: str) -> None:
     """Set a node's state by its values, and whether it is to be measured again."""
     tried = len(node.samples)
     more = tried < MOST_MEASUREMENTS
@@ -318,7 +318,7 @@ def _judge_speed(node: _Node, host: str, gate: float, noise: float, limits: Limi
         node.action = measure_again(host, inventory)
 
 
-def _judge_results(
+def _check_results(
     hosts: Sequence[str], nodes: Sequence[_Node], samples: Sequence[_Sample], limits: Limits, inventory: str
 ) -> list[Pair]:
     """Blame wrong results on nodes; return the pairs of which it cannot be said which node it was.
@@ -355,7 +355,7 @@ def _judge_results(
     return sorted({(hosts[sample.first], hosts[sample.second]) for sample in wrong})
 
 
-def _judge_two(nodes: Sequence[_Node], short: bool, expected: float | None) -> None:
+def _check_two(nodes: Sequence[_Node], short: bool, expected: float | None) -> None:
     """Judge the only pair of a cluster of two by what is expected, as there is nothing to compare it with.
 
     Without an expected value its bandwidth cannot be judged, whatever it scatters; a measurement that failed can.

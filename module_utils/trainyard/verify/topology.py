@@ -63,7 +63,7 @@ def describe(topology: Mapping[str, Any]) -> str:
     )
 
 
-def judge_topology(readings: Mapping[str, Reading], groups: Mapping[str, str], inventory: str) -> list[Check]:
+def check_topology(readings: Mapping[str, Reading], groups: Mapping[str, str], inventory: str) -> list[Check]:
     """Compare the ways of all hosts with several GPUs; `groups` is the group of hardware of each host."""
     # A reading of the devices alone has none: it is made again, to be compared with a first one.
     told = {host: reading for host, reading in readings.items() if "topology" in reading}

@@ -35,7 +35,7 @@ def _by_counters(
     return carried, unread
 
 
-def judge(
+def check_transport(
     hosts: Sequence[str],
     backend: str,
     least_bytes: int,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from ...trainyard.cluster.ssh_logins import pair_lines, ssh_reason
+from ...trainyard.cluster.ssh_logins import failure_records, ssh_reason
 
 # On top of ssh's own time-out for the connection: a peer that accepts it and then never speaks.
 _GRACE_S = 15
@@ -132,7 +132,7 @@ def reach(
 def logins(
     host: str, nodes: Sequence[str], user: str, connect_timeout: int, parallel: int, addresses: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return `row` (by peer whether it was reached), the number of `logins`, and `failures`, a line for each.
+    """Return `row` (by peer whether it was reached), the number of `logins`, and `failures`.
 
     `host` is this node's inventory name, `addresses` those that the inventory gives to nodes. Raises LoginsError where
     no login can be tried.
@@ -148,5 +148,5 @@ def logins(
     return {
         "row": {peer: not any(attempt.peer == peer for attempt in failed) for peer in nodes},
         "logins": len(attempts),
-        "failures": pair_lines(host, failed),
+        "failures": failure_records(host, failed),
     }

@@ -9,7 +9,7 @@ import pwd
 import pytest
 from ansible.module_utils.trainyard.cluster.ssh_logins import (
     distances,
-    pair_lines,
+    failure_records,
     parse_peers,
     partners,
     peers,
@@ -129,8 +129,8 @@ def test_a_failure_always_has_a_reason_on_one_line(output: str, status: int) -> 
     assert len(reason.splitlines()) == 1
 
 
-def test_one_line_for_a_pair_with_one_reason() -> None:
-    lines = pair_lines(
+def test_a_pair_with_one_reason_is_one_record() -> None:
+    records = failure_records(
         "n1",
         [
             ("n4", "n4", "train@n4: Permission denied (publickey)."),
@@ -138,9 +138,14 @@ def test_one_line_for_a_pair_with_one_reason() -> None:
             ("n3", "n3", "ssh: Could not resolve hostname n3: Name or service not known"),
         ],
     )
-    assert lines == [
-        "n1 -> n4 (n4, 10.0.0.4): train@n4: Permission denied (publickey).",
-        "n1 -> n3 (n3): ssh: Could not resolve hostname n3: Name or service not known",
+    assert records == [
+        {"host": "n1", "peer": "n4", "targets": "n4, 10.0.0.4", "reason": "train@n4: Permission denied (publickey)."},
+        {
+            "host": "n1",
+            "peer": "n3",
+            "targets": "n3",
+            "reason": "ssh: Could not resolve hostname n3: Name or service not known",
+        },
     ]
 
 

@@ -16,7 +16,7 @@ from ansible.module_utils.trainyard.inputs import nothing_to_do
 from ansible.module_utils.trainyard.job.record import cleaning
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard.verify import drift, reach, software, stragglers
-from ansible.module_utils.trainyard.verify.drift_clocks import judge_clocks
+from ansible.module_utils.trainyard.verify.drift_clocks import check_clocks
 from ansible.module_utils.trainyard.verify.measured import benchmark_checks, straggler_checks
 from ansible.module_utils.trainyard.verify.phases import phase_outcome
 from ansible.module_utils.trainyard.verify.report import build
@@ -116,7 +116,7 @@ def commands(inventory):
         }
         for host, version in zip(HOSTS, "123")
     ]  # fmt: skip
-    clocks = judge_clocks({HOSTS[0]: None}, 1.0, inventory)
+    clocks = check_clocks({HOSTS[0]: None}, 1.0, inventory)
     broken = {host: {"failed": True, "msg": "it broke"} for host in HOSTS}
     rows = {HOSTS[0]: {"row": {HOSTS[1]: False}, "failures": [], "logins": 1}, **broken}
     pairs = [
@@ -125,19 +125,21 @@ def commands(inventory):
             [(HOSTS[0], HOSTS[1], 9.0, 0), (HOSTS[1], HOSTS[2], 1.0, 0), (HOSTS[0], HOSTS[2], 9.0, 3)]
         )
     ]
-    judged = stragglers.judge(HOSTS, pairs, inventory=inventory)
+    judged = stragglers.verify(HOSTS, pairs, inventory=inventory)
     record = {
         "state": "fail", "reason": "slow", "collective": "all_reduce", "backend": "gloo", "hosts": HOSTS, "ranks": 3,
         "busbw_largest": None, "sizes": [], "expected": None, "path": None, "job_id": "",
     }  # fmt: skip
     checks = [
-        *drift.judge(nodes, inventory=inventory),
+        *drift.check_nodes(nodes, inventory=inventory),
         *clocks,
         *reach.verify(broken, {}, {}, {}, rows, user="train", inventory=inventory)[0],
-        *reach.judge_ssh(rows, "train", inventory)[0],
+        *reach.check_ssh(rows, "train", inventory)[0],
         *benchmark_checks(record, again),
         *straggler_checks(judged, again),
-        *software.judge("pytorch", HOSTS, {HOSTS[0]: {"fault": "gone", "all": False}}, playbook("site.yml", inventory)),
+        *software.check_role(
+            "pytorch", HOSTS, {HOSTS[0]: {"fault": "gone", "all": False}}, playbook("site.yml", inventory)
+        ),
     ]
     report = build(
         report_id="verify-1", cluster="lab", inventory=inventory, started=0, finished=1, hosts=HOSTS, nodes=[],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.module_utils.trainyard.nvidia.nccl_tests_output import parse
-from ansible.module_utils.trainyard.verify.benchmark import Asked, judge
+from ansible.module_utils.trainyard.verify.benchmark import Asked, verify
 
 OUTPUTS = Path(__file__).parents[2] / "fixtures/nccl_tests_output"
 
@@ -48,7 +48,7 @@ ALL = [f"mlx5_{index}:1" for index in range(8)]
 
 
 def judged(name, **asked):
-    return judge(parse(read(name)), Asked(**asked))
+    return verify(parse(read(name)), Asked(**asked))
 
 
 def traffic(count, ports=8):

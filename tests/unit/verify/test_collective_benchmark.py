@@ -7,7 +7,7 @@ import json
 import pytest
 from ansible.module_utils.trainyard.nvidia.nccl_tests_output import parse
 from ansible.module_utils.trainyard.verify.bandwidth import NoFigure, factor, from_hardware
-from ansible.module_utils.trainyard.verify.benchmark import Asked, baseline_entry, describe, judge, merge
+from ansible.module_utils.trainyard.verify.benchmark import Asked, baseline_entry, describe, merge, verify
 from benchmark_samples import GIB, H100, PORTS, gpus, judged, nic, node, port, read, traffic, two
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,7 +71,7 @@ def test_the_state_over_outputs_against_a_number_that_all_of_them_reach(name, st
 @pytest.mark.parametrize("text", [read("2.19-all_reduce-wrong.txt"), "# Out of bounds values : 12 FAILED\n"])
 def test_wrong_results_fail_also_where_the_marks_of_comments_were_lost(text):
     for marks in ("#", ""):
-        record = judge(parse(text.replace("#", marks)), Asked(busbw=1.0))
+        record = verify(parse(text.replace("#", marks)), Asked(busbw=1.0))
         assert record["state"] == "fail"
         assert "12 values out of bounds" in json.dumps(record)
 
@@ -84,19 +84,19 @@ def test_a_log_that_begins_in_the_middle_is_unknown_wherever_that_is(name):
     begun = text.index("# Using devices")
     asked = {"busbw": 0.01, "ranks": 16, "hosts": ["gpu-01", "gpu-02", "n9"], "exact_hosts": True}
     for at in range(begun + 2, text.index("# Avg bus bandwidth")):
-        record = judge(parse(text[at:]), Asked(**asked))
+        record = verify(parse(text[at:]), Asked(**asked))
         assert record["state"] == "unknown", text[at : at + 40]
         assert record["reason"].startswith("the log begins in the middle")
     # What it does say of wrong results is said.
     wrong = read("2.19-all_reduce-wrong.txt")
-    assert judge(parse(wrong[wrong.index("#  Rank") :]), Asked(busbw=0.01))["state"] == "fail"
+    assert verify(parse(wrong[wrong.index("#  Rank") :]), Asked(busbw=0.01))["state"] == "fail"
 
 
 def test_json_without_its_begin_is_unknown_and_what_is_no_log_at_all_has_failed():
     text = read("2.19-all_reduce-16-h100.json")
-    assert judge(parse(text[200:]), Asked(busbw=1.0))["state"] == "unknown"
+    assert verify(parse(text[200:]), Asked(busbw=1.0))["state"] == "unknown"
     for other in ("", "bash: all_reduce_perf: command not found\n"):
-        assert judge(parse(other), Asked(busbw=1.0))["state"] == "fail"
+        assert verify(parse(other), Asked(busbw=1.0))["state"] == "fail"
 
 
 def test_a_bandwidth_that_collapses_in_place_only_does_not_pass():
@@ -105,7 +105,7 @@ def test_a_bandwidth_that_collapses_in_place_only_does_not_pass():
     words = row.split()
     assert len(words) == 13
     slow = row[: row.rindex(words[11])] + "31.20" + row[row.rindex(words[11]) + len(words[11]) :]
-    record = judge(parse(text.replace(row, slow)), Asked(busbw=384.0))
+    record = verify(parse(text.replace(row, slow)), Asked(busbw=384.0))
     assert record["state"] == "fail"
     assert record["reason"] == (
         "busbw 31.20 GB/s in place at 8589934592 bytes, expected at least 311.04 (90% of out of place, which is 90% of "
@@ -116,16 +116,16 @@ def test_a_bandwidth_that_collapses_in_place_only_does_not_pass():
 def test_no_end_in_the_middle_ever_passes():
     text = read("trainyard-all_reduce-gloo.txt")
     footer = text.index("# Avg bus")
-    whole = judge(parse(text), Asked(busbw=1.0, ranks=4))
+    whole = verify(parse(text), Asked(busbw=1.0, ranks=4))
     assert whole["state"] == "pass"
     for end in range(footer):
-        assert judge(parse(text[:end]), Asked(busbw=1.0, ranks=4))["state"] == "fail", f"cut at {end}"
+        assert verify(parse(text[:end]), Asked(busbw=1.0, ranks=4))["state"] == "fail", f"cut at {end}"
 
 
 def test_no_word_in_the_middle_of_the_output_raises_the_state():
     """Text without any table is a failure, whatever it is."""
     for text in ("", "mpirun: command not found\n", "{}", "[]", "# size count type\n"):
-        record = judge(parse(text), Asked(busbw=1.0))
+        record = verify(parse(text), Asked(busbw=1.0))
         assert record["state"] == "fail" and record["reason"] and record["sizes"] == []
 
 
@@ -165,7 +165,7 @@ def test_wrong_ranks_are_named_where_the_output_does():
     row = next(line for line in text.splitlines() if line.startswith("        4096 "))
     said = "# Wrong on rank 3 on n2: 2 elements\n"
     zero = parse(text.replace(row, f"{row[:-1]}2").replace("# Out", f"{said}# Out").replace(": 0 OK", ": 2 FAILED"))
-    record = judge(merge([zero, parse(said)]), Asked(busbw=0.1))
+    record = verify(merge([zero, parse(said)]), Asked(busbw=0.1))
     assert record["reason"] == "wrong results: 2 elements at 4096 bytes (rank 3 on n2)"
 
 
@@ -187,9 +187,9 @@ def test_names_that_cannot_be_compared_are_noted():
 
 def test_ranks_that_are_not_listed_or_do_not_fit_the_numbers():
     bare = "\n".join(line for line in read("2.19-all_reduce-16-h100.txt").splitlines() if "Rank" not in line)
-    assert judge(parse(bare), Asked(busbw=1.0))["reason"].startswith("the output does not list its ranks")
+    assert verify(parse(bare), Asked(busbw=1.0))["reason"].startswith("the output does not list its ranks")
     half = "\n".join(line for line in read("2.19-all_reduce-16-h100.txt").splitlines() if "gpu-02" not in line)
-    record = judge(parse(half), Asked(busbw=1.0))
+    record = verify(parse(half), Asked(busbw=1.0))
     assert record["state"] == "unknown"
     assert record["reason"] == (
         "busbw is 1.87 times algbw, where all_reduce over the 8 ranks listed makes it 1.75 times"
@@ -200,7 +200,7 @@ def test_groups_are_judged_as_one_of_them():
     text = read("2.19-all_reduce-16-h100.txt")
     for rank in range(1, 16, 2):
         text = text.replace(f"Rank {rank:2d} Group  0", f"Rank {rank:2d} Group  1")
-    record = judge(parse(text), Asked(busbw=1.0, ranks=16))
+    record = verify(parse(text), Asked(busbw=1.0, ranks=16))
     assert "the ranks form 2 groups: the bandwidths are those of one group of 8" in record["findings"]
     # 1.88 is the factor of 16 ranks, not of the 8 of a group.
     assert record["state"] == "unknown"
@@ -209,13 +209,13 @@ def test_groups_are_judged_as_one_of_them():
 def test_logs_of_ranks_are_read_together():
     alone = parse(read("2.19-all_reduce-one-gpu.txt"))
     other = parse(read("2.19-all_reduce-one-gpu.txt"))
-    record = judge(merge([alone, other]), Asked(ranks=2))
+    record = verify(merge([alone, other]), Asked(ranks=2))
     assert record["state"] == "fail" and "each were a world of their own" in record["reason"]
     table = parse(read("trainyard-all_reduce-gloo.txt"))
     silent = parse("n2:1:2 [0] NCCL INFO Using network Socket\n")
-    record = judge(merge([silent, table]), Asked(busbw=1.0, ranks=4))
+    record = verify(merge([silent, table]), Asked(busbw=1.0, ranks=4))
     assert record["state"] == "pass"
-    assert judge(merge([]), Asked())["reason"] == "no log"
+    assert verify(merge([]), Asked())["reason"] == "no log"
 
 
 # -- what is expected
@@ -339,7 +339,7 @@ def test_below_the_gate_is_a_failure_at_the_largest_size():
     text = read("2.19-all_reduce-16-h100.txt")
     last = next(line for line in text.splitlines() if line.startswith("  8589934592"))
     slow = last.replace("385.14", " 85.14").replace("205.41", " 45.41")
-    again = judge(parse(text.replace(last, f"{slow}\n{last}")), Asked(busbw=384.0))
+    again = verify(parse(text.replace(last, f"{slow}\n{last}")), Asked(busbw=384.0))
     assert (again["state"], again["busbw_largest"]) == ("fail", 85.14)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible.module_utils.trainyard.verify.collectives import check, judge
+from ansible.module_utils.trainyard.verify.collectives import check, verify
 
 HOSTS = {0: "n1", 1: "n1", 2: "n2"}
 
@@ -19,19 +19,19 @@ def texts(findings):
 
 
 def test_all_ranks_with_all_numbers_are_right():
-    assert judge(HOSTS, {rank: line(rank) for rank in HOSTS}, "succeeded") == []
+    assert verify(HOSTS, {rank: line(rank) for rank in HOSTS}, "succeeded") == []
 
 
 def test_wrong_and_silent_ranks_are_named_with_their_hosts():
     logs = {0: line(0), 1: line(1, "0 7 2", outcome="wrong, expected 0 1 2")}
-    findings = judge(HOSTS, logs, "failed")
+    findings = verify(HOSTS, logs, "failed")
     assert texts(findings) == [("n1", "rank 1 has 0 7 2"), ("n2", "rank 2 printed no result")]
     assert {finding.expected for finding in findings} == {"0 1 2"}
 
 
 def test_ranks_that_take_themselves_for_the_only_one_are_wrong():
     logs = {rank: line(0, "0", ranks=1) for rank in HOSTS}
-    assert texts(judge(HOSTS, logs, "succeeded")) == [
+    assert texts(verify(HOSTS, logs, "succeeded")) == [
         ("n1", "rank 0 has 0"),
         ("n1", "rank 1 has 0 and takes itself for rank 0"),
         ("n2", "rank 2 has 0 and takes itself for rank 0"),
@@ -40,17 +40,17 @@ def test_ranks_that_take_themselves_for_the_only_one_are_wrong():
 
 def test_a_rank_in_anothers_place_is_wrong():
     logs = {0: line(1), 1: line(0), 2: line(2)}
-    assert [host for host, _ in texts(judge(HOSTS, logs, "succeeded"))] == ["n1", "n1"]
+    assert [host for host, _ in texts(verify(HOSTS, logs, "succeeded"))] == ["n1", "n1"]
 
 
 def test_a_job_that_failed_afterwards_is_wrong():
     logs = {rank: line(rank) for rank in HOSTS}
-    assert texts(judge(HOSTS, logs, "failed")) == [("", "it failed after every rank had gathered rightly")]
+    assert texts(verify(HOSTS, logs, "failed")) == [("", "it failed after every rank had gathered rightly")]
 
 
 def test_many_numbers_are_shortened():
     hosts = dict.fromkeys(range(100), "n1")
-    assert judge(hosts, {}, "failed")[0].expected == "0 1 2 ... 99"
+    assert verify(hosts, {}, "failed")[0].expected == "0 1 2 ... 99"
 
 
 def test_it_reads_the_logs_under_the_launchers_own_name(tmp_path, act):
@@ -69,10 +69,10 @@ def test_it_reads_the_logs_under_the_launchers_own_name(tmp_path, act):
 
 def test_a_job_that_failed_before_any_rank_had_gathered_says_nothing_of_collectives():
     failure = "the job failed: rank 0 on n1 failed first: exit code 1"
-    findings = judge(HOSTS, {0: "ModuleNotFoundError: No module named 'mindspore'"}, "failed", failure, "n1")
+    findings = verify(HOSTS, {0: "ModuleNotFoundError: No module named 'mindspore'"}, "failed", failure, "n1")
     assert [(each.check, *text) for each, text in zip(findings, texts(findings))] == [("job", "n1", failure)]
     # One that speaks is judged, and so are those that are silent beside it.
-    assert len(judge(HOSTS, {0: line(0)}, "failed", failure, "n1")) == 2
+    assert len(verify(HOSTS, {0: line(0)}, "failed", failure, "n1")) == 2
 
 
 KILLED = "the job failed: rank 2 on n2 failed first: killed by SIGKILL"
@@ -92,7 +92,7 @@ KILLED = "the job failed: rank 2 on n2 failed first: killed by SIGKILL"
     ],
 )
 def test_the_check_names_those_that_it_is_about(logs, failure, failed_on, state, hosts, reason):
-    findings = judge(HOSTS, logs, "failed" if failure else "succeeded")
+    findings = verify(HOSTS, logs, "failed" if failure else "succeeded")
     found = check("all-gather of pytorch", findings, 3, "again", failure, failed_on)
     assert (found.state, found.hosts, found.reason) == (state, hosts, reason)
     assert (found.phase, found.command, found.expected) == ("collectives", "again", "0 to 2 on every rank")

@@ -2,14 +2,14 @@
 
 import pytest
 from ansible.module_utils.trainyard.hardware.port_counters import growth
-from ansible.module_utils.trainyard.verify.devices import judge_counters, verify
+from ansible.module_utils.trainyard.verify.devices import check_counters, verify
 from device_readings import only
 from hypothesis import given
 from hypothesis import strategies as st
 
 
 def test_nothing_that_grew_passes(reading):
-    checks = judge_counters({"n1": reading()}, {"n1": reading()})
+    checks = check_counters({"n1": reading()}, {"n1": reading()})
     assert {check.name: check.state for check in checks} == {
         "RDMA error counters": "pass",
         "NIC error counters": "pass",
@@ -18,7 +18,7 @@ def test_nothing_that_grew_passes(reading):
 
 
 def test_what_grew_is_said_counter_by_counter(reading):
-    checks = judge_counters({"n1": reading(), "n2": reading()}, {"n1": reading(), "n2": reading("gpu2_errors")})
+    checks = check_counters({"n1": reading(), "n2": reading()}, {"n1": reading(), "n2": reading("gpu2_errors")})
     assert {check.name: (check.state, check.hosts, check.found) for check in checks} == {
         "RDMA error counters": (
             "fail",
@@ -35,12 +35,12 @@ def test_what_grew_is_said_counter_by_counter(reading):
 
 
 def test_errors_of_an_earlier_time_are_no_growth(reading):
-    checks = judge_counters({"n1": reading("gpu2_errors")}, {"n1": reading("gpu2_errors")})
+    checks = check_counters({"n1": reading("gpu2_errors")}, {"n1": reading("gpu2_errors")})
     assert {check.state for check in checks} == {"pass"}
 
 
 def test_reset_and_unreadable_counters_are_unknown(reading):
-    check = only(judge_counters({"n1": reading()}, {"n1": reading("gpu2_reset")}), "RDMA error counters")
+    check = only(check_counters({"n1": reading()}, {"n1": reading("gpu2_reset")}), "RDMA error counters")
     assert (check.state, check.hosts) == ("unknown", ("n1",))
     assert check.found == (
         "n1: mlx5_0:1 link_downed was reset, mlx5_0:1 port_rcv_errors was reset, mlx5_0:1 symbol_error was reset, "
@@ -50,7 +50,7 @@ def test_reset_and_unreadable_counters_are_unknown(reading):
 
 def test_allowed_growth_is_no_fault(reading):
     allowed = {"symbol_error": 5000, "link_downed": 1, "out_of_sequence": 88}
-    checks = judge_counters({"n1": reading()}, {"n1": reading("gpu2_errors")}, allowed=allowed)
+    checks = check_counters({"n1": reading()}, {"n1": reading("gpu2_errors")}, allowed=allowed)
     assert only(checks, "RDMA error counters").state == "pass"
 
 
@@ -82,13 +82,13 @@ def test_growth_is_never_negative_and_never_silent_about_a_reset(before, after):
 def test_a_node_that_restarted_is_said_and_its_counters_are_not_judged(reading):
     later = reading("gpu2_reset")
     later["boot_id"] = "another"
-    checks = judge_counters({"n1": reading()}, {"n1": later})
+    checks = check_counters({"n1": reading()}, {"n1": later})
     assert only(checks, "restart").hosts == ("n1",)
     assert only(checks, "RDMA error counters").state == "skipped"
 
 
 def test_a_node_that_does_not_answer_any_more_is_unknown(reading):
-    checks = judge_counters({"n1": reading(), "n2": reading()}, {"n1": reading()})
+    checks = check_counters({"n1": reading(), "n2": reading()}, {"n1": reading()})
     assert only(checks, "error counters").hosts == ("n2",)
     assert only(checks, "error counters").state == "unknown"
 
@@ -96,7 +96,7 @@ def test_a_node_that_does_not_answer_any_more_is_unknown(reading):
 def test_a_device_that_is_gone_afterwards_fails(reading):
     later = reading()
     del later["gpus"][1], later["rdma"][0]
-    checks = judge_counters({"n1": reading()}, {"n1": later})
+    checks = check_counters({"n1": reading()}, {"n1": later})
     assert only(checks, "GPU errors under load").found == "n1: GPU 1 is gone"
     assert only(checks, "RDMA error counters").found == "n1: mlx5_0:1 is gone"
 

@@ -2,7 +2,7 @@
 
 import pytest
 from ansible.module_utils.trainyard.verify.measured import benchmark_checks, size_text, straggler_checks
-from ansible.module_utils.trainyard.verify.stragglers import judge
+from ansible.module_utils.trainyard.verify.stragglers import verify
 
 AGAIN = "ansible-playbook playbooks/verify.yml -i mine"
 
@@ -82,7 +82,7 @@ def test_a_bandwidth_that_was_kept_is_what_is_expected_from_then_on():
 
 
 def test_the_only_pair_is_not_judged_and_says_what_to_give():
-    alone = judge(["n1", "n2"], [{"hosts": ["n1", "n2"], "round": number, "busbw": 9.0 + number} for number in (0, 1)])
+    alone = verify(["n1", "n2"], [{"hosts": ["n1", "n2"], "round": number, "busbw": 9.0 + number} for number in (0, 1)])
     (check,) = straggler_checks(alone, AGAIN)
     assert (check.state, check.reason) == ("skipped", "one pair has nothing to compare it with")
     assert "pair_busbw" in check.action

@@ -6,9 +6,9 @@ import copy
 
 import pytest
 from ansible.module_utils.trainyard.verify import devices, drift
-from ansible.module_utils.trainyard.verify.drift_clocks import judge_clocks
+from ansible.module_utils.trainyard.verify.drift_clocks import check_clocks
 from ansible.module_utils.trainyard.verify.measured import benchmark_checks, straggler_checks
-from ansible.module_utils.trainyard.verify.stragglers import first_rounds, judge
+from ansible.module_utils.trainyard.verify.stragglers import first_rounds, verify
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.verify.facts import read_machine
 from benchmark_samples import judged, nic, two
@@ -45,7 +45,7 @@ def pairs(hosts):
         for number, each in enumerate(first_rounds(hosts))
         for pair in each
     ]
-    return [check.as_dict() for check in straggler_checks(judge(hosts, measured), "again")] if measured else []
+    return [check.as_dict() for check in straggler_checks(verify(hosts, measured), "again")] if measured else []
 
 
 @pytest.mark.parametrize("kind", ["physical", "virtual"])
@@ -54,8 +54,8 @@ def test_a_healthy_cluster_without_special_hardware_is_green(virtual_machine, co
     hosts = [f"n{number}" for number in range(1, count + 1)]
     machines = {host: {**copy.deepcopy(virtual_machine), "host": host, "hostname": host} for host in hosts}
     results = {host: {"devices": machine["devices"]} for host, machine in machines.items()}
-    compared = drift.judge([{**machine, "group": ""} for machine in machines.values()])
-    compared += judge_clocks({host: {"offset_s": 0.0, "margin_s": 0.01} for host in hosts}, 1.0)
+    compared = drift.check_nodes([{**machine, "group": ""} for machine in machines.values()])
+    compared += check_clocks({host: {"offset_s": 0.0, "margin_s": 0.01} for host in hosts}, 1.0)
     report = reported(
         [
             phase("software", ("pytorch", "pass")),

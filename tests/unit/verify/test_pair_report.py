@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding
-from ansible.module_utils.trainyard.verify.pair_report import complete, describe, judge, read, refusal
+from ansible.module_utils.trainyard.verify.pair_report import complete, describe, read, refusal, verify
 from ansible.module_utils.trainyard_controller import measurements as measured_runs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,14 +75,14 @@ def test_a_host_that_ended_the_job_is_blamed_for_its_pairs_and_nobody_for_the_ot
 
 
 def test_one_device_for_each_node_is_judged_as_it_is():
-    judged = judge(HOSTS, everything())
+    judged = verify(HOSTS, everything())
     assert state_of(judged) == dict.fromkeys(HOSTS, "pass")
     assert "rails" not in judged
 
 
 def test_one_slow_device_of_eight_is_found_though_the_sum_hardly_shows_it():
     """n3's device 5 has 60 %: 5 % of the node's bandwidth."""
-    judged = judge(HOSTS, everything(8, lambda pair, rail: 6.0 if rail == 5 and "n3" in pair else 10.0))
+    judged = verify(HOSTS, everything(8, lambda pair, rail: 6.0 if rail == 5 and "n3" in pair else 10.0))
     assert {host for host, state in state_of(judged).items() if state != "pass"} == {"n3"}
     (n3,) = [node for node in judged["nodes"] if node["host"] == "n3"]
     assert n3["rail"] == 5
@@ -98,7 +98,7 @@ def test_a_job_that_was_refused_fails_with_its_first_finding():
         Finding(host="n2", check="versions", found="no torch", expected="torch installed", action="run site.yml"),
         Finding(host="n3", check="x", found="y", expected="z", action=""),
     ]
-    judged = refusal(judge(HOSTS, []), findings)
+    judged = refusal(verify(HOSTS, []), findings)
     assert judged["state"] == "fail"
     assert judged["reason"] == (
         "the job could not run: versions on n2: found no torch, expected torch installed, and 1 more finding"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.trainyard.cluster.ssh_logins import distances
-from ansible.module_utils.trainyard.verify.reach import Failure, judge_network, judge_ssh, suspects, usable, verify
-from ansible.module_utils.trainyard.verify.reach_names import judge_addresses, judge_names
-from ansible.module_utils.trainyard.verify.reporting_hosts import judge_answers
+from ansible.module_utils.trainyard.verify.reach import Failure, check_network, check_ssh, suspects, usable, verify
+from ansible.module_utils.trainyard.verify.reach_names import check_addresses, check_names
+from ansible.module_utils.trainyard.verify.reporting_hosts import check_answers
 from ansible.module_utils.trainyard_node.verify.reach import DATA, RENDEZVOUS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,26 +92,26 @@ def network(failures=(), *, dead=(), mute=(), hosts=HOSTS):
     rows = {host: {"tried": 6, "failures": [], "resolved": 0, "names": []} for host in hosts if host not in mute}
     for source, target, way, reason in failures:
         rows[source]["failures"].append({"host": target, "way": way, "reason": reason})
-    return judge_network(listeners, ended, rows, "-i hosts")
+    return check_network(listeners, ended, rows, "-i hosts")
 
 
 def test_all_ways_well():
     (check,), failures = network()
-    assert (check.state, check.found, failures) == ("pass", "24 ways between 4 nodes", [])
+    assert (check.state, check.found, failures) == ("pass", "24 connections between 4 nodes", [])
 
 
 def test_pairs_that_were_not_tried_are_said():
     hosts = [f"n{number}" for number in range(1, 101)]
     rows = {host: {"tried": 2 * 8, "failures": [], "resolved": 0, "names": []} for host in hosts}
     listeners, lived = {host: {"endpoint": {}} for host in hosts}, dict.fromkeys(hosts, True)
-    (check,), _ = judge_network(listeners, lived, rows)
-    assert check.found == "1600 ways between 100 nodes, each with 16 others; not tried: 4150 pairs"
+    (check,), _ = check_network(listeners, lived, rows)
+    assert check.found == "1600 connections between 100 nodes, each with 16 others; not tried: 4150 pairs"
     # Of its 16 partners 9 fail with n5: more than half of those that tried.
     near = [hosts[(4 + distance) % 100] for distance in distances(100, 8)]
     far = [hosts[4 - distance] for distance in distances(100, 8)]
     rows["n5"]["failures"] = [{"host": host, "way": RENDEZVOUS, "reason": "no answer"} for host in near]
     rows[far[0]]["failures"] = [{"host": "n5", "way": RENDEZVOUS, "reason": "no answer"}]
-    (check,), _ = judge_network(listeners, lived, rows)
+    (check,), _ = check_network(listeners, lived, rows)
     assert (check.state, check.hosts) == ("fail", ("n5",))
     assert check.reason == "1 node does not reach n5 and n5 does not reach 8 others"
 
@@ -155,14 +155,13 @@ def test_a_node_that_could_not_listen_is_unknown():
 
 
 def test_ssh():
+    failure = {"peer": "n3", "targets": "n3, 10.0.0.3", "reason": "train@n3: Permission denied (publickey)."}
     results = {
-        "n1": {"row": {"n2": True, "n3": False}, "logins": 4,
-               "failures": ["n1 -> n3 (n3, 10.0.0.3): train@n3: Permission denied (publickey)."]},
-        "n2": {"row": {"n1": True, "n3": False}, "logins": 4,
-               "failures": ["n2 -> n3 (n3, 10.0.0.3): train@n3: Permission denied (publickey)."]},
+        "n1": {"row": {"n2": True, "n3": False}, "logins": 4, "failures": [failure]},
+        "n2": {"row": {"n1": True, "n3": False}, "logins": 4, "failures": [failure]},
         "n3": {"row": {"n1": True, "n2": True}, "logins": 4, "failures": []},
     }  # fmt: skip
-    (check,), failures = judge_ssh(results, "train", "-i hosts")
+    (check,), failures = check_ssh(results, "train", "-i hosts")
     assert (check.state, check.hosts, check.reason) == ("fail", ("n3",), "2 nodes do not reach n3")
     assert check.found == "n1 -> n3, n2 -> n3: train@n3: Permission denied (publickey). (ssh)"
     assert "journalctl -t sshd" in check.action
@@ -171,7 +170,7 @@ def test_ssh():
 
 def test_ssh_that_no_node_could_test_is_said_once():
     results = {name: {"msg": f"{name}: there is no user train; run the role node_baseline first."} for name in HOSTS}
-    (check,), _ = judge_ssh(results, "train")
+    (check,), _ = check_ssh(results, "train")
     assert (check.state, check.hosts) == ("unknown", tuple(HOSTS))
     assert check.found == "there is no user train; run the role node_baseline first."
 
@@ -179,9 +178,9 @@ def test_ssh_that_no_node_could_test_is_said_once():
 def test_names():
     wrong = {"host": "n2", "name": "n2", "found": "127.0.1.1", "expected": "10.0.0.2"}
     rows = {host: {"tried": 0, "failures": [], "resolved": 3, "names": []} for host in ("n1", "n2", "n3")}
-    assert [(check.state, check.found) for check in judge_names(rows)] == [("pass", "9 names resolve")]
+    assert [(check.state, check.found) for check in check_names(rows)] == [("pass", "9 names resolve")]
     rows["n2"]["names"] = [wrong]
-    (check,) = judge_names(rows)
+    (check,) = check_names(rows)
     assert (check.state, check.hosts, check.found) == ("fail", ("n2",), "n2 leads to 127.0.1.1 on n2")
     assert "getent ahosts n2" in check.command
 
@@ -189,7 +188,7 @@ def test_names():
 def test_many_names_that_lead_nowhere_on_the_same_nodes_are_one_fault():
     wrong = [{"host": f"n{n}", "name": f"n{n}", "found": "nothing", "expected": f"10.0.0.{n}"} for n in range(1, 101)]
     rows = {f"n{n}": {"tried": 0, "failures": [], "resolved": 100, "names": wrong} for n in range(1, 101)}
-    (check,) = judge_names(rows)
+    (check,) = check_names(rows)
     assert len(check.hosts) == 100
     assert check.found.startswith("n1 to n100 lead to nothing on n1 to n100")
 
@@ -197,8 +196,8 @@ def test_many_names_that_lead_nowhere_on_the_same_nodes_are_one_fault():
 def test_addresses():
     well = {"address": "10.0.0.1", "problem": "", "action": ""}
     none = {"address": "", "problem": "lo; expected an address in 10.0.0.0/24", "action": "set job_network"}
-    assert [check.state for check in judge_addresses({"n1": well}, "")] == ["pass"]
-    checks = judge_addresses({"n1": well, "n2": none, "n3": dict(well)}, "10.0.0.0/24")
+    assert [check.state for check in check_addresses({"n1": well}, "")] == ["pass"]
+    checks = check_addresses({"n1": well, "n2": none, "n3": dict(well)}, "10.0.0.0/24")
     assert [(check.state, check.hosts) for check in checks] == [("fail", ("n2",)), ("fail", ("n1", "n3"))]
     assert checks[0].action == "set job_network"
 
@@ -206,22 +205,22 @@ def test_addresses():
 def test_where_no_node_answers_nothing_passes():
     (check,), failures = network(hosts=[])
     assert (check.state, check.reason, failures) == ("skipped", "no node could take part", [])
-    assert [check.state for check in judge_addresses({}, "") + judge_names({})] == ["skipped", "skipped"]
+    assert [check.state for check in check_addresses({}, "") + check_names({})] == ["skipped", "skipped"]
 
 
 def test_who_answered():
     lost = {"unreachable": True, "msg": "Task failed: Failed to connect to the host via ssh: timed out"}
-    checks = judge_answers({"n2": lost, "n3": {"msg": "no Python"}, "n4": {}}, HOSTS, "-i hosts")
+    checks = check_answers({"n2": lost, "n3": {"msg": "no Python"}, "n4": {}}, HOSTS, "-i hosts")
     assert [(check.state, check.hosts) for check in checks] == [
         ("fail", ("n2",)), ("unknown", ("n3",)), ("unknown", ("n4",)),
     ]  # fmt: skip
     assert checks[2].found == "it was left out by an earlier step"
-    assert [check.found for check in judge_answers({}, HOSTS)] == ["4 of 4 nodes"]
+    assert [check.found for check in check_answers({}, HOSTS)] == ["4 of 4 nodes"]
 
 
 def test_a_shared_connection_that_broke_without_a_reason_is_no_answer():
     lost = 'Data could not be sent to remote host "10.0.0.2". Make sure this host can be reached over ssh:'
-    assert [check.found for check in judge_answers({"n2": {"unreachable": True, "msg": lost}}, HOSTS)] == ["no answer"]
+    assert [check.found for check in check_answers({"n2": {"unreachable": True, "msg": lost}}, HOSTS)] == ["no answer"]
 
 
 def facts_of(host, address):

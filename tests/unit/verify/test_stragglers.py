@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.verify.straggler_limits import Limits
-from ansible.module_utils.trainyard.verify.stragglers import MOST_MEASUREMENTS, first_rounds, full_rounds, judge
+from ansible.module_utils.trainyard.verify.stragglers import MOST_MEASUREMENTS, first_rounds, full_rounds, verify
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,7 +56,7 @@ def to_the_end(hosts, measure, **options):
     for pairs in first_rounds(hosts):
         records += measure(pairs, number)
         number += 1
-    while (judged := judge(hosts, records, **options))["retest"]:
+    while (judged := verify(hosts, records, **options))["retest"]:
         assert number < 30, judged
         records += measure(judged["retest"], number)
         number += 1
@@ -115,7 +115,7 @@ def test_a_host_named_twice_is_refused():
 
 
 def test_a_fleet_that_is_all_the_same_passes():
-    judged = judge(N4, rounds_of(N4, {}))
+    judged = verify(N4, rounds_of(N4, {}))
     assert (judged["state"], judged["reason"], judged["suspects"], judged["retest"]) == ("pass", "", [], [])
     assert judged["median"] == 10.0
     assert judged["gate"] == pytest.approx(9.3)
@@ -162,7 +162,7 @@ def test_a_pair_that_does_not_meet_is_no_share_of_a_bandwidth(slower):
     pairs = [("n1", "n2"), ("n1", "n3")]
     records = [*silent([("n2", "n3")], {"n2"}, 0), *rounds_of(hosts, {"n3": slower}, [[pair] for pair in pairs])]
     records[1]["round"], records[2]["round"] = 1, 2
-    judged = judge(hosts, records)
+    judged = verify(hosts, records)
     assert judged["state"] == "unknown"
     assert "1 of 2 measurements failed: no answer" in judged["reason"]
 
@@ -170,7 +170,7 @@ def test_a_pair_that_does_not_meet_is_no_share_of_a_bandwidth(slower):
 def test_reports_of_both_nodes_about_one_measurement_count_once():
     fine = rounds_of(N4, {})
     twice = [*fine, {**fine[0], "hosts": fine[0]["hosts"][::-1], "busbw": None, "error": "reset"}]
-    judged = judge(N4, twice)
+    judged = verify(N4, twice)
     assert len(judged["pairs"]) == len(fine)
     assert [pair["error"] for pair in judged["pairs"] if pair["error"]] == ["reset"]
 
@@ -188,7 +188,7 @@ def test_every_second_node_that_is_slow_is_named(count, first):
 def test_neighbours_that_are_slow_are_told_from_those_beside_them():
     hosts = names(16)
     bad = {"n5": 0.6, "n6": 0.6, "n8": 0.6, "n16": 0.3}
-    first = judge(hosts, rounds_of(hosts, bad))
+    first = verify(hosts, rounds_of(hosts, bad))
     # n7 has met none but slow ones: it is a suspect until it has met another.
     assert first["suspects"] == ["n5", "n6", "n7", "n8", "n16"]
     assert state_of(first)["n7"] == "unknown"
@@ -201,7 +201,7 @@ def test_neighbours_that_are_slow_are_told_from_those_beside_them():
 
 def test_a_retest_brings_pairs_of_healthy_nodes_as_a_yardstick():
     hosts = names(12)
-    retest = judge(hosts, rounds_of(hosts, {"n3": 0.5}))["retest"]
+    retest = verify(hosts, rounds_of(hosts, {"n3": 0.5}))["retest"]
     with_suspect = [pair for pair in retest if "n3" in pair]
     assert len(with_suspect) == 1 and len(retest) > 1
     assert set(with_suspect[0]) & {"n1", "n4"} == set()
@@ -211,10 +211,10 @@ def test_a_slow_moment_is_repeated_and_forgiven():
     hosts = names(6)
     records = rounds_of(hosts, {})
     records[0] = {**records[0], "busbw": 4.0}
-    first = judge(hosts, records)
+    first = verify(hosts, records)
     assert ("n1", "n2") in first["retest"]
     assert first["state"] == "unknown"
-    again = judge(hosts, records + measured(first["retest"], {}, 2))
+    again = verify(hosts, records + measured(first["retest"], {}, 2))
     assert (again["state"], again["suspects"], again["retest"], again["paths"]) == ("pass", [], [], [])
 
 
@@ -241,7 +241,7 @@ def test_a_way_that_is_slow_twice_is_not_decided_yet():
     records = [{**record, "busbw": 3.0} if record["hosts"] == ["n2", "n3"] else record for record in records]
     # Both were fast with another one, and with one more: it is the way, or passes.
     records += measured([("n2", "n5"), ("n3", "n6")], {}, 3)
-    judged = judge(hosts, records)
+    judged = verify(hosts, records)
     assert set(state_of(judged).values()) == {"pass"}
     assert (judged["state"], judged["paths"]) == ("unknown", [])
     assert ("n2", "n3") in judged["retest"]
@@ -263,10 +263,10 @@ def test_wrong_results_are_blamed_on_the_node_that_all_of_them_share(count):
 def test_a_wrong_result_that_never_comes_again_stays_a_failure_of_one_of_the_two():
     records = rounds_of(N4, {})
     records[0] = {**records[0], "wrong": 1}
-    judged, rounds = judge(N4, records), 3
+    judged, rounds = verify(N4, records), 3
     while judged["retest"]:
         records += measured(judged["retest"], {}, rounds)
-        judged, rounds = judge(N4, records), rounds + 1
+        judged, rounds = verify(N4, records), rounds + 1
     assert judged["state"] == "fail"
     assert judged["suspects"] == ["n1", "n2"]
     assert judged["reason"] == "n1 or n2 computed a wrong result"
@@ -276,7 +276,7 @@ def test_a_wrong_result_that_never_comes_again_stays_a_failure_of_one_of_the_two
 @pytest.mark.parametrize("count", [3, 4, 8])
 def test_wrong_results_everywhere_are_no_single_nodes(count):
     hosts = names(count)
-    judged = judge(hosts, [{**record, "wrong": 3} for record in rounds_of(hosts, {})])
+    judged = verify(hosts, [{**record, "wrong": 3} for record in rounds_of(hosts, {})])
     assert (judged["state"], judged["suspects"], judged["retest"]) == ("fail", [], [])
     assert set(state_of(judged).values()) == {"unknown"}
     assert judged["reason"] == "every pair computed wrong results: no single node, but what all have in common"
@@ -296,32 +296,32 @@ def test_two_neighbours_that_compute_wrongly_are_both_named():
 
 def test_results_that_were_not_checked_are_no_fault():
     records = [{**record, "wrong": None} for record in rounds_of(N4, {})]
-    assert judge(N4, records)["state"] == "pass"
+    assert verify(N4, records)["state"] == "pass"
 
 
 def test_a_rate_that_is_the_same_everywhere_is_judged_by_what_is_expected():
     records = rounds_of(N4, {})
-    assert judge(N4, records, expected=12.0)["state"] == "pass"
-    judged = judge(N4, records, expected=25.0)
+    assert verify(N4, records, expected=12.0)["state"] == "pass"
+    judged = verify(N4, records, expected=25.0)
     assert (judged["state"], judged["suspects"]) == ("fail", [])
     assert judged["reason"] == "even the fast pairs have only 10 GB/s, expected at least 20"
-    assert judge(N4, records, expected=25.0, limits=Limits(fraction=0.3))["state"] == "pass"
+    assert verify(N4, records, expected=25.0, limits=Limits(fraction=0.3))["state"] == "pass"
 
 
 def test_nothing_measured_is_unknown_and_nothing_that_works_a_failure():
-    assert [judge(hosts, [])["state"] for hosts in ([], ["n1"], N4)] == ["unknown"] * 3
-    assert judge(["n1"], [])["reason"] == "one node has nobody to be paired with"
-    dead = judge(N4, silent([("n1", "n2"), ("n3", "n4")], set(N4)))
+    assert [verify(hosts, [])["state"] for hosts in ([], ["n1"], N4)] == ["unknown"] * 3
+    assert verify(["n1"], [])["reason"] == "one node has nobody to be paired with"
+    dead = verify(N4, silent([("n1", "n2"), ("n3", "n4")], set(N4)))
     assert (dead["state"], dead["suspects"], dead["retest"], dead["median"]) == ("fail", [], [], None)
 
 
 def test_a_node_that_was_never_measured_is_measured_next():
     hosts = names(8)
     records = [record for record in rounds_of(hosts, {}) if "n4" not in record["hosts"]]
-    judged = judge(hosts, records)
+    judged = verify(hosts, records)
     assert (judged["state"], judged["suspects"]) == ("unknown", ["n4"])
     assert [pair for pair in judged["retest"] if "n4" in pair]
-    assert judge(hosts, records + measured(judged["retest"], {}, 2))["state"] == "pass"
+    assert verify(hosts, records + measured(judged["retest"], {}, 2))["state"] == "pass"
 
 
 def test_a_round_that_is_slower_for_all_speaks_against_nobody():
@@ -330,7 +330,7 @@ def test_a_round_that_is_slower_for_all_speaks_against_nobody():
         {**record, "busbw": record["busbw"] * (0.7 if record["round"] == 0 else 1.0)}
         for record in rounds_of(hosts, {"n9": 0.6})
     ]
-    judged = judge(hosts, records)
+    judged = verify(hosts, records)
     assert judged["suspects"] == ["n9"]
 
 
@@ -338,7 +338,7 @@ def test_scatter_lowers_the_gate_and_is_said():
     hosts = names(16)
     rng = seeded(1)
     records = [{**record, "busbw": record["busbw"] * rng.gauss(1, 0.08)} for record in rounds_of(hosts, {})]
-    judged = judge(hosts, records)
+    judged = verify(hosts, records)
     assert 0.04 < judged["spread"] < 0.2
     assert judged["gate"] == pytest.approx(judged["median"] * (1 - 3 * judged["spread"]), rel=1e-3)
     assert "the measurements scatter so much that only nodes below" in judged["reason"]
@@ -355,13 +355,13 @@ def test_many_slow_nodes_are_said_to_be_perhaps_another_kind():
 def test_a_bandwidth_that_is_no_number_is_an_error(busbw):
     records = rounds_of(N4, {})
     records[0] = {**records[0], "busbw": busbw}
-    assert judge(N4, records)["pairs"][0]["error"].startswith("no bandwidth, found ")
+    assert verify(N4, records)["pairs"][0]["error"].startswith("no bandwidth, found ")
 
 
 @pytest.mark.parametrize("wrong", [["n1", "n9"], ["n1"], ["n1", "n1"]])
 def test_measurements_of_others_are_refused(wrong):
     with pytest.raises(ValueError, match="expected: two of the 4 hosts that are judged"):
-        judge(N4, [{"hosts": wrong, "round": 0, "busbw": 1.0, "wrong": 0, "error": ""}])
+        verify(N4, [{"hosts": wrong, "round": 0, "busbw": 1.0, "wrong": 0, "error": ""}])
 
 
 @given(st.randoms(use_true_random=False), st.integers(min_value=3, max_value=40))
@@ -408,7 +408,7 @@ def test_the_judgement_ends_whatever_was_measured(seed, count):
 def test_the_judgement_is_the_same_for_any_order_of_the_measurements():
     hosts = names(20)
     records = rounds_of(hosts, {"n3": 0.5, "n12": 0.8})
-    assert judge(hosts, records) == judge(hosts, records[::-1])
+    assert verify(hosts, records) == verify(hosts, records[::-1])
 
 
 def test_in_simulated_clusters_faults_are_found_and_false_alarms_are_rare():
@@ -427,7 +427,7 @@ def test_a_node_far_below_all_others_is_named_however_much_these_scatter():
         (2, "n2", "n1", 0.0094), (2, "n4", "n3", 0.1377), (3, "n2", "n5", 0.0086), (3, "n4", "n3", 0.5206),
         (4, "n2", "n3", 0.0066), (4, "n4", "n5", 0.5204), (5, "n4", "n3", 0.2093), (5, "n5", "n1", 0.1525),
     ]  # fmt: skip
-    judged = judge(
+    judged = verify(
         names(5),
         [{"hosts": [a, b], "round": number, "busbw": value, "wrong": 0, "error": ""} for number, a, b, value in pairs],
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.hardware.nvidia_topology import parse_topology
 from ansible.module_utils.trainyard.verify.devices import verify
-from ansible.module_utils.trainyard.verify.topology import describe, judge_topology
+from ansible.module_utils.trainyard.verify.topology import check_topology, describe
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.verify.facts import read_machine
 from captured_tree import NODES, unfold
@@ -27,43 +27,43 @@ MOVED = (
 )
 
 
-def judge(groups=None, **nodes):
-    (check,) = judge_topology(nodes, groups or {}, "-i hosts")
+def topology(groups=None, **nodes):
+    (check,) = check_topology(nodes, groups or {}, "-i hosts")
     return check
 
 
 def test_nodes_that_are_joined_alike_pass_and_say_how():
-    check = judge(n1=node(), n2=node(), n3=node())
+    check = topology(n1=node(), n2=node(), n3=node())
     assert check.state == "pass"
     assert check.found == "3 nodes: GPU to GPU NV2 6; GPU to mlx5_0 PIX 2, SYS 2; GPU to mlx5_1 PIX 2, SYS 2"
 
 
 def test_the_node_that_is_joined_otherwise_is_named_with_the_pair():
-    check = judge(n1=node(), n2=node(*MOVED), n3=node())
+    check = topology(n1=node(), n2=node(*MOVED), n3=node())
     assert (check.state, check.hosts) == ("fail", ("n2",))
     assert check.found == "n2: GPU0 to mlx5_1 PHB, SYS on most"
 
 
 def test_two_nodes_that_differ_are_both_said_and_none_is_called_odd():
-    check = judge(n1=node(), n2=node(*MOVED))
+    check = topology(n1=node(), n2=node(*MOVED))
     assert check.hosts == ("n1", "n2")
     assert "GPU0 to mlx5_1 SYS, and no way that most have" in check.found
 
 
 def test_nodes_of_another_kind_are_not_compared():
-    assert judge({"n1": "a", "n2": "b"}, n1=node(), n2=node(*MOVED)).state == "pass"
+    assert topology({"n1": "a", "n2": "b"}, n1=node(), n2=node(*MOVED)).state == "pass"
 
 
 def test_a_table_that_is_not_whole_is_unknown_and_not_compared():
     cut = node(table=TABLE[: TABLE.index("GPU3\tNV2")])
-    check = judge(n1=node(), n2=cut, n3=node())
+    check = topology(n1=node(), n2=cut, n3=node())
     assert (check.state, check.hosts) == ("unknown", ("n2",))
-    assert judge(n1={"gpus": [{}] * 2, "topology": None}).state == "unknown"
+    assert topology(n1={"gpus": [{}] * 2, "topology": None}).state == "unknown"
 
 
 @pytest.mark.parametrize("gpus", [[], [{}]])
 def test_a_node_without_two_gpus_has_nothing_to_compare(gpus):
-    assert judge_topology({"n1": {"gpus": gpus, "topology": None}}, {}, "") == []
+    assert check_topology({"n1": {"gpus": gpus, "topology": None}}, {}, "") == []
 
 
 def test_a_captured_machine_goes_through_the_judgement(tmp_path):

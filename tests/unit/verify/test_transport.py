@@ -25,7 +25,7 @@ SOCKET_LINES = [
 
 def path(active=ACTIVE, moved=None, lines=(), backend="nccl"):
     pairs = {host: (traffic(5), traffic(5 + count)) for host, count in (moved or {}).items()}
-    return transport.judge(HOSTS, backend, GIB, active, pairs, lines)
+    return transport.check_transport(HOSTS, backend, GIB, active, pairs, lines)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_path_is_verified_by_counters_or_nccls_own_lines(given, state, devic
 
 def test_ports_that_stay_idle_and_counters_that_tell_nothing():
     pairs = {host: (traffic(0), {**traffic(20 * GIB, 2), "mlx5_2:1": {"sent": 9, "received": 9}}) for host in HOSTS}
-    found = transport.judge(
+    found = transport.check_transport(
         HOSTS, "nccl", GIB, {host: ["mlx5_0:1", "mlx5_1:1", "mlx5_2:1"] for host in HOSTS}, pairs, []
     )
     assert found["devices"] == ["mlx5_0:1", "mlx5_1:1"]
@@ -66,12 +66,12 @@ def test_ports_that_stay_idle_and_counters_that_tell_nothing():
     ):
         pairs = {host: ({"mlx5_0:1": before}, {"mlx5_0:1": after}) for host in HOSTS}
         assert moved(*pairs["gpu-01"]) == {"mlx5_0:1": None}
-        found = transport.judge(HOSTS, "nccl", GIB, {host: ["mlx5_0:1"] for host in HOSTS}, pairs, [])
+        found = transport.check_transport(HOSTS, "nccl", GIB, {host: ["mlx5_0:1"] for host in HOSTS}, pairs, [])
         assert (found["state"], found["devices"]) == ("unknown", [])
         assert "could not be read" in found["reason"]
-        assert transport.judge(HOSTS, "nccl", GIB, ACTIVE, pairs, IB_LINES)["state"] == "pass"
-    assert transport.judge(["gpu-01"], "nccl", GIB, ACTIVE, {}, []) is None
-    assert transport.judge(HOSTS, "hccl", GIB, NONE, {}, []) is None
+        assert transport.check_transport(HOSTS, "nccl", GIB, ACTIVE, pairs, IB_LINES)["state"] == "pass"
+    assert transport.check_transport(["gpu-01"], "nccl", GIB, ACTIVE, {}, []) is None
+    assert transport.check_transport(HOSTS, "hccl", GIB, NONE, {}, []) is None
 
 
 def test_nccls_lines_of_its_versions():

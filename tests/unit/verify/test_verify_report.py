@@ -13,7 +13,7 @@ import pytest
 from ansible.module_utils.trainyard.findings.redaction import HIDDEN, MAX_TEXT, safe, safe_text
 from ansible.module_utils.trainyard.report.junit import junit
 from ansible.module_utils.trainyard.verify import report as verify_report
-from ansible.module_utils.trainyard.verify.stragglers import first_rounds, judge
+from ansible.module_utils.trainyard.verify.stragglers import first_rounds, verify
 from ansible.module_utils.trainyard_controller import verify_reporting
 from ansible.module_utils.trainyard_controller.pages import verify_page
 from hypothesis import given
@@ -241,7 +241,7 @@ def test_what_stragglers_judges_goes_through_report_and_page():
         for number, each in enumerate(first_rounds(hosts, 3))
         for pair in each
     ]
-    stragglers = judge(hosts, measurements)
+    stragglers = verify(hosts, measurements)
     report = reported([phase("drift", ("kernel", "pass"))], hosts, stragglers=stragglers)
     report["text"] = ""
     assert list(SCHEMA.iter_errors(json.loads(json.dumps(report)))) == []

@@ -203,7 +203,11 @@ SHAPES: dict[str, Shape] = {
     },
     "unlisten": {"lived": bool},
     "verify": MACHINE,
-    "logins": {"row": Each(bool), "logins": int, "failures": [str]},
+    "logins": {
+        "row": Each(bool),
+        "logins": int,
+        "failures": [dict.fromkeys(("host", "peer", "targets", "reason"), str)],
+    },
     "ssh_keys": {
         "files": Each(Each(str)),
         **dict.fromkeys(("host_key", "user_key", "default_address"), str),
