@@ -1,13 +1,13 @@
-# The front door. Every target sets up what it needs, once; `make` lists the targets.
+# Every target installs its requirements once; `make` lists the targets.
 
 PYTHON  ?= python3
-# Looked up before .venv/bin stands first in PATH.
+# Resolved before .venv/bin is first in PATH.
 PYTHON  := $(or $(shell command -v $(PYTHON)),$(PYTHON))
 LAB     ?= trainyard
 NODES   ?= 4
 SUBNET  ?= 10.77.0.0/24
 RELEASE ?= bookworm
-# More than the two cores of a small machine: many unit tests wait, for monitors and for playbooks.
+# More workers than the two cores of a small machine, as many unit tests wait for monitors and playbooks.
 WORKERS ?= 3
 
 LAB_PACKAGES = podman runc netavark aardvark-dns iptables mmdebstrap openssh-client
@@ -16,7 +16,7 @@ BROWSER_PACKAGES = chromium chromium-driver
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# Where molecule/default/vars/lab.yml has the lab's inventory written.
+# The path of the inventory that molecule/default/vars/lab.yml writes.
 LAB_INVENTORY = $(CURDIR)/$(if $(filter trainyard,$(LAB)),inventories/lab,.cache/labs/$(LAB)/inventory)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export LAB NODES SUBNET RELEASE LAB_INVENTORY
@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
 help: ## show this
-	@echo "trainyard: from bare Linux hosts to a proven distributed training run"
+	@echo "trainyard: from bare Linux hosts to a verified distributed training run"
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
 	  printf '  make %-15s %s\n' "$$name" "$$text"; done
 	@echo "Variables of the lab: NODES=$(NODES) LAB=$(LAB) SUBNET=$(SUBNET) RELEASE=$(RELEASE). Interpreter: PYTHON=$(PYTHON)."
@@ -35,16 +35,16 @@ demo: .venv/.controller ## train a small network on this machine: no root, no GP
 	@ansible-playbook site.yml -i inventories/localhost
 	@ansible-playbook launch.yml -i inventories/localhost -e @jobs/digits.yml
 
-# A lab of its own, so that tests never touch one that is in use. Each node more costs minutes; three show all there is.
+# Tests use a lab of their own and never touch one that is in use. Three nodes suffice; each further one costs minutes.
 .PHONY: test
 test: LAB := trainyard-test
 test: NODES := 3
 test: SUBNET := 10.76.0.0/24
-test: lab-packages .venv/.test ## lint, unit, and Molecule, all but the slow scenarios, on a lab of its own
+test: lab-packages .venv/.test ## lint, unit tests and all Molecule scenarios except the slow ones, on a lab of its own
 	@.ci/test
 
 .PHONY: lint
-lint: .venv/.test ## yamllint, ansible-lint (production), ruff, mypy
+lint: .venv/.test ## yamllint, ruff, mypy, plain English, ansible-lint (production)
 	@failed=; \
 	yamllint --strict . || failed+=" yamllint"; \
 	ruff check --quiet || failed+=" ruff"; \
@@ -54,36 +54,36 @@ lint: .venv/.test ## yamllint, ansible-lint (production), ruff, mypy
 	echo "lint: passed"
 
 .PHONY: unit
-unit: .venv/.test ## unit tests, WORKERS of them side by side
+unit: .venv/.test ## unit tests, in WORKERS processes
 	@pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: requirements
-requirements: .venv/.test ## pin with hashes what .venv gets (pyproject.toml) and nodes (defaults of roles): UPGRADE=1 for newer versions
+requirements: .venv/.test ## pin the packages of .venv and of nodes with hashes: UPGRADE=1 for newer versions
 	@UPGRADE=$(UPGRADE) .ci/requirements.py
 	@git status --short requirements roles/*/files
 
 .PHONY: golden
-golden: .venv/.test ## write the whole texts in tests/fixtures/golden anew: review what git shows
+golden: .venv/.test ## rewrite the texts in tests/fixtures/golden: review the diff
 	@pytest --golden tests/unit
 	@git status --short tests/fixtures/golden
 
-# Without KUBECONFIG against the stand-in that the other tests take.
+# Without KUBECONFIG this uses the simulated API server of the unit tests.
 .PHONY: test-kubernetes
 test-kubernetes: .venv/.test ## the life of a job in a real cluster: KUBECONFIG=path, NAMESPACE=, IMAGE=
 	@TRAINYARD_TEST_KUBECONFIG="$(abspath $(KUBECONFIG))" TRAINYARD_TEST_NAMESPACE="$(NAMESPACE)" \
 	  TRAINYARD_TEST_IMAGE="$(IMAGE)" pytest tests/kubernetes/test_life.py
 
-# On a machine with devices, as it is: nothing is installed but .venv, with wheels of the folder WHEELS where no index is.
+# These install only .venv, from the folder WHEELS where the machine reaches no index.
 HARDWARE_TEST = $(foreach name,CUDA NCCL NCCL_TESTS CANN HCCL_TEST,TRAINYARD_TEST_$(name)="$($(name))") \
 	  TRAINYARD_TEST_TORCH="$(or $(TORCH),$(PYTHON))" \
 	  pytest -p no:cacheprovider -o console_output_style=classic -rN --tb=short
 
 .PHONY: test-gpu
-test-gpu: .venv/.hardware ## a machine with NVIDIA GPUs tests itself: TORCH=python CUDA= NCCL= NCCL_TESTS=source
+test-gpu: .venv/.hardware ## test this machine with NVIDIA GPUs: TORCH=python CUDA= NCCL= NCCL_TESTS=source
 	@$(HARDWARE_TEST) tests/hardware/test_gpu.py
 
 .PHONY: test-npu
-test-npu: .venv/.hardware ## a machine with Ascend NPUs tests itself: TORCH=python CANN= HCCL_TEST=source
+test-npu: .venv/.hardware ## test this machine with Ascend NPUs: TORCH=python CANN= HCCL_TEST=source
 	@$(HARDWARE_TEST) tests/hardware/test_npu.py
 
 .PHONY: browser
@@ -91,7 +91,7 @@ browser: browser-packages .venv/.test ## open the pages of reports in a headless
 	@pytest tests/browser
 
 .PHONY: molecule
-molecule: lab-packages .venv/.test lab ## Molecule SCENARIO=name (all without it) on the lab LAB, which stays
+molecule: lab-packages .venv/.test lab ## run Molecule SCENARIO=name (default: all) on the lab LAB, which stays
 	@.ci/molecule $(SCENARIO)
 
 .PHONY: lab
@@ -99,18 +99,18 @@ lab: lab-packages .venv/.controller ## make NODES real hosts in containers; inve
 	@ansible-playbook -i localhost, molecule/default/create.yml
 
 .PHONY: lab-destroy
-lab-destroy: .venv/.controller ## remove the lab LAB, all of it
+lab-destroy: .venv/.controller ## remove the lab LAB
 	@ansible-playbook -i localhost, molecule/default/destroy.yml
 
-# A lab of its own, removed at the end unless KEEP is set; PART=rank_table, stragglers, scale and ssh need none. Without PART: all of them.
+# Uses a lab of its own, removed at the end unless KEEP is set; PART=rank_table, stragglers and scale need none.
 .PHONY: benchmark
 benchmark: LAB := bench
 benchmark: SUBNET := 10.81.0.0/24
 benchmark: NODES := 8
-benchmark: $(if $(filter rank_table stragglers scale,$(PART)),.venv/.controller,lab) ## measure launch.yml and site.yml, PART=launch one part only; see benchmarks/README.md
+benchmark: $(if $(filter rank_table stragglers scale,$(PART)),.venv/.controller,lab) ## measure launch.yml and site.yml; PART=launch for one part; see benchmarks/README.md
 	@trap '$(if $(KEEP)$(filter rank_table stragglers scale,$(PART)),:,ansible-playbook -i localhost, molecule/default/destroy.yml)' EXIT; benchmarks/bench.py $(PART) $(if $(ROUNDS),--rounds=$(ROUNDS))
 
-# What is missing for the lab, installed as root, or said.
+# Install missing packages of the lab as root, or name them.
 .PHONY: lab-packages
 lab-packages:
 	@missing=$$(for p in $(LAB_PACKAGES); do \
@@ -132,10 +132,10 @@ browser-packages:
 	fi
 
 PIP = 26.3
-# Wheels only, as a source archive runs its own code when it is installed. `make ONLY_BINARY=` takes those, too.
+# Wheels only, as a source archive runs its own code at installation. `make ONLY_BINARY=` accepts those, too.
 ONLY_BINARY ?= --only-binary :all:
 NO_INDEX = No index of packages can be reached? Bring them as wheels, make WHEELS=folder ...: docs/hardware-test.md says how.
-# A folder with wheels in the place of an index, that of pip among them, so that ensurepip may be missing.
+# A folder of wheels instead of an index; it holds pip as well, so ensurepip may be missing.
 ifdef WHEELS
 export PIP_NO_INDEX := 1
 export PIP_FIND_LINKS := $(abspath $(WHEELS))
@@ -165,7 +165,7 @@ endif
 	@touch $@
 
 .PHONY: kubernetes
-kubernetes: .venv/.kubernetes ## install what job_scheduler: kubernetes needs on top of the others
+kubernetes: .venv/.kubernetes ## install the packages for job_scheduler: kubernetes
 
 .venv/.kubernetes: .venv/.controller requirements/kubernetes.txt
 	@echo "Installing the client of Kubernetes into .venv"

@@ -1,4 +1,4 @@
-"""What the scenarios' tests share: the lab's inventory, a playbook run against it, jobs, a failed node's journal."""
+"""Fixtures of all scenarios: the lab's inventory, playbooks and jobs on it, the journal of a failed node."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from testinfra.backend.ssh import SshBackend
 from testinfra.utils.ansible_runner import AnsibleRunner
 
 PROJECT = Path(__file__).resolve().parents[1]
-# testinfra has ssh keep its connections, but names no place for them, and so would log in anew for each command.
+# testinfra keeps ssh connections but sets no ControlPath, so it would log in for each command.
 CONNECTIONS = Path.home() / ".ansible/cp" / LAB
 SshBackend.__init__ = functools.partialmethod(SshBackend.__init__, controlpath=f"{CONNECTIONS}/tests-%%h")
 
 
 class PlaybookRun(NamedTuple):
-    """How ansible-playbook ended and what it printed."""
+    """Exit status and output of ansible-playbook."""
 
     rc: int
     output: str
 
     @property
     def text(self) -> str:
-        """The output on one line: Ansible breaks long messages anywhere, a test compares whole sentences."""
+        """Return the output on one line, as Ansible breaks long messages anywhere."""
         return " ".join(self.output.split())
 
     @property
     def changes(self) -> dict[str, int]:
-        """Number of changed tasks by host, from the recap, which is left out where findings came before any change."""
+        """Return the number of changed tasks by host, from the recap; findings before any change leave it out."""
         recap = re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+)", self.output, re.MULTILINE)
         if not recap and re.search(r"^  1\. .+\n     found ", self.output, re.MULTILINE):
             return {"any host": 0}
@@ -51,7 +51,7 @@ def _hang_up() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_connections() -> Iterator[None]:
-    """Begin with new connections: limits and groups are those of the login, which may be older than the converge."""
+    """Begin with new connections: an older login has the limits and groups of before the converge."""
     _hang_up()
     yield
     _hang_up()
@@ -59,20 +59,20 @@ def own_connections() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def inventory_path() -> Path:
-    """Folder of the lab's inventory, the one that Molecule converged with."""
+    """Return the folder of the lab's inventory."""
     # Molecule runs pytest in the scenario's folder, to which a relative name refers.
     return Path(os.environ.get("LAB_INVENTORY") or PROJECT / "inventories/lab").resolve()
 
 
 @pytest.fixture(scope="session")
 def inventory(inventory_path: Path) -> dict[str, Any]:
-    """The lab's inventory as `ansible-inventory --list` prints it, which testinfra has read already."""
+    """Return the lab's inventory as `ansible-inventory --list` prints it, which testinfra has read already."""
     return AnsibleRunner.get_runner(str(inventory_path)).inventory
 
 
 @pytest.fixture(scope="session")
 def node_names(inventory: dict[str, Any]) -> list[str]:
-    """Names of the compute nodes in inventory order, which is the order of ranks."""
+    """Return the names of the compute nodes in inventory order, which is the order of ranks."""
     return list(inventory["compute"]["hosts"])
 
 
@@ -84,7 +84,7 @@ def node(inventory_path: Path) -> Callable[[str], Any]:
 
 @pytest.fixture(scope="session")
 def node_vars(inventory: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Variables of each node."""
+    """Return the variables of each node."""
     return inventory["_meta"]["hostvars"]
 
 
@@ -93,7 +93,7 @@ def run_playbook(request: pytest.FixtureRequest, inventory_path: Path):
     """Run a playbook of the scenario's folder, or one of the project (site.yml), against the lab.
 
     `run_playbook("bad_input.yml", "--limit", "n1", trainyard_uid=0)`: positional arguments go to ansible-playbook,
-    keywords become extra variables, but `inventory` (another one than the lab's) and `timeout` (seconds).
+    keywords become extra variables, except `inventory` (instead of the lab's) and `timeout` (seconds).
     Returns (rc, output) with .text, the output on one line.
     """
     scenario = request.path.parent.parent
@@ -115,13 +115,13 @@ def run_playbook(request: pytest.FixtureRequest, inventory_path: Path):
 
 @pytest.fixture(scope="session")
 def nodes(node_names: list[str]) -> dict[str, Node]:
-    """The nodes by name, in inventory order."""
+    """Return the nodes by name, in inventory order."""
     return {name: Node(name) for name in node_names}
 
 
 @pytest.fixture(scope="session")
 def left(nodes: dict[str, Node]) -> Callable[[str], dict[str, list[int]]]:
-    """Return what is left of a job: process ids by node, {} when nothing is."""
+    """Return a function that gives the remaining processes of a job: process ids by node, {} for none."""
     return lambda job_id: {name: pids for name, node in nodes.items() if (pids := node.processes(job_id))}
 
 
@@ -135,7 +135,7 @@ def play(tmp_path_factory: pytest.TempPathFactory, inventory_path: Path) -> Iter
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
-    """A test that fails on a node shows that node's last warnings."""
+    """Add the last warnings of the node to the report of a failed test."""
     report = yield
     host = getattr(item, "funcargs", {}).get("host")
     if report.when == "call" and report.failed and host is not None:
