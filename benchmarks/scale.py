@@ -160,7 +160,7 @@ def join(count: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="scale-") as folder:
         job = Cluster(Path(folder), ["wait"], silent_after_s=15.0)
         job.head.spec.update(hosts=hosts, world_size=count)
-        job.head.dir.joinpath("job.json").write_text(json.dumps(job.head.spec))
+        job.head.dir.joinpath("node_plan.json").write_text(json.dumps(job.head.spec))
         with job:
             room = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, room[0]), room[1]))

@@ -101,7 +101,7 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
     from ..trainyard.job.run.hang import PATTERN_NOTE
     from ..trainyard.job.run.progress import progress_line
     from ..trainyard.job.run.restarts import restart_text, went_on_text
-    from ..trainyard.job.run.slow_ranks import line as straggler_line
+    from ..trainyard.job.run.slow_ranks import line as slow_ranks_line
     from .job.run import job
 
     folder = Path(job_dir)
@@ -119,7 +119,7 @@ def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:
         )
         if cluster.get("held"):
             result["line"] += "   " + cluster["held"]
-        slow = straggler_line(cluster.get("stragglers") or ())
+        slow = slow_ranks_line(cluster.get("slow_ranks") or ())
         if slow:
             result["line"] += "   " + slow
         printing = cluster.get("printing")

@@ -220,7 +220,7 @@ def test_an_end_that_nobody_could_have_written_is_none(tmp_path, ended):
 
 
 def test_of_the_files_of_a_job_nothing_but_what_is_asked_for_leaves_the_child_that_reads_them(tmp_path):
-    json_files.write_json(tmp_path / "job.json", {"job_id": "x", "processes": []})
+    json_files.write_json(tmp_path / "node_plan.json", {"job_id": "x", "processes": []})
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps({**CLUSTER, "more": [[]] * 1000, "restarts": {"history": [], "more": [[]] * 1000}}))
     assert folder.status(tmp_path)["cluster"] == {**CLUSTER, "restarts": {"history": []}}

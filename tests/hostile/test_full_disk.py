@@ -46,12 +46,12 @@ def no_new_files(monkeypatch):
 def with_secrets(job):
     for node in job.nodes:
         node.spec["secret_env"] = {"API_KEY": "hunter2"}
-        json_files.write_json(node.dir / "job.json", node.spec)
+        json_files.write_json(node.dir / "node_plan.json", node.spec)
     return job
 
 
 def secrets_left(node):
-    text = (node.dir / "job.json").read_text() if (node.dir / "job.json").exists() else ""
+    text = (node.dir / "node_plan.json").read_text() if (node.dir / "node_plan.json").exists() else ""
     return [secret for secret in ("hunter2", node.spec["token"]) if secret in text]
 
 
@@ -84,7 +84,7 @@ def test_the_end_is_written_over_what_there_was(tmp_path, monkeypatch):
     # The report says it.
     summary = {"failure": failure, "nodes": [{"host": "n1", "ranks": [0]}]}
     assert failure["reason"] in cause(summary, "")
-    assert json.loads((job.head.dir / "job.json").read_text())["token"] == "" and secrets_left(job.head) == []
+    assert json.loads((job.head.dir / "node_plan.json").read_text())["token"] == "" and secrets_left(job.head) == []
     assert not list(job.head.dir.glob(".*"))
 
 
@@ -129,7 +129,7 @@ def test_a_file_that_has_no_room_for_its_successor_stays(tmp_path, monkeypatch):
 
 def test_secrets_go_where_nothing_can_be_written(tmp_path):
     spec = {"token": "t", "secret_env": {"A": "hunter2"}, "secret_files": ["s"]}
-    (tmp_path / "job.json").write_text(json.dumps(spec))
+    (tmp_path / "node_plan.json").write_text(json.dumps(spec))
     (tmp_path / "s").write_text("hunter2")
     code = (
         "import sys, resource; sys.path.insert(0, sys.argv[1]); resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"

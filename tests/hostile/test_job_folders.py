@@ -82,10 +82,10 @@ def owners(folder):
 
 
 def test_a_link_that_waits_for_job_json_leads_nowhere(place, job_id, while_preparing):
-    while_preparing(lambda: (place.jobs / job_id / "job.json").symlink_to(place.secret))
+    while_preparing(lambda: (place.jobs / job_id / "node_plan.json").symlink_to(place.secret))
     before = owners(place.roots)
     answer = start(place, job_id)
-    assert answer["failed"] and "job.json" in answer["msg"]
+    assert answer["failed"] and "node_plan.json" in answer["msg"]
     assert (place.secret.read_text(), owners(place.roots)) == ("hunter2", before)
     assert not (place.jobs / job_id).exists()
 
@@ -173,15 +173,17 @@ def test_a_job_that_writes_very_much_is_cut(place, job_id, monkeypatch):
     assert whole[2].endswith(b"on the node]\n56789") and whole[3].endswith(b"on the node]\n")
 
 
-@pytest.mark.parametrize("name", ["job.json", "monitor.json", "cluster.json", "attempts.json", "exits/rank0.json"])
+@pytest.mark.parametrize(
+    "name", ["node_plan.json", "monitor.json", "cluster.json", "attempts.json", "exits/rank0.json"]
+)
 def test_nobody_waits_for_a_pipe(place, job_id, name):
     folder = place.folder(job_id)
-    place.writes(folder / "job.json", json.dumps({"job_id": job_id, "processes": [], "devices": [0]}))
+    place.writes(folder / "node_plan.json", json.dumps({"job_id": job_id, "processes": [], "devices": [0]}))
     (folder / name).unlink(missing_ok=True)
     place.does(os.mkfifo, folder / name)
-    assert ask("state", job_id=job_id, job_dir=folder)["known"] is (name != "job.json")
+    assert ask("state", job_id=job_id, job_dir=folder)["known"] is (name != "node_plan.json")
     listed = ask("folders", state_dir=place.state, of_schedulers=[])["folders"]
-    assert [each["job_id"] for each in listed] == ([] if name == "job.json" else [job_id])
+    assert [each["job_id"] for each in listed] == ([] if name == "node_plan.json" else [job_id])
     assert preflight.device_findings({"devices": [0], "job_id": "other", "host": "n1"}, place.jobs) == []
 
 
@@ -189,7 +191,7 @@ def test_nobody_waits_for_a_pipe(place, job_id, name):
 def test_rubbish_in_one_folder_does_not_hide_the_others(place, content):
     for name in ("bad", "good"):
         place.folder(name)
-        place.writes(place.jobs / name / "job.json", "{}")
+        place.writes(place.jobs / name / "node_plan.json", "{}")
     place.writes(place.jobs / "bad" / "monitor.json", content)
     listed = ask("folders", state_dir=place.state, of_schedulers=[])["folders"]
     assert "good" in [each["job_id"] for each in listed]
@@ -198,7 +200,7 @@ def test_rubbish_in_one_folder_does_not_hide_the_others(place, content):
 def test_a_job_is_called_what_its_folder_is_called(place):
     for name in ("mine", "-x", "*", "Other", "a_b"):
         place.folder(name)
-        place.writes(place.jobs / name / "job.json", json.dumps({"job_id": "*"}))
+        place.writes(place.jobs / name / "node_plan.json", json.dumps({"job_id": "*"}))
     listed = ask("folders", state_dir=place.state, of_schedulers=[place.jobs / "*"])["folders"]
     assert [each["job_id"] for each in listed] == ["mine"]
 
@@ -216,7 +218,7 @@ def test_what_is_no_id_ends_nothing(place, question, monkeypatch):
     assert asked == [] and (place.jobs / "mine").is_dir()
 
 
-@pytest.mark.parametrize("name", ["monitor.json", "job.json", "attempts.json"])
+@pytest.mark.parametrize("name", ["monitor.json", "node_plan.json", "attempts.json"])
 @pytest.mark.parametrize("content", ['{"x": 1}', "[]", "7", '{"pid": {}, "start_time": []}', '{"processes": [3]}'])
 def test_a_job_that_spoils_its_folder_is_seen_and_ended(place, job_id, name, content):
     """Units, cgroups and processes tell what runs; nothing in the folder of a job keeps a stop from ending it."""
@@ -257,7 +259,7 @@ def test_stop_ends_no_process_because_a_file_says_so(place, job_id):
     # Whom else could we end without being root?
     pid = victim.pid if IS_ROOT else 1
     folder = place.folder(job_id)
-    place.writes(folder / "job.json", json.dumps({"job_id": job_id, "supervision": "children", "processes": []}))
+    place.writes(folder / "node_plan.json", json.dumps({"job_id": job_id, "supervision": "children", "processes": []}))
     named = {"pid": pid, "start_time": processes.start_time(pid)}
     place.writes(folder / "monitor.json", json.dumps(named))
     answer = ask("collect", job_id=job_id, job_dir=folder, stop=True, log_limit=1)
@@ -271,7 +273,7 @@ def test_stop_ends_no_process_because_a_file_says_so(place, job_id):
 
 def test_the_id_of_a_job_in_a_stranger_s_environment_makes_nobody_part_of_it(place, job_id):
     folder = place.folder(job_id)
-    place.writes(folder / "job.json", json.dumps({"job_id": job_id, "processes": []}))
+    place.writes(folder / "node_plan.json", json.dumps({"job_id": job_id, "processes": []}))
     with subprocess.Popen(["sleep", "600"], env={"TRAINYARD_JOB_ID": job_id}) as stranger:
         found = ask("state", job_id=job_id, job_dir=folder)["left"]
         stranger.kill()
@@ -350,7 +352,8 @@ def test_whether_root_alone_decides_what_a_folder_is(place, change, expected):
 
 
 @pytest.mark.parametrize("left", [
-    [], ["source"], ["source", "logs", "exits"], ["source", "logs", "exits", "job.json", "trainyard.pyz", "hostfile"],
+    [], ["source"], ["source", "logs", "exits"],
+    ["source", "logs", "exits", "node_plan.json", "trainyard.pyz", "hostfile"],
 ])  # fmt: skip
 def test_what_an_agent_left_that_was_killed_before_its_job_began_can_be_removed(place, job_id, left):
     """clean.yml never saw it; an agent that is still at it is not disturbed."""

@@ -103,7 +103,7 @@ class Other:
 def monitor_of(tmp_path, monkeypatch):
     """Makes monitors that start and end nothing."""
     hang = {"after_s": 5, "first_s": 5, "pause_s": 5, "pause_pattern": ""}
-    more = {"stragglers": True, "hang": hang, "launcher": "direct", "max_restarts": BUDGET}
+    more = {"slow_ranks": True, "hang": hang, "launcher": "direct", "max_restarts": BUDGET}
     job = Cluster(tmp_path, ["wait"], ["wait"], n1=more, n2=more)
     monkeypatch.setattr(Monitor, "keep", lambda _, name, state: json.dumps(state, allow_nan=False) and "")
 

@@ -83,7 +83,7 @@ def test_processes_of_another_launch_below_another_folder_are_not_ended(place, w
     """Units and environments know a job by its id alone, whatever trainyard_state is."""
     other = place.state / "other" / "jobs"
     place.does(lambda: other.mkdir(parents=True))
-    given = json.loads((winner / "job.json").read_text())
+    given = json.loads((winner / "node_plan.json").read_text())
     part = {**given, "job_dir": str(other / winner.name)}
     empty = {"source_archive": "", "secret_env": {}, "secret_files": {}, "token": "t", "files": []}
     answer = ask("start", slice=part, user=place.user, **empty)

@@ -21,7 +21,7 @@ GONE = {"pid": 1, "start_time": -1}
 def left(place):
     """The folder of a job with its secrets; what its monitor wrote last is up to the test."""
     folder = place.folder("test-1")
-    place.writes(folder / "job.json", json.dumps(SPEC))
+    place.writes(folder / "node_plan.json", json.dumps(SPEC))
     place.does(os.mkdir, folder / "tls")
     place.writes(folder / "tls" / "key", "hunter2")
 
@@ -34,7 +34,7 @@ def left(place):
 
 
 def secrets(folder):
-    text = (folder / "job.json").read_text()
+    text = (folder / "node_plan.json").read_text()
     return [word for word in ("t0ken", "hunter2") if word in text] + [path.name for path in folder.glob("tls/*")]
 
 
@@ -48,7 +48,7 @@ def test_a_killed_monitor_leaves_no_secrets_behind(left, stop):
     folder = left(GONE)
     assert collect(folder, stop=stop)["known"] is True
     assert secrets(folder) == []
-    assert json.loads((folder / "job.json").read_text()) == {**SPEC, "token": "", "secret_env": {}}
+    assert json.loads((folder / "node_plan.json").read_text()) == {**SPEC, "token": "", "secret_env": {}}
 
 
 def test_stop_removes_secrets_also_where_no_monitor_ever_reported(left):
@@ -103,4 +103,4 @@ def test_a_full_file_system_keeps_no_secrets(left, monkeypatch):
     monkeypatch.setattr(log_secrets, "write_json", full)
     log_secrets.forget_secrets(folder)
     assert secrets(folder) == []
-    assert json.loads((folder / "job.json").read_text())["secret_env"] == {}
+    assert json.loads((folder / "node_plan.json").read_text())["secret_env"] == {}

@@ -50,7 +50,7 @@ def test_a_monitor_with_such_a_pattern_goes_on(tmp_path):
             [process] = node.spec["processes"]
             process["argv"] = [sys.executable, "-c", f"print('1 aaa')\nprint({LINE!r})\nprint('2 aaa')"]
             node.spec["progress_pattern"] = FOR_EVER
-            json_files.write_json(node.dir / "job.json", node.spec)
+            json_files.write_json(node.dir / "node_plan.json", node.spec)
             node.start()
         assert job.over()["state"] == "succeeded"
         for node in job.nodes:

@@ -109,7 +109,7 @@ class Node:
             (folder / name).mkdir(parents=True)
         (folder / "source" / "rank.py").write_text(RANK)
         (folder / "trainyard.pyz").write_bytes(runtime.pack())
-        write_json(folder / "job.json", spec)
+        write_json(folder / "node_plan.json", spec)
         self.monitor, self.environment = None, {}
 
     def start(self):

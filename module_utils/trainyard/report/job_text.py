@@ -15,9 +15,8 @@ from ..findings.adhoc import playbook
 from ..findings.findings import connection_reason, counted, host_list
 from ..job.file import tls
 from ..job.record.events import undelivered
-from ..job.run import checkpoints, goodput, hang, kernel_messages, silence
+from ..job.run import checkpoints, goodput, hang, kernel_messages, silence, slow_ranks
 from ..job.run import rank_connections as meeting
-from ..job.run import slow_ranks as stragglers
 from ..job.run.failure import exit_text, missed, well
 from ..job.run.progress import clock, metrics_text, not_a_number_text, progress_line
 from ..job.run.restarts import gave_up, restart_text, went_on_text
@@ -270,8 +269,8 @@ def explain(
     lines += [f"  {line}" for line in cause(summary, job_dir or run_dir)]
     failed_at = (summary.get("failure") or {}).get("time") or summary["finished"]
     lines += [f"  {line}" for line in kernel_messages.texts(summary.get("kernel") or (), failed_at)]
-    for named in summary.get("stragglers") or ():
-        lines += [f"  {stragglers.text(named)}", *(f"    {line}" for line in stragglers.details(named))]
+    for named in summary.get("slow_ranks") or ():
+        lines += [f"  {slow_ranks.text(named)}", *(f"    {line}" for line in slow_ranks.details(named))]
     if summary["max_restarts"]:
         lines += [f"  started again {len(summary['restarts'])} of at most {counted(summary['max_restarts'], 'time')}"]
         for restart in summary["restarts"]:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     AnyPath = str | os.PathLike[str]
 
-# Upper bounds of a file in bytes: job.json, which grows with the nodes of a plan; any other state of a job; and one
-# process's record (what it is, how it exited).
+# Upper bounds of a file, in bytes: node_plan.json, which grows with the nodes of a plan; any other state of a job; the
+# record of one process (what it is, how it exited).
 MOST_BYTES, MOST_STATE, MOST_EXIT = 256 << 20, 8 << 20, 64 << 10
 
 

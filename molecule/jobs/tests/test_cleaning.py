@@ -64,8 +64,8 @@ def test_old_jobs_go_by_their_age_and_not_again(play, nodes, jobs):
     old = "/var/lib/trainyard/jobs/forgotten-20200101-000000"
     for name in ("n1", "n2"):
         nodes[name].host.check_output(
-            f'install -d {old} && echo \'{{"job_id": "forgotten-20200101-000000"}}\' > {old}/job.json && '
-            f"touch -d '40 days ago' {old}/job.json"
+            f'install -d {old} && echo \'{{"job_id": "forgotten-20200101-000000"}}\' > {old}/node_plan.json && '
+            f"touch -d '40 days ago' {old}/node_plan.json"
         )
     run = play("playbooks/clean.yml", clean_days=30)
     assert run.rc == 0, run.output

@@ -167,7 +167,7 @@ def test_a_secret_reaches_the_ranks_and_nothing_else(neighbour, play, nodes, mon
     for name in ("n1", "n2"):
         host = nodes[name].host
         assert host.run(f"cat /proc/[0-9]*/cmdline | grep -a '[{SECRET[0]}]{SECRET[1:]}'").rc == 1
-        spec = host.file(f"/var/lib/trainyard/jobs/{run.job_id}/job.json")
+        spec = host.file(f"/var/lib/trainyard/jobs/{run.job_id}/node_plan.json")
         assert (spec.user, spec.mode) == ("train", 0o600)
     for name in ("n1", "n2"):
         nodes[name].host.check_output(f"touch /var/lib/trainyard/jobs/{run.job_id}/source/go")

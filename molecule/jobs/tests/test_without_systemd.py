@@ -85,7 +85,7 @@ def test_stop_ends_a_detached_job(place):
     assert run.rc == 0, run.output
     assert set(place.left(run.job_id)) == set(place.tables)
     table = next(iter(place.tables.values()))
-    assert table.read_json(f"{place.jobs}/{run.job_id}/job.json")["supervision"] == place.supervision
+    assert table.read_json(f"{place.jobs}/{run.job_id}/node_plan.json")["supervision"] == place.supervision
     stop = place("playbooks/stop.yml", job_id=run.job_id)
     assert stop.rc == 0, stop.output
     assert f"Job {run.job_id} was stopped after" in stop.text

@@ -46,7 +46,7 @@ class Job:
         return "gathered [[0], [1]]" in self.nodes[name].host.run(f"cat {log}").stdout
 
     def spec(self, name):
-        return json.loads(self.nodes[name].host.check_output(f"cat {self.folder}/job.json"))
+        return json.loads(self.nodes[name].host.check_output(f"cat {self.folder}/node_plan.json"))
 
     def file(self, name):
         return base64.b64decode(self.nodes["n1"].host.check_output(f"base64 -w0 {self.folder}/tls/{name}"))

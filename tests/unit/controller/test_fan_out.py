@@ -181,7 +181,7 @@ OF_EACH = """
 
 def test_arguments_are_read_for_each_host_and_a_missing_answer_may_stop_all(tmp_path):
     (tmp_path / "b/2/jobs/one").mkdir(parents=True)
-    (tmp_path / "b/2/jobs/one/job.json").write_text('{"job_id": "one"}')
+    (tmp_path / "b/2/jobs/one/node_plan.json").write_text('{"job_id": "one"}')
     hosts = {name: {"ansible_connection": "local", "ansible_python_interpreter": PYTHON} for name in ("a", "b")}
     (tmp_path / "hosts.json").write_text(json.dumps({"compute": {"hosts": hosts}}))
 

@@ -120,7 +120,7 @@ def test_ctrl_c_ends_the_watching_and_says_how_to_come_back(command, tmp_path):
     (tmp_path / "runs" / "digits-1").mkdir(parents=True)
     write_json(tmp_path / "runs" / "digits-1" / "plan.json", {**plan, "job_dir": str(job_dir)})
     (job_dir / "exits").mkdir(parents=True)
-    write_json(job_dir / "job.json", {"job_id": "digits-1", "supervision": "children", "processes": []})
+    write_json(job_dir / "node_plan.json", {"job_id": "digits-1", "supervision": "children", "processes": []})
     cluster = {
         "end": None,
         "ranks_running": 4,

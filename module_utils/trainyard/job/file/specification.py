@@ -68,7 +68,7 @@ class Job:
     checkpoints: str = ""
     # What hang.parse() makes of job_hang_*; None where nobody looks for that.
     hang: Mapping[str, Any] | None = None
-    stragglers: bool = True
+    slow_ranks: bool = True
     # Path of a rank table on the controller, and what is in it once somebody has read it.
     rank_table: str = ""
     given_table: GivenTable | None = None
@@ -407,7 +407,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         recovery_path=recovery_path,
         checkpoints=checkpoints,
         hang=hang,
-        stragglers=bool(given.get("job_stragglers", True)),
+        slow_ranks=bool(given.get("job_slow_ranks", True)),
         venv=str(given.get("job_venv") or ""),
         packages=packages,
         data=data,

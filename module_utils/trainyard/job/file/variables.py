@@ -98,7 +98,7 @@ VARIABLES: Mapping[str, Variable] = {
     "job_scheduler": Variable("str", "ssh"),
     "job_secret_env": Variable("dict", {}),
     "job_source": Variable("str", ""),
-    "job_stragglers": Variable("bool", True),
+    "job_slow_ranks": Variable("bool", True),
     "job_timeout": Variable("int", _DAY, 1, _YEAR),
     "job_spares": Variable("int", 0, 0, 1000),
     "job_tls": Variable("bool", False),

@@ -18,7 +18,7 @@ from ...findings.visible import visible
 from ..run.failure import text as failure_text
 from ..run.progress import clock, is_number, metrics_text, not_a_number_text, number, strict
 from ..run.restarts import restart_text
-from ..run.slow_ranks import text as straggler_text
+from ..run.slow_ranks import text as slow_rank_text
 from .secrets import LEAST
 
 Event = dict[str, Any]
@@ -35,7 +35,7 @@ KINDS = (
     "hang",
     "restart",
     "spare",
-    "straggler",
+    "slow_rank",
     "ended",
 )
 # Of these only the newest is of interest to who has not heard of the ones before.
@@ -112,13 +112,13 @@ def _spares(before: State, now: State) -> Iterator[Told]:
             yield "spare", text, {"replaced": lost, "spare": spare, "reason": why or None}
 
 
-def _stragglers(before: State, now: State) -> Iterator[Told]:
-    known = {(each["host"], each["found_s"]) for each in before.get("stragglers") or ()}
-    for named in now.get("stragglers") or ():
+def _slow_ranks(before: State, now: State) -> Iterator[Told]:
+    known = {(each["host"], each["found_s"]) for each in before.get("slow_ranks") or ()}
+    for named in now.get("slow_ranks") or ():
         if (named["host"], named["found_s"]) not in known:
-            text = straggler_text(named)
+            text = slow_rank_text(named)
             one = {"rank": named["ranks"][0]} if len(named["ranks"]) == 1 else {}
-            yield "straggler", text, {"host": named["host"], "reason": text, **one}
+            yield "slow_rank", text, {"host": named["host"], "reason": text, **one}
 
 
 def _hang(failure: Mapping[str, Any]) -> Iterator[Told]:
@@ -134,7 +134,7 @@ RULES: list[Callable[[State, State], Iterable[Told]]] = [
     _not_a_number,
     _restarts,
     _spares,
-    _stragglers,
+    _slow_ranks,
 ]
 
 

@@ -38,7 +38,7 @@ HELP = {
     "trainyard_job_rate": "Last rate that rank 0 printed, in the unit of the program.",
     "trainyard_job_metric": "Last value of another metric that rank 0 printed.",
     "trainyard_job_goodput_ratio": "Share of the job's time that went into steps that count.",
-    "trainyard_job_straggler": "1 while the others wait for ranks of this node.",
+    "trainyard_job_slow_rank": "1 while the others wait for ranks of this node.",
     "trainyard_job_checkpoint_step": "Step of the newest complete checkpoint.",
     "trainyard_job_checkpoint_timestamp_seconds": "When the newest complete checkpoint was written, since 1970.",
     "trainyard_job_events_waiting": "Events that wait for a receiver of job_events.",
@@ -84,8 +84,8 @@ def job_samples(state: State, head: str, launcher: str) -> Samples:
     found["trainyard_job_node_silent_seconds"] = [
         ({"node": host}, node["silent_s"]) for host, node in state["nodes"].items() if is_number(node["silent_s"])
     ]
-    slow = [each for each in state.get("stragglers") or () if each["until_s"] is None]
-    found["trainyard_job_straggler"] = [({"node": each["host"]}, 1.0) for each in slow]
+    slow = [each for each in state.get("slow_ranks") or () if each["until_s"] is None]
+    found["trainyard_job_slow_rank"] = [({"node": each["host"]}, 1.0) for each in slow]
     others = {name: value for name, value in metrics.items() if name not in _OWN and is_number(value)}
     found["trainyard_job_metric"] = [({"name": name}, value) for name, value in others.items()]
     for count in ("waiting", "lost"):

@@ -20,7 +20,7 @@ Forms = tuple[bytes, ...]
 
 
 def forms(spec: Mapping[str, Any]) -> Forms:
-    """Return how the secrets in a node's job.json may be printed, the longest first.
+    """Return how the secrets in a node's node_plan.json may be printed, the longest first.
 
     They are the job's token and the values of job_secret_env, also in the form of JSON, of Python, of an address and
     in base64; of a value of several lines each line.

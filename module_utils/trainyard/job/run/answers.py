@@ -68,7 +68,7 @@ RESTART = {
     "?spare": str,
     "?why": str,
 }
-STRAGGLER = {
+SLOW_RANK = {
     **dict.fromkeys(("host", "device", "at"), str),
     **dict.fromkeys(("waited", "others", "looks"), int),
     "ranks": [int],
@@ -88,7 +88,7 @@ CLUSTER = {
     "?checkpoints": (CHECKPOINTS, NOTHING),
     "?goodput": (GOODPUT, NOTHING),
     "?held": MAYBE_TEXT,
-    "?stragglers": [STRAGGLER],
+    "?slow_ranks": [SLOW_RANK],
     "?printing": ({"text": str, "unread": bool}, NOTHING),
     "world_size": int,
     "ranks_running": int,
@@ -276,7 +276,7 @@ def of_job(plan: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     cluster = {
         "end": (end, NOTHING),
         "?checkpoints": ({"host": nobody}, NOTHING),
-        "?stragglers": [{"host": host, "ranks": [rank]}],
+        "?slow_ranks": [{"host": host, "ranks": [rank]}],
         "restarts": {
             "history": [{"failure": failure, "?replaced": nobody, "?spare": nobody}],
             "?members": [host],

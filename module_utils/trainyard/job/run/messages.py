@@ -12,7 +12,7 @@ is new.
 
 `stacks` is the number of an order to take them, 0 where none is wanted (any more); the answer names the same.
 `goes_down` is there where the node shuts down, else somebody stopped the job. `waits` are counts of looks at ranks and
-what holds the node up; `closer` is there while stacks are to be looked at, too (stragglers.py). `moved` are addresses
+what holds the node up; `closer` is there while stacks are to be looked at, too (slow_ranks.py). `moved` are addresses
 of spares, once there are some that have taken a place (moved.py).
 """
 

@@ -152,7 +152,7 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
         "loss_not_a_number": state.get("loss_not_a_number"),
         "checkpoints": state.get("checkpoints"),
         "goodput": state.get("goodput"),
-        "stragglers": list(state.get("stragglers") or ()),
+        "slow_ranks": list(state.get("slow_ranks") or ()),
         "apart": state.get("apart"),
         "failure": state.get("failure"),
         "kernel": list(state.get("kernel") or ()),

@@ -75,7 +75,7 @@ def state(
         "loss_not_a_number": cluster.get("loss_not_a_number"),
         "checkpoints": cluster.get("checkpoints"),
         "goodput": cluster.get("goodput"),
-        "stragglers": cluster.get("stragglers"),
+        "slow_ranks": cluster.get("slow_ranks"),
         "apart": _apart(plan, results, end, replaced),
         "failure": _with_names(plan, _told_by_its_node(end.get("failure"), results)),
         "kernel": _kernel(results, end),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep the secrets of a job out of its logs: masked in what is brought from the node, and in the logs at the job's end.
 
-While the job runs, job.json has the values. At its end they are removed there; then nobody could mask them any more, so
-the logs themselves are masked before. Ranks write their logs without any process in between, so not earlier.
+While the job runs, node_plan.json has the values. They are removed there when the job ends. Nothing could mask them any
+more then, so the logs are masked first; not earlier, as ranks write their logs themselves.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def _mask_file(path: Path, hidden: Forms) -> None:
 
 
 def forget_secrets(job_dir: str | os.PathLike[str]) -> None:
-    """Take out of job.json what is secret, and remove the secret files; also on a file system that is full.
+    """Take out of node_plan.json what is secret, and remove the secret files; also on a file system that is full.
 
     Where ranks have printed it, it is masked in their logs before. The metrics of a job that is over go with them.
     """
-    path = f"{job_dir}/job.json"
+    path = f"{job_dir}/node_plan.json"
     spec = read_json(path)
     if not isinstance(spec, dict):
         return

@@ -122,7 +122,7 @@ def run_process(job_dir: str, name: str) -> int:
 
 
 def _planned(job_dir: str, name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
-    """Return job.json, and of it a process and its environment."""
+    """Return node_plan.json, and of it a process and its environment."""
     spec = _read_spec(job_dir)
     process = next(process for process in spec["processes"] if process["name"] == name)
     return spec, process, {**spec["base_env"], **process["env"], **spec["secret_env"]}
@@ -131,7 +131,7 @@ def _planned(job_dir: str, name: str) -> tuple[dict[str, Any], dict[str, Any], d
 def _read_spec(job_dir: str) -> dict[str, Any]:
     import json
 
-    with open(f"{job_dir}/job.json", encoding="utf-8") as file:
+    with open(f"{job_dir}/node_plan.json", encoding="utf-8") as file:
         spec: dict[str, Any] = json.load(file)
     return spec
 
@@ -256,8 +256,8 @@ def run_mpi_rank(names: list[str], argv: list[str]) -> int:
     """Become one rank under mpirun, with the planned variables `names`, those of MPI itself, and the secret ones.
 
     What a login on this node adds is left out. mpirun has brought the planned ones; secrets come from this node's own
-    job.json, as mpirun would send them unencrypted. The rank does not end with its parent: mpirun and its daemons may
-    start ranks from threads that end, which the kernel takes for the parent's end. The monitor ends it.
+    node_plan.json, as mpirun would send them unencrypted. The rank does not end with its parent: mpirun and its daemons
+    may start ranks from threads that end, which the kernel takes for the parent's end. The monitor ends it.
     """
     given = dict(os.environ)
     job_dir = given["TRAINYARD_JOB_DIR"]

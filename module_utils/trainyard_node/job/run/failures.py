@@ -28,7 +28,7 @@ class Ends:
     """How the processes of one node ended."""
 
     def __init__(self, job_dir: Path, spec: Message, hidden: Forms, slice_name: str) -> None:
-        """Take the job's folder, its job.json, the secrets that no report may have, and the job's slice or ""."""
+        """Take the job's folder, its node_plan.json, the secrets that no report may have, and the job's slice or ""."""
         self.job_dir, self.spec, self.host = job_dir, spec, spec["host"]
         self._hidden, self._slice = hidden, slice_name
         self.begin()

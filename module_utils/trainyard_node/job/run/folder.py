@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder of a job on this node: made, read, removed. All of it by functions that run as the job's user.
 
-The folder holds everything: job.json (0600: environment and token), source/, logs/, exits/, monitor.json, and on the
-head cluster.json. What stands there is the user's own: a function here trusts nothing of it, follows no link and waits
-for no pipe, and as_user.py sees to it that it has no rights but the user's.
+The folder holds everything: node_plan.json (0600: environment and token), source/, logs/, exits/, monitor.json, and on
+the head cluster.json. The user owns these files: a function here trusts no content, follows no link and waits for no
+pipe, and as_user.py makes sure that it has no rights but the user's.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _make_empty(job_dir: Path) -> bool:
 def fill(
     job_dir: Path, spec: Spec, archive: bytes, runtime: bytes, secret_files: Mapping[str, bytes], told: Spec
 ) -> None:
-    """Write all that the job needs here, `told` into job.json, too. Raises JobError where that is not what stands."""
+    """Write all that the job needs, `told` into node_plan.json, too. Raises JobError where something else is there."""
     for name in FOLDERS:
         (job_dir / name).mkdir()
     for process in spec["processes"]:
@@ -130,10 +130,10 @@ def fill(
         (job_dir / name).parent.mkdir(mode=0o700, exist_ok=True)
         _write_private(job_dir / name, content)
     (job_dir / "trainyard.pyz").write_bytes(runtime)
-    # Each process reads job.json, and a file may be as large as the cluster is.
+    # Each process reads node_plan.json, and a file may be as large as the cluster is.
     files = [{key: item[key] for key in item if key != "content"} for item in spec.get("files", ())]
     told = {"secret_files": list(secret_files), "files": files, **told}
-    _write_private(job_dir / "job.json", json.dumps({**spec, **told}).encode())
+    _write_private(job_dir / "node_plan.json", json.dumps({**spec, **told}).encode())
     complaint = changed_files(spec)
     if complaint:
         raise JobError(complaint)
@@ -197,8 +197,8 @@ def monitor_said(job_dir: Path) -> str:
 
 
 def read_spec(job_dir: Path) -> Spec | None:
-    """Return job.json; None where there is none that names the job's processes."""
-    spec = read_object(job_dir / "job.json", MOST_SPEC)
+    """Return node_plan.json; None where there is none that names the job's processes."""
+    spec = read_object(job_dir / "node_plan.json", MOST_SPEC)
     return None if misfit(spec, _SPEC) else spec
 
 
@@ -346,7 +346,7 @@ def _said_by_nccl(paths: Iterable[Path]) -> bytes:
 
 def _hidden(job_dir: Path) -> Forms:
     """Return what to mask in what ranks print; nothing once the job has ended, as its logs are masked then."""
-    return forms(read_object(job_dir / "job.json", MOST_SPEC))
+    return forms(read_object(job_dir / "node_plan.json", MOST_SPEC))
 
 
 def _end_of(log: Any, limit: int, path: Path, hidden: Forms) -> bytes:
@@ -413,8 +413,8 @@ def _remove_as_root(job_dir: Path) -> None:
 
 def _is_roots(folder: Path, job_id: str) -> bool:
     """Tell whether a job that ran as root has this folder."""
-    spec = read_json(folder / "job.json")
-    return isinstance(spec, dict) and spec.get("job_id") == job_id and not os.lstat(folder / "job.json").st_uid
+    spec = read_json(folder / "node_plan.json")
+    return isinstance(spec, dict) and spec.get("job_id") == job_id and not os.lstat(folder / "node_plan.json").st_uid
 
 
 def base_environment(user: str) -> dict[str, str]:

@@ -31,15 +31,15 @@ def of_jobs(jobs: Path) -> Iterator[Path]:
 
 def record(folder: Path) -> Spec | None:
     """Return when something was reported here last, the size in bytes, whether a monitor runs; None without a job."""
-    if not isinstance(read_json(folder / "job.json"), dict):
+    if not isinstance(read_json(folder / "node_plan.json"), dict):
         return _half_made(folder)
-    reports = [folder / name for name in ("job.json", "monitor.json", "cluster.json")]
+    reports = [folder / name for name in ("node_plan.json", "monitor.json", "cluster.json")]
     written = max(path.lstat().st_mtime for path in reports if path.exists())
     return {"written": written, "size": size_of(folder), "alive": processes.monitor_alive(folder)}
 
 
 def _half_made(folder: Path) -> Spec | None:
-    """Return the same of a folder whose agent was killed before job.json stood there.
+    """Return the same of a folder whose agent was killed before node_plan.json stood there.
 
     None of what no agent made, and of what one may still be making.
     """
@@ -59,12 +59,12 @@ def record_of_scheduler(folder: Path) -> Spec:
 
 def held_devices(folder: Path) -> list[int] | None:
     """Return the devices of a job that runs; None where it does not."""
-    spec = read_json(folder / "job.json")
+    spec = read_json(folder / "node_plan.json")
     return [int(device) for device in spec["devices"]] if spec and processes.monitor_alive(folder) else None
 
 
 def held_ports(folder: Path) -> list[int] | None:
     """Return the ports of a job that runs and has its head here, whether it listens already; None of any other."""
-    spec = read_json(folder / "job.json")
+    spec = read_json(folder / "node_plan.json")
     heads = bool(spec) and spec.get("node_rank") == 0 and processes.monitor_alive(folder)
     return [int(spec["port"]), int(spec["monitor_port"])] if heads else None

@@ -26,7 +26,7 @@ class HangWatch:
     """Whether a job hangs, and where its ranks are then."""
 
     def __init__(self, spec: Message, hosts: Sequence[str], now: float) -> None:
-        """Take job.json of the head, and the hosts that take part, which may change."""
+        """Take node_plan.json of the head, and the hosts that take part, which may change."""
         self._hosts, self._own, self._world_size = hosts, spec["host"], spec["world_size"]
         self._watch = Watch(spec.get("hang"), now)
         # The last line of rank 0 where no progress is read, and whether such lines look like progress.

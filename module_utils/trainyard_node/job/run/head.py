@@ -17,7 +17,7 @@ from ....trainyard.job.run import causes, goodput, messages, silence
 from ....trainyard.job.run import failure as failures
 from ....trainyard.job.run.messages import Message
 from ....trainyard.job.run.restarts import WHOLE, Restarts, to_replace
-from ....trainyard.job.run.slow_ranks import Watch as Stragglers
+from ....trainyard.job.run.slow_ranks import Watch as SlowRanks
 from ...machine.json_files import read_object
 from ..record import event_sender as sender
 from .connections import OWN_FILES, Door, Line, make_room
@@ -43,7 +43,7 @@ class HeadPart(NodePart):
     """A node's part of a job, and on the head node the whole job's."""
 
     def __init__(self, job_dir: Path) -> None:
-        """Read job.json, and on the head what an earlier monitor of it knew of restarts."""
+        """Read node_plan.json, and on the head what an earlier monitor of it knew of restarts."""
         super().__init__(job_dir)
         self.is_head = self.spec["node_rank"] == 0
         self.silent_after_s = float(self.spec["silent_after_s"])
@@ -66,7 +66,7 @@ class HeadPart(NodePart):
         self.told: Message | None = known or None
         self.over_at = 0.0
         self.hang = HangWatch(self.spec, self.restarts.members, self.started)
-        self.stragglers = Stragglers(self.spec.get("stragglers", False), self.started, known.get("stragglers") or ())
+        self.slow_ranks = SlowRanks(self.spec.get("slow_ranks", False), self.started, known.get("slow_ranks") or ())
         # Told to end because the node goes down, not because somebody stopped the job.
         self.leaving = False
         # When this node last stood still, and for how long.
@@ -96,7 +96,7 @@ class HeadPart(NodePart):
             return
         if "waits" in message:
             if host in self.restarts.members:
-                self.stragglers.hear(host, **message["waits"])
+                self.slow_ranks.hear(host, **message["waits"])
             return
         if "goes_down" in message:
             self.finish("failed", failure={"kind": "rebooted", "host": host})
@@ -117,7 +117,7 @@ class HeadPart(NodePart):
             "attempts": self.restarts.attempts(host),
             "go": self.restarts.go,
             "stacks": self.hang.order(host),
-            **({"closer": True} if self.stragglers.closer else {}),
+            **({"closer": True} if self.slow_ranks.closer else {}),
             **({} if place is None else {"place": place}),
             **({"moved": self.moved} if self.moved else {}),
         }
@@ -291,17 +291,17 @@ class HeadPart(NodePart):
         reports, elapsed_s = list(reports), now - self.started
         if self.restarts.gathering_since is not None or any(host not in self.seen for host in self.restarts.members):
             self.hang.begin(now)
-            self.stragglers.begin(now, elapsed_s)
+            self.slow_ranks.begin(now, elapsed_s)
             return
         waits = self.looker.told()
         if waits:
-            self.stragglers.hear(self.host, **waits)
+            self.slow_ranks.hear(self.host, **waits)
         known = [report["progress"] for report in reports if "progress" in report]
         pace = next(filter(None, (report.get("pace") for report in reports)), None)
-        self.stragglers.judge(
+        self.slow_ranks.judge(
             now, elapsed_s, points=sum(each["points"] for each in known), step_s=goodput.step_s(pace) if pace else None
         )
-        self.looker.closer = self.stragglers.closer
+        self.looker.closer = self.slow_ranks.closer
         hung = self.hang.judge(reports, lambda number: self.taker.take(number), now, self._time_up(now))
         if hung and hung["kind"] == "timed_out":
             self.finish(
@@ -390,7 +390,7 @@ class HeadPart(NodePart):
             "checkpoints": self._checkpoints(),
             "held": f"{host} {why}: {reason}" if kind else silent or None,
             "goodput": self.restarts.goodput(now - self.started),
-            "stragglers": self.stragglers.named,
+            "slow_ranks": self.slow_ranks.named,
             "printing": self.hang.printing,
             "world_size": self.spec["world_size"],
             "ranks_running": sum(report.get("ranks_running", 0) for report in self._of_members().values()),
@@ -415,7 +415,7 @@ class HeadPart(NodePart):
     def _news(self) -> tuple[bool, int, int, bool]:
         """Return what all nodes must know at once when it changes."""
         restarts = self.restarts
-        return restarts.go, len(restarts.history), len(restarts.replaced), self.stragglers.closer
+        return restarts.go, len(restarts.history), len(restarts.replaced), self.slow_ranks.closer
 
     def _samples(self, state: Message) -> prometheus.Samples:
         return prometheus.job_samples(state, self.host, self.spec["launcher"])

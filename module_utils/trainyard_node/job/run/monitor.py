@@ -18,9 +18,9 @@ job started with job_wait: false, changes nothing.
 The monitors speak over TCP on the job's network, after each has proved that it knows the job's token (wire.py). Times
 are seconds; `time` is since the epoch, all waiting is on the monotonic clock.
 
-Files in the job's folder: job.json (input, 0600), exits/*.json, monitor.json (this node), cluster.json (head only, all
-nodes), metrics.jsonl (the node of rank 0), attempts.json (with restarts: what runs, and survives a reboot), attempt/
-(what belongs to one attempt of the whole job; emptied before the next).
+Files in the job's folder: node_plan.json (input, 0600), exits/*.json, monitor.json (this node), cluster.json (head
+only, all nodes), metrics.jsonl (the node of rank 0), attempts.json (with restarts: what runs, and survives a reboot),
+attempt/ (what belongs to one attempt of the whole job; emptied before the next).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Monitor(HeadPart):
     """The monitor of one node; on the head node also the one of the whole job."""
 
     def __init__(self, job_dir: Path) -> None:
-        """Read job.json."""
+        """Read node_plan.json."""
         super().__init__(job_dir)
         # When the head was heard last, and how long it may be silent.
         self.heard, self.patience = self.started, JOIN_S
@@ -251,7 +251,7 @@ class _Log(io.StringIO):
 
 def run(job_dir: Path) -> int:
     """Run the monitor of the job in `job_dir`."""
-    node_rank = json.loads((job_dir / "job.json").read_text())["node_rank"]
+    node_rank = json.loads((job_dir / "node_plan.json").read_text())["node_rank"]
     redirect(str(job_dir / "logs" / f"monitor_{node_rank}.log"))
     # Ranks do not have it: they get their own environment.
     os.environ[processes.LOOK] = "1"

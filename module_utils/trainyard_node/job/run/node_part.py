@@ -52,9 +52,9 @@ class NodePart:
     """The processes of a job on one node, as a monitor follows them."""
 
     def __init__(self, job_dir: Path) -> None:
-        """Read job.json."""
+        """Read node_plan.json."""
         self.job_dir = job_dir
-        self.spec: Message = json.loads((job_dir / "job.json").read_text())
+        self.spec: Message = json.loads((job_dir / "node_plan.json").read_text())
         self.host: str = self.spec["host"]
         self.hidden = forms(self.spec)
         # What a spare will run is not known when root makes units.
@@ -246,7 +246,7 @@ class NodePart:
                     return False
         processes = [moved.process(each, self.moved) for each in self.spec["processes"]]
         if processes != self.spec["processes"]:
-            if not self._written("job.json", {**self.spec, "processes": processes}, 0o600):
+            if not self._written("node_plan.json", {**self.spec, "processes": processes}, 0o600):
                 return False
             self.spec["processes"] = processes
         return True
@@ -273,7 +273,7 @@ class NodePart:
             return
         told = {**self.spec, "processes": planned["processes"], "place": place, "places": {}}
         files = all(self._written(file["path"], file["content"], int(file["mode"], 8)) for file in planned["files"])
-        if files and self._written("job.json", told, 0o600):
+        if files and self._written("node_plan.json", told, 0o600):
             self.spec.update(told)
             self.place, self.fresh = place, {process["name"] for process in planned["processes"]}
             self.attempts = {WHOLE: max(0, attempts[WHOLE] - 1)}

@@ -3,7 +3,7 @@
 
 A light look reads /proc alone: the state of a rank's threads and where the main one sleeps (proc(5)). Only while the
 head wants it, py-spy reads the stacks, too (stacks.py). No rank is stopped, signalled or traced. What is done with the
-counts: ../../trainyard/job/stragglers.py.
+counts: ../../trainyard/job/slow_ranks.py.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Looker:
     """Looks at the ranks of this node beside its monitor, which asks now and then what was seen."""
 
     def __init__(self, job_dir: Path, spec: Mapping[str, Any]) -> None:
-        """Take the job's folder and job.json."""
+        """Take the job's folder and node_plan.json."""
         self._job_dir, self._spec = job_dir, spec
         self._ranks: list[stacks.Rank] = []
         self._started: dict[int, int | None] = {}
@@ -87,7 +87,7 @@ class Looker:
     def told(self) -> Told | None:
         """Return what was seen since the last time; None as long as it is not time to tell. It never waits."""
         now = time.monotonic()
-        if not self._spec.get("stragglers"):
+        if not self._spec.get("slow_ranks"):
             return None
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, daemon=True)

@@ -287,7 +287,7 @@ class Taker:
     """Takes stacks beside a monitor, which never waits for it: in a thread, as even to look may hang."""
 
     def __init__(self, job_dir: Path, spec: Mapping[str, Any]) -> None:
-        """Take the job's folder and job.json."""
+        """Take the job's folder and node_plan.json."""
         self._job_dir, self._spec = job_dir, spec
         self._thread: threading.Thread | None = None
         self._answer: tuple[int, list[dict[str, Any]]] = 0, []

@@ -136,7 +136,7 @@ class Children:
     """Processes are children of the monitor, each in a session of its own: the fallback where there is no systemd."""
 
     def __init__(self, job_dir: Path, spec: Message) -> None:
-        """Take the job's folder and its job.json."""
+        """Take the job's folder and its node_plan.json."""
         self._job_dir, self._spec = job_dir, spec
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._ended: dict[str, Exit] = {}

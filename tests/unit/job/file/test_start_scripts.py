@@ -44,7 +44,7 @@ class Rank:
         path = f"{job_dir}/bin:{job_dir}/source:{os.defpath}:/usr/bin:/bin"
         env = {"PATH": path, "TRAINYARD_JOB_ID": self.job_id, "TRAINYARD_JOB_DIR": str(job_dir), **env}
         process = {"name": "rank0", "argv": list(argv), "env": env, "log": str(self.log)}
-        (job_dir / "job.json").write_text(json.dumps({"processes": [process], "base_env": {}, "secret_env": {}}))
+        (job_dir / "node_plan.json").write_text(json.dumps({"processes": [process], "base_env": {}, "secret_env": {}}))
         (job_dir / "trainyard.pyz").write_bytes(runtime.pack())
         command = [sys.executable, "-IS", str(job_dir / "trainyard.pyz"), "exec", str(job_dir), "rank0"]
         self.process = subprocess.Popen(command, env={"TRAINYARD_JOB_ID": self.job_id}, start_new_session=True)
@@ -216,7 +216,7 @@ def test_a_job_lasts_as_long_as_what_its_script_left(tmp_path):
         spec = job.head.spec
         script = f"{sys.executable} rank.py train > train.log 2>&1 &"
         spec["processes"][0]["argv"] = ["bash", "-c", script]
-        (job.head.dir / "job.json").write_text(json.dumps(spec))
+        (job.head.dir / "node_plan.json").write_text(json.dumps(spec))
         job.start()
         job.head.go()
         assert job.over()["state"] == "succeeded"

@@ -241,7 +241,7 @@ def job_dir(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "trainyard.pyz").write_bytes(runtime.pack())
     spec = {"base_env": {"HOME": "/home/train"}, "secret_env": {"API_KEY": "hunter2"}}
-    (tmp_path / "job.json").write_text(json.dumps(spec))
+    (tmp_path / "node_plan.json").write_text(json.dumps(spec))
     return tmp_path
 
 
@@ -285,7 +285,9 @@ def test_a_rank_finds_what_was_planned_for_its_node_and_nothing_of_a_login(tmp_p
     for name in ("logs", "source"):
         (folder / name).mkdir()
     (folder / "trainyard.pyz").write_bytes(runtime.pack())
-    (folder / "job.json").write_text(json.dumps({"base_env": {"HOME": "/h"}, "secret_env": {"API_KEY": "hunter2"}}))
+    (folder / "node_plan.json").write_text(
+        json.dumps({"base_env": {"HOME": "/h"}, "secret_env": {"API_KEY": "hunter2"}})
+    )
     members = [member(0, mpi=OPEN_MPI_4, devices=2), member(1, mpi=OPEN_MPI_4, devices=1, cpus=64, env=node_env)]
     job = mpi_job(env=job_env, secret_env=["API_KEY"])
     whole = make_plan(job, members)

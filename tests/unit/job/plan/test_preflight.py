@@ -249,7 +249,7 @@ def other_job(tmp_path):
     (tmp_path / "jobs" / "a-file").touch()
     (tmp_path / "jobs" / "half").mkdir()
     with subprocess.Popen(["sleep", "600"]) as monitor:
-        write_json(folder / "job.json", {"job_id": "resnet-2", "devices": [1, 2]})
+        write_json(folder / "node_plan.json", {"job_id": "resnet-2", "devices": [1, 2]})
         write_json(folder / "monitor.json", {"pid": monitor.pid, "start_time": processes.start_time(monitor.pid)})
         yield monitor
         monitor.kill()
@@ -257,16 +257,18 @@ def other_job(tmp_path):
 
 def test_a_port_of_a_job_that_does_not_listen_yet(spec, other_job, tmp_path):
     of_other = {"job_id": "resnet-2", "devices": [], "port": spec["port"], "monitor_port": free_port()}
-    write_json(tmp_path / "jobs/resnet-2/job.json", {**of_other, "node_rank": 1})
+    write_json(tmp_path / "jobs/resnet-2/node_plan.json", {**of_other, "node_rank": 1})
     assert checks.preflight(spec, ME) == []
-    write_json(tmp_path / "jobs/resnet-2/job.json", {**of_other, "node_rank": 0})
+    write_json(tmp_path / "jobs/resnet-2/node_plan.json", {**of_other, "node_rank": 0})
     assert [(each.check, each.found) for each in checks.preflight(spec, ME)] == [
         ("rendezvous port", f"{spec['port']} is that of job resnet-2")
     ]
     # What a job's user has written there stops no other job.
-    write_json(tmp_path / "jobs/resnet-2/job.json", {"node_rank": 0, "port": [], "monitor_port": "x", "devices": []})
+    write_json(
+        tmp_path / "jobs/resnet-2/node_plan.json", {"node_rank": 0, "port": [], "monitor_port": "x", "devices": []}
+    )
     assert checks.preflight(spec, ME) == []
-    write_json(tmp_path / "jobs/resnet-2/job.json", {**of_other, "node_rank": 0})
+    write_json(tmp_path / "jobs/resnet-2/node_plan.json", {**of_other, "node_rank": 0})
     other_job.kill()
     other_job.wait()
     assert checks.preflight(spec, ME) == []

@@ -12,7 +12,7 @@ import pytest
 from ansible.module_utils.trainyard.job.record import events
 from ansible.module_utils.trainyard.job.run.answers import CLUSTER
 from ansible.module_utils.trainyard.job.run.shapes import misfit
-from ansible.module_utils.trainyard.job.run.slow_ranks import text as straggler_text
+from ansible.module_utils.trainyard.job.run.slow_ranks import text as slow_rank_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -134,22 +134,22 @@ def test_a_hang_and_a_spare_are_told_of_their_own():
     assert [kind for kind, _ in told(state(), over)] == ["hang", "ended"]
 
 
-STRAGGLER = {"host": "n2", "ranks": [1], "device": "0", "waited": 3, "others": 50, "looks": 40, "found_s": 130.0,
+SLOW_RANK = {"host": "n2", "ranks": [1], "device": "0", "waited": 3, "others": 50, "looks": 40, "found_s": 130.0,
              "at": "", "node": [], "shares": [[0, 50], [1, 3]], "until_s": None}  # fmt: skip
 
 
-def test_each_straggler_is_told_once():
-    first = STRAGGLER
-    now = state(stragglers=[first])
+def test_each_slow_rank_is_told_once():
+    first = SLOW_RANK
+    now = state(slow_ranks=[first])
     (told_now,) = events.between(state(), now, 600.0)
-    assert told_now[:2] == ("straggler", straggler_text(first))
+    assert told_now[:2] == ("slow_rank", slow_rank_text(first))
     said = events.event(told_now, now, 1790000130.0)
-    assert (said["host"], said["rank"], said["reason"]) == ("n2", 1, straggler_text(first))
+    assert (said["host"], said["rank"], said["reason"]) == ("n2", 1, slow_rank_text(first))
     # That it is well again is no event; that it is slow again is one.
     well = {**first, "until_s": 300.0}
     again = {**first, "found_s": 500.0, "ranks": [1, 3], "device": ""}
-    assert told(now, state(stragglers=[well])) == []
-    assert told(state(stragglers=[well]), state(stragglers=[well, again])) == [("straggler", straggler_text(again))]
+    assert told(now, state(slow_ranks=[well])) == []
+    assert told(state(slow_ranks=[well]), state(slow_ranks=[well, again])) == [("slow_rank", slow_rank_text(again))]
 
 
 def test_progress_comes_every_so_often_and_not_without_a_metric():

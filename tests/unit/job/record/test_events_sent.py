@@ -15,12 +15,12 @@ import time
 import pytest
 from ansible.module_utils.trainyard.job.file import event_receivers
 from ansible.module_utils.trainyard.job.record import events
-from ansible.module_utils.trainyard.job.run.slow_ranks import text as straggler_text
+from ansible.module_utils.trainyard.job.run.slow_ranks import text as slow_rank_text
 from ansible.module_utils.trainyard_node.job.record import event_sender as sender
 from ansible.module_utils.trainyard_node.job.run import processes
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import attempt, free_port, wait_for
-from test_events import STRAGGLER, state
+from test_events import SLOW_RANK, state
 
 SECRET = " ".join(["a secret", "of some length"])
 HINT = "/services/hunter2"
@@ -125,15 +125,15 @@ def test_a_webhook_gets_signed_events(receiver, sending):
     assert headers["X-Trainyard-Signature"] == events.signature(SECRET, headers["X-Trainyard-Timestamp"], body)
 
 
-def test_a_straggler_reaches_a_webhook_with_its_node_rank_and_evidence(receiver, sending):
+def test_a_slow_rank_reaches_a_webhook_with_its_node_rank_and_evidence(receiver, sending):
     receiver.statuses = [500]
     told = sending({"url": receiver.up().url})
-    told.tell(state(), state(stragglers=[STRAGGLER]))
+    told.tell(state(), state(slow_ranks=[SLOW_RANK]))
     stands(told, sent=1, waiting=0, lost=0)
     refused, said = receiver.events()
     assert refused == said
-    assert (said["event"], said["job_id"], said["host"], said["rank"]) == ("straggler", state()["job_id"], "n2", 1)
-    assert straggler_text(STRAGGLER) == said["reason"] and said["reason"] in said["text"]
+    assert (said["event"], said["job_id"], said["host"], said["rank"]) == ("slow_rank", state()["job_id"], "n2", 1)
+    assert slow_rank_text(SLOW_RANK) == said["reason"] and said["reason"] in said["text"]
     for _, headers, body in receiver.requests:
         assert headers["X-Trainyard-Signature"] == events.signature(SECRET, headers["X-Trainyard-Timestamp"], body)
 
@@ -371,7 +371,7 @@ def with_receivers(job, *receivers):
     settings = event_receivers.settings({"job_events": list(receivers), "job_events_secret": SECRET})
     write_json(job.head.dir / "events.json", settings, mode=0o600)
     job.head.spec["secret_files"] = ["events.json"]
-    write_json(job.head.dir / "job.json", job.head.spec)
+    write_json(job.head.dir / "node_plan.json", job.head.spec)
     return job
 
 
@@ -402,7 +402,7 @@ def test_a_job_tells_of_itself_without_a_controller(cluster, receiver, tmp_path)
     ]
     # What was secret is gone with the job.
     assert not (job.head.dir / "events.json").exists()
-    for name in ("cluster.json", "monitor.json", "job.json"):
+    for name in ("cluster.json", "monitor.json", "node_plan.json"):
         assert "hunter2" not in (job.head.dir / name).read_text()
 
 

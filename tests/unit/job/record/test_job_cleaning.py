@@ -165,12 +165,12 @@ def test_folders_of_this_machine(tmp_path):
     assert listed(tmp_path) == []
     for name in ("ended-1", "alive-2", "lost-3"):
         (jobs / name).mkdir(parents=True)
-        write_json(jobs / name / "job.json", {"job_id": name})
+        write_json(jobs / name / "node_plan.json", {"job_id": name})
     (jobs / "no-job").mkdir()
     (jobs / "ended-1" / "data").write_bytes(bytes(3 << 20))
     (jobs / "ended-1" / "link").symlink_to("/nowhere")
     then = time.time() - 1000
-    os.utime(jobs / "ended-1" / "job.json", (then, then))
+    os.utime(jobs / "ended-1" / "node_plan.json", (then, then))
     lost = subprocess.Popen(["sleep", "600"], env={"TRAINYARD_JOB_ID": "lost-3"})
     with subprocess.Popen(["sleep", "600"]) as monitor:
         write_json(

@@ -106,7 +106,7 @@ def test_of_a_very_long_log_what_can_be_brought_is_masked(tmp_path, monkeypatch)
 def test_stacks_and_what_a_monitor_said_are_masked(tmp_path, monkeypatch):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "monitor_0.log").write_text("no room for hunter2")
-    (tmp_path / "job.json").write_text(
+    (tmp_path / "node_plan.json").write_text(
         json.dumps({"job_id": "test-1", "processes": [], "secret_env": {"KEY": "hunter2"}})
     )
     assert folder.monitor_said(tmp_path) == "no room for *******"

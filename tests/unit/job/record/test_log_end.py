@@ -102,7 +102,7 @@ def test_a_rank_that_aborts_after_its_training_is_named_as_that(tmp_path, by_she
         if by_shell:
             argv = ["bash", "-c", '"$0" "$@"; exit $?', *argv]
         job.head.spec["processes"][0]["argv"] = argv
-        (job.head.dir / "job.json").write_text(json.dumps(job.head.spec))
+        (job.head.dir / "node_plan.json").write_text(json.dumps(job.head.spec))
         job.head.start()
         failure = job.over()["failure"]
         assert failure["signal"] == signal_number

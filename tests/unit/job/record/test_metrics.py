@@ -31,7 +31,7 @@ FULL = {
                     "newest": {"name": "step_40", "step": 40, "epoch": None, "time": 1790000000.0, "size": 1}},
     "events": [{"to": "webhook a", "sent": 3, "waiting": 1, "lost": 0, "why": ""},
                {"to": "webhook a", "sent": 0, "waiting": 2, "lost": 4, "why": "answered 500"}],
-    "stragglers": [{**NAMED, "host": "n4", "until_s": 200.0}, NAMED],
+    "slow_ranks": [{**NAMED, "host": "n4", "until_s": 200.0}, NAMED],
 }  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def test_all_that_is_known_is_told():
         "trainyard_job_goodput_ratio": [({}, 0.97)],
         "trainyard_job_checkpoint_step": [({}, 40)],
         "trainyard_job_checkpoint_timestamp_seconds": [({}, 1790000000)],
-        "trainyard_job_straggler": [({"node": "n3"}, 1)],
+        "trainyard_job_slow_rank": [({"node": "n3"}, 1)],
         "trainyard_job_events_waiting": [({"to": "webhook a"}, 3)],
         "trainyard_job_events_lost": [({"to": "webhook a"}, 4)],
     }
@@ -181,7 +181,7 @@ def test_each_node_tells_while_its_job_runs(cluster, tmp_path):
     job.nodes[1].signal(signal.SIGKILL)
     job.nodes[1].monitor.wait()
     assert told(job.nodes[1])
-    assert read_json(job.nodes[1].dir / "job.json")["metrics_folder"]
+    assert read_json(job.nodes[1].dir / "node_plan.json")["metrics_folder"]
     forget_secrets(job.nodes[1].dir)
     assert list(folders["n2"].iterdir()) == []
     job.head.signal(signal.SIGTERM)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding, connection_reason, host_list, render
-from ansible.module_utils.trainyard.job.run import slow_ranks as stragglers
+from ansible.module_utils.trainyard.job.run import slow_ranks
 from ansible.module_utils.trainyard.report import job_text
 from job_samples import make_job, make_plan, member, summary_of
 from test_slow_ranks import NAMED
@@ -441,8 +441,8 @@ def test_what_still_runs_is_said_with_the_command_that_ends_it():
 
 def test_who_was_slow_is_said_with_its_evidence():
     end = {"state": "succeeded", "finished": 1072.5}
-    results = {"n1": answer(1, cluster={**head_says(end), "stragglers": [NAMED]}), "n2": answer(2)}
+    results = {"n1": answer(1, cluster={**head_says(end), "slow_ranks": [NAMED]}), "n2": answer(2)}
     summary, lines = explained(results)
-    assert summary["stragglers"] == [NAMED]
-    at = lines.index(f"  {stragglers.text(NAMED)}")
-    assert lines[at + 1 : at + 3] == [f"    {line}" for line in stragglers.details(NAMED)]
+    assert summary["slow_ranks"] == [NAMED]
+    at = lines.index(f"  {slow_ranks.text(NAMED)}")
+    assert lines[at + 1 : at + 3] == [f"    {line}" for line in slow_ranks.details(NAMED)]

@@ -317,7 +317,7 @@ def under_an_agent(node, *modes):
     agent.update(name="agent", ranks=list(range(1, len(modes) + 1)), argv=argv)
     agent["env"]["TRAINYARD_JOB_DIR"] = str(node.dir)
     agent["log"] = str(node.dir / "logs" / "agent_1.log")
-    write_json(node.dir / "job.json", node.spec)
+    write_json(node.dir / "node_plan.json", node.spec)
 
 
 def test_a_rank_that_leaves_while_its_agent_stays_is_blamed_for_those_that_lose_it(cluster):
@@ -374,7 +374,7 @@ def test_whom_mindspores_scheduler_misses_is_looked_at_while_it_still_runs(clust
     scheduler = {**job.head.spec["processes"][0], "name": "scheduler", "ranks": []}
     scheduler.update(argv=[sys.executable, "rank.py", "wait"], log=str(job.head.dir / "logs/scheduler.log"))
     job.head.spec["processes"].insert(0, scheduler)
-    write_json(job.head.dir / "job.json", job.head.spec)
+    write_json(job.head.dir / "node_plan.json", job.head.spec)
     Path(scheduler["log"]).write_text((TORCHRUN.parent / "mindspore/frozen-scheduler.txt").read_text())
     job.start()
     if mode == "train":
@@ -422,7 +422,7 @@ def test_a_rank_of_mpirun_that_leaves_is_blamed_for_those_that_lose_it(cluster, 
     job = cluster([""], [], [], n1={"world_size": 3, "processes": [process]})
     # Only mpirun's own log is on the head.
     process["log"] = str(job.head.dir / "logs/mpirun.log")
-    write_json(job.head.dir / "job.json", job.head.spec)
+    write_json(job.head.dir / "node_plan.json", job.head.spec)
     job.start().head.go()
     cause = job.over()["failure"]
     assert (cause["kind"], cause["host"], cause["rank"], cause["result"]) == ("exit", "n1", rank, result)
@@ -437,7 +437,7 @@ def test_mpirun_that_ends_with_0_has_failed_where_it_lost_a_daemon(cluster, lost
     process = {"name": "mpirun", "ranks": [0, 1], "argv": ["sh", "-c", program], "env": {"PATH": os.defpath}}
     job = cluster([""], [], n1={"world_size": 2, "processes": [process]})
     process["log"] = str(job.head.dir / "logs/mpirun.log")
-    write_json(job.head.dir / "job.json", job.head.spec)
+    write_json(job.head.dir / "node_plan.json", job.head.spec)
     job.start().head.go()
     ended = job.over()
     assert ended["state"] == ("failed" if lost else "succeeded")

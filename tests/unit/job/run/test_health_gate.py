@@ -268,7 +268,7 @@ def test_gpus_add_up_before_a_job_starts_that_is_planned_for_what_the_node_is(tm
     # Another job has them.
     there = tmp_path / "jobs" / "y"
     there.mkdir(parents=True)
-    write_json(there / "job.json", {"devices": [1], "node_rank": 1})
+    write_json(there / "node_plan.json", {"devices": [1], "node_rank": 1})
     write_json(there / "monitor.json", {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())})
     found = look()
     assert ([each["check"] for each in found["findings"]], found["refused"]) == (["devices"], None)

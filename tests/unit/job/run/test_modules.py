@@ -123,7 +123,7 @@ def test_files_of_all_nodes_are_there_before_anything_starts(job):
     folder = Path(job["job_dir"])
     assert (folder / "rank_table.json").read_text(encoding="utf-8") == '{"größe": 1}\n'
     # The whole content is not read again by each process.
-    (written,) = json.loads((folder / "job.json").read_text())["files"]
+    (written,) = json.loads((folder / "node_plan.json").read_text())["files"]
     assert sorted(written) == ["mode", "path", "sha256"]
     remove(job)
 
@@ -147,7 +147,7 @@ def test_a_job_is_started_once_watched_stopped_and_removed(job, tmp_path):
     assert (started["changed"], started["known"], started["monitor_alive"]) == (True, True, True)
     assert started["processes"] == [{"name": "rank0", "ranks": [0], "exit": None, "ends": {}}]
     # What is secret is in one file that only the training user reads, and in no argument list.
-    private = folder / "job.json"
+    private = folder / "node_plan.json"
     assert private.stat().st_mode & 0o777 == 0o600
     assert json.loads(private.read_text())["secret_env"] == {"KEY": "hunter2"}
     key = folder / "tls" / "client.p12"
@@ -443,7 +443,7 @@ def test_monitors_of_other_programs_are_no_monitors(job, tmp_path):
     folder = tmp_path / "state" / "jobs" / job["job_id"]
     folder.mkdir(parents=True)
     with subprocess.Popen(["sleep", "600"]) as other:
-        write_json(folder / "job.json", {**job["slice"], "supervision": "children"})
+        write_json(folder / "node_plan.json", {**job["slice"], "supervision": "children"})
         write_json(folder / "monitor.json", {"pid": other.pid, "start_time": 1})
         told = collect(job, stop=True)
         assert (told["changed"], told["monitor_alive"]) == (False, False)

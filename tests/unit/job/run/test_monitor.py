@@ -76,7 +76,7 @@ def of_ranks(job, world_size):
     """Tell all nodes how many ranks the job has."""
     for node in job.nodes:
         node.spec["world_size"] = world_size
-        write_json(node.dir / "job.json", node.spec)
+        write_json(node.dir / "node_plan.json", node.spec)
 
 
 def test_the_report_of_an_agent_names_the_rank(cluster):
@@ -197,7 +197,7 @@ def test_ranks_that_ignore_sigterm_are_killed(cluster):
 def test_a_program_that_is_not_there(cluster):
     job = cluster(["wait"])
     job.head.spec["processes"][0]["argv"] = ["no-such-program"]
-    write_json(job.head.dir / "job.json", job.head.spec)
+    write_json(job.head.dir / "node_plan.json", job.head.spec)
     job.head.start()
     assert job.over()["failure"]["exit_code"] == 127
     job.all_ended()
@@ -211,7 +211,7 @@ def test_a_process_gets_the_planned_environment_and_nothing_else(cluster):
     process["argv"] = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
     process["env"].update(A="planned", HOME="/elsewhere")
     job.head.spec["secret_env"] = {"API_KEY": "secret"}
-    write_json(job.head.dir / "job.json", job.head.spec)
+    write_json(job.head.dir / "node_plan.json", job.head.spec)
     job.head.start()
     job.over()
     env = json.loads((job.head.dir / "logs" / "rank_0.log").read_text())
@@ -236,7 +236,7 @@ def test_a_monitor_that_is_started_after_the_end_changes_nothing(cluster):
     job.head.go()
     job.over()
     job.all_ended()
-    before = {name: (job.head.dir / name).read_text() for name in ("monitor.json", "cluster.json", "job.json")}
+    before = {name: (job.head.dir / name).read_text() for name in ("monitor.json", "cluster.json", "node_plan.json")}
     job.head.start()
     assert job.head.monitor.wait() == 0
     assert {name: (job.head.dir / name).read_text() for name in before} == before

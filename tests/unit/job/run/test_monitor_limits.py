@@ -44,7 +44,7 @@ async def all_heard(head):
 def test_a_head_hears_more_nodes_than_the_files_that_it_may_open_at_first(tmp_path):
     job = Cluster(tmp_path, ["wait"], silent_after_s=60)
     job.head.spec.update(hosts=["n1", *CLIENTS], world_size=len(CLIENTS) + 1)
-    (job.head.dir / "job.json").write_text(json.dumps(job.head.spec))
+    (job.head.dir / "node_plan.json").write_text(json.dumps(job.head.spec))
     with job:
         with soft_limit(64):
             job.head.start()

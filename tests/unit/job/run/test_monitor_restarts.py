@@ -93,7 +93,7 @@ def without_ranks(job, name="scheduler", mode="wait", **changes):
     process = {**like, "name": name, "ranks": [], "log": str(job.head.dir / "logs" / f"{name}.log"), **changes}
     process["argv"] = [*like["argv"][:-1], mode]
     job.head.spec["processes"].append(process)
-    write_json(job.head.dir / "job.json", job.head.spec)
+    write_json(job.head.dir / "node_plan.json", job.head.spec)
     return job
 
 
@@ -165,7 +165,7 @@ def test_a_node_that_waits_for_the_word_to_go_ends_nothing_of_the_next_attempt(t
     """Under mpirun the ranks of other nodes are the head's processes: they may start here before its word arrives."""
     job = Cluster(tmp_path, ["wait"], ["wait"])
     job.nodes[1].spec["processes"] = []
-    write_json(job.nodes[1].dir / "job.json", job.nodes[1].spec)
+    write_json(job.nodes[1].dir / "node_plan.json", job.nodes[1].spec)
     node = monitors.Monitor(job.nodes[1].dir)
     left, ended = [4711], []
     monkeypatch.setattr(processes, "ranks_of_job", lambda *_: list(left))

@@ -333,7 +333,7 @@ def telling(job, **of_head):
         for process in (*spec["processes"], *in_places):
             process.update(lists_nodes=["-H", "MACHINES"], argv=[*process["argv"], "-H", members, "-H", "127.0.0.2"])
             process["env"] = {**process["env"], "MACHINES": members, "OTHER": "127.0.0.2"}
-        write_json(node.dir / "job.json", spec)
+        write_json(node.dir / "node_plan.json", spec)
     return job
 
 
@@ -389,7 +389,7 @@ def test_mpirun_starts_again_with_the_spare_which_has_its_script_by_then(cluster
     state = wait_for(lambda: job.state() if job.state()["ranks_running"] == 2 else None, "all ranks")
     assert state["restarts"]["members"] == ["n1", "n3"]
     # A rank there is the spare's, also to a head that has come back.
-    write_json(job.head.dir / "job.json", job.head.spec)
+    write_json(job.head.dir / "node_plan.json", job.head.spec)
     (job.head.dir / "logs" / "mpirun.log").write_text("trainyard: rank 1 ended with status 7\n")
     head = monitors.Monitor(job.head.dir)
     head.supervisor.exits = lambda: {"mpirun": {"exit_code": 1, "signal": None, "result": "exit-code", "time": 1.0}}

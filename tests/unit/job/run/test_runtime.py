@@ -94,7 +94,7 @@ def test_mindspores_record_of_a_cluster_is_one_for_each_attempt_of_the_whole_job
         "log": str(log),
     }
     spec = {"processes": [process], "base_env": {"PATH": os.defpath}, "secret_env": {}, "max_restarts": 3}
-    (job_dir / "job.json").write_text(json.dumps(spec))
+    (job_dir / "node_plan.json").write_text(json.dumps(spec))
     (job_dir / "attempts.json").write_text('{"": 1, "rank0": 1}')
     subprocess.run(command(job_dir, "exec", str(job_dir), "rank0"), env=env_of(job_dir), check=True)
     assert log.read_text() == "--- started again, attempt 3 ---\n/records/rank0/attempt_1 2\n"
@@ -104,11 +104,11 @@ def test_who_waited_for_its_turn_starts_as_is_written_by_then(job_dir, monkeypat
     """systemd starts a unit again at once; a spare may have taken a node's place before its turn has come."""
     process = {"name": "rank0", "argv": ["train", "-H", "10.0.0.2"], "env": {"MACHINES": "10.0.0.2"}, "log": "log"}
     spec = {"processes": [process], "base_env": {}, "secret_env": {}, "max_restarts": 1}
-    (job_dir / "job.json").write_text(json.dumps(spec))
+    (job_dir / "node_plan.json").write_text(json.dumps(spec))
 
     def turn_comes(*_):
         now = {**process, "argv": ["train", "-H", "10.0.0.4"], "env": {"MACHINES": "10.0.0.4"}}
-        (job_dir / "job.json").write_text(json.dumps({**spec, "processes": [now]}))
+        (job_dir / "node_plan.json").write_text(json.dumps({**spec, "processes": [now]}))
         return 1
 
     started = []

@@ -6,8 +6,8 @@ import itertools
 import random
 
 import pytest
-from ansible.module_utils.trainyard.job.run import slow_ranks as stragglers
-from ansible.module_utils.trainyard.job.run.answers import STRAGGLER
+from ansible.module_utils.trainyard.job.run import slow_ranks
+from ansible.module_utils.trainyard.job.run.answers import SLOW_RANK
 from ansible.module_utils.trainyard.job.run.shapes import misfit
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ class Run:
         self.random = random.Random(seed)  # noqa: S311 - nothing is secret here
         self.asleep, self.waiting = list(asleep), list(waiting or asleep)
         self.hosts = [f"n{rank // ranks_per_node + 1}" for rank in range(len(self.asleep))]
-        self.watch, self.now, self.step_s, self.tools = stragglers.Watch(on, 0.0), 0, step_s, tools
+        self.watch, self.now, self.step_s, self.tools = slow_ranks.Watch(on, 0.0), 0, step_s, tools
         self.dump_s = dump_s or [0.5] * len(self.asleep)
         self.points, self.closer_s = itertools.count(), 0
         self.seen = [dict.fromkeys(("looks", "asleep", "dumps", "waited"), 0) for _ in self.asleep]
@@ -45,11 +45,11 @@ class Run:
                 for _ in range(self.dumps(self.dump_s[rank]) if self.watch.closer and self.tools else 0):
                     seen["dumps"] += 1
                     seen["waited"] += self.drawn(self.waiting[rank])
-            if self.now % (stragglers.CLOSE_PERIOD_S if self.watch.closer else stragglers.PERIOD_S) == 0:
+            if self.now % (slow_ranks.CLOSE_PERIOD_S if self.watch.closer else slow_ranks.PERIOD_S) == 0:
                 for rank, seen in enumerate(self.seen):
                     told = {"rank": rank, "device": str(rank), "at": "is in step (train.py:8)", **seen}
                     facts = [f"load {rank}"]
-                    shape = stragglers.waits_shape(len(self.seen))
+                    shape = slow_ranks.waits_shape(len(self.seen))
                     assert misfit({"ranks": [told], "node": facts}, shape) == ""
                     self.watch.hear(self.hosts[rank], [told], facts)
                     seen.update(dict.fromkeys(seen, 0))
@@ -57,7 +57,7 @@ class Run:
         return self
 
     def names(self):
-        assert [misfit(each, STRAGGLER) for each in self.watch.named] == [""] * len(self.watch.named)
+        assert [misfit(each, SLOW_RANK) for each in self.watch.named] == [""] * len(self.watch.named)
         return [(each["host"], each["ranks"]) for each in self.watch.named]
 
 
@@ -110,7 +110,7 @@ def test_nobody_is_named_where_ranks_differ_a_little(shares, seed):
 def test_a_node_whose_ranks_are_all_slow_is_named_with_all_of_them():
     run = Run([0.6] * 8 + [0.05] * 8 + [0.6] * 16, ranks_per_node=8).go(90)
     assert run.names() == [("n2", list(range(8, 16)))]
-    assert stragglers.line(run.watch.named) == "slow: ranks 8 to 15 on n2"
+    assert slow_ranks.line(run.watch.named) == "slow: ranks 8 to 15 on n2"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_slow_rank_that_is_well_again_is_said_to_be_and_may_be_named_again():
     run.go(120)
     (named,) = run.watch.named
     assert 90 < named["until_s"] <= 210
-    assert stragglers.line(run.watch.named) == ""
+    assert slow_ranks.line(run.watch.named) == ""
     run.asleep[2] = run.waiting[2] = 0.0
     assert run.go(150).names() == [("n3", [2]), ("n3", [2])]
 
@@ -199,7 +199,7 @@ def test_a_new_attempt_begins_anew():
     assert run.watch.named[0]["until_s"] == 90.0
     assert run.go(30).names() == [("n3", [2])]
     # A monitor that was started again knows who was named.
-    again = stragglers.Watch(True, 0.0, [{**run.watch.named[0], "until_s": None}])
+    again = slow_ranks.Watch(True, 0.0, [{**run.watch.named[0], "until_s": None}])
     assert again.named[0]["until_s"] == again.named[0]["found_s"]
     assert again.current is None
 
@@ -216,7 +216,7 @@ def test_long_steps_need_longer():
 
 
 def test_a_rank_that_moved_to_another_host_is_looked_at_anew():
-    watch = stragglers.Watch(True, 0.0)
+    watch = slow_ranks.Watch(True, 0.0)
     told = {"rank": 0, "device": "", "at": "", "looks": 10, "asleep": 0, "dumps": 0, "waited": 0}
     watch.hear("n1", [told])
     watch.hear("n2", [told])
@@ -230,21 +230,21 @@ NAMED = {"host": "n3", "ranks": [2], "device": "0", "waited": 3, "others": 52, "
 
 
 def test_what_is_said_of_a_slow_rank():
-    assert stragglers.line([NAMED]) == "slow: rank 2 on n3, device 0"
-    assert stragglers.line([]) == ""
-    assert stragglers.text(NAMED) == (
+    assert slow_ranks.line([NAMED]) == "slow: rank 2 on n3, device 0"
+    assert slow_ranks.line([]) == ""
+    assert slow_ranks.text(NAMED) == (
         "slow from 0:02:10 on: rank 2 on n3, device 0 waited for others in 3 % of 40 looks, the others in 52 %; "
         "mostly it is in load_batch (train.py:88)"
     )
     many = {**NAMED, "ranks": [8, 9, 10], "device": "", "at": "", "until_s": 600.0}
-    assert stragglers.text(many) == (
+    assert slow_ranks.text(many) == (
         "slow from 0:02:10 to 0:10:00: ranks 8 to 10 on n3 waited for others in 3 % of 40 looks, the others in 52 %"
     )
-    assert stragglers.details(NAMED) == [
+    assert slow_ranks.details(NAMED) == [
         "found waiting, by rank: 0 52 %, 1 50 %, 2 3 %, 3 55 %",
         "n3 then: load 9.1 (processors: 2)",
     ]
-    (every,) = stragglers.details({**NAMED, "node": [], "shares": [[rank, 50] for rank in range(64)]})
+    (every,) = slow_ranks.details({**NAMED, "node": [], "shares": [[rank, 50] for rank in range(64)]})
     assert every.endswith("11 50 % ... 52 more")
 
 
@@ -253,7 +253,7 @@ def test_what_is_said_of_a_slow_rank():
 )
 def test_what_no_node_counts_is_refused(wrong):
     told = {"rank": 0, "device": "", "at": "", "looks": 10, "asleep": 0, "dumps": 0, "waited": 0}
-    shape = stragglers.waits_shape(4)
+    shape = slow_ranks.waits_shape(4)
     assert misfit({"ranks": [told], "node": []}, shape) == ""
     assert misfit({"ranks": [{**told, **wrong}], "node": []}, shape) != ""
     assert misfit({"ranks": [told], "node": ["x" * 121]}, shape) != ""

@@ -7,8 +7,7 @@ import sys
 import time
 
 import pytest
-from ansible.module_utils.trainyard.job.run import messages
-from ansible.module_utils.trainyard.job.run import slow_ranks as stragglers
+from ansible.module_utils.trainyard.job.run import messages, slow_ranks
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
 from ansible.module_utils.trainyard_node.job.run import slow_ranks as waits
@@ -70,7 +69,7 @@ def test_light_looks_and_stacks_of_real_ranks_are_counted(tmp_path, monkeypatch)
     monkeypatch.setattr(waits, "CLOSE_PERIOD_S", 0.3)
     with hanging(tmp_path, ["lock", "spin"]) as job:
         node = job.start().nodes[0]
-        looker = waits.Looker(node.dir, {**node.spec, "stragglers": True})
+        looker = waits.Looker(node.dir, {**node.spec, "slow_ranks": True})
         looker.closer = True
         found = told_of(looker)
         messages.check_from_node({"waits": {"ranks": list(found.values()), "node": []}}, "n1", 2, 0)
@@ -89,7 +88,7 @@ def test_without_the_variable_nobody_looks(tmp_path):
 @pytest.fixture
 def head(tmp_path):
     """The monitor of the head of a job of two nodes that runs, as far as it decides."""
-    with Cluster(tmp_path, ["wait"], ["wait"], silent_after_s=10_000, n1={"stragglers": True}) as job:
+    with Cluster(tmp_path, ["wait"], ["wait"], silent_after_s=10_000, n1={"slow_ranks": True}) as job:
         made = monitors.Monitor(job.head.dir)
         made.look()
         made.seen["n2"] = time.monotonic()
@@ -117,20 +116,20 @@ def test_the_head_orders_a_closer_look_and_names_who_is_slow(head):
     line, now = Line(), time.monotonic()
     head.report = {**head.report, "done": False, "ranks_running": 1}
     judged = 0
-    while not head.stragglers.current and judged < 25:
+    while not head.slow_ranks.current and judged < 25:
         judged += 1
-        now += stragglers.PERIOD_S
-        closer = {"dumps": 8, "waited": 6} if head.stragglers.closer else {}
-        head.stragglers.hear("n1", [counted(0, looks=20, asleep=12, **closer)])
+        now += slow_ranks.PERIOD_S
+        closer = {"dumps": 8, "waited": 6} if head.slow_ranks.closer else {}
+        head.slow_ranks.hear("n1", [counted(0, looks=20, asleep=12, **closer)])
         slow = counted(1, looks=20, asleep=1, at="is in load (train.py:8)", **{**closer, "waited": 0})
         head.hear_node(line, {"waits": {"ranks": [slow], "node": ["load 9.1 (processors: 2)"]}})
         head.seen = dict.fromkeys(("n1", "n2"), now)
         head.judge(now)
         orders = head._orders("n2")
         messages.check_from_head(orders, ["rank1"], 0)
-        assert orders.get("closer", False) == head.stragglers.closer == head.looker.closer
+        assert orders.get("closer", False) == head.slow_ranks.closer == head.looker.closer
     state = head.save_cluster()
-    (named,) = state["stragglers"]
+    (named,) = state["slow_ranks"]
     assert (named["host"], named["ranks"], named["shares"]) == ("n2", [1], [[0, 75], [1, 0]])
     assert named["node"] == ["load 9.1 (processors: 2)"]
     # What a watcher's line of progress and status.yml show.
@@ -138,12 +137,12 @@ def test_the_head_orders_a_closer_look_and_names_who_is_slow(head):
     assert line_of.endswith("   slow: rank 1 on n2")
     # Who counts is answered by the next report.
     assert line.told == []
-    head.stragglers.begin(now, 500.0)
-    assert head.save_cluster()["stragglers"][0]["until_s"] == 500.0
+    head.slow_ranks.begin(now, 500.0)
+    assert head.save_cluster()["slow_ranks"][0]["until_s"] == 500.0
 
 
 def test_what_a_node_counts_that_has_no_place_is_not_heard(head):
     line = Line()
     line.host = "n9"
     head.hear_node(line, {"waits": {"ranks": [counted(1, looks=20)], "node": []}})
-    assert head.stragglers._sums.of == {}
+    assert head.slow_ranks._sums.of == {}
