@@ -131,7 +131,7 @@ def main() -> None:
             changed, differences = place(module, wanted)
         except OSError as error:
             module.fail_json(
-                msg=f"{wanted['path']} cannot be made: {error}. Move away what is in its place, then run this again.",
+                msg=f"{wanted['path']} cannot be created: {error}. Move away the file there, then run this again.",
                 changed=bool(paths),
                 paths=paths,
             )

@@ -113,7 +113,7 @@ def place(module: AnsibleModule, file: Path, text: str) -> None:
     sshd = module.get_bin_path("sshd", opt_dirs=["/usr/sbin", "/usr/local/sbin"], required=True)
     status, output, error = module.run_command([sshd, "-t", "-f", new.name])
     if status != 0:
-        module.fail_json(msg=f"sshd cannot read what was to become {file}: {(error or output).strip()}")
+        module.fail_json(msg=f"sshd rejects the new {file}: {(error or output).strip()}")
     module.atomic_move(new.name, str(file))
     module.set_mode_if_different(str(file), "0644", False)
 

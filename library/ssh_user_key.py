@@ -49,7 +49,7 @@ user_key:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.trainyard_node.cluster.ssh_keys import key_faults, make_key, public_key
+from ansible.module_utils.trainyard_node.cluster.ssh_keys import key_problems, make_key, public_key
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
 
@@ -66,13 +66,13 @@ def main() -> None:
     given = module.params
     key = Path(given["key"])
     try:
-        faults = key_faults(key, given["user"])
-        if faults and not module.check_mode:
+        problems = key_problems(key, given["user"])
+        if problems and not module.check_mode:
             make_key(Tree("/"), key, given["user"], given["comment"])
         module.exit_json(
-            changed=bool(faults),
+            changed=bool(problems),
             user_key=public_key(Path(f"{key}.pub")),
-            diff={"before": "".join(f"{key}: {fault}\n" for fault in faults), "after": ""},
+            diff={"before": "".join(f"{key}: {problem}\n" for problem in problems), "after": ""},
         )
     except (KeyError, OSError, ValueError) as error:
         module.fail_json(msg=f"The ssh key of {given['user']}: {error}")

@@ -142,8 +142,8 @@ def test_a_finding_is_of_the_host_that_was_asked_and_its_advice_no_word_of_ours(
 
 
 KEYS = {**dict.fromkeys(("host_key", "user_key", "hostname", "default_address"), ""), "files": {}, "known_hosts": [],
-        "addresses": [], "faults": []}  # fmt: skip
-ANSWERS = {"can_install": {"files": [], "asks_index": False, "seen": {}}, "baseline": {"lacking": [], "packages": []},
+        "addresses": [], "key_problems": []}  # fmt: skip
+ANSWERS = {"can_install": {"files": [], "asks_index": False, "seen": {}}, "baseline": {"missing": [], "packages": []},
            "ssh_keys": KEYS, "slurm_probe": {"facts": {}}}  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a node says it is: kernel host name, addresses, training user, limits that it can grant. Read-only.
+"""Read the identity of a node: kernel host name, addresses, training user, limits that it can grant.
 
-Limits are in the units of getrlimit(2), None for unlimited. Sources: /proc/1/limits and /proc/1/status (what sshd and
-the services inherit), getent(1) (local files as well as a directory service), ip(8) with its JSON output.
+Limits are in the units of getrlimit(2), None for unlimited. They come from /proc/1/limits and /proc/1/status, as sshd
+and services inherit these. Users come from NSS, so a directory service counts, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TIMEOUT_S = 20.0
 
 
 def parse_hard_limits(text: str) -> dict[str, int | None]:
-    """Read the hard limits of memlock (bytes) and nofile from /proc/PID/limits. Raises ValueError for anything else."""
+    """Parse the hard limits of memlock (bytes) and nofile in /proc/PID/limits. Raises ValueError for anything else."""
     found: dict[str, int | None] = {}
     for title, name in (("Max locked memory", "memlock"), ("Max open files", "nofile")):
         for line in text.splitlines():
@@ -34,10 +34,7 @@ def parse_hard_limits(text: str) -> dict[str, int | None]:
 
 
 def parse_addresses(text: str) -> list[str]:
-    """Read the global addresses from `ip -j addr show`, IPv4 before IPv6, without loopback and link-local ones.
-
-    Raises ValueError for anything else.
-    """
+    """Parse the global addresses, IPv4 first, of `ip -j addr show`. Raises ValueError for anything else."""
     try:
         found = [
             (entry["family"], entry["local"])
@@ -51,7 +48,7 @@ def parse_addresses(text: str) -> list[str]:
 
 
 def default_address(tree: Tree, addresses: list[str]) -> str:
-    """Return the address of the interface that holds the default route, "" where there is none."""
+    """Return the address of the interface with the default route, or ""."""
     routes = tree.command("ip-route", ["ip", "-j", "route", "show", "default"], _TIMEOUT_S)
     if routes is None or routes.status != 0:
         return ""
@@ -76,7 +73,7 @@ def read_addresses(tree: Tree) -> tuple[list[str], str]:
 
 
 def own_limits() -> dict[str, dict[str, int | None]]:
-    """Return the limits under which this very process runs."""
+    """Return the limits of this process."""
     found: dict[str, dict[str, int | None]] = {}
     for name, number in (("memlock", resource.RLIMIT_MEMLOCK), ("nofile", resource.RLIMIT_NOFILE)):
         pair = [None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(number)]
@@ -114,7 +111,7 @@ def _group_gid(name: str) -> int | None:
 
 
 def read_identity(tree: Tree, user: str, uid: int, group: str, gid: int) -> dict[str, Any]:
-    """Return the node's record. Raises OSError or ValueError where the machine does not say what is needed."""
+    """Return the node's record. Raises OSError or ValueError where it cannot be read."""
     addresses, default = read_addresses(tree)
     status = tree.text("/proc/1/status") or ""
     effective = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")

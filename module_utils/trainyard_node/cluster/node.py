@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that the job plan needs to know of this machine, in one read. Memory in MiB.
+"""Read all facts of this machine that the job plan needs. Memory is in MiB.
 
-At most one process is started where there is neither accelerator nor MPI (`ip`), no framework is imported, nothing is
-changed, and nothing here needs root but, with some drivers, Ascend's hccn_tool.
+A node without accelerators and MPI starts one process at most (`ip`). No framework is imported and nothing is changed.
+Only Ascend's hccn_tool needs root, with some drivers.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _EGG = re.compile(r"^(?P<name>[^-]+)-(?P<version>[^-]+?)(-py[0-9.]+)?\.egg-info$
 
 
 def _service_manager(tree: Tree) -> str:
-    """Return systemd only where transient system units can be made: PID 1 is systemd and we are root."""
+    """Return `systemd` only where transient system units can be created: PID 1 is systemd and we are root."""
     booted = tree.text("/proc/1/comm") == "systemd" and tree.exists("/run/systemd/system")
     return "systemd" if booted and os.geteuid() == 0 else "none"
 
 
 def container(tree: Tree) -> str:
-    """Return which engine's container this is, "" on a machine of its own. Files that engines and systemd leave."""
+    """Return the engine of this container by the files that engines leave, or "" for a machine."""
     manager = tree.text("/run/systemd/container")
     if manager:
         return manager
@@ -57,7 +57,7 @@ def _memory_mib(tree: Tree) -> int | None:
 
 
 def _cpus(tree: Tree) -> int:
-    """Return the CPUs that a process may use here, which a container or cpuset can narrow."""
+    """Return the number of CPUs that a process may use here; a container or cpuset can limit it."""
     if not tree.captured:
         return len(os.sched_getaffinity(0))
     lines = (tree.text("/proc/cpuinfo") or "").splitlines()
@@ -78,8 +78,7 @@ def _normal(name: str) -> str:
 def installed_packages(tree: Tree, venv: str | None) -> dict[str, str]:
     """Return the version of each distribution by its normal name (torch-npu).
 
-    Reads the names of the metadata folders only: starting the venv's Python would cost a process, and importing a
-    framework seconds.
+    The names of the metadata folders suffice: the venv's Python would cost a process, importing a framework seconds.
     """
     versions: dict[str, str] = {}
     running = [folder for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))]
@@ -91,13 +90,13 @@ def installed_packages(tree: Tree, venv: str | None) -> dict[str, str]:
     return versions
 
 
-def package_versions(tree: Tree, venv: str | None, wanted: list[str]) -> dict[str, str | None]:
-    """Return the installed version of each wanted distribution, None where it is missing."""
-    versions = installed_packages(tree, venv) if wanted else {}
+def package_versions(tree: Tree, venv: str | None, names: list[str]) -> dict[str, str | None]:
+    """Return the installed version of each distribution, None where it is missing."""
+    versions = installed_packages(tree, venv) if names else {}
     for former in FORMER_NAMES:
         if former in versions:
             versions.setdefault("mindspore", versions[former])
-    return {name: versions.get(_normal(name)) for name in wanted}
+    return {name: versions.get(_normal(name)) for name in names}
 
 
 def _read_venv(tree: Tree, venv: str) -> dict[str, Any]:
@@ -118,7 +117,7 @@ def _read_python(tree: Tree, venv: str | None, packages: list[str]) -> dict[str,
 
 
 def _of_user(user: str | None, function: Callable[..., Any], tree: Tree, *arguments: Any) -> Any:
-    """Return what a function returns of what may be a user's own; one whom there is not yet owns nothing."""
+    """Call a function as a user, since its files may be the user's own; as ourselves if there is no such user yet."""
     try:
         owner = as_user.named(user) if user and not tree.captured else None
     except as_user.JobError:
@@ -137,7 +136,7 @@ def _used_ports(tree: Tree) -> set[int]:
 
 
 def _can_bind(port: int) -> bool:
-    """Tell whether nobody holds the port on any address, of either family."""
+    """Tell whether the port is free on all addresses of both families."""
     for family, every in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 (a probe, closed at once)
         try:
             probe = socket.socket(family, socket.SOCK_STREAM)
@@ -156,10 +155,10 @@ def _can_bind(port: int) -> bool:
 
 
 def unused_ports(tree: Tree) -> set[int]:
-    """Return the TCP ports that nobody uses.
+    """Return the unused TCP ports.
 
-    The ephemeral range is left out: an outgoing connection may take any of its ports between this look and the
-    start of the job. Reserved ports belong to some service that merely does not run now.
+    The ephemeral range is left out, as an outgoing connection may take one of its ports before the job starts. Reserved
+    ports belong to services that may start later.
     """
     taken = _used_ports(tree)
     taken |= ports.parse_ports(tree.text("/proc/sys/net/ipv4/ip_local_port_range") or "32768 60999")
@@ -168,7 +167,7 @@ def unused_ports(tree: Tree) -> set[int]:
 
 
 def free_port(tree: Tree, seed: str) -> int | None:
-    """Return a TCP port that is free on all addresses, the first from a place on that the seed decides."""
+    """Return a TCP port that is free on all addresses; the seed decides where the search starts."""
     candidates = sorted(unused_ports(tree))
     if not candidates:
         return None
@@ -177,9 +176,9 @@ def free_port(tree: Tree, seed: str) -> int | None:
 
 
 def fingerprint(node: dict[str, Any]) -> str:
-    """Return a digest of what changes rarely: two equal ones mean that kept facts still hold.
+    """Return a digest of the facts that change rarely; if it is the same, cached facts are still valid.
 
-    Unused ports are left out, and interfaces without an address that containers come and go with.
+    Unused ports and virtual interfaces without an address are left out, as containers come and go with these.
     """
     lasting = {key: value for key, value in node.items() if key not in ("unused_ports", "fingerprint")}
     interfaces = [item for item in node["networks"]["interfaces"] if item["addresses"] or item["kind"] != "virtual"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's side of the ssh mesh: its host key, the training user's key, and what its sshd is set to.
+"""A node's part of the ssh mesh: its host key, the training user's key, and the settings of its sshd.
 
-The user's key lies in a folder of the node, not in the home folder: homes may be shared by all nodes, and a private key
-must never leave its node; what the user keeps in ~/.ssh is left alone.
+The user's key is in a folder of the node, not in the home folder: nodes may share homes, and a private key must never
+leave its node. ~/.ssh is not changed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _INCLUDES = (("/etc/ssh/sshd_config", "sshd_config.d"), ("/etc/ssh/ssh_config", 
 
 
 def read_ssh_keys(*, host: str, user: str, key: str, host_key: str, files: list[str], mark: str) -> dict[str, Any]:
-    """Return a node's public keys, and what is set up of the mesh: nothing is changed.
+    """Return a node's public keys and the present state of the mesh on it.
 
-    `files` by path as read_files gives them; `known_hosts`, the lines of /etc/ssh/ssh_known_hosts that end with `mark`;
-    `findings`, what stands in the way, and `faults`, what is wrong with the user's key where nothing does.
+    `files` are those of read_files by path, `known_hosts` the lines of /etc/ssh/ssh_known_hosts that end with `mark`,
+    `findings` the obstacles. If there are none, `key_problems` are those of the user's key.
     """
     tree = Tree("/")
     addresses, default_address = read_addresses(tree)
@@ -41,7 +41,7 @@ def read_ssh_keys(*, host: str, user: str, key: str, host_key: str, files: list[
         "addresses": addresses,
         "default_address": default_address,
         "findings": [finding.as_dict() for finding in findings],
-        "faults": [] if findings else key_faults(Path(key), user),
+        "key_problems": [] if findings else key_problems(Path(key), user),
     }
 
 
@@ -52,93 +52,63 @@ def marked_lines(tree: Tree, mark: str) -> list[str]:
 
 
 def node_findings(tree: Tree, host: str, user: str, host_key: str, folder: str) -> list[Finding]:
-    """Find what on this node stands in the way of the mesh."""
+    """Find obstacles to the mesh on this node."""
     findings = []
+
+    def add(check: str, found: str, expected: str, action: str) -> None:
+        findings.append(Finding(check, found, expected, action, host=host))
+
     if os.geteuid() != 0:
-        findings.append(
-            Finding(
-                "privileges",
-                f"uid {os.geteuid()}",
-                "root, to change the settings of sshd",
-                "set trainyard_become=true, or do not run ssh_mesh (trainyard_manage_system=false)",
-                host=host,
-            )
-        )
+        action = "set trainyard_become=true, or do not run ssh_mesh (trainyard_manage_system=false)"
+        add("privileges", f"uid {os.geteuid()}", "root, to change the settings of sshd", action)
     try:
         pwd.getpwnam(user)
     except KeyError:
-        findings.append(
-            Finding(
-                "training user",
-                f"no user {user}",
-                "the user whose ssh this is about",
-                "run the role node_baseline first, or correct trainyard_user",
-                host=host,
-            )
-        )
+        action = "run the role node_baseline first, or correct trainyard_user"
+        add("training user", f"no user {user}", "an existing training user", action)
     for path, name in _INCLUDES:
         text = tree.text(path)
         if not re.search(rf"^\s*Include\s.*{re.escape(name)}/\*\.conf", text or "", re.MULTILINE | re.IGNORECASE):
-            findings.append(
-                Finding(
-                    path,
-                    "no such file" if text is None else f"no Include of {name}",
-                    f"Include /etc/ssh/{name}/*.conf",
-                    f"write it on the first line of {path} (OpenSSH 8.2 or newer)",
-                    host=host,
-                )
-            )
+            found = "no such file" if text is None else f"no Include of {name}"
+            action = f"write it on the first line of {path} (OpenSSH 8.2 or newer)"
+            add(path, found, f"Include /etc/ssh/{name}/*.conf", action)
     settings = tree.command("sshd-T", ["sshd", "-T", "-C", f"user={user},host=localhost,addr=127.0.0.1"], _TIMEOUT_S)
     if settings is None or settings.status != 0:
         found = settings.output.strip() if settings else "not installed"
-        findings.append(
-            Finding(
-                "sshd -T",
-                found,
-                "the settings of a running sshd",
-                "install or repair the OpenSSH server (role node_baseline installs it)",
-                host=host,
-            )
-        )
+        action = "install or repair the OpenSSH server (role node_baseline installs it)"
+        add("sshd -T", found, "the settings of a working sshd", action)
     else:
         findings += sshd_findings(host, parse_sshd_settings(settings.output), user, host_key, folder)
     if tree.text(f"{host_key}.pub") is None:
-        findings.append(
-            Finding(
-                "host key of sshd",
-                f"no {host_key}.pub",
-                "the public half beside the host key",
-                f"ssh-keygen -y -f {host_key} > {host_key}.pub",
-                host=host,
-            )
-        )
+        action = f"ssh-keygen -y -f {host_key} > {host_key}.pub"
+        add("host key of sshd", f"no {host_key}.pub", "the public half beside the host key", action)
     return findings
 
 
 def public_key(path: Path) -> str:
-    """Return type and key of a public key file, without its comment; "" when there is none."""
+    """Return type and key of a public key file without its comment, or "" if there is no file."""
     if not path.exists():
         return ""
     return " ".join(path.read_text(encoding="utf-8", errors="replace").split()[:2])
 
 
-def key_faults(path: Path, user: str) -> list[str]:
-    """Say what is missing or wrong with the user's key; nothing when it is as it shall be."""
+def key_problems(path: Path, user: str) -> list[str]:
+    """Return the problems of the user's key."""
     if not path.exists():
-        return ["there is none"]
+        return ["the key is missing"]
     owner, state = pwd.getpwnam(user), path.stat()
-    faults = []
+    problems = []
     if (state.st_uid, state.st_gid) != (owner.pw_uid, owner.pw_gid):
-        faults.append("it belongs to another user")
+        problems.append("it belongs to another user")
     if state.st_mode & 0o777 != 0o600:
-        faults.append(f"its mode is {state.st_mode & 0o777:o}")
+        problems.append(f"its mode is {state.st_mode & 0o777:o}")
     if not Path(f"{path}.pub").exists():
-        faults.append("its public half is missing")
-    return faults
+        problems.append("its public half is missing")
+    return problems
 
 
 def make_key(tree: Tree, path: Path, user: str, comment: str) -> None:
-    """Make the user's key, or repair what is wrong with it. Raises OSError when ssh-keygen does not do its work."""
+    """Create or repair the user's key. Raises OSError when ssh-keygen fails."""
     owner = pwd.getpwnam(user)
     for folder in (path.parent.parent, path.parent):
         folder.mkdir(mode=0o755, exist_ok=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Try ssh from this node to its peers, as the training user, many at a time.
+"""Log in from this node to its peers by ssh as the training user, many at a time.
 
-Every try is a real login with what the node is set up with: its own configuration, strict host-key checking, no
-question asked, no connection shared. Times are seconds.
+Every test is a real login with the node's own configuration, strict host-key checking, no questions and no shared
+connection. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Any, NamedTuple
 
 from ...trainyard.cluster.ssh_logins import failure_records, ssh_reason
 
-# On top of ssh's own time-out for the connection: a peer that accepts it and then never speaks.
+# Added to ssh's own time-out, for a peer that accepts the connection and then sends nothing.
 _GRACE_S = 15
-# How often a server that does not greet is asked, and how much longer is waited each time.
+# Number of attempts with a server that sends no greeting, and by how much each pause grows.
 _TRIES, _PAUSE_S = 4, 1.0
 
 
 class LoginsError(Exception):
-    """No login can be tried; the text says why."""
+    """No login can be tested, for the reason in the text."""
 
 
 class Attempt(NamedTuple):
-    """One login: the peer's name, the name or address that was used, and ssh's reason, "" for success."""
+    """One login: the peer, the name or address that was used, and ssh's reason, "" for success."""
 
     peer: str
     target: str
@@ -38,7 +38,7 @@ class Attempt(NamedTuple):
 
 
 def targets(peer: str, addresses: Collection[str] = ()) -> list[str]:
-    """Return the peer's name, and its address if that is one of `addresses`; launchers use either."""
+    """Return the peer's name, and its address if `addresses` has it, as launchers use both."""
     if not addresses:
         return [peer]
     try:
@@ -49,7 +49,7 @@ def targets(peer: str, addresses: Collection[str] = ()) -> list[str]:
 
 
 def ssh_command(user: str, target: str, connect_timeout: int) -> list[str]:
-    """Return the command of one try."""
+    """Return the command of one login."""
     options = {
         "BatchMode": "yes",
         "ConnectTimeout": str(connect_timeout),
@@ -65,9 +65,9 @@ def ssh_command(user: str, target: str, connect_timeout: int) -> list[str]:
 
 
 def as_user(user: str) -> dict[str, Any]:
-    """Return what subprocess needs to run as the training user. Raises PermissionError when that cannot be done."""
+    """Return the arguments with which subprocess runs as this user. Raises PermissionError if that is impossible."""
     entry = pwd.getpwnam(user)
-    # An agent of whoever connected must not open doors that the mesh does not.
+    # The agent of the connecting user must not make logins succeed that the mesh does not allow.
     environment = {
         "HOME": entry.pw_dir,
         "USER": user,
@@ -89,11 +89,11 @@ def as_user(user: str) -> dict[str, Any]:
 
 
 def try_login(user: str, peer: str, target: str, connect_timeout: int) -> Attempt:
-    """Log in once. A server too busy to greet (sshd's MaxStartups) is asked again, a little later each time."""
+    """Log in once. A server too busy to greet (sshd's MaxStartups) is tried again after growing pauses."""
     settings = as_user(user)
     reason = ""
     for number in range(_TRIES):
-        # All nodes try all others at the same time: whoever was turned away must not come back together.
+        # All nodes test at the same time, so those that were rejected must not return together.
         time.sleep(number * random.uniform(_PAUSE_S / 2, _PAUSE_S))  # noqa: S311 (no secret)
         try:
             done = subprocess.run(
@@ -123,7 +123,7 @@ def reach(
     login: Callable[[str, str, str, int], Attempt] = try_login,
     addresses: Collection[str] = (),
 ) -> list[Attempt]:
-    """Try all peers by name, and by theirs of `addresses`, `parallel` at a time, results in the order of the peers."""
+    """Log in to all peers by name and by their `addresses`, `parallel` at a time; keep the order of the peers."""
     tries = [(peer, target) for peer in peers for target in targets(peer, addresses)]
     with ThreadPoolExecutor(max_workers=parallel) as pool:
         return list(pool.map(lambda each: login(user, each[0], each[1], connect_timeout), tries))
@@ -132,10 +132,10 @@ def reach(
 def logins(
     host: str, nodes: Sequence[str], user: str, connect_timeout: int, parallel: int, addresses: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return `row` (by peer whether it was reached), the number of `logins`, and `failures`.
+    """Return `row` (whether each peer was reached), the number of `logins`, and `failures`.
 
-    `host` is this node's inventory name, `addresses` those that the inventory gives to nodes. Raises LoginsError where
-    no login can be tried.
+    `host` is this node's inventory name, `addresses` are those of nodes in the inventory. Raises LoginsError where no
+    login can be tested.
     """
     try:
         as_user(user)

@@ -1,4 +1,4 @@
-"""What a node says of itself: limits and addresses as /proc and ip(8) print them, proofs as ulimit does."""
+"""Parsers of a node's limits, addresses and names."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Max locked memory         8388608              unlimited            bytes
 """
 
 
-def test_hard_limits() -> None:
+def test_hard_limits_are_parsed() -> None:
     assert parse_hard_limits(LIMITS) == {"memlock": None, "nofile": 20000}
 
 
 @given(st.text())
 @example("Max locked memory")
 @example("Max locked memory  soft  hard  bytes")
-def test_anything_else_is_no_limits_file(text: str) -> None:
+def test_any_other_limits_file_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="has no line"):
         parse_hard_limits(text)
 
@@ -49,13 +49,13 @@ def test_addresses_without_loopback_link_local_and_temporary_ones() -> None:
     assert parse_addresses("") == []
 
 
-def test_what_ulimit_prints() -> None:
+def test_the_output_of_ulimit_is_parsed() -> None:
     assert parse_ulimit("unlimited\n1048576\n") == {"memlock": "unlimited", "nofile": "1048576"}
     with pytest.raises(ValueError, match="could not be measured: su: user train does not exist"):
         parse_ulimit("su: user train does not exist")
 
 
-def test_a_name_that_leads_elsewhere_is_a_finding() -> None:
+def test_a_name_with_another_address_is_a_finding() -> None:
     entries = [{"address": "192.0.2.1", "names": ["localhost"]}, {"address": "192.0.2.1", "names": ["nowhere.invalid"]}]
     loopback, nothing = name_findings("n1", entries)
     assert (loopback.host, loopback.check, loopback.expected) == ("n1", "name localhost", "192.0.2.1")
@@ -63,19 +63,19 @@ def test_a_name_that_leads_elsewhere_is_a_finding() -> None:
     assert nothing.found.startswith("nothing (")
 
 
-def test_the_rows_of_all_peers_come_back_in_their_order() -> None:
-    asked = []
+def test_results_are_in_the_order_of_the_peers() -> None:
+    calls = []
 
     def login(user: str, peer: str, target: str, timeout: int) -> Attempt:
-        asked.append((user, timeout))
+        calls.append((user, timeout))
         return Attempt(peer, target, "refused" if peer == "192.0.2.2" else "")
 
     found = reach("train", ["192.0.2.1", "192.0.2.2"], 7, 2, login)
     assert found == [Attempt("192.0.2.1", "192.0.2.1", ""), Attempt("192.0.2.2", "192.0.2.2", "refused")]
-    assert asked == [("train", 7), ("train", 7)]
+    assert calls == [("train", 7), ("train", 7)]
 
 
-def test_the_test_asks_nothing_shares_nothing_and_checks_the_host() -> None:
+def test_a_login_is_strict_and_shares_no_connection() -> None:
     argv = ssh_command("train", "-oProxyCommand=x", 5)
     assert {"BatchMode=yes", "StrictHostKeyChecking=yes", "ControlPath=none", "ConnectTimeout=5"} <= set(argv)
     assert argv[-3:] == ["--", "-oProxyCommand=x", "true"]

@@ -1,4 +1,4 @@
-"""What a node has beside what it shall have: files, packages, its clock."""
+"""The state of a node compared with the requested one: files, packages, clock."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ MINE = {"owner": pwd.getpwuid(os.getuid()).pw_name, "group": str(os.getgid())}
 
 @pytest.fixture
 def etc(tmp_path):
-    """A folder with a file, and the entries that want just these."""
+    """Return a folder, a file in it, and the entries that request exactly these."""
     folder, file = tmp_path / "etc", tmp_path / "etc/one.conf"
     folder.mkdir(mode=0o755)
     file.write_text("a = ä\n")
     file.chmod(0o644)
-    wanted = [{"path": str(folder), **MINE}, {"path": str(file), "content": "a = ä\n", **MINE}]
-    return folder, file, wanted
+    requested = [{"path": str(folder), **MINE}, {"path": str(file), "content": "a = ä\n", **MINE}]
+    return folder, file, requested
 
 
-def differing(wanted):
-    return files.differing(wanted, read_files([entry["path"] for entry in wanted]))
+def differing(requested):
+    return files.differing(requested, read_files([entry["path"] for entry in requested]))
 
 
-def test_nothing_differs_by_content_by_digest_by_name_and_by_number(etc):
-    _, file, wanted = etc
-    assert differing(wanted) == []
+def test_matching_files_do_not_differ(etc):
+    _, file, requested = etc
+    assert differing(requested) == []
     digest = read_files([str(file)])[str(file)]["sha256"]
     numbers = {"owner": os.getuid(), "group": grp.getgrgid(os.getgid()).gr_name}
-    assert differing([wanted[0], {"path": str(file), "sha256": digest, "mode": "644", **numbers}]) == []
+    assert differing([requested[0], {"path": str(file), "sha256": digest, "mode": "644", **numbers}]) == []
 
 
 @pytest.mark.parametrize(
@@ -58,27 +58,24 @@ def test_nothing_differs_by_content_by_digest_by_name_and_by_number(etc):
     ],
     ids=["content", "mode", "gone", "folder"],
 )
-def test_what_differs_is_named(etc, change):
-    folder, file, wanted = etc
+def test_a_changed_file_is_reported(etc, change):
+    folder, file, requested = etc
     change(folder, file)
-    assert differing(wanted) == [str(file)]
+    assert differing(requested) == [str(file)]
 
 
-def test_an_owner_and_a_file_in_place_of_a_folder(etc):
-    folder, file, wanted = etc
-    other = [{**entry, "owner": 54321} for entry in wanted]
+def test_another_owner_or_kind_is_reported(etc):
+    folder, file, requested = etc
+    other = [{**entry, "owner": 54321} for entry in requested]
     assert differing(other) == [str(folder), str(file)]
     assert differing([{"path": str(file), **MINE}]) == [str(file)]
     assert differing([{"path": str(folder), "content": "", **MINE}]) == [str(folder)]
+    (folder / "empty").touch(mode=0o644)
+    assert differing([{"path": str(folder / "empty"), "content": "", **MINE}]) == []
 
 
-def test_an_empty_file_is_not_a_folder(tmp_path):
-    (tmp_path / "empty").touch(mode=0o644)
-    assert differing([{"path": str(tmp_path / "empty"), "content": "", **MINE}]) == []
-
-
-def said(tmp_path, **outputs):
-    """A captured machine whose commands print these."""
+def machine(tmp_path, **outputs):
+    """Return a captured machine whose commands print these outputs."""
     folder = tmp_path / "commands"
     folder.mkdir(exist_ok=True)
     for name, output in outputs.items():
@@ -86,23 +83,15 @@ def said(tmp_path, **outputs):
     return Tree(str(tmp_path))
 
 
-def test_packages(tmp_path):
+def test_packages_that_are_not_installed_are_missing(tmp_path):
     names = ["rsync", "chrony", "gone", "libc6:amd64"]
-    tree = said(
-        tmp_path,
-        **{
-            "dpkg-query": "dpkg-query: no packages found matching gone\nrsync installed\nchrony config-files\n"
-            "libc6 installed\n",
-            "rpm": "rsync installed\npackage chrony is not installed\n",
-        },
-    )
+    dpkg = "dpkg-query: no packages found matching gone\nrsync installed\nchrony config-files\nlibc6 installed\n"
+    tree = machine(tmp_path, **{"dpkg-query": dpkg, "rpm": "rsync installed\npackage chrony is not installed\n"})
     assert missing_packages(tree, "apt", names) == ["chrony", "gone", "libc6:amd64"]
     assert missing_packages(tree, "dnf", names[:2]) == ["chrony"]
     assert missing_packages(tree, "apt", []) == []
-
-
-def test_packages_that_cannot_be_listed_are_missing(tmp_path):
-    assert missing_packages(Tree(str(tmp_path)), "zypper", ["rsync"]) == ["rsync"]
+    # A list that cannot be read.
+    assert missing_packages(Tree(str(tmp_path / "none")), "zypper", ["rsync"]) == ["rsync"]
 
 
 RUNS = "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\n"
@@ -117,13 +106,13 @@ UNITS = ["chrony.service", "systemd-timesyncd.service"]
         (ABSENT, RUNS, "yes\n", ""),
         (RUNS, ABSENT, "no\n", "the clock is not synchronised"),
         (ABSENT, ABSENT, "yes\n", "there is no chrony.service or systemd-timesyncd.service"),
-        # The site's own choice is not passed over because it stands still.
+        # The first installed service must run, even if another one does.
         (RUNS.replace("=active", "=failed"), RUNS, "yes\n", "chrony.service has ActiveState=failed"),
         (RUNS.replace("enabled", "disabled"), RUNS, "yes\n", "chrony.service has UnitFileState=disabled"),
     ],
 )
-def test_the_clock(tmp_path, chrony, timesyncd, synchronised, fault):
-    tree = said(tmp_path, **dict(zip(UNITS, [chrony, timesyncd])), timedatectl=synchronised)
+def test_clock_problems(tmp_path, chrony, timesyncd, synchronised, fault):
+    tree = machine(tmp_path, **dict(zip(UNITS, [chrony, timesyncd])), timedatectl=synchronised)
     assert clock_fault(tree, UNITS) == fault
 
 
@@ -140,9 +129,9 @@ def run(capsys):
     return run_with
 
 
-def test_node_identity_brings_the_facts_that_roles_ask_for(run, tmp_path):
-    wanted = {"user": "nobody", "uid": 65534, "group": "nogroup", "gid": 65534}
-    found = run(node_identity, name="n1", connect="10.0.0.1", files=[str(tmp_path), "/nowhere"], **wanted)
+def test_node_identity_returns_the_facts_that_roles_need(run, tmp_path):
+    requested = {"user": "nobody", "uid": 65534, "group": "nogroup", "gid": 65534}
+    found = run(node_identity, name="n1", connect="10.0.0.1", files=[str(tmp_path), "/nowhere"], **requested)
     assert (found["name"], found["connect"], list(found["files"])) == ("n1", "10.0.0.1", [str(tmp_path)])
     assert {f"ansible_{name}" for name in ("os_family", "pkg_mgr", "service_mgr", "virtualization_type")} <= set(
         found["ansible_facts"]
@@ -151,20 +140,20 @@ def test_node_identity_brings_the_facts_that_roles_ask_for(run, tmp_path):
     assert bool(found["container"]) is inside
 
 
-def test_the_verification_comes_only_where_nothing_is_missing():
+def test_a_node_is_verified_only_if_nothing_is_missing():
     given = {
         "host": "n1", "entries": [{"address": "192.0.2.1", "names": ["nowhere.invalid"]}], "user": "nobody",
         "memlock": "1", "nofile": "1", "systemd": False,
     }  # fmt: skip
     missing = baseline(**given, block="no-such-block", packages=["no-such-package"], package_manager="apt")
-    assert missing["lacking"] == ["package no-such-package", "lines in /etc/hosts"]
+    assert missing["missing"] == ["package no-such-package", "lines in /etc/hosts"]
     assert (missing["packages"], missing["findings"]) == (["no-such-package"], [])
     verified = baseline(**given)
-    assert (verified["lacking"], verified["packages"]) == ([], [])
+    assert (verified["missing"], verified["packages"]) == ([], [])
     assert "name nowhere.invalid" in [finding["check"] for finding in verified["findings"]]
 
 
-def test_openmpi_state_says_whether_sessions_are_told(run, tmp_path):
+def test_openmpi_state_compares_the_session_environment(run, tmp_path):
     session = {"file": str(tmp_path / "sessions"), "user": "train", "name": "openmpi", "path": [], "libraries": []}
     (tmp_path / "openmpi").symlink_to("/opt/openmpi-4.1.8")
     given = {"host": "n1", "link": str(tmp_path / "openmpi"), "prefix": str(tmp_path / "none"), "session": session}
@@ -174,23 +163,23 @@ def test_openmpi_state_says_whether_sessions_are_told(run, tmp_path):
     assert run(openmpi_state, **given)["session_differs"] is True
 
 
-def test_lines_of_known_hosts_are_ours_by_their_last_word(tmp_path):
+def test_our_lines_of_known_hosts_end_with_the_mark(tmp_path):
     (tmp_path / "etc/ssh").mkdir(parents=True)
     (tmp_path / "etc/ssh/ssh_known_hosts").write_text("n9 rsa A\n@cert-authority * B trainyard:a\n# trainyard:ab\n")
     assert marked_lines(Tree(str(tmp_path)), "trainyard:a") == ["@cert-authority * B trainyard:a"]
     assert marked_lines(Tree(str(tmp_path / "etc")), "trainyard:a") == []
 
 
-def test_what_is_set_up_of_the_mesh_is_read_and_nothing_is_made(tmp_path):
+def test_reading_the_mesh_changes_nothing(tmp_path):
     asked = {"host": "n1", "user": "nobody-here", "key": str(tmp_path / "ssh/user_ed25519"), "mark": "trainyard:a"}
     found = answer("ssh_keys", {**asked, "host_key": str(tmp_path / "host"), "files": [str(tmp_path)]}, 60.0)
     assert {"training user", "host key of sshd"} <= {finding["check"] for finding in found["findings"]}
-    # Where something stands in the way, no key is to be made.
-    assert (found["user_key"], found["host_key"], found["faults"]) == ("", "", [])
+    # No key is created while there are findings.
+    assert (found["user_key"], found["host_key"], found["key_problems"]) == ("", "", [])
     assert found["files"][str(tmp_path)]["kind"] == "folder" and not (tmp_path / "ssh").exists()
 
 
-def test_a_users_key_is_made_once_and_repaired(run, tmp_path):
+def test_a_users_key_is_created_once_and_repaired(run, tmp_path):
     key = tmp_path / "etc/ssh/user_ed25519"
     given = {"user": pwd.getpwuid(os.getuid()).pw_name, "key": str(key), "comment": "a@n1"}
     assert run(ssh_user_key, **given, _ansible_check_mode=True)["user_key"] == ""

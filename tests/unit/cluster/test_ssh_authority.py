@@ -1,4 +1,4 @@
-"""The certificate authority, with the real ssh-keygen in a folder of the test."""
+"""The certificate authority with the real ssh-keygen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def policy(authority: Authority) -> Policy:
     return Policy("lab", 30 * DAY, DAY, authority.fingerprints())
 
 
-def test_keys_are_made_once_and_are_private(authority: Authority) -> None:
+def test_keys_are_created_once_and_are_private(authority: Authority) -> None:
     before = authority.fingerprints()
     assert authority.make_keys() == []
     assert authority.fingerprints() == before
@@ -40,7 +40,7 @@ def test_keys_are_made_once_and_are_private(authority: Authority) -> None:
     assert authority.folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_signed_key_says_what_was_asked_for(authority: Authority, public_key: str) -> None:
+def test_a_certificate_has_the_requested_fields(authority: Authority, public_key: str) -> None:
     now = time.time()
     requests = [Request("n1", "host", public_key, ("n1", "10.0.0.1")), Request("n1", "user", public_key, ("train",))]
     authority.keep(authority.sign(requests, 7, policy(authority), now))
@@ -61,7 +61,7 @@ def test_a_signed_key_says_what_was_asked_for(authority: Authority, public_key: 
     ]
 
 
-def test_revoked_keys_and_the_certificates_made_for_them(authority: Authority, public_key: str, tmp_path: Path) -> None:
+def test_revoked_keys_and_their_certificates_are_listed(authority: Authority, public_key: str, tmp_path: Path) -> None:
     assert authority.revoke({}) is True
     listed = str(authority.revocation_list())
 
@@ -81,13 +81,13 @@ def test_revoked_keys_and_the_certificates_made_for_them(authority: Authority, p
     assert authority.revoked() == {fingerprint(public_key): "n1"}
 
 
-def test_a_private_key_that_is_lost_is_not_silently_replaced(authority: Authority) -> None:
+def test_a_lost_private_key_is_not_replaced_silently(authority: Authority) -> None:
     (authority.folder / "user_ca").unlink()
     with pytest.raises(AuthorityError, match=r"user_ca is missing while .* Restore it from a backup"):
         authority.make_keys()
 
 
-def test_a_public_half_that_was_not_written_any_more_is_made_from_the_private_one(authority: Authority) -> None:
+def test_a_missing_public_half_is_derived(authority: Authority) -> None:
     before = authority.fingerprints()
     (authority.folder / "host_ca.pub").unlink()
     assert authority.make_keys() == [f"public half of {authority.folder / 'host_ca'}"]
@@ -95,20 +95,20 @@ def test_a_public_half_that_was_not_written_any_more_is_made_from_the_private_on
     assert authority.make_keys() == []
 
 
-def test_a_private_key_that_others_can_read_is_refused(authority: Authority) -> None:
+def test_a_readable_private_key_is_rejected(authority: Authority) -> None:
     (authority.folder / "host_ca").chmod(0o644)
     with pytest.raises(AuthorityError, match=r"can be read by others \(mode 644\); expected 600"):
         authority.make_keys()
 
 
-def test_a_damaged_record_is_refused(authority: Authority, public_key: str) -> None:
+def test_a_damaged_record_is_an_error(authority: Authority, public_key: str) -> None:
     line = authority.sign([Request("n1", "user", public_key, ("train",))], 1, policy(authority), time.time())[0]
     authority.keep([line, "no certificate"])
     with pytest.raises(AuthorityError, match="issued"):
         authority.issued()
 
 
-def test_a_folder_that_is_not_there_is_only_read(tmp_path: Path) -> None:
+def test_reading_does_not_create_the_folder(tmp_path: Path) -> None:
     unmade = Authority(tmp_path / "none", "lab")
     assert (unmade.issued(), unmade.revoked(), unmade.revocation_list()) == ([], {}, None)
     assert unmade.fingerprints() == {"host": "", "user": ""}

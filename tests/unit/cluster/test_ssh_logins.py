@@ -1,7 +1,4 @@
-"""Logins between nodes: who tests whom, what ssh says; and one of them, with a stand-in for ssh.
-
-It answers as OpenSSH does.
-"""
+"""Logins between nodes: the choice of peers, ssh's reasons, and a login with a simulated ssh."""
 
 import os
 import pwd
@@ -25,15 +22,15 @@ TURNED_AWAY = "kex_exchange_identification: read: Connection reset by peer"
 
 @pytest.fixture
 def login(tmp_path, monkeypatch):
-    """Log in by an `ssh` that fails so many times with these words, then succeeds; returns the reason and the tries."""
+    """Return a login with an `ssh` that fails some times with a message; it returns the reason and the attempts."""
     monkeypatch.setattr(ssh_logins, "_PAUSE_S", 0.01)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    def call(words, times):
+    def call(message, times):
         program = tmp_path / "ssh"
         program.write_text(
             f"#!/bin/sh\necho x >> {tmp_path}/tries\n"
-            f"[ $(wc -l < {tmp_path}/tries) -gt {times} ] && exit 0\necho '{words}' >&2\nexit 255\n"
+            f"[ $(wc -l < {tmp_path}/tries) -gt {times} ] && exit 0\necho '{message}' >&2\nexit 255\n"
         )
         program.chmod(0o755)
         found = ssh_logins.try_login(ME, "n3", "n3", 5)
@@ -42,22 +39,22 @@ def login(tmp_path, monkeypatch):
     return call
 
 
-def test_a_server_that_turns_logins_away_is_asked_again(login):
-    assert login(TURNED_AWAY, 3) == ("", 4)
-
-
-def test_a_server_that_never_greets_is_a_fault(login):
-    reason, tries = login(TURNED_AWAY, 99)
-    assert (tries, reason.startswith("kex_exchange_identification")) == (4, True)
-
-
-def test_a_login_that_is_refused_is_not_tried_again(login):
-    reason, tries = login("n3: Permission denied (publickey).", 99)
-    assert (tries, "Permission denied" in reason) == (1, True)
+@pytest.mark.parametrize(
+    ("message", "failures", "attempts", "reason"),
+    [
+        (TURNED_AWAY, 3, 4, ""),
+        (TURNED_AWAY, 99, 4, "kex_exchange_identification"),
+        # Another attempt would not help here.
+        ("n3: Permission denied (publickey).", 99, 1, "n3: Permission denied"),
+    ],
+)
+def test_only_a_busy_server_is_tried_again(login, message, failures, attempts, reason):
+    found, number = login(message, failures)
+    assert (number, found.startswith(reason), bool(found)) == (attempts, True, bool(reason))
 
 
 @given(st.integers(1, 40), st.integers(1, 50), st.data())
-def test_every_node_tests_and_is_tested_equally_often(count: int, most: int, data: st.DataObject) -> None:
+def test_every_node_tests_and_is_tested_by_as_many(count: int, most: int, data: st.DataObject) -> None:
     names = [f"n{i}" for i in range(count)]
     expected = min(most, count - 1)
     chosen = {name: peers(names, name, most) for name in names}
@@ -71,29 +68,29 @@ def test_every_node_tests_and_is_tested_equally_often(count: int, most: int, dat
 
 
 @given(st.integers(2, 20), st.none() | st.integers(1, 30), st.data())
-def test_all_pairs_of_a_changed_node_are_tested_and_of_the_others_one_each(
+def test_pairs_of_changed_nodes_and_one_pair_of_others_are_tested(
     count: int, most: int | None, data: st.DataObject
 ) -> None:
     names = [f"n{i}" for i in range(count)]
     changed = data.draw(st.sets(st.sampled_from(names)))
-    asked = {(own, one) for own in names for one in peers(names, own, most)}
+    pairs = {(own, one) for own in names for one in peers(names, own, most)}
     tested = {(own, one) for own in names for one in peers(names, own, most, changed)}
     ring = set(zip(names, names[1:] + names[:1], strict=True))
-    assert tested == ring | {pair for pair in asked if changed & set(pair)}
+    assert tested == ring | {pair for pair in pairs if changed & set(pair)}
 
 
-def test_few_peers_are_near_and_far() -> None:
+def test_few_peers_are_near_and_distant() -> None:
     assert distances(1000, 8) == [1, 2, 4, 8, 16, 32, 64, 128]
     assert distances(1000, 12) == [1, 2, 3, 4, 5, 6, 8, 16, 32, 64, 128, 256]
     assert distances(5, 3) == [1, 2, 3]
     assert distances(4, 9) == distances(4, None) == [1, 2, 3]
     assert distances(1, None) == distances(0, None) == []
-    # Each with 16 others of 1,000 is linear: 32,000 connections, not two million.
+    # With 16 peers, 1,000 nodes make 32,000 connections instead of two million.
     assert partners(1000, 16) == 32
     assert partners(1000, None) == 999
 
 
-def test_number_of_peers() -> None:
+def test_the_number_of_peers_is_parsed() -> None:
     assert parse_peers("all") is None
     assert parse_peers("3") == 3
     for text in ("0", "-1", "most", "", "1.5"):
@@ -118,12 +115,12 @@ def test_number_of_peers() -> None:
         ),
     ],
 )
-def test_the_reason_that_ssh_gives(output: str, reason: str) -> None:
+def test_ssh_reasons_are_parsed(output: str, reason: str) -> None:
     assert ssh_reason(output, 255) == reason
 
 
 @given(st.text(), st.integers(1, 255))
-def test_a_failure_always_has_a_reason_on_one_line(output: str, status: int) -> None:
+def test_a_failure_always_has_one_line_as_reason(output: str, status: int) -> None:
     reason = ssh_reason(output, status)
     assert reason
     assert len(reason.splitlines()) == 1
@@ -149,11 +146,11 @@ def test_a_pair_with_one_reason_is_one_record() -> None:
     ]
 
 
-def test_peers_are_tried_by_name_and_by_addresses_that_the_inventory_gives(tmp_path, monkeypatch):
+def test_peers_are_tested_by_name_and_by_declared_address(tmp_path, monkeypatch):
     (tmp_path / "ssh").write_text(f'#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\necho "$2" >> {tmp_path}/tried\n')
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    # One at a time, so that the lines have an order.
+    # One login at a time keeps the order of the lines.
     for addresses in ([], ["10.0.0.1"]):
         assert ssh_logins.logins("n1", ["localhost"], ME, 5, 1, addresses)["logins"] == 1
     assert ssh_logins.logins("n1", ["localhost"], ME, 5, 1, ["127.0.0.1", "::1"])["row"] == {"localhost": True}

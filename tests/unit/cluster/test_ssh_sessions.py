@@ -1,4 +1,4 @@
-"""The environment that sshd gives the training user: pieces of several roles in one SetEnv."""
+"""The environment of ssh sessions: the pieces of several roles in one SetEnv line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CUDA = {"path": ["/opt/trainyard/cuda/bin"], "variables": {"CUDA_HOME": "/opt/tr
 OPENMPI = {"path": ["/opt/trainyard/openmpi/bin"], "libraries": ["/opt/trainyard/openmpi/lib"]}
 
 
-def test_all_pieces_are_in_one_line_as_sshd_takes_the_first_only():
+def test_all_pieces_are_in_one_line():
     text = render({"openmpi": OPENMPI, "cuda": CUDA}, "train")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert lines == [
@@ -26,12 +26,12 @@ def test_all_pieces_are_in_one_line_as_sshd_takes_the_first_only():
     assert render({}, "train") == ""
 
 
-def test_values_with_blanks_are_quoted():
+def test_values_with_spaces_are_quoted():
     piece = {"variables": {"NVCC_PREPEND_FLAGS": "-ccbin g++-11"}}
     assert render({"cuda": piece}, "train").endswith('SetEnv "NVCC_PREPEND_FLAGS=-ccbin g++-11"\n')
 
 
-def test_a_piece_of_variables_alone_leaves_path_to_the_system():
+def test_a_piece_without_folders_does_not_set_path():
     assert assignments({"nccl": {"variables": {"NCCL_HOME": "/opt/nccl"}}}) == ["NCCL_HOME=/opt/nccl"]
 
 
@@ -40,25 +40,25 @@ FOLDERS = st.lists(st.text("abc/", min_size=1, max_size=8), max_size=3)
 
 
 @given(st.dictionaries(NAMES, st.fixed_dictionaries({"path": FOLDERS, "libraries": FOLDERS}), max_size=4))
-def test_what_is_written_is_read_again(pieces):
+def test_pieces_survive_writing_and_reading(pieces):
     text = render(pieces, "train")
     assert read_pieces(text) == pieces
     assert render(read_pieces(text), "train") == text
 
 
-def test_what_sshd_says_it_sets():
-    said = 'port 22\nsetenv PATH=/a:/b CUDA_HOME=/c "NVCC_PREPEND_FLAGS=-ccbin g++-11"\nsetenv LANG=C\n'
-    assert effective(said) == {"PATH": "/a:/b", "CUDA_HOME": "/c", "NVCC_PREPEND_FLAGS": "-ccbin g++-11", "LANG": "C"}
+def test_the_output_of_sshd_is_parsed():
+    output = 'port 22\nsetenv PATH=/a:/b CUDA_HOME=/c "NVCC_PREPEND_FLAGS=-ccbin g++-11"\nsetenv LANG=C\n'
+    assert effective(output) == {"PATH": "/a:/b", "CUDA_HOME": "/c", "NVCC_PREPEND_FLAGS": "-ccbin g++-11", "LANG": "C"}
 
 
 @pytest.fixture
 def sshd(tmp_path, monkeypatch):
-    """A stand-in of sshd that refuses what has the word broken in it."""
+    """A simulated sshd that rejects files with the word broken."""
     program = tmp_path / "bin/sshd"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\nif grep -q broken "$3"; then echo "line 3: broken" >&2; exit 255; fi\n')
     program.chmod(0o755)
-    # A real one, where this machine has it, would be found first.
+    # A real sshd on this machine would be found first.
     monkeypatch.setattr(session_environment.AnsibleModule, "get_bin_path", lambda *_, **__: str(program))
 
 
@@ -68,7 +68,7 @@ def run(capsys, file, **params):
     return json.loads(capsys.readouterr().out)
 
 
-def test_roles_put_their_pieces_beside_each_other_and_take_them_away(sshd, capsys, tmp_path):
+def test_roles_add_and_remove_their_pieces(sshd, capsys, tmp_path):
     file = tmp_path / "sessions.conf"
     assert run(capsys, file, name="openmpi", **OPENMPI)["changed"]
     assert run(capsys, file, name="cuda", **CUDA)["pieces"] == ["cuda", "openmpi"]
@@ -80,18 +80,18 @@ def test_roles_put_their_pieces_beside_each_other_and_take_them_away(sshd, capsy
     assert not run(capsys, file, name="openmpi")["changed"]
 
 
-def test_a_preview_says_what_would_change(capsys, tmp_path):
+def test_check_mode_shows_the_change(capsys, tmp_path):
     file = tmp_path / "sessions.conf"
     shown = run(capsys, file, name="cuda", _ansible_check_mode=True, **CUDA)
     assert shown["changed"] and "CUDA_HOME" in shown["diff"]["after"]
     assert not file.exists()
 
 
-def test_what_sshd_cannot_read_is_not_put_in_place(sshd, capsys, tmp_path):
+def test_a_file_that_sshd_rejects_is_not_installed(sshd, capsys, tmp_path):
     file = tmp_path / "sessions.conf"
     run(capsys, file, name="cuda", **CUDA)
     failed = run(capsys, file, name="odd", path=["/broken"])
-    assert failed["failed"] and failed["msg"] == f"sshd cannot read what was to become {file}: line 3: broken"
+    assert failed["failed"] and failed["msg"] == f"sshd rejects the new {file}: line 3: broken"
     assert read_pieces(file.read_text()) == {"cuda": CUDA}
     file.write_text("# piece cuda {\n")
     assert "has a piece that cannot be read" in run(capsys, file, name="cuda", **CUDA)["msg"]

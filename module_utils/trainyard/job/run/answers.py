@@ -211,10 +211,10 @@ SHAPES: dict[str, Shape] = {
     "ssh_keys": {
         "files": Each(Each(str)),
         **dict.fromkeys(("host_key", "user_key", "default_address"), str),
-        **{name: [str] for name in ("known_hosts", "addresses", "faults")},
+        **{name: [str] for name in ("known_hosts", "addresses", "key_problems")},
         "findings": [FINDING],
     },
-    "baseline": {"lacking": [str], "packages": [str], "findings": [FINDING]},
+    "baseline": {"missing": [str], "packages": [str], "findings": [FINDING]},
     "slurm_probe": {"facts": (SLURM, Exact({})), "findings": [FINDING]},
     "slurm_state": {
         **dict.fromkeys(("state", "engine_id", "reason", "slurm_state", "exit_code", "line"), str),
