@@ -158,12 +158,17 @@ from ansible.module_utils.trainyard.cluster.ssh_mesh import (
     newest,
     owner,
     parse_duration,
-    policy_fault,
+    policy_error,
     reason_to_sign,
     signing_report,
     to_be_revoked,
 )
-from ansible.module_utils.trainyard.cluster.ssh_names import declared_names, host_patterns, left_out, user_options
+from ansible.module_utils.trainyard.cluster.ssh_names import (
+    declared_names,
+    host_patterns,
+    undeclared_addresses,
+    user_options,
+)
 from ansible.module_utils.trainyard.findings.findings import failure, render
 from ansible.module_utils.trainyard_controller.ssh_authority import Authority, AuthorityError
 
@@ -223,7 +228,7 @@ def work(module: AnsibleModule, authority: Authority, nodes: list[MeshNode], pol
             actions.append("key revocation list made")
     listed = authority.revocation_list()
     members = {*module.params["members"], *lines} & set(names)
-    omitted = left_out(nodes, module.params["networks"], names)
+    omitted = undeclared_addresses(nodes, module.params["networks"], names)
     return {
         "changed": bool(actions),
         "certificates": lines,
@@ -271,7 +276,7 @@ def main() -> None:
             ipaddress.ip_network(network, strict=False)
         except ValueError as error:
             faults.append(str(error))
-    fault = "" if faults else policy_fault(*durations)
+    fault = "" if faults else policy_error(*durations)
     if faults or fault:
         module.fail_json(msg=f"ssh_mesh cannot use its input: {'; '.join(faults) or fault}.")
     validity, renew_before = durations

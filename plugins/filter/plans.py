@@ -15,8 +15,8 @@ import ansible.module_utils
 ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "module_utils"))
 
 from ansible.module_utils.trainyard.ascend import software as ascend
-from ansible.module_utils.trainyard.cluster.hosts import Node, Wanted, judge, parse_memlock
-from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, is_refused, judge_survey
+from ansible.module_utils.trainyard.cluster.hosts import ClusterSettings, Node, parse_memlock, plan_cluster
+from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, is_refused, survey_findings
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.job.placement import cluster_files
 from ansible.module_utils.trainyard.nvidia import cuda_plan, cudnn, driver_plan, nccl_tests, stack, upgrade
@@ -94,13 +94,15 @@ def node_baseline_plan(
     if wrong:
         findings = [Finding("input of node_baseline", found, expected, "correct it") for found, expected in wrong]
         return {"findings": [finding.as_dict() for finding in findings]}
-    wanted = Wanted(str(user), int(uid), str(group), int(gid), str(network), limit, int(nofile), bool(sets_clock))
-    judged = judge([Node.from_dict(node) for node in nodes], wanted)
+    settings = ClusterSettings(
+        str(user), int(uid), str(group), int(gid), str(network), limit, int(nofile), bool(sets_clock)
+    )
+    planned = plan_cluster([Node.from_dict(node) for node in nodes], settings)
     return {
-        "findings": [finding.as_dict() for finding in judged.findings],
-        "entries": [{"address": entry.address, "names": list(entry.names)} for entry in judged.entries],
-        "limits": judged.limits,
-        "exceptions": list(judged.exceptions),
+        "findings": [finding.as_dict() for finding in planned.findings],
+        "entries": [{"address": entry.address, "names": list(entry.names)} for entry in planned.entries],
+        "limits": planned.limits,
+        "exceptions": list(planned.exceptions),
     }
 
 
@@ -118,7 +120,7 @@ def validate_survey(
             "become": probe if node["trainyard_become"] else None,
         }
         surveys.append(Survey.from_dict(record))
-    findings = judge_survey(surveys, {path: float(size) for path, size in free_gib.items()}, bool(check_system))
+    findings = survey_findings(surveys, {path: float(size) for path, size in free_gib.items()}, bool(check_system))
     # Whom more can be asked: what else is wrong with the host keeps nobody from that.
     deaf = {finding.host for finding in findings if finding.check not in ASKED and "space" not in finding.check}
     return {

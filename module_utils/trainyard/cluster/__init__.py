@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a cluster: names, addresses, the first look at each, and ssh among them."""
+"""The hosts of a cluster: names, addresses, the first probe of each host, and ssh between them."""

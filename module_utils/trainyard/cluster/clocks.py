@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the clocks of hosts agree. An offset is known up to its margin, so only what is beyond both is a fault."""
+"""Compare the clocks of hosts. An offset is known up to its margin, so only an offset beyond both is a problem."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
-# For a job, in s: failures are put in order by the clocks of their nodes. The proof is stricter.
+# Largest offset for a job, in seconds: failures are ordered by the clocks of their nodes. verify.yml is stricter.
 MOST_APART_S = 5.0
 
 
 class Apart(NamedTuple):
-    """How far each host's clock is from the median of all, in s; who is `odd`, and of whom that cannot be told."""
+    """The offset of each host from the median in seconds, the `odd` hosts, and those whose margin is too `vague`."""
 
     apart: dict[str, float]
     odd: list[str]
@@ -20,7 +20,7 @@ class Apart(NamedTuple):
 
 
 def apart(clocks: Mapping[str, Mapping[str, float]], limit: float) -> Apart:
-    """Compare offsets from one clock, {host: {offset_s, margin_s}}; `limit` is how far from the median is well."""
+    """Compare offsets from one clock, {host: {offset_s, margin_s}}, with the allowed offset from the median."""
     middle = median(clock["offset_s"] for clock in clocks.values())
     off = {host: clock["offset_s"] - middle for host, clock in clocks.items()}
     odd = [host for host, clock in clocks.items() if abs(off[host]) - clock["margin_s"] > limit]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names, addresses, user and limits of a cluster's nodes, judged together before any node is touched.
+"""Names, addresses, user and limits of a cluster's nodes, checked together before any node is changed.
 
 Memory and descriptor limits are in the units of getrlimit(2): bytes and descriptors, None for unlimited.
 """
@@ -19,8 +19,8 @@ IPAddress = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 Limit = Optional[int]
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
-# Names that every system has for itself, and can therefore name no node; so has it `localhost.*` and `*.localhost`.
-_SYSTEMS_OWN = re.compile(
+# Names that every system uses for itself, so they cannot name a node; so are `localhost.*` and `*.localhost`.
+_RESERVED_NAME = re.compile(
     r"(.*\.)?localhost|localhost[46]?(\..*)?|ip6-(localhost|loopback|localnet|mcastprefix|allnodes|allrouters)|"
     r"broadcasthost",
     re.IGNORECASE,
@@ -29,7 +29,7 @@ _SYSTEMS_OWN = re.compile(
 
 @dataclass(frozen=True)
 class Node:
-    """What one node said of itself, with its inventory name and the address that the inventory gives it."""
+    """The facts of one node, with its inventory name and the address that the inventory gives it."""
 
     name: str
     hostname: str
@@ -74,8 +74,8 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What every node shall be like."""
+class ClusterSettings:
+    """The settings that all nodes share."""
 
     user: str
     uid: int
@@ -88,8 +88,11 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """What follows from all nodes together."""
+class ClusterPlan:
+    """The hosts file entries, the limits of each node, and the findings over all nodes.
+
+    `exceptions` say which settings some nodes cannot have.
+    """
 
     entries: tuple[Entry, ...]
     limits: Mapping[str, Mapping[str, Limit]]
@@ -106,21 +109,19 @@ def parse_address(text: str) -> IPAddress | None:
 
 
 def can_name_a_node(name: str) -> bool:
-    """Tell whether a name can stand in /etc/hosts for a node: one word, and none that a system has for itself."""
-    return bool(_HOST_NAME.fullmatch(name)) and not _SYSTEMS_OWN.fullmatch(name)
+    """Tell whether a name can stand in /etc/hosts for a node: one word that no system uses for itself."""
+    return bool(_HOST_NAME.fullmatch(name)) and not _RESERVED_NAME.fullmatch(name)
 
 
 def inventory_findings(names: Iterable[str]) -> list[Finding]:
-    """Find inventory names that are neither names for /etc/hosts nor addresses, which it does not need."""
+    """Find inventory names that /etc/hosts cannot hold; addresses need no entry there."""
     return [
         Finding(
             "name in the inventory",
             repr(name),
-            "a name that other nodes can use for this one, of letters, digits and . _ -; not localhost",
-            (
-                "give the host another name in the inventory, and its address as ansible_host; or leave users, names "
-                "and ssh of the system alone (trainyard_manage_system: false)"
-            ),
+            "a name of letters, digits and . _ - that other nodes can use for this one; not localhost",
+            "give the host another name in the inventory, and its address as ansible_host; or do not manage the system "
+            "(trainyard_manage_system: false)",
         )
         for name in names
         if parse_address(name) is None and not can_name_a_node(name)
@@ -137,49 +138,39 @@ def parse_memlock(text: str) -> Limit:
 
 
 def describe_limit(name: str, limit: Limit) -> str:
-    """Write a limit for people."""
+    """Return a limit as text for people."""
     if limit is None:
         return "unlimited"
     return f"{limit // 1024} KiB" if name == "memlock" else str(limit)
 
 
 def node_address(node: Node, network: str) -> tuple[str, Finding | None]:
-    """Choose the address under which the other nodes shall know this one.
+    """Choose the address under which the other nodes know this one.
 
-    With a network: the node's address on it. Without: the address that the inventory connects to, when the node holds
-    it; for a name or a loopback address in the inventory the address of the node's default route.
+    With a network, this is the node's address on it. Without one, it is the address in the inventory if the node holds
+    it; if the inventory has a name or a loopback address, it is the address of the node's default route.
     """
     declared = parse_address(node.connect)
+    share = "set trainyard_network to the network that the nodes share"
     if network:
         inside = [text for text in node.addresses if is_inside(text, network)]
         if inside:
             return (node.connect if node.connect in inside else inside[0]), None
+        found = f"addresses {', '.join(node.addresses) or 'none'}"
+        action = "correct trainyard_network (or node_baseline_network), or give the node an address there"
         return "", Finding(
-            "address on the cluster's network",
-            f"addresses {', '.join(node.addresses) or 'none'}",
-            f"an address in {network}",
-            "correct trainyard_network (or node_baseline_network), or give the node an address there",
-            host=node.name,
+            "address on the cluster's network", found, f"an address in {network}", action, host=node.name
         )
     if declared is not None and not declared.is_loopback:
         if str(declared) in node.addresses:
             return str(declared), None
-        return "", Finding(
-            "address of the node",
-            f"{declared} in the inventory, {', '.join(node.addresses)} on the node",
-            "an address that the node itself holds (behind NAT the other nodes may not reach the outer one)",
-            "set trainyard_network to the network that the nodes share",
-            host=node.name,
-        )
+        found = f"{declared} in the inventory, {', '.join(node.addresses)} on the node"
+        expected = "an address that the node itself holds (behind NAT, other nodes may not reach the outer one)"
+        return "", Finding("address of the node", found, expected, share, host=node.name)
     if node.default_address:
         return node.default_address, None
-    return "", Finding(
-        "address of the node",
-        f"{node.connect!r} in the inventory and no default route on the node",
-        "an address",
-        "set trainyard_network to the network that the nodes share",
-        host=node.name,
-    )
+    found = f"{node.connect!r} in the inventory and no default route on the node"
+    return "", Finding("address of the node", found, "an address", share, host=node.name)
 
 
 def is_inside(address: str, network: str) -> bool:
@@ -190,7 +181,7 @@ def is_inside(address: str, network: str) -> bool:
 
 
 def node_names(node: Node) -> tuple[str, ...]:
-    """Names that /etc/hosts gives a node: its inventory name and its kernel host name, no addresses."""
+    """Return the names that /etc/hosts gives a node: its inventory name and its kernel host name, no addresses."""
     names = [name for name in (node.name, node.hostname) if name and parse_address(name) is None]
     return tuple(dict.fromkeys(names))
 
@@ -202,171 +193,110 @@ def name_findings(nodes: Sequence[Node]) -> list[Finding]:
     for node in nodes:
         holders[node.hostname.lower()].append(node.name)
     duplicates = {name: hosts for name, hosts in holders.items() if len(hosts) > 1}
+    rename = "hostnamectl set-hostname NAME"
     if duplicates:
         found = "; ".join(f"{name!r} on {', '.join(hosts)}" for name, hosts in sorted(duplicates.items()))
-        findings.append(
-            Finding(
-                "kernel host names",
-                found,
-                "a different host name on every node (frameworks count ranks by it)",
-                "on all but one of them: hostnamectl set-hostname NAME",
-            )
-        )
+        expected = "a different host name on every node (frameworks count ranks by it)"
+        findings.append(Finding("kernel host names", found, expected, f"on all but one of them: {rename}"))
     by_inventory = {node.name.lower(): node.name for node in nodes}
     for node in nodes:
-        name = node.hostname.lower()
         if not can_name_a_node(node.hostname):
-            findings.append(
-                Finding(
-                    "kernel host name",
-                    repr(node.hostname),
-                    "a name that other nodes can use for this one",
-                    "hostnamectl set-hostname NAME",
-                    host=node.name,
-                )
-            )
-        elif by_inventory.get(name, node.name) != node.name:
-            findings.append(
-                Finding(
-                    "kernel host name",
-                    f"{node.hostname!r}, which the inventory calls another node",
-                    "one name for one machine",
-                    "correct the inventory, or hostnamectl set-hostname NAME",
-                    host=node.name,
-                )
-            )
+            found, expected, action = repr(node.hostname), "a name that other nodes can use for this one", rename
+        elif by_inventory.get(node.hostname.lower(), node.name) != node.name:
+            found, expected = f"{node.hostname!r}, which the inventory calls another node", "one name for one machine"
+            action = f"correct the inventory, or {rename}"
+        else:
+            continue
+        findings.append(Finding("kernel host name", found, expected, action, host=node.name))
     return findings
 
 
-def user_findings(node: Node, wanted: Wanted) -> list[Finding]:
-    """Find a training user that is there with other numbers, and numbers that others hold."""
-
-    def finding(check: str, found: str, expected: str, action: str) -> Finding:
-        return Finding(check, found, expected, action, host=node.name)
-
+def user_findings(node: Node, settings: ClusterSettings) -> list[Finding]:
+    """Find a training user with other numbers, and numbers that somebody else holds."""
     findings = []
-    other_number = "choose a number that is free on all nodes (trainyard_uid), or change what is there"
-    if node.user is not None:
-        if node.user["uid"] != wanted.uid:
-            findings.append(
-                finding(
-                    check="uid of the training user",
-                    found=f"{wanted.user} has uid {node.user['uid']}",
-                    expected=f"uid {wanted.uid}, the same on all nodes",
-                    action=other_number,
-                )
-            )
-        if node.user["gid"] != wanted.gid:
-            findings.append(
-                finding(
-                    check="gid of the training user",
-                    found=f"{wanted.user} has gid {node.user['gid']}",
-                    expected=f"gid {wanted.gid}, the same on all nodes",
-                    action=other_number.replace("trainyard_uid", "node_baseline_gid"),
-                )
-            )
-    if node.uid_owner not in ("", wanted.user):
-        findings.append(
-            finding(
-                check="uid of the training user",
-                found=f"uid {wanted.uid} belongs to {node.uid_owner}",
-                expected=f"uid {wanted.uid} free for {wanted.user}",
-                action=other_number,
-            )
-        )
-    if node.group_gid is not None and node.group_gid != wanted.gid:
-        findings.append(
-            finding(
-                check="group of the training user",
-                found=f"group {wanted.group} has gid {node.group_gid}",
-                expected=f"gid {wanted.gid}",
-                action=other_number.replace("trainyard_uid", "node_baseline_gid"),
-            )
-        )
-    if node.user is None and node.gid_owner not in ("", wanted.group):
-        findings.append(
-            finding(
-                check="group of the training user",
-                found=f"gid {wanted.gid} belongs to group {node.gid_owner}",
-                expected=f"gid {wanted.gid} free for group {wanted.group}",
-                action=other_number.replace("trainyard_uid", "node_baseline_gid"),
-            )
-        )
+
+    def add(kind: str, number: str, found: str, expected: str) -> None:
+        action = f"choose a number that is free on all nodes ({number}), or change the existing one"
+        findings.append(Finding(f"{kind} of the training user", found, expected, action, host=node.name))
+
+    user, uid, group, gid = settings.user, settings.uid, settings.group, settings.gid
+    if node.user is not None and node.user["uid"] != uid:
+        add("uid", "trainyard_uid", f"{user} has uid {node.user['uid']}", f"uid {uid}, the same on all nodes")
+    if node.user is not None and node.user["gid"] != gid:
+        add("gid", "node_baseline_gid", f"{user} has gid {node.user['gid']}", f"gid {gid}, the same on all nodes")
+    if node.uid_owner not in ("", user):
+        add("uid", "trainyard_uid", f"uid {uid} belongs to {node.uid_owner}", f"uid {uid} free for {user}")
+    if node.group_gid is not None and node.group_gid != gid:
+        add("group", "node_baseline_gid", f"group {group} has gid {node.group_gid}", f"gid {gid}")
+    if node.user is None and node.gid_owner not in ("", group):
+        found = f"gid {gid} belongs to group {node.gid_owner}"
+        add("group", "node_baseline_gid", found, f"gid {gid} free for group {group}")
     return findings
 
 
 def reachable_limit(wanted: Limit, hard: Limit, can_raise: bool) -> Limit:
-    """Return the limit that can be had: the wanted one, or the hard limit where that may not be raised.
+    """Return the requested limit, or the hard limit if that is lower and cannot be raised.
 
-    A pam_limits line above an unraisable hard limit would refuse every session of the user, so it is never written.
+    A pam_limits line above such a hard limit would end every session of the user, so it is never written.
     """
     if can_raise or hard is None:
         return wanted
     return hard if wanted is None else min(wanted, hard)
 
 
-def judge(nodes: Sequence[Node], wanted: Wanted) -> Judgement:
-    """Judge all nodes together: every finding of every node, the lines of the hosts file, the limits of each node."""
+def plan_cluster(nodes: Sequence[Node], settings: ClusterSettings) -> ClusterPlan:
+    """Check all nodes together; return all findings, the lines of the hosts file and the limits of each node."""
     findings = name_findings(nodes)
-    if wanted.user == "root" or wanted.uid == 0:
-        findings.append(
-            Finding(
-                "training user",
-                f"{wanted.user} with uid {wanted.uid}",
-                "an ordinary user",
-                "set trainyard_user and trainyard_uid to a user of its own for training",
-            )
-        )
+    if settings.user == "root" or settings.uid == 0:
+        found = f"{settings.user} with uid {settings.uid}"
+        action = "set trainyard_user and trainyard_uid to a user of its own for training"
+        findings.append(Finding("training user", found, "an ordinary user", action))
     entries = []
-    limits: dict[str, dict[str, Limit]] = {}
     exceptions: dict[str, list[str]] = defaultdict(list)
     holders: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
-        findings += user_findings(node, wanted)
-        address, finding = node_address(node, wanted.network)
+        findings += user_findings(node, settings)
+        address, finding = node_address(node, settings.network)
         if finding:
             findings.append(finding)
         else:
             entries.append(Entry(address, node_names(node)))
             holders[address].append(node.name)
-        if node.nr_open is not None and wanted.nofile > node.nr_open:
-            findings.append(
-                Finding(
-                    "open files",
-                    f"fs.nr_open of the kernel is {node.nr_open}",
-                    f"at least node_baseline_nofile, {wanted.nofile}",
-                    "lower node_baseline_nofile or raise fs.nr_open",
-                    host=node.name,
-                )
-            )
-        limits[node.name] = {}
-        for name, value in (("memlock", wanted.memlock), ("nofile", wanted.nofile)):
-            limit = reachable_limit(value, node.hard_limits[name], node.can_raise_limits)
-            limits[node.name][name] = limit
-            if limit != value:
-                exceptions[
-                    f"{name} stays at {describe_limit(name, limit)} instead of {describe_limit(name, value)}: "
-                    f"{f'inside a container ({node.container})' if node.container else 'here'} limits cannot be raised "
-                    "(no CAP_SYS_RESOURCE); raise them where the container is started"
-                ].append(node.name)
-        if node.container and wanted.sets_clock:
-            exceptions[
-                f"inside a container ({node.container}) the clock belongs to the machine that runs it: no time service "
-                "is installed or started, the clocks are only measured"
-            ].append(node.name)
-    findings += [
-        Finding(
-            "address of the node",
-            f"{address} is the address of {', '.join(names)}",
-            "one node per address",
-            "correct the inventory or trainyard_network",
-        )
-        for address, names in holders.items()
-        if len(names) > 1
+        if node.nr_open is not None and settings.nofile > node.nr_open:
+            found, expected = f"fs.nr_open is {node.nr_open}", f"at least node_baseline_nofile, {settings.nofile}"
+            action = "lower node_baseline_nofile or raise fs.nr_open"
+            findings.append(Finding("open files", found, expected, action, host=node.name))
+        for text in _exceptions(node, settings):
+            exceptions[text].append(node.name)
+    for address, names in holders.items():
+        if len(names) > 1:
+            found = f"{address} is the address of {', '.join(names)}"
+            action = "correct the inventory or trainyard_network"
+            findings.append(Finding("address of the node", found, "one node per address", action))
+    lines = tuple(f"{host_list(hosts)}: {text}" for text, hosts in exceptions.items())
+    limits = {node.name: _limits(node, settings) for node in nodes}
+    return ClusterPlan(tuple(entries), limits, tuple(findings), lines)
+
+
+def _limits(node: Node, settings: ClusterSettings) -> dict[str, Limit]:
+    return {
+        name: reachable_limit(value, node.hard_limits[name], node.can_raise_limits)
+        for name, value in (("memlock", settings.memlock), ("nofile", settings.nofile))
+    }
+
+
+def _exceptions(node: Node, settings: ClusterSettings) -> list[str]:
+    """Return what a node cannot have, mostly because it is a container."""
+    place = f"inside a container ({node.container})" if node.container else "here"
+    texts = [
+        f"{name} stays at {describe_limit(name, limit)} instead of {describe_limit(name, getattr(settings, name))}: "
+        f"{place} limits cannot be raised (no CAP_SYS_RESOURCE); raise them where the container is started"
+        for name, limit in _limits(node, settings).items()
+        if limit != getattr(settings, name)
     ]
-    return Judgement(
-        tuple(entries),
-        limits,
-        tuple(findings),
-        tuple(f"{host_list(hosts)}: {text}" for text, hosts in exceptions.items()),
-    )
+    if node.container and settings.sets_clock:
+        texts.append(
+            f"inside a container ({node.container}) the clock belongs to the machine that runs it: no time service is "
+            "installed or started, the clocks are only measured"
+        )
+    return texts

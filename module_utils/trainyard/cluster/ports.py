@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TCP ports that nobody uses, as a node says them: a text of ranges, `10000-32767,61000-65535`."""
+"""Unused TCP ports of a node, as a text of ranges: `10000-32767,61000-65535`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 
-# Below lie the ports of well-known services.
+# Lower ports belong to well-known services.
 FIRST, LAST = 10000, 65535
 _MOST_RANGES = 16
 _RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
@@ -37,8 +37,7 @@ def port_ranges(ports: Iterable[int]) -> str:
 def draw_ports(ranges: str, count: int, choose: random.Random) -> list[int]:
     """Return up to count different ports of a node's ranges.
 
-    Drawn from all of them, so that launches in the same second, which know nothing of each other, hardly ever begin
-    with the same one.
+    They are drawn at random, so that launches in the same second hardly ever choose the same port.
     """
     bounds = [tuple(map(int, bound)) for bound in _RANGE.findall(ranges)[:_MOST_RANGES]]
     ports = [range(max(first, FIRST), min(last, LAST) + 1) for first, last in bounds]

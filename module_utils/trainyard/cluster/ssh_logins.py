@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins between the nodes that prove the mesh: who tests whom, and what ssh says where one fails.
-
-Apart from ssh.py, as it goes to every node with every launch.
-"""
+"""Logins between nodes that verify the ssh mesh: which node tests which peers, and the reason where a login fails."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 
 def distances(count: int, most: int | None) -> list[int]:
-    """Return how far away on a ring of `count` nodes those are that each node tests, nearest first.
+    """Return the distances, on a ring of `count` nodes, to the peers that each node tests, nearest first.
 
-    All others; or `most`: those 1, 2, 4, 8, ... places on, up to half of the ring, so that every node tests neighbours
-    (mostly on its own switch) and nodes far away (mostly on others), then whoever is nearest.
+    Without `most`, these are all others. With it, they are 1, 2, 4, 8, ... up to half of the ring, then the nearest:
+    so every node tests neighbors (mostly on its own switch) and distant nodes (mostly on other switches).
     """
     others = range(1, count)
     if most is None or most >= len(others):
@@ -26,12 +23,11 @@ def distances(count: int, most: int | None) -> list[int]:
 
 
 def peers(names: Sequence[str], own: str, most: int | None, changed: Collection[str] | None = None) -> list[str]:
-    """Choose whom a node tests, as `distances` says. Every node is tested by as many others.
+    """Choose the peers that a node tests, by `distances`. Every node is tested by as many others.
 
-    With `changed`, the nodes that something was changed on, of these pairs only those with one of them; and the next
-    node, so that each node still shows that it logs in and lets in. Without: all of them.
-
-    The order starts behind the node itself, so that nodes that test at the same time do not all call on the first one.
+    `changed` names the nodes that this run changed: then only pairs with one of them remain, and the next node on the
+    ring, so that each node is still tested once in both directions. The order starts behind the node itself, so that
+    nodes that test at the same time do not all log in to the first one.
     """
     place = names.index(own)
     chosen = [names[(place + distance) % len(names)] for distance in distances(len(names), most)]
@@ -39,7 +35,7 @@ def peers(names: Sequence[str], own: str, most: int | None, changed: Collection[
 
 
 def partners(count: int, most: int | None) -> int:
-    """Return with how many of `count` nodes each one is tested, whoever of the two tests."""
+    """Return how many of `count` nodes are tested with each node, in either direction."""
     tested = distances(count, most)
     return len({*tested, *(count - distance for distance in tested)})
 
@@ -54,10 +50,12 @@ def parse_peers(text: str) -> int | None:
 
 
 def ssh_reason(output: str, status: int) -> str:
-    """Return ssh's own reason for a failure on one line: what it said, without frames and repeated warnings."""
+    """Return ssh's own reason for a failure on one line, without frames and repeated warnings."""
     lines = [line.strip() for line in output.splitlines()]
-    said = [line for line in lines if line.strip("@ ") and not line.startswith(("debug", "Warning: Permanently added"))]
-    return "; ".join(dict.fromkeys(said[-3:])) or f"ssh ended with exit status {status} and said nothing"
+    words = [
+        line for line in lines if line.strip("@ ") and not line.startswith(("debug", "Warning: Permanently added"))
+    ]
+    return "; ".join(dict.fromkeys(words[-3:])) or f"ssh ended with exit status {status} and without a message"
 
 
 def failure_records(own: str, failures: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules of the ssh mesh: certificates, their renewal and revocation.
 
-Times are seconds since the epoch (UTC), durations are seconds. Source: ssh-keygen(1), for the output of -L, the key
-revocation list's specification and the grammar of durations.
+Times are seconds since the epoch (UTC), durations are seconds. ssh-keygen(1) describes the output of -L, the
+specification of key revocation lists and the grammar of durations.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from ..findings.findings import Finding, counted, host_list
 KINDS = ("host", "user")
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-# ssh-keygen separates principals by commas; a pattern or white space in one would widen or break the certificate.
+# ssh-keygen separates principals by commas. A pattern or white space in one would widen or break the certificate.
 PRINCIPAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
 _FOREVER = float("inf")
-# How ssh-keygen begins the fingerprint of a key.
 _FINGERPRINT = "SHA256:"
-_NEW_KEY = "remove the key on the node and have it generated again (ssh-keygen -A for host keys)"
+_NEW_KEY = "remove the key on the node and generate it again (ssh-keygen -A for host keys)"
 
 
 def parse_duration(text: str) -> int:
     """Read a duration as ssh-keygen writes it: `13w`, `1d12h`, `90m`. Raises ValueError for anything else."""
     parts = re.findall(r"([0-9]{1,9})([smhdw])", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text!r} is no duration; expected numbers with s, m, h, d or w, such as 13w or 1d12h")
+        raise ValueError(f"{text!r} is not a duration; expected numbers with s, m, h, d or w, such as 13w or 1d12h")
     return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
@@ -45,13 +44,13 @@ def fingerprint(public_key: str) -> str:
         fields[0].encode("ascii")
         blob = base64.b64decode(fields[1], validate=True)
     except (IndexError, ValueError) as error:
-        raise ValueError(f"{public_key[:60]!r}, which is no public key") from error
+        raise ValueError(f"{public_key[:60]!r}, which is not a public key") from error
     return _FINGERPRINT + base64.b64encode(hashlib.sha256(blob).digest()).decode("ascii").rstrip("=")
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What `ssh-keygen -L` says of one certificate."""
+    """One certificate, as `ssh-keygen -L` shows it."""
 
     kind: str
     key: str
@@ -61,14 +60,14 @@ class Certificate:
     valid_from: float
     valid_to: float
     principals: tuple[str, ...]
-    # Critical options and extensions, sorted: what a user may do with it, and from where.
+    # Critical options and extensions, sorted: the permissions of the user, and the allowed source addresses.
     options: tuple[str, ...] = ()
 
 
 def parse_certificates(output: str) -> list[Certificate]:
-    """Read the output of `ssh-keygen -L` (run with TZ=UTC) for any number of certificates, in their order.
+    """Parse the output of `TZ=UTC ssh-keygen -L` for any number of certificates.
 
-    Raises ValueError where the text is not what ssh-keygen prints.
+    Raises ValueError for anything else.
     """
     certificates: list[Certificate] = []
     fields: dict[str, str] = {}
@@ -125,7 +124,7 @@ def _epoch(text: str) -> float:
 
 @dataclass(frozen=True)
 class Request:
-    """A public key that shall have a certificate. An empty key is one that does not exist yet (check mode)."""
+    """A public key that needs a certificate. An empty key is one that does not exist yet (check mode)."""
 
     node: str
     kind: str
@@ -134,13 +133,13 @@ class Request:
     options: tuple[str, ...] = ()
 
     def identity(self, cluster: str) -> str:
-        """Return the key identity, which sshd writes into its log at every login."""
+        """Return the key identity, which sshd logs at every login."""
         return f"{cluster}:{self.node}:{self.kind}"
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How long certificates live, and the authorities' fingerprints by kind."""
+    """The lifetime of certificates, and the authorities' fingerprints by kind."""
 
     cluster: str
     validity: int
@@ -148,25 +147,24 @@ class Policy:
     authorities: Mapping[str, str]
 
 
-def policy_fault(validity: int, renew_before: int) -> str:
-    """Return what is wrong with the two durations, "" when nothing is."""
+def policy_error(validity: int, renew_before: int) -> str:
+    """Return the error in the two durations, or ""."""
     if validity <= 0:
-        return "ssh_mesh_validity is 0; expected the time that a certificate shall live"
+        return "ssh_mesh_validity is 0; expected the lifetime of a certificate"
     if renew_before >= validity:
         return "ssh_mesh_renew_before is not shorter than ssh_mesh_validity, so that every run would renew everything"
     return ""
 
 
 def reason_to_sign(request: Request, certificate: Certificate | None, policy: Policy, now: float) -> str:
-    """Say why a request needs a new certificate; "" when the one it has is good."""
+    """Return why a request needs a new certificate, or ""."""
     if certificate is None:
         return "has no certificate of this authority"
     if sorted(set(certificate.principals)) != sorted(set(request.principals)):
         return f"is valid for {', '.join(certificate.principals)}; expected {', '.join(request.principals)}"
     if certificate.options != request.options:
-        return (
-            f"allows {', '.join(certificate.options) or 'nothing'}; expected {', '.join(request.options) or 'nothing'}"
-        )
+        allowed, expected = (", ".join(options) or "nothing" for options in (certificate.options, request.options))
+        return f"allows {allowed}; expected {expected}"
     if certificate.identity != request.identity(policy.cluster):
         return f"is known as {certificate.identity}; expected {request.identity(policy.cluster)}"
     if certificate.valid_from > now:
@@ -179,14 +177,14 @@ def reason_to_sign(request: Request, certificate: Certificate | None, policy: Po
 
 
 def signing_report(requests: Sequence[Request], policy: Policy, now: float) -> str:
-    """Say which nodes get new certificates, how long these are good, and when a run renews them; "" without any."""
+    """Return a sentence about the new certificates, their end and their renewal, or ""."""
     if not requests:
         return ""
     until = now + policy.validity
+    nodes = host_list(list(dict.fromkeys(request.node for request in requests)))
     return (
-        f"{counted(len(requests), 'ssh certificate')} signed for "
-        f"{host_list(list(dict.fromkeys(request.node for request in requests)))}, valid until {_date(until)}. "
-        f"Run site.yml between {_date(until - policy.renew_before)} and then: it renews them."
+        f"{counted(len(requests), 'ssh certificate')} signed for {nodes}, valid until {_date(until)}. "
+        f"To renew them, run site.yml between {_date(until - policy.renew_before)} and that day."
     )
 
 
@@ -195,7 +193,7 @@ def _date(moment: float) -> str:
 
 
 def newest(request: Request, certificates: Sequence[Certificate], policy: Policy) -> int | None:
-    """Return the index of the newest certificate that the authority gave this key, None without one."""
+    """Return the index of this key's newest certificate by the authority, or None."""
     if not request.public_key:
         return None
     key = fingerprint(request.public_key)
@@ -211,7 +209,7 @@ def newest(request: Request, certificates: Sequence[Certificate], policy: Policy
 
 @dataclass(frozen=True)
 class MeshNode:
-    """What a node said of itself and its keys. Its name is the inventory's."""
+    """The addresses and keys that a node reported, under its inventory name."""
 
     name: str
     addresses: tuple[str, ...]
@@ -222,7 +220,7 @@ class MeshNode:
 
     @classmethod
     def from_dict(cls, name: str, data: Mapping[str, Any]) -> MeshNode:
-        """Read what a host of the inventory answered to the agent's question `ssh_keys`."""
+        """Read the agent's response to `ssh_keys`."""
         return cls(
             name=name,
             addresses=tuple(data["addresses"]),
@@ -240,7 +238,7 @@ def mesh_findings(
     to_revoke: Sequence[str],
     certified: Mapping[str, str],
 ) -> list[Finding]:
-    """Judge all nodes together. `revoked` and `certified` map the fingerprints of such keys to names of nodes."""
+    """Check all nodes together. `revoked` and `certified` map fingerprints of such keys to names of nodes."""
     findings = [finding for node in nodes for finding in node.findings]
     holders: dict[tuple[str, str], list[str]] = defaultdict(list)
     void = {**revoked, **{key: name for key, name in certified.items() if key in to_revoke}}
@@ -249,87 +247,51 @@ def mesh_findings(
             try:
                 holders[request.kind, fingerprint(request.public_key)].append(request.node)
             except ValueError as error:
+                expected = "the line of a public key, such as ssh-ed25519 AAAA..."
+                findings.append(Finding(f"{request.kind} key", str(error), expected, _NEW_KEY, host=request.node))
+        for principal in request.principals:
+            if not PRINCIPAL.fullmatch(principal):
+                action = "correct the host's name, ansible_host or ssh_mesh_extra_principals in the inventory"
                 findings.append(
                     Finding(
-                        f"{request.kind} key",
-                        str(error),
-                        "the line of a public key, such as ssh-ed25519 AAAA...",
-                        _NEW_KEY,
-                        host=request.node,
+                        "name for the certificate", repr(principal), "letters, digits and . _ : -", action, request.node
                     )
                 )
-        findings += [
-            Finding(
-                "name for the certificate",
-                repr(principal),
-                "letters, digits and . _ : -",
-                "correct the host's name, ansible_host or ssh_mesh_extra_principals in the inventory",
-                host=request.node,
-            )
-            for principal in request.principals
-            if not PRINCIPAL.fullmatch(principal)
-        ]
     for (kind, key), names in holders.items():
         if len(names) > 1:
-            findings.append(
-                Finding(
-                    f"{kind} keys",
-                    f"{', '.join(names)} have the same one, {key}",
-                    "a different key on every node (a copied image copies its keys)",
-                    "remove the key on all but one and have it generated again (ssh-keygen -A for host keys)",
-                )
-            )
+            found = f"{', '.join(names)} have the same key, {key}"
+            expected = "a different key on every node (a copied image copies its keys)"
+            findings.append(Finding(f"{kind} keys", found, expected, f"on all but one: {_NEW_KEY}"))
         if key in void:
-            findings.append(
-                Finding(
-                    f"{kind} key",
-                    f"{key}, a revoked key of {void[key]}",
-                    "a key that is not revoked",
-                    _NEW_KEY,
-                    host=names[0],
-                )
-            )
+            found = f"{key}, a revoked key of {void[key]}"
+            findings.append(Finding(f"{kind} key", found, "a key that is not revoked", _NEW_KEY, host=names[0]))
     known = {*certified, *revoked, *certified.values(), *revoked.values()}
     return findings + _revocation_findings(to_revoke, {node.name for node in nodes}, known)
 
 
 def _revocation_findings(to_revoke: Sequence[str], present: Collection[str], known: Collection[str]) -> list[Finding]:
-    """Find entries of ssh_mesh_revoked that revoke nothing, or a node that stays."""
+    """Find entries of ssh_mesh_revoked that revoke nothing, or that name a node of this run."""
     findings = []
     for name in to_revoke:
         if name in present:
-            findings.append(
-                Finding(
-                    "ssh_mesh_revoked",
-                    f"{name} is in it and among the nodes of this run",
-                    "one of the two",
-                    (
-                        "take the node out of the inventory, or its name out of ssh_mesh_revoked; a lost key of a node "
-                        "that stays is revoked by its fingerprint"
-                    ),
-                    host=name,
-                )
+            action = (
+                "take the node out of the inventory, or its name out of ssh_mesh_revoked; to revoke a lost key of a "
+                "node that stays, list the fingerprint of the key"
             )
+            found = f"{name} is in it and among the nodes of this run"
+            findings.append(Finding("ssh_mesh_revoked", found, "one of the two", action, host=name))
         elif name not in known:
-            names = sorted(each for each in known if not each.startswith(_FINGERPRINT))
-            findings.append(
-                Finding(
-                    "ssh_mesh_revoked",
-                    f"{name}, which never got a certificate here",
-                    (
-                        f"one of {', '.join(names) or 'none yet'}, or a fingerprint ({_FINGERPRINT}...) of one of "
-                        "their keys"
-                    ),
-                    "correct it, or ssh_mesh_ca_dir",
-                )
-            )
+            names = ", ".join(sorted(each for each in known if not each.startswith(_FINGERPRINT)))
+            expected = f"one of {names or 'none yet'}, or a fingerprint ({_FINGERPRINT}...) of one of their keys"
+            found = f"{name}, which has no certificate of this authority"
+            findings.append(Finding("ssh_mesh_revoked", found, expected, "correct it, or ssh_mesh_ca_dir"))
     return findings
 
 
 def to_be_revoked(
     issued: Iterable[Certificate], revoked: Collection[str], to_revoke: Collection[str], cluster: str
 ) -> dict[str, str]:
-    """Return fingerprint: node of the keys that ssh_mesh_revoked means and that are not revoked yet."""
+    """Return {fingerprint: node} of the keys that ssh_mesh_revoked names and that are not revoked yet."""
     return {
         certificate.key: owner(certificate)
         for certificate in issued
@@ -342,13 +304,13 @@ def to_be_revoked(
 
 
 def owner(certificate: Certificate) -> str:
-    """Return the node that a certificate was made for."""
+    """Return the node of a certificate."""
     return certificate.identity.split(":", 1)[-1].rpartition(":")[0]
 
 
 def revocation_list(fingerprints: Iterable[str]) -> str:
-    """Write the specification from which ssh-keygen -k makes the key revocation list.
+    """Return the specification from which ssh-keygen -k makes the key revocation list.
 
-    Keys are revoked, not certificates: whatever was or will be signed for such a key is void.
+    It revokes keys instead of certificates, so that all certificates of such a key are void, future ones too.
     """
     return "".join(f"hash: {key}\n" for key in sorted(set(fingerprints)))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names that a node's host certificate vouches for, and the hosts that clients let the authority vouch for.
+"""The names in a node's host certificate, and the hosts for which clients trust the authority.
 
-Both come from the inventory alone, as root on a node may have it claim any name. Names are compared without regard to
-case, addresses as addresses.
+Both come from the inventory alone, as root on a node could claim any name. Case does not matter in names, and addresses
+are compared as addresses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .ssh_mesh import PRINCIPAL, MeshNode
 
 
 def _same(name: str) -> str:
-    """Return the form in which names are compared."""
+    """Return a name in the form in which names are compared."""
     address = parse_address(name)
     return name.lower() if address is None else str(address)
 
@@ -26,23 +26,25 @@ def _same(name: str) -> str:
 def declared_names(inventory: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
     """Return by host the names that the inventory gives it, and their first labels where no other host has these.
 
-    `inventory` has for each host its `name`, and `ansible_host` and `ssh_mesh_extra_principals` where it has them. A
-    loopback address leads to no node.
+    Each host of `inventory` has its `name`, and perhaps `ansible_host` and `ssh_mesh_extra_principals`. Loopback
+    addresses are left out, as they lead to no other node.
     """
-    given = {host["name"]: _given(host) for host in inventory}
-    labels = {host: {_label(name) for name in names} - {""} for host, names in given.items()}
-    holders = Counter(name for host, names in given.items() for name in {*map(_same, names), *map(_same, labels[host])})
+    declared = {host["name"]: _declared(host) for host in inventory}
+    labels = {host: {_label(name) for name in names} - {""} for host, names in declared.items()}
+    holders = Counter(
+        name for host, names in declared.items() for name in {*map(_same, names), *map(_same, labels[host])}
+    )
     return {
         host: (*names, *sorted(label for label in labels[host] - {*names} if holders[_same(label)] == 1))
-        for host, names in given.items()
+        for host, names in declared.items()
     }
 
 
-# Variables of a host, beside its name, that name it.
+# Host variables that also name a host.
 NAMED_BY = ("ansible_host", "ssh_mesh_extra_principals")
 
 
-def _given(host: Mapping[str, Any]) -> tuple[str, ...]:
+def _declared(host: Mapping[str, Any]) -> tuple[str, ...]:
     names = [host["name"], host.get("ansible_host") or "", *(host.get("ssh_mesh_extra_principals") or [])]
     addresses = {name: parse_address(name) for name in names if name}
     return tuple(name for name, address in addresses.items() if address is None or not address.is_loopback)
@@ -55,15 +57,20 @@ def _label(name: str) -> str:
 
 
 def declared_addresses(names: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return all addresses among the declared names, by which nodes can check each other."""
+    """Return all addresses among the declared names."""
     return sorted({_same(name) for mine in names.values() for name in mine if parse_address(name) is not None})
 
 
-def left_out(nodes: Sequence[MeshNode], networks: Sequence[str], names: Mapping[str, Sequence[str]]) -> list[Finding]:
-    """Find addresses by which others may reach a node and which the inventory does not give it.
+def undeclared_addresses(
+    nodes: Sequence[MeshNode], networks: Sequence[str], names: Mapping[str, Sequence[str]]
+) -> list[Finding]:
+    """Find addresses by which others may reach a node and that the inventory does not give it.
 
-    These are its addresses on `networks`; without any, that of its default route where it has no declared address.
+    These are its addresses on `networks`. Without networks, it is the address of the default route of a node without a
+    declared address.
     """
+    expected = "an address that the inventory gives the node, if ssh or mpirun is to reach it there"
+    action = "if it is right, set it as ansible_host or in ssh_mesh_extra_principals of the node"
     findings = []
     for node in nodes:
         declared = {_same(name) for name in names[node.name]}
@@ -71,13 +78,7 @@ def left_out(nodes: Sequence[MeshNode], networks: Sequence[str], names: Mapping[
         if not networks and not any(parse_address(name) for name in declared):
             held = [node.default_address] if node.default_address else []
         findings += [
-            Finding(
-                "address without a certificate",
-                address,
-                "an address that the inventory gives the node, if ssh or mpirun is to reach it there",
-                "if it is right, set it as ansible_host or in ssh_mesh_extra_principals of the node",
-                host=node.name,
-            )
+            Finding("address without a certificate", address, expected, action, host=node.name)
             for address in dict.fromkeys(held)
             if _same(address) not in declared
         ]
@@ -85,10 +86,10 @@ def left_out(nodes: Sequence[MeshNode], networks: Sequence[str], names: Mapping[
 
 
 def user_options(networks: Sequence[str], names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return what certificates of the training user allow, as ssh-keygen shows it: a terminal, and nothing forwarded.
+    """Return the options of the training user's certificates, as ssh-keygen shows them: a terminal, no forwarding.
 
-    With `networks` sshd takes them from there and from declared addresses only. Without any nobody knows from which
-    addresses nodes connect: behind NAT these are others than the inventory's.
+    With `networks`, sshd accepts them from there and from declared addresses only. Without networks, the source
+    addresses of nodes are unknown: behind NAT they differ from the inventory's.
     """
     if not networks:
         return ("permit-pty",)
@@ -102,5 +103,5 @@ def user_options(networks: Sequence[str], names: Mapping[str, Sequence[str]]) ->
 
 
 def host_patterns(names: Iterable[str]) -> list[str]:
-    """Return for which hosts clients trust the authority: these names exactly, as lines of known hosts take them."""
+    """Return the hosts for which clients trust the authority: exactly these names, as known_hosts takes them."""
     return sorted({name for name in names if PRINCIPAL.fullmatch(name)})

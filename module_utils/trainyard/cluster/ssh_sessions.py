@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sshd sets in sessions of the training user, put together from the pieces of several roles.
+"""The environment of the training user's ssh sessions, composed of the pieces of several roles.
 
-Pure. sshd takes the first SetEnv line that applies to a user and ignores all others, in whatever file they are: roles
-that each wrote one would take PATH away from each other. So all pieces lie in one file, each in a comment that says
-whose it is, and one line below them that sums them up.
+sshd takes the first SetEnv line that applies to a user and ignores all others, in any file, so two roles cannot both
+set PATH. Therefore one file holds the pieces of all roles as comments, and one SetEnv line that combines them.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 _MARK = "# piece "
-# What Debian's and Red Hat's sshd give a session that no login shell sets up.
+# The PATH that sshd on Debian and Red Hat gives a session without a login shell.
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _HEAD = (
     "# Ansible managed: the environment of ssh sessions of the training user.\n"
-    "# sshd takes the first SetEnv that it finds, so the pieces of all roles are in this one.\n"
+    "# sshd takes the first SetEnv line only, so the one below combines the pieces of all roles.\n"
 )
 
 Piece = Mapping[str, Any]
 
 
 def read_pieces(text: str | None) -> dict[str, dict[str, Any]]:
-    """Return the pieces by name. Raises ValueError where a line of them cannot be read."""
+    """Return the pieces by name. Raises ValueError for a piece that cannot be read."""
     pieces = {}
     for line in (text or "").splitlines():
         if line.startswith(_MARK):
@@ -37,7 +36,7 @@ def read_pieces(text: str | None) -> dict[str, dict[str, Any]]:
 
 
 def quoted(assignment: str) -> str:
-    """Return NAME=VALUE as sshd and systemd both read it: in double quotes where it has white space."""
+    """Return NAME=VALUE as sshd and systemd both read it, in double quotes if it has white space."""
     return f'"{assignment}"' if any(letter.isspace() for letter in assignment) else assignment
 
 
@@ -57,7 +56,7 @@ def assignments(pieces: Mapping[str, Piece], base: str = _SYSTEM_PATH) -> list[s
 
 
 def render(pieces: Mapping[str, Piece], user: str) -> str:
-    """Write the file for sshd_config.d; empty without any piece, which means: no file."""
+    """Return the text of the file for sshd_config.d, or "" for no file if there are no pieces."""
     if not pieces:
         return ""
     marks = [f"{_MARK}{name} {json.dumps(pieces[name], sort_keys=True)}\n" for name in sorted(pieces)]
@@ -65,7 +64,7 @@ def render(pieces: Mapping[str, Piece], user: str) -> str:
 
 
 def effective(text: str) -> dict[str, str]:
-    """Return what `sshd -T` says that it sets: its lines `setenv NAME=VALUE`, or several on one line."""
+    """Return the variables that `sshd -T` shows, one or several in each line `setenv NAME=VALUE`."""
     found = {}
     for line in text.splitlines():
         keyword, _, rest = line.strip().partition(" ")
@@ -77,7 +76,7 @@ def effective(text: str) -> dict[str, str]:
 
 
 def _split(text: str) -> list[str]:
-    """Split at blanks that are not within double quotes."""
+    """Split at white space outside double quotes."""
     parts, inside, current = [], False, ""
     for letter in text:
         if letter == '"':
@@ -90,14 +89,14 @@ def _split(text: str) -> list[str]:
     return [part for part in [*parts, current] if part]
 
 
-def rewrite(text: str, user: str, name: str, given: Mapping[str, Any]) -> str:
-    """Return the file with the piece `name` as given (path, libraries, variables), without it where these are empty.
+def rewrite(text: str, user: str, name: str, piece: Mapping[str, Any]) -> str:
+    """Return the file with this piece (path, libraries, variables) as `name`, or without it if the piece is empty.
 
     Raises ValueError where a piece in the text cannot be read.
     """
     pieces = read_pieces(text)
     pieces.pop(name, None)
-    piece = {key: given[key] for key in ("path", "libraries", "variables") if given.get(key)}
-    if piece:
-        pieces[name] = piece
+    filled = {key: piece[key] for key in ("path", "libraries", "variables") if piece.get(key)}
+    if filled:
+        pieces[name] = filled
     return render(pieces, user)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a host gave no answer that anybody can read, from what Ansible brings back of a task on it.
+"""Find why a host gave no readable answer, from the result that Ansible returns for a task on it.
 
-Connection, privileges, Python and the login's own words fail outside of any module, each in another field of the result
-and in words that name no cause. Here they become a cause with what to do about it. What a module says of itself is none
-of these.
+Connection, privileges, Python and a login's output fail outside of any module, each in another field of the result and
+without a named cause. This module turns them into a cause with an action. The failure of a module itself is not one.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from ..findings.findings import Finding, connection_reason, host_list
 
 Answer = Mapping[str, Any]
 
-# What judges of answers need of a result; the lists of tasks that pass results on name the same fields.
+# The fields of a result that this module reads; tasks that pass results on list the same fields.
 FIELDS = ("msg", "unreachable", "rc", "stdout", "stderr", "module_stdout", "module_stderr")
-# With this begins what Ansible says when a module's answer is not what a module answers.
+# Ansible's message for output that is not a module's response starts with this.
 UNREADABLE = "Module result deserialization failed"
-# The same of a task that runs no module; and what failed before any module ran.
+# The message of a failed task without a module, and the start of a failure before any module ran.
 _STATUS = "non-zero return code"
 _OUTSIDE = "Task failed: "
-_MOST_SAID = 200
+_MOST_SHOWN = 200
 _MOST_OWN = 1000
-# Upper bounds for what is searched for a cause, in characters: of a line, and in all.
+# Upper bounds for the text that is searched for a cause, in characters: of one line, and of all lines.
 _MOST_SEARCHED, _MOST_READ = 500, 100_000
 
 _TOOL = r"(?:\S*/)?(sudo|su|doas|dzdo|pbrun|pfexec|ksu|pmrun|runas|machinectl)"
@@ -38,7 +37,7 @@ _TOOL_SAYS = re.compile(rf"^{_TOOL}: .+$", re.MULTILINE)
 _NO_PYTHON = re.compile(r"The module interpreter '([^']+)' was not found")
 _LOST_PYTHON = re.compile(r"python[\d.]*: (?:command )?not found")
 _OLD_PYTHON = re.compile(r"requires a minimum of Python.*?Current version: (\S+)")
-# So ends Ansible's own wrapper on a Python before 3.7, ahead of its question for the version.
+# Ansible's wrapper fails so on a Python before 3.7, before it can check the version.
 _NO_ANNOTATIONS = re.compile(r"SyntaxError: future feature annotations is not defined")
 
 _ROOT = "become root without a question"
@@ -49,15 +48,15 @@ NEWER_PYTHON = "install a newer one beside it and name that in ansible_python_in
 
 
 def cause(answer: Answer, connect: str = "") -> Finding | None:
-    """Return why there is no answer, None where a module (or nobody) has spoken.
+    """Return why there is no answer, or None for the result of a module and for an empty result.
 
-    `connect` is the address of the host, which is left out of what was found: many hosts may have one cause.
+    `connect` is the address of the host. It is left out of the text, as many hosts may have the same cause.
     """
     message = _cut(str(answer.get("msg") or ""))
     if answer.get("unreachable"):
         return _unreachable(message, connect)
     words = [_cut(str(answer.get(name) or "")) for name in ("module_stderr", "stderr", "module_stdout", "stdout")]
-    # A command that a module ran, and whatever else a module says, is no answer that is missing.
+    # A command that a module ran, and the other messages of modules, are answers.
     from_shell = message.startswith(UNREADABLE) or (message == _STATUS and "cmd" not in answer)
     found = _privileges("\n".join([*(words if from_shell else ()), message if message.startswith(_OUTSIDE) else ""]))
     if found:
@@ -75,18 +74,15 @@ def cause(answer: Answer, connect: str = "") -> Finding | None:
 
 
 def _cut(text: str) -> str:
-    """Return the beginnings of lines: a cause stands there, and patterns take long for a line that has no end."""
+    """Return the start of each line, as a cause is there and patterns are slow on very long lines."""
     return "\n".join(line[:_MOST_SEARCHED] for line in text[:_MOST_READ].splitlines())
 
 
 def _unreachable(message: str, connect: str) -> Finding:
     if "Failed to create temporary directory" in message:
-        return Finding(
-            "home folder",
-            "no temporary folder can be made there",
-            "a home folder with room that the connecting user may write",
-            "see to its owner and space, or set ansible_remote_tmp",
-        )
+        expected = "a home folder with space that the connecting user can write"
+        action = "check its owner and space, or set ansible_remote_tmp"
+        return Finding("home folder", "no temporary folder can be created there", expected, action)
     reason = connection_reason(message)
     if connect:
         reason = reason.replace(f"@{connect}", "").replace(f"connect to host {connect} port", "connect to port")
@@ -94,22 +90,24 @@ def _unreachable(message: str, connect: str) -> Finding:
     return Finding("reach", reason, "a node that answers over ssh", "repair it, or leave it out")
 
 
-def _privileges(said: str) -> Finding | None:
-    missing = _NO_TOOL.search(said)
+def _privileges(output: str) -> Finding | None:
+    missing = _NO_TOOL.search(output)
     if missing:
         return Finding("become", f"no {missing[1]} here", _ROOT, f"install it or {_WITHOUT}")
-    asked = _PASSWORD.search(said)
-    if asked:
-        tool = asked[1] or asked[2]
+    required = _PASSWORD.search(output)
+    if required:
+        tool = required[1] or required[2]
         action = f"give the password with -K, allow {tool} without one (NOPASSWD in sudoers), or {_WITHOUT}"
-        return Finding("become", f"{tool} wants a password", _ROOT, action)
-    wrong = _WRONG_PASSWORD.search(said)
+        return Finding("become", f"{tool} requires a password", _ROOT, action)
+    wrong = _WRONG_PASSWORD.search(output)
     if wrong:
         tool = wrong[1] or wrong[2]
-        return Finding("become", f"the password for {tool} is wrong", "that of the connecting user", "correct it (-K)")
-    refused = _REFUSED.search(said) or _TOOL_SAYS.search(said)
+        return Finding(
+            "become", f"the password for {tool} is wrong", "the connecting user's password", "correct it (-K)"
+        )
+    refused = _REFUSED.search(output) or _TOOL_SAYS.search(output)
     if refused:
-        return Finding("become", refused[0].strip()[:_MOST_SAID], _ROOT, f"{_ALLOW}, or {_WITHOUT}")
+        return Finding("become", refused[0].strip()[:_MOST_SHOWN], _ROOT, f"{_ALLOW}, or {_WITHOUT}")
     return None
 
 
@@ -119,82 +117,80 @@ def _unreadable(words: Sequence[str], status: Any) -> Finding:
     printed = banner("\n".join(words[2:]))
     if printed:
         return printed
-    # A traceback ends with what went wrong, a shell begins with it.
-    said = (lines or [""])[-1 if "Traceback" in words[0] else 0][:_MOST_SAID]
-    if _LOST_PYTHON.search(said):
-        return Finding("Python", said, "Python 3.9 or newer", _PYTHON)
-    return Finding(
-        "answer",
-        (said or "not a word") + ("" if status is None else f" (exit status {status})"),
-        "what a Python module answers",
-        ("see what a login there prints, whether its shell runs commands, and its Python (ansible_python_interpreter)"),
-    )
+    # The error is the last line of a traceback, and the first line of a shell.
+    text = (lines or [""])[-1 if "Traceback" in words[0] else 0][:_MOST_SHOWN]
+    if _LOST_PYTHON.search(text):
+        return Finding("Python", text, "Python 3.9 or newer", _PYTHON)
+    found = (text or "no output") + ("" if status is None else f" (exit status {status})")
+    action = "check the output of a login there, whether its shell runs commands, and ansible_python_interpreter"
+    return Finding("answer", found, "the response of a Python module", action)
 
 
 def banner(printed: str) -> Finding | None:
-    """Find what a login prints that keeps Ansible from finding the answer: a line before it that begins with a brace.
+    """Find a line of a login's output that keeps Ansible from finding the answer.
 
-    `printed` is all that came; Ansible takes the first line with a brace for the beginning of the answer, and drops
-    other lines before it.
+    `printed` is the whole output. Ansible takes the first line that begins with a brace for the answer, and drops the
+    lines before it.
     """
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     braces = [number for number, line in enumerate(lines) if line.startswith("{")]
-    # The last one is the answer itself.
+    # The last line with a brace is the answer itself.
     if len(braces) < 2:
         return None
     return brace_before(lines[: braces[-1]])
 
 
 def brace_before(lines: Iterable[str]) -> Finding | None:
-    """Find a line that Ansible would take for the answer, among those that a login printed before it."""
+    """Find a line that Ansible would take for the answer among the lines that a login printed before it."""
     wrong = [line.strip() for line in lines if line.strip().startswith("{")]
     if not wrong:
         return None
     return Finding(
         "login",
-        f"it prints before the answer: {wrong[0][:_MOST_SAID]}",
-        "nothing that begins with a brace, where no terminal is",
+        f"it prints before the answer: {wrong[0][:_MOST_SHOWN]}",
+        "no line that begins with a brace, without a terminal",
         "let the shell's profile print only in a terminal ([ -t 1 ] in ~/.bashrc, ~/.profile, /etc/profile.d)",
     )
 
 
 def reason(answer: Answer) -> str:
-    """Say in one line why there is no answer: the cause and what to do, or what the module said of itself."""
+    """Return in one line why there is no answer: the cause and the action, or the module's own message."""
     found = cause(answer)
     if found is None:
-        said = answer.get("msg") or answer.get("module_stderr") or ""
-        return " ".join(str(said).split())[:600]
+        return " ".join(str(answer.get("msg") or answer.get("module_stderr") or "").split())[:600]
     if found.check == "reach":
         return found.found
     return f"{found.check}: {found.found}; {found.action}"
 
 
 def findings(answers: Mapping[str, Answer], connect: Mapping[str, str]) -> list[Finding]:
-    """Return a finding for each host that gave no answer, those that cannot be reached first.
+    """Return a finding for each host that gave no answer, unreachable hosts first.
 
-    Hosts with one cause differ in nothing but the host; those that cannot be reached are one fault, whatever ssh says
-    of each. `connect` are the hosts' addresses, as far as they are known. What a module says of its own failure is a
-    cause, too; hosts that were not asked ({}) have said nothing.
+    Findings with the same cause differ in the host only. Unreachable hosts share expectation and action, whatever ssh
+    says of each. `connect` has the known addresses. The message of a failed module counts as a cause, too.
     """
-    told: list[Finding] = []
+    answered: list[Finding] = []
     silent: dict[str, str] = {}
     for host, answer in answers.items():
         found = cause(answer, connect.get(host, "")) or _own(answer)
         if found.check == "reach":
             silent[host] = found.found
         else:
-            told.append(found.on(host))
+            answered.append(found.on(host))
     if silent:
         others = [connect[host] for host in silent if connect.get(host, host) != host]
         expected = f"a node that answers over ssh{f', at {host_list(others)}' if others else ''}"
         more = ansible([next(iter(silent))], "-i INVENTORY", "ansible.builtin.ping")
         action = f"repair it, or leave it out; to see more: {more} -vvv"
-        told = [*(Finding("reach", found, expected, action, host=host) for host, found in silent.items()), *told]
-    return told
+        answered = [
+            *(Finding("reach", found, expected, action, host=host) for host, found in silent.items()),
+            *answered,
+        ]
+    return answered
 
 
 def _own(answer: Answer) -> Finding:
-    """Return what a module, or nobody, said in place of an answer."""
-    said = " ".join(str(answer.get("msg") or "").split())
-    action = "run it again with -vvv, which shows all of it" if said else "run it again"
-    return Finding("answer", said[:_MOST_OWN] or "no answer", "an answer of every node", action)
+    """Return a module's own message, or that there was no answer."""
+    message = " ".join(str(answer.get("msg") or "").split())
+    action = "run it again with -vvv, which shows all of it" if message else "run it again"
+    return Finding("answer", message[:_MOST_OWN] or "no answer", "an answer of every node", action)

@@ -1,4 +1,4 @@
-"""Judging the nodes of a cluster together, and their names in a hosts file."""
+"""Checks over all nodes of a cluster, and their names in a hosts file."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import ipaddress
 
 import pytest
 from ansible.module_utils.trainyard.cluster.hosts import (
+    ClusterSettings,
     Entry,
     Node,
-    Wanted,
     inventory_findings,
-    judge,
     node_address,
     parse_memlock,
+    plan_cluster,
     reachable_limit,
 )
 from ansible.module_utils.trainyard.cluster.hosts_file import rewrite_hosts
 from hypothesis import given
 from hypothesis import strategies as st
 
-WANTED = Wanted("train", 2000, "train", 2000, "", None, 1048576)
+SETTINGS = ClusterSettings("train", 2000, "train", 2000, "", None, 1048576)
 
 
 def node(name: str = "n1", **changes: object) -> Node:
@@ -41,41 +41,35 @@ def node(name: str = "n1", **changes: object) -> Node:
     return Node.from_dict({**record, **changes})
 
 
-def texts(*nodes: Node, wanted: Wanted = WANTED) -> list[str]:
-    return [f"{f.host}|{f.check}|{f.found}|{f.expected}" for f in judge(nodes, wanted).findings]
+def texts(*nodes: Node, settings: ClusterSettings = SETTINGS) -> list[str]:
+    return [f"{f.host}|{f.check}|{f.found}|{f.expected}" for f in plan_cluster(nodes, settings).findings]
 
 
 def test_two_healthy_nodes_become_entries_in_inventory_order() -> None:
     nodes = [node("n2", hostname="gpu-17"), node("n1", connect="10.0.0.2", addresses=["10.0.0.2"])]
-    judged = judge(nodes, WANTED)
-    assert judged.entries == (Entry("10.0.0.1", ("n2", "gpu-17")), Entry("10.0.0.2", ("n1",)))
-    assert judged.findings == ()
-    assert judged.exceptions == ()
-    assert judged.limits["n2"] == {"memlock": None, "nofile": 1048576}
+    planned = plan_cluster(nodes, SETTINGS)
+    assert planned.entries == (Entry("10.0.0.1", ("n2", "gpu-17")), Entry("10.0.0.2", ("n1",)))
+    assert planned.findings == ()
+    assert planned.exceptions == ()
+    assert planned.limits["n2"] == {"memlock": None, "nofile": 1048576}
 
 
-def test_all_duplicate_host_names_are_in_one_finding() -> None:
+def test_duplicate_host_names_share_one_finding() -> None:
     nodes = [
         node(f"n{i}", hostname=name, connect=f"10.0.0.{i}", addresses=[f"10.0.0.{i}"])
         for i, name in enumerate(["a", "A", "b", "b", "c"])
     ]
-    findings = [f for f in judge(nodes, WANTED).findings if f.check == "kernel host names"]
+    findings = [f for f in plan_cluster(nodes, SETTINGS).findings if f.check == "kernel host names"]
     assert [f.found for f in findings] == ["'a' on n0, n1; 'b' on n2, n3"]
 
 
-def test_a_host_name_that_is_another_nodes_inventory_name() -> None:
-    nodes = [node("n1", hostname="n2"), node("n2", hostname="x", connect="10.0.0.2", addresses=["10.0.0.2"])]
-    assert any(
-        text.startswith("n1|kernel host name|'n2', which the inventory calls another node") for text in texts(*nodes)
-    )
+@pytest.mark.parametrize("hostname", ["localhost", "a b", "", "n2"])
+def test_an_illegal_host_name_and_that_of_another_node_are_findings(hostname: str) -> None:
+    other = node("n2", hostname="x", connect="10.0.0.2", addresses=["10.0.0.2"])
+    assert [text.split("|")[:2] for text in texts(node(hostname=hostname), other)] == [["n1", "kernel host name"]]
 
 
-@pytest.mark.parametrize("hostname", ["localhost", "a b", ""])
-def test_a_host_name_that_names_nothing(hostname: str) -> None:
-    assert any("|kernel host name|" in text for text in texts(node(hostname=hostname)))
-
-
-def test_uid_of_another_user_and_user_with_another_uid() -> None:
+def test_taken_ids_and_a_user_with_other_ids_are_findings() -> None:
     found = texts(
         node("n1", user={"uid": 1001, "gid": 2000}, uid_owner="alice"),
         node("n2", connect="10.0.0.2", addresses=["10.0.0.2"], gid_owner="staff2", group_gid=7),
@@ -89,12 +83,12 @@ def test_uid_of_another_user_and_user_with_another_uid() -> None:
 
 
 @pytest.mark.parametrize(("user", "uid"), [("root", 2000), ("train", 0)])
-def test_root_is_no_training_user(user: str, uid: int) -> None:
-    found = texts(node(), wanted=Wanted(user, uid, "train", 2000, "", None, 1024))
+def test_root_is_rejected_as_training_user(user: str, uid: int) -> None:
+    found = texts(node(), settings=ClusterSettings(user, uid, "train", 2000, "", None, 1024))
     assert found == [f"|training user|{user} with uid {uid}|an ordinary user"]
 
 
-def test_a_user_who_is_already_right_is_no_finding() -> None:
+def test_an_existing_user_with_the_right_ids_is_accepted() -> None:
     assert texts(node(user={"uid": 2000, "gid": 2000}, uid_owner="train", gid_owner="train", group_gid=2000)) == []
 
 
@@ -109,7 +103,7 @@ def test_a_user_who_is_already_right_is_no_finding() -> None:
         ("10.0.0.1", "fd00::/64", "fd00::1"),
     ],
 )
-def test_address_of_a_node(connect: str, network: str, address: str) -> None:
+def test_the_address_of_a_node(connect: str, network: str, address: str) -> None:
     one = node(
         connect=connect, addresses=["10.0.0.1", "10.0.0.7", "192.168.1.5", "fd00::1"], default_address="192.168.1.5"
     )
@@ -131,31 +125,26 @@ def test_two_nodes_at_one_address() -> None:
     assert "|address of the node|10.0.0.1 is the address of n1, n2|one node per address" in texts(node(), node("n2"))
 
 
-def test_limits_that_cannot_be_raised_are_an_exception_with_words() -> None:
-    judged = judge(
-        [node(hard_limits={"memlock": 8388608, "nofile": 20000}, can_raise_limits=False, container="podman")], WANTED
+def test_limits_that_cannot_be_raised_are_an_exception() -> None:
+    planned = plan_cluster(
+        [node(hard_limits={"memlock": 8388608, "nofile": 20000}, can_raise_limits=False, container="podman")], SETTINGS
     )
-    assert judged.limits["n1"] == {"memlock": 8388608, "nofile": 20000}
-    assert [text.split(":")[0] for text in judged.exceptions] == ["n1", "n1"]
-    assert "memlock stays at 8192 KiB instead of unlimited" in judged.exceptions[0]
-    assert "container (podman)" in judged.exceptions[0]
+    assert planned.limits["n1"] == {"memlock": 8388608, "nofile": 20000}
+    assert [text.split(":")[0] for text in planned.exceptions] == ["n1", "n1"]
+    assert "memlock stays at 8192 KiB instead of unlimited" in planned.exceptions[0]
+    assert "container (podman)" in planned.exceptions[0]
 
 
-def test_the_clock_of_a_container_is_an_exception_only_where_a_service_was_to_set_it() -> None:
-    asked = Wanted("train", 2000, "train", 2000, "", None, 1024, sets_clock=True)
-    assert judge([node(container="lxc")], WANTED).exceptions == ()
-    assert judge([node()], asked).exceptions == ()
-    assert (
-        judge([node(container="lxc")], asked)
-        .exceptions[0]
-        .startswith("n1: inside a container (lxc) the clock belongs to the machine that runs it")
-    )
+def test_a_container_clock_is_an_exception_if_a_service_should_set_it() -> None:
+    with_clock = ClusterSettings("train", 2000, "train", 2000, "", None, 1024, sets_clock=True)
+    assert plan_cluster([node(container="lxc")], SETTINGS).exceptions == ()
+    assert plan_cluster([node()], with_clock).exceptions == ()
+    [text] = plan_cluster([node(container="lxc")], with_clock).exceptions
+    assert text.startswith("n1: inside a container (lxc) the clock")
 
 
 def test_more_files_than_the_kernel_allows() -> None:
-    assert texts(node(nr_open=1000)) == [
-        "n1|open files|fs.nr_open of the kernel is 1000|at least node_baseline_nofile, 1048576"
-    ]
+    assert texts(node(nr_open=1000)) == ["n1|open files|fs.nr_open is 1000|at least node_baseline_nofile, 1048576"]
 
 
 LIMITS = st.none() | st.integers(0, 2**40)
@@ -169,20 +158,13 @@ def test_a_limit_never_exceeds_a_hard_limit_that_cannot_be_raised(wanted: int | 
     assert reachable_limit(wanted, hard, can_raise=True) == wanted
 
 
-def test_memlock() -> None:
-    assert parse_memlock("unlimited") is None
-    assert parse_memlock("64") == 65536
-
-
-@given(st.text())
-def test_memlock_refuses_what_is_no_number(text: str) -> None:
+@given(st.sampled_from(["unlimited", "64"]) | st.text())
+def test_memlock_is_unlimited_or_a_number(text: str) -> None:
     try:
-        assert parse_memlock(text) is None or text.isdigit()
+        assert parse_memlock(text) == (None if text == "unlimited" else int(text) * 1024)
     except ValueError as error:
         assert "expected 'unlimited' or a number of KiB" in str(error)
 
-
-# --- the hosts file
 
 ENTRIES = [Entry("10.0.0.1", ("n1",)), Entry("10.0.0.2", ("n2", "gpu-17"))]
 
@@ -196,7 +178,7 @@ def resolve(text: str, name: str) -> str | None:
     return None
 
 
-def test_the_loopback_line_of_an_installer_loses_the_names_only() -> None:
+def test_an_installers_loopback_line_loses_only_the_nodes_names() -> None:
     text, conflicts = rewrite_hosts("127.0.0.1 localhost\n127.0.1.1\tn1.example.org n1 # installer\n", ENTRIES, "c")
     assert conflicts == []
     assert text == (
@@ -210,14 +192,14 @@ def test_a_contradicting_line_is_a_conflict_and_an_equal_one_is_not() -> None:
     assert conflicts == ["line 2 gives gpu-17 the address 10.9.9.9; this cluster gives it 10.0.0.2"]
 
 
-def test_the_block_stays_where_it_is_and_other_blocks_stay_as_they_are() -> None:
+def test_the_block_keeps_its_place_and_other_blocks_are_unchanged() -> None:
     before = "# BEGIN trainyard c\nold\n# END trainyard c\n# BEGIN trainyard d\n10.1.1.1 x\n# END trainyard d\n"
     text, _ = rewrite_hosts(before, ENTRIES, "c")
     assert text.startswith("# BEGIN trainyard c\n10.0.0.1 n1\n")
     assert text.endswith("# BEGIN trainyard d\n10.1.1.1 x\n# END trainyard d\n")
 
 
-def test_nodes_that_a_run_leaves_out_keep_their_lines() -> None:
+def test_nodes_outside_the_run_keep_their_lines() -> None:
     old = ["10.0.0.1 n1", "10.0.0.2 n2 gpu-2", "10.0.0.3 n3", "10.0.0.9 gone"]
     block = ["# BEGIN trainyard c", *old, "# END trainyard c", ""]
     some = [Entry("10.0.0.3", ("n3",)), Entry("10.0.0.1", ("n1", "gpu-1")), Entry("10.0.0.4", ("n4",))]
@@ -227,13 +209,13 @@ def test_nodes_that_a_run_leaves_out_keep_their_lines() -> None:
     assert rewrite_hosts(after, some, "c", ["n2"]) == (after, [])
 
 
-def test_a_node_that_took_the_address_of_one_left_out_replaces_it() -> None:
+def test_a_node_replaces_another_node_at_the_same_address() -> None:
     text = "# BEGIN trainyard c\n10.0.0.2 n2\n# END trainyard c\n"
     after, _ = rewrite_hosts(text, [Entry("10.0.0.2", ("n5",))], "c", ["n2"])
     assert after.splitlines()[1:-1] == ["10.0.0.2 n5"]
 
 
-def test_a_block_without_its_end_is_refused() -> None:
+def test_a_block_without_an_end_is_rejected() -> None:
     with pytest.raises(ValueError, match="has no '# END trainyard c' after it"):
         rewrite_hosts("# BEGIN trainyard c\n10.0.0.1 n1\n", ENTRIES, "c")
 
@@ -243,7 +225,7 @@ FILES = st.lists(st.lists(WORDS, max_size=5).map(" ".join) | st.text(), max_size
 
 
 @given(FILES)
-def test_any_hosts_file_ends_up_right_or_in_conflict(before: str) -> None:
+def test_any_hosts_file_becomes_correct_or_a_conflict(before: str) -> None:
     text, conflicts = rewrite_hosts(before, ENTRIES, "c")
     assert rewrite_hosts(text, ENTRIES, "c") == (text, rewrite_hosts(text, ENTRIES, "c")[1])
     if not conflicts:
@@ -281,17 +263,18 @@ def test_any_hosts_file_ends_up_right_or_in_conflict(before: str) -> None:
         "n1:22",
     ],
 )
-def test_a_name_in_the_inventory_that_cannot_stand_in_a_hosts_file(name: str) -> None:
+def test_names_that_a_hosts_file_cannot_hold_are_rejected(name: str) -> None:
     assert [finding.found for finding in inventory_findings([name])] == [repr(name)]
     assert any(text.startswith(f"|name in the inventory|{name!r}|") for text in texts(node(name, hostname="n1")))
-    with pytest.raises(ValueError, match="correct the names in the inventory"):
-        rewrite_hosts("127.0.0.1 localhost\n", [Entry("10.0.0.1", (name,))], "lab")
-    with pytest.raises(ValueError, match="correct the names in the inventory"):
-        rewrite_hosts("127.0.0.1 localhost\n", [Entry(f"10.0.0.1 {name}", ("n1",))], "lab")
-    with pytest.raises(ValueError, match="correct the names in the inventory"):
-        rewrite_hosts("127.0.0.1 localhost\n", [], "lab\n10.0.0.9 github.com")
+    for entries, block in (
+        ([Entry("10.0.0.1", (name,))], "lab"),
+        ([Entry(f"10.0.0.1 {name}", ("n1",))], "lab"),
+        ([], "lab\n10.0.0.9 github.com"),
+    ):
+        with pytest.raises(ValueError, match="correct the names in the inventory"):
+            rewrite_hosts("127.0.0.1 localhost\n", entries, block)
 
 
 @pytest.mark.parametrize("name", ["n1", "GPU-07.example.org", "my_node", "10.0.0.1", "fd00::1", "7", "localhosts"])
-def test_names_that_the_inventory_may_have(name: str) -> None:
+def test_legal_inventory_names_are_accepted(name: str) -> None:
     assert inventory_findings([name]) == []

@@ -22,7 +22,7 @@ CAUSES = {
     "no doas": ("become", "no doas here", WITHOUT),
     "sudo wants a password": (
         "become",
-        "sudo wants a password",
+        "sudo requires a password",
         "give the password with -K, allow sudo without one (NOPASSWD in sudoers), or set trainyard_become: false",
     ),
     "wrong password": ("become", "the password for sudo is wrong", "correct it (-K)"),
@@ -115,7 +115,7 @@ def test_a_broken_python_is_the_cause(stderr, check, found):
 def test_an_empty_answer_has_its_exit_status():
     answer = {"msg": "Module result deserialization failed: No start of json char found", "rc": 137,
               "module_stdout": "", "module_stderr": ""}  # fmt: skip
-    assert cause(answer).found == "not a word (exit status 137)"
+    assert cause(answer).found == "no output (exit status 137)"
 
 
 def test_the_reason_is_one_line_with_the_action():

@@ -102,7 +102,7 @@ def test_the_number_of_peers_is_parsed() -> None:
     ("output", "reason"),
     [
         ("train@n4: Permission denied (publickey).\n", "train@n4: Permission denied (publickey)."),
-        ("", "ssh ended with exit status 255 and said nothing"),
+        ("", "ssh ended with exit status 255 and without a message"),
         (
             "@@@@@@@\n@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @\n@@@@@@@\nHost key verification failed.\n",
             "@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @; Host key verification failed.",

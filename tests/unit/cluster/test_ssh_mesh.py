@@ -16,12 +16,17 @@ from ansible.module_utils.trainyard.cluster.ssh_mesh import (
     newest,
     parse_certificates,
     parse_duration,
-    policy_fault,
+    policy_error,
     reason_to_sign,
     revocation_list,
     to_be_revoked,
 )
-from ansible.module_utils.trainyard.cluster.ssh_names import declared_addresses, declared_names, host_patterns, left_out
+from ansible.module_utils.trainyard.cluster.ssh_names import (
+    declared_addresses,
+    declared_names,
+    host_patterns,
+    undeclared_addresses,
+)
 from ansible.module_utils.trainyard.findings.findings import Finding
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,7 +80,7 @@ def certificate(**changes: object) -> Certificate:
 REQUEST = Request("n1", "host", KEY, ("n1",))
 
 
-def test_certificates_are_read_as_printed() -> None:
+def test_certificates_are_parsed() -> None:
     host, user = parse_certificates(TWO)
     assert host == Certificate(
         "host",
@@ -92,7 +97,7 @@ def test_certificates_are_read_as_printed() -> None:
 
 
 @given(st.text())
-def test_any_other_text_gives_no_certificate_or_says_what_is_missing(text: str) -> None:
+def test_any_other_text_is_no_certificate_or_an_error(text: str) -> None:
     try:
         assert parse_certificates(text) == []
     except ValueError as error:
@@ -105,11 +110,11 @@ def test_durations(text: str, seconds: int) -> None:
 
 
 @given(st.text(alphabet="0123456789smhdw +-.:", max_size=12))
-def test_a_duration_is_understood_completely_or_refused(text: str) -> None:
+def test_a_duration_is_parsed_completely_or_rejected(text: str) -> None:
     try:
         seconds = parse_duration(text)
     except ValueError as error:
-        assert "is no duration" in str(error)
+        assert "is not a duration" in str(error)
     else:
         assert text[-1] in "smhdw"
         assert seconds >= 0
@@ -124,8 +129,8 @@ def test_fingerprint_is_the_hash_of_the_blob(blob: bytes) -> None:
 
 
 @pytest.mark.parametrize("line", ["", "ssh-ed25519", "ssh-ed25519 not*base64", "ssh-ed25519 \xe9", "\xe9 b25l"])
-def test_what_is_no_public_key(line: str) -> None:
-    with pytest.raises(ValueError, match="which is no public key"):
+def test_a_bad_public_key_has_no_fingerprint(line: str) -> None:
+    with pytest.raises(ValueError, match="which is not a public key"):
         fingerprint(line)
 
 
@@ -143,16 +148,16 @@ def test_what_is_no_public_key(line: str) -> None:
         ({"identity": "c:old:host"}, "is known as c:old:host; expected c:n1:host"),
     ],
 )
-def test_when_a_certificate_is_made_anew(changes: dict[str, object], reason: str) -> None:
+def test_reasons_for_a_new_certificate(changes: dict[str, object], reason: str) -> None:
     assert reason_to_sign(REQUEST, certificate(**changes), POLICY, NOW) == reason
 
 
-def test_the_order_of_principals_is_no_reason() -> None:
+def test_the_order_of_principals_does_not_matter() -> None:
     request = Request("n1", "host", KEY, ("a", "n1", "a"))
     assert reason_to_sign(request, certificate(principals=("n1", "a")), POLICY, NOW) == ""
 
 
-def test_the_newest_certificate_of_this_key_kind_and_authority() -> None:
+def test_the_newest_certificate_of_key_kind_and_authority_is_used() -> None:
     given_out = [
         certificate(),
         certificate(serial=3),
@@ -165,10 +170,10 @@ def test_the_newest_certificate_of_this_key_kind_and_authority() -> None:
     assert newest(Request("n1", "host", "", ("n1",)), given_out, POLICY) is None
 
 
-def test_durations_that_renew_for_ever() -> None:
-    assert policy_fault(10, 9) == ""
-    assert "not shorter than ssh_mesh_validity" in policy_fault(10, 10)
-    assert "ssh_mesh_validity is 0" in policy_fault(0, 0)
+def test_durations_that_would_renew_in_every_run_are_rejected() -> None:
+    assert policy_error(10, 9) == ""
+    assert "not shorter than ssh_mesh_validity" in policy_error(10, 10)
+    assert "ssh_mesh_validity is 0" in policy_error(0, 0)
 
 
 def mesh_node(name: str, **changes: object) -> MeshNode:
@@ -191,7 +196,7 @@ def mesh_node(name: str, **changes: object) -> MeshNode:
             [{"name": "n1", "ansible_host": "10.0.0.1", "ssh_mesh_extra_principals": ["n1-ib", "10.0.0.1"]}],
             {"n1": ("n1", "10.0.0.1", "n1-ib")},
         ),
-        # The first label is a name of the node, too, unless it is another's or that of several.
+        # The first label is also a name of the node, unless other nodes have it.
         ([{"name": "gpu1.example.org"}], {"gpu1.example.org": ("gpu1.example.org", "gpu1")}),
         ([{"name": "a", "ansible_host": "gpu1.example.org"}], {"a": ("a", "gpu1.example.org", "gpu1")}),
         (
@@ -200,33 +205,33 @@ def mesh_node(name: str, **changes: object) -> MeshNode:
         ),
     ],
 )
-def test_the_names_of_a_node_come_from_the_inventory(
+def test_a_nodes_names_come_from_the_inventory(
     inventory: list[dict[str, object]], names: dict[str, tuple[str, ...]]
 ) -> None:
     assert declared_names(inventory) == names
 
 
-def test_addresses_that_the_inventory_does_not_give_are_named() -> None:
-    """Of the addresses that a node holds those by which others would reach it: bridges of containers are none."""
+def test_undeclared_addresses_are_findings() -> None:
+    """Addresses of container bridges do not count, as no other node uses them."""
     node = mesh_node("n1", addresses=["10.0.0.1", "10.0.0.7", "172.17.0.1"])
 
     def found(networks: list[str], *names: str) -> list[str]:
-        return [finding.found for finding in left_out([node], networks, {"n1": names})]
+        return [finding.found for finding in undeclared_addresses([node], networks, {"n1": names})]
 
     assert found(["10.0.0.0/24"], "n1", "10.0.0.1") == ["10.0.0.7"]
     assert found(["10.0.0.0/24"], "n1", "10.0.0.1", "10.0.0.7") == []
-    # Without a network those of the default route count, where nothing else is known.
+    # Without a network, the default route counts where nothing else is known.
     assert (found([], "n1"), found([], "n1", "192.0.2.1")) == (["10.0.0.1"], [])
 
 
-def test_clients_trust_the_authority_for_the_nodes_exactly() -> None:
+def test_clients_trust_the_authority_for_exactly_the_nodes() -> None:
     assert host_patterns(["n9", "10.0.0.7", "n9", "fd00:1::7"]) == ["10.0.0.7", "fd00:1::7", "n9"]
     # A pattern would widen the line, a comma or white space end it.
     assert host_patterns(["*", "n?", "!n1", "a,b", "a b"]) == []
     assert declared_addresses({"n1": ("n1", "10.0.0.7"), "n2": ("n2", "FD00:1::7")}) == ["10.0.0.7", "fd00:1::7"]
 
 
-def test_findings_over_all_nodes() -> None:
+def test_all_problems_of_all_nodes_are_found() -> None:
     own = Finding(host="n2", check="sshd", found="a", expected="b", action="c")
     nodes = [mesh_node("n1"), mesh_node("n2", findings=[own.as_dict()])]
     requests = [Request("n1", "host", KEY, ("n1",)), Request("n2", "host", KEY, ("n2,root",))]
@@ -239,19 +244,19 @@ def test_findings_over_all_nodes() -> None:
         ("n1", "ssh_mesh_revoked"),
         ("", "ssh_mesh_revoked"),
     ]
-    assert found[2].found.startswith("n1, n2 have the same one, SHA256:")
+    assert found[2].found.startswith("n1, n2 have the same key, SHA256:")
     assert "a revoked key of n7" in found[3].found
-    assert found[5].found == "n9, which never got a certificate here"
+    assert found[5].found == "n9, which has no certificate of this authority"
     assert found[5].expected.startswith("one of n1, n7, or a fingerprint")
 
 
 @pytest.mark.parametrize("bad", ["ssh-ed25519", "ssh-ed25519 not*base64", "no key at all", "\xe9 b25l"])
-def test_what_is_no_public_key_is_a_finding_of_its_node(bad: str) -> None:
-    """Keys that others have alike are still found."""
+def test_a_bad_public_key_is_a_finding_of_its_node(bad: str) -> None:
+    """Shared keys are still found beside it."""
     requests = [REQUEST, Request("n2", "user", bad, ("train",)), Request("n3", "host", KEY, ("n3",))]
     wrong, alike = mesh_findings([], requests, {}, [], {})
-    assert (wrong.host, wrong.check, wrong.found) == ("n2", "user key", f"{bad!r}, which is no public key")
-    assert alike.found.startswith("n1, n3 have the same one")
+    assert (wrong.host, wrong.check, wrong.found) == ("n2", "user key", f"{bad!r}, which is not a public key")
+    assert alike.found.startswith("n1, n3 have the same key")
 
 
 def test_a_lost_key_is_revoked_while_its_node_stays() -> None:
@@ -263,14 +268,14 @@ def test_a_lost_key_is_revoked_while_its_node_stays() -> None:
     known = {lost: "n1", fingerprint(KEY): "n1"}
     assert mesh_findings([mesh_node("n1")], [REQUEST], {}, [lost], known) == []
     assert [each.found for each in mesh_findings([], [], {}, ["SHA256:typo"], known)] == [
-        "SHA256:typo, which never got a certificate here"
+        "SHA256:typo, which has no certificate of this authority"
     ]
 
 
-def test_a_node_that_still_has_the_key_that_is_to_be_revoked() -> None:
+def test_a_node_that_still_uses_a_revoked_key_is_a_finding() -> None:
     found = mesh_findings([mesh_node("n1")], [REQUEST], {}, [fingerprint(KEY)], {fingerprint(KEY): "n1"})
     assert [each.found for each in found] == [f"{fingerprint(KEY)}, a revoked key of n1"]
 
 
-def test_the_specification_of_revoked_keys_is_sorted() -> None:
+def test_the_list_of_revoked_keys_is_sorted() -> None:
     assert revocation_list(["SHA256:b", "SHA256:a", "SHA256:b"]) == "hash: SHA256:a\nhash: SHA256:b\n"

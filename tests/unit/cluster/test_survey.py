@@ -1,7 +1,7 @@
 """Findings of the first probe of every host."""
 
 import pytest
-from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, judge_survey, read_probe
+from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, read_probe, survey_findings
 from ansible.module_utils.trainyard.findings.findings import render
 
 FREE = {"/opt/trainyard": 5.0}
@@ -26,7 +26,7 @@ def record(name, become=None, **facts):
 
 
 def findings_of(*records, check_system=True):
-    return judge_survey([Survey.from_dict(entry) for entry in records], FREE, check_system)
+    return survey_findings([Survey.from_dict(entry) for entry in records], FREE, check_system)
 
 
 def test_healthy_hosts_have_no_finding_and_are_described():
@@ -43,7 +43,7 @@ def test_healthy_hosts_have_no_finding_and_are_described():
         ({"os_id": "alpine", "os_version": "3.20"}, "operating system", "alpine 3.20"),
         ({"os_id": "debian", "os_version": "9"}, "operating system", "debian 9"),
         ({"python": "3.8.10"}, "Python", "Python 3.8.10"),
-        ({"python": ""}, "Python", "no Python that runs"),
+        ({"python": ""}, "Python", "no working Python"),
         ({"free:/opt/trainyard": "1048576"}, "space for /opt/trainyard", "1.0 GiB free"),
         ({"free:/opt/trainyard": ""}, "space for /opt/trainyard", "free space unknown"),
     ],
@@ -74,7 +74,7 @@ def test_any_system_is_accepted_if_trainyard_does_not_manage_it():
     [
         (
             {"rc": 1, "msg": "non-zero return code", "stdout": "", "stderr": "sudo: a password is required\n"},
-            "sudo wants a password",
+            "sudo requires a password",
         ),
         (
             {
@@ -87,7 +87,7 @@ def test_any_system_is_accepted_if_trainyard_does_not_manage_it():
         ),
         ({"rc": 1, "msg": "non-zero return code", "stdout": "No root.\n"}, "No root. (exit status 1)"),
         ({"rc": 0, "stdout": "1000\n"}, "became uid 1000"),
-        ({"failed": True, "msg": "Task failed: Missing sudo password"}, "sudo wants a password"),
+        ({"failed": True, "msg": "Task failed: Missing sudo password"}, "sudo requires a password"),
     ],
 )
 def test_missing_privileges_are_a_finding(become, found):

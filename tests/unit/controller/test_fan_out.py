@@ -134,7 +134,7 @@ def test_hosts_that_misbehave_are_answers_and_delay_nobody(ask, tmp_path):
         answers, _ = ask({**hosts, "last": {}}, "-T", "1", limit=20)
     assert answers["well"] == answers["last"] == answers["chatty"] == {"folders": []}
     told = {host: found(answer) for host, answer in answers.items() if "folders" not in answer}
-    assert told.pop("password") == ("become", "sudo wants a password")
+    assert told.pop("password") == ("become", "sudo requires a password")
     assert told.pop("brace") == ("login", "it prints before the answer: { welcome")
     assert told.pop("without")[0] == "Python"
     assert told.pop("dies") == ("answer", '{"node": {"ho (exit status 7)')

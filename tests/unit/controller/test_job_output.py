@@ -211,5 +211,5 @@ def test_a_launch_says_so_where_no_node_tells_what_it_is(play, tmp_path):
     text = "\n".join([*lines, *errors.splitlines()])
     assert status == 2
     assert "1 finding: the job cannot be planned, and nothing was started." in text
-    assert "1. answer on n1, n2\n" in text and "found     not a word (exit status 0)\n" in text
+    assert "1. answer on n1, n2\n" in text and "found     no output (exit status 0)\n" in text
     assert not (tmp_path / "runs").exists()
