@@ -24,7 +24,9 @@ from ..trainyard.cluster.ports import draw_ports
 from ..trainyard.findings.findings import Finding, counted
 from ..trainyard.job import schedulers
 from ..trainyard.job.file import specification as jobs
+from ..trainyard.job.file.job import Job
 from ..trainyard.job.file.rank_environment import node_environment
+from ..trainyard.job.file.values import parse_count
 from ..trainyard.job.file.variables import VARIABLES
 from ..trainyard.job.placement.placement import Member
 from ..trainyard.job.plan import imports, spares
@@ -129,17 +131,17 @@ def prepare(wanted: Wanted, ask: Ask) -> Prepared:
     with _new_run(wanted, job) as run_dir:
         gate: refused.Gate = {}
         made = _prepare(wanted, ask, job, wrong, run_dir, gate)
-        return _with_record(wanted, made, gate if job.gate else {}, run_dir.name)
+        return _with_record(wanted, made, gate if job.health_gate else {}, run_dir.name)
 
 
-def _prepare(
-    wanted: Wanted, ask: Ask, job: jobs.Job, wrong: list[Finding], run_dir: Path, gate: refused.Gate
-) -> Prepared:
+def _prepare(wanted: Wanted, ask: Ask, job: Job, wrong: list[Finding], run_dir: Path, gate: refused.Gate) -> Prepared:
     planned, findings = _attempts(wanted, ask, job, run_dir.name, gate)
     out = [] if wrong else spares.to_leave_out(job, [host.name for host in wanted.hosts], findings)
     if out:
         rest = dataclasses.replace(wanted, hosts=[host for host in wanted.hosts if host.name not in out])
-        fewer = dataclasses.replace(job, spares=job.spares - len(out))
+        fewer = dataclasses.replace(
+            job, restarts=dataclasses.replace(job.restarts, spares=job.restarts.spares - len(out))
+        )
         without, still = _attempts(rest, ask, fewer, run_dir.name, gate)
         if not still and without.plan is not None:
             made = _written(wanted, without.plan, without.source, run_dir, [])
@@ -185,7 +187,7 @@ def _prepare_external(wanted: Wanted, ask: Ask) -> Prepared:
             known=tuple(wanted.known),
             node_env={host.name: host.env for host in wanted.hosts if host.env},
         )
-        plan, planned = schedulers.plan(job, wanted.job, facts, source, where)
+        plan, planned = schedulers.plan(job, facts, source, where)
         findings = [*found, *findings, *planned, *_unfollowed(wanted, plan), *wanted.found]
         if not isinstance(plan, SubmittedPlan) or findings:
             return Prepared(findings)
@@ -198,10 +200,10 @@ def rendered(plan: SubmittedPlan) -> SubmittedPlan:
     return dataclasses.replace(plan, submitted={**plan.submitted, **texts}, templates={})
 
 
-def _facts_of_scheduler(wanted: Wanted, job: jobs.Job, ask: Ask) -> tuple[Answer, list[Finding]]:
+def _facts_of_scheduler(wanted: Wanted, job: Job, ask: Ask) -> tuple[Answer, list[Finding]]:
     if job.scheduler == "kubernetes":
-        return scheduler_clients.probe_kubernetes(wanted.job)
-    shared = str(wanted.job.get("job_folder") or "")
+        return scheduler_clients.probe_kubernetes(job)
+    shared = job.slurm.folder
     about = {"user": wanted.user, "folder": shared or wanted.state_dir, "shared": bool(shared)}
     # A host that the inventory does not have is the plan's to find.
     host = wanted.submit_host if wanted.submit_host in (*wanted.known, "localhost") else ""
@@ -209,7 +211,7 @@ def _facts_of_scheduler(wanted: Wanted, job: jobs.Job, ask: Ask) -> tuple[Answer
 
 
 @contextlib.contextmanager
-def _new_run(wanted: Wanted, job: jobs.Job) -> Iterator[Path]:
+def _new_run(wanted: Wanted, job: Job) -> Iterator[Path]:
     """Make the folder of a run; it goes again where nothing was written to it."""
     _, run_dir = run_folder.new_run(wanted.runs_dir, job.name)
     try:
@@ -227,9 +229,7 @@ def _where(wanted: Wanted, job_id: str, **changes: Any) -> Where:
     return Where(job_id=job_id, created=created, **{**given, **changes})
 
 
-def _attempts(
-    wanted: Wanted, ask: Ask, job: jobs.Job, job_id: str, gate: refused.Gate
-) -> tuple[_Planned, list[Finding]]:
+def _attempts(wanted: Wanted, ask: Ask, job: Job, job_id: str, gate: refused.Gate) -> tuple[_Planned, list[Finding]]:
     """Plan and check with what is known of the nodes, and where that may not hold, again with what they are now.
 
     Returns the plan and all findings of hosts, those of the plan among them. `gate` gets what each host does not pass.
@@ -252,7 +252,7 @@ def _attempts(
         planned.findings[:0] = found
         parts = {host: {"slice": part, **wants} for host, part in planned.slices.items() if host not in silent}
         checked = ask("preflight", parts) if parts else {}
-        clocks = clock_findings(checked) if job.gate else []
+        clocks = clock_findings(checked) if job.health_gate else []
         devices = {host: part["devices"] for host, part in planned.slices.items()}
         gate.update(refused.by_host(checked, clocks, devices))
         findings = join([*planned.findings, *wanted.found, *clocks], checked, wanted.limit)
@@ -267,14 +267,14 @@ def _attempts(
         kept = {}
 
 
-def _read_job(wanted: Wanted) -> tuple[jobs.Job | None, list[Finding]]:
+def _read_job(wanted: Wanted) -> tuple[Job | None, list[Finding]]:
     """Read the job file's variables, and what they say of hosts."""
     findings = jobs.unknown_keys(wanted.given)
     job, wrong = schedulers.parse(wanted.job)
     findings += wrong
     group = wanted.job.get("job_hosts")
     try:
-        count, spare = (jobs.parse_count(wanted.job.get(name) or 0, VARIABLES[name]) or 0 for name in _COUNTS)
+        count, spare = (parse_count(wanted.job.get(name) or 0, VARIABLES[name]) or 0 for name in _COUNTS)
     except ValueError:
         # That it is no number is found already.
         count = spare = 0
@@ -302,7 +302,7 @@ def _read_job(wanted: Wanted) -> tuple[jobs.Job | None, list[Finding]]:
     return job, findings
 
 
-def _with_given_table(job: jobs.Job, findings: list[Finding]) -> jobs.Job:
+def _with_given_table(job: Job, findings: list[Finding]) -> Job:
     """Read the rank table that the job names."""
     path = Path(job.rank_table).expanduser()
     table = None
@@ -352,9 +352,9 @@ class _Planned:
     source: Source
 
 
-def _plan(wanted: Wanted, job: jobs.Job, members: Sequence[Member], job_id: str) -> _Planned:
+def _plan(wanted: Wanted, job: Job, members: Sequence[Member], job_id: str) -> _Planned:
     source = source_folder.read(job.source)
-    plan, findings = schedulers.plan(job, wanted.job, members, source, _where(wanted, job_id))
+    plan, findings = schedulers.plan(job, members, source, _where(wanted, job_id))
     slices = plan.slices(source.files or [], _imported(job, source)) if isinstance(plan, JobPlan) else {}
     return _Planned([*findings, *_unfollowed(wanted, plan)], plan, slices, source)
 
@@ -366,7 +366,7 @@ def _unfollowed(wanted: Wanted, plan: Plan | None) -> list[Finding]:
     return following.refused(plan.as_dict(), wanted.follow, wanted.live)
 
 
-def _imported(job: jobs.Job, source: Source) -> list[str]:
+def _imported(job: Job, source: Source) -> list[str]:
     """Return what the job's script in job_source imports; nothing where it is none, or cannot be read as one."""
     name = imports.script(job.command).removeprefix("./")
     if name not in (source.files or ()):

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import yaml
 
 from ..trainyard.findings.findings import Finding
+from ..trainyard.job.file.job import Job
 from ..trainyard.job.plan import log_names
 from ..trainyard.job.plan.preflight import join
 from ..trainyard.job.schedulers.kubernetes import scheduler as kubernetes
@@ -46,7 +47,7 @@ def probe_slurm(host: str, about: Mapping[str, Any], ask: Ask, limit: str = "") 
     return answer.get("facts") or {}, join([], {host: answer}, limit)
 
 
-def probe_kubernetes(job: Mapping[str, Any]) -> tuple[Answer, list[Finding]]:
+def probe_kubernetes(job: Job) -> tuple[Answer, list[Finding]]:
     """Ask the cluster; `refused` in the facts says that it cannot run the job, and so needs no plan."""
     # Late: the client is there only where somebody has installed it.
     from .kubernetes_cluster import Cluster, ClusterError, preflight
@@ -54,13 +55,13 @@ def probe_kubernetes(job: Mapping[str, Any]) -> tuple[Answer, list[Finding]]:
     facts: Answer = {}
     findings = []
     try:
-        cluster = Cluster(*(str(job.get(f"job_{name}") or "") for name in ("kubeconfig", "kube_context", "namespace")))
+        cluster = Cluster(job.kubernetes.kubeconfig, job.kubernetes.context, job.kubernetes.namespace)
         facts = {"version": cluster.version(), "server": cluster.server, "namespace": cluster.namespace}
         # What is wrong with the job file is the plan's to say.
-        chosen, _ = settings.parse(job, str(job.get("job_launcher") or ""))
+        chosen, _ = settings.parse(job)
         if chosen is not None:
-            needs = kubernetes.needs(chosen, recovery=bool(job.get("job_recovery")))
-            made = kubernetes.made_beside(chosen, secrets=bool(job.get("job_secret_env") or job.get("job_tls")))
+            needs = kubernetes.needs(chosen, recovery=job.restarts.recovery)
+            made = kubernetes.made_beside(chosen, secrets=bool(job.secret_env))
             findings = preflight(cluster, chosen.resource, needs, made)
     except ClusterError as error:
         findings = [error.finding]

@@ -23,7 +23,7 @@ def planned(**given):
         return "", findings
     where = Where(job_id="digits-1", created="", state_dir="/var/lib/trainyard", user="train", submit_host="login",
                   known=("login",), hosts=(), node_env={})  # fmt: skip
-    plan, findings = slurm.plan(job, given, {}, Source((), b""), where)
+    plan, findings = slurm.plan(job, {}, Source((), b""), where)
     return rendered(plan).submitted["job.sbatch"], findings
 
 

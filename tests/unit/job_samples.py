@@ -86,7 +86,7 @@ def captured_member(tmp_path, tree, host, address, **facts):
 def planned(job, members, files=("train.py",)):
     """The plan and the findings of a job on members."""
     where = Where("digits-20261120-101500", "2026-11-20T10:15:00+0000", "", "/var/lib/trainyard", "train")
-    return schedulers.plan(job, {}, members, Source(files), where)
+    return schedulers.plan(job, members, Source(files), where)
 
 
 def make_plan(job, members, files=("train.py",)):

@@ -16,7 +16,7 @@ SHELL = sorted(
 )
 # What is put out as it is: numbers, names that are checked to be such, what is read by sbatch and not by a shell.
 AS_IT_IS = {
-    "job.join_timeout_s", "job.heartbeat_timeout_s", "job.message_timeout_s", "job.max_restarts",
+    "job.join_timeout_s", "job.heartbeat_timeout_s", "job.message_timeout_s", "job.restarts.most",
     "job.min_disk_mib", "job.port", "line", "mark", "more", "name", "option", "plan.job_id", "plan.nodes",
     "plan.processes_per_node", "plan.world_size", "submit_host", "unpacks", "where",
 }  # fmt: skip

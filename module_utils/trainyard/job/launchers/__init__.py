@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from ...findings.findings import Finding
-from ..file.specification import Job
+from ..file.job import Job
 from ..placement.placement import Node, Placement
 from ..placement.process import RANK_LOG, File, Process
 from . import direct, mindspore, mpirun, msrun, oneflow, rank_table, torchrun

@@ -9,7 +9,7 @@ NODE_RANK.
 from __future__ import annotations
 
 from ...findings.findings import Finding
-from ..file.specification import Job
+from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment
 from ..placement.process import Process, rank_log
 

@@ -12,7 +12,7 @@ import re
 
 from ...findings.findings import Finding
 from ...software import mindspore
-from ..file.specification import Job
+from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment
 from ..placement.process import Process, rank_log
 
@@ -76,11 +76,12 @@ def recovery_environment(job: Job, placement: Placement, name: str) -> dict[str,
 
     One is good for one attempt of the whole job: what becomes the process adds the number of the attempt to the path.
     """
-    if not job.recovery:
+    if not job.restarts.recovery:
         return {}
-    job_dir = placement.job_dir
-    base = f"{job.recovery_path}/{job_dir.rpartition('/')[2]}" if job.recovery_path else f"{job_dir}/attempt/recovery"
-    return {"MS_ENABLE_RECOVERY": "1", "MS_RECOVERY_PATH": f"{base}/{name}"}
+    records = f"{placement.job_dir}/attempt/recovery"
+    if job.restarts.recovery_path:
+        records = f"{job.restarts.recovery_path}/{placement.job_dir.rpartition('/')[2]}"
+    return {"MS_ENABLE_RECOVERY": "1", "MS_RECOVERY_PATH": f"{records}/{name}"}
 
 
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
@@ -106,9 +107,9 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
             "MS_NODE_ID": "sched",
             **recovery_environment(job, placement, "scheduler"),
         },
-        recover_after_s=0 if job.recovery else None,
+        recover_after_s=0 if job.restarts.recovery else None,
     )
-    comes_back = job.recovery and version and mindspore.supports(version, device, "recovery")
+    comes_back = job.restarts.recovery and version and mindspore.supports(version, device, "recovery")
     workers = [
         Process(
             name=f"rank{rank}",

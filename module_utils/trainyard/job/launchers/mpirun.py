@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from ...findings.findings import Finding
-from ..file.specification import Job
+from ..file.job import Job
 from ..placement.hostfile import MpiHost, render
 from ..placement.placement import SYSTEM_PATH, VISIBLE_DEVICES, Node, Placement, common_environment
 from ..placement.process import File, Process, runtime
@@ -145,7 +145,7 @@ def _of_node(placement: Placement) -> set[str]:
 
 def _of_attempt(job: Job) -> list[str]:
     """Names of variables that a process of this job gets when it starts: how often it ran before."""
-    return ["TRAINYARD_ATTEMPT"] if job.max_restarts else []
+    return ["TRAINYARD_ATTEMPT"] if job.restarts.most else []
 
 
 def _environment(job: Job, placement: Placement, node: Node) -> dict[str, str]:
@@ -174,16 +174,16 @@ def parameters(job: Job, placement: Placement) -> dict[str, str]:
     if not all(node.ib_hca for node in placement.everyone):
         # With InfiniBand or RoCE Open MPI chooses by itself, UCX where it was built with it.
         chosen.update({"pml": "ob1", "btl": f"self,{'vader' if _old(placement) else 'sm'},tcp"})
-    if job.max_restarts and _old(placement):
+    if job.restarts.most and _old(placement):
         # mpirun ends the other ranks on the head, then on the nodes, and on each waits these seconds before SIGTERM and
         # again before SIGKILL: 3 s with the default, 1, in which nothing trains. Open MPI 5 always waits 0.25 s.
         chosen["odls_base_sigkill_timeout"] = "0"
     if len(placement.nodes) >= _NO_TREE_FROM:
         chosen.update({"plm_rsh_no_tree_spawn": "1", "plm_rsh_num_concurrent": str(len(placement.nodes) - 1)})
-    for name in job.mpi_parameters:
+    for name in job.mpi.parameters:
         # Open MPI refuses both lists at once.
         chosen.pop(re.sub(r"_exclude$", "_include", name), None)
-    return {**chosen, **job.mpi_parameters}
+    return {**chosen, **job.mpi.parameters}
 
 
 def starts_by_ssh(job: Job, placement: Placement) -> bool:
@@ -217,7 +217,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     path = PurePosixPath(node.mpi.get("path", "mpirun"))
     # By an absolute path mpirun would put its folder first in PATH and LD_LIBRARY_PATH of all nodes.
     mpirun = path.name if str(path.parent) in SYSTEM_PATH.split(":") else str(path)
-    if job.mpi_placement == "hosts":
+    if job.mpi.placement == "hosts":
         # In -H, not in a hostfile, Open MPI 5 does not know its own node by an address (prrte, pull request 2258).
         own_name = node.address if _old(placement) else "localhost"
         hosts = [(own_name if each is node else each.address, each.processes) for each in placement.nodes]
@@ -243,7 +243,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
             ),
             log=f"{placement.job_dir}/logs/mpirun.log",
             env=env,
-            lists_nodes=("-H",) if job.mpi_placement == "hosts" else (),
+            lists_nodes=("-H",) if job.mpi.placement == "hosts" else (),
         )
     ]
 

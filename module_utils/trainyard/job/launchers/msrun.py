@@ -7,7 +7,7 @@ msrun belongs to MindSpore from 2.3 on. Without --join it returns before anythin
 from __future__ import annotations
 
 from ...findings.findings import Finding
-from ..file.specification import Job
+from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, same_count
 from ..placement.process import Process, agent_log
 from .mindspore import RANK_LOG, cluster_environment, release_findings

@@ -18,7 +18,7 @@ import re
 import shlex
 
 from ...findings.findings import Finding
-from ..file.specification import Job
+from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, same_count
 from ..placement.process import File, Process, agent_log, rank_log, runtime
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...ascend import rank_table as hccl
 from ...findings.findings import Finding, counted
-from ..file.specification import Job
+from ..file.job import Job
 from ..placement import rank_table as job_table
 from ..placement.placement import VISIBLE_DEVICES, Node, Placement, common_environment
 from ..placement.process import File, Process, rank_log
@@ -60,9 +60,9 @@ def check(job: Job, placement: Placement) -> list[Finding]:
     strange = job_table.chip_findings(placement)
     if strange:
         return findings + strange
-    if job.spares and job.given_table:
+    if job.restarts.spares and job.given_table:
         return [*findings, _spares_of_given_table(job)]
-    together = placement.with_spares(job.spares)
+    together = placement.with_spares(job.restarts.spares)
     return findings + job_table.table_findings(together, job.given_table, _trains_with_mindspore(job))
 
 
@@ -74,7 +74,7 @@ def _trains_with_mindspore(job: Job) -> bool:
 def _spares_of_given_table(job: Job) -> Finding:
     return Finding(
         "job_spares",
-        f"{counted(job.spares, 'spare')} beside a job_rank_table, which is used as it is",
+        f"{counted(job.restarts.spares, 'spare')} beside a job_rank_table, which is used as it is",
         "a table that nodes write anew with what a spare has",
         "leave job_rank_table out, as the launcher then builds the table, or job_spares",
     )

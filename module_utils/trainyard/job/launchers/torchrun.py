@@ -8,7 +8,7 @@ its monitors start every agent: torchrun itself never restarts ranks, which it c
 from __future__ import annotations
 
 from ...findings.findings import Finding
-from ..file.specification import Job
+from ..file.job import Job
 from ..placement.placement import Node, Placement, common_environment, same_count
 from ..placement.process import Process, agent_log, runtime
 

@@ -20,7 +20,7 @@ from ...cluster.unreachable import findings as no_answers
 from ...findings.findings import Finding, counted, faults
 from ...hardware.interfaces import SelectionError, select_interface
 from ...software.files import taken
-from ..file.specification import parse_devices
+from ..file.values import parse_devices
 from . import rank_table as tables
 from .hostfile import FLAVORS, MpiHost
 from .placement import Node, Placement, distinct_addresses

@@ -26,7 +26,7 @@ from ...hardware.interfaces import (
     network_of,
     select_interface,
 )
-from ..file.specification import Job
+from ..file.job import Job
 from ..file.tls import environment as tls_environment
 
 Facts = Mapping[str, Any]
@@ -188,7 +188,7 @@ def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], 
     present = tuple(int(device["index"]) for device in accelerators.get("devices") or ())
     findings: list[Finding] = []
     if job.devices == ():
-        return (), job.processes_per_node or 1, findings
+        return (), job.ranks_per_node or 1, findings
     if job.devices is None:
         problems = list(accelerators.get("problems") or ())
         findings += [
@@ -202,8 +202,8 @@ def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], 
             for problem in problems
         ]
         if not present:
-            return (), job.processes_per_node or 1, findings
-        wanted = job.processes_per_node or len(present)
+            return (), job.ranks_per_node or 1, findings
+        wanted = job.ranks_per_node or len(present)
         if wanted > len(present):
             findings.append(
                 Finding(
@@ -393,7 +393,7 @@ def place(
                 npu=member.facts.get("npu") or {},
             )
         )
-    nodes = _numbered(nodes, job.spares, order)
+    nodes = _numbered(nodes, job.restarts.spares, order)
     unreachable = reachable_containers(job, members, nodes)
     named = {finding.host for finding in unreachable}
     findings += unreachable + distinct_addresses([node for node in nodes if node.host not in named])

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from ...findings.findings import Warned
 from ..file.command import scripts
-from ..file.specification import Job
+from ..file.job import Job
 from ..placement.placement import Member
 
 # By what compiles: what it needs.

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from ...findings.findings import Finding, counted
 from ..file import launcher_programs as starters
 from ..file.command import HOW, TWICE, as_list, scripts
-from ..file.specification import Job
+from ..file.job import Job
 from ..file.start_scripts import code_in
 
 # The variables of a rank under the launcher `direct` besides job_env, with one process on each node.

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...findings.findings import Finding, Warned, counted, faults, render
 from ...nvidia import local_collective
 from ..file.command import leaves_source, module_of, scripts
-from ..file.specification import Job
+from ..file.job import Job
 from ..launchers import LAUNCHERS, files, rank_log_name, rank_order, shared_files, starter, starts_by_ssh
 from ..placement.placement import Member, Node, Placement, common_environment, place
 from ..placement.process import File, Process, host_port
@@ -67,7 +67,7 @@ class JobPlan:
         }
 
     def _collective(self, node: Node) -> dict[str, Any]:
-        if not self.job.gate or node.vendor != "nvidia":
+        if not self.job.health_gate or node.vendor != "nvidia":
             return {}
         environment = common_environment(self.job, self.placement, node)
         return local_collective.command(self.all_reduce, node.devices, environment)
@@ -85,10 +85,10 @@ class JobPlan:
             "monitor_port": placement.monitor_port,
             "silent_after_s": SILENT_AFTER_S,
             "timeout_s": job.timeout_s,
-            "max_restarts": job.max_restarts,
-            "rejoin_s": job.rejoin_s,
-            "checkpoints": job.checkpoints,
-            "hang": job.hang,
+            "max_restarts": job.restarts.most,
+            "rejoin_s": job.restarts.rejoin_s,
+            "checkpoints": job.restarts.checkpoints,
+            "hang": asdict(job.hang) if job.hang else None,
             "slow_ranks": job.slow_ranks,
             "job_dir": placement.job_dir,
             "rank_log": rank_log_name(LAUNCHERS[job.launcher]),
@@ -97,12 +97,12 @@ class JobPlan:
             "data": list(job.data),
             "min_disk_mib": job.min_disk_mib,
             "min_memory_mib": job.min_memory_mib,
-            "gate": job.gate,
+            "gate": job.health_gate,
             "secret_env": list(job.secret_env),
             "progress_pattern": job.progress_pattern,
-            "events": [dict(each) for each in job.events],
-            "events_s": job.events_s,
-            "metrics_folder": job.metrics_folder,
+            "events": [dict(each) for each in job.events.receivers],
+            "events_s": job.events.interval_s,
+            "metrics_folder": job.events.metrics_folder,
             "warnings": [warning.as_dict() for warning in self.warnings],
             "files": [file.as_dict(placement.job_dir) for file in self.shared_files],
             "nodes": [self.node(node) for node in placement.nodes],
@@ -267,7 +267,7 @@ def build(
     if placement is None or few:
         return None, findings
     findings += device_set_findings(placement) + launcher.check(job, placement)
-    placement = placement.with_spares(job.spares)
+    placement = placement.with_spares(job.restarts.spares)
     ready, wrong = spares.plan(launcher, job, placement)
     findings += wrong
     plan = JobPlan(

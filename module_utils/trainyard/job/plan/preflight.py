@@ -17,7 +17,7 @@ from ...cluster.unreachable import findings as no_answers
 from ...findings.findings import Finding, counted
 from ...hardware.interfaces import leads_nowhere, named_interfaces
 from ..file.command import scripts
-from ..file.specification import Job
+from ..file.job import Job
 from ..placement.placement import Placement, common_environment, left_out
 
 Answer = Mapping[str, Any]

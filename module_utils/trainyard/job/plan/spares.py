@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...findings.findings import Finding, counted
-from ..file.specification import Job
+from ..file.job import Job
 from ..launchers import Launcher, files
 from ..placement.placement import Node, Placement
 from ..placement.process import File, Process
@@ -47,12 +47,12 @@ class Spare:
 
 def too_few(job: Job, hosts: int) -> list[Finding]:
     """Find that no host is left to train on."""
-    if not job.spares or hosts > job.spares:
+    if not job.restarts.spares or hosts > job.restarts.spares:
         return []
     return [
         Finding(
             "job_spares",
-            f"{counted(job.spares, 'spare')} of {counted(hosts, 'host')}",
+            f"{counted(job.restarts.spares, 'spare')} of {counted(hosts, 'host')}",
             "at least one host more than spares",
             "lower job_spares, or choose a larger group with job_hosts",
         )
@@ -99,7 +99,7 @@ def _nobody_to_replace(job: Job, placement: Placement) -> list[Finding]:
     return [
         Finding(
             "job_spares",
-            f"{counted(job.spares, 'spare')} for {placement.head.host} alone, which is the head",
+            f"{counted(job.restarts.spares, 'spare')} for {placement.head.host} alone, which is the head",
             "two nodes or more: no other node takes the head's place",
             "raise job_nodes, or leave job_spares out",
         )
@@ -112,7 +112,7 @@ def to_leave_out(job: Job, names: Sequence[str], findings: Sequence[Finding]) ->
     Empty where something is found that is no host's.
     """
     faulty = {finding.host for finding in findings}
-    enough = len(faulty) <= job.spares and faulty <= set(names)
+    enough = len(faulty) <= job.restarts.spares and faulty <= set(names)
     return [name for name in names if name in faulty] if enough else []
 
 

@@ -6,8 +6,8 @@
 A scheduler module has
     LAUNCHERS                                   what may start the ranks inside (job_launcher)
     SCRIPTS_ELSEWHERE                           True where a job without job_source finds its scripts there, in an image
-    plan(job, given, facts, source, where)      the plan (records.Plan) and findings; `facts` are what it is: the nodes
-                                                (ssh), the cluster (slurm, kubernetes)
+    plan(job, facts, source, where)             the plan (records.Plan) and findings; `facts` describe the nodes (ssh)
+                                                or the cluster (slurm, kubernetes)
     complete(plan, state) -> state              but ssh: JobState with nodes and failure, as its tools do not say them
 A new scheduler is a new file and a line in SCHEDULERS, and how the controller talks to it: one more class beside
 Slurm and Kubernetes of trainyard_controller/scheduler_clients.py.
@@ -34,8 +34,8 @@ from typing import Any, Protocol
 from ...findings.findings import Finding
 from ..file import specification as jobs
 from ..file.command import scripts
+from ..file.job import Job
 from ..file.launcher_programs import meant
-from ..file.specification import Job
 from ..file.start_scripts import code_in, waits_for_nothing
 from ..plan import nested_launchers
 from ..plan.plan import JobPlan, source_findings
@@ -50,9 +50,7 @@ class Scheduler(Protocol):
 
     LAUNCHERS: tuple[str, ...]
 
-    def plan(
-        self, job: Job, given: Mapping[str, Any], facts: Any, source: Source, where: Where
-    ) -> tuple[Plan | None, list[Finding]]:
+    def plan(self, job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | None, list[Finding]]:
         """Return what is to be started or submitted, or why that would come to nothing."""
 
 
@@ -91,9 +89,7 @@ def who_runs(given: Mapping[str, Any]) -> list[Finding]:
     return [Finding("job_launcher", found, "one of " + ", ".join(sorted(known)), do)]
 
 
-def plan(
-    job: Job, given: Mapping[str, Any], facts: Any, source: Source, where: Where
-) -> tuple[Plan | None, list[Finding]]:
+def plan(job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | None, list[Finding]]:
     """Plan a job for its scheduler: the plan, None where there can be none, and all that is wrong with it."""
     scheduler = SCHEDULERS[job.scheduler]
     elsewhere = not job.source and getattr(scheduler, "SCRIPTS_ELSEWHERE", False)
@@ -101,7 +97,7 @@ def plan(
     findings = list(source.findings) or ([] if elsewhere else source_findings(job, source.files, source.left_out))
     if job.scheduler != "ssh":
         findings += not_waited_for(job.command, source)
-    made, wrong = scheduler.plan(job, given, facts, source, where)
+    made, wrong = scheduler.plan(job, facts, source, where)
     if made is not None:
         findings += nested_launchers.findings(job, source.text, *_size(made))
     return made, findings + wrong

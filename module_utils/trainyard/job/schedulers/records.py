@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...findings.findings import Finding, counted
-from ..file.specification import Job
+from ..file.job import Job
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class SubmittedPlan:
             "world_size": self.world_size,
             "head": {"host": "", "address": "", "port": 0},
             "timeout_s": job.timeout_s,
-            "max_restarts": job.max_restarts,
+            "max_restarts": job.restarts.most,
             "rejoin_s": 0,
             "job_dir": self.job_dir,
             "rank_log": self.rank_log,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..file.specification import Job
+from ..file.job import Job
 from ..placement.placement import SYSTEM_PATH
 from .records import SubmittedPlan, Template
 
@@ -19,29 +19,27 @@ SCRIPT = "job.sbatch"
 SOURCE_MARK = "#SOURCE"
 
 
-def script(
-    plan: SubmittedPlan, given: Mapping[str, Any], archive: str, node_env: Mapping[str, Mapping[str, str]]
-) -> Template:
+def script(plan: SubmittedPlan, archive: str, node_env: Mapping[str, Mapping[str, str]]) -> Template:
     """Return the sbatch script. `archive` is the source as tar.gz in base64, `node_env` is by name of the node."""
     job = plan.job
     context = {
         "plan": plan,
         "job": job,
         "submit_host": " ".join(plan.submit_host.split()),
-        "options": options(plan, given),
+        "options": options(plan),
         "path": f"{job.venv}/bin:{SYSTEM_PATH}" if job.venv else SYSTEM_PATH,
         "node_env": _node_environment(node_env),
-        "mpi_parameters": {**({"btl_tcp_if_include": job.network} if job.network else {}), **job.mpi_parameters},
+        "mpi_parameters": {**({"btl_tcp_if_include": job.network} if job.network else {}), **job.mpi.parameters},
         "mark": SOURCE_MARK,
         "source": [archive[at : at + 76] for at in range(0, len(archive), 76)],
     }
     return Template("slurm/job.sbatch.j2", context)
 
 
-def options(plan: SubmittedPlan, given: Mapping[str, Any]) -> list[str]:
+def options(plan: SubmittedPlan) -> list[str]:
     """Return the options of sbatch."""
     job = plan.job
-    gres = gres_option(job, given)
+    gres = gres_option(job)
     chosen = [
         f"--job-name={job.name}",
         f"--comment=trainyard:{plan.job_id}",
@@ -49,25 +47,24 @@ def options(plan: SubmittedPlan, given: Mapping[str, Any]) -> list[str]:
         f"--ntasks-per-node={plan.processes_per_node}",
         # Slurm counts minutes.
         f"--time={-(-job.timeout_s // 60)}",
-        "--requeue" if job.max_restarts else "--no-requeue",
+        "--requeue" if job.restarts.most else "--no-requeue",
         # Nothing of the login host's environment; what the script itself sets goes on to srun.
         "--export=NONE",
         # The script opens its log itself, as it makes the folder for it.
         "--output=/dev/null",
     ]
-    for name in ("partition", "account", "qos"):
-        if given.get(f"job_{name}"):
-            chosen.append(f"--{name}={given[f'job_{name}']}")
+    slurm = job.slurm
+    for name, value in (("partition", slurm.partition), ("account", slurm.account), ("qos", slurm.qos)):
+        if value:
+            chosen.append(f"--{name}={value}")
     if gres:
         chosen.append(f"--gres={gres}")
-    # Of another shape it is a finding.
-    more = given.get("job_sbatch_options")
-    return chosen + [str(option) for option in (more if isinstance(more, (list, tuple)) else ())]
+    return [*chosen, *slurm.options]
 
 
-def gres_option(job: Job, given: Mapping[str, Any]) -> str:
+def gres_option(job: Job) -> str:
     """Return what --gres asks of each node; "" for nothing. With job_devices: auto Slurm's nodes are not known yet."""
-    gres = str(given.get("job_gres") or "auto")
+    gres = job.slurm.gres
     if gres != "auto":
         return "" if gres == "none" else gres
     return f"gpu:{len(job.devices)}" if job.devices else ""

@@ -7,15 +7,14 @@ The script carries the packed source, so that nothing but Slurm need reach the n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ...findings.findings import Finding
 from ...slurm.state import exit_of, nodes_of
+from ..file.job import Job
 from ..file.rank_environment import node_environment
-from ..file.specification import Job
 from ..file.tls import PASSWORD_VARIABLES
 from ..placement.process import RANK_LOG
 from ..run.failure import first_failure, signal_name
@@ -24,9 +23,6 @@ from .records import Source, SubmittedPlan, Where
 from .sbatch import SCRIPT, gres_option, script
 
 LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
-
-_WORD = re.compile(r"[\w.,:@+=/()*][\w.,:@+=/()*-]*", re.ASCII)
-_OPTION = re.compile(r"-[^\x00-\x1f\x7f]*")
 
 # Slurm's own limit is 4 MiB (max_script_size of SchedulerParameters); base64 takes a third more than the archive.
 MOST_SOURCE = 2 << 20
@@ -39,17 +35,13 @@ _LOOKED_AT = (
 
 
 def plan(
-    job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
+    job: Job, facts: Mapping[str, Any], source: Source, where: Where
 ) -> tuple[SubmittedPlan | None, list[Finding]]:
     """Return the job as an sbatch script. `facts` is what slurm_facts.probe returned."""
-    findings = (
-        _refused(job)
-        + not_words(given)
-        + source.too_large(
-            MOST_SOURCE,
-            ", as it travels in the sbatch script",
-            "keep it on a file system that all nodes have, and name the script by its path in job_command",
-        )
+    findings = _refused(job) + source.too_large(
+        MOST_SOURCE,
+        ", as it travels in the sbatch script",
+        "keep it on a file system that all nodes have, and name the script by its path in job_command",
     )
     if not where.submit_host:
         findings.append(
@@ -69,25 +61,25 @@ def plan(
                 "add it to the inventory, or correct job_login_host",
             )
         )
-    nodes = int(given.get("job_nodes") or 0) or len(where.hosts)
+    nodes = job.nodes or len(where.hosts)
     if not nodes:
         findings.append(
             Finding(
                 "job_nodes",
-                f"nothing, and no host of the inventory in {given.get('job_hosts') or 'job_hosts'}",
+                f"nothing, and no host of the inventory in {job.hosts}",
                 "the number of nodes",
                 "set job_nodes",
             )
         )
     node_env, wrong = _node_env(where, facts)
     findings += wrong
-    gres = gres_option(job, given)
-    if job.devices is None and str(given.get("job_gres") or "auto") == "auto":
+    gres = gres_option(job)
+    if job.devices is None and job.slurm.gres == "auto":
         # As over ssh: all devices that the nodes have, not the CPU where nobody asked for that.
-        gres = slurm_fit.common_gres(facts, str(given.get("job_partition") or ""), job.processes_per_node)
+        gres = slurm_fit.common_gres(facts, job.slurm.partition, job.ranks_per_node)
     devices = int(gres.rpartition(":")[2]) if gres.rpartition(":")[2].isdigit() else len(job.devices or ())
-    processes = job.processes_per_node or devices or 1
-    given = {**given, "job_gres": gres or "none"}
+    processes = job.ranks_per_node or devices or 1
+    job = replace(job, slurm=replace(job.slurm, gres=gres or "none"))
     drafted = SubmittedPlan(
         job=job,
         job_id=where.job_id,
@@ -95,13 +87,13 @@ def plan(
         submit_host=where.submit_host,
         nodes=nodes,
         processes_per_node=processes,
-        job_dir=f"{given.get('job_folder') or where.state_dir}/jobs/{where.job_id}",
+        job_dir=f"{job.slurm.folder or where.state_dir}/jobs/{where.job_id}",
         rank_log="worker_{rank}.log" if job.launcher in ("mindspore", "msrun") else RANK_LOG,
-        settings={"shared": bool(given.get("job_folder")), "user": where.user},
+        settings={"shared": bool(job.slurm.folder), "user": where.user},
         notes=(_LOOKED_AT,),
     )
-    findings += slurm_fit.findings(drafted, given, facts, gres, where, where.known)
-    return replace(drafted, templates={SCRIPT: script(drafted, given, source.base64(), node_env)}), findings
+    findings += slurm_fit.findings(drafted, facts, gres, where, where.known)
+    return replace(drafted, templates={SCRIPT: script(drafted, source.base64(), node_env)}), findings
 
 
 def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -150,30 +142,6 @@ def _node_env(where: Where, facts: Mapping[str, Any]) -> tuple[dict[str, dict[st
     return node_env, findings
 
 
-def not_words(given: Mapping[str, Any]) -> list[Finding]:
-    """Find what would not stay the value of one option in a `#SBATCH` line: bash reads the lines that follow."""
-    findings = []
-    for key in ("job_partition", "job_account", "job_qos", "job_gres"):
-        value = str(given.get(key) or "")
-        if value and not _WORD.fullmatch(value):
-            expected = "letters, digits and . , : @ + = / ( ) * _ -, as Slurm's names have them"
-            findings.append(Finding(key, ascii(value)[:100], expected, f"correct {key}"))
-    options = given.get("job_sbatch_options")
-    options = [] if options is None else options
-    listed = options if isinstance(options, (list, tuple)) else [options]
-    wrong = [each for each in listed if not isinstance(each, str) or not _OPTION.fullmatch(each)]
-    if wrong or listed is not options:
-        findings.append(
-            Finding(
-                "job_sbatch_options",
-                ", ".join(ascii(each)[:100] for each in wrong or listed),
-                "a list of options of sbatch such as [--mem=64G], each of them text on one line",
-                "write job_sbatch_options as a YAML list of such words",
-            )
-        )
-    return findings
-
-
 def _refused(job: Job) -> list[Finding]:
     """Find what a job file may ask for and Slurm's nodes are not given."""
     findings = []
@@ -206,7 +174,7 @@ def _refused(job: Job) -> list[Finding]:
                 "leave job_oneflow_style out",
             )
         )
-    if job.recovery:
+    if job.restarts.recovery:
         findings.append(
             Finding(
                 "job_recovery",

@@ -68,12 +68,7 @@ def common_gres(facts: Mapping[str, Any], partition: str, wanted: int | None) ->
 
 
 def findings(
-    plan: SubmittedPlan,
-    given: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    gres: str,
-    where: Where,
-    known: Iterable[str],
+    plan: SubmittedPlan, facts: Mapping[str, Any], gres: str, where: Where, known: Iterable[str]
 ) -> list[Finding]:
     """Find what this cluster can never give. `known` are the hosts of the inventory."""
     if not facts:
@@ -83,7 +78,7 @@ def findings(
     def wrong(check: str, what: str, expected: str, action: str, host: str = "") -> None:
         found.append(Finding(check, what, expected, action, host=host))
 
-    name = str(given.get("job_partition") or "")
+    name = plan.job.slurm.partition
     partition, nodes = of_partition(facts, name)
     if partition is None:
         there = ", ".join(one["PartitionName"] for one in facts.get("partitions") or ()) or "none"

@@ -12,7 +12,7 @@ from typing import Any
 from ...findings.findings import Finding
 from ...hardware.traffic import told_by_node
 from .. import launchers
-from ..file.specification import Job
+from ..file.job import Job
 from ..placement import root_ranks
 from ..placement.placement import Member
 from ..plan import build_tools, spares
@@ -32,11 +32,8 @@ _OF_HEAD = "it was the head's: without it the job neither goes on nor starts aga
 MOST_SOURCE = 16 << 20
 
 
-def plan(
-    job: Job, given: Mapping[str, Any], facts: Sequence[Member], source: Source, where: Where
-) -> tuple[JobPlan | None, list[Finding]]:
+def plan(job: Job, facts: Sequence[Member], source: Source, where: Where) -> tuple[JobPlan | None, list[Finding]]:
     """Return what runs on each of the members, which are what is known of the job's hosts, in the inventory's order."""
-    del given
     made, findings = build(job, where.job_id, where.created, where.state_dir, facts, where.all_reduce, where.venvs)
     if made is not None:
         warned = build_tools.warnings(job, facts, source.texts(".py"))

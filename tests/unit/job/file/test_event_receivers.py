@@ -23,7 +23,7 @@ ALL = [
 
 def test_what_may_be_shown_has_no_address_and_no_argument():
     job = make_job(events=ALL, **SECRET)
-    assert list(job.events) == [
+    assert list(job.events.receivers) == [
         {"to": "webhook hooks.example.org", "only": ["ended", "restart"], "form": "slack", "ca_file": ""},
         {"to": "webhook 10.0.0.9", "only": [], "form": "json", "ca_file": ""},
         {"to": "command /usr/local/bin/tell", "only": [], "program": "/usr/local/bin/tell"},

@@ -10,7 +10,9 @@ import pytest
 import yaml
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.file import specification as jobs
+from ansible.module_utils.trainyard.job.file.job import Job
 from ansible.module_utils.trainyard.job.file.rank_environment import RANK_VARIABLES, node_environment
+from ansible.module_utils.trainyard.job.file.values import parse_devices
 from ansible.module_utils.trainyard.job.file.variables import VARIABLES
 from ansible.module_utils.trainyard.job.launchers import LAUNCHERS
 from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
@@ -31,35 +33,8 @@ anything = st.recursive(
 
 
 def test_a_short_job_file_gets_the_defaults():
-    job = make_job()
-    assert job == jobs.Job(
-        name="digits",
-        scheduler="ssh",
-        launcher="torchrun",
-        command=("python", "train.py"),
-        source="",
-        processes_per_node=None,
-        devices=None,
-        env={},
-        secret_env=(),
-        network="",
-        port=None,
-        timeout_s=86400,
-        join_timeout_s=600,
-        heartbeat_timeout_s=30,
-        message_timeout_s=300,
-        max_restarts=0,
-        rejoin_s=300,
-        recovery=False,
-        recovery_path="",
-        venv=VENV,
-        packages=(),
-        data=(),
-        min_disk_mib=1024,
-        progress_pattern=DEFAULT_PATTERN,
-        mpi_parameters={},
-        mpi_placement="hostfile",
-    )
+    command = ("python", "train.py")
+    assert make_job() == Job("digits", command, hosts="compute", venv=VENV, progress_pattern=DEFAULT_PATTERN)
 
 
 def test_a_full_job_file():
@@ -82,7 +57,7 @@ def test_a_full_job_file():
         progress_pattern="at (?P<step>[0-9]+)",
     )
     assert job.command == ("python", "train.py", "--epochs", "5", "--lr", "0.1")
-    assert (job.processes_per_node, job.devices, job.port, job.timeout_s) == (2, (4, 5), 29500, 60)
+    assert (job.ranks_per_node, job.devices, job.port, job.timeout_s) == (2, (4, 5), 29500, 60)
     # YAML's true is what shells and frameworks write in lower case.
     assert job.env == {"DEBUG": "true", "LEVEL": "3", "EMPTY": ""}
     assert (job.secret_env, job.packages, job.data) == (("WANDB_API_KEY",), ("torch",), ("/data/digits",))
@@ -274,7 +249,7 @@ def test_a_misspelt_variable_is_named_with_the_right_one():
     ],
 )
 def test_devices(value, devices):
-    assert jobs.parse_devices(value) == devices
+    assert parse_devices(value) == devices
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ def planned(user, *uids):
     """The plan of a job of this user on nodes where we are those users."""
     members = [member(number, **facts) for number, facts in enumerate({"uid": uid} for uid in uids)]
     where = Where("digits-1", "now", "", "/var/lib/trainyard", user)
-    plan, findings = schedulers.plan(make_job(), {}, members, Source(["train.py"]), where)
+    plan, findings = schedulers.plan(make_job(), members, Source(["train.py"]), where)
     assert findings == []
     return plan.as_dict()
 

@@ -31,7 +31,7 @@ def warnings(files, *tools, **job):
     """What the plan of a job on nodes with these build tools warns of, by host."""
     members = [member(number, build_tools=each) for number, each in enumerate(tools)]
     where = Where("digits-1", "now", "", "/var/lib/trainyard", "train")
-    plan, findings = schedulers.plan(make_job(**job), {}, members, source(**files), where)
+    plan, findings = schedulers.plan(make_job(**job), members, source(**files), where)
     assert findings == []
     return {each.host: each for each in plan.warnings}
 

@@ -33,7 +33,7 @@ def findings(nodes=2, devices=0, *, files=None, run="", **changes):
     job = make_job(**{"command": ["bash", "run.sh"], "launcher": "direct", **changes})
     where = Where("digits-20261120-101500", "2026-11-20T10:15:00+0000", "", "/var/lib/trainyard", "train")
     members = [member(number, devices=devices) for number in range(nodes)]
-    _, found = schedulers.plan(job, {}, members, source(run=run, **(files or {})), where)
+    _, found = schedulers.plan(job, members, source(run=run, **(files or {})), where)
     return [(each.found, each.action) for each in found]
 
 

@@ -407,7 +407,7 @@ def test_launchers_say_what_they_cannot_do():
 def test_every_node_is_told_where_the_environments_of_the_cluster_are():
     where = Where("digits-1", "now", "", "/var/lib/trainyard", "train", venvs="/opt/trainyard/venvs")
     members = [member(number) for number in range(3)]
-    plan, findings = schedulers.plan(make_job(spares=1, max_restarts=1), {}, members, Source(("train.py",)), where)
+    plan, findings = schedulers.plan(make_job(spares=1, max_restarts=1), members, Source(("train.py",)), where)
     assert findings == []
     assert {part["venvs"] for part in plan.slices([]).values()} == {"/opt/trainyard/venvs"}
 
@@ -417,7 +417,7 @@ def test_two_gpus_or_more_add_up_numbers_in_the_gate_where_the_program_is_known(
 
     def sums(*members, **changes):
         where = Where("digits-1", "now", "", "/var/lib/trainyard", "train", all_reduce=program)
-        plan, findings = schedulers.plan(make_job(**changes), {}, members, Source(("train.py",)), where)
+        plan, findings = schedulers.plan(make_job(**changes), members, Source(("train.py",)), where)
         assert findings == []
         parts = plan.slices([])
         return [parts[each.host]["local_collective"] for each in members]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.trainyard.job.file import hang_settings as hang_variables
+from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.run import hang
 from ansible.module_utils.trainyard.job.run.failure import text
-from job_samples import make_job
+from job_samples import job_file, make_job
 
 FIXED = {"after_s": 20, "first_s": 100, "pause_s": 60, "pause_pattern": hang.DEFAULT_PAUSE}
 AUTO = {**FIXED, "after_s": None}
@@ -118,12 +118,9 @@ def test_a_new_attempt_begins_anew():
 @pytest.mark.parametrize(
     ("given", "after_s"), [("off", "off"), (False, "off"), ("auto", None), (20, 20), ("20", 20), (None, "off")]
 )
-def test_the_variable_and_what_yaml_makes_of_off(given, after_s):
-    settings, findings = hang_variables.parse({"job_hang_timeout": given})
-    assert findings == []
-    assert (settings or {"after_s": "off"})["after_s"] == after_s
+def test_yaml_reads_off_as_false(given, after_s):
     job = make_job(hang_timeout=given)
-    assert job.hang == settings
+    assert (job.hang.after_s if job.hang else "off") == after_s
 
 
 @pytest.mark.parametrize(
@@ -135,11 +132,11 @@ def test_the_variable_and_what_yaml_makes_of_off(given, after_s):
         ({"job_hang_pause": "auto"}, "whole seconds from 5"),
         ({"job_hang_first_step": -1}, "whole seconds from 5"),
         ({"job_hang_pause_pattern": "("}, "one that finds the line before a pause"),
-        ({"job_hang_timeout": 20, "job_scheduler": "slurm"}, "ssh: nobody else watches the ranks"),
+        ({"job_hang_timeout": 20, "job_scheduler": "slurm"}, "ssh, whose monitors watch the ranks"),
     ],
 )
 def test_what_is_no_limit_is_said(given, said):
-    _, (finding,) = hang_variables.parse(given)
+    (finding,) = schedulers.parse({**job_file(), **given})[1]
     assert said in finding.expected
     assert finding.check in given
 

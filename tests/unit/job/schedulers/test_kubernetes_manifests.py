@@ -38,7 +38,7 @@ def plan(expect_findings=False, **changes):
     assert not wrong
     source = Source(["train.py"], ARCHIVE) if given["job_source"] else Source([])
     where = Where("digits-20261121-200000", "2026-11-21T20:00:00+0000", "localhost", "/var/lib/trainyard", "train")
-    made, findings = kubernetes.plan(job, given, {}, source, where)
+    made, findings = kubernetes.plan(job, {}, source, where)
     if expect_findings:
         return findings
     assert findings == []
@@ -309,7 +309,8 @@ def test_code_comes_from_a_configmap_a_volume_or_the_image():
     [({}, False, ["configmaps", "services"]), ({"resource": "PyTorchJob"}, True, ["configmaps", "secrets"])],
 )
 def test_rights_are_asked_for_what_is_made(table, secrets, made):
-    chosen, _ = settings.parse({**GIVEN, "job_kubernetes": table}, "torchrun")
+    job, _ = schedulers.parse({**GIVEN, "job_kubernetes": table})
+    chosen, _ = settings.parse(job)
     assert kubernetes.made_beside(chosen, secrets=secrets) == made
 
 
@@ -368,7 +369,7 @@ def test_what_a_cluster_cannot_do_is_a_finding(changes, said):
 def test_a_source_that_fits_in_no_configmap_is_a_finding():
     job, _ = schedulers.parse(GIVEN)
     where = Where("digits-1", "", "localhost", "", "")
-    _, findings = kubernetes.plan(job, GIVEN, {}, Source(["train.py"], b"A" * (1 << 20)), where)
+    _, findings = kubernetes.plan(job, {}, Source(["train.py"], b"A" * (1 << 20)), where)
     assert [finding.check for finding in findings] == ["job_source"]
 
 
@@ -411,5 +412,5 @@ def test_a_long_name_is_said_in_the_plan():
     long = "b" * 40
     job, _ = schedulers.parse({**GIVEN, "job_name": long})
     where = Where(f"{long}-20261121-200000-12", "", "localhost", "", "")
-    made, _ = kubernetes.plan(job, GIVEN, {}, Source(["train.py"], ARCHIVE), where)
+    made, _ = kubernetes.plan(job, {}, Source(["train.py"], ARCHIVE), where)
     assert made.settings["renamed"].startswith(f"{long}-20261121-200000-12 is called {made.settings['name']}")

@@ -59,7 +59,7 @@ def planned(facts=FACTS, where=WHERE, **changed):
     given = {**GIVEN, **changed}
     job, findings = schedulers.parse(given)
     assert job is not None, findings
-    plan, findings = slurm.plan(job, given, facts, Source(["train.py"], ARCHIVE), where)
+    plan, findings = slurm.plan(job, facts, Source(["train.py"], ARCHIVE), where)
     return rendered(plan), findings
 
 

@@ -160,7 +160,7 @@ def _mpi_job(request: Request) -> Manifest:
         "--bind-to",
         "none",
         *(["-wdir", request.code_dir] if request.code_dir else []),
-        *(word for name, value in request.job.mpi_parameters.items() for word in ("--mca", name, literal(value))),
+        *(word for name, value in request.job.mpi.parameters.items() for word in ("--mca", name, literal(value))),
         *(word for name in exported for word in ("-x", name)),
         "sh",
         "-c",
@@ -213,7 +213,7 @@ def _ms_job(request: Request) -> Manifest:
 
 
 def _replica(request: Request, replicas: int) -> Manifest:
-    return {"replicas": replicas, "restartPolicy": "OnFailure" if request.job.max_restarts else "Never"}
+    return {"replicas": replicas, "restartPolicy": "OnFailure" if request.job.restarts.most else "Never"}
 
 
 def _kept(request: Request) -> Manifest:
@@ -225,7 +225,7 @@ def _run_policy(request: Request, together: int) -> Manifest:
     policy: Manifest = {
         "cleanPodPolicy": settings.clean_pods,
         "activeDeadlineSeconds": request.job.timeout_s,
-        "backoffLimit": request.job.max_restarts,
+        "backoffLimit": request.job.restarts.most,
         **_kept(request),
     }
     scheduling: Manifest = {}

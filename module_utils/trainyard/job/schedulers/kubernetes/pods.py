@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...file import tls
-from ...file.specification import Job
+from ...file.job import Job
 from .resources import RESOURCES, Resource
 from .settings import Settings
 
@@ -176,7 +176,7 @@ def environment(request: Request) -> dict[str, str]:
         made["MS_TOPO_TIMEOUT"] = str(job.join_timeout_s)
         made["MS_NODE_TIMEOUT"] = str(job.heartbeat_timeout_s)
         made["MS_RECEIVE_MSG_TIMEOUT"] = str(job.message_timeout_s)
-        if job.recovery:
+        if job.restarts.recovery:
             made["MS_ENABLE_RECOVERY"] = "1"
             made["MS_RECOVERY_PATH"] = RECOVERY_DIR
     if request.tls_secret:
@@ -316,7 +316,7 @@ def _volumes(request: Request) -> tuple[list[Manifest], list[Manifest]]:
         # Whatever user the image runs as: nobody else is in the pod.
         source = {"secret": {"secretName": request.tls_secret, "defaultMode": 0o444}}
         add("tls", f"{TLS_HOME}/{tls.FOLDER}", source, read_only=True)
-    if request.job.recovery and settings.recovery_claim:
+    if request.job.restarts.recovery and settings.recovery_claim:
         add("recovery", RECOVERY_DIR, _claim(settings.recovery_claim))
     for number, volume in enumerate(settings.volumes):
         given = _claim(volume.claim) if volume.claim else {"hostPath": {"path": volume.host_path}}

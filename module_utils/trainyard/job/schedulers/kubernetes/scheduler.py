@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ....findings.findings import Finding
-from ...file.specification import Job
+from ...file.job import Job
 from ..records import Source, SubmittedPlan, Where
 from . import manifests, names, settings, state
 from .pods import TLS_HOME, Manifest, Request
@@ -23,12 +23,12 @@ MOST_SOURCE = 700 << 10
 
 
 def plan(
-    job: Job, given: Mapping[str, Any], facts: Mapping[str, Any], source: Source, where: Where
+    job: Job, facts: Mapping[str, Any], source: Source, where: Where
 ) -> tuple[SubmittedPlan | None, list[Finding]]:
     """Return the job as manifests, or what a cluster cannot do for it."""
     # The image has its own environment; job_venv is a folder of hosts.
     job = replace(job, venv="")
-    chosen, findings = settings.parse(given, job.launcher)
+    chosen, findings = settings.parse(job)
     findings += _refused(job)
     if chosen is None:
         return None, findings
@@ -41,8 +41,8 @@ def plan(
                 "leave out job_tls, or tls_secret",
             )
         )
-    pods = int(given.get("job_nodes") or 0)
-    processes = job.processes_per_node or 1
+    pods = job.nodes
+    processes = job.ranks_per_node or 1
     findings += _placement(job, chosen, pods)
     # That of the context, where the job file names none: the API would be asked for `default`.
     chosen = replace(chosen, namespace=chosen.namespace or str(facts.get("namespace") or ""))
@@ -146,12 +146,12 @@ def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
                 "set job_nodes",
             )
         )
-    if (job.processes_per_node or 1) > 1 and (chosen.resource == "MSJob" or job.launcher == "direct"):
+    if (job.ranks_per_node or 1) > 1 and (chosen.resource == "MSJob" or job.launcher == "direct"):
         who = "an MSJob" if chosen.resource == "MSJob" else "job_launcher: direct"
         findings.append(
             Finding(
                 "job_processes_per_node",
-                f"{job.processes_per_node} with {who}",
+                f"{job.ranks_per_node} with {who}",
                 "1: each pod is one rank there",
                 (
                     "set job_processes_per_node: 1 and a larger job_nodes"
@@ -177,7 +177,7 @@ def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
                 "set job_kubernetes.device_resource (nvidia.com/gpu, huawei.com/Ascend910), or job_devices: none",
             )
         )
-    if job.devices is None and chosen.device_resource and job.processes_per_node is None:
+    if job.devices is None and chosen.device_resource and job.ranks_per_node is None:
         findings.append(
             Finding(
                 "job_processes_per_node",
@@ -186,16 +186,16 @@ def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
                 "set job_processes_per_node",
             )
         )
-    if job.max_restarts and chosen.resource == "Job":
+    if job.restarts.most and chosen.resource == "Job":
         findings.append(
             Finding(
                 "job_max_restarts",
-                f"{job.max_restarts} with a plain Job",
+                f"{job.restarts.most} with a plain Job",
                 "0: a pod that comes back alone finds no rendezvous",
                 "leave job_max_restarts out, or use a resource whose operator starts again: job_kubernetes.resource",
             )
         )
-    if job.recovery and not chosen.recovery_claim:
+    if job.restarts.recovery and not chosen.recovery_claim:
         findings.append(
             Finding(
                 "job_recovery",
@@ -219,11 +219,11 @@ def _refused(job: Job) -> list[Finding]:
                 "leave job_network out; NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME can be set in job_env",
             )
         )
-    if job.recovery_path:
+    if job.restarts.recovery_path:
         findings.append(
             Finding(
                 "job_recovery_path",
-                job.recovery_path,
+                job.restarts.recovery_path,
                 "nothing: paths of hosts are not those of pods",
                 "leave job_recovery_path out; the claim job_kubernetes.recovery_claim is the place",
             )

@@ -11,17 +11,10 @@ from typing import Any
 
 from ....findings.findings import Finding
 from ...file import tls
+from ...file.job import Job
 from .names import is_label
 from .resources import IMPLIED, RESOURCES
 
-# Variables of a job file, with their defaults. Those that one sets on the command line are not in job_kubernetes.
-VARIABLES: Mapping[str, Any] = {
-    "job_image": "",
-    "job_kubeconfig": "",
-    "job_kube_context": "",
-    "job_namespace": "",
-    "job_kubernetes": {},
-}
 CODE = ("configmap", "volume", "image")
 QUEUE_SYSTEMS = ("kueue", "volcano")
 PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
@@ -110,15 +103,16 @@ DEFAULTS: Mapping[str, Any] = {
 _TEXTS = tuple(name for name, value in DEFAULTS.items() if isinstance(value, str))
 
 
-def parse(given: Mapping[str, Any], launcher: str) -> tuple[Settings | None, list[Finding]]:
-    """Read the variables; None with findings where they are wrong. `launcher` is the job's."""
+def parse(job: Job) -> tuple[Settings | None, list[Finding]]:
+    """Read the job's options for Kubernetes; None with findings where they are wrong."""
     findings: list[Finding] = []
+    launcher, variables = job.launcher, job.kubernetes
 
     def wrong(key: str, found: Any, expected: str, action: str = "") -> None:
         name = key if key.startswith("job_") else f"job_kubernetes.{key}"
         findings.append(Finding(name, str(found), expected, action or f"correct {name}"))
 
-    table = given.get("job_kubernetes") or {}
+    table = variables.options or {}
     if not isinstance(table, Mapping):
         wrong(key="job_kubernetes", found=f"a {type(table).__name__}", expected="a dictionary as in docs/kubernetes.md")
         return None, findings
@@ -138,22 +132,21 @@ def parse(given: Mapping[str, Any], launcher: str) -> tuple[Settings | None, lis
             wrong(key=key, found=f"a {type(values[key]).__name__}", expected="text")
             values[key] = ""
         values[key] = str(values[key])
-    flat = {key: str(given.get(key) or "") for key in VARIABLES if key != "job_kubernetes"}
 
-    if not re.fullmatch(r"[^\s\x00]+", flat["job_image"]):
+    if not re.fullmatch(r"[^\s\x00]+", variables.image):
         wrong(
             key="job_image",
-            found=repr(flat["job_image"]),
+            found=repr(variables.image),
             expected="the image that the pods run, such as registry.example/pytorch:2.13",
         )
-    elif flat["job_image"].endswith(":latest"):
+    elif variables.image.endswith(":latest"):
         wrong(
             key="job_image",
-            found=flat["job_image"],
+            found=variables.image,
             expected="a tag that stays, or a digest: the pods of one job pull at several times",
         )
-    if flat["job_namespace"] and not is_label(flat["job_namespace"]):
-        wrong(key="job_namespace", found=repr(flat["job_namespace"]), expected="lower-case letters, digits and hyphens")
+    if variables.namespace and not is_label(variables.namespace):
+        wrong(key="job_namespace", found=repr(variables.namespace), expected="lower-case letters, digits and hyphens")
 
     resource = values["resource"] or IMPLIED.get(launcher, "Job")
     if resource not in RESOURCES:
@@ -167,8 +160,8 @@ def parse(given: Mapping[str, Any], launcher: str) -> tuple[Settings | None, lis
             action=f"set job_launcher: {takes[0]}, or job_kubernetes.resource: {IMPLIED.get(launcher, 'Job')}",
         )
 
-    code = values["code"] or ("configmap" if given.get("job_source") else "image")
-    _code_findings(wrong, code, values, bool(given.get("job_source")))
+    code = values["code"] or ("configmap" if job.source else "image")
+    _code_findings(wrong, code, values, bool(job.source))
     for key, choices in (
         ("image_pull_policy", PULL_POLICIES),
         ("queue_system", QUEUE_SYSTEMS),
@@ -246,10 +239,10 @@ def parse(given: Mapping[str, Any], launcher: str) -> tuple[Settings | None, lis
         return None, findings
     rest = {key: values[key] for key in _TEXTS if key not in ("resource", "code", "code_path")}
     return Settings(
-        image=flat["job_image"],
-        kubeconfig=flat["job_kubeconfig"],
-        context=flat["job_kube_context"],
-        namespace=flat["job_namespace"],
+        image=variables.image,
+        kubeconfig=variables.kubeconfig,
+        context=variables.context,
+        namespace=variables.namespace,
         resource=resource,
         code=code,
         code_path=values["code_path"],

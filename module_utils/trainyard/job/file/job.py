@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The types of a job: what a job file requests, checked. Names that end in `_s` are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...ascend.given_rank_table import GivenTable
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """How a job goes on after a failure. `checkpoints` is a folder below the job's folder, or an absolute path."""
+
+    most: int = 0
+    spares: int = 0
+    rejoin_s: int = 300
+    checkpoints: str = ""
+    # MindSpore's own recovery of single processes, and where its records lie.
+    recovery: bool = False
+    recovery_path: str = ""
+
+
+@dataclass(frozen=True)
+class Hang:
+    """When a job counts as hung. `after_s` is None where the run itself tells how long a step takes (auto)."""
+
+    after_s: int | None
+    first_s: int
+    pause_s: int
+    pause_pattern: str
+
+
+@dataclass(frozen=True)
+class Events:
+    """Who is notified. `receivers` hold what may be shown: addresses and arguments go to the head node alone."""
+
+    receivers: tuple[Mapping[str, Any], ...] = ()
+    interval_s: int = 600
+    metrics_folder: str = ""
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """Options of mpirun: its MCA parameters, and whether a hostfile or -H names the hosts."""
+
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    placement: str = "hostfile"
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Options for Slurm. `folder` is on a file system that all nodes share; "" where there is none."""
+
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    gres: str = "auto"
+    options: tuple[str, ...] = ()
+    folder: str = ""
+
+
+@dataclass(frozen=True)
+class Kubernetes:
+    """Options for Kubernetes as the job file has them; schedulers/kubernetes/settings.py checks them."""
+
+    image: str = ""
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: str = ""
+    options: Any = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job as requested. `None` in ranks_per_node, devices and port means that the plan chooses.
+
+    `nodes` is 0 for every host that is no spare; `hosts` is a group or pattern of the inventory.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    scheduler: str = "ssh"
+    launcher: str = "torchrun"
+    source: str = ""
+    nodes: int = 0
+    hosts: str = ""
+    ranks_per_node: int | None = None
+    devices: tuple[int, ...] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    secret_env: tuple[str, ...] = ()
+    network: str = ""
+    port: int | None = None
+    timeout_s: int = 86_400
+    join_timeout_s: int = 600
+    heartbeat_timeout_s: int = 30
+    message_timeout_s: int = 300
+    venv: str = ""
+    packages: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    min_disk_mib: int = 1024
+    min_memory_mib: int = 256
+    health_gate: bool = True
+    slow_ranks: bool = True
+    progress_pattern: str = ""
+    restarts: Restarts = Restarts()
+    # None where nobody looks for a hang.
+    hang: Hang | None = None
+    events: Events = Events()
+    tls: bool = False
+    mpi: Mpi = Mpi()
+    oneflow_style: str = "launch"
+    # Path of a rank table on the controller, and its content once it has been read.
+    rank_table: str = ""
+    given_table: GivenTable | None = None
+    slurm: Slurm = Slurm()
+    kubernetes: Kubernetes = Kubernetes()

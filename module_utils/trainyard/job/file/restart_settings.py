@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a job goes on after a failure: job_max_restarts, job_spares, job_recovery and job_checkpoints."""
+
+from __future__ import annotations
+
+from ..run import checkpoints
+from .job import Restarts
+from .values import Values
+
+
+def parse(values: Values, scheduler: str, launcher: str) -> Restarts:
+    """Read the variables of restarts."""
+    most = values.number("job_max_restarts")
+    recovery = values.flag("job_recovery")
+    _check_recovery(values, recovery, launcher, most)
+    return Restarts(
+        most=most,
+        spares=_spares(values, scheduler, most),
+        rejoin_s=values.number("job_rejoin_timeout"),
+        checkpoints=_checkpoints(values, scheduler),
+        recovery=recovery,
+        recovery_path=_recovery_path(values, recovery),
+    )
+
+
+def _check_recovery(values: Values, recovery: bool, launcher: str, restarts: int) -> None:
+    if recovery and launcher != "mindspore":
+        values.wrong(
+            "job_recovery",
+            f"true with job_launcher: {launcher}",
+            "job_launcher: mindspore, whose scheduler and workers may come back alone",
+            "leave job_recovery out: job_max_restarts starts the whole job again",
+        )
+    if recovery and not restarts:
+        expected = "a number of restarts: each process that comes back is one"
+        action = "set job_max_restarts, or leave job_recovery out"
+        values.wrong("job_recovery", f"true with job_max_restarts: {restarts}", expected, action)
+
+
+def _spares(values: Values, scheduler: str, restarts: int) -> int:
+    spares = values.number("job_spares")
+    if spares and scheduler != "ssh":
+        found = f"{spares} with job_scheduler: {scheduler}, which chooses nodes itself"
+        values.wrong("job_spares", found, "job_scheduler: ssh", "leave job_spares out")
+    elif spares and not restarts:
+        expected = "a number of restarts: a spare replaces a lost node in one"
+        action = "set job_max_restarts, or leave job_spares out"
+        values.wrong("job_spares", f"{spares} with job_max_restarts: {restarts}", expected, action)
+    return spares
+
+
+def _recovery_path(values: Values, recovery: bool) -> str:
+    path = values.text("job_recovery_path").rstrip("/")
+    if path and not recovery:
+        expected = "job_recovery: true, whose records lie there"
+        action = "set job_recovery, or leave job_recovery_path out"
+        values.wrong("job_recovery_path", f"{path} without job_recovery", expected, action)
+    elif path and not path.startswith("/"):
+        values.wrong(
+            "job_recovery_path",
+            path,
+            "an absolute path of a folder in which the training user may write, on every node",
+            "write the absolute path, or leave job_recovery_path out: the records then lie in the job's folder",
+        )
+    return path
+
+
+def _checkpoints(values: Values, scheduler: str) -> str:
+    folder = values.text("job_checkpoints")
+    problem = checkpoints.place_fault(folder)
+    if not problem and folder and scheduler != "ssh":
+        problem = f"it with job_scheduler: {scheduler}", "job_scheduler: ssh, whose monitors watch it"
+    if problem:
+        values.wrong("job_checkpoints", *problem, "correct it, or leave job_checkpoints out")
+    return folder
