@@ -96,7 +96,7 @@ def main() -> None:
     kind = node.kind_of(home)
     if kind == "foreign":
         module.fail_json(
-            msg=f"{home} is not of this role, expected nothing there; move it away or set {library.name}_root."
+            msg=f"found {home}, not made by this role, expected nothing: move it away or set {library.name}_root."
         )
     if given["state"] == "absent":
         if kind == "ours" and not module.check_mode:
@@ -110,11 +110,11 @@ def main() -> None:
             module.exit_json(changed=True, links={}, folder="")
         module.fail_json(msg=f"There are no files for {home}: {error}.")
     links = library.home_links(files)
-    missing = library.lacking(links)
+    missing = library.missing(links)
     if missing:
         where = given["prefix"] or "the packages " + ", ".join(given["packages"])
         module.fail_json(
-            msg=f"{where} lack what {home}/{', '.join(missing)} would lead to; expected {library.title} with headers."
+            msg=f"{where} lack the files for {home}/{', '.join(missing)}, expected {library.title} with headers."
         )
     record = {"provider": given["provider"]}
     changed = kind == "none" or node.links_in(home) != links or node.read_mark(home) != record

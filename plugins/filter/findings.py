@@ -22,16 +22,6 @@ from ansible.module_utils.trainyard.slurm.confinement import judge_confinement
 from ansible.module_utils.trainyard_controller.filters import findings_filter
 
 
-def nccl_findings(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Return what is wrong with the NCCL of all nodes."""
-    return library.judge(library.LIBRARIES["nccl"], nodes)
-
-
-def cudnn_findings(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Return what is wrong with the cuDNN of all nodes."""
-    return library.judge(library.LIBRARIES["cudnn"], nodes)
-
-
 def slurm_findings(
     nodes: Sequence[Mapping[str, Any]], cluster: str, controller: str, states: str = ""
 ) -> list[Finding]:
@@ -45,10 +35,9 @@ RULES = {
     "ascend_findings": ascend.judge,
     "ascend_remarks": ascend.remarks,
     "cuda_toolkit_findings": cuda_findings.judge,
-    "cudnn_findings": cudnn_findings,
-    "nccl_findings": nccl_findings,
     "nccl_tests_findings": nccl_tests_verify.judge,
     "nvidia_driver_findings": driver.judge_all,
+    "nvidia_library_findings": library.check_nodes,
     "nvidia_upgrade_findings": upgrade.stops,
     "rdma_findings": rdma.judge,
     "slurm_findings": slurm_findings,

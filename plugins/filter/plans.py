@@ -19,7 +19,7 @@ from ansible.module_utils.trainyard.cluster.hosts import ClusterSettings, Node, 
 from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes, is_refused, survey_findings
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.job.placement import cluster_files
-from ansible.module_utils.trainyard.nvidia import cuda_plan, cudnn, driver_plan, nccl_tests, stack, upgrade
+from ansible.module_utils.trainyard.nvidia import cuda_plan, driver_plan, library_plan, nccl_tests, stack, upgrade
 from ansible.module_utils.trainyard.software import datasets, mindspore, oneflow, openmpi
 from ansible.module_utils.trainyard_controller.filters import checked, plan_filter
 
@@ -30,7 +30,7 @@ RULES = {
     "nvidia_driver_plan": driver_plan.plan_hosts,
     "openmpi_plan": openmpi.plan_builds,
 }
-WANTED = {"cudnn_plan": cudnn, "mindspore_plan": mindspore, "oneflow_plan": oneflow}
+WANTED = {"mindspore_plan": mindspore, "oneflow_plan": oneflow}
 
 # Faults of a host that answers all the same.
 ASKED = ("operating system", "host name", "inventory")
@@ -151,6 +151,7 @@ class FilterModule:
             "inventory_plan": checked(cluster_files.plan_inventory),
             "node_baseline_plan": node_baseline_plan,
             "nvidia_driver_offers": checked(driver_plan.offers),
+            "nvidia_library_plan": checked(library_plan.plan),
             "nvidia_stack_plan": checked(nvidia_stack_plan),
             "nvidia_upgrade_before": checked(upgrade.had),
             "nvidia_upgrade_parts": checked(upgrade.parts),

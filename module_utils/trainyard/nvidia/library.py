@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA's libraries on the nodes: what they say of themselves, where a home leads, and the judgement of all nodes.
+"""NCCL and cuDNN on the nodes: how they report their version, the links of their home, and the check of all nodes.
 
-Pure. A state is what library/nvidia_library_state returns of a node.
+Pure. A state is what library/nvidia_library_state returns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..findings.findings import Finding, host_list
 
 State = Mapping[str, Any]
-# What only the driver brings.
+# The driver's library, which no toolkit brings.
 DRIVER = "libcuda.so.1"
 
 
@@ -23,14 +23,23 @@ class Library(NamedTuple):
 
     name: str
     title: str
-    # Headers that define its version, the first that is there counts, and the names of its three numbers there.
+    # Headers that may define its version, in the order in which they are tried, and the names of its three numbers.
     headers: tuple[str, ...]
     numbers: tuple[str, str, str]
-    # Providers whose packages name the CUDA release they were built with; of the others only its major number counts.
+    # Providers whose packages name the exact CUDA release; for the others only its major number counts.
     exact_cuda: tuple[str, ...]
+    # How many numbers a release has, and examples for messages.
+    version_numbers: int
+    example_version: str
+    example_cuda: str
+    example_archive: str
+    # MB that must be free before the wheel is installed.
+    wheel_mb: int
+    # The first release that has a wheel, by CUDA's major release. Empty where nvidia_stack compares it (nccl_sources).
+    first_wheels: Mapping[str, tuple[int, int]]
 
     def version_text(self, code: int) -> str:
-        """Write the number that the library answers: 20908 is 2.9.8, and where a thousand was the scale 8500 8.5.0.
+        """Return the version that a library reports as a number: 20908 is 2.9.8, and on the older scale 8500 is 8.5.0.
 
         NCCL changed the scale with 2.9, cuDNN with 9.0.
         """
@@ -43,10 +52,10 @@ class Library(NamedTuple):
         return ".".join(found[name] for name in self.numbers) if len(found) == 3 else ""
 
     def home_links(self, files: Sequence[str]) -> dict[str, str]:
-        """Return the links of a home, by path in it: headers under include/, libraries under lib/.
+        """Return the links of a home, by path in it: headers below include/, libraries below lib/.
 
-        `files`: those of a package or below a prefix. Wheels have no lib<name>.so, without which nothing can be
-        linked; packages of cuDNN name their headers cudnn_v8.h and leave cudnn.h to an alternative of the system.
+        `files` are those of a package or below a prefix. Wheels have no lib<name>.so, which the linker needs; packages
+        of cuDNN name their headers cudnn_v8.h and leave cudnn.h to the system's alternatives.
         """
         links: dict[str, str] = {}
         for path in files:
@@ -64,13 +73,12 @@ class Library(NamedTuple):
                 links.setdefault(f"lib/lib{self.name}.so", name.removeprefix("lib/"))
         return links
 
-    def lacking(self, links: Mapping[str, str]) -> list[str]:
-        """Return what a home with these links would lack for programs to be built on it and to run."""
-        needed = [f"include/{self.name}.h", f"lib/lib{self.name}.so"]
-        lacking = [name for name in needed if name not in links]
+    def missing(self, links: Mapping[str, str]) -> list[str]:
+        """Return what programs need in a home to be built and to run, and these links do not have."""
+        missing = [name for name in (f"include/{self.name}.h", f"lib/lib{self.name}.so") if name not in links]
         if not any(re.fullmatch(rf"lib/lib{self.name}\.so\.\d+", name) for name in links):
-            lacking.append(f"lib/lib{self.name}.so.N")
-        return lacking
+            missing.append(f"lib/lib{self.name}.so.N")
+        return missing
 
     def in_cache(self, listing: str) -> list[str]:
         """Return the paths of this library that `ldconfig -p` lists."""
@@ -78,106 +86,127 @@ class Library(NamedTuple):
 
 
 LIBRARIES: Mapping[str, Library] = {
-    library.name: library
-    for library in (
-        Library("nccl", "NCCL", ("nccl.h",), ("NCCL_MAJOR", "NCCL_MINOR", "NCCL_PATCH"), ("network_repo", "archive")),
-        # Before 8 its version stood in cudnn.h.
-        Library(
-            "cudnn", "cuDNN", ("cudnn_version.h", "cudnn.h"), ("CUDNN_MAJOR", "CUDNN_MINOR", "CUDNN_PATCHLEVEL"), ()
-        ),
-    )
+    "nccl": Library(
+        name="nccl",
+        title="NCCL",
+        headers=("nccl.h",),
+        numbers=("NCCL_MAJOR", "NCCL_MINOR", "NCCL_PATCH"),
+        exact_cuda=("network_repo", "archive"),
+        version_numbers=3,
+        example_version="2.21.5",
+        example_cuda="12.4",
+        example_archive="nccl_2.21.5-1+cuda12.4_x86_64.txz",
+        wheel_mb=1000,
+        first_wheels={},
+    ),
+    "cudnn": Library(
+        name="cudnn",
+        title="cuDNN",
+        # Before cuDNN 8 the version stood in cudnn.h.
+        headers=("cudnn_version.h", "cudnn.h"),
+        numbers=("CUDNN_MAJOR", "CUDNN_MINOR", "CUDNN_PATCHLEVEL"),
+        exact_cuda=(),
+        version_numbers=4,
+        example_version="8.5.0.96",
+        example_cuda="11.7",
+        example_archive="cudnn-linux-x86_64-8.5.0.96_cuda11-archive.tar.xz",
+        # The wheel comes with cuBLAS.
+        wheel_mb=4000,
+        first_wheels={"11": (8, 5), "12": (8, 8), "13": (9, 12)},
+    ),
 }
 
 
 def nccl_built_with(strings: bytes) -> str:
-    """Return the CUDA release that an NCCL was built with, from the line that it prints at its start."""
+    """Return the CUDA release that NCCL was built with, from the line that it prints when it starts."""
     match = re.search(rb"NCCL version \d+\.\d+\.\d+\+cuda(\d+\.\d+)", strings)
     return match[1].decode() if match else ""
 
 
 def cuda_text(code: int) -> str:
-    """Write the number by which CUDA names a release: 11070 is 11.7; nothing for 0."""
+    """Return the release that a number of CUDA names: 11070 is 11.7, and 0 is empty."""
     return f"{code // 1000}.{code % 1000 // 10}" if code else ""
 
 
-def _three(version: str) -> str:
-    """Return the numbers of a version that a library answers: of cuDNN's four the last names a build."""
+def remarks(library: Library, home: str, settings: Sequence[str], others: Sequence[str], unloaded: str) -> list[str]:
+    """Return what can change the library for every program, and what was not compared, one sentence each.
+
+    `settings` are files that configure NCCL, `others` further libraries that the loader knows. `unloaded` says why the
+    library cannot be loaded where only the driver is missing.
+    """
+    return [
+        *(f"{path} configures {library.title} for every program, regardless of the job" for path in settings),
+        *(f"the loader also knows {path}: programs that do not name {home} may load it" for path in others),
+        *([f"{unloaded}. Without the driver only the header is compared."] if unloaded else []),
+    ]
+
+
+def _release(version: str) -> str:
+    """Return the three numbers that a library reports: the fourth of a cuDNN release names a build."""
     return ".".join(version.split(".")[:3])
 
 
-def _unequal(library: Library, states: Sequence[State], what: str, key: str) -> Iterator[Finding]:
+def _unequal(library: Library, states: Sequence[State], check: str, key: str) -> Iterator[Finding]:
     values = {state["host"]: state[key] for state in states if state[key]}
     usual, _ = Counter(values.values()).most_common(1)[0] if values else ("", 0)
     like = host_list([host for host, value in values.items() if value == usual])
     name = library.name
+    action = f"set one {name}_provider, {name}_version and {name}_cuda for all nodes, and run site.yml again"
     for host, value in values.items():
         if value != usual:
-            yield Finding(
-                what,
-                value,
-                f"{usual}, as on {like}",
-                f"give all nodes one {name}_provider, {name}_version and {name}_cuda, and run site.yml again",
-                host=host,
-            )
+            yield Finding(check, value, f"{usual}, as on {like}", action, host=host)
 
 
-def _node(library: Library, node: Mapping[str, Any]) -> Iterator[Finding]:
-    state, wanted = node["state"], node["wanted"]
+def _check_node(library: Library, node: Mapping[str, Any]) -> Iterator[Finding]:
+    state, request = node["state"], node["request"]
     host, home, title, name = state["host"], state["home"], library.title, library.name
-    again = "run site.yml again; see the role's provider if it stays so"
-    # Where no driver is wanted, the header alone is compared.
-    unasked = state["unasked"]
-    if state["kind"] != "ours" or state["error"] or (unasked and str(wanted["gpus"]) != "0"):
-        found = state["error"] or unasked or f"nothing of this role at {home}"
+    again = "run site.yml again; if it stays so, see the role's provider"
+    # On a host that is declared to have no GPU, no driver is expected: there the header alone is compared.
+    unloaded = state["unloaded"]
+    if state["kind"] != "ours" or state["error"] or (unloaded and str(request["gpus"]) != "0"):
+        found = state["error"] or unloaded or f"nothing of this role at {home}"
         missing = re.search(r"Error: (lib\S+): cannot open", found)
-        yield Finding(
-            title,
-            found,
-            f"a library that can be loaded and a header below {home}",
-            _bring(missing[1], again) if missing else again,
-            host=host,
-        )
+        action = _bring(missing[1], again) if missing else again
+        yield Finding(title, found, f"a library that can be loaded and a header below {home}", action, host=host)
         return
-    version = _three(wanted["version"])
-    has = state["header"] if unasked else state["version"]
-    if version and has != version:
+    version = _release(request["version"])
+    installed = state["header"] if unloaded else state["version"]
+    if version and installed != version:
         expected = f"{version}, as {name}_version says"
-        yield Finding(f"version of {title}", f"{has} ({state['library']})", expected, again, host=host)
-    if state["header"] != has:
+        yield Finding(f"version of {title}", f"{installed} ({state['library']})", expected, again, host=host)
+    if state["header"] != installed:
         yield Finding(
             f"header of {title}",
             f"{name}.h is of {state['header'] or 'no version'}, the library of {state['version']}",
-            "both of one version, or programs are built for another library than they load",
+            "one version for both, or programs are built for another library than they load",
             f"remove the other {title}, or let this role install both",
             host=host,
         )
-    cuda, built = wanted["cuda"], state["cuda"]
-    exact = wanted["provider"] in library.exact_cuda
+    cuda, built = request["cuda"], state["cuda"]
+    exact = request["provider"] in library.exact_cuda
     if cuda and built and (built if exact else built.split(".")[0]) != (cuda if exact else cuda.split(".")[0]):
-        yield Finding(
-            f"CUDA that {title} was built with",
-            built,
-            cuda if exact else f"{cuda.split('.')[0]}.x",
-            f"correct {name}_cuda, or take the build for it",
-            host=host,
-        )
+        expected = cuda if exact else f"{cuda.split('.')[0]}.x"
+        action = f"correct {name}_cuda, or take the build for it"
+        yield Finding(f"CUDA that {title} was built with", built, expected, action, host=host)
 
 
 def _bring(missing: str, again: str) -> str:
-    """Say where a library comes from that another one needs."""
+    """Say which role installs a library that another one needs."""
     if missing == DRIVER:
         return f"install the NVIDIA driver, which brings {missing} (role nvidia_driver), and {again}"
     return f"install the CUDA toolkit that has {missing} (role cuda_toolkit), and {again}"
 
 
-def judge(library: Library, nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Judge nodes together, each by its `state` and what is `wanted` there.
+def check_nodes(nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Return what is wrong with one library on nodes: each has its `state` and its `request`.
 
-    `wanted` has provider, version ("": any), cuda ("": any), and gpus: "0" where a host is declared to have none.
+    A request has name, provider, version and cuda (either may be "": any), and gpus ("0": declared to have none).
     """
-    states = [node["state"] for node in nodes]
-    sound = [state for state in states if state["kind"] == "ours" and not state["error"]]
-    findings = [finding for node in nodes for finding in _node(library, node)]
+    if not nodes:
+        return []
+    library = LIBRARIES[nodes[0]["request"]["name"]]
+    sound = [node["state"] for node in nodes if node["state"]["kind"] == "ours" and not node["state"]["error"]]
+    findings = [finding for node in nodes for finding in _check_node(library, node)]
     for check, key in (
         (f"version of {library.title}", "version"),
         (f"CUDA that {library.title} was built with", "cuda"),

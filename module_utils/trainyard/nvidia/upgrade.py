@@ -55,7 +55,7 @@ def parts(programs: Mapping[str, Any], libraries: Mapping[str, Any]) -> dict[str
     }
     for name, state in libraries.items():
         if state["kind"] == "ours":
-            found[LIBRARIES[name].title] = state["error"] or state["unasked"]
+            found[LIBRARIES[name].title] = state["error"] or state["unloaded"]
     return {name: " ".join(fault.split())[:_LONGEST_WHY] for name, fault in found.items()}
 
 

@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...trainyard.nvidia.library import DRIVER, LIBRARIES, Library, cuda_text, nccl_built_with
+from ...trainyard.nvidia.library import DRIVER, LIBRARIES, Library, cuda_text, nccl_built_with, remarks
 
 MARK = ".trainyard.json"
-# A library that does not answer within this many seconds does not work.
+# Time limit for loading a library and asking its version, in seconds.
 _LOAD_TIMEOUT = 60
-# In a process of its own: a broken library may end it, as cuDNN 8 does where it finds no cuBLAS or no NVRTC. It prints
-# status, version, and the CUDA it was built with (0 where the library cannot be asked that).
-_ASK = {
+# Runs in a process of its own, because cuDNN 8 ends the process if it finds no cuBLAS or no NVRTC. Prints the status,
+# the version, and the CUDA it was built with (0 where the library has no such function).
+_QUERY = {
     "nccl": """
 number = ctypes.c_int()
 print(library.ncclGetVersion(ctypes.byref(number)), number.value, 0)
@@ -39,11 +39,11 @@ library = ctypes.CDLL(sys.argv[1])
 """
 
 
-def ask(name: str, library: str) -> tuple[str, str, str]:
-    """Return version and CUDA that a library answers, and what is wrong if it does not."""
+def query(name: str, library: str) -> tuple[str, str, str]:
+    """Return the version and CUDA that a library reports, or why it reports none."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _LOAD + _ASK[name], library],
+            [sys.executable, "-c", _LOAD + _QUERY[name], library],
             capture_output=True,
             text=True,
             timeout=_LOAD_TIMEOUT,
@@ -54,12 +54,12 @@ def ask(name: str, library: str) -> tuple[str, str, str]:
     words = done.stdout.split()
     if done.returncode == 0 and len(words) == 3 and words[0] == "0":
         return LIBRARIES[name].version_text(int(words[1])), cuda_text(int(words[2])), ""
-    said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-    return "", "", f"{library} cannot be loaded: {said}"
+    message = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    return "", "", f"{library} cannot be loaded: {message}"
 
 
 def nccl_cuda(library: str) -> str:
-    """Return the CUDA release that an NCCL says it was built with."""
+    """Return the CUDA release that an NCCL reports to be built with."""
     with Path(library).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         at = content.find(b"NCCL version ")
         while at >= 0:
@@ -71,7 +71,7 @@ def nccl_cuda(library: str) -> str:
 
 
 def read_mark(home: Path) -> dict[str, Any] | None:
-    """Return what a home was made from; None where it is not this role's."""
+    """Return what a home was made from, None if this role did not make it."""
     try:
         return dict(json.loads((home / MARK).read_text()))
     except (OSError, ValueError, RecursionError):
@@ -79,70 +79,70 @@ def read_mark(home: Path) -> dict[str, Any] | None:
 
 
 def kind_of(home: Path) -> str:
-    """Tell whether a home is `ours`, `foreign`, or there is `none`."""
+    """Return whether a home is `ours` or `foreign`, or `none` without one."""
     if not os.path.lexists(home):
         return "none"
     return "ours" if not home.is_symlink() and read_mark(home) is not None else "foreign"
 
 
-def settings_of(user: str) -> dict[str, str]:
-    """Return the files by which NCCL can be configured behind a job's back, by path."""
+def _settings_of(user: str) -> list[str]:
+    """Return the files that configure NCCL for every program of this user."""
     paths = ["/etc/nccl.conf"]
     with contextlib.suppress(KeyError):
         paths.append(f"{pwd.getpwnam(user).pw_dir}/.nccl.conf")
-    return {path: Path(path).read_text(errors="replace").strip() for path in paths if Path(path).is_file()}
+    return [path for path in paths if Path(path).is_file()]
 
 
-def others(library: Library, home: Path) -> list[dict[str, str]]:
+def _others(library: Library, home: Path) -> list[str]:
     """Return further libraries, which a program without a search path of its own would load."""
     tool = shutil.which("ldconfig", path="/sbin:/usr/sbin:/bin:/usr/bin")
     if tool is None:
         return []
     listing = subprocess.run([tool, "-p"], capture_output=True, text=True, check=False).stdout
     own = (home / f"lib/lib{library.name}.so").resolve()
-    paths = [path for path in library.in_cache(listing) if Path(path).resolve() != own]
-    return [{"path": path, "version": ask(library.name, path)[0]} for path in paths]
+    return [path for path in library.in_cache(listing) if Path(path).resolve() != own]
 
 
 def _header(library: Library, home: Path) -> str:
-    """Return the version that the header says. Raises OSError where there is none."""
+    """Return the version in the header. Raises OSError without a header."""
     there = [name for name in library.headers if (home / "include" / name).exists()]
     name = there[0] if there else library.headers[-1]
     return library.header_version((home / "include" / name).read_text(errors="replace"))
 
 
 def read_library(name: str, host: str, home: str, user: str, traces: Mapping[str, str]) -> dict[str, Any]:
-    """Return what is at a home and what it says of itself. `traces`: by provider, a pattern of what it leaves."""
+    """Return what is at a home and what the library reports. `traces`: by provider, a pattern of what it leaves."""
     library, folder = LIBRARIES[name], Path(home)
-    kind = kind_of(folder)
     state: dict[str, Any] = {
         "host": host,
         "home": home,
-        "kind": kind,
-        "record": read_mark(folder) or {},
-        **dict.fromkeys(("version", "header", "cuda", "library", "error", "unasked"), ""),
-        "settings": settings_of(user) if name == "nccl" else {},
-        "others": others(library, folder),
+        "kind": kind_of(folder),
+        **dict.fromkeys(("version", "header", "cuda", "library", "error", "unloaded"), ""),
         "left": {
             provider: sorted(str(path) for path in Path(pattern).parent.glob(Path(pattern).name))
             for provider, pattern in traces.items()
         },
     }
-    if kind != "ours":
-        return state
-    # Where it really lies: a wheel's library finds its neighbours from there.
-    file = (folder / f"lib/lib{name}.so").resolve()
-    state["library"] = str(file)
-    state["version"], state["cuda"], state["error"] = ask(name, str(file))
-    if DRIVER in state["error"]:
-        state["unasked"], state["error"] = state["error"], ""
-    elif not state["error"] and name == "nccl":
-        state["cuda"] = nccl_cuda(str(file))
-    try:
-        state["header"] = _header(library, folder)
-    except OSError as error:
-        state["error"] = state["error"] or f"{folder}/include/{name}.h cannot be read: {error.strerror}"
+    if state["kind"] == "ours":
+        _read_home(library, folder, state)
+    settings = _settings_of(user) if name == "nccl" else []
+    state["remarks"] = remarks(library, home, settings, _others(library, folder), state["unloaded"])
     return state
+
+
+def _read_home(library: Library, home: Path, state: dict[str, Any]) -> None:
+    # Its real path: a wheel's library finds its neighbours from there.
+    file = str((home / f"lib/lib{library.name}.so").resolve())
+    state["library"] = file
+    state["version"], state["cuda"], state["error"] = query(library.name, file)
+    if DRIVER in state["error"]:
+        state["unloaded"], state["error"] = state["error"], ""
+    elif not state["error"] and library.name == "nccl":
+        state["cuda"] = nccl_cuda(file)
+    try:
+        state["header"] = _header(library, home)
+    except OSError as error:
+        state["error"] = state["error"] or f"{home}/include/{library.name}.h cannot be read: {error.strerror}"
 
 
 def files_of_packages(packages: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
-"""What nccl and cudnn promise: one version on all nodes, proved by the library, one home whatever it comes from.
+"""The roles nccl and cudnn: one version on all nodes, verified by the library, and one home for every provider.
 
-Runs after test_repository.py, as the last test takes both away. Packages and archives are stand-ins whose library
-answers for its version; the wheel is NVIDIA's own.
+Runs after test_repository.py, as the last test removes both. Packages and archives are simulated, with a library that
+reports its version; the wheel is NVIDIA's own.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ ASK_CUDNN = "import ctypes; x = ctypes.CDLL('{}'); print(x.cudnnGetVersion(), x.
 PACKAGES = {"nccl_provider": "network_repo", "nccl_version": "2.21.5", "nccl_cuda": "12.4"}
 
 
-def answer(host):
-    """What the library in the home answers."""
+def nccl_version(host):
+    """Return the version that the library in the home reports."""
     return host.check_output(f'python3 -c "{ASK.format(HOME + "/lib/libnccl.so")}"')
 
 
-def cudnn_answer(host, library=f"{CUDNN_HOME}/lib/libcudnn.so"):
-    """What the cuDNN in the home, or one that the loader finds, answers: its version and its CUDA."""
+def cudnn_versions(host, library=f"{CUDNN_HOME}/lib/libcudnn.so"):
+    """Return version and CUDA that a cuDNN reports, that of the home or one that the loader finds."""
     return host.check_output(f'python3 -c "{ASK_CUDNN.format(library)}"')
 
 
-def test_cudnn_is_what_was_asked_for_under_the_names_that_programs_use(host):
-    assert cudnn_answer(host) == cudnn_answer(host, "libcudnn.so.8") == "8500 11070"
+def test_cudnn_has_the_requested_version_under_the_names_that_programs_use(host):
+    assert cudnn_versions(host) == cudnn_versions(host, "libcudnn.so.8") == "8500 11070"
     assert host.file(f"{CUDNN_HOME}/include/cudnn_version.h").contains("CUDNN_MINOR 5")
     assert host.file(f"{CUDNN_HOME}/include/cudnn.h").linked_to.endswith("-linux-gnu/cudnn_v8.h")
     assert not host.file(LOADER).exists
@@ -41,13 +41,13 @@ def test_cudnn_is_what_was_asked_for_under_the_names_that_programs_use(host):
     assert {"libcudnn8", "libcudnn8-dev"} <= set(held)
 
 
-def test_the_home_leads_to_the_version_that_was_asked_for(host):
-    assert answer(host) == "22105"
+def test_the_home_links_to_the_requested_version(host):
+    assert nccl_version(host) == "22105"
     assert host.file(f"{HOME}/include/nccl.h").contains("NCCL_MINOR 21")
     assert host.file(f"{HOME}/lib/libnccl.so").linked_to.endswith("-linux-gnu/libnccl.so.2.21.5")
 
 
-def test_a_node_with_another_version_is_named_and_settings_are_reported(
+def test_a_node_with_another_version_is_a_finding_and_settings_are_reported(
     run_playbook, packages, last, node_names, request
 ):
     last.check_output("echo NCCL_DEBUG=INFO | sudo tee /etc/nccl.conf")
@@ -57,14 +57,12 @@ def test_a_node_with_another_version_is_named_and_settings_are_reported(
     request.addfinalizer(lambda: packages(dict.fromkeys(older, "2.21.5-1+cuda12.4"), check=False))
     done = run_playbook("changed.yml", step="verify", **PACKAGES)
     assert done.rc != 0
-    assert "/etc/nccl.conf sets NCCL for every program, whatever a job says" in done.text
-    assert (
-        f"NCCL is not the same and sound on all nodes: 1 finding. 1. version of NCCL on {node_names[-1]} found 2.20.5 ("
-    ) in done.text
+    assert "/etc/nccl.conf configures NCCL for every program" in done.text
+    assert f"1 finding. 1. version of NCCL on {node_names[-1]} found 2.20.5 (" in done.text
     assert "expected 2.21.5, as nccl_version says" in done.text
 
 
-def test_all_faults_of_the_input_are_said_before_anything_is_touched(run_playbook, node_names):
+def test_all_errors_of_the_input_are_reported_before_anything_is_changed(run_playbook, node_names):
     done = run_playbook(
         "changed.yml",
         "--limit",
@@ -85,11 +83,11 @@ def test_all_faults_of_the_input_are_said_before_anything_is_touched(run_playboo
         assert text in done.text
 
 
-def test_a_cudnn_that_its_provider_does_not_have_is_refused(run_playbook, node_names):
+def test_a_cudnn_that_its_provider_lacks_is_rejected(run_playbook, node_names):
     only = ("--limit", node_names[-1])
     done = run_playbook("changed.yml", *only, cudnn_provider="wheel", cudnn_version="8.0.5.39", cudnn_cuda="11.1")
     assert done.rc != 0
-    assert "No package index has cuDNN 8.0.5.39 for CUDA 11 as a wheel, there are wheels from 8.5 on" in done.text
+    assert "No package index has cuDNN 8.0.5.39 for CUDA 11 as a wheel: wheels begin with 8.5" in done.text
     other = {"cudnn_provider": "network_repo", "cudnn_version": "8.9.7.29", "cudnn_cuda": "12.2"}
     done = run_playbook("changed.yml", *only, stand_in_state="present", **other)
     assert done.rc != 0
@@ -142,14 +140,14 @@ def archive(tmp_path_factory, last):
     }
 
 
-def test_providers_replace_one_another_and_none_removes_all(run_playbook, archive, last, node_names, have):
+def test_providers_replace_one_another_and_none_removes_everything(run_playbook, archive, last, node_names, have):
     only = ("--limit", node_names[-1])
 
     done = run_playbook("changed.yml", *only, **archive)
     assert done.rc == 0, done.output
-    assert answer(last) == "22005"
+    assert nccl_version(last) == "22005"
     # Found by every program, through the loader.
-    assert cudnn_answer(last) == cudnn_answer(last, "libcudnn.so.8") == "8005 11010"
+    assert cudnn_versions(last) == cudnn_versions(last, "libcudnn.so.8") == "8005 11010"
     assert last.file(LOADER).content_string.endswith("/lib64\n")
     assert last.run("dpkg-query --status libcudnn8").rc != 0
     assert have() == {}, "the packages that the role has brought are gone"
@@ -158,7 +156,7 @@ def test_providers_replace_one_another_and_none_removes_all(run_playbook, archiv
     wheel = {"nccl_provider": "wheel", "nccl_version": "2.28.9", "nccl_cuda": "13.0"}
     done = run_playbook("changed.yml", *only, **wheel)
     assert done.rc == 0, done.output
-    assert answer(last) == "22809"
+    assert nccl_version(last) == "22809"
     assert not last.file("/opt/trainyard/nccl-archive").exists
 
     done = run_playbook("changed.yml", *only, nccl_provider="none", cudnn_provider="none")

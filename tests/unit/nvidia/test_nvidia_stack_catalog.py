@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import yaml
-from ansible.module_utils.trainyard.nvidia import cudnn
 from ansible.module_utils.trainyard.nvidia import hardware as nvidia
+from ansible.module_utils.trainyard.nvidia import library_plan
 from ansible.module_utils.trainyard.nvidia import stack as nvidia_stack
 from ansible.module_utils.trainyard.software import mindspore
 
@@ -60,8 +60,8 @@ def test_every_stack_of_mindspore_brings_the_cudnn_that_it_was_built_with():
         if parts["framework"]["name"] == "mindspore":
             wanted = mindspore.CUDAS[parts["framework"]["cuda"]].cudnn
             assert parts["cudnn"]["version"].startswith(f"{wanted}."), name
-            given = {key: value for key, value in parts["cudnn"].items() if key != "provider"}
-            assert list(cudnn.problems(cudnn.Wanted(parts["cudnn"]["provider"], **given))) == []
+            request = {"name": "cudnn", "manage_system": True, "url": "", "local_file": "", "sha256": ""}
+            assert list(library_plan.errors({**request, **parts["cudnn"]})) == []
             found[name] = wanted
     assert found == {"mindspore-cuda11.1": "8.0", "mindspore-cuda11.6": "8.5"}
 

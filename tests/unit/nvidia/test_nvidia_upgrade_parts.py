@@ -15,7 +15,7 @@ PROGRAM = {
     "detail": "the sum over 8 processes is right on NVIDIA H100",
     "with": ["nccl"],
 }
-LIBRARY = {"kind": "ours", "error": "", "unasked": ""}
+LIBRARY = {"kind": "ours", "error": "", "unloaded": ""}
 TOO_OLD = "CUDA driver version is insufficient for CUDA runtime version"
 
 
@@ -31,7 +31,7 @@ def test_what_uses_the_driver_is_asked_and_what_is_of_somebody_else_is_not():
         "/usr/local/cuda-10.1": {**PROGRAM, "build": "fail", "run": "unknown", "detail": "nvcc: no\n  g++"},
     }
     driver_missing = "libcudnn.so.9 cannot be loaded: libcuda.so.1: cannot open"
-    assert parts(programs, nccl={}, cudnn={"unasked": driver_missing}) == {
+    assert parts(programs, nccl={}, cudnn={"unloaded": driver_missing}) == {
         "CUDA program of /usr/local/cuda-12.4": "",
         "CUDA program of /usr/local/cuda-11.8": "",
         "CUDA program of /usr/local/cuda-13.0": TOO_OLD,

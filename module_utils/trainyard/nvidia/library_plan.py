@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan how one version of NCCL or cuDNN is installed: packages, wheel or archive; or what is wrong with the request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .library import LIBRARIES, Library
+
+Request = Mapping[str, Any]
+_PACKAGED = ("network_repo", "distro")
+
+
+def errors(request: Request) -> Iterator[str]:
+    """Yield what is wrong with a request, one sentence each."""
+    library = LIBRARIES[request["name"]]
+    name, provider = library.name, request["provider"]
+    version, cuda = str(request["version"]), str(request["cuda"])
+    if provider == "none":
+        return
+    exact = _is_release(version, library.version_numbers)
+    built = _is_release(cuda, 2)
+    if not exact and not (provider == "distro" and not version):
+        yield f"{name}_version is {version!r}, expected an exact release such as {library.example_version}."
+    if not built and not (provider == "distro" and not cuda):
+        yield (
+            f"{name}_cuda is {cuda!r}, expected the CUDA release that {library.title} is built for, such as "
+            f"{library.example_cuda}, in quotes."
+        )
+    if provider == "archive" and bool(request["url"]) == bool(request["local_file"]):
+        yield f"{name}_provider is archive: expected either {name}_url or {name}_local_file."
+    if provider == "archive" and not re.fullmatch(r"[0-9a-f]{64}", request["sha256"]):
+        yield f"{name}_sha256 is {request['sha256']!r}, expected the archive's sha256, 64 hexadecimal digits."
+    if provider == "wheel" and exact and built:
+        yield from _without_wheel(library, version, cuda.split(".")[0])
+    if provider in _PACKAGED and not request["manage_system"]:
+        yield (
+            f"{name}_provider is {provider}, whose packages only root may install, but trainyard_manage_system is "
+            "false; use wheel or archive."
+        )
+
+
+def plan(request: Request) -> dict[str, Any]:
+    """Return how a request is installed.
+
+    `errors`; `packages` (name and version of each) and `wheel` (a pip requirement), empty where the request has errors;
+    `venv`, the wheel's environment; for playbooks/validate.yml `can_install` (the record that the module can_install
+    takes) and `offers` (the packages that the provider must have).
+    """
+    library, wrong = LIBRARIES[request["name"]], list(errors(request))
+    root, provider, major = request["root"], request["provider"], str(request["cuda"]).split(".")[0]
+    usable = not wrong and provider != "none"
+    packages = _packages(request) if usable and provider in _PACKAGED else []
+    wheel = f"nvidia-{library.name}-cu{major}=={request['version']}" if usable and provider == "wheel" else ""
+    # One environment for each CUDA: two distributions in one environment would share a folder.
+    venv = f"{root}/venvs/{library.name}-cu{major}"
+    archive = {
+        "what": f"{library.title} {request['version']}",
+        "unless": f"{root}/{library.name}-archive/{request['sha256'][:12]}/include/{library.name}.h",
+        "variables": f"{library.name}_url or {library.name}_local_file",
+        "url": "" if request["local_file"] else request["url"],
+        "local_file": request["local_file"],
+        "sha256": request["sha256"],
+    }
+    environment = {"path": venv, "packages": [wheel], "min_free_mb": library.wheel_mb, **request["pip"]}
+    return {
+        "title": library.title,
+        "errors": wrong,
+        "packages": packages,
+        "wheel": wheel,
+        "wheel_mb": library.wheel_mb,
+        "venv": venv,
+        "example": library.example_archive,
+        "can_install": {
+            "faults": wrong,
+            "sources": [archive] if provider == "archive" else [],
+            "prefix": library.name,
+            "manage_system": request["manage_system"],
+            "environment": environment if wheel else {},
+        },
+        "offers": [{"names": [each["name"]], "version": each["version"], "begins": ""} for each in packages[:1]],
+    }
+
+
+def _is_release(text: str, numbers: int) -> bool:
+    return bool(re.fullmatch(r"\d+" + r"\.\d+" * (numbers - 1), text))
+
+
+def _without_wheel(library: Library, version: str, major: str) -> Iterator[str]:
+    """Yield an error where no package index has this release as a wheel."""
+    first = library.first_wheels.get(major)
+    if not library.first_wheels or (first and tuple(map(int, version.split(".")[:2])) >= first):
+        return
+    since = f"wheels begin with {first[0]}.{first[1]}" if first else f"there are no wheels for CUDA {major}"
+    yield (
+        f"No package index has {library.title} {version} for CUDA {major} as a wheel: {since}. Set "
+        f"{library.name}_provider to archive or network_repo."
+    )
+
+
+def _packages(request: Request) -> list[dict[str, str]]:
+    """Return the packages with their exact versions, the library itself first.
+
+    A distribution's versions have a suffix of their own. NVIDIA's name the exact CUDA; only cuDNN 9 and newer have
+    CUDA's major release in the name, and the headers in a package of their own.
+    """
+    version, cuda = str(request["version"]), str(request["cuda"])
+    major = version.split(".")[0]
+    names: Sequence[str] = request["packages"] or [f"libcudnn{major}", f"libcudnn{major}-dev"]
+    if request["provider"] == "network_repo":
+        version = f"{version}-1+cuda{cuda}"
+    if not request["packages"] and int(major) >= 9:
+        names = [f"libcudnn{major}{part}-cuda-{cuda.split('.')[0]}" for part in ("", "-headers", "-dev")]
+        version = f"{request['version']}-1"
+    return [{"name": name, "version": version} for name in names]
