@@ -150,7 +150,7 @@ def test_a_restart_that_cannot_be_written_is_the_end(tmp_path):
             node.monitor.wait(PATIENCE_S)
             assert node.left() == []
     text = cause({"failure": failure, "nodes": []}, "")
-    assert text[0].startswith(f"n2 could not start its part again: {job.nodes[1].dir} cannot be written: ")
+    assert text[0].startswith(f"n2 could not start its ranks again: {job.nodes[1].dir} cannot be written: ")
 
 
 # ---- units of systemd

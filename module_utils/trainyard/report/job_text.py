@@ -8,8 +8,8 @@ seconds since the epoch.
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ..findings.adhoc import playbook
 from ..findings.findings import connection_reason, counted, host_list
@@ -103,109 +103,162 @@ def _none_left(summary: Data) -> list[str]:
     return ["no spare was left for it: raise job_spares where more nodes may be lost at a time"] if used else []
 
 
+class _Failed(NamedTuple):
+    """A failed job: its summary and failure, the folder on the nodes, and the ranks on the node of the failure."""
+
+    summary: Data
+    failure: Data
+    job_dir: str
+    host: str
+    on_node: str
+
+
 def cause(summary: Data, job_dir: str) -> list[str]:
-    """Say in a line or two why a job ended as it did; nothing where it succeeded or nobody knows."""
+    """Say in a line or two why a job ended as it did; nothing where it succeeded or the reason is not known."""
     failure: Data = summary.get("failure") or {}
-    kind, host = failure.get("kind"), failure.get("host", "")
+    if failure.get("kind") not in _CAUSES:
+        return []
+    host = failure.get("host", "")
     hosts = failure.get("hosts") or [host]
     ranks = [rank for node in summary["nodes"] if node["host"] in hosts for rank in node["ranks"]]
     on_node = f"{'rank' if len(ranks) == 1 else 'ranks'} {spans(ranks)}" if ranks else "its ranks"
-    if kind == "exit":
-        rank = failure.get("rank")
-        alone = failure["process"] == "agent" and rank is None
-        who = f"{summary['launcher']}'s agent" if alone else failure["process"]
-        if rank is not None:
-            who, host = f"rank {rank}", _where(summary)
-        if well(failure):
-            early = f"{who} on {host} ended first, with exit code 0, while others still ran"
-            return [early, *filter(None, [failure.get("reason")])]
-        if missed(failure):
-            return [f"{who} on {host} failed first: {failure['reason']}"]
-        first = f"{who}{f' of {on_node}' if alone else ''} on {host} failed first: {exit_text(failure)}"
-        if alone and failure.get("signal"):
-            first = f"{who} on {host} was {exit_text(failure)}, and {on_node} ended with it"
-        return [
-            first + (f" ({failure['result']})" if failure.get("result") in ("oom-kill", "timeout", "watchdog") else ""),
-            *([failure["reason"]] if failure.get("reason") else []),
-            *_killed(summary, failure, host),
-        ]
-    if kind == "not_joined":
-        return [
-            f"{failure['who']} never joined the cluster: the scheduler waited for job_join_timeout",
-            "a worker that waits before it calls init(), is slow (a longer job_join_timeout), or does not reach the "
-            f"scheduler on {host}",
-        ]
-    if kind == "gone":
-        return [
-            f"the monitor of {host} ended first, and {on_node} with it",
-            failure["reason"],
-            f"see what killed it: journalctl -k and {job_dir}/logs/monitor_*.log on {host}",
-        ]
-    if kind == "silent":
-        who, _, since = silence.text(failure).partition(": ")
-        if len(hosts) > 1:
-            return [
-                f"{who} with {on_node} went silent: {since}, so they are frozen, cut off or down",
-                f"their monitors end {on_node} as soon as they run again; check the nodes, then start the job again",
-            ]
-        return [
-            f"{who} with {on_node} went silent: {since}, so it is frozen, cut off or down",
-            f"its own monitor ends {on_node} as soon as it runs again; check the node, then start the job again",
-        ]
-    if kind == "head_silent":
-        return [
-            f"head node {host} went silent: {failure['seen_by']} had no word from it for {failure['after_s']} s",
-            "every other node has ended its ranks; check the head node, then start the job again",
-        ]
-    if kind == "frozen":
-        return [
-            f"head node {host} stood still for {failure['after_s']} s, and the other nodes gave it up",
-            "check the machine (suspended, paused, out of memory), then start the job again",
-        ]
-    if kind == "rebooted":
-        return [
-            f"node {host} with {on_node} shut down or restarted while the job ran",
-            f"see who did that: last -x, and journalctl -b -1 -e on {host}; with job_max_restarts a job goes on when "
-            "the node is back",
-        ]
-    if kind in ("hung", "timed_out"):
-        return hang.cause(failure)
-    if kind == "cannot_write":
-        return [
-            f"{host} could not start its part again: {failure['folder']} cannot be written: {failure['reason']}",
-            "make room there, or choose another folder with trainyard_state; then start the job again",
-        ]
-    if kind == "held":
-        return [
-            f"the devices of {host} were not free for the restart within {failure['after_s']} s (job_rejoin_timeout): "
-            f"{failure['reason']}",
-            f"see what that is (ps -fp PID on {host}) and end it, then start the job again",
-        ]
-    if kind == "refused":
-        waited = f" within {failure['after_s']} s (job_rejoin_timeout)" if failure.get("after_s") else ""
-        return [
-            f"{host} did not pass the gate for the restart{waited}: {failure['reason']}",
-            "repair it, or leave it out (job_hosts); with job_spares another host takes the place of any but the head; "
-            "job_gate: false starts again all the same",
-        ]
-    if kind == "not_back":
-        return [
-            f"{host_list(failure['hosts'])} did not take part in the restart within {failure['after_s']} s "
-            "(job_rejoin_timeout)",
-            "check the machine, then start the job again; what it still runs ends as soon as it runs again",
-            *_none_left(summary),
-        ]
-    if kind == "absent":
-        return [
-            f"node {host} never reported to the head within {failure['after_s']} s of the start",
-            f"look at {job_dir}/logs/monitor_*.log on {host}, and at the firewall between the nodes",
-        ]
-    if kind == "engine":
-        where = f"{host}: " if host else ""
-        return [f"{summary['engine']['kind']} says: {where}{failure['reason']}"]
-    if kind == "not_started":
-        return [f"{host} could not start its part: {failure['text']}"]
-    return []
+    return _CAUSES[failure["kind"]](_Failed(summary, failure, job_dir, host, on_node))
+
+
+def _exit(job: _Failed) -> list[str]:
+    failure, host, rank = job.failure, job.host, job.failure.get("rank")
+    alone = failure["process"] == "agent" and rank is None
+    name = f"{job.summary['launcher']}'s agent" if alone else failure["process"]
+    if rank is not None:
+        name, host = f"rank {rank}", _where(job.summary)
+    reason = [failure["reason"]] if failure.get("reason") else []
+    if well(failure):
+        return [f"{name} on {host} ended first, with exit code 0, while others still ran", *reason]
+    if missed(failure):
+        return [f"{name} on {host} failed first: {failure['reason']}"]
+    first = f"{name}{f' of {job.on_node}' if alone else ''} on {host} failed first: {exit_text(failure)}"
+    if alone and failure.get("signal"):
+        first = f"{name} on {host} was {exit_text(failure)}, and {job.on_node} ended with it"
+    if failure.get("result") in ("oom-kill", "timeout", "watchdog"):
+        first += f" ({failure['result']})"
+    return [first, *reason, *_killed(job.summary, failure, host)]
+
+
+def _not_joined(job: _Failed) -> list[str]:
+    return [
+        f"{job.failure['who']} never joined the cluster: the scheduler waited for job_join_timeout",
+        "a worker that waits before it calls init(), is slow (a longer job_join_timeout), or does not reach the "
+        f"scheduler on {job.host}",
+    ]
+
+
+def _gone(job: _Failed) -> list[str]:
+    return [
+        f"the monitor of {job.host} ended first, and {job.on_node} with it",
+        job.failure["reason"],
+        f"see what killed it: journalctl -k and {job.job_dir}/logs/monitor_*.log on {job.host}",
+    ]
+
+
+def _silent(job: _Failed) -> list[str]:
+    nodes, since = silence.nodes(job.failure), silence.since(job.failure)
+    many = bool(job.failure.get("hosts"))
+    return [
+        f"{nodes} with {job.on_node} went silent: {since}, so "
+        + ("they are frozen, cut off or down" if many else "it is frozen, cut off or down"),
+        f"{'their monitors end' if many else 'its own monitor ends'} {job.on_node} as soon as "
+        f"{'they run' if many else 'it runs'} again; check the {'nodes' if many else 'node'}, then start the job again",
+    ]
+
+
+def _head_silent(job: _Failed) -> list[str]:
+    seen_by, after_s = job.failure["seen_by"], job.failure["after_s"]
+    return [
+        f"head node {job.host} went silent: {seen_by} received no report from it for {after_s} s",
+        "every other node has ended its ranks; check the head node, then start the job again",
+    ]
+
+
+def _frozen(job: _Failed) -> list[str]:
+    return [
+        f"head node {job.host} was suspended for {job.failure['after_s']} s, and the other nodes gave it up",
+        "check the machine (suspended, paused, out of memory), then start the job again",
+    ]
+
+
+def _rebooted(job: _Failed) -> list[str]:
+    return [
+        f"node {job.host} with {job.on_node} shut down or restarted while the job ran",
+        f"see who did that: last -x, and journalctl -b -1 -e on {job.host}; with job_max_restarts a job goes on when "
+        "the node is back",
+    ]
+
+
+def _cannot_write(job: _Failed) -> list[str]:
+    folder, reason = job.failure["folder"], job.failure["reason"]
+    return [
+        f"{job.host} could not start its ranks again: {folder} cannot be written: {reason}",
+        "make room there, or choose another folder with trainyard_state; then start the job again",
+    ]
+
+
+def _devices_held(job: _Failed) -> list[str]:
+    return [
+        f"the devices of {job.host} were not free for the restart within {job.failure['after_s']} s "
+        f"(job_rejoin_timeout): {job.failure['reason']}",
+        f"see what that is (ps -fp PID on {job.host}) and end it, then start the job again",
+    ]
+
+
+def _excluded(job: _Failed) -> list[str]:
+    waited = f" within {job.failure['after_s']} s (job_rejoin_timeout)" if job.failure.get("after_s") else ""
+    return [
+        f"{job.host} did not pass the gate for the restart{waited}: {job.failure['reason']}",
+        "repair it, or leave it out (job_hosts); with job_spares another host takes the place of any but the head; "
+        "job_gate: false starts again all the same",
+    ]
+
+
+def _not_back(job: _Failed) -> list[str]:
+    return [
+        f"{host_list(job.failure['hosts'])} did not take part in the restart within {job.failure['after_s']} s "
+        "(job_rejoin_timeout)",
+        "check the machine, then start the job again; ranks that it still runs end as soon as it runs again",
+        *_none_left(job.summary),
+    ]
+
+
+def _absent(job: _Failed) -> list[str]:
+    return [
+        f"node {job.host} never reported to the head within {job.failure['after_s']} s of the start",
+        f"read {job.job_dir}/logs/monitor_*.log on {job.host}, and check the firewall between the nodes",
+    ]
+
+
+def _engine(job: _Failed) -> list[str]:
+    where = f"{job.host}: " if job.host else ""
+    return [f"{job.summary['engine']['kind']} says: {where}{job.failure['reason']}"]
+
+
+# By the kind of the failure.
+_CAUSES: Mapping[str, Callable[[_Failed], list[str]]] = {
+    "exit": _exit,
+    "not_joined": _not_joined,
+    "gone": _gone,
+    "silent": _silent,
+    "head_silent": _head_silent,
+    "frozen": _frozen,
+    "rebooted": _rebooted,
+    "hung": lambda job: hang.cause(job.failure),
+    "timed_out": lambda job: hang.cause(job.failure),
+    "cannot_write": _cannot_write,
+    "held": _devices_held,
+    "refused": _excluded,
+    "not_back": _not_back,
+    "absent": _absent,
+    "engine": _engine,
+    "not_started": lambda job: [f"{job.host} could not start its ranks: {job.failure['text']}"],
+}
 
 
 def _unwritten(summary: Data, job_dir: str) -> list[str]:
@@ -237,6 +290,17 @@ def _lost(nodes: Sequence[Mapping[str, Any]]) -> str:
     return f"no node {'that could be asked ' if 'unreachable' in states else ''}knows of it any more"
 
 
+_HEADLINES = {
+    "succeeded": "succeeded in {took}: {size}.",
+    "pending": "is pending: {why}.",
+    "running": "is running.",
+    "failed": "failed after {took}.",
+    "timed_out": "was ended after {took}: its time (job_timeout) was up.",
+    "stopped": "was stopped after {took}.",
+    "lost": "is lost: {lost}.",
+}
+
+
 def explain(
     summary: Data,
     run_dir: str,
@@ -246,73 +310,76 @@ def explain(
     log: str | None = None,
     inventory: str = "",
 ) -> str:
-    """Write what the user reads at the end.
+    """Write the text that the user reads at the end.
 
-    `job_dir` is "" where the job has no folder on its nodes (any more). `tail` are the last lines of the log that
-    matters, by default that of `telling_log`; `notes` are what else is known of the run.
+    `job_dir` is "" where the job has no folder on its nodes. `tail` are the last lines of `log`, by default the one of
+    `telling_log`; `notes` are further lines about the run.
     """
-    state, took = summary["state"], clock(summary["elapsed_s"] or 0)
-    hosts = [node["host"] for node in summary["nodes"]]
-    headline = {
-        "succeeded": f"Job {summary['job_id']} succeeded in {took}: {size_text(summary)}.",
-        "pending": f"Job {summary['job_id']} is pending: {summary.get('engine', {}).get('reason') or 'in the queue'}.",
-        "running": f"Job {summary['job_id']} is running.",
-        "failed": f"Job {summary['job_id']} failed after {took}.",
-        "timed_out": f"Job {summary['job_id']} was ended after {took}: its time (job_timeout) was up.",
-        "stopped": f"Job {summary['job_id']} was stopped after {took}.",
-        "lost": f"Job {summary['job_id']} is lost: {_lost(summary['nodes'])}.",
-    }[state]
-    lines = [headline]
-    if summary["loss_not_a_number"]:
-        lines.append(f"  {not_a_number_text(summary['loss_not_a_number'])}")
-    lines += [f"  {line}" for line in (meeting.texts(summary["apart"]) if summary.get("apart") else ())]
-    lines += [f"  {line}" for line in cause(summary, job_dir or run_dir)]
-    failed_at = (summary.get("failure") or {}).get("time") or summary["finished"]
-    lines += [f"  {line}" for line in kernel_messages.texts(summary.get("kernel") or (), failed_at)]
-    for named in summary.get("slow_ranks") or ():
-        lines += [f"  {slow_ranks.text(named)}", *(f"    {line}" for line in slow_ranks.details(named))]
-    if summary["max_restarts"]:
-        lines += [f"  started again {len(summary['restarts'])} of at most {counted(summary['max_restarts'], 'time')}"]
-        for restart in summary["restarts"]:
-            lines.append(f"    {restart_text(restart)}")
-            lines += [f"      {text}" for text in (went_on_text(restart), goodput.cost_text(restart)) if text]
-        lines += [f"  {line}" for line in gave_up(summary)]
-    lines += [f"  {line}" for line in _unwritten(summary, job_dir)]
-    lines += [f"  {line}" for line in undelivered(summary.get("events") or ())]
-    if state == "running":
-        lines.append(
-            "  "
-            + progress_line(
-                summary["ranks_running"], summary["world_size"], summary["elapsed_s"] or 0, summary["metrics"]
-            )
-        )
-    elif summary["metrics"]:
-        lines.append(f"  last progress: {metrics_text(summary['metrics'])}")
-    # Of a job that was never started again it says nothing new; the page has it.
-    if summary.get("goodput") and summary["restarts"]:
-        lines.append(f"  {goodput.text(summary['goodput'])}")
-    if summary.get("checkpoints"):
-        lines += [f"  {line}" for line in checkpoints.texts(summary["checkpoints"], summary["finished"])]
-    if state not in ("running", "pending"):
-        lines += [f"  {line}" for line in job_traffic.lines(summary)]
+    headline = _HEADLINES[summary["state"]].format(
+        took=clock(summary["elapsed_s"] or 0),
+        size=size_text(summary),
+        why=summary.get("engine", {}).get("reason") or "in the queue",
+        lost=_lost(summary["nodes"]),
+    )
+    about = [*_what_happened(summary, run_dir, job_dir), *_how_far(summary)]
     if tail:
         # A pod's log is no file.
         folder = f"{job_dir}/logs/" if job_dir else ""
-        lines.append(f"  last lines of {folder}{log or telling_log(summary)} on {_where(summary)}:")
-        lines += [f"    | {line}" for line in tail]
-        lines += [f"  {text}" for text in [tls.meaning(tail)] if text]
-    running = [node["host"] for node in summary["nodes"] if node["state"] == "running"]
-    unreachable = [node for node in summary["nodes"] if node["state"] == "unreachable"]
-    if state not in ("running", "pending"):
-        ended = [host for host in hosts if host not in running and host not in [node["host"] for node in unreachable]]
-        # Of a scheduler's nodes nobody has looked whether that is so.
-        if state != "succeeded" and ended and "engine" not in summary:
-            lines.append(f"  nothing of the job is left on {host_list(ended)}")
+        about.append(f"last lines of {folder}{log or telling_log(summary)} on {_where(summary)}:")
+        about += [f"  | {line}" for line in tail]
+        about += [text for text in [tls.meaning(tail)] if text]
+    about += _left_over(summary, inventory)
+    about += [*notes, f"logs        {run_dir}/logs", f"summary     {run_dir}/summary.json"]
+    about.append(f"report      {run_dir}/report.html")
+    return "\n".join([f"Job {summary['job_id']} {headline}", *(f"  {line}" for line in about)])
+
+
+def _what_happened(summary: Data, run_dir: str, job_dir: str) -> list[str]:
+    """Say why the job ended, which ranks were slow, and how often it was started again."""
+    lost = summary["loss_not_a_number"]
+    lines = [not_a_number_text(lost)] if lost else []
+    lines += meeting.texts(summary["apart"]) if summary.get("apart") else []
+    lines += cause(summary, job_dir or run_dir)
+    failed_at = (summary.get("failure") or {}).get("time") or summary["finished"]
+    lines += kernel_messages.texts(summary.get("kernel") or (), failed_at)
+    for named in summary.get("slow_ranks") or ():
+        lines += [slow_ranks.text(named), *(f"  {line}" for line in slow_ranks.details(named))]
+    if summary["max_restarts"]:
+        lines.append(f"started again {len(summary['restarts'])} of at most {counted(summary['max_restarts'], 'time')}")
+        for restart in summary["restarts"]:
+            lines.append(f"  {restart_text(restart)}")
+            lines += [f"    {text}" for text in (went_on_text(restart), goodput.cost_text(restart)) if text]
+        lines += gave_up(summary)
+    return [*lines, *_unwritten(summary, job_dir), *undelivered(summary.get("events") or ())]
+
+
+def _how_far(summary: Data) -> list[str]:
+    """Report progress, goodput, checkpoints and traffic."""
+    lines = []
+    if summary["state"] == "running":
+        running, ranks = summary["ranks_running"], summary["world_size"]
+        lines.append(progress_line(running, ranks, summary["elapsed_s"] or 0, summary["metrics"]))
+    elif summary["metrics"]:
+        lines.append(f"last progress: {metrics_text(summary['metrics'])}")
+    # Without a restart, goodput says nothing new; the page has it.
+    if summary.get("goodput") and summary["restarts"]:
+        lines.append(goodput.text(summary["goodput"]))
+    if summary.get("checkpoints"):
+        lines += checkpoints.texts(summary["checkpoints"], summary["finished"])
+    return lines if summary["state"] in ("running", "pending") else [*lines, *job_traffic.lines(summary)]
+
+
+def _left_over(summary: Data, inventory: str) -> list[str]:
+    """Say on which nodes something of the job still runs, on which nothing does, and which gave no answer."""
+    nodes, lines = summary["nodes"], []
+    running = [node["host"] for node in nodes if node["state"] == "running"]
+    unreachable = [node for node in nodes if node["state"] == "unreachable"]
+    if summary["state"] not in ("running", "pending"):
+        ended = [node["host"] for node in nodes if node["state"] not in ("running", "unreachable")]
+        # A scheduler's nodes were not asked.
+        if summary["state"] != "succeeded" and ended and "engine" not in summary:
+            lines.append(f"nothing of the job is left on {host_list(ended)}")
         if running:
             stop = playbook("playbooks/stop.yml", inventory, {"job_id": summary["job_id"]})
-            lines.append(f"  STILL RUNNING on {host_list(running)}: {stop}")
-    lines += [f"  {node['host']} could not be asked: {connection_reason(node['why'])}" for node in unreachable[:6]]
-    lines += [f"  {note}" for note in notes]
-    lines += [f"  logs        {run_dir}/logs", f"  summary     {run_dir}/summary.json"]
-    lines.append(f"  report      {run_dir}/report.html")
-    return "\n".join(lines)
+            lines.append(f"STILL RUNNING on {host_list(running)}: {stop}")
+    return lines + [f"{node['host']} could not be asked: {connection_reason(node['why'])}" for node in unreachable[:6]]

@@ -84,7 +84,9 @@ def test_a_silent_node_is_named(silenced, group, others, where, rank):
 
 def test_a_silent_head_is_named(silenced):
     run: Run = silenced[0]["head_frozen"]
-    assert re.search(r"^  head node n3 went silent: n[12] had no word from it for \d\d s$", run.output, re.MULTILINE)
+    assert re.search(
+        r"^  head node n3 went silent: n[12] received no report from it for \d\d s$", run.output, re.MULTILINE
+    )
     assert "every other node has ended its ranks; check the head node" in run.text
     assert "  nothing of the job is left on n1, n2" in run.lines
     assert (run.summary["failure"]["kind"], run.summary["failure"]["host"]) == ("head_silent", "n3")

@@ -45,8 +45,17 @@ def failure(silent_s: Mapping[str, float], limit_s: float) -> dict[str, Any] | N
     return {"kind": "silent", "host": host, "after_s": round(silent_s[host]), **others}
 
 
+def nodes(found: Mapping[str, Any]) -> str:
+    """Name the nodes that did not report."""
+    hosts = found.get("hosts") or ()
+    return f"nodes {_names(hosts)}" if hosts else f"node {found['host']}"
+
+
+def since(found: Mapping[str, Any]) -> str:
+    """Say for how long they did not report."""
+    return f"no word for {_span(found.get('least_s', found['after_s']), found['after_s'])}"
+
+
 def text(found: Mapping[str, Any]) -> str:
     """Say in a few words which nodes did not report."""
-    hosts = found.get("hosts") or ()
-    who = f"nodes {_names(hosts)}" if hosts else f"node {found['host']}"
-    return f"{who}: no word for {_span(found.get('least_s', found['after_s']), found['after_s'])}"
+    return f"{nodes(found)}: {since(found)}"

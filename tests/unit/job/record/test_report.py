@@ -262,7 +262,7 @@ def test_a_job_that_succeeded():
             {"kind": "frozen", "host": "n1", "after_s": 20},
             "direct",
             [
-                "head node n1 stood still for 20 s, and the other nodes gave it up",
+                "head node n1 was suspended for 20 s, and the other nodes gave it up",
                 "check the machine (suspended, paused, out of memory), then start the job again",
             ],
             None,
@@ -284,7 +284,7 @@ def test_a_job_that_succeeded():
             "direct",
             [
                 "node n2 never reported to the head within 120 s of the start",
-                f"look at {DIR}/logs/monitor_*.log on n2, and at the firewall between the nodes",
+                f"read {DIR}/logs/monitor_*.log on n2, and check the firewall between the nodes",
             ],
             None,
         ),
@@ -331,7 +331,7 @@ def test_a_head_that_went_silent_is_told_by_the_others():
     summary, text = explained({"n2": answer(2, end=gone)}, unreachable={"n1": "Connection timed out"})
     assert text == [
         f"Job {JOB} failed after 0:01:12.",
-        "  head node n1 went silent: n2 had no word from it for 15 s",
+        "  head node n1 went silent: n2 received no report from it for 15 s",
         "  every other node has ended its ranks; check the head node, then start the job again",
         "  nothing of the job is left on n2",
         "  n1 could not be asked: Connection timed out",
@@ -358,7 +358,7 @@ def test_a_job_that_could_not_be_started_everywhere():
     _, text = explained(results, not_started={"n2": "no space left on device"})
     assert text == [
         f"Job {JOB} failed after 0:00:00.",
-        "  n2 could not start its part: no space left on device",
+        "  n2 could not start its ranks: no space left on device",
         "  nothing of the job is left on n1, n2",
         *LAST,
     ]
