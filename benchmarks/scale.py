@@ -173,7 +173,7 @@ def join(count: int) -> dict[str, Any]:
 
 async def _join(head: Any, hosts: list[str]) -> dict[str, Any]:
     """Have all join, wait until the head has heard each, then look at it for 20 s."""
-    from ansible.module_utils.trainyard_node.job.run.head import JOIN_S
+    from ansible.module_utils.trainyard.job.run.attempt_watch import JOIN_S
     from job_cluster import report_to
 
     lost: list[str] = []

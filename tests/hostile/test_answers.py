@@ -15,13 +15,12 @@ from ansible.module_utils.trainyard.cluster.unreachable import reason
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement.placement import Member
 from ansible.module_utils.trainyard.job.plan.plan import build
-from ansible.module_utils.trainyard.job.run import answers, failure
+from ansible.module_utils.trainyard.job.run import answers, attempt_watch, failure, hang_watch, head_state
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_controller.run_folder import write_logs
 from ansible.module_utils.trainyard_node.cluster.node import read_node
-from ansible.module_utils.trainyard_node.job.run import exits, folder, head, monitor, node_part
-from ansible.module_utils.trainyard_node.job.run import failures as ends
+from ansible.module_utils.trainyard_node.job.run import exits, failures, folder, monitor, next_attempt, node_loop
 from ansible.module_utils.trainyard_node.machine import json_files
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from captured_tree import NODES, unfold
@@ -158,7 +157,8 @@ def test_how_the_whole_job_ended_is_the_heads_to_say(run_dir):
 
 
 def test_all_that_a_monitor_calls_a_failure_may_be_answered():
-    text = "".join(Path(module.__file__).read_text() for module in (ends, head, monitor, node_part))
+    modules = attempt_watch, failures, hang_watch, head_state, monitor, next_attempt, node_loop
+    text = "".join(Path(module.__file__).read_text() for module in modules)
     kinds = set(re.findall(r'"kind": "(\w+)"', text))
     assert {"exit", "silent"} < kinds <= set(answers.FAILURE.kinds)
 

@@ -18,7 +18,8 @@ from ansible.module_utils.trainyard.report.job_text import cause, explain
 from ansible.module_utils.trainyard_controller import run_folder
 from ansible.module_utils.trainyard_node.job.run import disk_space as room
 from ansible.module_utils.trainyard_node.job.run import exits, supervisors
-from ansible.module_utils.trainyard_node.job.run import monitor as monitors
+from ansible.module_utils.trainyard_node.job.run.monitor import Monitor
+from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.machine import json_files
 from job_cluster import PATIENCE_S, Cluster
 from job_samples import make_job, make_plan, member
@@ -69,17 +70,17 @@ def test_monitors_on_full_disks_go_on_and_end_all(tmp_path):
 def test_the_end_is_written_over_what_there_was(tmp_path, monkeypatch):
     job = with_secrets(Cluster(tmp_path, ["wait"]))
     (job.head.dir / "trainyard.pyz").touch()
-    head = monitors.Monitor(job.head.dir)
-    head.look()
-    head.save()
-    head.save_cluster()
+    head = Monitor(job.head.dir)
+    head.inspect()
+    head.runner.save()
+    head.loop.save_cluster()
     no_new_files(monkeypatch)
     process = job.head.spec["processes"][0]
-    failure = head._failure(process, {"exit_code": 1, "signal": None, "result": "exit-code", "time": 1.0})
+    failure = head.runner.failure(process, {"exit_code": 1, "signal": None, "result": "exit-code", "time": 1.0})
     assert failure["reason"] == f"{job.head.dir} on n1 cannot be written: No space left on device"
     head.finish("failed", failure=failure)
-    head.save_cluster()
-    head._leave()
+    head.loop.save_cluster()
+    head.leave()
     assert job.head.end()["failure"] == job.state()["end"]["failure"] == failure
     # The report says it.
     summary = {"failure": failure, "nodes": [{"host": "n1", "ranks": [0]}]}
@@ -99,21 +100,21 @@ def shown(blocks, free, files, free_files):
 ])  # fmt: skip
 def test_a_rank_that_fails_on_a_full_disk_says_so(tmp_path, monkeypatch, state, found):
     job = Cluster(tmp_path, ["wait"])
-    head = monitors.Monitor(job.head.dir)
+    runner = NodeRunner(job.head.dir)
     monkeypatch.setattr(room.os, "statvfs", lambda _: state)
-    failure = head._failure(job.head.spec["processes"][0], exits.from_status(1))
+    failure = runner.failure(job.head.spec["processes"][0], exits.from_status(1))
     said = f"found {found} under {job.head.dir} on n1, expected room for what the job writes: make room there, or "
     assert failure.get("reason", "") == (f"{said}choose another folder with trainyard_state" if found else "")
-    head.look()
-    assert head.report["full"] == failure.get("reason", "")
+    runner.inspect()
+    assert runner.report["full"] == failure.get("reason", "")
     assert not misfit(failure, messages.failure_shape("n1", 1))
 
 
 def test_what_its_log_says_comes_first(tmp_path, monkeypatch):
     job = Cluster(tmp_path, ["wait"])
-    head = monitors.Monitor(job.head.dir)
+    runner = NodeRunner(job.head.dir)
     (job.head.dir / "logs/rank_0.log").write_text("step 1\nOSError: [Errno 28] No space left on device: '/data/x'\n")
-    failure = head._failure(job.head.spec["processes"][0], exits.from_status(1))
+    failure = runner.failure(job.head.spec["processes"][0], exits.from_status(1))
     assert failure["reason"] == "it could not write: OSError: [Errno 28] No space left on device: '/data/x'"
     assert failure["full"] is True
 
@@ -272,10 +273,9 @@ def test_a_monitor_whose_log_is_full_goes_on(tmp_path):
 def test_what_could_not_be_written_is_said_once(tmp_path, monkeypatch):
     job = Cluster(tmp_path, ["wait"])
     (job.head.dir / "trainyard.pyz").touch()
-    head = monitors.Monitor(job.head.dir)
-    head.save()
-    monkeypatch.setattr(head.tail, "unwritten", "No space left on device")
-    head.save()
+    runner = NodeRunner(job.head.dir)
+    monkeypatch.setattr(runner.tail, "unwritten", "No space left on device")
+    runner.save()
     assert job.head.read("monitor.json")["unwritten"] == "No space left on device"
     assert not misfit(job.head.read("monitor.json"), answers.MONITOR)
     plan = make_plan(make_job(launcher="direct"), [member(0), member(1)]).as_dict()

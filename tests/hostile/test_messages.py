@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,9 +16,11 @@ from ansible.module_utils.trainyard.job.run import answers, messages, shapes
 from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard_node.job.run import connections as wire
 from ansible.module_utils.trainyard_node.job.run.monitor import Monitor
+from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from job_cluster import Cluster
+from simulated_job import SimulatedJob
 from test_answers import lies
 from test_wire import REPORT
 
@@ -84,48 +85,38 @@ NODE_MESSAGES = st.one_of(REPORTS, *(fitting(shapes.Exact({name: shape})) for na
 HEAD_MESSAGES = st.one_of(*map(fitting, FROM_HEAD.values()))
 
 
-class Other:
-    """The other end of a connection."""
+@pytest.fixture
+def head():
+    """Makes the head's state of a job of two nodes, on a clock of the test's own."""
+    hang = {"after_s": 5, "first_s": 5, "pause_s": 5, "pause_pattern": ""}
+    return lambda: SimulatedJob(slow_ranks=True, hang=hang, max_restarts=BUDGET, silent_after_s=15)
 
-    def __init__(self, host):
-        self.host, self.told = host, []
 
-    def tell(self, message):
-        self.told.append(json.loads(messages.write(message)))
-
-    send = tell
-
-    def end(self):
-        pass
+def takes(receive, *arguments):
+    """Whether a monitor has taken a message; a BadMessage ends the connection, and nothing else may be raised."""
+    try:
+        receive(*arguments)
+    except messages.BadMessage:
+        return False
+    return True
 
 
 @pytest.fixture
-def monitor_of(tmp_path, monkeypatch):
-    """Makes monitors that start and end nothing."""
-    hang = {"after_s": 5, "first_s": 5, "pause_s": 5, "pause_pattern": ""}
-    more = {"slow_ranks": True, "hang": hang, "launcher": "direct", "max_restarts": BUDGET}
-    job = Cluster(tmp_path, ["wait"], ["wait"], n1=more, n2=more)
-    monkeypatch.setattr(Monitor, "keep", lambda _, name, state: json.dumps(state, allow_nan=False) and "")
+def node(tmp_path, monkeypatch):
+    """Makes the loop of a node's monitor that starts and ends nothing, with what it has sent."""
+    job = Cluster(tmp_path, ["wait"], ["wait"], n2={"max_restarts": BUDGET, "slow_ranks": True})
+    monkeypatch.setattr(NodeRunner, "keep", lambda _, name, state: json.dumps(state, allow_nan=False) and "")
 
-    def make(number):
-        made = Monitor(job.nodes[number].dir)
-        made.supervisor = SimpleNamespace(
+    def make():
+        loop = Monitor(job.nodes[1].dir).loop
+        nothing = SimpleNamespace(
             exits=dict, main=lambda _: None, restart=lambda *_: None, end=lambda: None, unwritten=""
         )
-        made.taker = SimpleNamespace(take=lambda _: None)
-        return made
+        loop._runner.supervisor = nothing
+        loop._runner.taker = SimpleNamespace(take=lambda _: None)
+        return loop
 
     return make
-
-
-def takes(hear, host, message):
-    """Whether a monitor has taken a message; a BadMessage ends the connection, and nothing else may be raised."""
-    line = Other(host)
-    try:
-        hear(line, message)
-    except messages.BadMessage:
-        return None
-    return line
 
 
 slow = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -133,48 +124,42 @@ slow = settings(max_examples=100, deadline=None, suppress_health_check=list(Heal
 
 @slow
 @given(st.lists(NODE_MESSAGES, min_size=1, max_size=4))
-def test_a_head_deals_with_whatever_fits(monitor_of, said):
-    async def all_of_them():
-        one = monitor_of(0)
-        one.look()
-        for round_number, message in enumerate(said):
-            line = takes(one.hear_node, "n2", message)
-            # It says nothing that a node would not take.
-            for told in line.told if line else ():
-                messages.check_from_head(told, ["rank1"], BUDGET)
-            for later in (0.0, 20.0, 400.0):
-                one.judge(time.monotonic() + round_number * 500 + later)
-                # And nothing that the controller would not.
-                assert misfit(one.save_cluster(), answers.CLUSTER) == ""
-
-    asyncio.run(all_of_them())
+def test_a_head_deals_with_whatever_fits(head, drawn):
+    job = head()
+    job.step()
+    for message in drawn:
+        takes(job.send, "n2", message)
+        # It says nothing that a node would not take; decide() checks what the controller reads.
+        messages.check_from_head(job.state.message_for("n2", job.time()), ["rank1"], BUDGET)
+        for later in (0.5, 1.0, 14.0, 20.0):
+            job.now += later
+            job.send("n1", {"report": job.report("n1")})
+            job.decide()
 
 
 @slow
 @given(st.lists(HEAD_MESSAGES, min_size=1, max_size=4))
-def test_a_node_deals_with_whatever_fits(monitor_of, said):
+def test_a_node_deals_with_whatever_fits(node, drawn):
     async def all_of_them():
-        one = monitor_of(1)
-        for message in said:
-            takes(one.hear_head, "", message)
-            one._look_and_save()
-            messages.check_from_node({"report": one.report}, "n2", 2, BUDGET)
-        assert misfit(one.end_record or None, (answers.END, shapes.NOTHING)) == ""
+        loop, sent = node(), []
+        for message in drawn:
+            takes(loop.receive, SimpleNamespace(send=sent.append), message)
+            loop.inspect_and_save()
+            messages.check_from_node({"report": loop._runner.report}, "n2", 2, BUDGET)
+        assert misfit(loop._runner.end or None, (answers.END, shapes.NOTHING)) == ""
 
     asyncio.run(all_of_them())
 
 
 @slow
 @given(st.data())
-def test_whatever_lacks_a_field_or_has_a_wrong_one_is_refused_or_dealt_with(monitor_of, data):
+def test_whatever_lacks_a_field_or_has_a_wrong_one_is_refused_or_dealt_with(head, node, data):
     async def one_message():
-        told = data.draw(lies(data.draw(NODE_MESSAGES)))
-        one = monitor_of(0)
-        one.look()
-        takes(one.hear_node, "n2", copy.deepcopy(told))
-        one.judge(time.monotonic())
-        one.save_cluster()
-        takes(monitor_of(1).hear_head, "", data.draw(lies(data.draw(HEAD_MESSAGES))))
+        job = head()
+        job.step()
+        takes(job.send, "n2", copy.deepcopy(data.draw(lies(data.draw(NODE_MESSAGES)))))
+        job.decide()
+        takes(node().receive, SimpleNamespace(send=[].append), data.draw(lies(data.draw(HEAD_MESSAGES))))
 
     asyncio.run(one_message())
 
@@ -200,11 +185,13 @@ def test_what_goes_wrong_with_a_message_ends_its_connection_alone(capsys):
         def hear(line, message):
             raise KeyError("who")
 
-        line = wire.NodeLine("token", hear, lambda _: None, "n1")
+        line = wire.NodeConnection("token", hear, lambda _: None, "n1")
         line._transport = SimpleNamespace(abort=lambda: ended.append(True))
         line._keys = {"head": b"h", "node": b"n"}
         line.authenticated.set_result(True)
-        sealed = wire.Line._sealed(SimpleNamespace(_keys=line._keys, _numbers={"head": 0}), "head", b"{}") + b"{}"
+        sealed = (
+            wire.Connection._next_mac(SimpleNamespace(_keys=line._keys, _numbers={"head": 0}), "head", b"{}") + b"{}"
+        )
         line.data_received(len(sealed).to_bytes(4, "big") + sealed)
         assert ended == [True] and not line.open
 

@@ -13,7 +13,7 @@ from ansible.module_utils.trainyard.job.run import messages
 from ansible.module_utils.trainyard.job.run.failure_kinds import KINDS
 from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard_node.job.run import connections as wire
-from ansible.module_utils.trainyard_node.job.run import monitor as monitors
+from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from job_cluster import PATIENCE_S, Cluster, free_port, wait_for
 
 TOKEN = "the token of this job"  # noqa: S105
@@ -122,7 +122,7 @@ def test_what_is_no_message_is_refused(text):
 async def connect(head, token=TOKEN, host="n2"):
     heard, over = [], asyncio.Event()
     where = head.spec["head_address"], head.spec["monitor_port"]
-    line = await wire.call(token, host, where, lambda _, message: heard.append(message), lambda _: over.set())
+    line = await wire.connect(token, host, where, lambda _, message: heard.append(message), lambda _: over.set())
     return line, heard, over
 
 
@@ -131,20 +131,20 @@ def test_bad_messages_of_one_who_knows_the_token_end_a_connection_and_never_the_
         for message in bad_reports():
             line, heard, over = await connect(head)
             text = json.dumps(message).encode()
-            line._write(line._sealed("node", text) + text)
+            line._write(line._next_mac("node", text) + text)
             await asyncio.wait_for(over.wait(), PATIENCE_S)
             assert heard == []
         line, heard, over = await connect(head)
-        line.tell({"report": REPORT})
+        line.update({"report": REPORT})
         while len(heard) < 1:
             await asyncio.sleep(0.01)
-        line.tell({"report": REPORT})
+        line.update({"report": REPORT})
         while len(heard) < 2:
             await asyncio.sleep(0.01)
         # Nothing was new the second time.
         assert heard == [{"attempts": {"": 0}, "go": True, "stacks": 0}, {}]
         wait_for(lambda: head.read("cluster.json")["state"] == "running", "the node to count")
-        line.end()
+        line.abort()
 
     asyncio.run(asyncio.wait_for(all_of_them(), PATIENCE_S))
     assert head.monitor.poll() is None and head.read("cluster.json")["end"] is None
@@ -202,10 +202,10 @@ def test_strangers_take_neither_memory_nor_places(head):
 
     async def come():
         line, heard, _ = await connect(head)
-        line.tell({"report": REPORT})
+        line.update({"report": REPORT})
         while not heard:
             await asyncio.sleep(0.01)
-        line.end()
+        line.abort()
 
     asyncio.run(asyncio.wait_for(come(), PATIENCE_S))
     for one in strangers + silent:
@@ -278,13 +278,13 @@ def test_a_message_that_was_tampered_with_ends_the_connection(head, change):
     async def told():
         async with Tap(head, change) as tap:
             over = asyncio.Event()
-            line = await wire.call(TOKEN, "n2", ("127.0.0.1", tap.port), lambda *_: None, lambda _: over.set())
+            line = await wire.connect(TOKEN, "n2", ("127.0.0.1", tap.port), lambda *_: None, lambda _: over.set())
             for number in range(3):
-                line.tell({"report": {**REPORT, "metrics": {"step": number}}})
+                line.update({"report": {**REPORT, "metrics": {"step": number}}})
             await over.wait()
 
     asyncio.run(asyncio.wait_for(told(), PATIENCE_S))
-    assert "connection with n2 ended: a message with a wrong seal" in head.log()
+    assert "connection with n2 ended: a message with a wrong MAC" in head.log()
     assert head.monitor.poll() is None
 
 
@@ -293,7 +293,7 @@ def test_what_a_node_said_is_nothing_that_the_head_says(tmp_path):
 
     async def reflected():
         loop, heard = asyncio.get_running_loop(), []
-        line = wire.NodeLine(TOKEN, lambda _, message: heard.append(message), lambda _: None, "n2")
+        line = wire.NodeConnection(TOKEN, lambda _, message: heard.append(message), lambda _: None, "n2")
         said = []
 
         class Transport(asyncio.Transport):
@@ -312,7 +312,7 @@ def test_what_a_node_said_is_nothing_that_the_head_says(tmp_path):
         line.connection_made(Transport())
         nonce = os.urandom(32)
         line.data_received(frame(nonce))
-        other = wire.HeadLine(TOKEN, lambda *_: None, wire.Door(TOKEN, ["n2"], lambda *_: None))
+        other = wire.HeadConnection(TOKEN, lambda *_: None, wire.Server(TOKEN, ["n2"], lambda *_: None))
         other.host, other._nonces = "n2", nonce + said[0][4:36]
         # Not even the proof: that of the node is none of the head.
         assert said[0][36:68] != other._mac("proof of the head")
@@ -354,10 +354,10 @@ def test_a_log_that_lies_cuts_nobody_off(tmp_path):
     """A rank may print what torchrun would, of ranks that there are not: the head would not take such a report."""
     log = tmp_path / "agent.log"
     log.write_text("Root Cause (first observed failure):\n rank : 999999999 (local_rank: 0)\n exitcode : 1 (pid: 7)\n")
-    node = monitors.Monitor(Cluster(tmp_path, ["wait"]).nodes[0].dir)
+    runner = NodeRunner(Cluster(tmp_path, ["wait"]).nodes[0].dir)
     process = {"name": "agent", "ranks": [0], "log": str(log)}
-    told = node._failure(process, {"exit_code": 1, "signal": None, "result": "exit-code", "time": 1.0})
+    told = runner.failure(process, {"exit_code": 1, "signal": None, "result": "exit-code", "time": 1.0})
     assert (told["rank"], told["exit_code"]) == (0, 1)
-    told = node._failure({**process, "name": "rank0"}, {"exit_code": [], "signal": None, "result": "x", "time": 1.0})
+    told = runner.failure({**process, "name": "rank0"}, {"exit_code": [], "signal": None, "result": "x", "time": 1.0})
     assert (told["exit_code"], told["result"]) == (None, "unreadable")
     assert not misfit(told, messages.failure_shape("n1", 1))

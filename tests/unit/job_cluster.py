@@ -14,9 +14,9 @@ import sys
 import time
 import uuid
 
+from ansible.module_utils.trainyard.job.run.attempt_watch import REPORT_S
 from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
-from ansible.module_utils.trainyard_node.job.run import connections as wire
-from ansible.module_utils.trainyard_node.job.run import head, monitor, runtime
+from ansible.module_utils.trainyard_node.job.run import connections, node_loop, runtime
 from ansible.module_utils.trainyard_node.job.run import processes as procs
 from ansible.module_utils.trainyard_node.job.run.exits import read_exits
 from ansible.module_utils.trainyard_node.machine.json_files import read_json, write_json
@@ -84,20 +84,22 @@ async def report_to(spec, host, lost=None):
     while True:
         over = asyncio.Event()
         try:
-            line = await wire.call(spec["token"], host, where, lambda *_: None, lambda _, over=over: over.set())
+            connection = await connections.connect(
+                spec["token"], host, where, lambda *_: None, lambda _, over=over: over.set()
+            )
         except (OSError, asyncio.TimeoutError):
-            await asyncio.sleep(monitor.RETRY_S)
+            await asyncio.sleep(node_loop.RETRY_S)
             continue
         try:
             while not over.is_set():
-                line.tell({"report": report})
+                connection.update({"report": report})
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(over.wait(), head.REPORT_S)
+                    await asyncio.wait_for(over.wait(), REPORT_S)
             if lost is not None:
                 lost.append(host)
-            await asyncio.sleep(monitor.RETRY_S)
+            await asyncio.sleep(node_loop.RETRY_S)
         finally:
-            line.end()
+            connection.abort()
 
 
 class Node:

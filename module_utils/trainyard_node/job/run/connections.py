@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The monitors' wire: one TCP connection of each node to the head, on which both have proved that they know the token.
+"""Connect each node's monitor to the head's: one TCP connection, authenticated on both sides with the job's token.
 
 A frame is its length (4 bytes, big-endian) and that many bytes. The first three shake hands, H and N are nonces:
 
@@ -7,13 +7,14 @@ A frame is its length (4 bytes, big-endian) and that many bytes. The first three
     node    N (32 bytes), proof of the node (32 bytes), its name
     head    proof of the head (32 bytes)
 
-A proof is HMAC-SHA256, with the job's token as its key, over who speaks, H, N and the node's name. Each side's key for
-this connection is made in the same way. Every later frame is an HMAC-SHA256 by the speaker's key over the number of the
-frame and the message, and the message (trainyard/job/run/messages.py): what is changed, left out, repeated, sent again
-on another connection or back to its sender ends the connection. Nothing is encrypted: there is nothing secret in it.
+A proof is HMAC-SHA256, with the job's token as its key, over the sender, H, N and the node's name. Each side's key for
+this connection is made in the same way. Every later frame is a MAC (HMAC-SHA256 by the sender's key over the number of
+the frame and the message) and the message (trainyard/job/run/messages.py). A frame that was changed, left out,
+repeated, sent again on another connection or back to its sender ends the connection. Nothing is encrypted: there is
+nothing secret in it.
 
-Who has not proved itself yet has HELLO_S seconds and MAX_HELLO bytes, and there are never more than GUESTS of them
-beside the nodes that are missing: the oldest has to go.
+A connection has HELLO_S seconds and MAX_HELLO bytes for its handshake. There are never more than GUESTS handshakes
+beside those of missing nodes: the oldest has to go.
 """
 
 from __future__ import annotations
@@ -33,49 +34,49 @@ MAX_HELLO = 1024
 HELLO_S = 10.0
 GUESTS = 64
 _SIZE, _MAC = 4, 32
-Hear = Callable[["Line", Message], None]
-Gone = Callable[["Line"], None]
-# Nodes that a head must be able to let wait at the door, however few it has: those of a small job come back at once.
+Receive = Callable[["Connection", Message], None]
+Closed = Callable[["Connection"], None]
+# Least length of the queue of new connections: the nodes of a small job come back at the same time.
 LEAST_BACKLOG = 100
-# Files that the head has open beside the connections of its nodes, with room to spare.
+# Files that the head has open besides the connections of its nodes, with room to spare.
 OWN_FILES = 256
 
 
-class Line(asyncio.Protocol):
-    """One end of a connection. `hear` gets each message of the other side, `gone` is called once at the end."""
+class Connection(asyncio.Protocol):
+    """One end of a connection. `receive` gets each message of the other side, `closed` is called once at the end."""
 
     _me, _other = "", ""
 
-    def __init__(self, token: str, hear: Hear, gone: Gone) -> None:
-        """Take the job's token. Raises ValueError without one: then anybody could prove anything."""
+    def __init__(self, token: str, receive: Receive, closed: Closed) -> None:
+        """Take the job's token. Raises ValueError without one: an empty token would authenticate anybody."""
         if not token:
             raise ValueError("a job without a token")
         self.host, self.open = "", True
-        self._told: Message = {}
+        self._sent: Message = {}
         # How the handshake ended.
         self.authenticated: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._token, self._hear, self._gone = token.encode(), hear, gone
+        self._token, self._receive, self._closed = token.encode(), receive, closed
         self._buffer, self._nonce, self._nonces = bytearray(), secrets.token_bytes(_MAC), b""
         self._keys, self._numbers = {"head": b"", "node": b""}, {"head": 0, "node": 0}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the time within which the other side has to prove itself."""
+        """Limit the time for the handshake."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=2 * MAX_MESSAGE)
-        self._timer = asyncio.get_running_loop().call_later(HELLO_S, self.end)
+        self._timer = asyncio.get_running_loop().call_later(HELLO_S, self.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell that this connection is over."""
+        """Note that this connection has ended."""
         del error
         self._timer.cancel()
         self.open = False
         if not self.authenticated.done():
             self.authenticated.set_result(False)
-        self._gone(self)
+        self._closed(self)
 
     def pause_writing(self) -> None:
-        """End the connection: the other side does not read what it is told."""
-        self.end()
+        """End the connection: the other side does not read."""
+        self.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take what has arrived, frame by frame."""
@@ -86,16 +87,16 @@ class Line(asyncio.Protocol):
                 if frame is None:
                     return
                 if self._keys[self._me]:
-                    self._hear(self, self._unsealed(frame))
+                    self._receive(self, self._authentic(frame))
                 else:
                     self._shake(frame)
         except Exception as error:
-            # Whatever a message does, it ends its connection, and never the monitor.
+            # A message may end its connection, but never the monitor.
             if self.authenticated.done():
-                said = str(error) if isinstance(error, BadMessage) else f"{type(error).__name__}: {error}"
+                reason = str(error) if isinstance(error, BadMessage) else f"{type(error).__name__}: {error}"
                 # Into the monitor's log.
-                print(f"connection with {self.host or 'the head'} ended: {said}", flush=True)
-            self.end()
+                print(f"connection with {self.host or 'the head'} ended: {reason}", flush=True)
+            self.abort()
 
     def _frame(self) -> bytes | None:
         if len(self._buffer) < _SIZE:
@@ -110,31 +111,30 @@ class Line(asyncio.Protocol):
         return frame
 
     def _shake(self, frame: bytes) -> None:
-        """Take one frame of the handshake. Raises BadMessage where the other side does not prove itself."""
-        # The two sides take turns, each in its own order: both classes below have theirs.
+        """Take one frame of the handshake. Raises BadMessage where the other side has no proof."""
         raise NotImplementedError
 
-    def _mac(self, what: str) -> bytes:
-        said = what.encode() + b"\0" + self._nonces + self.host.encode("utf-8", "surrogatepass")
-        return hmac.digest(self._token, said, "sha256")
+    def _mac(self, purpose: str) -> bytes:
+        text = purpose.encode() + b"\0" + self._nonces + self.host.encode("utf-8", "surrogatepass")
+        return hmac.digest(self._token, text, "sha256")
 
-    def _believe(self, seal: bytes) -> None:
-        """Make the keys of this connection, if the other side's proof holds. Raises BadMessage if not."""
-        if not hmac.compare_digest(seal, self._mac(f"proof of the {self._other}")):
+    def _check_proof(self, proof: bytes) -> None:
+        """Make the keys of this connection if the other side's proof holds. Raises BadMessage if not."""
+        if not hmac.compare_digest(proof, self._mac(f"proof of the {self._other}")):
             raise BadMessage("no proof")
-        self._keys = {who: self._mac(f"key of the {who}") for who in self._keys}
+        self._keys = {side: self._mac(f"key of the {side}") for side in self._keys}
         self._timer.cancel()
 
-    def _sealed(self, who: str, message: bytes) -> bytes:
-        """Return the seal of the next message that `who` sends."""
-        number = self._numbers[who]
-        self._numbers[who] += 1
-        return hmac.digest(self._keys[who], number.to_bytes(8, "big") + message, "sha256")
+    def _next_mac(self, side: str, message: bytes) -> bytes:
+        """Return the MAC of the next message that this side sends."""
+        number = self._numbers[side]
+        self._numbers[side] += 1
+        return hmac.digest(self._keys[side], number.to_bytes(8, "big") + message, "sha256")
 
-    def _unsealed(self, frame: bytes) -> Message:
-        seal, message = frame[:_MAC], frame[_MAC:]
-        if not hmac.compare_digest(seal, self._sealed(self._other, message)):
-            raise BadMessage("a message with a wrong seal")
+    def _authentic(self, frame: bytes) -> Message:
+        mac, message = frame[:_MAC], frame[_MAC:]
+        if not hmac.compare_digest(mac, self._next_mac(self._other, message)):
+            raise BadMessage("a message with a wrong MAC")
         return read(message)
 
     def _write(self, frame: bytes) -> None:
@@ -142,38 +142,38 @@ class Line(asyncio.Protocol):
             self._transport.write(len(frame).to_bytes(_SIZE, "big") + frame)
 
     def send(self, message: Message) -> None:
-        """Say something to the other side, which has proved itself; nothing where the connection is over."""
+        """Send a message to the authenticated other side; do nothing where the connection has ended."""
         text = write(message)
-        self._write(self._sealed(self._me, text) + text)
+        self._write(self._next_mac(self._me, text) + text)
 
-    def tell(self, message: Message) -> None:
-        """Say how things are: in full where that has changed, else that nothing is new."""
-        self.send(message if message != self._told else {})
-        self._told = message
+    def update(self, message: Message) -> None:
+        """Send a state: in full where it has changed, else an empty message."""
+        self.send(message if message != self._sent else {})
+        self._sent = message
 
     def close(self) -> None:
-        """End the connection after what is still to be written."""
+        """End the connection once everything is sent."""
         self._transport.close()
 
-    def end(self) -> None:
+    def abort(self) -> None:
         """End the connection at once."""
         self.open = False
         self._transport.abort()
 
 
-class NodeLine(Line):
+class NodeConnection(Connection):
     """The node's end."""
 
     _me, _other = "node", "head"
 
-    def __init__(self, token: str, hear: Hear, gone: Gone, host: str) -> None:
+    def __init__(self, token: str, receive: Receive, closed: Closed, host: str) -> None:
         """Take the node's name, too."""
-        super().__init__(token, hear, gone)
+        super().__init__(token, receive, closed)
         self.host = host
 
     def _shake(self, frame: bytes) -> None:
         if self._nonces:
-            self._believe(frame)
+            self._check_proof(frame)
             self.authenticated.set_result(True)
         elif len(frame) == _MAC:
             self._nonces = frame + self._nonce
@@ -182,20 +182,20 @@ class NodeLine(Line):
             raise BadMessage("no nonce")
 
 
-class HeadLine(Line):
-    """The head's end; `door` counts those that come."""
+class HeadConnection(Connection):
+    """The head's end."""
 
     _me, _other = "head", "node"
 
-    def __init__(self, token: str, hear: Hear, door: Door) -> None:
-        """Take the door through which the node comes."""
-        super().__init__(token, hear, door.left)
-        self._door = door
+    def __init__(self, token: str, receive: Receive, server: Server) -> None:
+        """Take the server that has accepted the connection."""
+        super().__init__(token, receive, server.closed)
+        self._server = server
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask whoever comes for a proof."""
+        """Send the nonce of the handshake."""
         super().connection_made(transport)
-        self._door.arrived(self)
+        self._server.accepted(self)
         self._write(self._nonce)
 
     def _shake(self, frame: bytes) -> None:
@@ -204,69 +204,72 @@ class HeadLine(Line):
             self.host = frame[2 * _MAC :].decode()
         except UnicodeDecodeError:
             raise BadMessage("no name") from None
-        self._believe(frame[_MAC : 2 * _MAC])
-        if self.host not in self._door.hosts:
+        self._check_proof(frame[_MAC : 2 * _MAC])
+        if self.host not in self._server.hosts:
             raise BadMessage("not a node of this job")
         self._write(self._mac("proof of the head"))
         self.authenticated.set_result(True)
-        self._door.entered(self)
+        self._server.authenticated(self)
 
 
-class Door:
-    """Where the nodes come to the head. `lines` are the connections of those that have proved themselves."""
+class Server:
+    """The head's side of all connections. `connections` are those of authenticated nodes, by host."""
 
-    def __init__(self, token: str, hosts: Collection[str], hear: Hear) -> None:
-        """Take the job's token, its nodes but the head, and what hears them."""
+    def __init__(self, token: str, hosts: Collection[str], receive: Receive) -> None:
+        """Take the job's token, its nodes but the head, and what receives their messages."""
         self.hosts = frozenset(hosts)
-        self.lines: dict[str, HeadLine] = {}
-        self._token, self._hear = token, hear
-        # The oldest first.
-        self._guests: dict[HeadLine, None] = {}
+        self.connections: dict[str, HeadConnection] = {}
+        self._token, self._receive = token, receive
+        # Connections in their handshake, the oldest first.
+        self._guests: dict[HeadConnection, None] = {}
 
     async def open(self, address: str, port: int) -> None:
-        """Let come in who can prove that it is a node of this job; all may come in the same moment."""
+        """Accept connections of this job's nodes, all at the same time if need be."""
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: HeadLine(self._token, self._hear, self), address, port, backlog=max(len(self.hosts), LEAST_BACKLOG)
+            lambda: HeadConnection(self._token, self._receive, self),
+            address,
+            port,
+            backlog=max(len(self.hosts), LEAST_BACKLOG),
         )
 
     def close(self) -> None:
-        """Let nobody come any more; who is in, stays."""
+        """Accept no more connections; those that exist stay."""
         self._server.close()
 
-    def arrived(self, line: HeadLine) -> None:
-        """Let somebody stand at the door, and the one go that has stood there longest where they are too many."""
-        if len(self._guests) >= len(self.hosts) - len(self.lines) + GUESTS:
+    def accepted(self, connection: HeadConnection) -> None:
+        """Begin a handshake; end the oldest one where there are too many."""
+        if len(self._guests) >= len(self.hosts) - len(self.connections) + GUESTS:
             oldest = next(iter(self._guests))
             del self._guests[oldest]
-            oldest.end()
-        self._guests[line] = None
+            oldest.abort()
+        self._guests[connection] = None
 
-    def entered(self, line: HeadLine) -> None:
-        """Take the connection of a node, in place of an earlier one: that may have broken without a word."""
-        self._guests.pop(line, None)
-        before = self.lines.get(line.host)
-        self.lines[line.host] = line
+    def authenticated(self, connection: HeadConnection) -> None:
+        """Use the connection of a node in place of an earlier one, which may have broken without notice."""
+        self._guests.pop(connection, None)
+        before = self.connections.get(connection.host)
+        self.connections[connection.host] = connection
         if before:
-            before.end()
+            before.abort()
 
-    def left(self, line: Line) -> None:
-        """Forget a connection that is over."""
-        self._guests.pop(cast(HeadLine, line), None)
-        if self.lines.get(line.host) is line:
-            del self.lines[line.host]
+    def closed(self, connection: Connection) -> None:
+        """Forget a connection that has ended."""
+        self._guests.pop(cast(HeadConnection, connection), None)
+        if self.connections.get(connection.host) is connection:
+            del self.connections[connection.host]
 
 
-async def call(token: str, host: str, where: tuple[str, int], hear: Hear, gone: Gone) -> NodeLine:
-    """Connect a node to the head. Raises OSError, asyncio.TimeoutError where nobody there proves to be the head."""
-    made = asyncio.get_running_loop().create_connection(lambda: NodeLine(token, hear, gone, host), *where)
-    _, line = await asyncio.wait_for(made, HELLO_S)
-    if not await line.authenticated:
-        raise ConnectionRefusedError("nobody there that proves to be the head of this job")
-    return line
+async def connect(token: str, host: str, where: tuple[str, int], receive: Receive, closed: Closed) -> NodeConnection:
+    """Connect a node to the head. Raises OSError, asyncio.TimeoutError where no head of this job answers."""
+    made = asyncio.get_running_loop().create_connection(lambda: NodeConnection(token, receive, closed, host), *where)
+    _, connection = await asyncio.wait_for(made, HELLO_S)
+    if not await connection.authenticated:
+        raise ConnectionRefusedError("no head of this job answers there")
+    return connection
 
 
 def make_room(files: int) -> None:
-    """Let this process have this many files open, as far as it may: without systemd it inherits a limit of 1,024."""
+    """Raise the limit of open files as far as allowed: without systemd a process inherits one of 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = files if hard == resource.RLIM_INFINITY else min(files, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:

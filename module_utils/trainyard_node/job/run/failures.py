@@ -24,16 +24,16 @@ from .disk_space import full
 from .exits import Exit, read_exits
 
 
-class Ends:
+class Failures:
     """How the processes of one node ended."""
 
     def __init__(self, job_dir: Path, spec: Message, hidden: Forms, slice_name: str) -> None:
         """Take the job's folder, its node_plan.json, the secrets that no report may have, and the job's slice or ""."""
         self.job_dir, self.spec, self.host = job_dir, spec, spec["host"]
         self._hidden, self._slice = hidden, slice_name
-        self.begin()
+        self.begin_attempt()
 
-    def begin(self) -> None:
+    def begin_attempt(self) -> None:
         """Begin an attempt: what the OOM killer ended before is none of its failures."""
         self._oom_before = self._oom_kills()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_TEXT = 400
 
 
-class Verdict(NamedTuple):
+class Obstacle(NamedTuple):
     """What stands in the way of a restart: who holds the devices, what the node does not pass; both "" where nothing.
 
     `waits`: all of that may go by itself. `suspect` is in nobody's way, but speaks for another node.
@@ -33,7 +33,7 @@ class Verdict(NamedTuple):
     suspect: str = ""
 
 
-class Gate:
+class RestartCheck:
     """Looks in a thread of its own, as drivers and disks may not answer for long."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
@@ -46,11 +46,11 @@ class Gate:
         self._at, self._turn = 0.0, 0
         # For which turn the devices have added up numbers, and what was found.
         self._sums: tuple[int, list[Finding]] | None = None
-        self._found: Verdict | None = None
+        self._found: Obstacle | None = None
         # A look is under way, with processes that are this monitor's children as ranks may be.
-        self.looks = False
+        self.running = False
         # Called from the thread when something is known.
-        self.tell: Callable[[], object] = lambda: None
+        self.notify: Callable[[], object] = lambda: None
 
     def begin(self) -> None:
         """Note, for restarts, how the ports are and what tools complain of as long as nothing has failed."""
@@ -58,15 +58,15 @@ class Gate:
             self._thread = threading.Thread(target=self._note, name="gate", daemon=True)
             self._thread.start()
 
-    def verdict(self) -> Verdict | None:
+    def result(self) -> Obstacle | None:
         """Return what stands in the way of a restart, None where that is not known yet."""
         if not self._devices and not self._whole:
-            return Verdict()
+            return Obstacle()
         if self._found and not (self._found.held or self._found.refused):
             return self._found
         if not (self._thread and self._thread.is_alive()) and time.monotonic() - self._at >= LOOK_S:
             self._thread = threading.Thread(target=self._look, args=[self._turn], name="gate", daemon=True)
-            self.looks = True
+            self.running = True
             self._thread.start()
         return self._found
 
@@ -86,13 +86,13 @@ class Gate:
             with LOOKING:
                 found = self._seen(turn)
         finally:
-            self.looks = False
+            self.running = False
         if turn == self._turn:
             self._found, self._at = found, time.monotonic()
-            self.tell()
+            self.notify()
 
-    def _seen(self, turn: int) -> Verdict:
-        found = Verdict(held(self._devices, self._since) if self._devices else "")
+    def _seen(self, turn: int) -> Obstacle:
+        found = Obstacle(held(self._devices, self._since) if self._devices else "")
         if self._whole and not found.held:
             with _said():
                 from . import health_gate as gate
@@ -107,7 +107,7 @@ class Gate:
                 links = gate.links(tree, self._spec, earlier.ports)
                 told = "; ".join(gate.texts(faults))[:MOST_TEXT]
                 waits = bool(faults) and all(fault.check in gate.PASSING for fault in faults)
-                found = Verdict("", told, waits, gate.bad_links(earlier, links)[:MOST_TEXT])
+                found = Obstacle("", told, waits, gate.bad_links(earlier, links)[:MOST_TEXT])
                 if not faults and turn == self._turn:
                     # The next attempt begins with these.
                     self._earlier = gate.later(earlier, links)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -210,3 +212,32 @@ class Children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(END_S)
         self.exits()
+
+
+class Terminator:
+    """Ends what runs of a job on this node: by SIGTERM first, then by SIGKILL."""
+
+    def __init__(self, job_dir: Path, node_plan: Message, slice_name: str) -> None:
+        """Take the job's slice, or "" where there is no systemd."""
+        self._job_dir, self._job_id, self._slice = job_dir, node_plan["job_id"], slice_name
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin an attempt: the next termination begins with SIGTERM."""
+        self._since: float | None = None
+
+    def left(self) -> list[int]:
+        """Return the processes of ranks and of what starts them that are here."""
+        return processes.ranks_of_job(self._job_id, self._job_dir, self._slice)
+
+    def terminate(self, now: float) -> bool:
+        """End what runs, without waiting; return whether nothing is left."""
+        self._since = now if self._since is None else self._since
+        left = self.left()
+        if now - self._since < END_S:
+            processes.ask_to_end(left)
+            return not left
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        return not left

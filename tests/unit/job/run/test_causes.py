@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.trainyard.job.run import causes, failure
 from ansible.module_utils.trainyard.report import job_text
-from ansible.module_utils.trainyard_node.job.run import node_part
+from ansible.module_utils.trainyard_node.job.run import node_runner
 from ansible.module_utils.trainyard_node.job.run.exits import from_status
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import wait_for
@@ -351,8 +351,8 @@ def test_the_rank_that_an_agent_noted_as_failed_is_blamed_and_not_those_that_it_
     under_an_agent(node, "wait", "wait", "wait")
     for rank, status, more in ((1, -9, {"by_agent": True}), (2, 7, {}), (3, 1, {"attempt": 4})):
         write_json(node.dir / "exits" / f"rank{rank}.json", {**from_status(status), **more})
-    part = node_part.NodePart(node.dir)
-    failed = part._failure(node.spec["processes"][0], from_status(1))
+    part = node_runner.NodeRunner(node.dir)
+    failed = part.failure(node.spec["processes"][0], from_status(1))
     assert (failed["process"], failed["rank"], failed["exit_code"], failed["result"]) == ("agent", 2, 7, "exit-code")
 
 
@@ -363,8 +363,8 @@ def test_a_rank_that_left_an_attempt_before_is_of_no_interest(cluster, attempt, 
     under_an_agent(node, "wait", "wait")
     write_json(node.dir / "attempts.json", {"": 1})
     write_json(node.dir / "exits" / "rank2.json", {**from_status(0), "attempt": attempt})
-    part = node_part.NodePart(node.dir)
-    part.look()
+    part = node_runner.NodeRunner(node.dir)
+    part.inspect()
     assert (part.report["well"] or {"rank": None})["rank"] == told
 
 

@@ -17,11 +17,10 @@ from ansible.module_utils.trainyard.job.run.checkpoints import Book, Look
 from ansible.module_utils.trainyard.job.run.progress import DEFAULT_PATTERN
 from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard_node.job.run import checkpoint_poll as watching
-from ansible.module_utils.trainyard_node.job.run import monitor as monitors
 from ansible.module_utils.trainyard_node.job.run.log_tail import Tail
 from hypothesis import given
 from hypothesis import strategies as st
-from job_cluster import Cluster, attempt, wait_for
+from job_cluster import attempt, wait_for
 
 
 @pytest.mark.parametrize(
@@ -300,15 +299,6 @@ def test_schedulers_that_choose_the_nodes_watch_none():
     (finding,) = schedulers.parse(given)[1]
     assert (finding.check, finding.found) == ("job_checkpoints", "it with job_scheduler: slurm")
     assert schedulers.parse({**given, "job_scheduler": "ssh"})[0].checkpoints == "saved"
-
-
-def test_a_node_that_tells_of_checkpoints_nobody_asked_for_is_not_heard(tmp_path):
-    head = monitors.Monitor(Cluster(tmp_path, ["wait"]).head.dir)
-    told = {"newest": None, "unfinished": None, "problem": "x"}
-    head.reports["n2"] = {"checkpoints": told}
-    assert head._checkpoints() is None
-    head.spec["checkpoints"] = "saved"
-    assert head._checkpoints() == {"place": "saved", "host": "n2", **told}
 
 
 def test_a_monitor_tells_of_them_and_of_one_cut_off(cluster):

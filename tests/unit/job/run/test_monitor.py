@@ -1,4 +1,4 @@
-"""Monitors: a job on several nodes lives and dies as one. Real monitors, real processes, one machine."""
+"""Real monitors with real processes: if one rank fails, the job stops on every node."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from ansible.module_utils.trainyard_node.job.run import head as head_part
+from ansible.module_utils.trainyard.job.run import attempt_watch
 from ansible.module_utils.trainyard_node.job.run import log_tail as tails
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
-from ansible.module_utils.trainyard_node.job.run import node_part, processes
+from ansible.module_utils.trainyard_node.job.run import node_loop, processes
+from ansible.module_utils.trainyard_node.job.run.exits import from_status
+from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.job.run.supervisors import Children
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
-from job_cluster import PATIENCE_S, Cluster, attempt, wait_for
+from job_cluster import PATIENCE_S, attempt, wait_for
 
 TORCHRUN = Path(__file__).resolve().parents[3] / "fixtures" / "torchrun"
 
@@ -64,40 +66,22 @@ def test_the_first_rank_that_fails_ends_all_others(cluster):
     assert job.nodes[2].exits() == {"rank4": (None, 15), "rank5": (None, 15)}
 
 
-def test_a_rank_that_is_killed_is_blamed(cluster):
-    job = cluster(["wait"], ["wait"]).start()
-    os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)
-    failure = job.over()["failure"]
-    assert (failure["host"], failure["rank"], failure["signal"], failure["exit_code"]) == ("n2", 1, 9, None)
-    job.all_ended()
-
-
-def of_ranks(job, world_size):
-    """Tell all nodes how many ranks the job has."""
-    for node in job.nodes:
-        node.spec["world_size"] = world_size
-        write_json(node.dir / "node_plan.json", node.spec)
-
-
 def test_the_report_of_an_agent_names_the_rank(cluster):
-    job = cluster(["wait"], ["exit1"])
-    agent = job.nodes[1].spec["processes"][0]
-    agent.update(name="agent", ranks=[1, 2], log=str(job.nodes[1].dir / "logs" / "agent_1.log"))
-    Path(agent["log"]).write_bytes((TORCHRUN / "sigkill-node1.txt").read_bytes())
-    of_ranks(job, 3)
-    job.start()
-    job.nodes[1].go()
-    failure = job.over()["failure"]
+    runner = NodeRunner(cluster(["wait", "wait"]).head.dir)
+    runner.plan["world_size"] = 3
+    agent = {"name": "agent", "ranks": [1, 2], "log": str(TORCHRUN / "sigkill-node1.txt")}
+    failure = runner.failure(agent, from_status(1))
     assert (failure["process"], failure["rank"], failure["signal"], failure["result"]) == ("agent", 2, 9, "signal")
     assert failure["exit_code"] is None
-    job.all_ended()
 
 
 def test_a_report_of_many_ranks_reaches_the_head(cluster):
     job = cluster(["wait"], ["exit1"])
     # 140 KB of ranks in one message: as many failed processes on a great node.
     job.nodes[1].spec["processes"][0]["ranks"] = list(range(1, 24001))
-    of_ranks(job, 24001)
+    for node in job.nodes:
+        node.spec["world_size"] = 24001
+        write_json(node.dir / "node_plan.json", node.spec)
     job.start()
     job.nodes[1].go()
     end = job.over()
@@ -132,47 +116,14 @@ def test_a_head_whose_monitor_is_killed(cluster):
     job.all_ended()
 
 
-def test_a_head_that_stood_still_says_so(cluster):
-    job = cluster(["wait"], ["wait"]).start()
-    job.head.signal(signal.SIGSTOP)
-    job.nodes[1].monitor.wait()
-    assert job.nodes[1].end()["failure"]["kind"] == "head_silent"
-    job.head.signal(signal.SIGCONT)
-    failure = job.over()["failure"]
-    # Not the node that has left meanwhile is to blame.
-    assert (failure["kind"], failure["host"]) == ("frozen", "n1")
-    job.all_ended()
-
-
-def test_a_job_whose_time_is_up(cluster):
-    job = cluster(["wait"], ["wait"], timeout_s=2)
-    for node in job.nodes:
-        node.start()
-    end = job.over()
-    assert (end["state"], end["after_s"]) == ("timed_out", 2)
-    job.all_ended()
-    # Also of ranks that do not hang as far as anybody can tell.
-    failure = end["failure"]
-    assert (failure["kind"], failure["limit"], failure["step"]) == ("timed_out", "job_timeout", None)
-    logs = [node.dir / f"logs/stacks_{node.spec['node_rank']}.log" for node in job.nodes]
-    assert failure["groups"] and all(log.exists() for log in logs)
-
-
-def test_stopping_one_node_stops_the_job(cluster):
+@pytest.mark.parametrize("number", [0, 2])
+def test_stopping_one_node_stops_the_job(cluster, number):
     job = cluster(["wait"], ["wait"], ["wait"]).start()
-    job.nodes[2].signal(signal.SIGTERM)
+    job.nodes[number].signal(signal.SIGTERM)
     end = job.over()
-    assert (end["state"], end["host"]) == ("stopped", "n3")
+    assert (end["state"], end.get("host", "n1")) == ("stopped", job.nodes[number].spec["host"])
     job.all_ended()
     assert [node.end()["state"] for node in job.nodes] == ["stopped"] * 3
-
-
-def test_stopping_the_head_stops_the_job(cluster):
-    job = cluster(["wait"], ["wait"]).start()
-    job.head.signal(signal.SIGTERM)
-    assert job.over()["state"] == "stopped"
-    job.all_ended()
-    assert job.nodes[1].end()["state"] == "stopped"
 
 
 def test_a_child_that_is_slow_to_become_a_zombie_is_reaped(tmp_path, monkeypatch):
@@ -242,88 +193,6 @@ def test_a_monitor_that_is_started_after_the_end_changes_nothing(cluster):
     assert {name: (job.head.dir / name).read_text() for name in before} == before
 
 
-# ---- the head's judgement, where real time would be too long
-
-
-@pytest.fixture
-def judge(tmp_path):
-    job = Cluster(tmp_path, ["wait"], ["wait"])
-    head = monitors.Monitor(job.head.dir)
-    head.report = {"host": "n1", "ranks_running": 1, "done": False, "failures": [], "metrics": {}}
-    return head
-
-
-def test_a_node_that_never_came_is_absent(judge):
-    judge.judge(judge.started + head_part.JOIN_S - 1)
-    assert not judge.end_record
-    judge.judge(judge.started + head_part.JOIN_S + 1)
-    assert judge.end_record["failure"] == {"kind": "absent", "host": "n2", "after_s": 120}
-
-
-def test_a_node_that_has_done_its_work_may_go(judge):
-    now = judge.started
-    judge.reports["n2"], judge.seen["n2"] = {**judge.report, "host": "n2", "ranks_running": 0, "done": True}, now
-    judge.judge(now + 100)
-    assert not judge.end_record
-    judge.report = {**judge.report, "done": True}
-    judge.judge(now + 101)
-    assert judge.end_record["state"] == "succeeded"
-
-
-def failed(host, rank, at, **how):
-    how = {"exit_code": 1, "signal": None, **how}
-    return {"kind": "exit", "host": host, "process": f"rank{rank}", "ranks": [rank], "rank": rank, "time": at, **how}
-
-
-def test_failures_that_arrive_together_are_looked_at_together(judge):
-    now = judge.started
-    later, cause = failed("n1", 0, 10.2), failed("n2", 1, 10.0)
-    judge.report = {**judge.report, "failures": [later]}
-    judge.judge(now)
-    judge.reports["n2"] = {**judge.report, "host": "n2", "failures": [cause]}
-    judge.judge(now + head_part.GRACE_S - 0.1)
-    assert not judge.end_record
-    judge.judge(now + head_part.GRACE_S + 0.1)
-    assert judge.end_record["failure"] == cause
-    assert judge.end_record["failures"] == [cause, later] or judge.end_record["failures"] == [later, cause]
-
-
-def test_a_rank_that_was_killed_from_outside_needs_no_second_look(judge):
-    judge.report = {**judge.report, "failures": [failed("n1", 0, 10.0)]}
-    judge.judge(judge.started)
-    assert not judge.end_record
-    # SIGABRT is what survivors die of; so may be SIGSEGV.
-    for number in (signal.SIGABRT, signal.SIGSEGV):
-        judge.reports["n2"] = {**judge.report, "failures": [failed("n2", 1, 10.1, exit_code=None, signal=number)]}
-        judge.judge(judge.started)
-        assert not judge.end_record
-    cause = failed("n2", 1, 10.1, exit_code=None, signal=signal.SIGKILL)
-    judge.reports["n2"] = {**judge.report, "failures": [cause]}
-    judge.judge(judge.started)
-    assert judge.end_record["failure"] == cause
-
-
-def test_an_agent_that_was_killed_may_have_had_its_reasons(judge):
-    """It knows of no rank: what its ranks and the others say is waited for."""
-    agent = {**failed("n1", 0, 10.0, exit_code=None, signal=signal.SIGKILL), "rank": None, "ranks": [0, 1]}
-    judge.report = {**judge.report, "failures": [agent]}
-    judge.judge(judge.started)
-    assert not judge.end_record
-
-
-def test_when_nothing_runs_any_more_nothing_else_is_waited_for(judge):
-    cause, later = failed("n1", 0, 10.0), failed("n2", 1, 10.2)
-    ended = {**judge.report, "ranks_running": 0, "done": True}
-    judge.report = {**ended, "rankless": 1, "failures": [cause]}
-    judge.reports["n2"] = {**ended, "host": "n2", "failures": [later]}
-    judge.judge(judge.started)
-    # MindSpore's scheduler says which worker it missed.
-    assert not judge.end_record
-    judge.report = {**judge.report, "rankless": 0}
-    judge.judge(judge.started)
-    assert judge.end_record["failure"] == cause
-
-
 def in_this_process(job, meanwhile=None):
     """Run the monitors of a job here, and what happens meanwhile in a thread; return how each node ended."""
 
@@ -333,7 +202,7 @@ def in_this_process(job, meanwhile=None):
         # In one process, each would reap the other's ranks as orphans that it has adopted.
         with mock.patch.object(processes, "reap_adopted"):
             await asyncio.wait_for(asyncio.gather(*(node.run() for node in nodes), *doings), PATIENCE_S)
-        return [node.end_record for node in nodes]
+        return [node.runner.end for node in nodes]
 
     return asyncio.run(run())
 
@@ -348,15 +217,17 @@ def test_where_the_kernel_cannot_tell_of_an_end_the_monitor_looks_itself(cluster
 
 def test_the_end_of_a_rank_wakes_its_monitor_and_that_the_head_and_the_head_all_others(cluster, monkeypatch):
     job = cluster(["wait"], ["wait"], silent_after_s=2 * PATIENCE_S, max_restarts=1)
-    for module in (head_part, node_part):
-        monkeypatch.setattr(module, "TICK_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(monitors, "TICK_S", 2 * PATIENCE_S)
     monkeypatch.setattr(sys, "argv", [str(job.head.dir / "trainyard.pyz")])
 
     def kill(nodes):
         for number in (0, 1):
             runs = [(node, f"rank{rank}", number) for rank, node in enumerate(job.nodes)]
             wait_for(lambda runs=runs: all(attempt(*run[:2]) == run[2] for run in runs), f"attempt {number}")
-            wait_for(lambda: len(nodes[0].reports) == 2 and all(node.followed for node in nodes), "both nodes")
+            wait_for(
+                lambda: len(nodes[0].loop.state.nodes.last) == 2 and all(node.runner.followed for node in nodes),
+                "both nodes",
+            )
             os.kill(job.nodes[1].pid("rank1"), signal.SIGKILL)
 
     ends = in_this_process(job, kill)
@@ -366,7 +237,7 @@ def test_the_end_of_a_rank_wakes_its_monitor_and_that_the_head_and_the_head_all_
 
 def test_a_node_with_another_token_is_not_heard_and_hears_nothing(cluster, monkeypatch):
     job = cluster(["wait"], ["wait"], n2={"token": "another token"})
-    for module in (head_part, monitors):
+    for module in (attempt_watch, node_loop):
         monkeypatch.setattr(module, "JOIN_S", 2.0)
     monkeypatch.setattr(sys, "argv", [str(job.head.dir / "trainyard.pyz")])
     head, node = in_this_process(job)
@@ -374,32 +245,6 @@ def test_a_node_with_another_token_is_not_heard_and_hears_nothing(cluster, monke
     # That somebody answers is not yet the head.
     assert node["failure"]["kind"] == "head_silent"
     assert job.state()["nodes"]["n2"] == {"ranks_running": None, "silent_s": None}
-
-
-def test_a_head_that_slept_does_not_take_the_others_for_silent(judge):
-    now = judge.started
-    judge.reports["n2"], judge.seen["n2"] = {**judge.report, "host": "n2"}, now
-    judge.notice_sleep(now, now + 2.9)
-    judge.judge(now + 3.1)
-    assert not judge.end_record
-    # n2 answers again, then goes silent: now it is n2.
-    judge.seen["n2"] = now + 4.2
-    judge.judge(now + 7.3)
-    assert judge.end_record["failure"] == {"kind": "silent", "host": "n2", "after_s": 3, "ranks_running": 1}
-
-
-def test_a_head_that_slept_so_long_that_a_node_left_blames_itself(judge):
-    now = judge.started
-    judge.reports["n2"], judge.seen["n2"] = {**judge.report, "host": "n2"}, now
-    judge.notice_sleep(now + 0.2, now + 2.9)
-    judge.judge(now + 6.0)
-    assert judge.end_record["failure"] == {"kind": "frozen", "host": "n1", "after_s": 3}
-
-
-def test_the_first_reason_stays(judge):
-    judge.finish("failed", failure={"kind": "absent"})
-    judge.finish("stopped")
-    assert judge.end_record["state"] == "failed"
 
 
 # ---- the log of rank 0

@@ -73,15 +73,6 @@ def test_who_started_a_stopped_rank_need_not_wait_for_its_kill(hangs):
     assert job.nodes[1].exits()["rank3"] == (None, signal.SIGTERM)
 
 
-def test_a_job_that_hangs_is_started_again_while_restarts_are_left(hangs):
-    job = hangs(["barrier"], ["sleep"], max_restarts=1).start()
-    assert job.over()["failure"]["kind"] == "hung"
-    (restart,) = job.state()["restarts"]["history"]
-    assert restart["failure"]["kind"] == "hung"
-    assert restart["reason"].startswith("no new progress for ")
-    job.all_ended()
-
-
 def test_a_job_whose_time_is_up_keeps_where_its_ranks_were_and_who_had_ended(hangs):
     job = hangs(["barrier"], ["barrier", "leave"], hang={**SOON, "after_s": 600}, timeout_s=4)
     for node in job.nodes:
@@ -100,34 +91,3 @@ def test_a_job_whose_time_is_up_keeps_where_its_ranks_were_and_who_had_ended(han
     for node, ranks in zip(job.nodes, ((0,), (1,))):
         text = (node.dir / "logs" / f"stacks_{node.spec['node_rank']}.log").read_text()
         assert all(f"\nrank {rank}  pid " in text for rank in ranks)
-
-
-def test_a_job_that_prints_nothing_known_has_the_limit_of_the_first_step(hangs):
-    job = hangs(["barrier"], ["barrier"], hang={**SOON, "first_s": 1})
-    for node in job.nodes:
-        script = node.dir / "source" / "rank.py"
-        script.write_text(script.read_text().replace('print("step 1/9 loss 0.5", flush=True)', ""))
-    failure = job.start().over()["failure"]
-    assert (failure["kind"], failure["limit"], failure["step"]) == ("hung", "job_hang_first_step", None)
-    assert failure["groups"][-1].startswith("no rank stands out")
-    job.all_ended()
-
-
-def test_a_pause_that_is_announced_is_no_hang(hangs):
-    job = hangs(["barrier"], ["barrier"])
-    for node in job.nodes:
-        script = node.dir / "source" / "rank.py"
-        # An evaluation of thrice the limit, then the end.
-        later = 'print("evaluating", flush=True); time.sleep(3); print("step 2/2 loss 0.4", flush=True)'
-        script.write_text(script.read_text().replace("step(sys.argv[1])", later))
-    end = job.start().over()
-    assert end["state"] == "succeeded"
-    job.all_ended()
-
-
-def test_without_the_variable_nobody_looks(hangs):
-    job = hangs(["barrier"], ["barrier"], hang=None).start()
-    told = wait_for(lambda: job.state()["metrics"].get("step"), "the first step")
-    assert told == 1
-    wait_for(lambda: job.state()["elapsed_s"] > 3, "three times the limit of other tests")
-    assert job.state()["end"] is None

@@ -1,4 +1,4 @@
-"""Monitors start a job, or a process of it, again: on several nodes, each a real monitor with real processes."""
+"""Real monitors start a job, or one of its processes, again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import signal
 
 import pytest
 from ansible.module_utils.trainyard.job.run import failure as failures
-from ansible.module_utils.trainyard.job.run.restarts import WHOLE
-from ansible.module_utils.trainyard_node.job.run import monitor as monitors
 from ansible.module_utils.trainyard_node.job.run import processes
+from ansible.module_utils.trainyard_node.job.run.exits import from_status
+from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import Cluster, attempt, wait_for
 
@@ -44,47 +44,30 @@ def test_a_failure_starts_the_whole_job_again_until_the_budget_is_used_up(cluste
 
 
 @pytest.mark.parametrize(
-    ("before", "mode", "lost"),
+    ("before", "now", "lost"),
     [
-        ("RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1431", "exit3", False),
-        ("ValueError: loss is nan", "lost", True),
+        ("RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1431", "", False),
+        ("", "RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1431", True),
     ],
 )
-def test_what_a_rank_printed_in_an_attempt_before_tells_nothing_of_its_end(cluster, before, mode, lost):
-    job = cluster([mode])
-    job.head.dir.joinpath("logs", "rank_0.log").write_text(f"{before}\n--- started again, attempt 2 ---\n")
-    job.start()
-    job.head.go()
-    assert ("lost" in job.over()["failure"]) is lost
-    job.all_ended()
+def test_only_the_last_attempts_output_of_a_rank_explains_its_end(tmp_path, before, now, lost):
+    node = Cluster(tmp_path, ["wait"]).head
+    node.dir.joinpath("logs", "rank_0.log").write_text(f"{before}\n--- started again, attempt 2 ---\n{now}\n")
+    failure = NodeRunner(node.dir).failure(node.spec["processes"][0], from_status(1))
+    assert ("lost" in failure) is lost
 
 
-def test_a_job_that_gets_no_further_fails_whatever_is_left_of_the_budget(cluster):
-    job = cluster(["exit3"], ["wait"], max_restarts=9).start()
-    job.head.go()
-    end = job.over()
-    assert (end["state"], end["failure"]["exit_code"], end["failure"]["fruitless"]) == ("failed", 3, 3)
-    assert [entry["wait_s"] for entry in job.state()["restarts"]["history"]] == [0, 5]
-    job.all_ended()
-
-
-def test_after_a_restart_a_job_succeeds(cluster):
+def test_after_a_restart_without_leftovers_a_job_succeeds(cluster):
     job = cluster(["train"], ["train"], max_restarts=1).start()
+    (job.head.dir / "attempt" / "recovery").mkdir(parents=True)
     os.kill(job.head.pid("rank0"), signal.SIGKILL)
     running(job, 1)
+    assert not (job.head.dir / "attempt").exists()
     for node in job.nodes:
         node.go()
     assert job.over()["state"] == "succeeded"
     job.all_ended()
     assert [node.exits() for node in job.nodes] == [{"rank0": (0, None)}, {"rank1": (0, None)}]
-
-
-def test_what_belongs_to_one_attempt_is_gone_in_the_next(cluster):
-    job = cluster(["wait"], max_restarts=1).start()
-    (job.head.dir / "attempt" / "recovery").mkdir(parents=True)
-    os.kill(job.head.pid("rank0"), signal.SIGKILL)
-    running(job, 1)
-    assert not (job.head.dir / "attempt").exists()
 
 
 def without_ranks(job, name="scheduler", mode="wait", **changes):
@@ -112,23 +95,6 @@ def test_a_process_that_can_come_back_is_started_again_alone(cluster):
     job.all_ended()
 
 
-def test_a_process_without_ranks_does_not_keep_the_job_alive(cluster):
-    job = without_ranks(cluster(["train"], ["train"])).start()
-    for node in job.nodes:
-        node.go()
-    assert job.over()["state"] == "succeeded"
-    job.all_ended()
-
-
-def test_a_process_without_ranks_that_fails_ends_the_job(cluster):
-    job = without_ranks(cluster(["wait"], ["wait"]), mode="exit3")
-    job.start()
-    job.head.go()
-    failure = job.over()["failure"]
-    assert (failure["process"], failure["rank"], failure["exit_code"]) == ("scheduler", None, 3)
-    job.all_ended()
-
-
 def test_a_node_that_was_frozen_takes_part_again(cluster):
     job = cluster(["wait"], ["wait"], ["wait"], max_restarts=1, rejoin_s=60).start()
     job.nodes[1].signal(signal.SIGSTOP)
@@ -144,14 +110,6 @@ def test_a_node_that_was_frozen_takes_part_again(cluster):
     job.all_ended()
 
 
-def test_a_node_that_does_not_come_back_ends_the_job(cluster):
-    job = cluster(["wait"], ["wait"], max_restarts=3, rejoin_s=2).start()
-    job.nodes[1].signal(signal.SIGKILL)
-    failure = job.over()["failure"]
-    assert (failure["kind"], failure["host"], failure["after_s"]) == ("not_back", "n2", 2)
-    job.all_ended()
-
-
 def test_a_node_whose_head_is_gone_waits_and_then_ends(cluster):
     job = cluster(["wait"], ["wait"], max_restarts=1, rejoin_s=3).start()
     job.head.signal(signal.SIGKILL)
@@ -161,59 +119,56 @@ def test_a_node_whose_head_is_gone_waits_and_then_ends(cluster):
     assert job.nodes[1].end()["failure"]["kind"] == "head_silent"
 
 
-def test_a_node_that_waits_for_the_word_to_go_ends_nothing_of_the_next_attempt(tmp_path, monkeypatch):
-    """Under mpirun the ranks of other nodes are the head's processes: they may start here before its word arrives."""
-    job = Cluster(tmp_path, ["wait"], ["wait"])
-    job.nodes[1].spec["processes"] = []
-    write_json(job.nodes[1].dir / "node_plan.json", job.nodes[1].spec)
-    node = monitors.Monitor(job.nodes[1].dir)
-    left, ended = [4711], []
-    monkeypatch.setattr(processes, "ranks_of_job", lambda *_: list(left))
-    monkeypatch.setattr(processes, "ask_to_end", ended.extend)
-    monkeypatch.setattr(os, "kill", lambda pid, number: ended.append(pid))
-    node.wanted, node.go = {**node.attempts, WHOLE: 1}, False
-    node.look()
-    assert (ended, node.report["ready_for"]) == ([4711], None)
-    left.clear()
-    node.look()
-    assert node.report["ready_for"] == node.wanted
-    left.append(4712)
-    node.look()
-    assert (ended, node.report["ready_for"]) == ([4711], node.wanted)
+@pytest.fixture
+def ending(tmp_path, monkeypatch):
+    """A node's runner, the processes of the job that it finds, those that it has ended, and the exits that it reads."""
+
+    def make(*modes, node=0, processes_here=True):
+        job = Cluster(tmp_path, *modes)
+        if not processes_here:
+            job.nodes[node].spec["processes"] = []
+            write_json(job.nodes[node].dir / "node_plan.json", job.nodes[node].spec)
+        runner, left, ended, exits = NodeRunner(job.nodes[node].dir), [], [], {}
+        monkeypatch.setattr(processes, "ranks_of_job", lambda *_: list(left))
+        monkeypatch.setattr(processes, "ask_to_end", ended.extend)
+        monkeypatch.setattr(os, "kill", lambda pid, number: ended.append(pid))
+        monkeypatch.setattr(runner.supervisor, "exits", lambda: exits)
+        runner.follow({"attempts": {"": 1}, "go": False})
+        return runner, left, ended, exits
+
+    return make
 
 
-def test_a_process_that_starts_while_all_gather_for_the_next_attempt_is_ended(tmp_path, monkeypatch):
+def test_a_node_that_waits_to_start_ends_nothing_of_the_next_attempt(ending):
+    """Under mpirun the ranks of other nodes are the head's processes: they may start here before its message."""
+    runner, left, ended, _ = ending(["wait"], ["wait"], node=1, processes_here=False)
+    left.append(4711)
+    for found, ready in (([4711], None), ([], {"": 1}), ([4712], {"": 1})):
+        left[:] = found
+        runner.inspect()
+        assert (ended, runner.report["ready_for"]) == ([4711], ready)
+
+
+def test_a_process_that_starts_while_all_end_the_last_attempt_is_ended(ending):
     """systemd may be late to start it (TimeoutStopSec of its last run): when it does, its turn is over already."""
-    node = monitors.Monitor(Cluster(tmp_path, ["wait"]).nodes[0].dir)
-    left, ended, exits = [], [], {}
-    monkeypatch.setattr(processes, "ranks_of_job", lambda *_: list(left))
-    monkeypatch.setattr(processes, "ask_to_end", ended.extend)
-    monkeypatch.setattr(os, "kill", lambda pid, number: ended.append(pid))
-    monkeypatch.setattr(node.supervisor, "exits", lambda: exits)
-    node.wanted, node.go = {**node.attempts, WHOLE: 1}, False
-    node.look()
-    assert (ended, node.report["ready_for"]) == ([], None)
+    runner, left, ended, exits = ending(["wait"])
+    runner.inspect()
+    assert (ended, runner.report["ready_for"]) == ([], None)
     left.append(4712)
-    node.look()
-    assert (ended, node.report["ready_for"]) == ([4712], None)
+    runner.inspect()
+    assert (ended, runner.report["ready_for"]) == ([4712], None)
     left.clear()
-    exits["rank0"] = {"exit_code": None, "signal": 15, "result": "signal", "time": 0.0, "attempt": 0}
-    node.look()
-    assert node.report["ready_for"] == node.wanted
+    exits["rank0"] = {**from_status(-15), "attempt": 0}
+    runner.inspect()
+    assert runner.report["ready_for"] == {"": 1}
 
 
-def test_a_rank_that_mpirun_started_on_another_node_is_told_with_that_node(tmp_path, monkeypatch):
-    node = monitors.Monitor(Cluster(tmp_path, ["wait"], ["wait"]).nodes[0].dir)
-    log = tmp_path / "mpirun.log"
-    node.spec.update(
-        processes=[{**node.spec["processes"][0], "name": "mpirun", "ranks": [0, 1], "log": str(log)}],
-        ranks_of={"n2": [1]},
-    )
-    ended = {"exit_code": 1, "signal": None, "result": "exit-code", "time": 1.0, "attempt": 0}
-    monkeypatch.setattr(node.supervisor, "exits", lambda: {"mpirun": ended})
+def test_a_rank_that_mpirun_started_on_another_node_is_reported_with_that_node(tmp_path):
+    node = Cluster(tmp_path, ["wait"], ["wait"]).head
+    runner, log = NodeRunner(node.dir), tmp_path / "mpirun.log"
+    runner.plan["ranks_of"] = {"n2": [1]}
     for rank, host in ((1, "n2"), (0, "n1")):
         log.write_text(f"trainyard: rank {rank} ended with status 7\n")
-        node.report = {}
-        node.look()
-        assert [(each["rank"], each["host"]) for each in node.report["failures"]] == [(rank, host)]
-        assert failures.text(node.report["failures"][0]) == f"rank {rank} on {host}: exit code 7"
+        failure = runner.failure({"name": "mpirun", "ranks": [0, 1], "log": str(log)}, from_status(1))
+        assert (failure["rank"], failure["host"]) == (rank, host)
+        assert failures.text(failure) == f"rank {rank} on {host}: exit code 7"

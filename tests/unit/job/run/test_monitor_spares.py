@@ -1,21 +1,18 @@
-"""A spare takes the place of a node, without the controller: each node a real monitor with real processes."""
+"""Real monitors: a spare takes the place of a node, without the controller."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import time
-from collections import deque
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from ansible.module_utils.trainyard.job.run.restarts import restart_text
-from ansible.module_utils.trainyard_node.job.run import head as head_part
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
 from ansible.module_utils.trainyard_node.job.run import processes as procs
-from ansible.module_utils.trainyard_node.job.run.exits import read_exits
+from ansible.module_utils.trainyard_node.job.run.exits import from_status
+from ansible.module_utils.trainyard_node.job.run.node_runner import NodeRunner
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from captured_tree import NODES
 from job_cluster import attempt, wait_for
@@ -62,66 +59,12 @@ def test_a_spare_takes_the_place_of_a_lost_node_with_the_same_rank(cluster):
     assert spare.exits() == {"rank1": (0, None)}
 
 
-def test_a_node_whose_rank_fails_twice_in_a_row_is_replaced_and_the_new_attempt_waits_until_it_has_gone(cluster):
-    job = cluster(["train"], ["train"], max_restarts=3, spares=1).start()
-    for number in (0, 1):
-        node = on(job, "n2", 1, number)
-        on(job, "n1", 0, number)
-        wait_for(lambda: job.state()["ranks_running"] == 2, "all ranks")
-        os.kill(node.pid("rank1"), signal.SIGKILL)
-    on(job, "n3", 1, 2)
-    assert [each.get("replaced") for each in job.state()["restarts"]["history"]] == [None, "n2"]
-    assert job.nodes[1].end()["failure"]["kind"] == "replaced" and job.nodes[1].left() == []
-    for node in (job.nodes[0], job.nodes[2]):
-        node.go()
-    assert job.over()["state"] == "succeeded"
-    job.all_ended()
-
-
-def test_a_spare_starts_while_the_frozen_node_still_has_its_connection(cluster):
-    """A node that was frozen or cut off closes no connection; the restart does not wait for it to come back."""
-    job = cluster(["train"], ["train"], max_restarts=1, spares=1).start()
-    lost, spare = job.nodes[1], job.nodes[2]
-    frozen = [lost.monitor.pid, lost.pid("rank1")]
-    for pid in frozen:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        on(job, "n3", 1, 1)
-        on(job, "n1", 0, 1)
-    finally:
-        for pid in frozen:
-            os.kill(pid, signal.SIGCONT)
-    (restart,) = job.state()["restarts"]["history"]
-    assert (restart["failure"]["kind"], restart["replaced"], restart["spare"]) == ("silent", "n2", "n3")
-    assert wait_for(lambda: lost.end(), "the end of n2")["failure"]["kind"] == "replaced"
-    for node in (job.head, spare):
-        node.go()
-    assert job.over()["state"] == "succeeded"
-    job.all_ended()
-
-
 def test_ranks_of_a_spare_count_as_running_only_once_they_were_started(cluster):
     job = cluster(["wait"], ["wait"], max_restarts=1, spares=1)
-    spare = monitors.Monitor(job.nodes[2].dir)
-    spare.take_place(1, {"": 1})
-    spare.look()
-    assert spare.fresh and (spare.report["ranks_running"], spare.report["done"]) == (0, False)
-
-
-def test_a_node_whose_devices_do_not_get_free_is_replaced_after_a_while(cluster):
-    job = cluster(["wait"], ["wait"], max_restarts=1, silent_after_s=1000, spares=1)
-    head = monitors.Monitor(job.head.dir)
-    head.door = SimpleNamespace(lines={"n2": None, "n3": None})
-    begun = time.monotonic()
-    for host in ("n2", "n3"):
-        head.seen[host] = begun
-        head.reports[host] = {"host": host, "attempts": {"": 0}, "ready_for": None, "held": "nvidia-smi: GPU is lost"}
-    head.fail({"kind": "exit", "host": "n1", "process": "rank0", "ranks": [0], "rank": 0, "exit_code": 1})
-    began = head.restarts.gathering_since
-    head.judge(began + head_part.HELD_S - 1)
-    assert head.restarts.replaced == {}
-    head.judge(began + head_part.HELD_S + 1)
-    assert head.restarts.replaced == {"n2": "n3"} and head.restarts.members == ["n1", "n3"]
+    spare = NodeRunner(job.nodes[2].dir)
+    spare.follow({"attempts": {"": 1}, "go": False, "place": 1})
+    spare.inspect()
+    assert (spare.report["place"], spare.report["ranks_running"], spare.report["done"]) == (1, 0, False)
 
 
 @pytest.fixture
@@ -202,107 +145,6 @@ def test_without_a_spare_what_does_not_go_away_ends_the_job_at_once_with_the_rea
     assert (failure["kind"], failure["host"]) == ("refused", "n2") and failure["reason"].startswith(ECC)
     assert job.state()["restarts"]["refused"]["n2"]["reason"] == failure["reason"]
     job.all_ended()
-
-
-def test_what_may_go_away_is_waited_for(cluster):
-    job = cluster(["wait"], ["wait"], max_restarts=1, rejoin_s=100, silent_after_s=1000, spares=1)
-    head = monitors.Monitor(job.head.dir)
-    head.door = SimpleNamespace(lines={"n2": None, "n3": None})
-    for host in ("n2", "n3"):
-        head.seen[host] = time.monotonic()
-        head.reports[host] = {"host": host, "attempts": {"": 0}, "ready_for": None}
-    full = {"reason": "disk: 3 MiB free in /jobs", "waits": True}
-    head.reports["n2"]["refused"] = full
-    head.fail({"kind": "exit", "host": "n1", "process": "rank0", "ranks": [0], "rank": 0, "exit_code": 1})
-    began = head.restarts.gathering_since
-    head.judge(began + head_part.HELD_S - 1)
-    assert head.restarts.replaced == {}
-    assert head.save_cluster()["held"] == "n2 does not pass the gate: disk: 3 MiB free in /jobs"
-    head.judge(began + head_part.HELD_S + 1)
-    assert head.restarts.replaced == {"n2": "n3"}
-    # The head has no spare: it may make room until the nodes are given up.
-    head.report = {"host": "n1", "attempts": {"": 0}, "ready_for": None, "refused": full}
-    head.judge(began + 101)
-    assert head.end_record["failure"] == {"kind": "refused", "host": "n1", "reason": full["reason"], "after_s": 100}
-
-
-def gathered(cluster, spares):
-    """A head whose nodes n2 and n3 have ended their part of a job with these spares, and are ready for a restart."""
-    job = cluster(["wait"], ["wait"], ["wait"], max_restarts=1, silent_after_s=1000, spares=spares, n1={"gate": True})
-    head = monitors.Monitor(job.head.dir)
-    hosts = [node.spec["host"] for node in job.nodes[1:]]
-    head.door = SimpleNamespace(lines=dict.fromkeys(hosts))
-    for host in hosts:
-        head.seen[host] = time.monotonic()
-        head.reports[host] = {"host": host, "attempts": {"": 0}, "ready_for": None}
-    head.fail({"kind": "exit", "host": "n1", "process": "rank0", "ranks": [0], "rank": 0, "exit_code": 1})
-    head.report = {"host": "n1", "attempts": {"": 0}, "ready_for": {"": 1}}
-    for host in ("n2", "n3"):
-        head.reports[host]["ready_for"] = {"": 1}
-    return head
-
-
-def test_of_nodes_that_pass_one_that_lost_a_link_or_has_another_time_gives_way_to_a_spare(cluster):
-    head = gathered(cluster, spares=2)
-    head.reports["n3"]["suspect"] = "mlx5_0:1 lost its link 2 times"
-    # Late twice, but never early: its time is that of the head.
-    head.clocks.update(n2=deque([-70.0, -61.0]), n3=deque([-20.0, 0.0]))
-    head.reports["n2"]["ready_for"] = None
-    head.judge(time.monotonic())
-    assert head.restarts.replaced == {}, "another node may have more to say"
-    head.reports["n2"]["ready_for"] = {"": 1}
-    head.judge(time.monotonic())
-    assert head.restarts.replaced == {"n3": "n4", "n2": "n5"} and not head.restarts.go
-    reasons = {host: each["reason"] for host, each in head.restarts.refused.items()}
-    assert reasons == {
-        "n3": "mlx5_0:1 lost its link 2 times", "n2": "clock: -61 s from the median of the nodes"
-    }  # fmt: skip
-
-
-def test_with_fewer_spares_than_nodes_that_lost_a_link_all_go_on(cluster):
-    head = gathered(cluster, spares=1)
-    for host in ("n2", "n3"):
-        head.reports[host]["suspect"] = "eth0 lost its link 1 time"
-    head.judge(time.monotonic())
-    assert head.restarts.replaced == {} and head.restarts.go
-
-
-def test_a_spare_that_cannot_write_down_its_place_is_named_at_once(cluster):
-    job = cluster(["wait"], ["wait"], max_restarts=1, silent_after_s=1000, spares=1)
-    head = monitors.Monitor(job.head.dir)
-    head.door = SimpleNamespace(lines={"n3": None})
-    head.seen["n3"] = time.monotonic()
-    head.fail({"kind": "silent", "host": "n2", "after_s": 15})
-    assert head.restarts.replaced == {"n2": "n3"}
-    stuck = {"kind": "cannot_write", "host": "n3", "folder": "/jobs/x", "reason": "No space left on device"}
-    head.reports["n3"] = {"host": "n3", "attempts": {"": 0}, "ready_for": None, "place": None, "cannot_write": stuck}
-    head.judge(time.monotonic())
-    assert head.end_record["failure"] == stuck
-
-
-def test_two_lost_nodes_with_one_spare_end_the_job_and_the_second_is_named(cluster):
-    job = cluster(["wait"], ["wait"], ["wait"], max_restarts=3, rejoin_s=1, spares=1).start()
-    lose(job.nodes[1])
-    on(job, "n4", 1, 1)
-    on(job, "n3", 2, 1)
-    wait_for(lambda: job.state()["ranks_running"] == 3, "all ranks")
-    lose(job.nodes[2])
-    end = job.over()
-    assert (end["state"], end["failure"]["kind"], end["failure"]["host"]) == ("failed", "not_back", "n3")
-    job.all_ended(but=("n2", "n3"))
-
-
-def test_a_spare_that_is_lost_first_is_not_taken_and_ends_nothing(cluster):
-    job = cluster(["train"], ["train"], max_restarts=1, rejoin_s=1, spares=1).start()
-    wait_for(lambda: job.state()["nodes"]["n3"]["silent_s"] is not None, "the spare")
-    lose(job.nodes[2])
-    wait_for(lambda: job.state()["nodes"]["n3"]["silent_s"] > job.head.spec["silent_after_s"], "the head to miss it")
-    assert job.state()["end"] is None
-    for node in job.nodes[:2]:
-        node.go()
-    assert job.over()["state"] == "succeeded"
-    job.all_ended(but=("n3",))
-    assert read_exits(job.nodes[2].dir) == {}
 
 
 ADDRESSES = {f"n{number}": f"127.0.0.{number}" for number in range(1, 5)}
@@ -391,22 +233,19 @@ def test_mpirun_starts_again_with_the_spare_which_has_its_script_by_then(cluster
     # A rank there is the spare's, also to a head that has come back.
     write_json(job.head.dir / "node_plan.json", job.head.spec)
     (job.head.dir / "logs" / "mpirun.log").write_text("trainyard: rank 1 ended with status 7\n")
-    head = monitors.Monitor(job.head.dir)
-    head.supervisor.exits = lambda: {"mpirun": {"exit_code": 1, "signal": None, "result": "exit-code", "time": 1.0}}
-    head.look()
-    assert [each["host"] for each in head.report["failures"]] == ["n3"]
-    assert head.moved == {"127.0.0.2": "127.0.0.3"}
+    runner = monitors.Monitor(job.head.dir).runner
+    assert runner.failure(runner.plan["processes"][0], from_status(1))["host"] == "n3"
     job.head.signal(signal.SIGTERM)
     job.all_ended(but=("n2",))
 
 
-def test_a_node_that_cannot_read_what_it_would_change_says_so(cluster):
+def test_a_node_that_cannot_read_what_it_would_change_reports_that(cluster):
     job = by_mpirun(cluster)
     (job.head.dir / "hostfile").unlink()
-    head = monitors.Monitor(job.head.dir)
-    head.moved, head.wanted = {"127.0.0.2": "127.0.0.3"}, {"": 1}
-    head.cleared_for, head.supervisor.exits = head.wanted, lambda: {"mpirun": {"result": "success", "time": 1.0}}
-    head.look()
-    stuck = head.report["cannot_write"]
-    assert stuck["reason"] == f"{job.head.dir}/hostfile cannot be read: No such file or directory"
-    assert head.attempts == {"": 0}
+    head = NodeRunner(job.head.dir)
+    head.follow({"attempts": {"": 1}, "go": True, "moved": {"127.0.0.2": "127.0.0.3"}})
+    head.supervisor.exits = lambda: {"mpirun": from_status(0)}
+    head.inspect()
+    problem = head.report["cannot_write"]
+    assert problem["reason"] == f"{job.head.dir}/hostfile cannot be read: No such file or directory"
+    assert head.report["attempts"] == {"": 0}

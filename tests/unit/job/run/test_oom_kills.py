@@ -8,7 +8,7 @@ import signal
 import pytest
 from ansible.module_utils.trainyard.report import job_text
 from ansible.module_utils.trainyard_node.job.run import failures as ends
-from ansible.module_utils.trainyard_node.job.run import node_part, oom_kills
+from ansible.module_utils.trainyard_node.job.run import node_runner, oom_kills
 from ansible.module_utils.trainyard_node.job.run.exits import from_status
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 
@@ -51,15 +51,15 @@ def test_a_failure_counts_from_the_start_of_its_attempt(cluster, tmp_path, monke
     (node,) = cluster(["wait"]).nodes
     here = machine(tmp_path / "machine")
     monkeypatch.setattr(ends, "Tree", lambda: here)
-    part = node_part.NodePart(node.dir)
+    part = node_runner.NodeRunner(node.dir)
     (process,) = node.spec["processes"]
     machine(tmp_path / "machine", vmstat="oom_kill 5\n")
-    failed = part._failure(process, from_status(-signal.SIGKILL))
+    failed = part.failure(process, from_status(-signal.SIGKILL))
     assert (failed["oom_kills"], failed["oom_of_job"]) == (1, False)
     # Of a rank that mpirun has started on another node this one knows nothing.
     node.spec["ranks_of"] = {"n2": [0]}
-    part.spec.update(node.spec)
-    assert "oom_kills" not in part._failure(process, from_status(-signal.SIGKILL))
+    part.plan.update(node.spec)
+    assert "oom_kills" not in part.failure(process, from_status(-signal.SIGKILL))
 
 
 def test_a_rank_that_somebody_kills_was_not_ended_for_want_of_memory(cluster):

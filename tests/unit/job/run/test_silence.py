@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-from types import SimpleNamespace
-from unittest import mock
 
 import pytest
-from ansible.module_utils.trainyard.job.run import answers, messages
-from ansible.module_utils.trainyard.job.run.failure import text as failure_text
+from ansible.module_utils.trainyard.job.run import answers
 from ansible.module_utils.trainyard.job.run.shapes import misfit
 from ansible.module_utils.trainyard.report import job_text
-from ansible.module_utils.trainyard_node.job.run import head as head_part
 from ansible.module_utils.trainyard_node.job.run import job as node_job
 from ansible.module_utils.trainyard_node.job.run import monitor as monitors
 from ansible.module_utils.trainyard_node.job.run import units
@@ -22,25 +18,6 @@ from job_samples import summary_of
 from test_report import DIR, RUN, answer, explained, head_says, plan
 
 KILLED, RESTARTED = {"restarted": False, "how": "killed by SIGKILL"}, {"restarted": True, "how": ""}
-
-
-def test_nodes_that_freeze_together_are_all_named_and_shown_before_they_are_given_up(tmp_path):
-    job = Cluster(tmp_path, *[["wait"]] * 5, silent_after_s=15)
-    head = monitors.Monitor(job.head.dir)
-    head.report = {"host": "n1", "ranks_running": 1, "done": False, "failures": [], "metrics": {}}
-    now = head.started + 100
-    # Nodes report once a second, and freeze one after the other; n4 is only slow.
-    for host, since in (("n2", 14.2), ("n3", 14.9), ("n4", 3.0), ("n5", 15.2)):
-        head.reports[host], head.seen[host] = {**head.report, "host": host}, now - since
-    with mock.patch.object(head_part.time, "monotonic", lambda: now - 1):
-        assert head.save_cluster()["held"] == "no report from n2, n3, n5 for 13 to 14 s"
-    head.judge(now)
-    assert head.end_record["failure"] == {
-        "kind": "silent", "host": "n5", "after_s": 15, "hosts": ["n2", "n3", "n5"], "least_s": 14, "ranks_running": 1
-    }  # fmt: skip
-    assert failure_text(head.end_record["failure"]) == "nodes n2, n3, n5: no word for 14 to 15 s"
-    message = {"end": head.end_record}
-    messages.check_from_head(message, [], 0)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +98,8 @@ DOWN = {"kind": "rebooted", "host": "n2"}
 
 def test_a_node_that_shuts_down_is_the_cause_and_not_who_stopped_the_job(tmp_path, monkeypatch):
     node = going_down(tmp_path, monkeypatch, 1)
-    node._told_to_end()
-    assert (node.end_record["state"], node.end_record["failure"]) == ("failed", DOWN)
-    assert failure_text(DOWN) == "node n2: shut down or restarted"
+    node.stop()
+    assert (node.runner.end["state"], node.runner.end["failure"]) == ("failed", DOWN)
 
 
 ENDED = {"exit_code": None, "signal": signal.SIGTERM, "result": "signal", "time": 1.0}
@@ -131,24 +107,16 @@ ENDED = {"exit_code": None, "signal": signal.SIGTERM, "result": "signal", "time"
 
 def test_nor_have_ranks_failed_that_were_ended_with_it(tmp_path, monkeypatch):
     node = going_down(tmp_path, monkeypatch, 1)
-    node.supervisor.exits = lambda: {"rank1": ENDED}
-    node.look()
-    assert (node.end_record["state"], node.end_record["failure"]) == ("failed", DOWN)
+    node.runner.supervisor.exits = lambda: {"rank1": ENDED}
+    node.inspect()
+    assert (node.runner.end["state"], node.runner.end["failure"]) == ("failed", DOWN)
 
 
 def test_with_restarts_a_head_leaves_with_its_node_before_it_counts_one(tmp_path, monkeypatch):
     head = going_down(tmp_path, monkeypatch, 0, max_restarts=1)
-    head.supervisor.exits = lambda: {"rank0": {**ENDED, "attempt": 0}}
-    asyncio.run(head.run_head(SimpleNamespace(lines={})))
-    assert head.leaving and not head.end_record and head.restarts.history == []
-
-
-def test_the_head_is_told_and_names_the_node(tmp_path, monkeypatch):
-    head = going_down(tmp_path, monkeypatch, 0)
-    said = []
-    head.hear_node(SimpleNamespace(host="n2", tell=said.append), {"stopped": True, "goes_down": True})
-    assert (head.end_record["state"], head.end_record["failure"]) == ("failed", DOWN)
-    assert said == [{"end": head.end_record}]
+    head.runner.supervisor.exits = lambda: {"rank0": {**ENDED, "attempt": 0}}
+    asyncio.run(head.loop.run())
+    assert head.leaving and not head.runner.end and head.loop.state.restarts.history == []
 
 
 @pytest.mark.parametrize(

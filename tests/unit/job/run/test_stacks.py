@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.job.run import stacks
+from ansible.module_utils.trainyard.job.run.hang_watch import HangWatch
+from ansible.module_utils.trainyard.job.run.orders import Now
 from ansible.module_utils.trainyard.job.run.shapes import misfit
-from ansible.module_utils.trainyard_node.job.run.hang_poll import HangWatch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -145,14 +146,15 @@ def test_what_is_said_of_a_rank_that_left(last, waits):
 def judged(*there, well):
     """The failure of a job that has made no progress for longer than a limit."""
     settings = {"after_s": 1, "first_s": 1, "pause_s": 1}
-    watch = HangWatch({"hang": settings, "host": "n1", "world_size": 3}, ["n1"], 0.0)
+    watch = HangWatch({"hang": settings, "host": "n1", "world_size": 3}, 0.0)
     progress = {"lines": 0, "points": 0, "changes": 0, "pausing": False, "last": ""}
-    report = {"progress": progress, "well": well}
-    return watch.judge(iter([report]), lambda _: list(there), 9.0)
+    reports = [{"progress": progress, "well": well}]
+    assert watch.decide(reports, ["n1"], Now(9.0, 137.0)) is None
+    watch.receive("n1", watch.order("n1"), list(there))
+    return watch.decide(reports, ["n1"], Now(9.0, 137.0))
 
 
-def test_who_left_is_named_where_all_others_wait_and_nobody_is_odd(monkeypatch):
-    monkeypatch.setattr("time.time", lambda: 137.0)
+def test_who_left_is_named_where_all_others_wait_and_nobody_is_odd():
     failure = judged(*WAIT, well=left(2, 5.0))
     said = "rank 2 on n3 ended 132 s before, with exit code 0: the others wait for it"
     assert (failure["host"], failure["rank"], failure["reason"]) == ("n3", 2, said)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
-from ansible.module_utils.trainyard.job.run import messages, slow_ranks
-from ansible.module_utils.trainyard_node import agent
-from ansible.module_utils.trainyard_node.job.run import monitor as monitors
+from ansible.module_utils.trainyard.job.run import messages
 from ansible.module_utils.trainyard_node.job.run import slow_ranks as waits
 from job_cluster import Cluster, wait_for
 from test_stacks_live import hanging
@@ -83,66 +80,3 @@ def test_without_the_variable_nobody_looks(tmp_path):
     with Cluster(tmp_path, ["wait"]) as job:
         looker = waits.Looker(job.head.dir, job.head.spec)
         assert looker.told() is None and looker._thread is None
-
-
-@pytest.fixture
-def head(tmp_path):
-    """The monitor of the head of a job of two nodes that runs, as far as it decides."""
-    with Cluster(tmp_path, ["wait"], ["wait"], silent_after_s=10_000, n1={"slow_ranks": True}) as job:
-        made = monitors.Monitor(job.head.dir)
-        made.look()
-        made.seen["n2"] = time.monotonic()
-        made.reports["n2"] = {"host": "n2", "attempts": {"": 0}, "ranks_running": 1, "done": False}
-        yield made
-
-
-def counted(rank, **counts):
-    return {"rank": rank, "device": "", "at": "", "looks": 0, "asleep": 0, "dumps": 0, "waited": 0, **counts}
-
-
-class Line:
-    """The connection of a node, as far as the head uses it."""
-
-    host = "n2"
-
-    def __init__(self):
-        self.told = []
-
-    def tell(self, message):
-        self.told.append(message)
-
-
-def test_the_head_orders_a_closer_look_and_names_who_is_slow(head):
-    line, now = Line(), time.monotonic()
-    head.report = {**head.report, "done": False, "ranks_running": 1}
-    judged = 0
-    while not head.slow_ranks.current and judged < 25:
-        judged += 1
-        now += slow_ranks.PERIOD_S
-        closer = {"dumps": 8, "waited": 6} if head.slow_ranks.closer else {}
-        head.slow_ranks.hear("n1", [counted(0, looks=20, asleep=12, **closer)])
-        slow = counted(1, looks=20, asleep=1, at="is in load (train.py:8)", **{**closer, "waited": 0})
-        head.hear_node(line, {"waits": {"ranks": [slow], "node": ["load 9.1 (processors: 2)"]}})
-        head.seen = dict.fromkeys(("n1", "n2"), now)
-        head.judge(now)
-        orders = head._orders("n2")
-        messages.check_from_head(orders, ["rank1"], 0)
-        assert orders.get("closer", False) == head.slow_ranks.closer == head.looker.closer
-    state = head.save_cluster()
-    (named,) = state["slow_ranks"]
-    assert (named["host"], named["ranks"], named["shares"]) == ("n2", [1], [[0, 75], [1, 0]])
-    assert named["node"] == ["load 9.1 (processors: 2)"]
-    # What a watcher's line of progress and status.yml show.
-    line_of = agent.state(job_id=head.spec["job_id"], job_dir=str(head.job_dir))["line"]
-    assert line_of.endswith("   slow: rank 1 on n2")
-    # Who counts is answered by the next report.
-    assert line.told == []
-    head.slow_ranks.begin(now, 500.0)
-    assert head.save_cluster()["slow_ranks"][0]["until_s"] == 500.0
-
-
-def test_what_a_node_counts_that_has_no_place_is_not_heard(head):
-    line = Line()
-    line.host = "n9"
-    head.hear_node(line, {"waits": {"ranks": [counted(1, looks=20)], "node": []}})
-    assert head.slow_ranks._sums.of == {}

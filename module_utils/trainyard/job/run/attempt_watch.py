@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find out how the present attempt of a job ends, by the reports of its nodes. Times are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from . import causes, goodput, silence
+from . import failure as failures
+from .hang_watch import HangWatch
+from .messages import Message
+from .node_reports import NodeReports
+from .orders import Now
+from .restarts import Restarts
+from .slow_ranks import Watch as SlowRanks
+
+# How often nodes report.
+REPORT_S = 1.0
+# A longer time between two decisions means that the head was suspended.
+SUSPENDED_S = 1.0
+# Failures that arrive within this time of the first one are considered together: the cause may be reported second.
+GRACE_S = 1.0
+# How long nodes may take to start one after another before a missing one counts as absent.
+JOIN_S = 120.0
+# How long processes without ranks may take to end after the last rank did.
+RANKLESS_S = 15.0
+
+
+class Local(NamedTuple):
+    """What the head's node knows at the time of a decision."""
+
+    # Nodes with an open connection.
+    connected: Collection[str] = ()
+    # Failures of ranks that MindSpore's scheduler misses.
+    missed: Sequence[Message] = ()
+    # The order PollCheckpoints was carried out for this decision.
+    polled: bool = False
+
+
+class Result(NamedTuple):
+    """How an attempt ends. A failure that is not `final` is answered by a restart while some are left."""
+
+    state: str
+    failure: Message
+    found: Sequence[Message] = ()
+    final: bool = False
+    after_s: float | None = None
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Return what the end of the job notes."""
+        after = {} if self.after_s is None else {"after_s": self.after_s}
+        return {**after, **({"failure": self.failure} if self.failure else {})}
+
+
+class AttemptWatch:
+    """The checks of a running attempt: ended and failed ranks, absent and silent nodes, a suspended head, a hang."""
+
+    def __init__(
+        self,
+        node_plan: Message,
+        started_s: float,
+        restarts: Restarts,
+        nodes: NodeReports,
+        hang: HangWatch,
+        slow_ranks: SlowRanks,
+    ) -> None:
+        """Take what the head knows of the job."""
+        self._plan, self._started_s, self._restarts, self._nodes = node_plan, started_s, restarts, nodes
+        self._hang, self._slow_ranks = hang, slow_ranks
+        # The last decision, the end of the last suspension, and how long that was.
+        self._decided_at: float | None = None
+        self._woke_at, self._suspended_s = 0.0, 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin an attempt."""
+        self._first_failure_at: float | None = None
+        self._ranks_done_at: float | None = None
+
+    def time_up(self, now: float) -> bool:
+        """Tell whether the job's time is up."""
+        return bool(now - self._started_s > self._plan["timeout_s"])
+
+    def check(self, now: Now, local: Local) -> Result | None:
+        """Return how the attempt ends; None as long as it goes on."""
+        return self._suspension(now.s) or self._ranks(now, local)
+
+    def _suspension(self, now: float) -> Result | None:
+        """Find out whether the head was suspended: then it was not the others that were silent."""
+        slept = now - (now if self._decided_at is None else self._decided_at)
+        self._decided_at = now
+        if slept > self._nodes.silent_after_s:
+            return self._frozen(slept)
+        if slept > SUSPENDED_S:
+            self._woke_at, self._suspended_s = now, slept
+            self._nodes.shift_contacts(slept, now)
+        return None
+
+    def _frozen(self, slept: float) -> Result:
+        return Result("failed", {"kind": "frozen", "host": self._plan["host"], "after_s": round(slept)})
+
+    def _ranks(self, now: Now, local: Local) -> Result | None:
+        """Find out whether all ranks have ended, or one has failed."""
+        current = self._nodes.current()
+        reports = list(current.values())
+        # The log of rank 0 is on one node.
+        pace = next(filter(None, (report.get("pace") for report in reports)), None)
+        resumed = next(filter(None, (report.get("resumed") for report in reports)), "")
+        self._restarts.keep_pace(pace, now.s, resumed)
+        ranks_done = self._nodes.ranks_done(current)
+        rankless = sum(report.get("rankless", 0) for report in reports)
+        found = self._nodes.failures(current)
+        if found:
+            self._first_failure_at = self._first_failure_at or now.s
+            well = [report["well"] for report in reports if report.get("well")]
+            full = {host: report["full"] for host, report in current.items() if report.get("full")}
+            gone = self._nodes.gone(set(local.connected))
+            cause = causes.blame([*found, *local.missed], well, gone, self._plan.get("addresses"), full) or {}
+            over = ranks_done and not rankless
+            if over or failures.is_beyond_doubt(cause) or now.s - self._first_failure_at >= GRACE_S:
+                return Result("failed", cause, found)
+            return None
+        if ranks_done:
+            self._ranks_done_at = self._ranks_done_at or now.s
+            over = not rankless or now.s - self._ranks_done_at >= RANKLESS_S
+            return Result("succeeded", {}, final=True) if over else None
+        self.begin()
+        return self._absence(now.s) or self._progress(reports, pace, now)
+
+    def _absence(self, now: float) -> Result | None:
+        """Find nodes that are not there. During a restart a node may be away for `rejoin_s`."""
+        if self._restarts.gathering_since is not None:
+            return None
+        absent = self._nodes.absent()
+        if absent and now - self._started_s > JOIN_S:
+            return Result("failed", {"kind": "absent", "host": absent[0], "after_s": round(JOIN_S)}, final=True)
+        limit_s = self._nodes.silent_after_s
+        silent = silence.failure(self._nodes.silent_s(now), limit_s)
+        if not silent:
+            return None
+        host = silent["host"]
+        late = self._nodes.last_contact[host] <= self._woke_at + REPORT_S
+        if late and self._suspended_s > limit_s - 2 * REPORT_S:
+            # The node gave this one up meanwhile; all that came from it had been waiting to be read.
+            return self._frozen(self._suspended_s)
+        running = self._nodes.last.get(host, {}).get("ranks_running")
+        return Result("failed", {**silent, "ranks_running": running})
+
+    def _progress(self, reports: Sequence[Message], pace: goodput.Pace | None, now: Now) -> Result | None:
+        """Find out which ranks are slow, and whether the job hangs."""
+        elapsed_s = now.s - self._started_s
+        if self._restarts.gathering_since is not None or self._nodes.absent():
+            self._hang.begin(now.s)
+            self._slow_ranks.begin(now.s, elapsed_s)
+            return None
+        points = sum(report["progress"]["points"] for report in reports if "progress" in report)
+        self._slow_ranks.judge(now.s, elapsed_s, points=points, step_s=goodput.step_s(pace) if pace else None)
+        hung = self._hang.decide(reports, self._restarts.members, now, self.time_up(now.s))
+        if not hung:
+            return None
+        failure = {**hung, "step": self._nodes.metrics().get("step")}
+        if hung["kind"] == "timed_out":
+            return Result("timed_out", failure, final=True, after_s=self._plan["timeout_s"])
+        return Result("failed", failure)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide whether a job hangs. If it does, or if its time is up, all nodes first take stacks of their ranks.
+
+Times are seconds on the head's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from . import stacks
+from .hang import Watch, printing_text
+from .messages import Message
+from .orders import Now
+
+# How long nodes have to take stacks; the job ends without the stacks of nodes that have not sent them by then.
+ANSWER_S = 20.0
+# Upper bound for a line that says where ranks are, in characters.
+MOST_LINE = 500
+
+Ranks = list[dict[str, Any]]
+
+
+class HangWatch:
+    """Whether a job hangs, and where its ranks are then."""
+
+    def __init__(self, node_plan: Message, now: float) -> None:
+        """Take the node plan of the head."""
+        self._own, self._world_size = node_plan["host"], node_plan["world_size"]
+        self._watch = Watch(node_plan.get("hang"), now)
+        # The last line of rank 0 where no progress is read, and whether such lines look like progress.
+        self.printing: Message | None = None
+        # The number of the last order to take stacks, since when it is open, and the stacks that arrived for it.
+        self._number = 0
+        self._since: float | None = None
+        self._stacks: dict[str, Ranks] = {}
+
+    def begin(self, now: float) -> None:
+        """Note that an attempt begins, or is about to."""
+        self._watch.begin(now)
+        self._since = None
+
+    @property
+    def number(self) -> int:
+        """Return the number of the open order to take stacks; 0 where there is none."""
+        return self._number if self._since is not None else 0
+
+    def order(self, host: str) -> int:
+        """Return the number of the order that a node has not answered; 0 where there is none."""
+        return self.number if host not in self._stacks else 0
+
+    def receive(self, host: str, number: int, ranks: Ranks) -> None:
+        """Take the stacks of a node's ranks."""
+        if number == self._number:
+            self._stacks[host] = ranks
+
+    def decide(
+        self, reports: Collection[Message], members: Sequence[str], now: Now, time_up: bool = False
+    ) -> Message | None:
+        """Return the failure of a job that hangs once it is known where its ranks are; None as long as it does not.
+
+        A job whose time is up counts as one that hangs.
+        """
+        self._watch_progress(reports, now.s)
+        overdue = self._watch.overdue(now.s, time_up)
+        if overdue is None:
+            self._since = None
+            return None
+        if self._since is None:
+            self._number, self._since, self._stacks = self._number + 1, now.s, {}
+        silent = [host for host in members if host not in self._stacks]
+        if silent and now.s - self._since < ANSWER_S:
+            return None
+        return {"kind": "timed_out" if time_up else "hung", **overdue, **self._where(reports, silent, now.epoch_s)}
+
+    def _watch_progress(self, reports: Collection[Message], now: float) -> None:
+        known = [report["progress"] for report in reports if "progress" in report]
+        lines, points, changes = (sum(each[name] for each in known) for name in ("lines", "points", "changes"))
+        self._watch.see(lines, points, any(each["pausing"] for each in known), now, changes)
+        unread, last = self._watch.unread(now), next((each["last"] for each in known if each["last"]), "")
+        shown = last and (unread or not any(report.get("metrics") for report in reports))
+        self.printing = {"text": printing_text(last, unread), "unread": unread} if shown else None
+
+    def _where(self, reports: Collection[Message], silent: Sequence[str], epoch_s: float) -> Message:
+        """Return where the ranks are, and which one is not where the others are."""
+        groups = stacks.groups(self._stacks)
+        host, rank = stacks.odd_one(groups)
+        odd = next((group.text()[:MOST_LINE] for group in groups if group.odd), "")
+        left = stacks.left_early(self._stacks, [report["well"] for report in reports if report.get("well")])
+        if left:
+            left = {**left, "before_s": max(0, round(epoch_s - left["time"]))}
+        if left and not odd and stacks.all_wait(self._stacks):
+            host, rank, odd = left["host"], left["rank"], stacks.left_text(left, True)
+        missing = dict.fromkeys(silent, f"no stacks within {ANSWER_S:.0f} s")
+        lines = stacks.lines(self._stacks, self._world_size, missing, left)
+        return {
+            "host": host or self._own,
+            "rank": rank,
+            "groups": [line[:MOST_LINE] for line in lines],
+            **({"reason": odd} if odd else {}),
+        }

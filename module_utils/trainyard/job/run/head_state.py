@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide how a job goes on: the head's state of a job, without sockets, files or a clock of its own.
+
+Nodes report (receive), and decide() returns the orders that follow from it:
+
+- All ranks ended well: the job has succeeded. A process without ranks keeps no job alive and spoils none.
+- A rank failed, a node is silent, the job hangs: it starts again while restarts are left (restarts.py), else it has
+  failed. For a restart all nodes end their part, and then start together. Spares replace nodes that are lost, that do
+  not pass their health check, or whose rank fails twice in a row.
+- The time is up, or somebody stopped a node: the job ends.
+
+What a node has to do is always in message_for(), so a node that comes back gets it, too. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import failure as failures
+from .attempt_watch import AttemptWatch, Local
+from .hang_watch import HangWatch
+from .messages import Message
+from .node_reports import NodeReports
+from .orders import Disconnect, End, Now, Order, PollCheckpoints, PollCloser, Replace, Restart, Start, TakeStacks
+from .restarts import WHOLE, Restarts, to_replace
+from .slow_ranks import Watch as SlowRanks
+
+# Where there are spares, no node has longer than this to get its devices free, or through the health check.
+HELD_S = 30.0
+_ALONE = Local()
+
+
+class HeadState:
+    """What the head knows of a job, and what it decides."""
+
+    def __init__(self, node_plan: Message, started: Now, previous: Mapping[str, Any] | None = None) -> None:
+        """Take the node plan of the head; `previous` is the cluster.json of its monitor before a reboot."""
+        previous = previous or {}
+        self.plan, self.host, self.started = node_plan, node_plan["host"], started
+        self.budget = int(node_plan.get("max_restarts", 0))
+        self.restarts = Restarts(
+            self.budget,
+            float(node_plan.get("rejoin_s", 0)),
+            previous.get("restarts"),
+            node_plan["hosts"],
+            node_plan.get("spares", ()),
+        )
+        self.nodes = NodeReports(node_plan, self.restarts, started.s)
+        self.hang = HangWatch(node_plan, started.s)
+        self.slow_ranks = SlowRanks(node_plan.get("slow_ranks", False), started.s, previous.get("slow_ranks") or ())
+        # How the job ended, and when.
+        self.end: Message = {}
+        self.ended_s = 0.0
+        self.attempt = AttemptWatch(node_plan, started.s, self.restarts, self.nodes, self.hang, self.slow_ranks)
+        # A failure that is not answered yet, with all failures that were found with it.
+        self._pending: tuple[Message, Sequence[Message]] | None = None
+        self._orders: list[Order] = []
+
+    # ---- messages
+
+    def receive(self, host: str, message: Message, now: Now) -> bool:
+        """Take a message of a node, checked by messages.py; return whether it needs a decision at once."""
+        self.nodes.last_contact[host] = now.s
+        if "report" in message:
+            return self.nodes.take(host, message["report"], now)
+        if "stacks" in message:
+            self.hang.receive(host, **message["stacks"])
+        elif "waits" in message:
+            if host in self.restarts.members:
+                self.slow_ranks.hear(host, **message["waits"])
+        elif "goes_down" in message:
+            self.finish("failed", now, failure={"kind": "rebooted", "host": host})
+        elif "stopped" in message:
+            self.finish("stopped", now, host=host)
+        return bool(self.end)
+
+    def message_for(self, host: str, now: Now) -> Message:
+        """Return what a node has to do."""
+        if self.end:
+            return {"end": self.end}
+        by = self.restarts.replaced.get(host)
+        if by:
+            # It may come back, but another node has its place.
+            replaced = {"kind": "replaced", "host": host, "by": by}
+            return {"end": {"state": "failed", "finished": now.epoch_s, "failure": replaced}}
+        place, moved = self.restarts.place(host), self.moved()
+        return {
+            "attempts": self.restarts.attempts(host),
+            "go": self.restarts.go,
+            "stacks": self.hang.order(host),
+            **({"closer": True} if self.slow_ranks.closer else {}),
+            **({} if place is None else {"place": place}),
+            **({"moved": moved} if moved else {}),
+        }
+
+    def moved(self) -> dict[str, str]:
+        """Return the addresses of spares by the addresses that they replace."""
+        addresses = self.plan.get("addresses")
+        return {addresses[old]: addresses[new] for old, new in self.restarts.replaced.items()} if addresses else {}
+
+    def finish(self, state: str, now: Now, **details: Any) -> None:
+        """End the job. The first reason stays."""
+        if not self.end:
+            self.end, self.ended_s = {"state": state, "finished": now.epoch_s, **details}, now.s
+
+    # ---- decisions
+
+    def decide(self, now: Now, local: Local = _ALONE) -> list[Order]:
+        """Return what has to be done, by what the nodes have reported."""
+        if self.end:
+            return [End(self.end)]
+        before, self._orders = (self.restarts.go, self.hang.number, self.slow_ranks.closer), []
+        if saved := self.nodes.checkpoints():
+            self.restarts.saw(saved["newest"])
+        result = None if self._pending else self.attempt.check(now, local)
+        if result and result.final:
+            self.finish(result.state, now, **result.details)
+        elif result:
+            self.fail(result.failure, result.found)
+        if self._pending and self.budget and not self.end:
+            if not local.polled:
+                return [PollCheckpoints()]
+            self._restart_or_end(now, local)
+        elif self._pending:
+            failure, found = self._pending
+            self._end_failed(now, failure, found)
+        self._prepare_start(now, local)
+        if self.attempt.time_up(now.s) and not self.hang.number:
+            # Nothing runs that could take stacks.
+            self.finish("timed_out", now, after_s=self.plan["timeout_s"])
+        go, number, closer = before
+        attempt = self.restarts.attempts(self.host)[WHOLE]
+        self._orders += [Start(attempt)] if self.restarts.go and not go else []
+        self._orders += [TakeStacks(self.hang.number)] if self.hang.number > number else []
+        self._orders += [PollCloser(self.slow_ranks.closer)] if self.slow_ranks.closer != closer else []
+        return [*self._orders, End(self.end)] if self.end else self._orders
+
+    def fail(self, failure: Message, found: Sequence[Message] = ()) -> None:
+        """Have the next decision answer a failure; the first one stays."""
+        self._pending = self._pending or (failure, found)
+
+    def rank_failures(self) -> list[Message]:
+        """Return the failures of ranks in the present attempt."""
+        if not self.nodes.first("failures"):
+            return []
+        return self.nodes.failures(self.nodes.current())
+
+    def _restart_or_end(self, now: Now, local: Local) -> None:
+        """Answer a failure: start again while restarts are left, else end the job."""
+        failure, found = self._pending or ({}, [])
+        elapsed_s = now.s - self.started.s
+        if not self.restarts.take(found or [failure], now.s, elapsed_s, self.nodes.metrics(), failure, now.epoch_s):
+            self._end_failed(now, {**failure, "fruitless": self.restarts.fruitless}, found)
+            return
+        self._pending = None
+        self.attempt.begin()
+        entry = self.restarts.history[-1]
+        attempt = self.restarts.attempts(self.host)[WHOLE]
+        self._orders.append(Restart(attempt, entry["restarted"], entry.get("wait_s") or 0.0))
+        lost = to_replace(failure, self.restarts.history[:-1])
+        self._replace(lost, now, failures.text(failure), local)
+
+    def _end_failed(self, now: Now, failure: Message, found: Sequence[Message] = ()) -> None:
+        self.finish("failed", now, failure=failure, **({"failures": list(found[:64])} if found else {}))
+
+    # ---- restarts
+
+    def _prepare_start(self, now: Now, local: Local) -> None:
+        """Let all nodes start the next attempt once each is ready for it; replace those that are not by spares."""
+        members = self.restarts.members
+        # Also a spare that could not write down its place, so that it has none as yet.
+        stuck = next(filter(None, (self.nodes.last.get(host, {}).get("cannot_write") for host in members)), None)
+        if stuck:
+            self._end_failed(now, stuck)
+        if self.restarts.gathering_since is not None and not self.restarts.go:
+            self._replace_unfit(now, local)
+            self._replace_suspects(now, local)
+        late = self.restarts.gather(members, self.nodes.of_members(), now.s, self._replaced_are_leaving(now.s, local))
+        if late:
+            self._end_late(late, now)
+
+    def _end_late(self, late: Sequence[str], now: Now) -> None:
+        """End a job whose nodes are not back in time."""
+        after_s = round(self.restarts.rejoin_s)
+        host, kind, reason = self.nodes.in_the_way()
+        if kind == "refused" and host in late:
+            self._end_refused(host, reason, after_s, now)
+        elif kind and host in late:
+            self._end_failed(now, {"kind": "held", "host": host, "reason": reason, "after_s": after_s})
+        else:
+            self._end_failed(now, {"kind": "not_back", "host": late[0], "hosts": list(late), "after_s": after_s})
+
+    def _end_refused(self, host: str, reason: str, after_s: int | None, now: Now) -> None:
+        self.restarts.refuse(host, reason, now.epoch_s)
+        self._end_failed(now, {"kind": "refused", "host": host, "reason": reason, "after_s": after_s})
+
+    def _replace(self, lost: str, now: Now, reason: str, local: Local) -> None:
+        """Have a spare take the place of a node, where there is one that still reports."""
+        here = [host for host in local.connected if self.nodes.reports_in_time(host, now.s)]
+        if self.restarts.replace(lost, here, reason, now.epoch_s):
+            self._orders.append(Replace(lost, self.restarts.replaced[lost], reason))
+
+    def _replace_unfit(self, now: Now, local: Local) -> None:
+        """Replace nodes that are lost, whose devices are not free, or that do not pass their health check.
+
+        A reason that stays ends the job at once where no spare is left for it.
+        """
+        waited = now.s - (self.restarts.gathering_since or now.s) > HELD_S
+        for host in list(self.restarts.members):
+            report = self.nodes.last.get(host, {})
+            refused = report.get("refused") or {}
+            for_good = bool(refused) and not refused["waits"]
+            if not self.nodes.reports_in_time(host, now.s):
+                silent = {"kind": "silent", "host": host, "after_s": round(self.nodes.silent_for(host, now.s))}
+                self._replace(host, now, failures.text(silent), local)
+            elif for_good or (waited and (refused or report.get("held"))):
+                self._replace(host, now, refused.get("reason") or f"devices not free: {report['held']}", local)
+            if for_good and host in self.restarts.members and (host == self.host or not self.restarts.spares):
+                self._end_refused(host, refused["reason"], None, now)
+
+    def _replace_suspects(self, now: Now, local: Local) -> None:
+        """When all could start again: prefer spares to nodes that passed, but lost a link or whose clock is off.
+
+        Only where there are spares for all of these: a switch that was off is no fault of the nodes.
+        """
+        last = self.nodes.last
+        if all(last.get(host, {}).get("ready_for") == self.restarts.attempts(host) for host in self.restarts.members):
+            suspects = self.nodes.suspects()
+            for host, reason in suspects.items() if len(suspects) <= len(self.restarts.spares) else ():
+                self._replace(host, now, reason, local)
+
+    def _replaced_are_leaving(self, now: float, local: Local) -> bool:
+        """Tell whether a replaced node is still here to end its ranks.
+
+        A node that was frozen or cut off closes no connection; a restart must not wait until it is back.
+        """
+        staying = [host for host in self.restarts.replaced if host in local.connected]
+        silent = [host for host in staying if not self.nodes.reports_in_time(host, now)]
+        self._orders += [Disconnect(host) for host in silent]
+        return len(silent) < len(staying)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last report of each node of a job, as the head has received them. Times are seconds."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from .messages import Message
+from .orders import Now
+from .restarts import WHOLE, Restarts
+
+# Fields of a report that need a decision at once.
+NEWS = ("ranks_running", "rankless", "failures", "attempts", "ready_for", "cannot_write", "refused")
+# Reports of a node that tell its clock.
+_CLOCKS = 10
+
+
+class NodeReports:
+    """The last report of each node, and when the head last received something from it."""
+
+    def __init__(self, node_plan: Message, restarts: Restarts, started_s: float) -> None:
+        """Take the node plan of the head, and the restarts, which know the members."""
+        self._plan, self._own, self._restarts, self._started_s = node_plan, node_plan["host"], restarts, started_s
+        self.silent_after_s = float(node_plan["silent_after_s"])
+        self.last: dict[str, Message] = {}
+        self.last_contact: dict[str, float] = {}
+        # How far the clock of each node was from the head's when its last reports came.
+        self._clocks: dict[str, deque[float]] = {}
+
+    def take(self, host: str, report: Message, now: Now) -> bool:
+        """Take a report; return whether it needs a decision at once."""
+        previous = self.last.get(host, {})
+        self.last[host] = report
+        if host != self._own and "time" in report:
+            self._clocks.setdefault(host, deque(maxlen=_CLOCKS)).append(report["time"] - now.epoch_s)
+        return any(report.get(key) != previous.get(key) for key in NEWS)
+
+    def shift_contacts(self, slept_s: float, now: float) -> None:
+        """Do not count the time for which the head was suspended as silence of the nodes."""
+        self.last_contact = {host: min(at + slept_s, now) for host, at in self.last_contact.items()}
+
+    def of_members(self) -> dict[str, Message]:
+        """Return the reports of members; what a spare sent before it had its place is left out."""
+        found = {host: self.last[host] for host in self._restarts.members if host in self.last}
+        return {host: report for host, report in found.items() if report.get("place") == self._restarts.place(host)}
+
+    def current(self) -> dict[str, Message]:
+        """Return the reports of members that belong to the present attempt."""
+        return {
+            host: report
+            for host, report in self.of_members().items()
+            if report.get("attempts", {WHOLE: 0}) == self._restarts.attempts(host)
+        }
+
+    def ranks_done(self, current: Mapping[str, Message]) -> bool:
+        """Tell whether all ranks have ended; `current` are the reports of the present attempt."""
+        return len(current) == len(self._restarts.members) and all(report.get("done") for report in current.values())
+
+    def failures(self, current: Mapping[str, Message]) -> list[Message]:
+        """Return the failures of an attempt; once all ranks ended, only those of processes with ranks."""
+        found = [record for report in current.values() for record in report.get("failures", ())]
+        return [record for record in found if record["ranks"]] if self.ranks_done(current) else found
+
+    def reports_in_time(self, host: str, now: float) -> bool:
+        """Tell whether a node has reported lately."""
+        return self.silent_for(host, now) <= self.silent_after_s
+
+    def silent_for(self, host: str, now: float) -> float:
+        """Return how long a node has not reported: since the head's start where it never has."""
+        return now - self.last_contact.get(host, self._started_s)
+
+    def absent(self) -> list[str]:
+        """Return the members that never reported."""
+        return [host for host in self._restarts.members if host not in self.last_contact]
+
+    def _done(self) -> set[str]:
+        """Return the nodes whose ranks all ended well; a node whose ranks belong to another one (mpirun) is needed."""
+        return {host for host, report in self.last.items() if report.get("done") and not report.get("idle")}
+
+    def gone(self, connected: set[str]) -> list[str]:
+        """Return the members that have reported, are still needed and have closed their connections."""
+        here = {self._own, *connected} | self._done()
+        return [host for host in self._restarts.members if host in self.last_contact and host not in here]
+
+    def silent_s(self, now: float) -> dict[str, float]:
+        """Return how long each member that is still needed has not reported."""
+        done, contacts = self._done(), self.last_contact
+        needed = [host for host in self._restarts.members if host in contacts and host not in done]
+        return {host: now - contacts[host] for host in needed}
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the last value of each metric; they come from the node of rank 0."""
+        return {name: value for report in self.last.values() for name, value in report.get("metrics", {}).items()}
+
+    def first(self, name: str) -> Any:
+        """Return the first value that a report has for this field; None where none has one."""
+        return next(filter(None, (report.get(name) for report in self.last.values())), None)
+
+    def checkpoints(self) -> Message | None:
+        """Return the state of the job's checkpoints, from the node of rank 0; None where they are not watched."""
+        place = str(self._plan.get("checkpoints") or "")
+        found = next(((host, each["checkpoints"]) for host, each in self.last.items() if each.get("checkpoints")), None)
+        return {"place": place, "host": found[0], **found[1]} if place and found else None
+
+    def in_the_way(self) -> tuple[str, str, str]:
+        """Return a node that a restart waits for, `held` by its devices or `refused` by its health check, and why."""
+        for host in self._restarts.members if self._restarts.gathering_since is not None else ():
+            report = self.last.get(host, {})
+            if report.get("held"):
+                return host, "held", str(report["held"])
+            if report.get("refused"):
+                return host, "refused", str(report["refused"]["reason"])
+        return "", "", ""
+
+    def suspects(self) -> dict[str, str]:
+        """Return the members that passed their health check but lost a link, or whose clock is off, with the reason."""
+        noted = {host: str(self.last[host].get("suspect") or "") for host in self._restarts.members[1:]}
+        return {**{host: text for host, text in noted.items() if text}, **self._clocks_off()}
+
+    def _clocks_off(self) -> dict[str, str]:
+        """A report that was long on its way seems to be of an earlier time, so the latest counts."""
+        if not self._plan.get("gate") or not self._restarts.spares:
+            return {}
+        # Few monitors ever need it, and all would load it.
+        from ...cluster.clocks import MOST_APART_S, apart
+
+        latest = {host: max(self._clocks[host]) for host in self._restarts.members if host in self._clocks}
+        offsets = {host: {"offset_s": off, "margin_s": 0.0} for host, off in {self._own: 0.0, **latest}.items()}
+        found = apart(offsets, MOST_APART_S)
+        off = {host: f"clock: {found.apart[host]:+.0f} s from the median of the nodes" for host in found.odd}
+        return {host: text for host, text in off.items() if host != self._own}

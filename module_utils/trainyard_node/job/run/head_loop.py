@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop of the head's monitor: receive reports, have HeadState decide, carry out its orders. Times are seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ....trainyard.job.record import metrics as prometheus
+from ....trainyard.job.run import messages
+from ....trainyard.job.run.attempt_watch import REPORT_S, Local
+from ....trainyard.job.run.cluster_state import cluster_state
+from ....trainyard.job.run.head_state import HeadState
+from ....trainyard.job.run.messages import Message
+from ....trainyard.job.run.orders import Disconnect, End, Now, Order, PollCheckpoints, Replace
+from ...machine.json_files import read_object
+from ..record import event_sender
+from .connections import OWN_FILES, Connection, Server, make_room
+
+if TYPE_CHECKING:
+    from .monitor import Monitor
+
+# Longest poll of the checkpoints as an attempt ends, while all nodes wait for what follows.
+LAST_POLL_S = 0.5
+# How long ranks may take to exit before the job's end is sent to receivers of events: SIGTERM, then SIGKILL.
+END_RANKS_S = 5.0
+
+
+def now() -> Now:
+    """Return the present time."""
+    return Now(time.monotonic(), time.time())
+
+
+class HeadLoop:
+    """What the head's monitor does for the whole job."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        """Read what an earlier monitor of the head wrote to cluster.json."""
+        self._monitor, self._runner = monitor, monitor.runner
+        plan = self._plan = monitor.runner.plan
+        previous = read_object(monitor.job_dir / "cluster.json")
+        self.state = HeadState(plan, Now(self._runner.started, self._runner.started_at), previous)
+        self._runner.move_ranks(self.state.restarts.replaced)
+        hosts = [host for host in (*plan["hosts"], *plan.get("spares", ())) if host != self._runner.host]
+        self.server = Server(plan["token"], hosts, self.receive)
+        # What sends events, and the state that it has compared last.
+        self.sender = event_sender.of_job(monitor.job_dir, plan, self._runner.supervisor.beside)
+        self._compared: Message | None = previous or None
+
+    async def open(self) -> None:
+        """Open the port at which nodes connect."""
+        make_room(len(self.server.hosts) + OWN_FILES)
+        await self.server.open(self._plan["head_address"], self._plan["monitor_port"])
+
+    def receive(self, connection: Connection, message: Message) -> None:
+        """Take a message of a node and answer. Raises BadMessage."""
+        host = connection.host
+        messages.check_from_node(message, host, self._plan["world_size"], self.state.budget)
+        if self.state.receive(host, message, now()):
+            self._monitor.news.set()
+        if "stacks" not in message and "waits" not in message:
+            connection.update(self.state.message_for(host, now()))
+
+    async def run(self) -> None:
+        """Decide and keep cluster.json until the job is over; then send all nodes its end."""
+        if self._monitor.resumed:
+            self.state.fail({"kind": "rebooted", "host": self._runner.host})
+        saved = 0.0
+        while not self._monitor.ended.is_set():
+            changed = self._monitor.inspect()
+            if self._monitor.leaving:
+                return
+            self.decide()
+            if changed or time.monotonic() - saved >= REPORT_S or self._runner.end:
+                saved = time.monotonic()
+                state = self.save_cluster()
+                self._runner.save()
+                self._runner.write_metrics(changed, of_job=lambda state=state: self._samples(state))  # type: ignore[misc]
+            await self._monitor.pause()
+        if self._monitor.leaving:
+            return
+        self._poll_checkpoints()
+        if newest := self.state.nodes.checkpoints():
+            self.state.restarts.saw(newest["newest"])
+        self.save_cluster()
+        self._send_all()
+        self.server.close()
+
+    def decide(self) -> None:
+        """Decide how the job goes on, and carry out the orders."""
+        state, runner = self.state, self._runner
+        own = [{"report": runner.report}, runner.slow_ranks(), runner.stacks()]
+        for message in filter(None, own):
+            state.receive(runner.host, message, now())
+        local = Local(self.server.connections, runner.failures.missed(state.rank_failures()))
+        orders = state.decide(now(), local)
+        if PollCheckpoints() in orders:
+            self._poll_checkpoints()
+            orders = state.decide(now(), local._replace(polled=True))
+        self._carry_out(orders)
+
+    def _carry_out(self, orders: Iterable[Order]) -> None:
+        orders = list(orders)
+        for order in orders:
+            if isinstance(order, Disconnect):
+                self.server.connections[order.host].abort()
+            elif isinstance(order, Replace):
+                self._runner.move_ranks(self.state.restarts.replaced)
+            elif isinstance(order, End):
+                self._monitor.end(order.end)
+        if orders and not self._runner.end:
+            self._send_all()
+            self._monitor.news.set()
+        self._runner.follow(self.state.message_for(self._runner.host, now()))
+
+    def _send_all(self) -> None:
+        """Send each node what it has to do."""
+        for host, connection in list(self.server.connections.items()):
+            connection.update(self.state.message_for(host, now()))
+
+    def _poll_checkpoints(self) -> None:
+        self._runner.poll_checkpoints(LAST_POLL_S)
+        self.state.receive(self._runner.host, {"report": self._runner.report}, now())
+
+    def save_cluster(self, all_ended: bool = False) -> Message:
+        """Write the state of the whole job and send its events; the event of its end when nothing runs any more."""
+        events = self.sender.as_list() if self.sender else []
+        state = {**cluster_state(self.state, now()), "events": events}
+        self._runner.keep("cluster.json", state)
+        if self.sender and (all_ended or not self._runner.end):
+            # As it is read after a reboot; and nothing of it changes with the job.
+            previous, self._compared = self._compared, json.loads(json.dumps(state))
+            self.sender.tell(previous, self._compared)
+        return state
+
+    def _samples(self, state: Message) -> prometheus.Samples:
+        return prometheus.job_samples(state, self._runner.host, self._plan["launcher"])
+
+    def ended(self, record: Message) -> Message:
+        """Take the job's end; return the one that holds, which is the first."""
+        if not self.state.end:
+            self.state.end, self.state.ended_s = record, time.monotonic()
+        return self.state.end
+
+    def hurry(self) -> None:
+        """Do not wait long for receivers of events once somebody ends the monitor."""
+        if self.sender and self._runner.end:
+            self.sender.last_until(time.monotonic() + event_sender.TOLD_S)
+
+    async def close(self) -> None:
+        """Send the events of the job's end once nothing runs here, for a short time: units end with this monitor."""
+        if self.sender is None:
+            return
+        until = time.monotonic() + END_RANKS_S
+        while not self._runner.terminator.terminate(time.monotonic()) and time.monotonic() < until:
+            await asyncio.sleep(0.1)
+        self.save_cluster(all_ended=True)
+        limit_s = event_sender.TOLD_S if self._monitor.stopped else event_sender.LAST_S
+        self.sender.last_until(time.monotonic() + limit_s)
+        while not self.sender.over():
+            await asyncio.sleep(0.05)
+        self.save_cluster()

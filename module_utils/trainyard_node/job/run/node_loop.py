@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop of an ordinary node's monitor: report to the head, and do what it says. Times are seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from ....trainyard.job.run import messages
+from ....trainyard.job.run.attempt_watch import JOIN_S, REPORT_S
+from ....trainyard.job.run.messages import Message
+from . import connections
+from .connections import Connection
+
+if TYPE_CHECKING:
+    from .monitor import Monitor
+
+# Between two tries to connect to the head.
+RETRY_S = 0.2
+
+
+class NodeLoop:
+    """Reports of this node to the head, until the job ends or the head is silent for too long."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        """Take the monitor of this node."""
+        self._monitor, self._runner = monitor, monitor.runner
+        self._plan = monitor.runner.plan
+        # When the head sent something last, and how long it may be silent.
+        self.last_contact, self._patience_s = self._runner.started, JOIN_S
+
+    async def open(self) -> None:
+        """Do nothing: an ordinary node has no port."""
+
+    async def run(self) -> None:
+        """Report to the head until it ends the job, or is silent for too long."""
+        ended = self._monitor.ended
+        self.last_contact = time.monotonic()
+        where = self._plan["head_address"], self._plan["monitor_port"]
+        while not ended.is_set():
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                token, host = self._plan["token"], self._runner.host
+                calling = connections.connect(token, host, where, self.receive, self._closed)
+                await self._report(await calling)
+            self.inspect_and_save()
+            self._give_up()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(ended.wait(), RETRY_S)
+
+    def _closed(self, connection: Connection) -> None:
+        del connection
+        self._monitor.news.set()
+
+    async def _report(self, connection: Connection) -> None:
+        # From now on the head is there, and knows that this node is.
+        self.last_contact, self._patience_s = time.monotonic(), float(self._plan["silent_after_s"])
+        ended, sent = self._monitor.ended, 0.0
+        while not ended.is_set() and connection.open:
+            changed = self.inspect_and_save()
+            if not ended.is_set() and (changed or time.monotonic() - sent >= REPORT_S):
+                sent = time.monotonic()
+                connection.update({"report": self._runner.report})
+            slow_ranks = self._runner.slow_ranks()
+            if slow_ranks:
+                connection.send(slow_ranks)
+            await self._monitor.pause()
+            self._give_up()
+        end = self._runner.end
+        if self._monitor.goes_down and not self._monitor.leaving:
+            connection.update({"stopped": True, "goes_down": True})
+        elif end.get("state") == "stopped" and "host" not in end:
+            connection.update({"stopped": True})
+        connection.close()
+
+    def receive(self, connection: Connection, message: Message) -> None:
+        """Take a message of the head. Raises BadMessage."""
+        processes = [process["name"] for process in self._plan["processes"]]
+        messages.check_from_head(message, processes, int(self._plan.get("max_restarts", 0)))
+        self.last_contact = time.monotonic()
+        if "end" in message:
+            self._monitor.end(message["end"])
+        if self._runner.follow(message):
+            self._monitor.news.set()
+        stacks = self._runner.stacks()
+        if stacks:
+            connection.send(stacks)
+
+    def inspect_and_save(self) -> bool:
+        """Inspect this node and write down what has changed; return whether the head must know it at once."""
+        changed = self._monitor.inspect()
+        if changed:
+            self._runner.save()
+        self._runner.write_metrics(changed, time.monotonic() - self.last_contact)
+        return changed
+
+    def _give_up(self) -> None:
+        now, patience_s = time.monotonic(), self._patience_s
+        silent_s = now - self.last_contact
+        if silent_s > patience_s and self._plan.get("max_restarts", 0):
+            # The head has given this node up by now: what still runs here would be in the way of the next attempt.
+            self._runner.terminator.terminate(now)
+            patience_s += float(self._plan.get("rejoin_s", 0))
+        if silent_s > patience_s:
+            host, seen_by = self._plan["head_host"], self._runner.host
+            failure = {"kind": "head_silent", "host": host, "seen_by": seen_by, "after_s": round(silent_s)}
+            self._monitor.finish("failed", failure=failure)
+
+    def ended(self, record: Message) -> Message:
+        """Return the record of the job's end."""
+        return record
+
+    def hurry(self) -> None:
+        """Do nothing: only the head sends events."""
+
+    async def close(self) -> None:
+        """Do nothing: only the head sends events."""

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the processes of a job on one node, and report how they are. Times are seconds; `time` is since the epoch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ....trainyard.job.record import metrics as prometheus
+from ....trainyard.job.record.secrets import forms
+from ....trainyard.job.run import progress
+from ....trainyard.job.run.messages import Message
+from ....trainyard.job.run.node_reports import NEWS
+from ....trainyard.job.run.restarts import WHOLE
+from ...hardware.rdma_traffic import read_interface, read_traffic
+from ...machine.json_files import keep_json
+from ...machine.tree import Tree
+from ..record.metrics_file import Textfile
+from . import processes as procs
+from . import units
+from .checkpoint_poll import Watch
+from .disk_space import full
+from .exits import ROOM, Exit
+from .failures import Failures
+from .log_tail import Tail
+from .next_attempt import NextAttempt
+from .rank_connections import Meeting
+from .slow_ranks import Looker
+from .stacks import Taker
+from .supervisors import Children, Supervisor, Terminator, Units
+
+
+class NodeRunner:
+    """The processes of a job on one node: their ends, their logs, their stacks, and which attempt of them runs."""
+
+    def __init__(self, job_dir: Path) -> None:
+        """Read the node plan (node_plan.json)."""
+        self.job_dir = job_dir
+        self.plan: Message = json.loads((job_dir / "node_plan.json").read_text())
+        plan, self.host = self.plan, str(self.plan["host"])
+        slice_name = units.slice_name(plan["job_id"]) if plan["supervision"] == "systemd" else ""
+        # What a spare will run is not known when root makes units.
+        by_units = plan["supervision"] == "systemd" and "places" not in plan
+        self.supervisor: Supervisor = (Units if by_units else Children)(job_dir, plan)
+        self.terminator = Terminator(job_dir, plan, slice_name)
+        self.next = NextAttempt(job_dir, plan, self.supervisor, self.terminator)
+        # The node of rank 0 sees what it saves.
+        has_rank_0 = any(0 in process["ranks"] for process in plan["processes"])
+        self.checkpoints = Watch(job_dir, plan.get("checkpoints", "") if has_rank_0 else "")
+        hidden = forms(plan)
+        self.tail = Tail(
+            job_dir,
+            plan["rank_log"].replace("{rank}", "0"),
+            plan["progress_pattern"],
+            (plan.get("hang") or {}).get("pause_pattern", ""),
+            hidden,
+        )
+        self.started, self.started_at = time.monotonic(), time.time()
+        self.textfile = Textfile(plan.get("metrics_folder", ""), plan["job_id"])
+        self._carried_before = self._carried()
+        self.failures = Failures(job_dir, plan, hidden, slice_name)
+        self.meeting = Meeting(plan, slice_name)
+        self.taker, self.looker = Taker(job_dir, plan), Looker(job_dir, plan)
+        # The number of the head's order to take stacks; 0 where there is none, or it was answered.
+        self._stacks_order = 0
+        # The processes whose ends the kernel reports, by name.
+        self.followed: set[str] = set()
+        self.report: Message = {}
+        # How the job ended.
+        self.end: Message = {}
+        # Why the last state could not be written, or ""; the same of any file at any time.
+        self.unsaved = self.unwritten = ""
+
+    def _carried(self) -> dict[str, dict[str, int | None]]:
+        """Return what the RDMA ports and the interface of the job network have carried so far."""
+        machine = Tree()
+        return {**read_traffic(machine), **read_interface(machine, str(self.plan.get("interface") or ""))}
+
+    # ---- what the head wants
+
+    def follow(self, message: Message) -> bool:
+        """Take a message of the head; return whether there is something new to do."""
+        self._stacks_order = message.get("stacks", self._stacks_order)
+        if "attempts" in message:
+            self.looker.closer = message.get("closer", False)
+        return self.next.request(message)
+
+    def stacks(self) -> Message | None:
+        """Return the message with the stacks that the head has ordered, once they are taken. It never waits."""
+        number = self._stacks_order
+        ranks = self.taker.take(number) if number else None
+        if ranks is None:
+            return None
+        # If it is lost with its connection, the head repeats its order on the next one.
+        self._stacks_order = 0
+        return {"stacks": {"number": number, "ranks": ranks}}
+
+    def slow_ranks(self) -> Message | None:
+        """Return the message with what was found of slow ranks, where it is time for one."""
+        found = self.looker.told()
+        return {"waits": found} if found else None
+
+    def move_ranks(self, replaced: Mapping[str, str]) -> None:
+        """Know that ranks which mpirun starts on a replaced node are on its spare now."""
+        ranks_of = self.plan.get("ranks_of") or {}
+        for lost, spare in replaced.items():
+            if lost in ranks_of:
+                ranks_of[spare] = ranks_of.pop(lost)
+
+    # ---- its processes
+
+    def inspect(self) -> bool:
+        """Inspect this node's processes and logs; return whether something changed that the head must know at once."""
+        # In this order: when a process has ended, all that it wrote is there to be read.
+        exits = self.failures.corrected(self.supervisor.exits())
+        self.tail.read(time.monotonic() - self.started)
+        step = self.next.advance(exits)
+        if step.start is not None:
+            self._begin_attempt(step.start, step.whole)
+            exits = self.failures.corrected(self.supervisor.exits())
+        running = [process for process in self.plan["processes"] if process["name"] not in exits]
+        self.meeting.follow(self.supervisor.main("agent"), bool(running), len(exits))
+        self.checkpoints.running = any(process["ranks"] for process in running)
+        before, self.report = self.report, self._report(exits, running, step.ready)
+        return any(self.report[key] != before.get(key) for key in NEWS)
+
+    def _begin_attempt(self, names: list[str], whole: bool) -> None:
+        attempts = self.next.attempts
+        if whole:
+            self.tail.pace, self.tail.resumed = None, ""
+        self.report = {}
+        self.terminator.begin()
+        self.failures.begin_attempt()
+        self.checkpoints.attempt, self.checkpoints.attempt_began = attempts.get(WHOLE, 0), time.time()
+        self.supervisor.restart(names, attempts)
+
+    def _report(self, exits: Mapping[str, Exit], running: list[Message], ready: bool) -> Message:
+        processes, step = self.plan["processes"], self.next
+        refused = {"reason": step.obstacle.refused, "waits": step.obstacle.waits} if step.obstacle.refused else None
+        return {
+            "host": self.host,
+            # A spare that has taken a place has not started its ranks yet.
+            "ranks_running": sum(len(each["ranks"]) for each in running if each["name"] not in step.fresh),
+            "done": not any(process["ranks"] for process in running),
+            # Its ranks are processes of another node (mpirun): it is as much needed as any other.
+            "idle": not any(process["ranks"] for process in processes),
+            "rankless": len([process for process in running if not process["ranks"]]),
+            "failures": [
+                self.failure(process, exits[process["name"]])
+                for process in processes
+                if exits.get(process["name"], {}).get("result", "success") != "success"
+            ],
+            "well": self.failures.first_well(exits),
+            "metrics": progress.strict(self.tail.last),
+            "loss_not_a_number": self.tail.lost,
+            "checkpoints": self.checkpoints.state(),
+            "pace": self.tail.pace,
+            "resumed": self.tail.resumed,
+            "attempts": step.attempts,
+            "ready_for": step.requested if ready else None,
+            "cannot_write": step.cannot_write,
+            "held": step.obstacle.held,
+            "refused": refused,
+            "suspect": step.obstacle.suspect,
+            "time": time.time(),
+            "progress": self.tail.report(),
+            "place": step.place,
+            "full": full(self.job_dir, self.host, self.unsaved),
+        }
+
+    def failure(self, process: Message, ended: Exit) -> Message:
+        """Return the failure of a process that ended so; what was reported of it stays."""
+        name = process["name"]
+        known: Message = next((old for old in self.report.get("failures", ()) if old["process"] == name), {})
+        if not known:
+            # Whether this node's disk is full is seen by writing there.
+            self.save()
+        return known or self.failures.failure(process, ended, self.unsaved)
+
+    def poll_checkpoints(self, seconds: float) -> None:
+        """Poll what the ranks have saved since the last poll, or left half written."""
+        self.checkpoints.look_again(seconds)
+        self.report["checkpoints"] = self.checkpoints.state()
+
+    def follow_exits(self, wake: Callable[[], None]) -> None:
+        """Have the kernel wake the monitor when one of the processes ends."""
+        loop = asyncio.get_running_loop()
+
+        def from_thread() -> None:
+            # The monitor may have ended by then.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(wake)
+
+        def ended(name: str, descriptor: int) -> None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            self.followed.discard(name)
+            wake()
+
+        self.next.check.notify = from_thread
+        for name in {process["name"] for process in self.plan["processes"]} - self.followed:
+            main = self.supervisor.main(name)
+            descriptor = procs.open_end(main["pid"], main["start_time"]) if main else None
+            if descriptor is not None:
+                self.followed.add(name)
+                loop.add_reader(descriptor, ended, name, descriptor)
+
+    # ---- its record
+
+    def write_metrics(
+        self, at_once: bool, head_silent_s: float | None = None, of_job: Callable[[], prometheus.Samples] = dict
+    ) -> None:
+        """Write the metrics of this node where it is time, and of the whole job where this is its head."""
+        if self.textfile.due(at_once):
+            ranks = sum(len(process["ranks"]) for process in self.plan["processes"])
+            of_node = prometheus.node_samples(self.host, self.report, ranks, head_silent_s)
+            self.textfile.write(prometheus.render(self.plan["job_id"], of_node, of_job()))
+
+    def save(self) -> None:
+        """Write this node's state for the agent's `state`; a full disk is no reason to end the monitor."""
+        self.unwritten = self.unwritten or self.supervisor.unwritten or self.tail.unwritten
+        self.unsaved = self.keep(
+            "monitor.json",
+            {
+                "job_id": self.plan["job_id"],
+                "host": self.host,
+                "pid": os.getpid(),
+                "start_time": procs.start_time(os.getpid()),
+                "started": self.started_at,
+                "ranks_running": self.report.get("ranks_running", 0),
+                "end": self.end or None,
+                "carried": {"before": self._carried_before, "now": self._carried()},
+                "unwritten": self.unwritten,
+                "meeting": self.meeting.state(),
+            },
+        )
+
+    def keep(self, name: str, state: Message) -> str:
+        """Write a state that grows with the end of the job; return why that is not possible, or ""."""
+        why = keep_json(self.job_dir / name, state, ROOM)
+        self.unwritten = self.unwritten or why
+        return why

@@ -1,0 +1,127 @@
+"""When spares replace nodes, and when a restart waits for nodes: nodes report, and the head decides."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.module_utils.trainyard.job.run import messages
+from ansible.module_utils.trainyard.job.run.cluster_state import cluster_state
+from ansible.module_utils.trainyard.job.run.head_state import HELD_S
+from ansible.module_utils.trainyard.job.run.orders import Disconnect, Replace, Start
+from simulated_job import SimulatedJob
+
+
+def test_a_spare_takes_the_place_of_a_lost_node_whose_connection_ends():
+    job = SimulatedJob(3, spares=1, max_restarts=2).run(2)
+    job.silent.add("n2")
+    job.run(20)
+    replaced = [order for order in job.orders if isinstance(order, Replace)]
+    assert [(each.lost, each.spare) for each in replaced] == [("n2", "n4")]
+    # A frozen node closes no connection, and the restart does not wait for it.
+    assert (Disconnect("n2") in job.orders and job.orders[-1] == Start(1)) or Start(1) in job.orders
+    assert (job.places["n4"], job.state.restarts.members) == (1, ["n1", "n4", "n3"])
+    assert cluster_state(job.state, job.time())["ranks_running"] == 3
+    # The lost node comes back and has nothing to do any more.
+    end = job.state.message_for("n2", job.time())["end"]
+    assert end["failure"] == {"kind": "replaced", "host": "n2", "by": "n4"}
+    messages.check_from_head({"end": end}, [], 2)
+
+
+def test_a_node_whose_rank_fails_twice_in_a_row_is_replaced_and_ends_its_ranks_first():
+    job = SimulatedJob(spares=1, max_restarts=3).run(2)
+    for _ in range(2):
+        job.kill()
+        job.run(5)
+    assert [each.get("replaced") for each in job.history] == [None, "n2"]
+    # n2 still has its connection: it has not ended its ranks.
+    assert job.orders[-1] != Start(2)
+    job.connected.remove("n2")
+    assert job.run(1).orders[-1] == Start(2)
+
+
+def test_the_second_lost_node_ends_the_job_where_one_spare_is_left():
+    job = SimulatedJob(3, spares=1, max_restarts=3, rejoin_s=10).run(2)
+    for host in ("n2", "n3"):
+        job.silent.add(host)
+        job.connected.remove(host)
+        job.run(40)
+    assert (job.end["failure"]["kind"], job.end["failure"]["host"]) == ("not_back", "n3")
+
+
+def test_a_spare_that_is_lost_first_ends_nothing_and_is_not_taken():
+    job = SimulatedJob(spares=1, max_restarts=1, rejoin_s=10).run(2)
+    job.silent.add("n3")
+    assert not job.run(60).end
+    job.silent.add("n2")
+    assert job.run(60).end["failure"]["kind"] == "not_back" and not job.state.restarts.replaced
+
+
+def restarting(nodes=2, **settings):
+    """A job whose nodes have ended an attempt, and wait: none is ready for the next one."""
+    job = SimulatedJob(nodes, max_restarts=1, **settings).run(2)
+    job.stuck = set(job.hosts)
+    job.kill("n1", 0)
+    job.run(1)
+    job.changes["n1"] = {}
+    return job
+
+
+FULL = {"reason": "disk: 3 MiB free in /jobs", "waits": True}
+
+
+@pytest.mark.parametrize("problem", [{"held": "nvidia-smi: GPU is lost"}, {"refused": FULL}])
+def test_a_node_that_may_become_fit_is_replaced_after_a_while(problem):
+    job = restarting(spares=1, rejoin_s=100)
+    job.changes["n2"] = problem
+    job.run(HELD_S - 2)
+    assert not job.state.restarts.replaced
+    why = "does not pass the gate: disk: 3 MiB free in /jobs" if "refused" in problem else "waits for its devices: "
+    assert job.held().startswith(f"n2 {why}")
+    job.run(3)
+    assert job.state.restarts.replaced == {"n2": "n3"}
+
+
+def test_the_head_has_no_spare_and_may_become_fit_until_nodes_are_given_up():
+    job = restarting(spares=1, rejoin_s=100)
+    job.changes["n1"] = {"refused": FULL}
+    job.changes["n2"] = {"ready_for": {"": 1}}
+    assert job.run(110).end["failure"] == {"kind": "refused", "host": "n1", "reason": FULL["reason"], "after_s": 100}
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_a_node_that_stays_unfit_is_replaced_at_once_or_ends_the_job(spares):
+    job = restarting(spares=spares, rejoin_s=1000)
+    job.changes["n2"] = {"refused": {"reason": "GPU ECC errors: GPU 1", "waits": False}}
+    job.step()
+    if spares:
+        assert job.state.restarts.replaced == {"n2": "n3"} and not job.end
+        assert job.state.restarts.refused["n2"]["reason"] == "GPU ECC errors: GPU 1"
+    else:
+        failure = {"kind": "refused", "host": "n2", "reason": "GPU ECC errors: GPU 1", "after_s": None}
+        assert job.end["failure"] == failure
+
+
+def test_a_node_that_lost_a_link_or_has_another_time_gives_way_to_a_spare():
+    job = restarting(3, spares=2, gate=True)
+    ready = {"ready_for": {"": 1}}
+    job.changes.update(n1=ready, n3={**ready, "suspect": "mlx5_0:1 lost its link 2 times"})
+    job.changes["n2"] = {"time": job.time().epoch_s - 61}
+    for _ in range(10):
+        # A report that was long on its way tells nothing of the clock.
+        job.changes["n2"]["time"] = job.time().epoch_s - 61
+        job.step()
+    assert job.state.restarts.replaced == {}, "another node may have more to report"
+    job.changes["n2"].update(ready)
+    job.step()
+    assert job.state.restarts.replaced == {"n3": "n4", "n2": "n5"} and not job.state.restarts.go
+    reasons = {host: each["reason"] for host, each in job.state.restarts.refused.items()}
+    assert reasons == {
+        "n3": "mlx5_0:1 lost its link 2 times", "n2": "clock: -61 s from the median of the nodes"
+    }  # fmt: skip
+
+
+def test_with_fewer_spares_than_nodes_that_lost_a_link_all_go_on():
+    job = restarting(3, spares=1, gate=True)
+    for host in ("n1", "n2", "n3"):
+        job.changes[host] = {"ready_for": {"": 1}, "suspect": "eth0 lost its link 1 time"}
+    job.step()
+    assert job.orders[-1] == Start(1) and not job.state.restarts.replaced

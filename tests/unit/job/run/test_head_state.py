@@ -1,0 +1,323 @@
+"""How a job goes on: nodes report, and the head decides. No process, no socket, no real time."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from ansible.module_utils.trainyard.job.run import attempt_watch, messages
+from ansible.module_utils.trainyard.job.run.attempt_watch import GRACE_S, JOIN_S
+from ansible.module_utils.trainyard.job.run.cluster_state import cluster_state
+from ansible.module_utils.trainyard.job.run.failure import text as failure_text
+from ansible.module_utils.trainyard.job.run.orders import End, PollCheckpoints, Restart, Start, TakeStacks
+from simulated_job import EPOCH_S, SimulatedJob, failed
+
+ENDED = {"done": True, "ranks_running": 0}
+HANG = {"after_s": 20, "first_s": 20, "pause_s": 20, "pause_pattern": ""}
+
+
+# ---- the end of a job
+
+
+def test_a_job_ends_once_all_ranks_have_ended_well():
+    job = SimulatedJob().run(10)
+    job.changes["n2"] = ENDED
+    # A node whose ranks have ended may leave.
+    job.silent.add("n2")
+    job.step()
+    job.send("n2", {"report": job.report("n2")})
+    assert not job.run(60).end
+    job.changes["n1"] = ENDED
+    assert job.run(1).end["state"] == "succeeded"
+    assert job.orders == [End(job.end)]
+
+
+def test_a_process_without_ranks_keeps_no_job_alive_and_spoils_none():
+    job = SimulatedJob().run(1)
+    job.changes["n1"], job.changes["n2"] = {**ENDED, "rankless": 1}, ENDED
+    assert not job.run(attempt_watch.RANKLESS_S - 1).end
+    assert job.run(3).end["state"] == "succeeded"
+    job = SimulatedJob().run(1)
+    scheduler = failed("n1", 0, process="scheduler", ranks=[], rank=None)
+    job.changes["n1"], job.changes["n2"] = {**ENDED, "failures": [scheduler]}, ENDED
+    assert job.run(1).end["state"] == "succeeded"
+
+
+def test_a_process_without_ranks_that_fails_while_ranks_run_ends_the_job():
+    job = SimulatedJob().run(1)
+    job.changes["n1"] = {"failures": [failed("n1", 0, process="scheduler", ranks=[], rank=None)]}
+    assert job.run(3).end["failure"]["process"] == "scheduler"
+
+
+def test_the_first_reason_of_an_end_stays():
+    job = SimulatedJob().run(1)
+    job.send("n2", {"stopped": True})
+    job.send("n1", {"stopped": True, "goes_down": True})
+    assert job.decide() == [End({"state": "stopped", "finished": job.time().epoch_s, "host": "n2"})]
+    assert job.state.message_for("n2", job.time()) == {"end": job.end}
+
+
+def test_a_node_that_shuts_down_is_named():
+    job = SimulatedJob().run(1)
+    job.send("n2", {"stopped": True, "goes_down": True})
+    assert job.end["failure"] == {"kind": "rebooted", "host": "n2"}
+    assert failure_text(job.end["failure"]) == "node n2: shut down or restarted"
+
+
+def test_a_job_whose_time_is_up_ends_with_stacks():
+    job = SimulatedJob(timeout_s=50).run(60)
+    assert (job.end["state"], job.end["after_s"], job.end["failure"]["limit"]) == ("timed_out", 50, "job_timeout")
+    assert job.kinds() == ["TakeStacks", "End"]
+
+
+def test_a_job_whose_time_is_up_during_a_restart_ends_without_stacks():
+    job = SimulatedJob(timeout_s=50, max_restarts=1).run(1)
+    job.kill()
+    job.stuck.add("n2")
+    assert job.run(60).end == {"state": "timed_out", "finished": EPOCH_S + 50.5, "after_s": 50}
+
+
+# ---- failures
+
+
+def test_the_cause_may_be_reported_second():
+    job = SimulatedJob().run(1)
+    later, cause = failed("n1", 0, 10.2), failed("n2", 1, 10.0)
+    job.changes["n1"] = {"failures": [later]}
+    job.run(GRACE_S - 0.5)
+    assert not job.end
+    job.changes["n2"] = {"failures": [cause]}
+    assert job.run(1).end["failure"] == cause
+    assert sorted(each["rank"] for each in job.end["failures"]) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "at_once"),
+    [
+        (signal.SIGKILL, {}, True),
+        # Survivors die of SIGABRT, and perhaps of SIGSEGV.
+        (signal.SIGABRT, {}, False),
+        (signal.SIGSEGV, {}, False),
+        # An agent knows of no rank: what its ranks and the others report is waited for.
+        (signal.SIGKILL, {"rank": None, "ranks": [0, 1]}, False),
+    ],
+)
+def test_only_a_rank_that_was_killed_from_outside_is_blamed_at_once(number, changes, at_once):
+    job = SimulatedJob().run(1)
+    job.changes["n1"] = {"failures": [failed("n1", 0, 10.0)]}
+    job.changes["n2"] = {"failures": [failed("n2", 1, 10.1, exit_code=None, signal=int(number), **changes)]}
+    job.step()
+    assert bool(job.end) == at_once
+
+
+def test_when_nothing_runs_the_failure_is_answered_at_once():
+    job = SimulatedJob().run(1)
+    cause = failed("n1", 0, 10.0)
+    job.changes = {"n1": {**ENDED, "failures": [cause], "rankless": 1},
+                   "n2": {**ENDED, "failures": [failed("n2", 1, 10.2)]}}  # fmt: skip
+    job.step()
+    # MindSpore's scheduler may still name the worker that it misses.
+    assert not job.end
+    job.changes["n1"]["rankless"] = 0
+    job.step()
+    assert job.end["failure"] == cause
+
+
+# ---- nodes that are not there
+
+
+def test_a_node_that_never_came_is_absent():
+    job = SimulatedJob()
+    job.silent.add("n2")
+    assert not job.run(JOIN_S - 1).end
+    assert job.run(2).end["failure"] == {"kind": "absent", "host": "n2", "after_s": 120}
+
+
+def test_nodes_that_freeze_together_are_all_named_and_shown_before_they_are_given_up():
+    job = SimulatedJob(5).run(10)
+    for host in ("n2", "n3", "n5"):
+        job.silent.add(host)
+        job.run(0.5)
+    job.run(12)
+    assert job.held() == "no report from n2, n3, n5 for 12 to 14 s"
+    failure = job.run(5).end["failure"]
+    assert (failure["host"], failure["hosts"], failure["after_s"]) == ("n2", ["n2", "n3", "n5"], 16)
+    assert failure_text(failure).startswith("nodes n2, n3, n5: ")
+    messages.check_from_head({"end": job.end}, [], 0)
+
+
+def test_a_head_that_was_suspended_does_not_take_the_others_for_silent():
+    job = SimulatedJob().run(5)
+    job.now += 14
+    job.decide()
+    assert not job.end
+    # n2 reports again, then goes silent: now it is n2.
+    job.run(2).silent.add("n2")
+    assert job.run(17).end["failure"]["kind"] == "silent"
+
+
+@pytest.mark.parametrize("slept_s", [14, 16])
+def test_a_head_that_was_suspended_so_long_that_a_node_left_blames_itself(slept_s):
+    job = SimulatedJob().run(5)
+    job.silent.add("n2")
+    job.now += slept_s
+    failure = job.run(20).end["failure"]
+    assert (failure["kind"], failure["host"]) == ("frozen", "n1")
+
+
+# ---- restarts
+
+
+def test_a_failure_starts_the_whole_job_again_until_the_budget_is_used_up():
+    job = SimulatedJob(max_restarts=2).run(5)
+    for attempt in (1, 2):
+        job.kill()
+        job.changes["n1"] = {"metrics": {"step": attempt}}
+        job.run(5)
+        assert job.orders[-3:] == [PollCheckpoints(), Restart(attempt, "the whole job", 0), Start(attempt)]
+    assert job.attempts == {"n1": {"": 2}, "n2": {"": 2}}
+    record = job.kill()
+    assert job.run(2).end["failure"] == {**record, "fruitless": 1}
+    assert [entry["reason"] for entry in job.history] == ["rank 1 on n2: killed by SIGKILL"] * 2
+
+
+def test_no_node_starts_before_all_have_ended_the_last_attempt():
+    job = SimulatedJob(3, max_restarts=1).run(5)
+    job.kill()
+    job.stuck.add("n3")
+    job.run(100)
+    assert Start(1) not in job.orders and not job.end
+    assert job.state.message_for("n1", job.time()) == {"attempts": {"": 1}, "go": False, "stacks": 0}
+    job.stuck.clear()
+    job.run(2)
+    assert job.orders[-1] == Start(1)
+    assert job.state.restarts.gathering_since is None
+
+
+def test_a_job_that_gets_no_further_fails_whatever_is_left_of_the_budget():
+    job = SimulatedJob(max_restarts=9).run(2)
+    for _ in range(3):
+        job.kill()
+        job.run(8)
+    assert job.end["failure"]["fruitless"] == 3
+    assert [order.wait_s for order in job.orders if isinstance(order, Restart)] == [0, 5]
+
+
+def test_a_process_that_can_come_back_starts_again_alone():
+    job = SimulatedJob(max_restarts=1).run(2)
+    job.changes["n1"] = {"failures": [failed("n1", 0, process="scheduler", ranks=[], rank=None, recover_after_s=1)]}
+    job.run(3)
+    assert job.orders == [PollCheckpoints(), Restart(0, "scheduler", 0.0)]
+    assert job.attempts == {"n1": {"": 0, "scheduler": 1}, "n2": {"": 0}}
+
+
+def test_a_node_that_was_silent_may_come_back_for_a_restart_within_a_time():
+    for comes_back in (True, False):
+        job = SimulatedJob(max_restarts=3, rejoin_s=100).run(2)
+        job.silent.add("n2")
+        job.run(50)
+        assert job.history[0]["failure"]["kind"] == "silent" and not job.end
+        if comes_back:
+            job.silent.clear()
+            assert job.run(5).orders[-1] == Start(1)
+        else:
+            failure = job.run(80).end["failure"]
+            assert (failure["kind"], failure["hosts"], failure["after_s"]) == ("not_back", ["n2"], 100)
+
+
+def test_a_head_that_rebooted_goes_on_with_what_it_knew():
+    job = SimulatedJob(spares=1, max_restarts=3, addresses={"n1": "10.0.0.1", "n2": "10.0.0.2", "n3": "10.0.0.3"})
+    job.run(2).silent.add("n2")
+    job.run(30)
+    known = json.loads(json.dumps(cluster_state(job.state, job.time())))
+    job = SimulatedJob(spares=1, max_restarts=3, addresses=job.plan["addresses"], previous=known)
+    job.places["n3"] = 1
+    job.silent.add("n2")
+    job.connected.remove("n2")
+    job.state.fail({"kind": "rebooted", "host": "n1"})
+    job.run(8)
+    assert job.orders == [PollCheckpoints(), Restart(2, "the whole job", 5.0), Start(2)]
+    assert job.state.message_for("n3", job.time())["moved"] == {"10.0.0.2": "10.0.0.3"}
+
+
+def test_a_node_that_cannot_write_what_a_restart_needs_ends_the_job():
+    job = SimulatedJob(spares=1, max_restarts=1).run(2)
+    job.silent.add("n2")
+    job.stuck.add("n3")
+    job.run(16)
+    # A spare, before it has its place.
+    problem = {"kind": "cannot_write", "host": "n3", "folder": "/jobs/x", "reason": "No space left on device"}
+    job.changes["n3"] = {"cannot_write": problem}
+    assert job.run(1).end["failure"] == problem
+
+
+# ---- hangs
+
+
+def prints(job, points, last="step 1 loss 0.5"):
+    job.changes["n1"]["progress"] = {"lines": points, "points": points, "changes": 0, "pausing": False, "last": last}
+
+
+def test_a_job_that_hangs_takes_stacks_and_then_fails_or_starts_again():
+    for budget, end in ((0, "failed"), (1, None)):
+        job = SimulatedJob(hang=HANG, max_restarts=budget).run(2)
+        for points in range(1, 40):
+            prints(job, points)
+            job.run(1)
+        assert TakeStacks(1) not in job.orders
+        job.run(25)
+        assert TakeStacks(1) in job.orders
+        assert job.end.get("state") == end
+        failure = job.history[0]["failure"] if budget else job.end["failure"]
+        assert (failure["kind"], failure["after_s"]) == ("hung", 21)
+
+
+def test_a_node_that_sends_no_stacks_ends_nothing_but_the_wait():
+    job = SimulatedJob(hang=HANG).run(2)
+    job.stuck.add("n2")
+    job.run(35)
+    assert TakeStacks(1) in job.orders and not job.end
+    assert "no stacks within 20 s" in " ".join(job.run(10).end["failure"]["groups"])
+
+
+def test_without_the_setting_no_job_hangs():
+    assert not SimulatedJob().run(2000).end
+
+
+# ---- slow ranks
+
+
+def counted(rank, **counts):
+    return {"rank": rank, "device": "", "at": "", "looks": 0, "asleep": 0, "dumps": 0, "waited": 0, **counts}
+
+
+def test_a_slow_rank_is_polled_closer_and_then_named():
+    job = SimulatedJob(slow_ranks=True).run(2)
+    while not job.state.slow_ranks.current and job.now < 1400:
+        closer = {"dumps": 4, "waited": 3} if job.state.slow_ranks.closer else {}
+        slow = counted(1, looks=10, asleep=1, at="is in load (train.py:8)", **{**closer, "waited": 0})
+        job.send("n1", {"waits": {"ranks": [counted(0, looks=10, asleep=6, **closer)], "node": []}})
+        job.send("n2", {"waits": {"ranks": [slow], "node": ["load 9.1 (processors: 2)"]}})
+        closer = job.state.message_for("n2", job.time()).get("closer", False)
+        assert closer == job.state.slow_ranks.closer
+        job.run(5)
+    assert job.kinds()[:2] == ["PollCloser", "PollCloser"]
+    (named,) = cluster_state(job.state, job.time())["slow_ranks"]
+    assert (named["host"], named["ranks"], named["node"]) == ("n2", [1], ["load 9.1 (processors: 2)"])
+
+
+def test_a_spare_without_a_place_does_not_count():
+    job = SimulatedJob(spares=1, slow_ranks=True).run(2)
+    job.send("n3", {"waits": {"ranks": [counted(1, looks=20)], "node": []}})
+    job.changes["n3"] = {"done": True, "failures": [failed("n3", 1)]}
+    assert not job.run(5).end
+    assert job.state.slow_ranks._sums.of == {}
+
+
+def test_nobody_watches_checkpoints_that_the_job_does_not_name():
+    told = {"newest": None, "unfinished": None, "problem": "x"}
+    for place, expected in (("", None), ("saved", {"place": "saved", "host": "n2", **told})):
+        job = SimulatedJob(checkpoints=place)
+        job.changes["n2"] = {"checkpoints": told}
+        assert cluster_state(job.run(1).state, job.time())["checkpoints"] == expected

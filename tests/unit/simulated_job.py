@@ -1,0 +1,123 @@
+"""The nodes of a job as its head sees them, without processes or sockets, on a clock of the test's own."""
+
+from __future__ import annotations
+
+import time
+
+from ansible.module_utils.trainyard.job.run import answers, messages
+from ansible.module_utils.trainyard.job.run.attempt_watch import Local
+from ansible.module_utils.trainyard.job.run.cluster_state import cluster_state
+from ansible.module_utils.trainyard.job.run.head_state import HeadState
+from ansible.module_utils.trainyard.job.run.orders import Now, PollCheckpoints
+from ansible.module_utils.trainyard.job.run.shapes import misfit
+
+EPOCH_S = time.time()
+
+
+def failed(host, rank, at=10.0, /, **how):
+    """The failure of a rank that ended with status 1, as its node reports it."""
+    record = {"kind": "exit", "host": host, "process": f"rank{rank}", "ranks": [rank], "rank": rank, "exit_code": 1}
+    return {**record, "signal": None, "result": "exit-code", "time": EPOCH_S + at, **how}
+
+
+class SimulatedJob:
+    """Nodes n1 (the head), n2, ... with one rank each, then spares. All report twice a second and do as they are told.
+
+    `changes` are fields of the reports of one node, by host; a node in `silent` reports nothing, one in `stuck` does
+    not follow the head. `orders` are all orders so far.
+    """
+
+    def __init__(self, nodes=2, spares=0, previous=None, **plan):
+        hosts = [f"n{number}" for number in range(1, nodes + spares + 1)]
+        self.plan = {
+            "job_id": "j-1", "host": "n1", "node_rank": 0, "hosts": hosts[:nodes], "spares": hosts[nodes:],
+            "world_size": nodes, "silent_after_s": 15, "timeout_s": 100_000, "max_restarts": 0, "rejoin_s": 300, **plan,
+        }  # fmt: skip
+        self.hosts, self.now = hosts, 1000.0
+        self.state = HeadState(self.plan, self.time(), previous)
+        self.changes = {host: {} for host in hosts}
+        self.attempts = {host: self.state.restarts.attempts(host) for host in hosts}
+        self.ready_for, self.places = dict.fromkeys(hosts), dict.fromkeys(hosts)
+        self.silent, self.stuck, self.orders, self.missed = set(), set(), [], []
+        self.connected = set(hosts[1:])
+
+    def time(self):
+        return Now(self.now, EPOCH_S + self.now - 1000.0)
+
+    def report(self, host):
+        running = host in self.plan["hosts"] or self.places[host] is not None
+        return {
+            "host": host, "ranks_running": int(running), "done": False, "idle": not running, "rankless": 0,
+            "failures": [], "metrics": {}, "loss_not_a_number": None, "attempts": self.attempts[host],
+            "ready_for": self.ready_for[host], "cannot_write": None, "place": self.places[host],
+            "time": self.time().epoch_s, **self.changes[host],
+        }  # fmt: skip
+
+    def send(self, host, message):
+        """Send a message of a node to the head, which checks it as its monitor does."""
+        messages.check_from_node(message, host, self.plan["world_size"], self.state.budget)
+        self.state.receive(host, message, self.time())
+
+    def kill(self, host="n2", rank=1, **how):
+        """Have a rank be killed; return its failure."""
+        how = {"exit_code": None, "signal": 9, "result": "signal", **how}
+        record = failed(host, rank, self.now - 1000.0, **how)
+        self.changes[host] = {"failures": [record], "done": True, "ranks_running": 0}
+        return record
+
+    def decide(self):
+        """Have the head decide once; return the orders."""
+        orders = self.state.decide(self.time(), Local(self.connected, self.missed))
+        if PollCheckpoints() in orders:
+            self.orders.append(PollCheckpoints())
+            orders = self.state.decide(self.time(), Local(self.connected, self.missed, polled=True))
+        self.orders += orders
+        assert misfit(cluster_state(self.state, self.time()), answers.CLUSTER) == ""
+        return orders
+
+    def step(self):
+        """Have all nodes report, the head decide, and the nodes follow."""
+        for host in self.hosts:
+            if host not in self.silent:
+                self.send(host, {"report": self.report(host)})
+        self.decide()
+        for host in self.hosts:
+            if host not in self.silent and host not in self.stuck:
+                self._follow(host, self.state.message_for(host, self.time()))
+
+    def _follow(self, host, message):
+        if "end" in message:
+            return
+        self.places[host] = message.get("place", self.places[host])
+        self.ready_for[host] = message["attempts"]
+        if message["attempts"] != self.attempts[host] and message["go"]:
+            self.attempts[host] = message["attempts"]
+            # A new attempt begins without failures.
+            self.changes[host] = {}
+        if message["stacks"]:
+            self.send(host, {"stacks": {"number": message["stacks"], "ranks": []}})
+
+    def run(self, seconds):
+        """Let so many seconds pass, or less where the job ends."""
+        until = self.now + seconds
+        self.step()
+        while self.now < until and not self.end:
+            self.now += 0.5
+            self.step()
+        return self
+
+    @property
+    def end(self):
+        return self.state.end
+
+    @property
+    def history(self):
+        return self.state.restarts.history
+
+    def kinds(self):
+        """Return the names of the orders so far."""
+        return [type(order).__name__ for order in self.orders]
+
+    def held(self):
+        """Return the line of cluster.json that says what the job waits for."""
+        return cluster_state(self.state, self.time())["held"]
