@@ -12,7 +12,7 @@ import pytest
 from ansible.module_utils.trainyard.job.record import secrets as known_secrets
 from ansible.module_utils.trainyard_node.job.record import secrets as log_secrets
 from ansible.module_utils.trainyard_node.job.run import folder
-from ansible.module_utils.trainyard_node.job.run.failures import Ends
+from ansible.module_utils.trainyard_node.job.run.failures import Failures
 from ansible.module_utils.trainyard_node.job.run.log_tail import Tail
 
 VALUE = 'p"ss/w\u00f6rd 1'
@@ -117,7 +117,7 @@ def test_stacks_and_what_a_monitor_said_are_masked(tmp_path, monkeypatch):
 def test_what_a_monitor_reads_of_a_log_for_a_report_is_masked(tmp_path):
     log = tmp_path / "mpirun.log"
     log.write_text("Error: cannot log in with hunter2\n")
-    assert Ends(tmp_path, {"host": "n1"}, forms("hunter2"), "").end_of(log) == "Error: cannot log in with *******\n"
+    assert Failures(tmp_path, {"host": "n1"}, forms("hunter2"), "").end_of(log) == "Error: cannot log in with *******\n"
 
 
 def test_the_last_line_of_rank_0_that_is_reported_is_masked(tmp_path):

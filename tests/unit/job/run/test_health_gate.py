@@ -13,8 +13,7 @@ from ansible.module_utils.trainyard.job.run.answers import checked
 from ansible.module_utils.trainyard_node import agent
 from ansible.module_utils.trainyard_node.cluster.node import read_node
 from ansible.module_utils.trainyard_node.job.run import health_gate as gate
-from ansible.module_utils.trainyard_node.job.run import processes
-from ansible.module_utils.trainyard_node.job.run import restart_check as gate_watch
+from ansible.module_utils.trainyard_node.job.run import processes, restart_check
 from ansible.module_utils.trainyard_node.job.run.supervisors import LOOKING, Children
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from ansible.module_utils.trainyard_node.machine.tree import Tree
@@ -170,43 +169,43 @@ def test_nothing_is_run_beside_others_nor_where_nothing_is_to_be_run(adds_up, mo
 def test_a_restart_has_gpus_add_up_once_and_only_on_a_node_that_passes_all_else(adds_up, monkeypatch):
     here = {**adds_up, "devices": [], "interface": "", "address": "", "min_memory_mib": 1 << 40}
     asked, faults = [], []
-    monkeypatch.setattr(gate_watch, "LOOK_S", 0)
+    monkeypatch.setattr(restart_check, "LOOK_S", 0)
     monkeypatch.setattr(gate, "collective_findings", lambda spec: asked.append(spec) or list(faults))
-    watch = gate_watch.Gate(here)
-    assert verdict(watch).refused.startswith("memory: ") and asked == []
+    watch = restart_check.RestartCheck(here)
+    assert result_of(watch).refused.startswith("memory: ") and asked == []
     here["min_memory_mib"] = 0
-    wait_for(lambda: verdict(watch) == gate_watch.Verdict(), "memory")
+    wait_for(lambda: result_of(watch) == restart_check.Obstacle(), "memory")
     assert asked == [here]
     faults += [Finding(host="n1", check="collective", found="no end", expected="", action="")]
     watch.forget()
-    assert verdict(watch) == gate_watch.Verdict("", "collective: no end")
-    wait_for(lambda: not watch.looks, "another look")
-    assert verdict(watch) == gate_watch.Verdict("", "collective: no end")
+    assert result_of(watch) == restart_check.Obstacle("", "collective: no end")
+    wait_for(lambda: not watch.running, "another look")
+    assert result_of(watch) == restart_check.Obstacle("", "collective: no end")
     assert asked == [here, here]
 
 
-def verdict(watch):
-    return wait_for(lambda: watch.verdict() and [watch.verdict()], "the gate")[0]
+def result_of(watch):
+    return wait_for(lambda: watch.result() and [watch.result()], "the gate")[0]
 
 
 def test_the_monitor_looks_at_its_own_node(spec, monkeypatch):
     here = {**spec, "devices": [], "interface": "", "address": ""}
-    watch = gate_watch.Gate(here)
+    watch = restart_check.RestartCheck(here)
     told = []
-    watch.tell = lambda: told.append(True)
+    watch.notify = lambda: told.append(True)
     watch.begin()
-    assert verdict(watch) == gate_watch.Verdict() and told
-    monkeypatch.setattr(gate_watch, "LOOK_S", 0)
+    assert result_of(watch) == restart_check.Obstacle() and told
+    monkeypatch.setattr(restart_check, "LOOK_S", 0)
     here["min_memory_mib"] = 1 << 40
     watch.forget()
-    found = verdict(watch)
+    found = result_of(watch)
     assert found.refused.startswith("memory: ") and found.waits
     # Nobody looks where nobody asked for it.
-    assert gate_watch.Gate({**here, "gate": False}).verdict() == gate_watch.Verdict()
+    assert restart_check.RestartCheck({**here, "gate": False}).result() == restart_check.Obstacle()
 
 
 def test_what_was_looked_at_before_a_restart_does_not_count_for_it(spec, monkeypatch):
-    watch = gate_watch.Gate({**spec, "gate": False})
+    watch = restart_check.RestartCheck({**spec, "gate": False})
     answers = iter(["python (process 7)", ""])
 
     def slow(devices, since):
@@ -215,17 +214,17 @@ def test_what_was_looked_at_before_a_restart_does_not_count_for_it(spec, monkeyp
             watch.forget()
         return answer
 
-    monkeypatch.setattr(gate_watch, "held", slow)
-    assert watch.verdict() is None
+    monkeypatch.setattr(restart_check, "held", slow)
+    assert watch.result() is None
     watch._thread.join()
     assert watch._found is None
-    assert verdict(watch) == gate_watch.Verdict()
+    assert result_of(watch) == restart_check.Obstacle()
 
 
 def test_a_check_that_breaks_is_said_and_takes_no_node_away(spec, monkeypatch, capsys):
     monkeypatch.setattr(gate, "read_machine", lambda *_: 1 / 0)
-    watch = gate_watch.Gate({**spec, "devices": []})
-    assert verdict(watch) == gate_watch.Verdict()
+    watch = restart_check.RestartCheck({**spec, "devices": []})
+    assert result_of(watch) == restart_check.Obstacle()
     assert "the gate could not be looked at: ZeroDivisionError" in capsys.readouterr().out
 
 
