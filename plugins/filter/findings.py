@@ -16,19 +16,19 @@ from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.hardware import rdma
 from ansible.module_utils.trainyard.nvidia import cuda_findings, driver, library, nccl_tests_verify, upgrade
-from ansible.module_utils.trainyard.slurm.change import judge_change
+from ansible.module_utils.trainyard.slurm.change import change_findings
 from ansible.module_utils.trainyard.slurm.configuration import nodes_of
-from ansible.module_utils.trainyard.slurm.confinement import judge_confinement
+from ansible.module_utils.trainyard.slurm.confinement import confinement_findings
 from ansible.module_utils.trainyard_controller.filters import findings_filter
 
 
 def slurm_findings(
     nodes: Sequence[Mapping[str, Any]], cluster: str, controller: str, states: str = ""
 ) -> list[Finding]:
-    """Return what speaks against a change of a Slurm cluster, by what tasks have registered of its nodes."""
-    asked = nodes_of(nodes)
-    findings = judge_change(cluster, controller, asked, states)
-    return findings + judge_confinement([node for node in asked if node["cgroups"] is not None])
+    """Find obstacles to a change of a Slurm cluster in the results that tasks registered on its nodes."""
+    described = nodes_of(nodes)
+    findings = change_findings(cluster, controller, described, states)
+    return findings + confinement_findings([node for node in described if node["cgroups"] is not None])
 
 
 RULES = {

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small cluster of Slurm: its configuration, its health check, what its commands print."""
+"""A small Slurm cluster: its configuration, its health check, the output of its commands."""

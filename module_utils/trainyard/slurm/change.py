@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Slurm cluster that is there says to a new configuration: whether its jobs and its state outlive the change.
+"""Find changes of a Slurm cluster's configuration that would cost jobs or the state of slurmctld.
 
-slurmctld ends the jobs of a node that its configuration no longer has, refuses a state that another cluster's name has
-left, and on another host begins without the jobs of the first. None of this is said before it happens, so it is here.
+slurmctld ends the jobs of a node that leaves the configuration, rejects the state of a cluster with another name, and
+starts without the existing jobs on another host. Slurm does not warn of any of this.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 from ..findings.findings import Finding, host_list
 
-# First line of a slurm.conf that the role has written begins so.
+# The first line of a slurm.conf that the role has written starts with this.
 SIGN = "# Written by trainyard (role slurm)"
 _BUSY = re.compile(r"^(alloc|mixed|compl|draining)")
 _DEVICES = re.compile(r"\b(gpu|npu):(\d+)")
 _VERSION = re.compile(r"(\d\d)\.(\d\d)\b")
-# slurmctld works with the slurmd of some releases before it: by its release notes that of 24.11 back to 23.02. A newer
-# slurmd never registers.
+# slurmctld works with slurmd of some earlier releases, by its release notes 24.11 with 23.02 and newer. A newer slurmd
+# never registers.
 _MONTHS = 21
 
 
 @dataclass(frozen=True)
 class Present:
-    """What a slurm.conf says: name of the cluster, host of slurmctld, devices by node."""
+    """The content of a slurm.conf: name of the cluster, host of slurmctld, devices by node."""
 
     cluster: str
     controller: str
@@ -34,7 +34,7 @@ class Present:
 
 
 def read_conf(text: str) -> Present:
-    """Read a slurm.conf of this role."""
+    """Parse a slurm.conf of this role."""
 
     def value(name: str) -> str:
         found = re.search(rf"^{name}=([^\s(]+)", text, re.MULTILINE)
@@ -45,97 +45,70 @@ def read_conf(text: str) -> Present:
 
 
 def _release(text: str) -> int | None:
-    """Return the release that `slurmd -V` prints, in months."""
+    """Return the release in the output of `slurmd -V`, in months."""
     found = _VERSION.search(text)
     return int(found[1]) * 12 + int(found[2]) if found else None
 
 
-def judge_change(cluster: str, controller: str, nodes: Sequence[Mapping[str, Any]], states: str) -> list[Finding]:
-    """Return what speaks against a cluster of this name, with these nodes and slurmctld on this host.
+def change_findings(cluster: str, controller: str, nodes: Sequence[Mapping[str, Any]], states: str) -> list[Finding]:
+    """Find obstacles to a cluster with this name, these nodes, and slurmctld on this host.
 
-    A node is {host, conf (its slurm.conf of now)}; `states` is the output of `sinfo --Node --format "%N %T"`.
+    A node is {host, conf (its present slurm.conf)}; `states` is the output of `sinfo --Node --format "%N %T"`.
     """
-    findings = []
-    for node in nodes:
-        conf = str(node.get("conf") or "")
-        present = read_conf(conf)
-        if conf and not conf.startswith(SIGN):
-            findings.append(
-                Finding(
-                    "slurm.conf",
-                    "/etc/slurm/slurm.conf, which trainyard has not written",
-                    "none, or one of this role",
-                    "use that cluster as it is (job_scheduler: slurm), or move the file away",
-                    host=node["host"],
-                )
-            )
-            continue
-        if present.cluster not in ("", cluster):
-            findings.append(
-                Finding(
-                    "slurm_cluster",
-                    f"the cluster {present.cluster}",
-                    f"{cluster}, as slurmctld does not take jobs and state of another name",
-                    (
-                        f"set slurm_cluster: {present.cluster}; or end its jobs, stop slurmctld, and move away "
-                        f"/etc/slurm/slurm.conf on all nodes and /var/lib/slurm/slurmctld on {present.controller}"
-                    ),
-                    host=node["host"],
-                )
-            )
-        if present.controller not in ("", controller):
-            findings.append(
-                Finding(
-                    "slurm_controller",
-                    f"slurmctld on {present.controller}",
-                    f"slurmctld on {controller}, which knows none of the jobs that run",
-                    (
-                        f"set slurm_controller: {present.controller}; or end the jobs, stop slurmctld there, and move "
-                        "away /etc/slurm/slurm.conf on all nodes"
-                    ),
-                    host=node["host"],
-                )
-            )
+    findings = [finding for node in nodes for finding in _conf_findings(cluster, controller, node)]
     staying = {str(node["host"]) for node in nodes}
     pairs = [line.split() for line in states.splitlines()]
     busy = sorted({pair[0] for pair in pairs if len(pair) == 2 and pair[0] not in staying and _BUSY.match(pair[1])})
     if busy:
         names = ",".join(busy)
-        findings.append(
-            Finding(
-                "slurm_hosts",
-                f"{host_list(busy)} {'has' if len(busy) == 1 else 'have'} jobs and would leave",
-                "no job on a node that leaves, as Slurm ends it",
-                (
-                    f"scontrol update nodename={names} state=drain reason=leaves, and wait; or scancel "
-                    f"--nodelist={names}"
-                ),
-            )
-        )
+        found = f"{host_list(busy)} {'has' if len(busy) == 1 else 'have'} jobs and would leave"
+        drain = f"scontrol update nodename={names} state=drain reason=leaves, and wait"
+        action = f"{drain}; or scancel --nodelist={names}"
+        expected = "no job on a node that leaves, as Slurm would end it"
+        findings.append(Finding("slurm_hosts", found, expected, action))
     return findings
 
 
-def judge_nodes(controller: str, nodes: Sequence[Mapping[str, Any]], devices: Mapping[str, str]) -> list[Finding]:
-    """Return what speaks against the nodes as they are: another release of Slurm, devices that are missing.
+def _conf_findings(cluster: str, controller: str, node: Mapping[str, Any]) -> list[Finding]:
+    """Find another cluster, controller or author in a node's slurm.conf."""
+    conf, host = str(node.get("conf") or ""), node["host"]
+    if conf and not conf.startswith(SIGN):
+        found = "/etc/slurm/slurm.conf, which trainyard has not written"
+        action = "use that cluster as it is (job_scheduler: slurm), or move the file away"
+        return [Finding("slurm.conf", found, "none, or one of this role", action, host=host)]
+    present, findings = read_conf(conf), []
+    if present.cluster not in ("", cluster):
+        expected = f"{cluster}, as slurmctld does not take jobs and state of another name"
+        action = (
+            f"set slurm_cluster: {present.cluster}; or end its jobs, stop slurmctld, move away /etc/slurm/slurm.conf "
+            f"on all nodes and /var/lib/slurm/slurmctld on {present.controller}"
+        )
+        findings.append(Finding("slurm_cluster", f"the cluster {present.cluster}", expected, action, host=host))
+    if present.controller not in ("", controller):
+        found, expected = f"slurmctld on {present.controller}", f"a slurmctld on {controller} without running jobs"
+        action = (
+            f"set slurm_controller: {present.controller}; or end the jobs, stop slurmctld there, and move away "
+            "/etc/slurm/slurm.conf on all nodes"
+        )
+        findings.append(Finding("slurm_controller", found, expected, action, host=host))
+    return findings
 
-    A node is {host, hostname, conf, version (output of slurmd -V)}; `devices` is the Gres of each now.
+
+def node_findings(controller: str, nodes: Sequence[Mapping[str, Any]], devices: Mapping[str, str]) -> list[Finding]:
+    """Find nodes with an incompatible release of Slurm or with missing devices.
+
+    A node is {host, hostname, conf, version (output of slurmd -V)}; `devices` is the present Gres of each.
     """
     findings = []
     versions = {str(node["hostname"]): str(node.get("version") or "").strip() for node in nodes}
-    wanted = _release(versions.get(controller, ""))
+    newest = _release(versions.get(controller, ""))
     for node in nodes:
         found = str(node.get("version") or "").strip()
         release = _release(found)
-        if wanted is not None and release is not None and not 0 <= wanted - release <= _MONTHS:
-            findings.append(
-                Finding(
-                    "slurmd",
-                    found,
-                    f"a release of the {_MONTHS} months up to that of slurmctld ({versions[controller]})",
-                    "upgrade slurmctld first, then slurmd; take the same distribution for all nodes",
-                    host=node["host"],
-                )
-            )
+        if newest is not None and release is not None and not 0 <= newest - release <= _MONTHS:
+            expected = f"the release of slurmctld ({versions[controller]}) or one of the {_MONTHS} months before it"
+            action = "upgrade slurmctld first, then slurmd; take the same distribution for all nodes"
+            findings.append(Finding("slurmd", found, expected, action, host=node["host"]))
     conf = next((str(node.get("conf") or "") for node in nodes if node["hostname"] == controller), "")
     hosts = {str(node["host"]) for node in nodes}
     for host, before in read_conf(conf).devices.items():
@@ -144,16 +117,11 @@ def judge_nodes(controller: str, nodes: Sequence[Mapping[str, Any]], devices: Ma
             f"{has.get(kind, 0)} of {number}" for kind, number in had.items() if int(has.get(kind, 0)) < int(number)
         ]
         if host in hosts and fewer:
-            findings.append(
-                Finding(
-                    "devices",
-                    f"{', '.join(fewer)} devices of the configuration that is there",
-                    "every device answers, or a fault would become the configuration",
-                    (
-                        f"see nvidia-smi or npu-smi info; for devices that are gone for good, take Gres of {host} out "
-                        f"of /etc/slurm/slurm.conf on {controller}"
-                    ),
-                    host=host,
-                )
+            found = f"{', '.join(fewer)} devices of the present configuration"
+            expected = "all devices, or the configuration would lose them"
+            action = (
+                "check nvidia-smi or npu-smi info; if devices are gone for good, take Gres of "
+                f"{host} out of /etc/slurm/slurm.conf on {controller}"
             )
+            findings.append(Finding("devices", found, expected, action, host=host))
     return findings

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in slurm.conf, gres.conf and cgroup.conf of a small cluster, from what its nodes say of themselves.
+"""Compute the content of slurm.conf, gres.conf and cgroup.conf from the facts of a cluster's nodes.
 
-All nodes have the same files: Slurm compares them by a hash. A node is described by the line that its own `slurmd -C`
-prints, and by the device files of its accelerators.
+All nodes have the same files, as Slurm compares their hashes. The output of `slurmd -C` and the device files of the
+accelerators describe a node.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings.findings import Finding
-from .change import SIGN, judge_nodes
+from .change import SIGN, node_findings
 
-# The name of a generic resource by vendor, and the device file of device N.
+# Name of the generic resource and path of a device file, by vendor.
 GRES = {"nvidia": ("gpu", "/dev/nvidia{index}"), "ascend": ("npu", "/dev/davinci{index}")}
-# What slurmd -C says of the hardware. Boards only where there are several.
+# Required fields of slurmd -C.
 _HARDWARE = ("CPUs", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore", "RealMemory")
 
-# proctrack and task plugins: cgroup keeps a job to its cores, memory and devices, and finds all its processes. Where
-# slurmd may not write cgroups it can do neither; there a job is found by the tree of its processes.
+# The proctrack and task plugins. With cgroup, a job is confined to its cores, memory and devices, and all its processes
+# are found. Without writable cgroups, Slurm finds the process tree only.
 CONFINEMENT = {
     "cgroup": ("proctrack/cgroup", "task/cgroup,task/affinity"),
     "none": ("proctrack/linuxproc", "task/none"),
@@ -31,7 +31,7 @@ CONFINEMENT = {
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """What the role lets its user choose."""
+    """The settings of the role."""
 
     name: str
     controller: str
@@ -43,50 +43,48 @@ class ClusterSettings:
     health_interval_s: int = 300
     health_program: str = ""
     epilog: str = ""
-    # Of each node's memory, what is left to the system, in MiB.
+    # Memory of each node that is reserved for the system, in MiB.
     memory_reserve_mib: int = 1024
 
 
 def nodes_of(hosts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the nodes that content() and judge_change() take, from what the role has registered on each host.
+    """Return the nodes for content() and change_findings() from the results that the role registered on each host.
 
-    What a host has not been asked for is None, a slurm.conf that it does not have is empty.
+    A missing result is None, a missing slurm.conf is "".
     """
-    nodes = []
-    for host in hosts:
-        nodes.append(
-            {
-                "host": host["name"],
-                "address": host.get("ansible_host") or host["name"],
-                "hostname": (host.get("ansible_facts") or {}).get("hostname"),
-                "conf": b64decode((host.get("__slurm_conf") or {}).get("content") or "").decode(),
-                "cgroups": (host.get("__slurm_cgroups") or {}).get("stdout"),
-                "slurmd": (host.get("__slurm_described") or {}).get("stdout"),
-                "version": (host.get("__slurm_version") or {}).get("stdout"),
-                "accelerators": (host.get("__slurm_accelerators") or {}).get("accelerators"),
-            }
-        )
-    return nodes
+    return [
+        {
+            "host": host["name"],
+            "address": host.get("ansible_host") or host["name"],
+            "hostname": (host.get("ansible_facts") or {}).get("hostname"),
+            "conf": b64decode((host.get("__slurm_conf") or {}).get("content") or "").decode(),
+            "cgroups": (host.get("__slurm_cgroups") or {}).get("stdout"),
+            "slurmd": (host.get("__slurm_described") or {}).get("stdout"),
+            "version": (host.get("__slurm_version") or {}).get("stdout"),
+            "accelerators": (host.get("__slurm_accelerators") or {}).get("accelerators"),
+        }
+        for host in hosts
+    ]
 
 
 def hardware(line: str) -> dict[str, str]:
-    """Read the first line of `slurmd -C`. Raises ValueError when it says too little."""
+    """Parse the first line of `slurmd -C`. Raises ValueError for missing fields."""
     found = dict(re.findall(r"(\w+)=(\S+)", line.splitlines()[0] if line.strip() else ""))
     missing = [name for name in _HARDWARE if not str(found.get(name, "")).isdigit()]
     if missing:
-        raise ValueError(f"slurmd -C does not say {', '.join(missing)}: {line.strip()[:200]!r}")
+        raise ValueError(f"slurmd -C does not print {', '.join(missing)}: {line.strip()[:200]!r}")
     return {name: found[name] for name in _HARDWARE}
 
 
 def gres_of(accelerators: Mapping[str, Any]) -> tuple[str, list[int]]:
-    """Return the generic resource of a node and the numbers of its devices; "" and none where there are none."""
+    """Return the generic resource of a node and its device numbers, or "" and []."""
     vendor = str(accelerators.get("vendor") or "none")
     indices = sorted(int(device["index"]) for device in accelerators.get("devices") or ())
     return (GRES[vendor][0], indices) if vendor in GRES and indices else ("", [])
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Write device numbers as Slurm does: `0-3,6`."""
+    """Return device numbers as Slurm writes them: `0-3,6`."""
     parts: list[str] = []
     start = previous = None
     for number in [*numbers, None]:
@@ -102,10 +100,10 @@ def _ranges(numbers: Sequence[int]) -> str:
 def content(
     settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Mapping[str, Any]], list[Finding]]:
-    """Return what stands in the files (templates/slurm/) by their names, and what is wrong with the nodes.
+    """Return the context of each file's template (templates/slurm/) by name, and the findings of the nodes.
 
-    A node is {host, address, hostname, slurmd (output of slurmd -C), version (of slurmd -V), conf (its slurm.conf of
-    now), accelerators}.
+    A node is {host, address, hostname, slurmd (output of slurmd -C), version (of slurmd -V), conf (its present
+    slurm.conf), accelerators}.
     """
     described: list[dict[str, Any]] = []
     findings: list[Finding] = []
@@ -113,17 +111,10 @@ def content(
         try:
             described.append(_described(settings, node))
         except ValueError as error:
-            findings.append(
-                Finding(
-                    "slurmd",
-                    str(error),
-                    "a line with sockets, cores and memory",
-                    "run slurmd -C there",
-                    host=node["host"],
-                )
-            )
+            expected = "a line with sockets, cores and memory"
+            findings.append(Finding("slurmd", str(error), expected, "run slurmd -C there", host=node["host"]))
     gres = {str(node["host"]): f"{node['gres']}:{node['devices']}" for node in described if node["gres"]}
-    findings += judge_nodes(settings.controller, nodes, gres)
+    findings += node_findings(settings.controller, nodes, gres)
     proctrack, task_plugin = CONFINEMENT[settings.confinement]
     shares = [int(node["hardware"]["RealMemory"]) // int(node["hardware"]["CPUs"]) for node in described]
     of_cluster = {
@@ -132,7 +123,7 @@ def content(
         "nodes": described,
         "proctrack": proctrack,
         "task_plugin": task_plugin,
-        # Of each CPU on the node that has least, in MiB.
+        # Memory for each CPU of the node with the least, in MiB.
         "memory_per_cpu": min(shares, default=0),
         "gres_types": list(dict.fromkeys(node["gres"] for node in described if node["gres"])),
     }
@@ -141,7 +132,7 @@ def content(
 
 
 def _described(settings: ClusterSettings, node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node as the files have it. Raises ValueError when slurmd says too little of it."""
+    """Return a node as the templates need it. Raises ValueError for missing fields of slurmd."""
     found = hardware(str(node.get("slurmd") or ""))
     memory = int(found["RealMemory"])
     found["RealMemory"] = str(max(memory // 2, memory - settings.memory_reserve_mib))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether Slurm should give jobs to a node, by the checks of the proof as far as the node can tell alone.
+"""Decide whether Slurm should give jobs to a node, by those checks of verify.yml that need one node only.
 
-Only a check that fails counts, and only of devices that Slurm hands out, or of ports that have worked: an adapter that
-nobody has plugged in is none. What a device does not say neither drains a node nor resumes one that was drained for it.
+Only failed checks count, and only for devices that Slurm allocates and for ports that have worked before; an adapter
+without a cable is not a fault. An unknown result neither drains a node nor resumes one that was drained for that check.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from typing import Any, NamedTuple, TypedDict
 
 from ..hardware.node_health import PASSING, PORT, of_node
 
-# What the reasons of this program begin with. A node that is drained for any other reason is somebody else's.
+# The reasons of this program start with this. It does not touch nodes that are drained for other reasons.
 SIGN = "trainyard:"
 HUNG = "tools"
-# Faults of a moment count when two checks in a row have found them: a GPU slows down for a second and is well again,
-# and on a busy machine a tool may be late once.
-_PASSING = (*PASSING, HUNG)
+# Transient faults count if two checks in a row find them: a GPU may throttle for a second, a tool may be late once.
+_TRANSIENT = (*PASSING, HUNG)
 _LONGEST_REASON = 400
 
 
 class Node(NamedTuple):
-    """What Slurm says of the node; `ours`: it is drained by this program. `devices` are those handed out, by kind."""
+    """The node in Slurm. `ours` means that this program drained it; `devices` counts the allocatable ones by kind."""
 
     drained: bool
     ours: bool
@@ -31,28 +30,29 @@ class Node(NamedTuple):
 
 
 class Memory(TypedDict):
-    """What a check leaves for the next one. A restart forgets all but the ports.
+    """The state that a check leaves for the next one. A reboot clears all but the ports.
 
-    `told` is why this program has drained the node, `accepted` what somebody has resumed it with, `once` the faults of
-    a moment that the last check found, `ports` the RDMA ports at their best.
+    `drained_for` has the faults for which this program drained the node, `accepted` those with which somebody resumed
+    it, both by the name of the check. `once` names the transient faults of the last check, `ports` the RDMA ports at
+    their best.
     """
 
     boot_id: str | None
-    told: list[str]
-    accepted: list[str]
+    drained_for: dict[str, str]
+    accepted: dict[str, str]
     once: list[str]
     ports: list[dict[str, Any]]
 
 
 class Found(NamedTuple):
-    """What is wrong, by the name of the check, and the checks that got no answer."""
+    """The faults by the name of their check, and the names of the checks with unknown results."""
 
     faults: dict[str, str]
     silent: set[str]
 
 
 class Decision(NamedTuple):
-    """What Slurm is told (`drain`, `resume` or ""), and why; what the next check has to know."""
+    """The action in Slurm (`drain`, `resume` or ""), its reason, and the memory for the next check."""
 
     action: str
     reason: str
@@ -60,7 +60,7 @@ class Decision(NamedTuple):
 
 
 def read_node(record: str) -> Node:
-    """Read a line of `scontrol show node -o`. Raises ValueError where it is none."""
+    """Parse a line of `scontrol show node -o`. Raises ValueError for anything else."""
     state = re.search(r"(?:^|\s)State=(\S+)", record)
     if state is None:
         raise ValueError(f"scontrol names no state of the node: {record.strip()[:200]!r}")
@@ -73,25 +73,31 @@ def read_node(record: str) -> Node:
     return Node(drained, ours, devices)
 
 
-def recall(kept: Any, boot_id: str | None) -> Memory:
-    """Return what the check before has left, of whatever its file holds."""
-    known = kept if isinstance(kept, dict) else {}
-    lists = {name: value if isinstance(value, list) else [] for name, value in known.items()}
-    ports = [port for port in lists.get("ports", []) if isinstance(port, dict) and set(PORT) <= set(port)]
-    told, accepted, once = (
-        [text for text in lists.get(name, []) if isinstance(text, str) and known.get("boot_id") == boot_id]
-        for name in ("told", "accepted", "once")
+def recall(stored: Any, boot_id: str | None) -> Memory:
+    """Return the memory of the previous check from the content of its file, whatever that holds."""
+    known = stored if isinstance(stored, dict) else {}
+    same_boot = known if known.get("boot_id") == boot_id else {}
+
+    def entries(name: str, kind: type, source: dict[str, Any]) -> Any:
+        value = source.get(name)
+        return value if isinstance(value, kind) else kind()
+
+    drained_for, accepted = (
+        {str(check): text for check, text in entries(name, dict, same_boot).items() if isinstance(text, str)}
+        for name in ("drained_for", "accepted")
     )
-    return {"boot_id": boot_id, "told": told, "accepted": accepted, "once": once, "ports": ports}
+    once = [name for name in entries("once", list, same_boot) if isinstance(name, str)]
+    ports = [port for port in entries("ports", list, known) if isinstance(port, dict) and set(PORT) <= set(port)]
+    return {"boot_id": boot_id, "drained_for": drained_for, "accepted": accepted, "once": once, "ports": ports}
 
 
-def judge_node(
+def check_node(
     reading: Mapping[str, Any],
     devices: Mapping[str, int],
     ports: Sequence[Mapping[str, Any]],
     ignored: Collection[str] = (),
 ) -> Found:
-    """Judge the node by its devices; `ports` are its RDMA ports at their best."""
+    """Check the devices of the node; `ports` are its RDMA ports at their best."""
     checks = [check for check in of_node(reading, devices, ports) if check.name not in ignored]
     faults = {check.name: check.found for check in checks if check.state == "fail"}
     return Found(faults, {check.name for check in checks if check.state == "unknown"})
@@ -100,23 +106,22 @@ def judge_node(
 def decide(node: Node, found: Found, memory: Memory) -> Decision:
     """Return whether the node is drained or resumed.
 
-    Somebody who resumes a node that this program has drained has seen the reason: the same fault does not drain it
-    again before it was gone once, and the ports that it has now are those that it should have.
+    An operator who resumes a node that this program drained has seen the reason. The same fault does not drain it again
+    until it has been absent once, and the present state of the ports becomes their expected state.
     """
-    told, accepted, ports = memory["told"], memory["accepted"], memory["ports"]
-    if told and not node.drained:
-        told, accepted, ports = [], told, []
-    texts = {name: f"{name}: {text}" for name, text in found.faults.items()}
-    accepted = [text for text in accepted if text in texts.values()]
-    faults = {name: text for name, text in texts.items() if text not in accepted}
-    counted = [text for name, text in faults.items() if name not in _PASSING or name in memory["once"]]
-    once = [name for name in faults if name in _PASSING]
+    drained_for, accepted, ports = memory["drained_for"], memory["accepted"], memory["ports"]
+    if drained_for and not node.drained:
+        drained_for, accepted, ports = {}, drained_for, []
+    accepted = {name: text for name, text in accepted.items() if found.faults.get(name) == text}
+    faults = {name: text for name, text in found.faults.items() if name not in accepted}
+    confirmed = {name: text for name, text in faults.items() if name not in _TRANSIENT or name in memory["once"]}
     action = ""
-    if counted and (not node.drained or (node.ours and counted != told)):
-        action, told = "drain", counted
-    elif node.ours and not faults and not any(text.startswith(f"{name}: ") for name in found.silent for text in told):
-        action, told = "resume", []
-    reason = f"{SIGN} {'; '.join(faults.values())}" if faults else ""
+    if confirmed and (not node.drained or (node.ours and confirmed != drained_for)):
+        action, drained_for = "drain", confirmed
+    elif node.ours and not faults and not found.silent & set(drained_for):
+        action, drained_for = "resume", {}
+    reason = f"{SIGN} {'; '.join(f'{name}: {text}' for name, text in faults.items())}" if faults else ""
     reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[: _LONGEST_REASON - 4]} ..."
-    left: Memory = {**memory, "told": told, "accepted": accepted, "once": once, "ports": ports}
+    once = [name for name in faults if name in _TRANSIENT]
+    left: Memory = {**memory, "drained_for": drained_for, "accepted": accepted, "once": once, "ports": ports}
     return Decision(action, reason, left)

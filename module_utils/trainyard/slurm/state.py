@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Slurm says, read: `scontrol show job -o`, `sacct --parsable2`, and the states of a job in the project's words.
+"""Parse the output of Slurm (`scontrol show job -o`, `sacct --parsable2`) and map its job states to ours.
 
-Times are as Slurm prints them, in the zone of its host; the reader gives that as seconds since the epoch.
+Callers have Slurm print times as seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# A base state of Slurm (squeue(1), JOB STATE CODES), and ours. What has a reason of its own is a failure with that.
+# Our state for each base state of Slurm (squeue(1), JOB STATE CODES).
 STATE = {
     "PENDING": "pending",
     "CONFIGURING": "pending",
@@ -38,30 +38,30 @@ STATE = {
     "REVOKED": "failed",
 }
 
-# What a user can do about a reason; other reasons are told as they are.
+# Explanations of reasons; others are shown as they are.
 ADVICE = {
-    "Resources": "it waits for nodes that others use",
+    "Resources": "it waits for nodes that other jobs use",
     "Priority": "jobs before it in the queue wait, too",
-    "PartitionNodeLimit": "no node set of this partition can ever hold it",
+    "PartitionNodeLimit": "it needs more nodes than the partition allows",
     "PartitionTimeLimit": "job_timeout is longer than the partition allows",
     "BadConstraints": "no node has what job_sbatch_options asks for",
     "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
     "Dependency": "it waits for another job",
-    "JobHeldUser": "it is held; scontrol release lets it go",
+    "JobHeldUser": "it is held; run scontrol release to start it",
     "JobHeldAdmin": "an administrator holds it",
     "launch failed requeued held": "nodes could not start it; see slurmd's log there",
     "QOSMaxJobsPerUserLimit": "you run as many jobs as your quality of service allows",
-    "AssocGrpCpuLimit": "your account uses as many CPUs as it may",
-    "BeginTime": "it begins later: a requeued job waits, two minutes where slurm.conf says nothing else",
+    "AssocGrpCpuLimit": "your account uses all CPUs that it may use",
+    "BeginTime": "it starts later: a requeued job waits two minutes, unless slurm.conf sets another time",
 }
 
-# Of Linux.
+# The highest signal number of Linux.
 _LAST_SIGNAL = 64
 _FIELD = re.compile(r"(?:^|\s)(?P<name>[A-Za-z][A-Za-z0-9_:/]*)=")
 
 
 def fields(record: str) -> dict[str, str]:
-    """Read one line of `scontrol show ... -o`: NAME=value pairs, whose values may hold blanks and `=`."""
+    """Parse one line of `scontrol show ... -o`: NAME=value pairs, whose values may contain spaces and `=`."""
     found = list(_FIELD.finditer(record))
     ends = [match.start() for match in found[1:]] + [len(record)]
     result: dict[str, str] = {}
@@ -71,22 +71,22 @@ def fields(record: str) -> dict[str, str]:
 
 
 def base_state(word: str) -> str:
-    """Return the state without what stands after it: `CANCELLED by 1000`, `CANCELLED+`."""
+    """Return the base state of `CANCELLED by 1000` or `CANCELLED+`."""
     return re.split(r"[ +]", word, maxsplit=1)[0].upper()
 
 
 def read_state(word: str) -> str:
-    """Return the project's word for a state of Slurm; one that nobody knows is `lost`."""
+    """Return our state for a state of Slurm; an unknown one is `lost`."""
     return STATE.get(base_state(word), "lost")
 
 
 def exit_of(code: str) -> tuple[int | None, int | None]:
-    """Read Slurm's `exit:signal` as exit code and signal, of which one is None."""
+    """Parse Slurm's `exit:signal` into exit code and signal, one of which is None."""
     match = re.fullmatch(r"(\d+):(\d+)", code.strip())
     if match is None:
         return None, None
     status, number = int(match[1]), int(match[2])
-    # A job out of memory has 125 there, which is no signal.
+    # A job out of memory has 125 there, which is not a signal.
     if number:
         return None, number if number <= _LAST_SIGNAL else None
     # srun and shells report a signal as 128 + its number.
@@ -94,39 +94,39 @@ def exit_of(code: str) -> tuple[int | None, int | None]:
 
 
 def pending_line(reason: str) -> str:
-    """Say why a job waits: Slurm's own word, and what it means where that is known."""
+    """Return a line with Slurm's reason why a job waits, and its meaning if that is known."""
     word = reason.strip() or "None"
     if word in ("None", "(null)"):
-        return "pending: Slurm has not looked at it yet"
+        return "pending: Slurm has not scheduled it yet"
     known = next((text for name, text in ADVICE.items() if word.startswith(name)), "")
     return f"pending ({word}): {known}" if known else f"pending ({word})"
 
 
-# What is asked of sacct. Slurm 22.05 does not know the column Restarts; Reason is why a job waited, not why it ended.
+# Columns for sacct. Slurm 22.05 has no Restarts, and Reason is why a job waited, not why it ended.
 SACCT = "JobName,User,State,ExitCode,NodeList,Start,End"
 
 
 def from_sacct(text: str) -> dict[str, str]:
-    """Return what `sacct -X -P -D -o SACCT` says of one job, in the words of scontrol; {} where it knows no such job.
+    """Parse the output of `sacct -X -P -D -o SACCT` for one job into scontrol's field names; {} for an unknown job.
 
-    A job that was requeued has a line for each time it ran, the last one last.
+    A requeued job has one line for each run, the latest last.
     """
-    _, header, said = text.partition(SACCT.replace(",", "|"))
-    lines = [line.split("|") for line in said.splitlines() if line.count("|") == SACCT.count(",")]
+    _, header, rest = text.partition(SACCT.replace(",", "|"))
+    lines = [line.split("|") for line in rest.splitlines() if line.count("|") == SACCT.count(",")]
     if not lines:
         return {}
     names = {"State": "JobState", "Start": "StartTime", "End": "EndTime"}
     rows = [dict(zip([names.get(name, name) for name in header.split("|")], line)) for line in lines]
     last = rows[-1]
-    # Slurm may begin to count anew: another job of the same number is not this one.
+    # Slurm may restart its job numbers, so another job may have had this number.
     same = [row for row in rows if (row["JobName"], row["User"]) == (last["JobName"], last["User"])]
     return {**last, "Restarts": str(len(same) - 1)}
 
 
 def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """Read what tasks wrote when they ended: `rank_0 n1 0 137 1763.5` (name, host, node rank, status, time).
+    """Parse the exit records of tasks: `rank_0 n1 0 137 1763.5` (name, host, node rank, status, time).
 
-    `oom-kill` comes after it where the kernel has killed a process of the task for want of memory.
+    `oom-kill` follows where the kernel killed a process of the task for lack of memory.
     """
     found = []
     for line in lines:
@@ -158,10 +158,10 @@ def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def nodes_of(plan: Mapping[str, Any], state: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the nodes of the allocation with their ranks, which Slurm hands out in blocks, and how they ended."""
+    """Return the nodes of the allocation with their ranks, which Slurm assigns in blocks, and their exits."""
     per_node = int(plan["engine"]["processes_per_node"])
     ended = {str(each["process"]): each for each in state.get("exits") or ()}
-    over = state["state"] not in ("pending", "running")
+    ended_all = state["state"] not in ("pending", "running")
     nodes = []
     for number, host in enumerate(state.get("hosts") or ()):
         ranks = list(range(number * per_node, (number + 1) * per_node))
@@ -176,5 +176,7 @@ def nodes_of(plan: Mapping[str, Any], state: Mapping[str, Any]) -> list[dict[str
                     **{name: known.get(name) for name in ("exit_code", "signal", "result", "time") if known},
                 }
             )
-        nodes.append({"host": host, "state": "ended" if over else "running", "ranks": ranks, "processes": processes})
+        nodes.append(
+            {"host": host, "state": "ended" if ended_all else "running", "ranks": ranks, "processes": processes}
+        )
     return nodes

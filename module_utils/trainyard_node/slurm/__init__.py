@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm on this machine: its commands, and its health check."""
+"""Slurm on this machine: its commands and its health check."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm's own commands, called on a login host as the training user."""
+"""Run Slurm's commands on a login host as the training user."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-# A controller that is busy takes its time; one that is down makes commands wait for ever.
+# Time limit of a command, in seconds: without a controller, commands never return.
 PATIENCE_S = 60
 
 
 class SlurmError(Exception):
-    """A command of Slurm failed; the text is its own."""
+    """A command of Slurm failed with this message."""
 
 
 def as_user(user: str) -> list[str]:
-    """Return the words that make a command run as `user`; none where that is who we are, or we may not become him."""
+    """Return the prefix that runs a command as `user`; empty if we are that user, or not root."""
     if not user or os.geteuid() != 0 or pwd.getpwuid(os.geteuid()).pw_name == user:
         return []
     return ["runuser", "-u", user, "--"]
 
 
 def call(argv: Sequence[str], user: str = "", text: str | None = None, patience_s: float = PATIENCE_S) -> str:
-    """Run a command and return what it prints. Raises SlurmError with its message."""
+    """Run a command and return its output. Raises SlurmError with its message."""
     env = {**os.environ, "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
     try:
         done = subprocess.run(
@@ -51,7 +51,7 @@ def call(argv: Sequence[str], user: str = "", text: str | None = None, patience_
 
 
 def show(kind: str, name: str = "", user: str = "") -> list[str]:
-    """Return the records of `scontrol show`, one line each; none where there is no such thing."""
+    """Return the records of `scontrol show`, one line each; none for an unknown name."""
     argv = ["scontrol", "show", kind, *([name] if name else []), "-o"]
     try:
         return [line for line in call(argv, user).splitlines() if "=" in line]
@@ -68,10 +68,10 @@ def hosts_of(nodelist: str) -> list[str]:
     return call(["scontrol", "show", "hostnames", nodelist]).split()
 
 
-def wait_until_over(engine_id: str, over: Any, patience_s: float) -> bool:
-    """Ask until the job is over. Returns whether it is."""
+def wait_until_ended(engine_id: str, has_ended: Any, patience_s: float) -> bool:
+    """Poll a job until it has ended or the time is up; returns whether it has ended."""
     deadline = time.monotonic() + patience_s
-    while not over(show("job", engine_id)):
+    while not has_ended(show("job", engine_id)):
         if time.monotonic() > deadline:
             return False
         time.sleep(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cluster of Slurm is, asked on a login host, as far as it decides whether and how a job can run."""
+"""Read the facts of a Slurm cluster that decide whether and how a job can run, on a login host."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from ...trainyard.findings.findings import Finding
 from ...trainyard.slurm.state import fields
 from .commands import SlurmError, call, show
 
-# Whether a folder can be made or written: the nearest one above it that exists decides.
+# Tests whether a folder can be created or written, by its nearest existing parent.
 _WRITABLE = 'at=$1; until [ -e "$at" ]; do at=$(dirname "$at"); done; [ -d "$at" ] && [ -w "$at" ]'
 
-# Of some hundred values, those that decide whether and how a job runs.
 _CONFIG = (
     "AccountingStorageType",
     "ClusterName",
@@ -49,10 +48,10 @@ def _config(text: str) -> dict[str, str]:
 
 
 def probe(user: str, folder: str, shared: bool) -> dict[str, Any]:
-    """Return `facts`, or none with `findings`: version, config, partitions and nodes as scontrol shows them, srun's mpi
-    plugins, and folder_writable.
+    """Return `facts`, or {} with `findings`.
 
-    `folder` is that of all jobs, `shared` whether all nodes have the same one, which need not be there yet.
+    Facts are version, config, partitions and nodes as scontrol shows them, srun's mpi plugins, and folder_writable.
+    `folder` holds all jobs; if it is `shared` by all nodes, it may be created later.
     """
     try:
         facts: dict[str, Any] = {
@@ -62,19 +61,15 @@ def probe(user: str, folder: str, shared: bool) -> dict[str, Any]:
             "nodes": [{name: one.get(name, "") for name in _NODE} for one in map(fields, show("node"))],
         }
     except SlurmError as error:
-        finding = Finding(
-            "slurm",
-            str(error),
-            "Slurm's commands, and a controller (slurmctld) that answers",
-            "repair it, or name a host with job_login_host from which jobs are submitted",
-            host=socket.gethostname(),
-        )
+        expected = "Slurm's commands, and a controller (slurmctld) that answers"
+        action = "repair it, or set job_login_host to a host from which jobs are submitted"
+        finding = Finding("slurm", str(error), expected, action, host=socket.gethostname())
         return {"facts": {}, "findings": [finding.as_dict()]}
     try:
         facts["mpi"] = call(["srun", "--mpi=list"]).split()
     except SlurmError as error:
         facts["mpi"] = str(error).split()
-    # The folder itself may be root's.
+    # The folder itself may belong to root.
     jobs = f"{folder}/jobs"
     try:
         if shared:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Take this node out of Slurm's use, and give it back; by root of the node, whom Slurm obeys (SlurmUser, or root).
+"""Drain this node in Slurm and resume it, as root of the node, which Slurm allows.
 
-All functions raise SlurmError where Slurm does not answer, or refuses.
+All functions raise SlurmError where Slurm fails or refuses.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from ...trainyard.slurm.state import fields
 from . import commands
 
-# Running, completing, suspended, being configured, staging out, being signalled: all that have processes here, or will.
+# States of jobs with processes: running, completing, suspended, configuring, staging out, being signalled.
 _STATES = "R,CG,S,CF,SO,SI"
 
 
 def node_name(proc: Path = Path("/proc")) -> str:
-    """Return what Slurm calls this node, "" where no slurmd runs."""
+    """Return the name of this node in Slurm, "" where no slurmd runs."""
     for entry in proc.iterdir():
-        # A process may be gone between two looks.
+        # The process may have ended meanwhile.
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and (entry / "comm").read_text(errors="replace").strip() == "slurmd":
                 host = socket.gethostname().partition(".")[0]
@@ -39,7 +39,7 @@ def _record(node: str) -> Mapping[str, str]:
 
 
 def set_aside(node: str, reason: str, *, check: bool = False) -> bool:
-    """Have Slurm give a node no more jobs. One that is drained already stays as it is. Returns whether it was done."""
+    """Drain a node, unless it is drained already. Returns whether it changed."""
     if "DRAIN" in _record(node).get("State", ""):
         return False
     if not check:
@@ -48,9 +48,9 @@ def set_aside(node: str, reason: str, *, check: bool = False) -> bool:
 
 
 def give_back(node: str, reason: str, *, check: bool = False) -> bool:
-    """Have Slurm use a node again, if it was drained for this reason. Returns whether it was done."""
+    """Resume a node if it was drained for this reason. Returns whether it changed."""
     record = _record(node)
-    # Slurm puts who and when behind the reason.
+    # Slurm appends user and time to the reason.
     if "DRAIN" not in record.get("State", "") or record.get("Reason", "").partition(" [")[0] != reason:
         return False
     if not check:

@@ -1,4 +1,4 @@
-"""The files of a small cluster of Slurm: what they are made of, and whether they may be changed."""
+"""The files of a small Slurm cluster: their content, and obstacles to a change."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import base64
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.slurm.change import judge_change
+from ansible.module_utils.trainyard.slurm.change import change_findings
 from ansible.module_utils.trainyard.slurm.configuration import ClusterSettings, gres_of, hardware, nodes_of
-from ansible.module_utils.trainyard.slurm.confinement import judge_confinement, missing
+from ansible.module_utils.trainyard.slurm.confinement import confinement_findings, missing
 from ansible.module_utils.trainyard.slurm.health import read_node
 from ansible.module_utils.trainyard_controller.slurm_files import slurm_files
 
@@ -22,7 +22,7 @@ def cluster_node(host, **changed):
     return {"host": host, "hostname": host, "address": "10.0.0.1", "slurmd": DESCRIBED, "accelerators": {}, **changed}
 
 
-def test_the_files_of_a_cluster(golden):
+def test_the_files_of_a_cluster_are_rendered(golden):
     gpus = {"vendor": "nvidia", "devices": [{"index": index} for index in (0, 1, 2, 5)]}
     files, findings = slurm_files(
         ClusterSettings("lab", "n1", "10.0.0.1"), [cluster_node("n1"), cluster_node("n2", accelerators=gpus)]
@@ -34,20 +34,20 @@ def test_the_files_of_a_cluster(golden):
     assert "proctrack/linuxproc" in bare["slurm.conf"] and "cgroup.conf" not in bare
 
 
-def test_jobs_are_held_to_memory_that_slurm_hands_out():
+def test_memory_is_shared_by_cpus():
     def sharing(*nodes, **settings):
         files, _ = slurm_files(ClusterSettings("lab", "n1", "10.0.0.1", **settings), nodes)
         return [line for line in files["slurm.conf"].splitlines() if "CR_Core" in line or "DefMem" in line]
 
     n1 = cluster_node("n1")
-    # Of 64 CPUs each; what the system keeps is nobody's.
+    # Each of the 64 CPUs gets a share, without the memory reserved for the system.
     assert sharing(n1) == ["SelectTypeParameters=CR_Core_Memory", "DefMemPerCPU=3999"]
     smaller = cluster_node("n2", slurmd=DESCRIBED.replace("257000", "129024"))
     assert sharing(n1, smaller)[1] == "DefMemPerCPU=2000"
     assert sharing(n1, confinement="none") == ["SelectTypeParameters=CR_Core"]
 
 
-# Captured on a container to which cgroup v1 was mounted once more, writable; without that it is one like all others.
+# Captured in a container with a second, writable mount of cgroup v1; without that mount it is an ordinary one.
 WRITABLE = (OUTPUTS / "cgroups_v1_writable.txt").read_text()
 
 
@@ -67,42 +67,42 @@ ALL = "CapEff:\t000001ffffffffff\n"
         (V2 + ALL, ""),
         (READ_ONLY, "cgroup v1, where cpuset, devices, freezer, memory cannot be written"),
         (WRITABLE.replace("/sys/fs/cgroup/freezer", "/mnt"), "cgroup v1, where freezer cannot be written"),
-        # A mount lies on top of those before it.
+        # The last mount hides earlier ones.
         (f"{WRITABLE}cgroup /sys/fs/cgroup/memory cgroup ro 0 0\n", "cgroup v1, where memory cannot be written"),
         (V2.replace(" rw,", " ro,") + ALL, "cgroup v2, where cpuset, memory cannot be written"),
         (V2.replace("cpuset ", "") + ALL, "cgroup v2, where cpuset cannot be written"),
-        # As containers have it by default: no job starts, or none on a node with GPUs.
+        # The defaults of containers: no job starts, or none on a node with GPUs.
         (V2 + "CapEff:\t00000000a80425fb\n", "root without CAP_SYS_ADMIN, CAP_SYS_NICE"),
         (V2 + "CapEff:\t00000000a88435fb\n", "root without CAP_SYS_ADMIN"),
         (ALL, "no cgroups at /sys/fs/cgroup"),
         ("", "no cgroups at /sys/fs/cgroup"),
     ],
 )
-def test_what_a_node_lacks_to_confine_jobs(cgroups, found):
+def test_a_node_that_cannot_confine_jobs_is_a_finding(cgroups, found):
     assert missing(cgroups) == found
-    findings = judge_confinement([{"host": "n1", "cgroups": cgroups}])
+    findings = confinement_findings([{"host": "n1", "cgroups": cgroups}])
     assert [(finding.host, finding.check, finding.found) for finding in findings] == (
         [("n1", "slurm_confinement", found)] if found else []
     )
     assert all("slurm_confinement: none" in finding.action for finding in findings)
 
 
-def test_a_node_that_says_too_little():
+def test_an_incomplete_slurmd_output_is_a_finding():
     _, findings = slurm_files(ClusterSettings("lab", "n1", "a"), [cluster_node("n1", slurmd="error")])
     assert [finding.host for finding in findings] == ["n1"]
-    with pytest.raises(ValueError, match="does not say CPUs"):
+    with pytest.raises(ValueError, match="does not print CPUs"):
         hardware("")
 
 
-def test_ascend_devices_are_a_resource_of_their_own():
+def test_ascend_devices_have_their_own_resource():
     assert gres_of({"vendor": "ascend", "devices": [{"index": 1}, {"index": 0}]}) == ("npu", [0, 1])
     assert gres_of({"vendor": "none", "devices": []}) == ("", [])
 
 
 def change(*nodes, states="", name="lab", controller="n1"):
-    """Return what speaks against a cluster of these nodes, before and after their packages are installed."""
+    """Return the obstacles to a cluster of these nodes, before and after their packages are installed."""
     settings = ClusterSettings(name, controller, "10.0.0.1")
-    findings = judge_change(name, controller, nodes, states) + slurm_files(settings, nodes)[1]
+    findings = change_findings(name, controller, nodes, states) + slurm_files(settings, nodes)[1]
     return [(finding.host, finding.check, finding.found) for finding in findings]
 
 
@@ -110,7 +110,7 @@ def conf(*nodes):
     return slurm_files(ClusterSettings("lab", "n1", "10.0.0.1"), nodes)[0]["slurm.conf"]
 
 
-def test_the_same_cluster_and_one_node_more_or_less_change_without_a_word():
+def test_one_node_more_or_less_is_allowed():
     n1, n2, n3 = (cluster_node(host) for host in ("n1", "n2", "n3"))
     has = [{**node, "conf": conf(n1, n2)} for node in (n1, n2)]
     busy = "n1 mixed\nn2 allocated\n"
@@ -119,29 +119,29 @@ def test_the_same_cluster_and_one_node_more_or_less_change_without_a_word():
     assert change(has[0], states="n1 mixed\nn2 idle\n") == []
 
 
-def test_a_node_that_leaves_has_no_jobs():
+def test_a_node_with_jobs_may_not_leave():
     n1 = cluster_node("n1")
     states = "n1 mixed\nn2 draining\nn3 drained\nn4 allocated\nn4 allocated\n"
     assert change(n1, states=states) == [("", "slurm_hosts", "n2, n4 have jobs and would leave")]
 
 
-def test_a_cluster_keeps_its_name_and_its_controller():
+def test_another_name_or_controller_is_a_finding():
     n1, n2 = cluster_node("n1"), cluster_node("n2")
     old = conf(n1, n2)
     has = [cluster_node("n0"), {**n1, "conf": old}, {**n2, "conf": old}]
-    # A host that was put first in the group would be the controller.
+    # The first host of the group becomes the controller.
     assert change(*has, controller="n0") == [(host, "slurm_controller", "slurmctld on n1") for host in ("n1", "n2")]
     assert change(*has, name="other") == [(host, "slurm_cluster", "the cluster lab") for host in ("n1", "n2")]
     assert change(*has) == []
 
 
-def test_a_configuration_of_somebody_else_is_not_replaced():
+def test_a_foreign_configuration_is_not_replaced():
     theirs = {**cluster_node("n1"), "conf": "ClusterName=site\nSlurmctldHost=head\n"}
     found = "/etc/slurm/slurm.conf, which trainyard has not written"
     assert change(theirs) == [("n1", "slurm.conf", found)]
 
 
-def test_a_device_that_is_lost_does_not_become_the_configuration():
+def test_a_lost_device_stays_in_the_configuration():
     def gpus(number):
         return {"vendor": "nvidia", "devices": [{"index": index} for index in range(number)]}
 
@@ -149,16 +149,16 @@ def test_a_device_that_is_lost_does_not_become_the_configuration():
     has = [{**node, "conf": conf(n1, n2)} for node in (n1, n2)]
     assert change(*has) == []
     has[1]["accelerators"] = gpus(7)
-    assert change(*has) == [("n2", "devices", "7 of 8 devices of the configuration that is there")]
+    assert change(*has) == [("n2", "devices", "7 of 8 devices of the present configuration")]
     has[1]["accelerators"] = {"vendor": "none", "devices": []}
-    assert change(*has) == [("n2", "devices", "0 of 8 devices of the configuration that is there")]
-    # What the message advises.
+    assert change(*has) == [("n2", "devices", "0 of 8 devices of the present configuration")]
+    # Follow the advice of the message.
     has[0]["conf"] = has[0]["conf"].replace(" Gres=gpu:8", "")
     assert change(*has) == []
 
 
 @pytest.mark.parametrize(
-    ("controller", "version", "refused"),
+    ("controller", "version", "rejected"),
     [
         ("22.05.8", "slurm-wlm 22.05.8", False),
         ("22.05.8", "slurm-wlm 22.05.9", False),
@@ -170,34 +170,26 @@ def test_a_device_that_is_lost_does_not_become_the_configuration():
         ("24.11.5", "slurm-wlm 22.05.8", True),
     ],
 )
-def test_slurmd_is_not_newer_than_slurmctld_nor_too_old(controller, version, refused):
+def test_slurmd_is_neither_newer_nor_too_old(controller, version, rejected):
     n1 = cluster_node("n1", version=f"slurm-wlm {controller}")
     found = change(n1, cluster_node("n2", version=version))
-    assert found == ([("n2", "slurmd", version)] if refused else [])
+    assert found == ([("n2", "slurmd", version)] if rejected else [])
 
 
-def test_nodes_are_what_the_role_has_registered_of_them():
-    bare = {"name": "n1", "ansible_facts": {"hostname": "host-1"}, "__slurm_conf": {"failed": True},
-            "__slurm_cgroups": {"skipped": True}}  # fmt: skip
-    registered = {"stdout": "CPUs=2"}, {"stdout": "slurm 22.05.8"}, {"accelerators": {"vendor": "none", "devices": []}}
-    whole = {
+def test_nodes_are_built_from_registered_results():
+    bare = {"name": "n1", "__slurm_conf": {"failed": True}, "__slurm_cgroups": {"skipped": True}}
+    conf = base64.b64encode(b"ClusterName=lab\n").decode()
+    complete = {
         **bare,
-        **dict(zip(("__slurm_described", "__slurm_version", "__slurm_accelerators"), registered)),
         "ansible_host": "10.0.0.1",
-        "__slurm_conf": {"content": base64.b64encode(b"ClusterName=lab\n").decode()},
-        "__slurm_cgroups": {"stdout": "cpuset"},
+        "__slurm_conf": {"content": conf},
+        "__slurm_version": {"stdout": "slurm 22.05.8"},
     }
-    first, second = nodes_of([bare, whole])
-    assert first == {
-        "host": "n1", "address": "n1", "hostname": "host-1", "conf": "", "cgroups": None, "slurmd": None,
-        "version": None, "accelerators": None,
-    }  # fmt: skip
-    assert second == {
-        "host": "n1", "address": "10.0.0.1", "hostname": "host-1", "conf": "ClusterName=lab\n", "cgroups": "cpuset",
-        "slurmd": "CPUs=2", "version": "slurm 22.05.8", "accelerators": {"vendor": "none", "devices": []},
-    }  # fmt: skip
+    first, second = nodes_of([bare, complete])
+    assert (first["address"], first["conf"], first["cgroups"], first["version"]) == ("n1", "", None, None)
+    assert (second["address"], second["conf"], second["version"]) == ("10.0.0.1", "ClusterName=lab\n", "slurm 22.05.8")
 
 
-def test_an_answer_that_is_no_node_is_refused():
+def test_an_unknown_node_is_an_error():
     with pytest.raises(ValueError, match="no state of the node: 'Node n9 not found'"):
         read_node("Node n9 not found")

@@ -1,4 +1,4 @@
-"""Slurm's health check: what drains a node, what resumes it, and what does neither."""
+"""Slurm's health check: when it drains a node, when it resumes it, and when it does neither."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from actions import PROJECT
 from ansible.module_utils.trainyard.hardware.device_health import judge
 from ansible.module_utils.trainyard.hardware.gpu_rules import PERSISTENCE
-from ansible.module_utils.trainyard.slurm.health import Found, decide, judge_node, read_node, recall
+from ansible.module_utils.trainyard.slurm.health import Found, check_node, decide, read_node, recall
 from ansible.module_utils.trainyard_node.hardware.accelerators import read_accelerators
 from ansible.module_utils.trainyard_node.hardware.device_health import read_devices
 from ansible.module_utils.trainyard_node.hardware.interfaces import read_networks
@@ -27,15 +27,15 @@ from hypothesis import strategies as st
 
 VERIFY = NODES.parent / "verify"
 ROLE = PROJECT / "roles/slurm"
-# A line of scontrol 22.05; it stands in for Slurm, which answers and takes updates.
+# A line of scontrol 22.05, for a simulated Slurm that accepts updates.
 RECORD = (
     "NodeName=n2 Arch=x86_64 CoresPerSocket=1 CPUAlloc=0 CPUTot=2 Gres={gres} NodeAddr=10.0.0.2 "
     "State={state} ThreadsPerCore=1 Partitions=train BootTime=2026-11-01T10:00:00 ExtSensorsTemp=n/s{reason}"
 )
 SCONTROL = """#!/bin/sh
 case $1 in
-    show) cat "$SLURM_SAYS" ;;
-    update) for word; do printf '%s\\n' "$word"; done >"$SLURM_TOLD" ;;
+    show) cat "$SLURM_RECORD" ;;
+    update) for word; do printf '%s\\n' "$word"; done >"$SLURM_UPDATE" ;;
 esac
 """
 
@@ -74,11 +74,11 @@ class NodeOfSlurm:
 
     def check(self):
         reason = f" Reason={self.reason} [root@2026-11-22T00:00:00]" if self.reason else ""
-        (self.folder / "says").write_text(RECORD.format(gres=self.gres, state=self.state, reason=reason))
-        told = self.folder / "told"
-        told.unlink(missing_ok=True)
+        (self.folder / "record").write_text(RECORD.format(gres=self.gres, state=self.state, reason=reason))
+        update = self.folder / "update"
+        update.unlink(missing_ok=True)
         status = slurm_health.main([str(self.settings), str(self.root)])
-        words = told.read_text().splitlines() if told.exists() else []
+        words = update.read_text().splitlines() if update.exists() else []
         if words:
             assert words[:2] == ["update", "nodename=n2"]
         if "state=drain" in words:
@@ -90,15 +90,15 @@ class NodeOfSlurm:
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    """A stand-in for scontrol on PATH; returns a maker of nodes."""
+    """Put a simulated scontrol on PATH; returns a factory of nodes."""
     (tmp_path / "bin").mkdir()
     scontrol = tmp_path / "bin/scontrol"
     scontrol.write_text(SCONTROL)
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{scontrol.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("SLURMD_NODENAME", "n2")
-    monkeypatch.setenv("SLURM_SAYS", str(tmp_path / "says"))
-    monkeypatch.setenv("SLURM_TOLD", str(tmp_path / "told"))
+    monkeypatch.setenv("SLURM_RECORD", str(tmp_path / "record"))
+    monkeypatch.setenv("SLURM_UPDATE", str(tmp_path / "update"))
     return lambda gres="gpu:2": NodeOfSlurm(tmp_path, gres)
 
 
@@ -109,12 +109,12 @@ def node(slurm):
     return machine
 
 
-def test_a_well_node_is_left_alone(node):
+def test_a_healthy_node_stays_in_service(node):
     assert node.check() == 0
     assert node.state == "IDLE"
 
 
-def test_a_sick_gpu_drains_the_node_and_a_well_one_resumes_it(node):
+def test_a_faulty_gpu_drains_the_node_and_a_healthy_one_resumes_it(node):
     node.is_("gpu2", "gpu2_errors")
     assert node.check() == 1
     assert node.state == "IDLE+DRAIN"
@@ -124,10 +124,10 @@ def test_a_sick_gpu_drains_the_node_and_a_well_one_resumes_it(node):
         "GPU PCIe generation: GPU 1: generation 4 of 5; GPU recovery action: GPU 1: recovery action: Reset; "
         "GPU Xid: Xid 48 of 0000:43:00.0 2 times"
     )
-    # The same fault is told once.
+    # An unchanged fault is not reported again.
     node.reason = "trainyard: as before"
     assert node.check() == 1
-    assert node.reason.startswith("trainyard: GPU ECC errors"), "throttling, seen twice, belongs to the reason now"
+    assert node.reason.startswith("trainyard: GPU ECC errors"), "throttling, found twice, is part of the reason now"
     node.reason = "trainyard: as before"
     assert (node.check(), node.reason) == (1, "trainyard: as before")
     node.is_("gpu2")
@@ -137,40 +137,40 @@ def test_a_sick_gpu_drains_the_node_and_a_well_one_resumes_it(node):
 @pytest.mark.parametrize(
     "reason", ["new fan", "gres/gpu count reported lower than configured (1 < 2)", "my trainyard:"]
 )
-def test_what_others_drained_stays_drained(node, reason):
+def test_nodes_drained_by_others_stay_drained(node, reason):
     node.drain(reason)
     assert (node.check(), node.reason) == (0, reason)
     node.is_("gpu2", "gpu2_errors")
-    assert (node.check(), node.reason) == (1, reason), "nor is their reason replaced"
+    assert (node.check(), node.reason) == (1, reason), "their reason stays, too"
 
 
-def silent(node):
-    """Make GPUs and kernel log say nothing of ECC errors and Xids."""
+def without_answers(node):
+    """Remove ECC errors and Xids from the outputs of GPUs and kernel log."""
     answer = (node.root / "commands/nvidia-smi.q-x.out").read_text()
     answer = re.sub("<current_ecc>.*?</current_ecc>", "<current_ecc>N/A</current_ecc>", answer)
     node.text("commands/nvidia-smi.q-x.out", answer)
     node.text("commands/journalctl.dmesg.rc", "1\n")
 
 
-def test_what_is_unknown_neither_drains_nor_resumes(node):
-    silent(node)
+def test_unknown_results_neither_drain_nor_resume(node):
+    without_answers(node)
     assert (node.check(), node.state) == (0, "IDLE")
     node.is_("gpu2", "gpu2_errors")
     node.check()
     node.is_("gpu2")
-    silent(node)
-    assert (node.check(), node.state) == (0, "IDLE+DRAIN"), "it was drained for ECC errors, of which nobody knows now"
+    without_answers(node)
+    assert (node.check(), node.state) == (0, "IDLE+DRAIN"), "it was drained for ECC errors, which are unknown now"
     node.is_("gpu2")
     node.check()
     assert node.state == "IDLE"
 
 
-def test_an_xid_counts_until_the_node_restarts_or_somebody_resumes_it(node):
+def test_an_xid_counts_until_a_reboot_or_a_resume(node):
     log = "NVRM: Xid (PCI:0000:1b:00): {}, pid=0, a fault\n"
     node.text("commands/journalctl.dmesg.out", log.format(94))
     assert node.check() == 1
     assert node.reason == "trainyard: GPU Xid: Xid 94 of 0000:1b:00.0 1 time"
-    # The GPU was reset and the node resumed by hand: the kernel log still has the line.
+    # After a manual resume, the kernel log still has the line.
     node.resume()
     assert (node.check(), node.state) == (1, "IDLE")
     assert (node.check(), node.state) == (1, "IDLE")
@@ -182,7 +182,7 @@ def test_an_xid_counts_until_the_node_restarts_or_somebody_resumes_it(node):
     assert (node.check(), node.state) == (0, "IDLE")
 
 
-def test_an_xid_of_a_program_is_no_fault_of_the_node(node):
+def test_an_xid_of_a_program_does_not_drain(node):
     node.text("commands/journalctl.dmesg.out", "NVRM: Xid (PCI:0000:1b:00): 31, pid=1, MMU Fault\n")
     assert (node.check(), node.state) == (0, "IDLE")
 
@@ -194,7 +194,7 @@ def throttled(node, active):
     node.text("commands/nvidia-smi.q-x.out", re.sub(f"<{reason}>.*?<", f"<{reason}>{words}<", answer))
 
 
-def test_throttling_counts_when_two_checks_in_a_row_find_it(node):
+def test_throttling_drains_if_two_checks_in_a_row_find_it(node):
     for active, state in ((True, "IDLE"), (False, "IDLE"), (True, "IDLE"), (True, "IDLE+DRAIN"), (False, "IDLE")):
         throttled(node, active)
         node.check()
@@ -210,28 +210,23 @@ def test_a_driver_that_hangs_twice_drains(node):
     assert (node.check(), node.state) == (0, "IDLE")
 
 
-def test_fewer_gpus_than_slurm_hands_out(slurm):
+def test_missing_gpus_drain(slurm):
     node = slurm("gpu:h100:4(S:0-1)")
     node.is_("gpu2")
     node.check()
     assert node.reason == "trainyard: GPUs: 2 of 4 answer"
 
 
-def test_a_broken_driver_drains(slurm):
-    node = slurm()
+@pytest.mark.parametrize(("gres", "drains"), [("gpu:2", True), ("(null)", False)])
+def test_a_broken_driver_drains_if_slurm_allocates_its_gpus(slurm, gres, drains):
+    node = slurm(gres)
     node.is_("broken_driver", where=NODES)
     node.text("commands/nvidia-smi.query-gpu.rc", "9\n")
     node.check()
-    assert node.reason.startswith("trainyard: GPUs: nvidia-smi ended with status 9: NVIDIA-SMI has failed")
+    assert node.reason.startswith("trainyard: GPUs: nvidia-smi ended with status 9: NVIDIA-SMI has failed") == drains
 
 
-def test_gpus_that_slurm_does_not_hand_out_are_no_reason(slurm):
-    node = slurm("(null)")
-    node.is_("broken_driver", where=NODES)
-    assert (node.check(), node.state) == (0, "IDLE")
-
-
-def test_a_port_that_worked_and_fails_drains_and_one_that_never_did_does_not(node):
+def test_only_a_port_that_has_worked_drains(node):
     port = "sys/class/infiniband/mlx5_3/ports/1/"
     node.text(port + "state", "1: DOWN\n")
     node.text(port + "phys_state", "3: Disabled\n")
@@ -243,7 +238,7 @@ def test_a_port_that_worked_and_fails_drains_and_one_that_never_did_does_not(nod
     node.reboot()
     node.check()
     assert node.reason == "trainyard: RDMA ports: mlx5_3:1 DOWN (Disabled)"
-    # Somebody does without the cable.
+    # An operator resumes the node without the cable.
     node.resume()
     assert node.state == "IDLE"
     for _ in range(2):
@@ -258,27 +253,18 @@ def test_a_port_that_worked_and_fails_drains_and_one_that_never_did_does_not(nod
     assert node.reason == "trainyard: RDMA rate: mlx5_3:1 100 Gb/s of 400"
 
 
-def test_a_port_that_nobody_plugged_in_is_no_fault(slurm):
-    node = slurm("(null)")
-    node.is_("gpu2")
-    for device in ("mlx5_0", "mlx5_3"):
-        node.text(f"sys/class/infiniband/{device}/ports/1/state", "1: DOWN\n")
-    assert (node.check(), node.state) == (0, "IDLE")
-
-
-def test_npus(slurm):
+def test_a_faulty_npu_drains(slurm):
     node = slurm("npu:8")
     node.is_("ascend8", where=NODES)
     node.check()
-    well = node.state
+    assert node.state == "IDLE"
     table = (node.root / "commands/npu-smi.info.out").read_text()
     node.text("commands/npu-smi.info.out", table.replace("| OK ", "| Alarm ", 1))
     node.check()
-    assert well == "IDLE"
     assert "NPU health: NPU 0: Alarm" in node.reason
 
 
-def test_what_is_ignored_drains_nothing(node):
+def test_ignored_checks_do_not_drain(node):
     node.is_("gpu2", "gpu2_errors")
     node.text("commands/journalctl.dmesg.out", "")
     ecc = ["GPU ECC errors", "GPU remapped rows", "GPU throttling", "GPU PCIe generation", "GPU recovery action"]
@@ -289,7 +275,7 @@ def test_what_is_ignored_drains_nothing(node):
     assert node.reason == "trainyard: GPU PCIe width: GPU 1: x8 of x16"
 
 
-def test_a_full_disk_drains_and_a_resume_by_hand_counts_until_the_fault_was_gone(node):
+def test_a_manual_resume_counts_until_the_fault_is_gone(node):
     node.set(min_disk_mib=10**9)
     node.check()
     assert node.reason == f"trainyard: disk: less than 1000000000 MiB free in {node.folder}"
@@ -304,7 +290,7 @@ def test_a_full_disk_drains_and_a_resume_by_hand_counts_until_the_fault_was_gone
     assert node.state == "IDLE+DRAIN"
 
 
-def test_the_role_knows_every_check_that_can_be_ignored(tmp_path):
+def test_the_role_lists_every_check_that_can_be_ignored(tmp_path):
     readings = {}
     for host, tree, where in (("n1", "gpu2", VERIFY), ("n2", "ascend8", NODES)):
         machine = Tree(str(unfold(tree, tmp_path / host, where)))
@@ -316,15 +302,15 @@ def test_the_role_knows_every_check_that_can_be_ignored(tmp_path):
     assert set(options["slurm_health_ignored"]["choices"]) == {*names, "disk", slurm_health.HUNG}
 
 
-def test_persistence_mode_that_is_off_is_for_verify_and_takes_no_node_away(tmp_path):
+def test_missing_persistence_mode_does_not_drain(tmp_path):
     machine = Tree(str(unfold("gpu2", tmp_path, VERIFY)))
     accelerators = read_accelerators(machine)
     reading = read_devices(machine, accelerators, None, read_networks(machine), "")
     for gpu in reading["gpus"]:
         gpu["persistence"] = "Disabled"
-    assert judge_node(reading, {"gpu": 2}, []) == ({}, set())
+    assert check_node(reading, {"gpu": 2}, []) == ({}, set())
     reading["gpus"][0]["uncorrected"] = 1
-    assert set(judge_node(reading, {"gpu": 2}, []).faults) == {"GPU ECC errors"}
+    assert set(check_node(reading, {"gpu": 2}, []).faults) == {"GPU ECC errors"}
 
 
 def broken_settings(node):
@@ -343,17 +329,17 @@ def broken_reading(node):
 
 @pytest.mark.parametrize("broken", [broken_settings, broken_slurm, broken_reading])
 @pytest.mark.parametrize("reason", ["", "trainyard: GPU Xid: Xid 79 of 0000:1b:00.0 1 time"])
-def test_a_check_that_breaks_changes_nothing_and_says_so(node, capsys, broken, reason):
+def test_a_failed_check_changes_nothing(node, capsys, broken, reason):
     if reason:
         node.drain(reason)
     before = (node.state, node.reason)
     broken(node)
     assert node.check() == 2
     assert (node.state, node.reason) == before
-    assert "trainyard: the check of this node broke, nothing was changed: " in capsys.readouterr().err
+    assert "trainyard: the check of this node failed, nothing was changed: " in capsys.readouterr().err
 
 
-def test_a_slow_hccn_tool_is_no_fault(slurm, capsys):
+def test_a_slow_hccn_tool_does_not_drain(slurm, capsys):
     node = slurm("npu:8")
     node.is_("ascend8", where=NODES)
     node.text("commands/hccn_tool.link.7.rc", "124\n")
@@ -362,21 +348,23 @@ def test_a_slow_hccn_tool_is_no_fault(slurm, capsys):
     assert "hccn_tool did not answer" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kept", ["", "[]", '{"told": 1}', '{"ports": [1, {}]}', '{"once": {}, "accepted": [[]]}'])
-def test_a_memory_that_cannot_be_read_is_none(node, kept):
+@pytest.mark.parametrize(
+    "stored", ["", "[]", '{"drained_for": [1]}', '{"ports": [1, {}]}', '{"once": {}, "accepted": {"x": 1}}']
+)
+def test_a_damaged_memory_is_ignored(node, stored):
     (node.root / "proc/sys/kernel/random/boot_id").unlink()
-    (node.folder / "memory.json").write_text(kept)
+    (node.folder / "memory.json").write_text(stored)
     assert (node.check(), node.state) == (0, "IDLE")
 
 
-def test_a_disk_that_takes_no_writing_does_not_keep_a_node_in_service(node, capsys):
+def test_a_memory_that_cannot_be_written_does_not_prevent_a_drain(node, capsys):
     node.is_("gpu2", "gpu2_errors")
     node.set(memory=str(node.folder / "nowhere/memory.json"))
     assert (node.check(), node.state) == (1, "IDLE+DRAIN")
     assert "nowhere/memory.json cannot be written" in capsys.readouterr().err
 
 
-def test_all_tools_share_one_time(monkeypatch):
+def test_all_tools_share_one_time_limit(monkeypatch):
     now = [0.0]
     given = []
 
@@ -394,8 +382,8 @@ def test_all_tools_share_one_time(monkeypatch):
     assert outcome.status == 124 and tree.late == {"third"}
 
 
-def test_a_tool_that_cannot_be_ended_is_not_waited_for(monkeypatch, tmp_path):
-    # Stands in for one that hangs in its driver, which SIGKILL does not reach.
+def test_a_tool_that_cannot_be_killed_does_not_block(monkeypatch, tmp_path):
+    # Simulates a tool that hangs in its driver, where SIGKILL has no effect.
     monkeypatch.setattr(subprocess.Popen, "kill", lambda self: None)
     done = tmp_path / "done"
     outcome = Tree().command("sh", ["sh", "-c", f"sleep 5; touch {done}"], 0.1)
@@ -403,7 +391,7 @@ def test_a_tool_that_cannot_be_ended_is_not_waited_for(monkeypatch, tmp_path):
     assert not done.exists()
 
 
-def test_the_program_runs_with_exactly_the_files_that_the_role_brings(slurm, tmp_path):
+def test_the_program_needs_exactly_the_files_that_the_role_installs(slurm, tmp_path):
     variables = yaml.safe_load((ROLE / "vars/main.yml").read_text())
     lib = tmp_path / variables["__slurm_health_lib"].removeprefix("/usr/local/")
     for module in variables["__slurm_health_modules"]:
@@ -415,12 +403,12 @@ def test_the_program_runs_with_exactly_the_files_that_the_role_brings(slurm, tmp
     shutil.copy(ROLE / "files/health.py", program)
     node = slurm()
     node.is_("gpu2", "gpu2_errors")
-    (tmp_path / "says").write_text(RECORD.format(gres="gpu:2", state="IDLE", reason=""))
-    # -I and -S: neither this project nor any package is at hand.
+    (tmp_path / "record").write_text(RECORD.format(gres="gpu:2", state="IDLE", reason=""))
+    # -I and -S hide this project and all packages.
     argv = [sys.executable, "-I", "-S", "-X", "importtime", program, node.settings, node.root]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.splitlines()[0]) == (1, "GPU ECC errors: GPU 1: 2 uncorrected"), done.stderr
-    assert "state=drain" in (tmp_path / "told").read_text().splitlines()
+    assert "state=drain" in (tmp_path / "update").read_text().splitlines()
     loaded = {
         line.rpartition("checks.")[2].replace(".", "/") + ".py"
         for line in done.stderr.splitlines()
@@ -435,12 +423,12 @@ def test_the_program_runs_with_exactly_the_files_that_the_role_brings(slurm, tmp
     ("gres", "devices"),
     [("(null)", {}), ("gpu:8", {"gpu": 8}), ("gpu:a:2(S:0),gpu:b:1,npu:4", {"gpu": 3, "npu": 4}), ("license:5", {})],
 )
-def test_what_slurm_hands_out(gres, devices):
+def test_allocatable_devices_are_parsed(gres, devices):
     assert read_node(RECORD.format(gres=gres, state="MIXED", reason="")).devices == devices
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["disk", "GPUs", "GPU throttling"]), st.just("x"))))
-def test_no_history_of_faults_leaves_a_well_node_drained(history):
+def test_no_history_of_faults_leaves_a_healthy_node_drained(history):
     memory, drained = recall(None, "boot"), False
     for faults in [*history, {}]:
         node = read_node(f"State=IDLE{'+DRAIN Reason=trainyard: x' if drained else ''}")

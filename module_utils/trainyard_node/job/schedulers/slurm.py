@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One job of Slurm: submitted and ended, and how it is, from slurmctld, sacct and what it left in its folder."""
+"""Submit and end a job of Slurm, and read its state from slurmctld, sacct and the job's folder."""
 
 from __future__ import annotations
 
@@ -14,72 +14,72 @@ from ....trainyard.slurm import state as slurm_state
 from ...machine.as_user import in_folder
 from ...machine.json_files import open_regular
 from ...machine.regex_limit import TooLongError, cpu_at_most
-from ...slurm.commands import SlurmError, call, hosts_of, show, wait_until_over
+from ...slurm.commands import SlurmError, call, hosts_of, show, wait_until_ended
 
-# What the job itself writes of its end is short, in bytes.
+# Upper bound for an exit record of a job, in bytes.
 _MOST = 16 << 20
-# Of the log of rank 0 only its end is searched for the last line of progress.
+# How much of the end of rank 0's log is searched for progress, in bytes.
 _TAIL = 64 << 10
-# Slurm sends SIGKILL KillWait (30 s) after SIGTERM, and then waits for what does not end.
+# Time for a job to end, in seconds: Slurm sends SIGKILL KillWait (30 s) after SIGTERM.
 _PATIENCE_S = 90
-# So long a step that reads a log may take.
+# Time limit of the step that reads a log, in seconds.
 _STEP_S = 15.0
 
 
 def submit(script: str, user: str) -> str:
-    """Hand a script to Slurm; returns the job's number. Raises SlurmError with Slurm's own reason."""
+    """Submit a script and return the job's number. Raises SlurmError with Slurm's own reason."""
     try:
-        said = call(["sbatch", "--parsable"], user, script)
+        output = call(["sbatch", "--parsable"], user, script)
     except SlurmError as error:
-        raise SlurmError(f"Slurm does not take the job: {error}") from error
+        raise SlurmError(f"Slurm rejects the job: {error}") from error
     # `42`, or `42;cluster` where there are several.
-    return said.strip().splitlines()[-1].split(";")[0]
+    return output.strip().splitlines()[-1].split(";")[0]
 
 
 def end(engine_id: str, user: str, *, check: bool = False) -> bool:
-    """End a job and wait until it is over. Returns whether there was anything to end. Raises SlurmError."""
+    """Cancel a job and wait for its end. Returns whether it was still there. Raises SlurmError."""
     try:
-        if _is_over(show("job", engine_id)):
+        if _has_ended(show("job", engine_id)):
             return False
         if check:
             return True
         call(["scancel", engine_id], user)
-        if wait_until_over(engine_id, _is_over, _PATIENCE_S):
+        if wait_until_ended(engine_id, _has_ended, _PATIENCE_S):
             return True
     except SlurmError as error:
         raise SlurmError(f"Slurm does not cancel job {engine_id}: {error}") from error
     raise SlurmError(
-        f"Slurm job {engine_id} has not ended {_PATIENCE_S} s after scancel. Look at squeue and at slurmd's log on its "
+        f"Slurm job {engine_id} has not ended {_PATIENCE_S} s after scancel. Check squeue and slurmd's log on its "
         "nodes, then run stop.yml again."
     )
 
 
-def _is_over(records: list[str]) -> bool:
-    """Whether the job has ended, also where it is forgotten by now."""
+def _has_ended(records: list[str]) -> bool:
+    """Tell whether the job has ended; a job that Slurm has forgotten has."""
     fields, read_state = slurm_state.fields, slurm_state.read_state
     return all(read_state(fields(record).get("JobState", "")) not in ("pending", "running") for record in records)
 
 
 def read_exits(job_dir: Path) -> list[dict[str, Any]]:
-    """Read how the tasks ended that wrote it in this folder."""
+    """Read the exit records of tasks in this folder."""
     return slurm_state.exits(in_folder(job_dir, [], _exit_lines))
 
 
 def _exit_lines(job_dir: Path) -> list[str]:
     lines = []
     for path in sorted((job_dir / "exits").glob("*.exit")):
-        with contextlib.suppress(OSError), open_regular(path) as told:
-            lines += told.read(_MOST).decode(errors="replace").splitlines()
+        with contextlib.suppress(OSError), open_regular(path) as file:
+            lines += file.read(_MOST).decode(errors="replace").splitlines()
     return lines
 
 
 def _seconds(text: str) -> float | None:
-    """Read a time that SLURM_TIME_FORMAT=%s prints; `Unknown` and `N/A` are None."""
+    """Parse a time printed with SLURM_TIME_FORMAT=%s; `Unknown` and `N/A` are None."""
     return float(text) if text.isdigit() and int(text) > 0 else None
 
 
 def _from_sacct(engine_id: str) -> dict[str, str]:
-    """Ask the accounting, where there is any, for a job that slurmctld has forgotten."""
+    """Query the accounting, if there is one, for a job that slurmctld has forgotten."""
     try:
         return slurm_state.from_sacct(call(["sacct", "-X", "-P", "-D", "-j", engine_id, "-o", slurm_state.SACCT]))
     except SlurmError:
@@ -87,7 +87,7 @@ def _from_sacct(engine_id: str) -> dict[str, str]:
 
 
 def _from_folder(job_dir: Path) -> dict[str, str]:
-    """Read how the job's own script ended, where that is on this host."""
+    """Read the exit record of the job's script, if it is on this host."""
     try:
         status, at = (in_folder(job_dir, "", _tail, "exits/job", 1024) or "").split()
     except ValueError:
@@ -97,7 +97,7 @@ def _from_folder(job_dir: Path) -> dict[str, str]:
 
 
 def _tail(folder: Path, name: str, most: int) -> str | None:
-    """Return the end of a file, `most` bytes of it; None where it cannot be read."""
+    """Return the last `most` bytes of a file, or None."""
     try:
         with open_regular(folder / name) as content:
             content.seek(max(0, content.seek(0, 2) - most))
@@ -107,7 +107,7 @@ def _tail(folder: Path, name: str, most: int) -> str | None:
 
 
 def _end_of(job_dir: Path, name: str, engine_id: str, head: str, user: str) -> str:
-    """Return the end of the log of rank 0: from this host, or by a step of the job's own from its first node."""
+    """Return the end of rank 0's log from this host, or from the first node by a step of the job."""
     found: str | None = in_folder(job_dir, None, _tail, f"logs/{name}", _TAIL)
     if found is not None or not head:
         return found or ""
@@ -116,12 +116,12 @@ def _end_of(job_dir: Path, name: str, engine_id: str, head: str, user: str) -> s
         tail = ["tail", "-c", "8192", f"{job_dir}/logs/{name}"]
         return call(["srun", *where, "--input=none", "--quiet", *tail], user, patience_s=_STEP_S)
     except SlurmError:
-        # A log that is not there yet, or a node that is lost: Slurm says so itself, in a while.
+        # There is no log yet, or the node is lost, which Slurm reports later.
         return ""
 
 
 def last_metrics(text: str, pattern: str) -> dict[str, float | None]:
-    """Return the metrics of the last line of progress in a log."""
+    """Return the metrics in the last progress line of a log."""
     compiled = compile_pattern(pattern)
     lines = reversed(text.splitlines())
     with contextlib.suppress(TooLongError), cpu_at_most(2.0):
@@ -130,7 +130,7 @@ def last_metrics(text: str, pattern: str) -> dict[str, float | None]:
 
 
 def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JobState (module_utils/trainyard/schedulers), and `line`, `hosts`, `log_hosts`."""
+    """Return the JobState (trainyard/job/schedulers), and `line`, `hosts`, `log_hosts`."""
     engine_id, job_dir = params["engine_id"], Path(params["job_dir"])
     records = show("job", engine_id)
     job = slurm_state.fields(records[-1]) if records else _from_sacct(engine_id) or _from_folder(job_dir)
@@ -138,7 +138,7 @@ def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
     state = slurm_state.read_state(word) if job else "lost"
     reason = job.get("Reason", "")
     started, ended = _seconds(job.get("StartTime", "")), _seconds(job.get("EndTime", ""))
-    over = state not in ("pending", "running")
+    has_ended = state not in ("pending", "running")
     hosts = hosts_of(job.get("NodeList", ""))
     log = params["rank_log"].replace("{rank}", "0")
     metrics: dict[str, float | None] = {}
@@ -148,7 +148,7 @@ def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
     restarts = int(job.get("Restarts") or 0) if (job.get("Restarts") or "0").isdigit() else 0
     elapsed = 0.0
     if started and state != "pending":
-        elapsed = max(0.0, (ended if over and ended else time.time()) - started)
+        elapsed = max(0.0, (ended if has_ended and ended else time.time()) - started)
     if state == "pending":
         line = f"{clock(0)}   {slurm_state.pending_line(reason)}"
     elif state == "running":
@@ -162,13 +162,13 @@ def job_state(params: Mapping[str, Any]) -> dict[str, Any]:
         "slurm_state": word,
         "exit_code": job.get("ExitCode", ""),
         "started": started if state != "pending" else None,
-        "finished": ended if over else None,
+        "finished": ended if has_ended else None,
         "elapsed_s": round(elapsed, 2),
         "ranks_running": params["world_size"] if state == "running" else 0,
         "metrics": metrics,
         "hosts": hosts,
         "requeued": restarts,
         "line": line,
-        # Whoever submits may share the folder of the job with its nodes; otherwise each of them has its own.
+        # The login host may share the job's folder with the nodes; otherwise each node has its own.
         "log_hosts": list(dict.fromkeys([params["login_host"], *([] if params["shared"] else hosts)])),
     }

@@ -224,10 +224,10 @@ def test_a_job_is_submitted(command, job, tmp_path):
     assert json.loads((run_dir / "submitted.json").read_text()) == {"engine_id": "42"}
 
 
-def test_slurms_own_reason_stands_in_the_failure(command, job):
+def test_slurms_own_reason_is_in_the_failure(command, job):
     command("sbatch", 'echo "sbatch: error: Invalid account" >&2; exit 1')
     answer = job[0].submit(job[1], {}, {})
-    assert answer == {"failed": True, "msg": "Slurm does not take the job: sbatch: error: Invalid account"}
+    assert answer == {"failed": True, "msg": "Slurm rejects the job: sbatch: error: Invalid account"}
 
 
 def test_a_job_is_cancelled_once(command, job, tmp_path):
