@@ -62,6 +62,11 @@ requirements: .venv/.test ## pin the packages of .venv and of nodes with hashes:
 	@UPGRADE=$(UPGRADE) .ci/requirements.py
 	@git status --short requirements roles/*/files
 
+.PHONY: generate
+generate: .venv/.controller ## write what follows from the table of job variables: defaults, argument_specs, docs
+	@.ci/generate.py
+	@git status --short roles/job playbooks/meta docs/job-variables.md
+
 .PHONY: golden
 golden: .venv/.test ## rewrite the texts in tests/fixtures/golden: review the diff
 	@pytest --golden tests/unit

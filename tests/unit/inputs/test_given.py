@@ -41,8 +41,8 @@ def test_all_that_is_wrong_is_said_at_once_in_every_playbook(playbook):
         "option -e found -e jobs/digits.yml expected -e @FILE or -e NAME=VALUE do write -e @jobs/digits.yml, or ",
         "job file found no file jobs/digit.yml expected a job file, such as jobs/",
         "do did you mean jobs/digits.yml?",
-        "found unknown variable jobname on the command line expected the variables of docs/job-file.md do did you mean "
-        "job_name?",
+        "found unknown variable jobname on the command line expected the variables of docs/job-variables.md do "
+        "did you mean job_name?",
         "found unknown variable trainyard_sate on the command line",
         "nvidia_driver_reboot found 'maybe' on the command line expected true or false (or yes, no, on, off, 1, 0) do "
         "write -e nvidia_driver_reboot=true or -e nvidia_driver_reboot=false",

@@ -11,7 +11,6 @@ import yaml
 from ansible.module_utils.trainyard.inputs import job_file
 from ansible.module_utils.trainyard.inputs import variables as inputs
 from ansible.module_utils.trainyard.inputs.variables import COMMAND_LINE, Place
-from ansible.module_utils.trainyard.job.file.variables import VARIABLES
 from documented import KNOWN, ROLES, SPECS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -210,29 +209,6 @@ def test_an_extra_variable_that_nobody_uses_and_that_is_like_one_of_ours_is_miss
         assert finding.action == f"did you mean {meant}?"
     assert inputs.unknown({"folow": [COMMAND_LINE], "lives": [COMMAND_LINE]}, KNOWN, own={"folow", "lives"}) == []
     assert inputs.unknown({"folow": [COMMAND_LINE]}, KNOWN) == []
-
-
-def test_the_variables_of_a_job_are_documented_as_the_table_of_them_has_it():
-    options = {}
-    for specs in SPECS.values():
-        for entry in specs.values():
-            options.update({name: it for name, it in (entry.get("options") or {}).items() if name.startswith("job")})
-    documented = {
-        name: (option["type"], option.get("default"), tuple(option.get("choices", ())))
-        for name, option in options.items()
-    }
-    assert documented == {name: (it.type, it.default, it.choices) for name, it in VARIABLES.items()}
-    assert all(option["description"] for option in options.values())
-    documents = "".join(path.read_text() for path in PROJECT.glob("docs/*.md"))
-    assert [name for name in VARIABLES if name != "job" and f"`{name}`" not in documents] == []
-
-
-def test_every_number_of_a_job_has_a_range_with_its_default_in_it():
-    numbers = {name: it for name, it in VARIABLES.items() if it.type == "int" or it.most}
-    assert len(numbers) > 10
-    for name, it in numbers.items():
-        assert it.least < it.most, name
-        assert it.default in ("auto", "off") or it.least <= it.default <= it.most, name
 
 
 def test_a_list_in_an_option_is_taken_whole():

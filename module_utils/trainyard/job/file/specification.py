@@ -35,7 +35,7 @@ def unknown_keys(given: Iterable[str]) -> list[Finding]:
     for key in sorted(set(given) - set(VARIABLES)):
         near = difflib.get_close_matches(key, VARIABLES, n=1)
         action = f"did you mean {near[0]}?" if near else "remove it from the job file"
-        expected = "the variables of docs/job-file.md"
+        expected = "the variables of docs/job-variables.md"
         findings.append(Finding("job file", f"unknown variable {key}", expected, RENAMED.get(key, action)))
     return findings
 

@@ -175,7 +175,7 @@ def clock_findings(answers: Mapping[str, Answer]) -> list[Finding]:
             "clock",
             f"{apart[host]:+.0f} s from the median of the nodes",
             f"within {MOST_APART_S:g} s",
-            "see what keeps the time there (timedatectl, chronyc sources); job_gate: false starts all the same",
+            "see what keeps the time there (timedatectl, chronyc sources); job_health_gate: false starts all the same",
             host=host,
         )
         for host in odd

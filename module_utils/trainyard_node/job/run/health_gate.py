@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate: what a node has to pass before a job starts on it, and before each restart (job_gate).
+"""The gate: what a node has to pass before a job starts on it, and before each restart (job_health_gate).
 
 One list for both. At the launch the agent goes through it, mostly as root; before a restart the monitor does, as the
 training user, beside what it has noted at the start. What nobody may read, or no device says, counts for nothing.
@@ -44,7 +44,7 @@ PASSING = frozenset({*node_health.PASSING, "disk", "memory", "network", "NPU lin
 # Variables with what a job needs, and the check of the gate that compares each with what is free.
 LIMITS = {"job_min_memory_mib": "memory", "job_min_disk_mib": "disk"}
 OF_USER = "trainyard_state"
-SWITCH = "; job_gate: false starts all the same"
+SWITCH = "; job_health_gate: false starts all the same"
 
 
 class Earlier(NamedTuple):

@@ -222,14 +222,14 @@ def test_a_misspelt_variable_is_named_with_the_right_one():
             "",
             "job file",
             "unknown variable job_proceses_per_node",
-            "the variables of docs/job-file.md",
+            "the variables of docs/job-variables.md",
             "did you mean job_processes_per_node?",
         ),
         (
             "",
             "job file",
             "unknown variable job_xyzzy",
-            "the variables of docs/job-file.md",
+            "the variables of docs/job-variables.md",
             "remove it from the job file",
         ),
     ]

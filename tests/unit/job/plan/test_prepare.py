@@ -304,7 +304,7 @@ def test_who_does_not_pass_the_gate_is_kept_until_it_passes(wanted, tmp_path):
     assert refused_hosts.read(file)["n2"]["job_id"] == first.plan["job_id"]
     # What the job itself lacks there is nothing of the host's, and a job that asks for no gate takes nobody back.
     nodes.checks["n2"] = {"findings": [{**DISK, "host": "n2", "check": "data"}], "refused": []}
-    assert launch({"job_gate": False}).back == () and "n2" in refused_hosts.read(file)
+    assert launch({"job_health_gate": False}).back == () and "n2" in refused_hosts.read(file)
     # Nor does one that did not go through all of the gate, as another job has the devices; it refuses nobody either.
     for host in ("n2", "n1"):
         nodes.checks[host] = {"findings": [{**DISK, "host": host, "check": "devices"}], "refused": None}
@@ -325,7 +325,12 @@ def test_a_clock_that_is_off_is_refused_as_far_as_a_visit_tells(wanted):
 
     off = {"n1": 0.2, "n2": -61.0, "n3": 0.0}
     assert launch(off) == [("n2", "clock", "-61 s from the median of the nodes")]
-    assert launch(off, job_gate=False) == launch(off, margin=60.0) == launch({"n1": 3.0, "n2": 0.0, "n3": 0.0}) == []
+    assert (
+        launch(off, job_health_gate=False)
+        == launch(off, margin=60.0)
+        == launch({"n1": 3.0, "n2": 0.0, "n3": 0.0})
+        == []
+    )
 
 
 @given(st.floats(-1e6, 1e6), *[st.floats(0, 5)] * 3)

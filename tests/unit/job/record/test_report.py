@@ -13,7 +13,7 @@ from test_slow_ranks import NAMED
 
 REPAIR = (
     "repair it, or leave it out (job_hosts); with job_spares another host takes the place of any but the head; "
-    "job_gate: false starts again all the same"
+    "job_health_gate: false starts again all the same"
 )
 FROM_OUTSIDE = (
     "comes from outside: mostly the kernel's OOM killer, for want of memory (journalctl -k on n2 tells), else a person"
