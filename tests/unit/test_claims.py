@@ -16,7 +16,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 def test_every_scenario_that_make_test_leaves_out_is_named_with_what_needs_it():
     slow = re.search(r"^slow=\((.+)\)$", (PROJECT / ".ci/molecule").read_text(), re.MULTILINE)[1].split()
-    table = (PROJECT / "CONTRIBUTING.md").read_text().partition("needs `make molecule SCENARIO=`")[2]
+    table = (PROJECT / "CONTRIBUTING.md").read_text().partition("run `make molecule SCENARIO=`")[2]
     assert slow and [name for name in slow if f"`{name}`" not in table] == []
 
 
