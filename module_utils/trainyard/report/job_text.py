@@ -215,7 +215,7 @@ def _excluded(job: _Failed) -> list[str]:
     return [
         f"{job.host} did not pass the gate for the restart{waited}: {job.failure['reason']}",
         "repair it, or leave it out (job_hosts); with job_spares another host takes the place of any but the head; "
-        "job_gate: false starts again all the same",
+        "job_health_gate: false starts again all the same",
     ]
 
 

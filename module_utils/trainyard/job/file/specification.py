@@ -85,7 +85,7 @@ def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
         data=values.words("job_data"),
         min_disk_mib=values.number("job_min_disk_mib"),
         min_memory_mib=values.number("job_min_memory_mib"),
-        health_gate=values.flag("job_gate"),
+        health_gate=values.flag("job_health_gate"),
         slow_ranks=values.flag("job_slow_ranks"),
         progress_pattern=_progress_pattern(values),
         restarts=restart_settings.parse(values, scheduler, launcher),
