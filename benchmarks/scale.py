@@ -94,12 +94,12 @@ def plan(count: int) -> dict[str, Any]:
         if made is None or findings:
             raise SystemExit(f"no plan: {findings[:3]}")
         written = json.dumps(made.as_dict())
-        slices = json.dumps(made.slices([]))
+        node_plans = json.dumps(made.node_plans([]))
         text = describe(json.loads(written))
         found[launcher] = {
             "plan_s": round(planned - began, 3),
             "render_s": round(time.perf_counter() - planned, 3),
-            "MiB": round((len(written) + len(slices) + len(text)) / (1 << 20), 1),
+            "MiB": round((len(written) + len(node_plans) + len(text)) / (1 << 20), 1),
         }
     return {"nodes": count, "launchers": found, "facts MiB": before, "peak MiB": peak_mib()}
 

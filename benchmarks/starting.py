@@ -169,7 +169,7 @@ def by_hand_play() -> str:
 def job(launcher: str, program: list[str], nodes: int, source: str, **more: Any) -> list[str]:
     """Return the arguments of launch.yml."""
     variables = {
-        "job_name": "bench", "job_launcher": launcher, "job_nodes": nodes, "job_processes_per_node": 1,
+        "job_name": "bench", "job_launcher": launcher, "job_nodes": nodes, "job_ranks_per_node": 1,
         "job_devices": "none", "job_source": source, "job_command": ["python", *program], "job_timeout": LIMIT_S,
         "job_env": {"OMP_NUM_THREADS": "1"}, "trainyard_runs": str(CACHE / "runs"), **more,
     }  # fmt: skip

@@ -82,7 +82,7 @@ def _all_run(pods: list[dict[str, Any]], settings: Mapping[str, Any]) -> bool:
 
 def _first_log(cluster: Cluster, settings: Mapping[str, Any], pods: list[dict[str, Any]], **options: Any) -> str:
     for pod in state.latest(pods):
-        _, ranks, _ = state.place(pod, settings["resource"], int(settings["processes"]), int(settings["pods"]))
+        _, ranks, _ = state.place(pod, settings["resource"], int(settings["ranks_per_pod"]), int(settings["pods"]))
         if ranks and ranks[0] == 0:
             return cluster.log(pod["metadata"]["name"], settings["container"], **options)
     return ""
@@ -111,7 +111,7 @@ def _line(found: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     if found["state"] == "pending":
         return f"pending: {found['reason']}"
     if found["state"] == "running":
-        world = int(settings["pods"]) * int(settings["processes"])
+        world = int(settings["pods"]) * int(settings["ranks_per_pod"])
         line = progress_line(found["ranks_running"], world, found["elapsed_s"] or 0, found["metrics"])
         return f"{line}   {found['reason']}" if found["reason"] else line
     return ""
@@ -140,7 +140,7 @@ def job_logs(cluster: Cluster, settings: Mapping[str, Any], limit: int, pattern:
     """Return the logs by name, of a longer one the end, and metrics.jsonl of rank 0's progress."""
     logs: dict[str, bytes] = {}
     for pod in state.latest(cluster.pods(settings["name"])):
-        _, ranks, name = state.place(pod, settings["resource"], int(settings["processes"]), int(settings["pods"]))
+        _, ranks, name = state.place(pod, settings["resource"], int(settings["ranks_per_pod"]), int(settings["pods"]))
         text = cluster.log(pod["metadata"]["name"], settings["container"], timestamps=True)
         if not text:
             # The container before it may say why there is none.

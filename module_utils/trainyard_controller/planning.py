@@ -147,7 +147,7 @@ def _prepare(wanted: Wanted, ask: Ask, job: Job, wrong: list[Finding], run_dir: 
             made = _written(wanted, without.plan, without.source, run_dir, [])
             return dataclasses.replace(made, left_out=findings)
     findings = [*wrong, *findings]
-    if not planned.slices:
+    if not planned.node_plans:
         return Prepared(findings, NO_PLAN)
     if wrong or planned.findings or planned.plan is None:
         return Prepared(findings)
@@ -250,10 +250,11 @@ def _attempts(wanted: Wanted, ask: Ask, job: Job, job_id: str, gate: refused.Gat
         members, found = _members(wanted, {**kept, **said}, silent)
         planned = _plan(wanted, job, members, job_id)
         planned.findings[:0] = found
-        parts = {host: {"slice": part, **wants} for host, part in planned.slices.items() if host not in silent}
-        checked = ask("preflight", parts) if parts else {}
+        answering = {host: plan for host, plan in planned.node_plans.items() if host not in silent}
+        requests = {host: {"node_plan": plan, **wants} for host, plan in answering.items()}
+        checked = ask("preflight", requests) if requests else {}
         clocks = clock_findings(checked) if job.health_gate else []
-        devices = {host: part["devices"] for host, part in planned.slices.items()}
+        devices = {host: plan["devices"] for host, plan in planned.node_plans.items()}
         gate.update(refused.by_host(checked, clocks, devices))
         findings = join([*planned.findings, *wanted.found, *clocks], checked, wanted.limit)
         if not kept or not (findings or any(answer.get("stale") for answer in checked.values())):
@@ -344,19 +345,19 @@ def _members(
 
 @dataclass
 class _Planned:
-    """A plan, what is sent with it, and what was found; `slices` are empty where there can be no plan."""
+    """A plan, what is sent with it, and what was found; `node_plans` are empty where there can be no plan."""
 
     findings: list[Finding]
     plan: Plan | None
-    slices: Mapping[str, dict[str, Any]]
+    node_plans: Mapping[str, dict[str, Any]]
     source: Source
 
 
 def _plan(wanted: Wanted, job: Job, members: Sequence[Member], job_id: str) -> _Planned:
     source = source_folder.read(job.source)
     plan, findings = schedulers.plan(job, members, source, _where(wanted, job_id))
-    slices = plan.slices(source.files or [], _imported(job, source)) if isinstance(plan, JobPlan) else {}
-    return _Planned([*findings, *_unfollowed(wanted, plan)], plan, slices, source)
+    node_plans = plan.node_plans(source.files or [], _imported(job, source)) if isinstance(plan, JobPlan) else {}
+    return _Planned([*findings, *_unfollowed(wanted, plan)], plan, node_plans, source)
 
 
 def _unfollowed(wanted: Wanted, plan: Plan | None) -> list[Finding]:

@@ -33,7 +33,7 @@ def probe(*, venv: str | None, packages: list[str], user: str, mpi_prefix: str) 
     return {"node": read_node(Tree(), packages=packages, venv=venv, user=user, mpi_prefix=mpi_prefix)}
 
 
-def preflight(*, slice: dict[str, Any], user: str, **facts: Any) -> Answer:
+def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
     """Return what would stop the job here: `findings`, `programs`, and where its facts hold no more, `node`.
 
     `facts` are the arguments of `probe`. A node with findings tells what it is, too: other ports may be free now.
@@ -48,20 +48,21 @@ def preflight(*, slice: dict[str, Any], user: str, **facts: Any) -> Answer:
     from .machine.tree import Tree
 
     node = probe(user=user, **facts)["node"]
-    found, faults = look(slice, user), gate.look(Tree(), slice, node) if slice["gate"] else gate.disk_findings(slice)
+    found = look(node_plan, user)
+    faults = gate.look(Tree(), node_plan, node) if node_plan["gate"] else gate.disk_findings(node_plan)
     # A limit that the node can never meet, or a folder that our user may not write, says nothing of the node.
-    limits = gate.limit_findings(Tree(), slice)
+    limits = gate.limit_findings(Tree(), node_plan)
     met = {gate.LIMITS[each.check] for each in limits}
     found += [*limits, *(each for each in faults if each.check == gate.OF_USER)]
     faults = [each for each in faults if each.check not in {*met, gate.OF_USER}]
-    stale = node["fingerprint"] != slice["fingerprint"]
+    stale = node["fingerprint"] != node_plan["fingerprint"]
     # On what it was planned for, and if nobody else has the devices.
     others = {"devices", "user", gate.OF_USER, *gate.LIMITS}
-    through = slice["gate"] and not (stale or others.intersection(each.check for each in found))
+    through = node_plan["gate"] and not (stale or others.intersection(each.check for each in found))
     if through and not faults:
-        faults = gate.collective_findings(slice, None if os.geteuid() else as_user.named(user))
+        faults = gate.collective_findings(node_plan, None if os.geteuid() else as_user.named(user))
     findings = [finding.as_dict() for finding in (*found, *faults)]
-    answer: Answer = {"findings": findings, "programs": programs(slice, user), "stale": stale}
+    answer: Answer = {"findings": findings, "programs": programs(node_plan, user), "stale": stale}
     answer["refused"] = gate.texts(faults) if through or faults else None
     answer["clock"] = {"begun": begun, "ended": time.time()}
     return {**answer, "node": node} if stale or findings else answer
@@ -69,7 +70,7 @@ def preflight(*, slice: dict[str, Any], user: str, **facts: Any) -> Answer:
 
 def start(
     *,
-    slice: dict[str, Any],
+    node_plan: dict[str, Any],
     files: list[dict[str, Any]],
     source_archive: str,
     user: str,
@@ -80,10 +81,10 @@ def start(
     """Start this node's part of a job; base64 of the source and of files. `taken`: another launch has this id."""
     from .job.run import job
 
-    job_dir = Path(slice["job_dir"])
+    job_dir = Path(node_plan["job_dir"])
     spec = {
-        **slice,
-        "files": [*files, *slice.get("files", ())],
+        **node_plan,
+        "files": [*files, *node_plan.get("files", ())],
         "token": token,
         "secret_env": {key: str(value) for key, value in secret_env.items()},
     }
@@ -92,7 +93,7 @@ def start(
         job.start(job_dir, spec, base64.b64decode(source_archive), user, private)
     except job.TakenError as error:
         return {"failed": True, "msg": str(error), "taken": True}
-    return {"changed": True, **job.status(job_dir, slice["job_id"])}
+    return {"changed": True, **job.status(job_dir, node_plan["job_id"])}
 
 
 def state(*, job_id: str, job_dir: str, wait_s: float = 0) -> Answer:

@@ -14,7 +14,7 @@ from ansible.module_utils.trainyard.findings.adhoc import playbook
 from ansible.module_utils.trainyard.findings.findings import counted
 from ansible.module_utils.trainyard.job.file import event_receivers
 from ansible.module_utils.trainyard.job.placement.process import host_port
-from ansible.module_utils.trainyard.job.plan.plan import parts
+from ansible.module_utils.trainyard.job.plan.plan import node_plans
 from ansible.module_utils.trainyard_controller import interrupts
 from ansible.module_utils.trainyard_controller.fan_out import FanOut
 from ansible.module_utils.trainyard_controller.inventory_options import inventory_given
@@ -68,7 +68,7 @@ class ActionModule(ActionBase):
             # By which the job's monitors know each other.
             "token": secrets.token_urlsafe(30),
         }
-        own: dict[str, dict[str, Any]] = {host: {"slice": part} for host, part in parts(plan).items()}
+        own: dict[str, dict[str, Any]] = {host: {"node_plan": own_plan} for host, own_plan in node_plans(plan).items()}
         events = event_receivers.settings(given.get("events") or {})
         if events:
             # The head alone knows whom to tell, and how.

@@ -268,7 +268,7 @@ def test_training_over_nccl(machine, torch, venv, record):
         "launch.yml",
         job_name="resnet18-random",
         job_launcher="torchrun",
-        job_processes_per_node="auto",
+        job_ranks_per_node="auto",
         job_devices="auto",
         job_source=str(PROJECT / "training/pytorch"),
         job_command=["python", "train.py", "--dataset=random", "--random-size=4096", "--model=resnet18", "--epochs=3",

@@ -72,7 +72,7 @@ def test_a_spare_brings_logs_of_the_place_that_the_head_gave_it():
 
 # As a job of Slurm on n1 and n2, two ranks each, without a shared folder; it was submitted on `login`.
 SLURM = {"job_id": "digits-1", "job_dir": "/x", "rank_log": "rank_{rank}.log",
-         "engine": {"kind": "slurm", "processes_per_node": 2, "submit_host": "login", "settings": {}}}  # fmt: skip
+         "engine": {"kind": "slurm", "ranks_per_node": 2, "submit_host": "login", "settings": {}}}  # fmt: skip
 
 
 def ended(host, rank):

@@ -48,7 +48,7 @@ def start(place, job_id, **changes):
         **changes,
     }  # fmt: skip
     given = {"source_archive": archive(), "secret_env": {"KEY": "s3cret"}, "secret_files": {}, "token": "t"}
-    return ask("start", slice=part, user=place.user, files=[], **given)
+    return ask("start", node_plan=part, user=place.user, files=[], **given)
 
 
 @pytest.fixture

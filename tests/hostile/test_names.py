@@ -9,7 +9,7 @@ import pytest
 from ansible.module_utils.trainyard.cluster.hosts import can_name_a_node
 from ansible.module_utils.trainyard.job import schedulers
 from ansible.module_utils.trainyard.job.placement.hostfile import MpiHost, render
-from ansible.module_utils.trainyard.job.plan.plan import build, parts
+from ansible.module_utils.trainyard.job.plan.plan import build, node_plans
 from ansible.module_utils.trainyard.job.schedulers import ssh
 from ansible.module_utils.trainyard_controller.pages import job_page
 from ansible.module_utils.trainyard_node.job.run.folder import is_job_id
@@ -85,7 +85,7 @@ def test_a_host_is_never_an_option_or_a_word_of_a_command(launcher, name):
         return
 
     def commands(made):
-        return [process["argv"] for part in parts(made.as_dict()).values() for process in part["processes"]]
+        return [process["argv"] for part in node_plans(made.as_dict()).values() for process in part["processes"]]
 
     assert commands(plan) == commands(usual)
 

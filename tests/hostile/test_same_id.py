@@ -86,7 +86,7 @@ def test_processes_of_another_launch_below_another_folder_are_not_ended(place, w
     given = json.loads((winner / "node_plan.json").read_text())
     part = {**given, "job_dir": str(other / winner.name)}
     empty = {"source_archive": "", "secret_env": {}, "secret_files": {}, "token": "t", "files": []}
-    answer = ask("start", slice=part, user=place.user, **empty)
+    answer = ask("start", node_plan=part, user=place.user, **empty)
     assert answer["failed"] and answer["taken"]
     assert not (other / winner.name).exists()
     assert job.alive(winner)

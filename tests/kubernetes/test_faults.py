@@ -172,7 +172,7 @@ SETTINGS = {
     "container": "rank",
     "name": "digits",
     "pods": 2,
-    "processes": 1,
+    "ranks_per_pod": 1,
 }
 
 
@@ -220,7 +220,7 @@ def test_of_several_ranks_in_a_pod_the_first_to_fail_is_named(stand_in):
     ask(stand_in, "fails")
     # The resource is read before its pods, and so tells of the failure one question later.
     for _ in range(2):
-        found = job_state(Cluster(stand_in.kubeconfig), {**SETTINGS, "processes": 2}, "", False)
+        found = job_state(Cluster(stand_in.kubeconfig), {**SETTINGS, "ranks_per_pod": 2}, "", False)
     failure = found["failure"]
     assert (failure["process"], failure["rank"], failure["exit_code"], failure["signal"]) == ("agent", 3, 7, None)
 

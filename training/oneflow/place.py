@@ -45,7 +45,7 @@ def _of_machines(environment: Mapping[str, str]) -> dict[str, str]:
     if devices != 1:
         raise PlaceError(
             f"ONEFLOW_DEVICE_NUM is {devices}: a process of OneFlow 0.5 and newer uses one device; set "
-            "job_processes_per_node: 1, or job_oneflow_style: launch (older ones use all: global_function.py)"
+            "job_ranks_per_node: 1, or job_oneflow_style: launch (older ones use all: global_function.py)"
         )
     if machine not in range(len(machines)):
         raise PlaceError(f"ONEFLOW_MACHINE_ID is {machine}, but ONEFLOW_MACHINES has {len(machines)} machines")

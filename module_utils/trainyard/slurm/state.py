@@ -159,7 +159,7 @@ def exits(lines: Sequence[str]) -> list[dict[str, Any]]:
 
 def nodes_of(plan: Mapping[str, Any], state: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the nodes of the allocation with their ranks, which Slurm assigns in blocks, and their exits."""
-    per_node = int(plan["engine"]["processes_per_node"])
+    per_node = int(plan["engine"]["ranks_per_node"])
     ended = {str(each["process"]): each for each in state.get("exits") or ()}
     ended_all = state["state"] not in ("pending", "running")
     nodes = []

@@ -59,7 +59,7 @@ def test_all_faults_are_said_at_once(play, node_names):
     run = play.launch(
         WORKER,
         job_nodes=9,
-        job_processes_per_node="auto",
+        job_ranks_per_node="auto",
         job_command=["pyhton3", "wroker.py"],
         job_data=["/var/lib/trainyard/data/imagenet"],
         job_devices=[0, 1],

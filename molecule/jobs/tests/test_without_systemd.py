@@ -40,7 +40,7 @@ def place(request, play, nodes, tmp_path_factory) -> Iterator[Place]:
         state = tmp_path_factory.mktemp("state")
         yield Place(
             play,
-            {"trainyard_state": str(state), "job_processes_per_node": 2},
+            {"trainyard_state": str(state), "job_ranks_per_node": 2},
             PROJECT / "inventories/localhost",
             {"localhost": ProcessTable.of_this_machine()},
             f"{state}/jobs",

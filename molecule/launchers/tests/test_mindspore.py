@@ -14,7 +14,7 @@ CHECKPOINTS = "/var/lib/trainyard/checkpoints/mindspore-cluster"
 ABSENT = {
     "job_launcher": "mindspore",
     "job_nodes": 2,
-    "job_processes_per_node": 1,
+    "job_ranks_per_node": 1,
     "job_devices": "none",
     "job_source": "molecule/launchers/absent",
     "job_venv": "mindspore",

@@ -40,7 +40,7 @@ def two(play, nodes):
     """
     training = play.launch(DIGITS, job_nodes=3)
     shown = play.launch(
-        WORKER, **MPIRUN, job_nodes=2, job_processes_per_node=2, job_mpi_placement="hosts",
+        WORKER, **MPIRUN, job_nodes=2, job_ranks_per_node=2, job_mpi_placement="hosts",
         job_secret_env={"WORKER_SECRET": SECRET}, job_env={"ODD": "a b;c='d'\n$e"},
     )  # fmt: skip
     shown.trains()

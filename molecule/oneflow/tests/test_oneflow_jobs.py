@@ -71,7 +71,7 @@ def test_scripts_that_configure_themselves_train_the_same(two, play, nodes, left
 
 
 def test_two_ranks_on_one_node_train_the_same(two, play, left):
-    run = play.launch(LAUNCH, job_nodes=1, job_processes_per_node=2)
+    run = play.launch(LAUNCH, job_nodes=1, job_ranks_per_node=2)
     assert run.rc == 0, run.output
     assert checksums(run) == checksums(two)
     assert left(run.job_id) == {}
@@ -103,7 +103,7 @@ exit 7
 
 
 def test_a_rank_that_fails_is_named_and_ends_the_job_everywhere(play, left):
-    run = play.launch(LAUNCH, job_processes_per_node=2, job_command=["sh", "-c", FAILING], job_source="")
+    run = play.launch(LAUNCH, job_ranks_per_node=2, job_command=["sh", "-c", FAILING], job_source="")
     assert run.rc == 2, run.output
     assert "  rank 3 on n2 failed first: exit code 7" in run.lines, run.output
     assert f"  last lines of {job_dir(run)}/logs/rank_3.log on n2:" in run.lines
@@ -164,7 +164,7 @@ def test_the_first_guides_program_says_that_this_release_is_too_new(play, left):
 
 
 def test_more_devices_than_a_script_that_configures_itself_can_use(play, left):
-    run = play.launch(ADDRESS_LIST, job_nodes=1, job_processes_per_node=2)
+    run = play.launch(ADDRESS_LIST, job_nodes=1, job_ranks_per_node=2)
     assert run.rc == 2, run.output
     assert "ONEFLOW_DEVICE_NUM is 2: a process of OneFlow 0.5 and newer uses one device" in run.text
     assert left(run.job_id) == {}

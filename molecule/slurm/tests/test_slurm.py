@@ -116,7 +116,7 @@ def test_a_job_ends_when_its_time_is_up(play):
 
 def test_what_the_cluster_can_never_give_is_said_before_anything_is_submitted(play):
     run = play.launch(
-        WORKER, **SLURM, job_nodes=3, job_processes_per_node=64, job_gres="gpu:8"
+        WORKER, **SLURM, job_nodes=3, job_ranks_per_node=64, job_gres="gpu:8"
     )  # fmt: skip
     assert run.rc == 2, run.output
     assert "64 processes on each node; 0 nodes of train have as many CPUs" in run.text

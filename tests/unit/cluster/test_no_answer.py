@@ -190,7 +190,7 @@ def one_line(output):
 @pytest.mark.parametrize("name", ["launch.yml", "playbooks/provision.yml"])
 def test_a_playbook_reports_all_causes_at_once(silent_hosts, tmp_path, name):
     job = tmp_path / "job.yml"
-    job.write_text("{job_name: x, job_launcher: direct, job_command: [python3, x.py], job_processes_per_node: 1}")
+    job.write_text("{job_name: x, job_launcher: direct, job_command: [python3, x.py], job_ranks_per_node: 1}")
     options = ["-e", f"@{job}"] if name == "launch.yml" else []
     status, output = playbook(name, silent_hosts, tmp_path, *options)
     assert status == 2

@@ -162,7 +162,7 @@ sys.path.insert(0, "tests/hardware")
 from conftest import Session
 session = Session("gpu", "nvidia", "nvidia-smi", Path(sys.argv[1]) / "report")
 job = dict(job_name="left", job_launcher="direct", job_devices="none", job_venv="", job_packages=[], job_wait=False)
-done = session.play("launch.yml", job_processes_per_node=1, job_source=sys.argv[2], job_command=["sleep", "600"], **job)
+done = session.play("launch.yml", job_ranks_per_node=1, job_source=sys.argv[2], job_command=["sleep", "600"], **job)
 assert done.status == 0, done.output
 session.close()
 assert not session.work.exists()

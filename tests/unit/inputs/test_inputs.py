@@ -158,7 +158,7 @@ def test_any_value_is_converted_for_good_or_refused_in_words(name, value):
     [
         ("jobname", "job_name"),
         ("job_nmae", "job_name"),
-        ("job_proceses_per_node", "job_processes_per_node"),
+        ("job_proceses_per_node", "job_ranks_per_node"),
         ("jobs", "job"),
         ("job_xyzzy", ""),
         ("trainyard_sate", "trainyard_state"),

@@ -25,7 +25,7 @@ def cluster(tmp_path):
 
 @pytest.fixture
 def spec(tmp_path):
-    """A slice of which nothing is wrong."""
+    """Return a node plan without findings."""
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "bin" / "python").symlink_to(sys.executable)
     (tmp_path / "data").mkdir()

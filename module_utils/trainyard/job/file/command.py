@@ -67,7 +67,7 @@ def findings(
 ) -> list[Finding]:
     """Find what would not run as it reads: text for a shell, and a launcher inside the job's own.
 
-    `processes` and `nodes` are job_processes_per_node (None: auto) and job_nodes as given, `env` is job_env.
+    `processes` and `nodes` are job_ranks_per_node (None: auto) and job_nodes as given, `env` is job_env.
     """
     found, instead = _shell_in_words(command)
     nested = _launchers(instead or command, launcher, processes, str(nodes).strip() == "1", env)
@@ -155,7 +155,7 @@ def _launchers(
         return []
     called, starter = inner.called, inner.starter
     told = inner.of_several() or "PET_NNODES" in env
-    keep = "job_processes_per_node: 1" + ("" if starter.several_nodes else " and job_nodes: 1")
+    keep = "job_ranks_per_node: 1" + ("" if starter.several_nodes else " and job_nodes: 1")
     if launcher != "direct":
         found = f"{called} inside job_launcher: {launcher}, which starts the ranks itself"
         keep = f"job_launcher: direct with {keep}"
@@ -177,7 +177,7 @@ def _launchers(
             settings.append(f"job_launcher: {starter.launchers[0]}")
         number = inner.per_node()
         if number and processes != int(number):
-            settings.append(f"job_processes_per_node: {number}")
+            settings.append(f"job_ranks_per_node: {number}")
         variables = starter.environment(inner.options).items()
         missing = [f"{name}: {_word(value)}" for name, value in variables if env.get(name) != value]
         job_env = f"job_env: {{{', '.join(missing)}}}"
@@ -187,11 +187,7 @@ def _launchers(
         action = f"write {_together(settings)}{added}; to keep {called}, {keep} ({HOW})"
     elif inner.joined is not None:
         # Without it the program would train otherwise, or not find its other ranks.
-        kept = [
-            f"job_command: {as_list(_for_shell(inner.joined))}",
-            "job_launcher: direct",
-            "job_processes_per_node: 1",
-        ]
+        kept = [f"job_command: {as_list(_for_shell(inner.joined))}", "job_launcher: direct", "job_ranks_per_node: 1"]
         action = f"write {_together(kept)} ({HOW})"
     elif starter.alone:
         action = f"write {keep} ({HOW})"

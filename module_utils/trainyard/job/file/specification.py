@@ -142,13 +142,13 @@ def _command(values: Values) -> tuple[str, ...]:
 
 
 def _devices_and_ranks(values: Values) -> tuple[tuple[int, ...] | None, int | None]:
-    devices, ranks = values.devices(), values.count("job_processes_per_node")
+    devices, ranks = values.devices(), values.count("job_ranks_per_node")
     if devices and ranks is not None and ranks != len(devices):
         values.wrong(
-            "job_processes_per_node",
+            "job_ranks_per_node",
             f"{counted(ranks, 'process', 'processes')} for {counted(len(devices), 'device')} {list(devices)}",
             "one process for each device",
-            "set job_processes_per_node: auto, or name as many devices",
+            "set job_ranks_per_node: auto, or name as many devices",
         )
     return devices, ranks
 

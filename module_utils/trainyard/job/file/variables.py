@@ -121,7 +121,7 @@ TOPICS: Mapping[str, Mapping[str, Variable]] = {
         "job_nodes": _number(
             "Number of hosts to use, the first ones of the group. `0` means all except spares.", 0, 0, 1_000_000
         ),
-        "job_processes_per_node": _raw(
+        "job_ranks_per_node": _raw(
             "Ranks on each node. `auto` is one for each device, or one on a node without devices. Without "
             "devices, at most 16 for each processor.",
             "auto",

@@ -23,7 +23,7 @@ def check(job: Job, placement: Placement) -> list[Finding]:
 def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     """One process for each rank of the node."""
     common = {"NODE_RANK": str(node.node_rank), **common_environment(job, placement, node)}
-    if all(each.processes == 1 for each in placement.nodes):
+    if all(each.rank_count == 1 for each in placement.nodes):
         # With it some programs start a launcher by themselves, which must be the only one on its node.
         common = {"NNODES": str(len(placement.nodes)), **common}
     return [
@@ -37,7 +37,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
                 "RANK": str(rank),
                 "WORLD_SIZE": str(placement.world_size),
                 "LOCAL_RANK": str(local_rank),
-                "LOCAL_WORLD_SIZE": str(node.processes),
+                "LOCAL_WORLD_SIZE": str(node.rank_count),
                 "GROUP_RANK": str(node.node_rank),
             },
         )

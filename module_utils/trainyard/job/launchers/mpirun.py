@@ -220,7 +220,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
     if job.mpi.placement == "hosts":
         # In -H, not in a hostfile, Open MPI 5 does not know its own node by an address (prrte, pull request 2258).
         own_name = node.address if _old(placement) else "localhost"
-        hosts = [(own_name if each is node else each.address, each.processes) for each in placement.nodes]
+        hosts = [(own_name if each is node else each.address, each.rank_count) for each in placement.nodes]
         where = ["-H", ",".join(f"{name}:{slots}" for name, slots in hosts)]
     else:
         where = ["--hostfile", f"{placement.job_dir}/{HOSTFILE}"]
@@ -270,5 +270,6 @@ def files(job: Job, placement: Placement, node: Node) -> list[File]:
     if node is not placement.head:
         return scripts
     # Findings refuse two nodes with one address, and IPv6; the plan is built all the same, to find what else is wrong.
-    hosts = {each.address: MpiHost(each.address, each.processes) for each in placement.nodes if ":" not in each.address}
+    ipv4 = [each for each in placement.nodes if ":" not in each.address]
+    hosts = {each.address: MpiHost(each.address, each.rank_count) for each in ipv4}
     return [*scripts, File(HOSTFILE, render(list(hosts.values()), "openmpi"), lists_nodes=True)]

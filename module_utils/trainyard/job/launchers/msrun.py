@@ -53,7 +53,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         "-m",
         _MODULE,
         f"--worker_num={placement.world_size}",
-        f"--local_worker_num={node.processes}",
+        f"--local_worker_num={node.rank_count}",
         f"--master_addr={placement.head.address}",
         f"--master_port={placement.port}",
         f"--node_rank={node.node_rank}",

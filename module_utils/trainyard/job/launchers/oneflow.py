@@ -97,7 +97,7 @@ def _launch(job: Job, placement: Placement, node: Node) -> Process:
         "--node_rank",
         str(node.node_rank),
         "--nproc_per_node",
-        str(node.processes),
+        str(node.rank_count),
         "--master_addr",
         placement.head.address,
         "--master_port",
@@ -126,7 +126,7 @@ def _configures_itself(job: Job, placement: Placement, node: Node) -> Process:
             "ONEFLOW_MACHINES": ",".join(each.address for each in placement.nodes),
             "ONEFLOW_MACHINE_ID": str(node.node_rank),
             "ONEFLOW_CTRL_PORT": str(placement.port),
-            "ONEFLOW_DEVICE_NUM": str(node.processes),
+            "ONEFLOW_DEVICE_NUM": str(node.rank_count),
         },
         lists_nodes=("ONEFLOW_MACHINES",),
     )

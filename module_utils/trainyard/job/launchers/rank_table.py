@@ -95,13 +95,13 @@ def _environment_findings(job: Job, placement: Placement) -> list[Finding]:
         if name in env
     ]
     for node in placement.nodes:
-        number = {**job.env, **node.env}.get(_DEVICE_NUM, str(node.processes))
-        if not re.fullmatch("[0-9]{1,6}", number) or int(number) < node.processes:
+        number = {**job.env, **node.env}.get(_DEVICE_NUM, str(node.rank_count))
+        if not re.fullmatch("[0-9]{1,6}", number) or int(number) < node.rank_count:
             findings.append(
                 Finding(
                     "job_node_env" if _DEVICE_NUM in node.env else "job_env",
                     f"{_DEVICE_NUM}={number}",
-                    f"a number from {node.processes} up, as the node has {counted(node.processes, 'rank')}",
+                    f"a number from {node.rank_count} up, as the node has {counted(node.rank_count, 'rank')}",
                     (
                         f"leave {_DEVICE_NUM} out, or set it to what the program takes it for: devices of a server, "
                         "or ranks of the job"
@@ -159,12 +159,12 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
                 "RANK_SIZE": str(placement.world_size),
                 "RANK_ID": str(rank),
                 "DEVICE_ID": str(device),
-                _DEVICE_NUM: common.get(_DEVICE_NUM, str(node.processes)),
+                _DEVICE_NUM: common.get(_DEVICE_NUM, str(node.rank_count)),
                 # PyTorch's names for the same.
                 "RANK": str(rank),
                 "WORLD_SIZE": str(placement.world_size),
                 "LOCAL_RANK": str(local_rank),
-                "LOCAL_WORLD_SIZE": str(node.processes),
+                "LOCAL_WORLD_SIZE": str(node.rank_count),
                 "GROUP_RANK": str(node.node_rank),
             },
         )

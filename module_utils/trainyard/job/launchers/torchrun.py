@@ -48,7 +48,7 @@ def processes(job: Job, placement: Placement, node: Node) -> list[Process]:
         "--nnodes",
         str(len(placement.nodes)),
         "--nproc-per-node",
-        str(node.processes),
+        str(node.rank_count),
     ]
     argv += [
         "--rdzv-backend",

@@ -213,7 +213,7 @@ def _named(finding: Finding, prefix: str) -> Finding:
     """Return a finding about a job as one about a file: with the names of the variables that the playbook has."""
 
     def own(text: str) -> str:
-        text = text.replace(", or job_processes_per_node", "").replace("the job has several nodes", "it has several")
+        text = text.replace(", or job_ranks_per_node", "").replace("the job has several nodes", "it has several")
         return re.sub(r"\bjob_(devices|hosts|network)\b", rf"{prefix}_\1", text)
 
     return replace(finding, found=own(finding.found), expected=own(finding.expected), action=own(finding.action))
@@ -282,5 +282,5 @@ def _inventory(hosts: Sequence[MpiHost], hostfile: str) -> str:
         if host.name == "localhost":
             lines.append("      ansible_connection: local")
     if same:
-        lines += ["  vars:", f"    job_processes_per_node: {same}"]
+        lines += ["  vars:", f"    job_ranks_per_node: {same}"]
     return "\n".join([*lines, ""])

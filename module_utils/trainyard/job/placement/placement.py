@@ -64,7 +64,7 @@ class Node:
     vendor: str
     devices: tuple[int, ...]
     first_rank: int
-    processes: int
+    rank_count: int
     cpus: int
     env: Mapping[str, str]
     # Of the facts that all this was decided on; preflight compares it with what the node is now.
@@ -82,7 +82,7 @@ class Node:
     @property
     def ranks(self) -> range:
         """Global ranks on this node."""
-        return range(self.first_rank, self.first_rank + self.processes)
+        return range(self.first_rank, self.first_rank + self.rank_count)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Placement:
     @cached_property
     def world_size(self) -> int:
         """Number of ranks over all nodes."""
-        return sum(node.processes for node in self.nodes)
+        return sum(node.rank_count for node in self.nodes)
 
     @cached_property
     def own_variables(self) -> frozenset[str]:
@@ -183,7 +183,7 @@ def distinct_names(facts: Mapping[str, Facts]) -> list[Finding]:
 
 
 def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], int, list[Finding]]:
-    """Choose the devices of one node and the number of processes there, one for each device (1 without devices)."""
+    """Choose the devices of one node and the number of ranks there, one for each device (1 without devices)."""
     accelerators = facts.get("accelerators") or {}
     present = tuple(int(device["index"]) for device in accelerators.get("devices") or ())
     findings: list[Finding] = []
@@ -210,7 +210,7 @@ def choose_devices(job: Job, host: str, facts: Facts) -> tuple[tuple[int, ...], 
                     "devices",
                     counted(len(present), "device"),
                     f"{wanted}, one for each process",
-                    "lower job_processes_per_node or leave the node out",
+                    "lower job_ranks_per_node or leave the node out",
                     host=host,
                 )
             )
@@ -302,17 +302,17 @@ def distinct_addresses(nodes: Sequence[Node]) -> list[Finding]:
 
 def same_count(placement: Placement, action: str) -> list[Finding]:
     """Find nodes with more or fewer processes than others, for launchers that take one number for all nodes."""
-    counts = sorted({node.processes for node in placement.nodes})
+    counts = sorted({node.rank_count for node in placement.nodes})
     return [
         Finding(
             "devices",
-            counted(node.processes, "device"),
+            counted(node.rank_count, "device"),
             f"{counts[0]}, as many as on every other node",
-            f"set job_processes_per_node: {counts[0]}, or {action}",
+            f"set job_ranks_per_node: {counts[0]}, or {action}",
             host=node.host,
         )
         for node in placement.nodes
-        if node.processes != counts[0]
+        if node.rank_count != counts[0]
     ]
 
 
@@ -343,7 +343,7 @@ def _numbered(nodes: Sequence[Node], spares: int, order: Callable[[Node], Any] |
     first_rank, count = 0, max(0, len(nodes) - spares)
     for node in (*(sorted(nodes[:count], key=order) if order else nodes[:count]), *nodes[count:]):
         numbered.append(replace(node, node_rank=len(numbered), first_rank=first_rank))
-        first_rank += node.processes
+        first_rank += node.rank_count
     return numbered
 
 
@@ -361,7 +361,7 @@ def place(
     for member in members:
         if member.facts is None:
             continue
-        devices, processes, device_findings = choose_devices(job, member.host, member.facts)
+        devices, rank_count, device_findings = choose_devices(job, member.host, member.facts)
         findings += device_findings
         networks = member.facts.get("networks") or {}
         try:
@@ -381,7 +381,7 @@ def place(
                 vendor=str((member.facts.get("accelerators") or {}).get("vendor") or "none"),
                 devices=devices,
                 first_rank=0,
-                processes=processes,
+                rank_count=rank_count,
                 cpus=int(member.facts.get("cpus") or 1),
                 env=member.env,
                 fingerprint=str(member.facts.get("fingerprint") or ""),
@@ -421,7 +421,7 @@ def common_environment(job: Job, placement: Placement, node: Node) -> dict[str, 
         # Progress is read from the log as the script prints it.
         "PYTHONUNBUFFERED": "1",
         # Half of the logical CPUs: hyper-threads do not help dense arithmetic.
-        "OMP_NUM_THREADS": str(max(1, node.cpus // (2 * node.processes))),
+        "OMP_NUM_THREADS": str(max(1, node.cpus // (2 * node.rank_count))),
         "GLOO_SOCKET_IFNAME": gloo_socket_ifname(node.interface),
         "NCCL_SOCKET_IFNAME": nccl_socket_ifname(node.interface),
     }

@@ -280,7 +280,7 @@ def device_set_findings(placement: Placement) -> list[Finding]:
                     host=node.host,
                     check="devices",
                     found=f"{problem.found} (chip {node.npu['chip']})",
-                    action=f"{problem.action}: set job_devices, or job_processes_per_node",
+                    action=f"{problem.action}: set job_devices, or job_ranks_per_node",
                 )
                 for problem in rank_table.device_set_problems(
                     physical_ids(node), node.npu["chip"], len(placement.nodes)

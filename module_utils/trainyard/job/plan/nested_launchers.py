@@ -164,11 +164,11 @@ def _finding(job: Job, call: Call, nodes: int, per_node: int) -> Finding | None:
     there, here = "", []
     if job.launcher != "direct":
         found = f"{where} inside job_launcher: {job.launcher}, which starts the ranks itself"
-        here = ["job_launcher: direct", "job_processes_per_node: 1"]
+        here = ["job_launcher: direct", "job_ranks_per_node: 1"]
     elif per_node > 1:
         found, here = (
             f"{where} in each of the {counted(per_node, 'process', 'processes')} of a node",
-            ["job_processes_per_node: 1"],
+            ["job_ranks_per_node: 1"],
         )
     elif several and not joined:
         found = f"{where} for one node, and runs on {counted(nodes, 'node')}"
@@ -199,5 +199,5 @@ def _without(job: Job, found: starters.Found) -> str:
         return f"call the program there without {found.called}, with job_launcher: {launcher}"
     number = found.per_node()
     return f"write job_command: {as_list(words)} with job_launcher: {launcher}" + (
-        f" and job_processes_per_node: {number}" if number else ""
+        f" and job_ranks_per_node: {number}" if number else ""
     )

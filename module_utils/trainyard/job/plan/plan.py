@@ -116,11 +116,11 @@ class JobPlan:
         """Write the plan for reading: what --check shows."""
         return describe(self.as_dict())
 
-    def slices(self, source_files: Sequence[str], imported: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    def node_plans(self, source_files: Sequence[str], imported: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
         """Return for each host its part of the plan and what preflight needs, and nothing of the other nodes.
 
         `imported` are the modules that the job's script in job_source imports, as the controller has read it.
-        Only the head's slice names all hosts, so that what is sent grows with the number of nodes, not its square.
+        Only the head's node plan names all hosts, so that what is sent grows with the number of nodes, not its square.
         """
         job, placement = self.job, self.placement
         shared = {
@@ -133,7 +133,7 @@ class JobPlan:
         }
         peers = [{"host": node.host, "address": node.address} for node in placement.everyone[1:]]
         by_ssh = starts_by_ssh(LAUNCHERS[job.launcher], job, placement)
-        planned = parts(self.as_dict())
+        planned = node_plans(self.as_dict())
         return {
             node.host: {
                 **planned[node.host],
@@ -180,7 +180,7 @@ _OF_ALL = (
 )
 
 
-def parts(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def node_plans(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return for each host its part of a plan as it stands in plan.json: what its monitor and processes need."""
     head = plan["head"]
     shared = {

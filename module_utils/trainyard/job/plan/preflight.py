@@ -117,14 +117,14 @@ def crowded(placement: Placement) -> list[Finding]:
     """Find nodes without devices that would run more processes than their processors can."""
     return [
         Finding(
-            "job_processes_per_node",
-            f"{counted(node.processes, 'process', 'processes')} on {counted(node.cpus, 'processor')}",
+            "job_ranks_per_node",
+            f"{counted(node.rank_count, 'process', 'processes')} on {counted(node.cpus, 'processor')}",
             f"at most {MOST_PER_CPU} for each processor, {MOST_PER_CPU * node.cpus} here, where there is no device",
-            "lower job_processes_per_node, or use more nodes",
+            "lower job_ranks_per_node, or use more nodes",
             host=node.host,
         )
         for node in placement.nodes
-        if not node.devices and node.processes > MOST_PER_CPU * node.cpus
+        if not node.devices and node.rank_count > MOST_PER_CPU * node.cpus
     ]
 
 

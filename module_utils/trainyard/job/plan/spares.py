@@ -73,14 +73,14 @@ def _uneven(placement: Placement) -> list[Finding]:
     return [
         Finding(
             "job_spares",
-            f"{counted(spare.processes, 'process', 'processes')} on a spare, {node.processes} on {node.host}",
+            f"{counted(spare.rank_count, 'process', 'processes')} on a spare, {node.rank_count} on {node.host}",
             "spares that can take any node's place but the head's",
-            f"set job_processes_per_node: {min(spare.processes, node.processes)}, or leave one of the two out",
+            f"set job_ranks_per_node: {min(spare.rank_count, node.rank_count)}, or leave one of the two out",
             host=spare.host,
         )
         for spare in placement.spares
         for node in placement.nodes[1:]
-        if spare.processes != node.processes
+        if spare.rank_count != node.rank_count
     ]
 
 

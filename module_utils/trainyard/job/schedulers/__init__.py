@@ -106,8 +106,8 @@ def plan(job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | Non
 def _size(made: Plan) -> tuple[int, int]:
     """Return how many nodes a planned job has, and how many processes each node has at most."""
     if isinstance(made, JobPlan):
-        return len(made.placement.nodes), max(node.processes for node in made.placement.nodes)
-    return (made.nodes, made.processes_per_node) if isinstance(made, SubmittedPlan) else (1, 1)
+        return len(made.placement.nodes), max(node.rank_count for node in made.placement.nodes)
+    return (made.nodes, made.ranks_per_node) if isinstance(made, SubmittedPlan) else (1, 1)
 
 
 def not_waited_for(command: Sequence[str], source: Source) -> list[Finding]:

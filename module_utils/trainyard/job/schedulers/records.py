@@ -102,7 +102,7 @@ class SubmittedPlan:
     created: str
     submit_host: str
     nodes: int
-    processes_per_node: int
+    ranks_per_node: int
     job_dir: str
     rank_log: str
     submitted: Mapping[str, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class SubmittedPlan:
     @property
     def world_size(self) -> int:
         """Number of ranks over all nodes."""
-        return self.nodes * self.processes_per_node
+        return self.nodes * self.ranks_per_node
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as it stands in plan.json; the scheduler chooses the nodes, so none stand there."""
@@ -128,7 +128,7 @@ class SubmittedPlan:
                 "starts": job.launcher,
                 "submit_host": self.submit_host,
                 "nodes": self.nodes,
-                "processes_per_node": self.processes_per_node,
+                "ranks_per_node": self.ranks_per_node,
                 "files": sorted(self.submitted),
                 "settings": dict(self.settings),
             },

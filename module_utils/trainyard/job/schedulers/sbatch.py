@@ -44,7 +44,7 @@ def options(plan: SubmittedPlan) -> list[str]:
         f"--job-name={job.name}",
         f"--comment=trainyard:{plan.job_id}",
         f"--nodes={plan.nodes}",
-        f"--ntasks-per-node={plan.processes_per_node}",
+        f"--ntasks-per-node={plan.ranks_per_node}",
         # Slurm counts minutes.
         f"--time={-(-job.timeout_s // 60)}",
         "--requeue" if job.restarts.most else "--no-requeue",

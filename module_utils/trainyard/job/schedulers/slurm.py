@@ -78,7 +78,7 @@ def plan(
         # As over ssh: all devices that the nodes have, not the CPU where nobody asked for that.
         gres = slurm_fit.common_gres(facts, job.slurm.partition, job.ranks_per_node)
     devices = int(gres.rpartition(":")[2]) if gres.rpartition(":")[2].isdigit() else len(job.devices or ())
-    processes = job.ranks_per_node or devices or 1
+    ranks_per_node = job.ranks_per_node or devices or 1
     job = replace(job, slurm=replace(job.slurm, gres=gres or "none"))
     drafted = SubmittedPlan(
         job=job,
@@ -86,7 +86,7 @@ def plan(
         created=where.created,
         submit_host=where.submit_host,
         nodes=nodes,
-        processes_per_node=processes,
+        ranks_per_node=ranks_per_node,
         job_dir=f"{job.slurm.folder or where.state_dir}/jobs/{where.job_id}",
         rank_log="worker_{rank}.log" if job.launcher in ("mindspore", "msrun") else RANK_LOG,
         settings={"shared": bool(job.slurm.folder), "user": where.user},

@@ -114,16 +114,16 @@ def findings(
             expected="a job that may run as long as it asks for",
             action=f"set job_timeout: {limit * 60} or less, or choose another partition",
         )
-    large = [node for node in nodes if int(node["CPUTot"] or 0) >= plan.processes_per_node]
+    large = [node for node in nodes if int(node["CPUTot"] or 0) >= plan.ranks_per_node]
     if len(large) < plan.nodes:
         wrong(
-            check="job_processes_per_node",
+            check="job_ranks_per_node",
             what=(
-                f"{counted(plan.processes_per_node, 'process', 'processes')} on each node; "
+                f"{counted(plan.ranks_per_node, 'process', 'processes')} on each node; "
                 f"{counted(len(large), 'node')} of {title} {'has' if len(large) == 1 else 'have'} as many CPUs"
             ),
             expected=f"{counted(plan.nodes, 'such node')}: Slurm gives each process a CPU of its own",
-            action="lower job_processes_per_node or job_nodes",
+            action="lower job_ranks_per_node or job_nodes",
         )
     kind, count = _wanted_gres(gres) if gres else ("", 0)
     with_devices = [node for node in large if not kind or gres_count(str(node["Gres"]), kind) >= count]

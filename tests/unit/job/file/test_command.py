@@ -120,8 +120,8 @@ def test_a_launcher_inside_a_launcher_is_refused_with_the_command_as_it_should_b
         "check": "job_command",
         "found": f"torchrun inside job_launcher: {launcher}, which starts the ranks itself",
         "expected": TWICE,
-        "action": "write job_command: [python, train.py, --lr=1] and job_processes_per_node: 2; to keep torchrun, "
-        f"job_launcher: direct with job_processes_per_node: 1 {DOCUMENTED}",
+        "action": "write job_command: [python, train.py, --lr=1] and job_ranks_per_node: 2; to keep torchrun, "
+        f"job_launcher: direct with job_ranks_per_node: 1 {DOCUMENTED}",
     }
 
 
@@ -141,7 +141,7 @@ def test_the_same_holds_with_each_scheduler(scheduler, launcher):
     where = "" if launcher == "mpirun" else " and job_launcher: mpirun"
     assert finding.action == (
         f"write job_command: [python, train.py]{where}; to keep mpirun, job_launcher: direct with "
-        f"job_processes_per_node: 1 and job_nodes: 1 {DOCUMENTED}"
+        f"job_ranks_per_node: 1 and job_nodes: 1 {DOCUMENTED}"
     )
 
 
@@ -155,42 +155,42 @@ MEET = "--nnodes=$NNODES --rank=$NODE_RANK --master=$MASTER_ADDR:$MASTER_PORT"
             {"command": ["fabric", "run", "--strategy=ddp", "--devices=2", "t.py", "--lr=1"]},
             "fabric run inside job_launcher: torchrun, which starts the ranks itself",
             f"""write job_command: [bash, -c, 'env LT_CLI_USED=1 "LT_DEVICES=$LOCAL_WORLD_SIZE" """
-            """"LT_NUM_NODES=$GROUP_WORLD_SIZE" LT_STRATEGY=ddp python t.py --lr=1'] and job_processes_per_node: 2; """
-            f"to keep fabric run, job_launcher: direct with job_processes_per_node: 1 {DOCUMENTED}",
+            """"LT_NUM_NODES=$GROUP_WORLD_SIZE" LT_STRATEGY=ddp python t.py --lr=1'] and job_ranks_per_node: 2; """
+            f"to keep fabric run, job_launcher: direct with job_ranks_per_node: 1 {DOCUMENTED}",
         ),
         (
             {"command": ["bash", "-c", "cd x && fabric run --devices=2 t.py"], "launcher": "direct"},
             "fabric run in each process of job_launcher: direct, and so several on a node",
             f'write job_command: [bash, -c, "cd x && env {FABRIC} python t.py"], job_launcher: torchrun and '
-            f"job_processes_per_node: 2; to keep fabric run, job_processes_per_node: 1 {DOCUMENTED}",
+            f"job_ranks_per_node: 2; to keep fabric run, job_ranks_per_node: 1 {DOCUMENTED}",
         ),
         (
             {"command": ["msrun", "--local_worker_num=2", "t.py"]},
             "msrun inside job_launcher: torchrun, which starts the ranks itself",
-            "write job_command: [python, t.py], job_launcher: msrun and job_processes_per_node: 2; to keep msrun, "
-            f"job_launcher: direct with job_processes_per_node: 1 {DOCUMENTED}",
+            "write job_command: [python, t.py], job_launcher: msrun and job_ranks_per_node: 2; to keep msrun, "
+            f"job_launcher: direct with job_ranks_per_node: 1 {DOCUMENTED}",
         ),
         (
             {"command": ["python", "-m", "paddle.distributed.launch", "--devices=0,1", "--nnodes=1", "t.py"]},
             "python -m paddle.distributed.launch inside job_launcher: torchrun, which starts the ranks itself",
             f"write job_command: [bash, -c, 'python -m paddle.distributed.launch \"--nnodes=$NNODES\" "
             '"--rank=$NODE_RANK" "--master=$MASTER_ADDR:$MASTER_PORT" --devices=0,1 t.py\'], job_launcher: direct and '
-            f"job_processes_per_node: 1 {DOCUMENTED}",
+            f"job_ranks_per_node: 1 {DOCUMENTED}",
         ),
         (
             {"command": ["accelerate", "launch", "--tpu", "--num_machines=1", "t.py"]},
             "accelerate launch inside job_launcher: torchrun, which starts the ranks itself",
             """write job_command: [bash, -c, 'accelerate launch "--num_machines=$NNODES" "--machine_rank=$NODE_RANK" """
             """"--main_process_ip=$MASTER_ADDR" "--main_process_port=$MASTER_PORT" --tpu t.py'], """
-            f"job_launcher: direct and job_processes_per_node: 1 {DOCUMENTED}",
+            f"job_launcher: direct and job_ranks_per_node: 1 {DOCUMENTED}",
         ),
         (
             {"command": ["ray", "job", "submit", "--", "python", "t.py"]},
             "ray job submit inside job_launcher: torchrun, which starts the ranks itself",
-            f"write job_launcher: direct with job_processes_per_node: 1 and job_nodes: 1 {DOCUMENTED}",
+            f"write job_launcher: direct with job_ranks_per_node: 1 and job_nodes: 1 {DOCUMENTED}",
         ),
         (
-            {"command": ["torchrun", "--nnodes=1", "t.py"], "launcher": "direct", "processes_per_node": 1},
+            {"command": ["torchrun", "--nnodes=1", "t.py"], "launcher": "direct", "ranks_per_node": 1},
             "torchrun with --nnodes 1 on each node of job_launcher: direct",
             "write job_command: [python, t.py]; to keep torchrun, give it --nnodes, or set job_nodes: 1 "
             f"{DOCUMENTED}",
@@ -221,7 +221,7 @@ OWN = ["torchrun", "--nproc-per-node=2", "--nnodes=2", "train.py"]
     ],
 )
 def test_one_on_each_node_is_allowed_where_it_knows_of_the_others(changes):
-    assert make_job(launcher="direct", processes_per_node=1, **changes).command == tuple(changes["command"])
+    assert make_job(launcher="direct", ranks_per_node=1, **changes).command == tuple(changes["command"])
 
 
 def test_the_documented_launcher_of_ones_own_is_a_job():
@@ -240,20 +240,20 @@ def test_the_documented_launcher_of_ones_own_is_a_job():
         (
             {"command": OWN},
             "torchrun in each process of job_launcher: direct, and so several on a node",
-            "to keep torchrun, job_processes_per_node: 1",
+            "to keep torchrun, job_ranks_per_node: 1",
         ),
         (
-            {"command": OWN, "processes_per_node": 2},
+            {"command": OWN, "ranks_per_node": 2},
             "torchrun in each process of job_launcher: direct, and so several on a node",
-            "to keep torchrun, job_processes_per_node: 1",
+            "to keep torchrun, job_ranks_per_node: 1",
         ),
         (
-            {"command": ["torchrun", "train.py"], "processes_per_node": 1},
+            {"command": ["torchrun", "train.py"], "ranks_per_node": 1},
             "torchrun without --nnodes on each node of job_launcher: direct",
             "to keep torchrun, give it --nnodes, or set job_nodes: 1",
         ),
         (
-            {"command": ["mpirun", "./a.out"], "processes_per_node": 1, "nodes": 2},
+            {"command": ["mpirun", "./a.out"], "ranks_per_node": 1, "nodes": 2},
             "mpirun on each node of job_launcher: direct, and each would start ranks on all hosts",
             "to keep mpirun, job_nodes: 1",
         ),
@@ -318,7 +318,7 @@ def test_a_line_of_shell_names_no_script_of_the_source():
 def test_a_line_of_shell_with_a_launcher_is_said_to_have_one():
     (finding,) = wrong(command=["torchrun --nproc-per-node 2 train.py"])
     assert finding.found.startswith("torchrun inside job_launcher: torchrun")
-    assert finding.action.startswith("write job_command: [python, train.py] and job_processes_per_node: 2; ")
+    assert finding.action.startswith("write job_command: [python, train.py] and job_ranks_per_node: 2; ")
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_each_node_is_told_what_starts_the_ranks():
         "mindspore": "",
     }
     for launcher, starter in starters_of.items():
-        slices = make_plan(make_job(launcher=launcher), [member(0), member(1)]).slices([])
-        assert {part["starter"] for part in slices.values()} == {starter}
+        node_plans = make_plan(make_job(launcher=launcher), [member(0), member(1)]).node_plans([])
+        assert {part["starter"] for part in node_plans.values()} == {starter}
     alone = make_job(launcher="oneflow", oneflow_style="address_list")
-    assert make_plan(alone, [member(0)]).slices([])["n1"]["starter"] == ""
+    assert make_plan(alone, [member(0)]).node_plans([])["n1"]["starter"] == ""

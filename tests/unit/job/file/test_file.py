@@ -43,7 +43,7 @@ def test_a_full_job_file():
         launcher="direct",
         command=["python", "train.py", "--epochs", 5, "--lr", 0.1],
         source="training/pytorch",
-        processes_per_node="2",
+        ranks_per_node="2",
         devices="[4,6)",
         env={"DEBUG": True, "LEVEL": 3, "EMPTY": ""},
         secret_env=["WANDB_API_KEY"],
@@ -107,18 +107,13 @@ DEVICES = ('auto, none, a list such as [0, 1], or a range such as "[4,8)"', "cor
         ({"devices": [0.5]}, "[0.5]", *DEVICES),
         ({"devices": [float("inf")]}, "[inf]", *DEVICES),
         ({"devices": "gpu0"}, "'gpu0'", *DEVICES),
-        ({"processes_per_node": 0}, "0", "auto or a whole number from 1 to 1024", "correct job_processes_per_node"),
+        ({"ranks_per_node": 0}, "0", "auto or a whole number from 1 to 1024", "correct job_ranks_per_node"),
+        ({"ranks_per_node": True}, "True", "auto or a whole number from 1 to 1024", "correct job_ranks_per_node"),
         (
-            {"processes_per_node": True},
-            "True",
-            "auto or a whole number from 1 to 1024",
-            "correct job_processes_per_node",
-        ),
-        (
-            {"processes_per_node": 3, "devices": [0, 1]},
+            {"ranks_per_node": 3, "devices": [0, 1]},
             "3 processes for 2 devices [0, 1]",
             "one process for each device",
-            "set job_processes_per_node: auto, or name as many devices",
+            "set job_ranks_per_node: auto, or name as many devices",
         ),
         ({"mpi_placement": "rankfile"}, "'rankfile'", "one of hostfile, hosts", "choose one of these"),
         (
@@ -178,7 +173,7 @@ DEVICES = ('auto, none, a list such as [0, 1], or a range such as "[4,8)"', "cor
 def test_each_rule_says_what_was_found_expected_and_what_to_do(changes, found, expected, action):
     key = next(
         name
-        for name in ("job_processes_per_node", *(f"job_{changed}" for changed in changes))
+        for name in ("job_ranks_per_node", *(f"job_{changed}" for changed in changes))
         if name.removeprefix("job_") in changes
     )
     assert texts(wrong(**changes)) == [("", key, found, expected, action)]
@@ -223,7 +218,7 @@ def test_a_misspelt_variable_is_named_with_the_right_one():
             "job file",
             "unknown variable job_proceses_per_node",
             "the variables of docs/job-variables.md",
-            "did you mean job_processes_per_node?",
+            "did you mean job_ranks_per_node?",
         ),
         (
             "",

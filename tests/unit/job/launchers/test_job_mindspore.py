@@ -110,7 +110,7 @@ def test_recovery_is_mindspores_own_and_counts_as_restarts():
 
 
 def test_workers_on_the_cpu_have_no_device():
-    plan = make_plan(mindspore_job(processes_per_node=2), [member(0), member(1)]).as_dict()
+    plan = make_plan(mindspore_job(ranks_per_node=2), [member(0), member(1)]).as_dict()
     assert len(processes(plan)) == 5
     assert all("DEVICE_ID" not in process["env"] for _, process in processes(plan))
 
@@ -175,7 +175,7 @@ def test_msrun_says_what_it_cannot_start():
             "devices",
             "4 devices",
             "2, as many as on every other node",
-            "set job_processes_per_node: 2, or use job_launcher: mindspore",
+            "set job_ranks_per_node: 2, or use job_launcher: mindspore",
         )
     ]
 

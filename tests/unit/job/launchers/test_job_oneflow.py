@@ -110,8 +110,8 @@ def test_the_guides_program_on_all_devices_of_two_nodes():
 )
 def test_ssh_is_tried_where_a_release_may_log_in(style, packages, tried):
     job = oneflow_job(style, packages=list(packages))
-    slices = make_plan(job, [member(number, packages=packages) for number in range(3)]).slices([])
-    peers = [part["ssh_peers"] for part in slices.values()]
+    node_plans = make_plan(job, [member(number, packages=packages) for number in range(3)]).node_plans([])
+    peers = [part["ssh_peers"] for part in node_plans.values()]
     both = [{"host": f"n{number}", "address": f"10.77.0.{number}"} for number in (2, 3)]
     assert peers == [both if tried else [], [], []]
 
@@ -131,7 +131,7 @@ def test_all_machines_have_as_many_devices(style):
             "devices",
             "4 devices",
             "2, as many as on every other node",
-            "set job_processes_per_node: 2, or use job_launcher: direct",
+            "set job_ranks_per_node: 2, or use job_launcher: direct",
         )
     ]
 

@@ -152,7 +152,7 @@ def test_an_inventory_has_the_hosts_of_a_hostfile_in_its_order():
     plan = inventory("worker-2 slots=8\n10.0.0.1 slots=8 max_slots=8\nno slots=8\nfd00::1 slots=8\nlocalhost slots=8\n")
     assert plan["findings"] == [] and not plan["differing"]
     made = yaml.safe_load(plan["text"])["compute"]
-    assert made["vars"] == {"job_processes_per_node": 8}
+    assert made["vars"] == {"job_ranks_per_node": 8}
     assert list(made["hosts"]) == ["worker-2", "10.0.0.1", "no", "fd00::1", "localhost"]
     assert made["hosts"]["localhost"] == {"ansible_connection": "local"}
     assert inventory("n1 slots=8", existing=inventory("n1 slots=8")["text"])["findings"] == []
@@ -257,7 +257,7 @@ def test_a_hostfile_becomes_an_inventory_and_is_written_of_one(run, tmp_path):
         assert rc == 0 and f"changed={changed}" in text, text
     assert yaml.safe_load(made.read_text())["compute"] == {
         "hosts": {"node-1": None, "node-2": None},
-        "vars": {"job_processes_per_node": 8},
+        "vars": {"job_ranks_per_node": 8},
     }
     rc, text = run("hostfile.yml", "-e", "hostfile_from=nowhere", "-e", "hostfile_path=no/folder.yml")
     assert rc == 2 and f"2 findings: the inventory was not written. 1. hostfile_from found no file {tmp_path}" in text

@@ -74,8 +74,8 @@ def test_one_file_for_all_nodes_with_its_digest():
     written = plan.as_dict()
     assert [node["files"] for node in written["nodes"]] == [[], []]
     assert len(written["files"][0]["sha256"]) == 64
-    # A node's own slice does not hold it: it is sent as it is, not once for each node in one message.
-    assert "files" in plan.slices([])["n1"] and "rank_id" not in json.dumps(plan.slices([]))
+    # A node plan does not hold it: it is sent as it is, not once for each node in one message.
+    assert "files" in plan.node_plans([])["n1"] and "rank_id" not in json.dumps(plan.node_plans([]))
     lines = describe(written).splitlines()
     at = lines.index(f"  file {TABLE} (0644) on every node")
     assert lines[at + 1 : at + 3] == ["    | {", '    |   "version": "1.0",']
@@ -198,7 +198,7 @@ def test_an_ocr_training_finds_what_the_loop_of_its_guide_exports(tmp_path, devi
 
 
 def test_an_ocr_training_under_mpirun(tmp_path):
-    job = mindocr_job(launcher="mpirun", processes_per_node=2)
+    job = mindocr_job(launcher="mpirun", ranks_per_node=2)
     plan = make_plan(job, [mindocr_member(tmp_path)], files=()).as_dict()
     (process,) = plan["nodes"][0]["processes"]
     assert process["argv"][process["argv"].index("-n") + 1] == "2" and "tools/train.py" in process["argv"]
@@ -248,7 +248,7 @@ def test_sets_that_a_910_does_not_join_are_refused_with_those_that_it_does(launc
     job = make_job(launcher=launcher, devices=devices)
     _, findings = planned(job, [server(number, chip="910") for number in range(servers)])
     found = f"{len(devices)} devices: {', '.join(map(str, devices))} (chip 910)"
-    action = "use a set of devices that the 910's links join: set job_devices, or job_processes_per_node"
+    action = "use a set of devices that the 910's links join: set job_devices, or job_ranks_per_node"
     assert texts(findings) == [(f"n{number + 1}", "devices", found, expected, action) for number in range(servers)]
     make_plan(job, [server(number, chip="910b") for number in range(servers)])
 
@@ -336,7 +336,7 @@ def test_nodes_with_fewer_devices_than_others():
             "use the same number of devices on every server",
         )
     ]
-    make_plan(table_job(processes_per_node=4), [server(0), server(1, devices=4)])
+    make_plan(table_job(ranks_per_node=4), [server(0), server(1, devices=4)])
 
 
 def test_variables_that_place_a_process_are_the_launchers():

@@ -40,8 +40,8 @@ CLUSTERS = {
 
 JOBS = {
     "plain": {},
-    "two a node": {"processes_per_node": 2},
-    "eight a node": {"processes_per_node": 8},
+    "two a node": {"ranks_per_node": 2},
+    "eight a node": {"ranks_per_node": 8},
     "slots by host": {"slots": {"n1": 2, "n2": 1, "n9": 1}},
     "network": {"network": "10.77.0.0/16"},
     "network of nobody": {"network": "192.0.2.0/24"},

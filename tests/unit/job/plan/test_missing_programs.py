@@ -16,7 +16,7 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 
 @pytest.fixture
 def empty(spec, tmp_path):
-    """A slice with an environment in which there is nothing but Python."""
+    """Return a node plan whose environment has nothing but Python."""
     venv = tmp_path / "empty"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     return {**spec, "venv": str(venv), "program_path": f"{venv}/bin:/usr/bin:/bin", "packages": []}

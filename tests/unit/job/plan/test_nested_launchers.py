@@ -45,7 +45,7 @@ def test_a_script_that_calls_torchrun_for_one_node_on_two_is_refused_with_file_a
         (
             "run.sh, line 4, calls torchrun for one node, and runs on 2 nodes",
             f"give torchrun there {MEET}; or write job_command: [python, train.py, --lr, 1] with job_launcher: "
-            f"torchrun and job_processes_per_node: 2 {DOCUMENTED}",
+            f"torchrun and job_ranks_per_node: 2 {DOCUMENTED}",
         )
     ]
     assert findings(nodes=1, run=ALONE) == []
@@ -55,8 +55,8 @@ def test_inside_a_launcher_of_ours_a_script_that_calls_one_is_refused():
     assert findings(run=ALONE, launcher="torchrun") == [
         (
             "run.sh, line 4, calls torchrun inside job_launcher: torchrun, which starts the ranks itself",
-            f"give torchrun there {MEET} and set job_launcher: direct, job_processes_per_node: 1; or write "
-            "job_command: [python, train.py, --lr, 1] with job_launcher: torchrun and job_processes_per_node: 2 "
+            f"give torchrun there {MEET} and set job_launcher: direct, job_ranks_per_node: 1; or write "
+            "job_command: [python, train.py, --lr, 1] with job_launcher: torchrun and job_ranks_per_node: 2 "
             f"{DOCUMENTED}",
         )
     ]
@@ -110,7 +110,7 @@ def test_a_script_is_read_with_its_variables(run, called):
     ],
 )
 def test_a_script_that_joins_the_nodes_or_may_not_call_one_is_left(run):
-    assert findings(run=run, processes_per_node=1) == []
+    assert findings(run=run, ranks_per_node=1) == []
 
 
 def test_what_a_script_runs_and_sources_is_read_too():

@@ -146,9 +146,9 @@ def test_plan_is_json_and_readable_and_holds_no_secret(launcher, nodes, job_env,
 @given(st.sampled_from(["direct", "torchrun"]), st.integers(2, 40))
 def test_what_a_node_is_sent_does_not_grow_with_the_number_of_nodes(launcher, nodes):
     def sent(count):
-        slices = make_plan(make_job(launcher=launcher), [member(number) for number in range(count)]).slices([])
-        # World size and number of nodes are said in every slice; only their digits may differ.
-        return len(re.sub(r"\d+", "0", json.dumps(slices["n2"]))), slices["n2"]["hosts"], slices["n1"]["hosts"]
+        own = make_plan(make_job(launcher=launcher), [member(number) for number in range(count)]).node_plans([])
+        # World size and number of nodes stand in every node plan; only their digits may differ.
+        return (len(re.sub(r"\d+", "0", json.dumps(own["n2"]))), own["n2"]["hosts"], own["n1"]["hosts"])
 
     size, others, everybody = sent(nodes)
     assert (size, others) == (sent(2)[0], [])
@@ -157,11 +157,11 @@ def test_what_a_node_is_sent_does_not_grow_with_the_number_of_nodes(launcher, no
 
 def test_a_slice_holds_what_the_plan_says_of_its_node():
     plan = make_plan(make_job(launcher="direct", data=["/data/a"]), [member(0, devices=2), member(1, devices=1)])
-    written, slices = plan.as_dict(), plan.slices(["train.py"])
+    written, node_plans = plan.as_dict(), plan.node_plans(["train.py"])
     for node in written["nodes"]:
-        assert slices[node["host"]].items() >= node.items()
+        assert node_plans[node["host"]].items() >= node.items()
         assert (
-            slices[node["host"]].items()
+            node_plans[node["host"]].items()
             >= {
                 "job_id": written["job_id"],
                 "head_host": "n1",
@@ -213,11 +213,11 @@ def test_devices_are_taken_as_asked():
         return node["devices"], len(node["processes"]), env.get("CUDA_VISIBLE_DEVICES")
 
     assert chosen() == (list(range(8)), 8, "0,1,2,3,4,5,6,7")
-    assert chosen(processes_per_node=2) == ([0, 1], 2, "0,1")
+    assert chosen(ranks_per_node=2) == ([0, 1], 2, "0,1")
     assert chosen(devices=[5, 3]) == ([5, 3], 2, "5,3")
     # Without devices nothing may be visible, or the framework would take them all the same.
-    assert chosen(devices="none", processes_per_node=3) == ([], 3, "")
-    without = make_plan(make_job(processes_per_node=2), [member(0)]).as_dict()["nodes"][0]
+    assert chosen(devices="none", ranks_per_node=3) == ([], 3, "")
+    without = make_plan(make_job(ranks_per_node=2), [member(0)]).as_dict()["nodes"][0]
     assert without["devices"] == [] and "CUDA_VISIBLE_DEVICES" not in without["processes"][0]["env"]
 
 
@@ -262,10 +262,10 @@ def test_a_package_that_no_node_has():
 
 
 def test_too_few_devices_and_devices_that_are_not_there():
-    job = make_job(launcher="direct", processes_per_node=4)
+    job = make_job(launcher="direct", ranks_per_node=4)
     _, findings = planned(job, [member(0, devices=4), member(1, devices=2)])
     assert texts(findings) == [
-        ("n2", "devices", "2 devices", "4, one for each process", "lower job_processes_per_node or leave the node out")
+        ("n2", "devices", "2 devices", "4, one for each process", "lower job_ranks_per_node or leave the node out")
     ]
     _, findings = planned(make_job(devices=[1, 2]), [member(0, devices=2), member(1)])
     assert texts(findings) == [
@@ -279,20 +279,20 @@ def test_too_few_devices_and_devices_that_are_not_there():
 
 
 def test_many_times_more_processes_than_processors():
-    _, findings = planned(make_job(processes_per_node=500), [member(0, cpus=2), member(1, cpus=32)])
+    _, findings = planned(make_job(ranks_per_node=500), [member(0, cpus=2), member(1, cpus=32)])
     assert texts(findings) == [
         (
             "n1",
-            "job_processes_per_node",
+            "job_ranks_per_node",
             "500 processes on 2 processors",
             "at most 16 for each processor, 32 here, where there is no device",
-            "lower job_processes_per_node, or use more nodes",
+            "lower job_ranks_per_node, or use more nodes",
         )
     ]
-    _, findings = planned(make_job(processes_per_node=17, devices="none"), [member(0, cpus=1, devices=4)])
+    _, findings = planned(make_job(ranks_per_node=17, devices="none"), [member(0, cpus=1, devices=4)])
     assert [item.found for item in findings] == ["17 processes on 1 processor"]
     # A few for each processor are how one tries a program; with devices each process has its own.
-    make_plan(make_job(processes_per_node=32), [member(0, cpus=2)])
+    make_plan(make_job(ranks_per_node=32), [member(0, cpus=2)])
     make_plan(make_job(), [member(0, cpus=1, devices=24)])
 
 
@@ -388,7 +388,7 @@ def test_launchers_say_what_they_cannot_do():
             "devices",
             "4 devices",
             "2, as many as on every other node",
-            "set job_processes_per_node: 2, or use job_launcher: direct",
+            "set job_ranks_per_node: 2, or use job_launcher: direct",
         )
         for host in ("n1", "n3")
     ]
@@ -409,7 +409,7 @@ def test_every_node_is_told_where_the_environments_of_the_cluster_are():
     members = [member(number) for number in range(3)]
     plan, findings = schedulers.plan(make_job(spares=1, max_restarts=1), members, Source(("train.py",)), where)
     assert findings == []
-    assert {part["venvs"] for part in plan.slices([]).values()} == {"/opt/trainyard/venvs"}
+    assert {part["venvs"] for part in plan.node_plans([]).values()} == {"/opt/trainyard/venvs"}
 
 
 def test_two_gpus_or_more_add_up_numbers_in_the_gate_where_the_program_is_known():
@@ -419,7 +419,7 @@ def test_two_gpus_or_more_add_up_numbers_in_the_gate_where_the_program_is_known(
         where = Where("digits-1", "now", "", "/var/lib/trainyard", "train", all_reduce=program)
         plan, findings = schedulers.plan(make_job(**changes), members, Source(("train.py",)), where)
         assert findings == []
-        parts = plan.slices([])
+        parts = plan.node_plans([])
         return [parts[each.host]["local_collective"] for each in members]
 
     here, there = sums(member(0, devices=2), member(1, devices=2, env={"NCCL_P2P_DISABLE": "1"}), env={"A": "b"})

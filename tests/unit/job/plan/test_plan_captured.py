@@ -84,7 +84,7 @@ def test_what_is_kept_of_a_node_makes_the_same_plan_as_all_that_it_says(tmp_path
             (plan, findings), (same, again) = planned(job, whole), planned(job, kept)
             assert again == findings
             assert (same and same.as_dict()) == (plan and plan.as_dict())
-            assert (same and same.slices([])) == (plan and plan.slices([]))
+            assert (same and same.node_plans([])) == (plan and plan.node_plans([]))
 
 
 def test_describe_says_what_is_shared_once(golden):

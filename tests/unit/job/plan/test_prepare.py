@@ -41,7 +41,7 @@ class Nodes:
             return GONE
         if question == "probe":
             return {"node": facts}
-        stale = given["slice"]["fingerprint"] != facts["fingerprint"]
+        stale = given["node_plan"]["fingerprint"] != facts["fingerprint"]
         answer = {**GOOD, "stale": stale, **self.checks.get(host, {})}
         return {**answer, "node": facts} if stale or answer["findings"] else answer
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from ansible.module_utils.trainyard.ascend import given_rank_table, rank_table
 from ansible.module_utils.trainyard.job import launchers, schedulers
-from ansible.module_utils.trainyard.job.plan.plan import describe, parts
+from ansible.module_utils.trainyard.job.plan.plan import describe, node_plans
 from ansible.module_utils.trainyard.job.plan.spares import hosts
 from ansible.module_utils.trainyard.job.run.moved_addresses import file, process, text
 from ansible.module_utils.trainyard.job.run.restarts import Restarts, restart_text, to_replace
@@ -48,7 +48,7 @@ def test_in_a_place_a_spare_runs_what_the_node_would_and_at_its_own_address(laun
 
 
 def test_each_is_sent_its_own_and_only_the_head_knows_the_spares():
-    sent = parts(planned())
+    sent = node_plans(planned())
     assert sent["n1"]["spares"] == ["n4"] and sent["n1"]["hosts"] == ["n1", "n2", "n3"]
     assert "spares" not in sent["n2"] and "places" not in sent["n2"]
     assert sent["n4"]["processes"] == [] and set(sent["n4"]["places"]) == {"1", "2"} and sent["n4"]["hosts"] == []
@@ -79,7 +79,7 @@ def lose(plan, places):
     for place in places:
         book.history.append({})
         assert book.replace(book.members[place], hosts(plan), "lost", 1.0)
-    addresses = parts(plan)[hosts(plan)[0]]["addresses"]
+    addresses = node_plans(plan)[hosts(plan)[0]]["addresses"]
     return book, {addresses[old]: addresses[new] for old, new in book.replaced.items()}
 
 
@@ -131,7 +131,7 @@ def test_ranks_of_mpirun_start_on_a_spare_by_its_own_script_in_the_place_of_the_
         assert had["processes"] == [] and (script["mode"], script["path"].rpartition("/")[2]) == ("0755", "mpi_rank")
         assert f"export GROUP_RANK={place}\n" in script["content"]
     # It must be there when it is needed, so it is asked before.
-    assert plan.slices([])["n1"]["ssh_peers"][-1] == {"host": "n4", "address": "10.77.0.4"}
+    assert plan.node_plans([])["n1"]["ssh_peers"][-1] == {"host": "n4", "address": "10.77.0.4"}
 
 
 def test_what_only_a_spare_has_counts_from_the_start():

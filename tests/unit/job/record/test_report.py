@@ -121,7 +121,7 @@ JOB = "digits-20261120-101500"
 
 def plan(launcher="direct"):
     """Two nodes with two ranks each."""
-    return make_plan(make_job(launcher=launcher, processes_per_node=2), [member(0), member(1)]).as_dict()
+    return make_plan(make_job(launcher=launcher, ranks_per_node=2), [member(0), member(1)]).as_dict()
 
 
 def answer(number, *, end=None, cluster=None, left=0, alive=False, exits=(), launcher="direct"):

@@ -26,7 +26,7 @@ compute:
 """
 # Tests side by side on one machine have jobs of their own names: a job's id is its name and the second.
 NAME = f"tiny{os.getpid()}"
-JOB = {"job_name": NAME, "job_launcher": "direct", "job_processes_per_node": 1, "job_devices": "none", "job_venv": "",
+JOB = {"job_name": NAME, "job_launcher": "direct", "job_ranks_per_node": 1, "job_devices": "none", "job_venv": "",
        "job_packages": [], "job_command": ["/bin/echo", "step 1/1 loss 0.5"], "job_min_disk_mib": 1}  # fmt: skip
 
 

@@ -186,7 +186,7 @@ def test_what_still_runs_is_told_after_the_end(run_dir):
 
 
 def test_a_scheduler_that_does_not_answer_hides_no_record(run_dir):
-    scheduler = {"kind": "slurm", "submit_host": "login", "settings": {}, "processes_per_node": 1}
+    scheduler = {"kind": "slurm", "submit_host": "login", "settings": {}, "ranks_per_node": 1}
     (run_dir / "plan.json").write_text(json.dumps(plan(engine=scheduler, launcher="slurm", nodes=[])))
     (run_dir / "summary.json").write_text(json.dumps(summary(says("succeeded"))))
     before = content(run_dir)

@@ -203,9 +203,9 @@ def test_exactly_those_that_differ_from_the_usual_copy_are_named(digests):
 
 def test_what_the_nodes_are_asked_to_compare():
     command = ["/srv/run.sh", "/srv/train.py", "--config=/srv/a.py", "data/x.txt", "/srv/data.bin"]
-    slices = make_plan(make_job(command=command), [member(0), member(1)]).slices([])
-    assert {part["program"] for part in slices.values()} == {"/srv/run.sh"}
-    assert {tuple(part["scripts"]) for part in slices.values()} == {("/srv/train.py",)}
+    node_plans = make_plan(make_job(command=command), [member(0), member(1)]).node_plans([])
+    assert {part["program"] for part in node_plans.values()} == {"/srv/run.sh"}
+    assert {tuple(part["scripts"]) for part in node_plans.values()} == {("/srv/train.py",)}
 
 
 # ---- ssh
@@ -216,12 +216,12 @@ def test_only_the_head_of_mpirun_tries_ssh():
 
     def peers(**changes):
         job = make_job(launcher="mpirun", **changes)
-        return [part["ssh_peers"] for part in make_plan(job, members).slices([]).values()]
+        return [part["ssh_peers"] for part in make_plan(job, members).node_plans([]).values()]
 
     assert peers() == [[{"host": "n2", "address": "10.77.0.2"}, {"host": "n3", "address": "10.77.0.3"}], [], []]
     assert peers(mpi_parameters={"plm_rsh_agent": "srun-agent"}) == [[], [], []]
     for launcher in ("torchrun", "direct"):
-        assert not any(p["ssh_peers"] for p in make_plan(make_job(launcher=launcher), members).slices([]).values())
+        assert not any(p["ssh_peers"] for p in make_plan(make_job(launcher=launcher), members).node_plans([]).values())
 
 
 # ---- --limit and the whole list

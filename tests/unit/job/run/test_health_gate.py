@@ -244,14 +244,14 @@ def test_gpus_add_up_before_a_job_starts_that_is_planned_for_what_the_node_is(tm
     known = agent.probe(**wants)["node"]
     sums = adds_up["local_collective"]
     sums["env"] |= {"NCCL_STAND_IN": "2.19-all_reduce-wrong.txt", "NCCL_STAND_IN_STATUS": "1"}
-    part = make_plan(make_job(), [member(0, devices=2)]).slices([])["n1"]
+    part = make_plan(make_job(), [member(0, devices=2)]).node_plans([])["n1"]
     part = {**part, "fingerprint": known["fingerprint"], "packages": [], "program": "true", "program_path": os.defpath,
             "port": free_port(), "monitor_port": free_port(), "head_address": "127.0.0.1", "interface": "", "venv": "",
             "job_dir": str(tmp_path / "jobs" / "x"), "min_disk_mib": 0, "local_collective": sums}  # fmt: skip
 
     def look(**other):
         """As the controller takes it."""
-        return checked("preflight", json.loads(json.dumps(agent.preflight(slice={**part, **other}, **wants))), "n1")
+        return checked("preflight", json.loads(json.dumps(agent.preflight(node_plan={**part, **other}, **wants))), "n1")
 
     found = look()
     assert [each["check"] for each in found["findings"]] == ["collective"]

@@ -87,7 +87,7 @@ class Launch:
         program += "while not go.exists(): time.sleep(0.05)"
         job = {
             "job_name": f"ctrlc{os.getpid()}x{next(_number)}",
-            **{"job_launcher": "direct", "job_processes_per_node": 1, "job_devices": "none", "job_venv": ""},
+            **{"job_launcher": "direct", "job_ranks_per_node": 1, "job_devices": "none", "job_venv": ""},
             **{"job_packages": [], "job_min_disk_mib": 1, "job_command": [sys.executable, "-c", program]},
             **{"trainyard_runs": str(self.runs), "trainyard_state": str(self.state)},
         }

@@ -76,7 +76,7 @@ def job(tmp_path, monkeypatch):
     yield {
         "job_id": job_id,
         "job_dir": str(job_dir),
-        "slice": part,
+        "node_plan": part,
         "source_archive": base64.b64encode(content.getvalue()).decode(),
         "files": [],
         "secret_env": {"KEY": "hunter2"},
@@ -235,14 +235,14 @@ def test_a_job_that_cannot_be_started_leaves_nothing(job, changes, message):
 
 
 def test_a_monitor_that_cannot_run_says_why(job):
-    job["slice"]["progress_pattern"] = "("
+    job["node_plan"]["progress_pattern"] = "("
     failed = start(job)
     assert "the monitor ended before it reported: " in failed["msg"] and "unterminated subpattern" in failed["msg"]
     assert not Path(job["job_dir"]).exists()
 
 
 def test_a_head_whose_port_was_taken_meanwhile_starts_nothing(job):
-    with socket.create_server(("127.0.0.1", job["slice"]["monitor_port"])):
+    with socket.create_server(("127.0.0.1", job["node_plan"]["monitor_port"])):
         failed = start(job)
     assert "the monitor ended before it reported: " in failed["msg"] and "address already in use" in failed["msg"]
     assert not Path(job["job_dir"]).exists()
@@ -256,21 +256,21 @@ WANTS = {"venv": None, "packages": [], "mpi_prefix": "", "user": ME}
 
 
 def test_a_node_checks_its_part_and_says_what_it_is_where_that_is_news(tmp_path):
-    part = make_plan(make_job(data=["/no/such/data"]), [member(0), member(1)]).slices([])["n1"]
+    part = make_plan(make_job(data=["/no/such/data"]), [member(0), member(1)]).node_plans([])["n1"]
     part = {**part, "head_address": "127.0.0.1", "port": free_port(), "monitor_port": free_port()}
     part = {**part, "job_dir": str(tmp_path / "jobs" / "x"), "venv": "", "interface": "gone0"}
     known = ask("probe", **WANTS)["node"]
-    found = ask("preflight", slice=part, **WANTS)
+    found = ask("preflight", node_plan=part, **WANTS)
     assert "data" in [item["check"] for item in found["findings"]] and found["stale"] is True
     assert found["node"]["fingerprint"] == known["fingerprint"] and "-" in found["node"]["unused_ports"]
     assert found["refused"] == ["network: 10.77.0.1: no interface gone0"]
     # Other ports may be free now.
-    held = ask("preflight", slice={**part, "fingerprint": known["fingerprint"]}, **WANTS)
+    held = ask("preflight", node_plan={**part, "fingerprint": known["fingerprint"]}, **WANTS)
     assert held["stale"] is False and held["node"]["unused_ports"]
     fits = {**part, "fingerprint": known["fingerprint"], "data": [], "devices": [], "packages": [], "program": "true"}
     fits = {**fits, "ssh_peers": [], "node_rank": 0, "min_disk_mib": 0, "program_path": os.defpath}
     before = time.time()
-    answer = ask("preflight", slice={**fits, "gate": False}, **WANTS)
+    answer = ask("preflight", node_plan={**fits, "gate": False}, **WANTS)
     clock = answer.pop("clock")
     assert before <= clock["begun"] <= clock["ended"] <= time.time()
     assert answer == {"findings": [], "programs": answer["programs"], "stale": False, "refused": None}
@@ -443,7 +443,7 @@ def test_monitors_of_other_programs_are_no_monitors(job, tmp_path):
     folder = tmp_path / "state" / "jobs" / job["job_id"]
     folder.mkdir(parents=True)
     with subprocess.Popen(["sleep", "600"]) as other:
-        write_json(folder / "node_plan.json", {**job["slice"], "supervision": "children"})
+        write_json(folder / "node_plan.json", {**job["node_plan"], "supervision": "children"})
         write_json(folder / "monitor.json", {"pid": other.pid, "start_time": 1})
         told = collect(job, stop=True)
         assert (told["changed"], told["monitor_alive"]) == (False, False)

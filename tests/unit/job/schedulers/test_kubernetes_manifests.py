@@ -103,7 +103,7 @@ def test_every_manifest_is_valid(kind, start, table):
     made = manifests(
         job_launcher=start,
         job_kubernetes={"resource": kind, **table, **({"queue_system": "volcano"} if kind == "MSJob" else {})},
-        job_processes_per_node=8 if table and several else 1,
+        job_ranks_per_node=8 if table and several else 1,
         job_devices="auto" if table else "none",
         job_secret_env=["TOKEN"],
         job_namespace="research",
@@ -161,7 +161,7 @@ def test_the_users_words_are_not_expanded_by_the_cluster():
 
 
 def test_several_ranks_in_a_pod_say_whose_line_it_is():
-    command = the("Job", job_processes_per_node=2)["spec"]["template"]["spec"]["containers"][0]["command"]
+    command = the("Job", job_ranks_per_node=2)["spec"]["template"]["spec"]["containers"][0]["command"]
     assert command[command.index("--nproc-per-node") + 1] == "2"
     assert command[command.index("--tee") + 1] == "3"
 
@@ -218,7 +218,7 @@ def test_with_job_tls_all_pods_get_the_jobs_own_files_and_passwords(kind, start)
 
 
 def test_what_a_job_asks_for_stands_in_its_pods():
-    changes = {"job_devices": "auto", "job_processes_per_node": 8}
+    changes = {"job_devices": "auto", "job_ranks_per_node": 8}
     spec = the("Job", job_kubernetes=EVERYTHING, **changes)["spec"]
     pod = spec["template"]["spec"]
     [container] = pod["containers"]
@@ -258,7 +258,7 @@ def test_an_mpijob_starts_all_ranks_from_a_launcher_without_devices():
     job = the(
         "MPIJob",
         job_launcher="mpirun",
-        job_processes_per_node=4,
+        job_ranks_per_node=4,
         job_devices="auto",
         job_env={"LEVEL": "1"},
         job_secret_env=["TOKEN"],
@@ -341,8 +341,8 @@ WRONG = [
     ({"job_devices": "auto"}, "job_kubernetes.device_resource"),
     ({"job_devices": [0, 1]}, "device plugin chooses"),
     ({"job_max_restarts": 2}, "finds no rendezvous"),
-    ({"job_launcher": "mindspore", "job_processes_per_node": 2}, "each pod is one rank"),
-    ({"job_launcher": "direct", "job_processes_per_node": 2}, "each pod is one rank"),
+    ({"job_launcher": "mindspore", "job_ranks_per_node": 2}, "each pod is one rank"),
+    ({"job_launcher": "direct", "job_ranks_per_node": 2}, "each pod is one rank"),
     ({"job_launcher": "mindspore", "job_recovery": True, "job_max_restarts": 1}, "recovery_claim"),
     (
         {

@@ -17,7 +17,7 @@ NOW = 1795291265.0
 
 def settings(kind="Job", processes=1, pods=2):
     operator = "" if kind == "Job" else "an operator"
-    return {"resource": kind, "processes": processes, "pods": pods, "name": "digits", "operator": operator}
+    return {"resource": kind, "ranks_per_pod": processes, "pods": pods, "name": "digits", "operator": operator}
 
 
 def pod(name, status, role="worker", index=None, made="2026-11-21T20:00:05Z"):

@@ -26,7 +26,7 @@ GIVEN = {
     "job_scheduler": "slurm",
     "job_command": ["python", "train.py", "--note", "it's"],
     "job_nodes": 2,
-    "job_processes_per_node": 2,
+    "job_ranks_per_node": 2,
     "job_devices": "none",
     "job_venv": "/opt/venv",
     "job_timeout": 90,
@@ -253,12 +253,12 @@ def test_a_plan_says_what_is_not_looked_at():
 
 def test_devices_become_generic_resources():
     with_gpus = {**FACTS, "nodes": [{**node, "Gres": "gpu:h200:4(S:0-1)"} for node in FACTS["nodes"]]}
-    plan, findings = planned(with_gpus, job_devices=[0, 1], job_processes_per_node="auto")
+    plan, findings = planned(with_gpus, job_devices=[0, 1], job_ranks_per_node="auto")
     assert findings == []
     assert "--gres=gpu:2" in plan.submitted["job.sbatch"] and plan.world_size == 4
-    everything = planned(with_gpus, job_devices="auto", job_processes_per_node="auto")[0]
+    everything = planned(with_gpus, job_devices="auto", job_ranks_per_node="auto")[0]
     assert "--gres=gpu:4" in everything.submitted["job.sbatch"] and everything.world_size == 8
-    assert "--gres=gpu:3" in planned(with_gpus, job_devices="auto", job_processes_per_node=3)[0].submitted["job.sbatch"]
+    assert "--gres=gpu:3" in planned(with_gpus, job_devices="auto", job_ranks_per_node=3)[0].submitted["job.sbatch"]
     assert "--gres" not in planned(with_gpus, job_devices="none")[0].submitted["job.sbatch"]
     one_without = {**with_gpus, "nodes": [with_gpus["nodes"][0], FACTS["nodes"][1]]}
     assert "--gres" not in planned(one_without, job_devices="auto")[0].submitted["job.sbatch"]
@@ -271,7 +271,7 @@ def test_devices_become_generic_resources():
         ({"job_nodes": 3}, "job_nodes", "3 nodes asked for, 2 in partition train"),
         ({"job_partition": "big"}, "job_partition", "no partition 'big'"),
         ({"job_timeout": 200_000}, "job_timeout", "200000 s, partition train allows 86400 s"),
-        ({"job_processes_per_node": 8}, "job_processes_per_node", "8 processes on each node; 0 nodes of train have as"),
+        ({"job_ranks_per_node": 8}, "job_ranks_per_node", "8 processes on each node; 0 nodes of train have as"),
         ({"job_gres": "gpu:8"}, "job_gres", "gpu:8 on each node; 0 nodes of train have as many"),
         ({"job_secret_env": ["TOKEN"]}, "job_secret_env", "TOKEN"),
         (

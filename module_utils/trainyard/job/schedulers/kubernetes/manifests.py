@@ -2,7 +2,7 @@
 """A job as manifests: its resource, the ConfigMap with its code, and for a plain Job the Service of its rendezvous.
 
 All objects and pods carry the label `trainyard-job`, by which they are found again. Each pod runs as many ranks as
-job_processes_per_node says; job_nodes is the number of pods with ranks.
+job_ranks_per_node says; job_nodes is the number of pods with ranks.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _pytorch_job(request: Request) -> Manifest:
         "metadata": _metadata(request, queued=True),
         "spec": {
             "runPolicy": _run_policy(request, request.pods),
-            "nprocPerNode": str(request.processes),
+            "nprocPerNode": str(request.ranks_per_pod),
             "pytorchReplicaSpecs": replicas,
         },
     }
@@ -175,7 +175,7 @@ def _mpi_job(request: Request) -> Manifest:
         "kind": "MPIJob",
         "metadata": _metadata(request, queued=True),
         "spec": {
-            "slotsPerWorker": request.processes,
+            "slotsPerWorker": request.ranks_per_pod,
             "runPolicy": {
                 # MPIJob's workers serve logins and never end by themselves.
                 **_run_policy(request, request.pods + 1),

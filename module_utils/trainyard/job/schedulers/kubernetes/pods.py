@@ -62,13 +62,13 @@ class Request:
     job_id: str
     name: str
     pods: int
-    processes: int
+    ranks_per_pod: int
     archive: str = ""
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
-        return self.pods * self.processes
+        return self.pods * self.ranks_per_pod
 
     @property
     def resource(self) -> Resource:
@@ -136,7 +136,7 @@ def rank_command(request: Request) -> list[str]:
         return [
             "msrun",
             f"--worker_num={request.world_size}",
-            f"--local_worker_num={request.processes}",
+            f"--local_worker_num={request.ranks_per_pod}",
             f"--master_addr={address}",
             f"--master_port={port}",
             f"--node_rank={index}",
@@ -152,7 +152,7 @@ def rank_command(request: Request) -> list[str]:
         "--nnodes",
         str(request.pods),
         "--nproc-per-node",
-        str(request.processes),
+        str(request.ranks_per_pod),
         "--node-rank",
         index,
         "--master-addr",
@@ -160,7 +160,7 @@ def rank_command(request: Request) -> list[str]:
         "--master-port",
         port,
         # Several ranks share one log: each line says whose it is.
-        *(["--tee", "3"] if request.processes > 1 else []),
+        *(["--tee", "3"] if request.ranks_per_pod > 1 else []),
         "--no-python",
         *words,
     ]
@@ -286,7 +286,7 @@ def _resources(request: Request, devices: bool) -> Manifest:
     plain = {name: value for name, value in (("cpu", settings.cpu), ("memory", settings.memory)) if value}
     extended: dict[str, str] = {}
     if devices and settings.device_resource and request.job.devices != ():
-        extended[settings.device_resource] = str(request.processes)
+        extended[settings.device_resource] = str(request.ranks_per_pod)
     if devices and settings.rdma_resource:
         extended[settings.rdma_resource] = "1"
     whole = {**plain, **extended}

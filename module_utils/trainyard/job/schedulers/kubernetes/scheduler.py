@@ -42,7 +42,7 @@ def plan(
             )
         )
     pods = job.nodes
-    processes = job.ranks_per_node or 1
+    ranks_per_pod = job.ranks_per_node or 1
     findings += _placement(job, chosen, pods)
     # That of the context, where the job file names none: the API would be asked for `default`.
     chosen = replace(chosen, namespace=chosen.namespace or str(facts.get("namespace") or ""))
@@ -62,7 +62,7 @@ def plan(
         job_id=where.job_id,
         name=name,
         pods=max(pods, 1),
-        processes=processes,
+        ranks_per_pod=ranks_per_pod,
         archive=source.base64(),
     )
     return SubmittedPlan(
@@ -71,9 +71,9 @@ def plan(
         created=where.created,
         submit_host=where.submit_host,
         nodes=request.pods,
-        processes_per_node=processes,
+        ranks_per_node=ranks_per_pod,
         job_dir="",
-        rank_log=state.rank_log(chosen.resource, processes),
+        rank_log=state.rank_log(chosen.resource, ranks_per_pod),
         submitted={MANIFEST: to_yaml(manifests.manifests(request))},
         settings={
             "resource": chosen.resource,
@@ -88,7 +88,7 @@ def plan(
             "context": chosen.context,
             "tls_home": TLS_HOME,
             "pods": request.pods,
-            "processes": processes,
+            "ranks_per_pod": ranks_per_pod,
         },
     ), findings
 
@@ -150,11 +150,11 @@ def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
         who = "an MSJob" if chosen.resource == "MSJob" else "job_launcher: direct"
         findings.append(
             Finding(
-                "job_processes_per_node",
+                "job_ranks_per_node",
                 f"{job.ranks_per_node} with {who}",
                 "1: each pod is one rank there",
                 (
-                    "set job_processes_per_node: 1 and a larger job_nodes"
+                    "set job_ranks_per_node: 1 and a larger job_nodes"
                     + ("" if chosen.resource == "MSJob" else f", or use {one_rank}")
                 ),
             )
@@ -165,7 +165,7 @@ def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
                 "job_devices",
                 str(list(job.devices)),
                 "auto or none: the cluster's device plugin chooses which devices a pod gets",
-                "set job_devices: auto and job_processes_per_node to their number",
+                "set job_devices: auto and job_ranks_per_node to their number",
             )
         )
     if job.devices is None and not chosen.device_resource:
@@ -180,10 +180,10 @@ def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
     if job.devices is None and chosen.device_resource and job.ranks_per_node is None:
         findings.append(
             Finding(
-                "job_processes_per_node",
+                "job_ranks_per_node",
                 "auto",
                 f"how many {chosen.device_resource} each pod gets, a rank for each",
-                "set job_processes_per_node",
+                "set job_ranks_per_node",
             )
         )
     if job.restarts.most and chosen.resource == "Job":

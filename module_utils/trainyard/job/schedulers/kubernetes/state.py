@@ -173,7 +173,7 @@ def restarts(settings: Data, pods: Iterable[Data], started: float | None) -> lis
     found = []
     for same in in_places(pods).values():
         for pod in same:
-            name, ranks, _ = place(pod, settings["resource"], int(settings["processes"]), int(settings["pods"]))
+            name, ranks, _ = place(pod, settings["resource"], int(settings["ranks_per_pod"]), int(settings["pods"]))
             ends: list[dict[str, Any] | None] = []
             for container in _statuses(pod):
                 last = (container.get("lastState") or {}).get("terminated")
@@ -262,7 +262,7 @@ def read(
 
     `settings` are those of the scheduler's plan, `now` is the cluster's time, by the API's own clock.
     """
-    kind, processes, wanted = settings["resource"], int(settings["processes"]), int(settings["pods"])
+    kind, processes, wanted = settings["resource"], int(settings["ranks_per_pod"]), int(settings["pods"])
     everything, pods = pods, latest(pods)
     nodes, failures, running, begun = [], [], 0, False
     for pod in pods:
