@@ -105,7 +105,7 @@ def test_a_block_as_it_is_printed_fits_the_hosts_of_its_guide(title, index, tmp_
         check=False,
     )
     said = done.stdout + done.stderr
-    assert "Judge the hosts" in said, said
+    assert "Check the hosts" in said, said
     stops = said.partition("These hosts cannot become nodes yet")[2]
     found = re.findall(r"^  \d+\. (.+)$", stops, re.MULTILINE)
     assert done.returncode == (2 if found else 0), said

@@ -234,7 +234,7 @@ def test_one_command_writes_the_guides_rank_table_once(run, tmp_path):
     )
     assert f"{path} is written. A job takes it with -e job_launcher=rank_table -e job_rank_table={path} -e" in text
     rc, text = run("rank_table.yml", *given)
-    assert rc == 0 and f"{path} is right already" in text and "changed=0" in text
+    assert rc == 0 and f"{path} is up to date" in text and "changed=0" in text
     path.write_text("{}")
     rc, text = run("rank_table.yml", *given)
     assert rc == 2 and f"1 finding. 1. file found {path} is there and differs" in text and path.read_text() == "{}"
