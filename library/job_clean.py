@@ -29,7 +29,7 @@ options:
     description: Bytes that are brought of each log at most.
     type: int
     required: true
-  refused_file:
+  excluded_file:
     description: File on the controller that keeps which hosts jobs have excluded.
     type: path
     required: true
@@ -47,7 +47,7 @@ EXAMPLES = r"""
     runs_dir: runs
     chosen: "{{ chosen }}"
     log_limit: 16777216
-    refused_file: runs/.refused-lab.json
+    excluded_file: runs/.excluded-lab.json
 """
 
 RETURN = r""" # """

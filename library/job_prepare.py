@@ -54,8 +54,8 @@ options:
     description: File on the controller that keeps the nodes' facts between launches.
     type: path
     required: true
-  refused_file:
-    description: File on the controller that keeps which hosts were refused, why and since when.
+  excluded_file:
+    description: File on the controller with the excluded hosts, why and since when.
     type: path
     required: true
   user:
@@ -113,7 +113,7 @@ EXAMPLES = r"""
     runs_dir: runs
     state_dir: /var/lib/trainyard
     facts_file: runs/.facts.json
-    refused_file: runs/.refused-lab.json
+    excluded_file: runs/.excluded-lab.json
     user: train
     mpi_prefix: /opt/trainyard/openmpi
     all_reduce: /opt/trainyard/nccl-tests/bin/all_reduce_perf_mpi

@@ -40,9 +40,9 @@ options:
       - How the job is by its scheduler (C(JobState) of module_utils/trainyard/schedulers), instead of O(answers).
       - Without C(state) the scheduler did not answer, and C(msg) says why. There has to be a record then.
     type: dict
-  refused_file:
+  excluded_file:
     description:
-      - File on the controller that keeps which hosts were refused. What the job's head tells of that is added, and with
+      - File on the controller with the excluded hosts. Those that the job's head reports are added, and with
         O(asked=tell) all of them are told.
     type: path
     required: true
@@ -58,7 +58,7 @@ EXAMPLES = r"""
     run_dir: runs/digits-20261120-101500-3f9c
     answers: "{{ collected.answers }}"
     asked: tell
-    refused_file: runs/.refused-lab.json
+    excluded_file: runs/.excluded-lab.json
 """
 
 RETURN = r"""

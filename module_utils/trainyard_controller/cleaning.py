@@ -143,7 +143,7 @@ def unrecorded(
 
 
 def record_ends(
-    names: Sequence[str], runs_dir: Path, ask: Ask, log_limit: int, refused_file: Path
+    names: Sequence[str], runs_dir: Path, ask: Ask, log_limit: int, excluded_file: Path
 ) -> tuple[list[str], list[Finding]]:
     """Bring the logs and the result of jobs that ended unwatched, before what they are read from is removed.
 
@@ -158,7 +158,7 @@ def record_ends(
             why = str(told.get("msg", "")) if told.get("failed") else ""
             if not why:
                 ended = report(
-                    run_dir, told.get("answers") or {}, {}, job_state=told.get("job_state"), refused_file=refused_file
+                    run_dir, told.get("answers") or {}, {}, job_state=told.get("job_state"), excluded_file=excluded_file
                 )
                 lines.append(f"Recorded how {name} ended, which nobody had watched: {ended.summary['state']}.")
         except NotWrittenError as error:

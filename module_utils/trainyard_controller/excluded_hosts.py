@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of excluded hosts on the controller: one file of a cluster, beside its runs."""
+"""The record of excluded hosts on the controller: one file per cluster, beside its runs."""
 
 from __future__ import annotations
 
@@ -12,58 +12,61 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..trainyard.job.record import excluded_hosts as refused
-from ..trainyard.job.record.excluded_hosts import Gate, Refused
+from ..trainyard.job.record import excluded_hosts
+from ..trainyard.job.record.excluded_hosts import Excluded, HealthChecks
 from ..trainyard_node.machine.json_files import read_json
 from .run_folder import write_whole
 
 
-def read(file: Path) -> Refused:
-    """Return who is refused, by host."""
-    hosts: Refused = refused.read(read_json(file))["refused"]
+def read(file: Path) -> Excluded:
+    """Return the excluded hosts by name."""
+    hosts: Excluded = excluded_hosts.parse(read_json(file))["excluded"]
     return hosts
 
 
 def change(file: Path, how: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
-    """Change the record, one after the other where several playbooks do; nothing is written where nothing changes.
+    """Change the record under a lock, as several playbooks may do so; an unchanged record is not written.
 
     Raises NotWrittenError, or OSError where there is no folder of runs.
     """
     folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        kept = refused.read(read_json(file))
-        new = how(kept)
-        if new != kept:
-            write_whole(file, json.dumps(new, indent=2) + "\n")
+        before = excluded_hosts.parse(read_json(file))
+        after = how(before)
+        if after != before:
+            write_whole(file, json.dumps(after, indent=2) + "\n")
     finally:
         os.close(folder)
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a launch finds of earlier ones: who takes part again, in words; since when others are refused, by host."""
+class Update:
+    """Lines on hosts that take part again; since when other hosts are excluded, by host; why it was not written."""
 
-    back: Sequence[str]
+    readmitted: Sequence[str]
     again: Mapping[str, str]
     warning: str = ""
 
 
-def looked_at(file: Path, gate: Gate, job_id: str, inventory: Sequence[str], check: bool) -> Kept:
-    """Keep what a launch has found of hosts; those that pass are taken back; with `check` write nothing."""
+def update(file: Path, checks: HealthChecks, job_id: str, inventory: Sequence[str], dry_run: bool) -> Update:
+    """Record the health checks of a launch; hosts that pass are readmitted. `dry_run` writes nothing."""
     known, now = read(file), time.time()
-    passes = {host: look.devices for host, look in gate.items() if look.texts == []}
-    told = {host: {"reason": "; ".join(look.texts), "since": now} for host, look in gate.items() if look.texts}
+    healthy = {host: check.devices for host, check in checks.items() if check.problems == []}
+    unhealthy = {
+        host: {"reason": "; ".join(check.problems), "since": now} for host, check in checks.items() if check.problems
+    }
 
-    def how(kept: Mapping[str, Any]) -> Mapping[str, Any]:
-        left = refused.passed(kept, refused.back(kept["refused"], passes), now, inventory)
-        return refused.told(left, told, job_id, {host: gate[host].devices for host in told}, now)
+    def how(record: Mapping[str, Any]) -> Mapping[str, Any]:
+        again = excluded_hosts.healthy_again(record["excluded"], healthy)
+        left = excluded_hosts.readmit(record, again, now, inventory)
+        return excluded_hosts.add(left, unhealthy, job_id, {host: checks[host].devices for host in unhealthy}, now)
 
     warning = ""
     try:
-        if not check:
+        if not dry_run:
             change(file, how)
     except OSError as error:
-        warning = f"who was refused cannot be kept: {error.filename or file}: {error.strerror}"
-    again = {host: refused.since(known[host]) for host in told if host in known}
-    return Kept(refused.back_lines(known, refused.back(known, passes)), again, warning)
+        warning = f"the record of excluded hosts cannot be written: {error.filename or file}: {error.strerror}"
+    still = {host: excluded_hosts.since(known[host]) for host in unhealthy if host in known}
+    return Update(excluded_hosts.readmitted_lines(known, excluded_hosts.healthy_again(known, healthy)), still, warning)

@@ -32,10 +32,10 @@ from ..trainyard.job.placement.placement import Member
 from ..trainyard.job.plan import imports, spares
 from ..trainyard.job.plan.plan import JobPlan
 from ..trainyard.job.plan.preflight import clock_findings, join
-from ..trainyard.job.record import excluded_hosts as refused
+from ..trainyard.job.record import excluded_hosts
 from ..trainyard.job.run import log_lines as following
 from ..trainyard.job.schedulers.records import Plan, Source, SubmittedPlan, Where
-from . import excluded_hosts as refused_hosts
+from . import excluded_hosts as excluded_record
 from . import run_folder, scheduler_clients, source_folder, templates
 from .cached_facts import KeptFacts
 from .scheduler_clients import Answer, Ask
@@ -66,7 +66,7 @@ class Wanted:
     `given` are the names of all variables job_*, to find misspelt ones; `available` is how many hosts the job's group
     has, `limit` what --limit was, `facts_file` where facts are kept; `found` is what was found before. A job that
     another scheduler is handed has all hosts of its group in `hosts`, and a `submit_host`. `known` are all hosts of the
-    inventory, `refused_file` is where those are kept that were refused. `follow` and `live` are shown while the
+    inventory, `excluded_file` is where those are recorded that are excluded. `follow` and `live` are shown while the
     job runs.
     """
 
@@ -87,7 +87,7 @@ class Wanted:
     found: Sequence[Finding] = ()
     submit_host: str = ""
     known: Sequence[str] = ()
-    refused_file: Path | None = None
+    excluded_file: Path | None = None
     follow: Any = ""
     live: bool = False
 
@@ -113,8 +113,8 @@ class Prepared:
     text: str = ""
     # Why hosts do not take part, whose places are taken by spares.
     left_out: Sequence[Finding] = ()
-    # Who takes part again that was refused, and what could not be written of that.
-    back: Sequence[str] = ()
+    # Lines on excluded hosts that take part again, and why the record could not be written.
+    readmitted: Sequence[str] = ()
     warning: str = ""
     # The files of job_source that are not sent, and why.
     not_sent: str = ""
@@ -129,20 +129,22 @@ def prepare(wanted: Wanted, ask: Ask) -> Prepared:
         _, wrong_too = _members(wanted, {}, {})
         return Prepared([*wrong, *wrong_too, *wanted.found], NO_PLAN)
     with _new_run(wanted, job) as run_dir:
-        gate: refused.Gate = {}
-        made = _prepare(wanted, ask, job, wrong, run_dir, gate)
-        return _with_record(wanted, made, gate if job.health_gate else {}, run_dir.name)
+        health: excluded_hosts.HealthChecks = {}
+        made = _prepare(wanted, ask, job, wrong, run_dir, health)
+        return _with_record(wanted, made, health if job.health_gate else {}, run_dir.name)
 
 
-def _prepare(wanted: Wanted, ask: Ask, job: Job, wrong: list[Finding], run_dir: Path, gate: refused.Gate) -> Prepared:
-    planned, findings = _attempts(wanted, ask, job, run_dir.name, gate)
+def _prepare(
+    wanted: Wanted, ask: Ask, job: Job, wrong: list[Finding], run_dir: Path, health: excluded_hosts.HealthChecks
+) -> Prepared:
+    planned, findings = _attempts(wanted, ask, job, run_dir.name, health)
     out = [] if wrong else spares.to_leave_out(job, [host.name for host in wanted.hosts], findings)
     if out:
         rest = dataclasses.replace(wanted, hosts=[host for host in wanted.hosts if host.name not in out])
         fewer = dataclasses.replace(
             job, restarts=dataclasses.replace(job.restarts, spares=job.restarts.spares - len(out))
         )
-        without, still = _attempts(rest, ask, fewer, run_dir.name, gate)
+        without, still = _attempts(rest, ask, fewer, run_dir.name, health)
         if not still and without.plan is not None:
             made = _written(wanted, without.plan, without.source, run_dir, [])
             return dataclasses.replace(made, left_out=findings)
@@ -154,19 +156,19 @@ def _prepare(wanted: Wanted, ask: Ask, job: Job, wrong: list[Finding], run_dir: 
     return _written(wanted, planned.plan, planned.source, run_dir, findings)
 
 
-def _with_record(wanted: Wanted, made: Prepared, gate: refused.Gate, job_id: str) -> Prepared:
-    """Keep who was refused, and take those back who pass; `gate` is what each host does not pass that has looked."""
-    if wanted.refused_file is None or not gate:
+def _with_record(wanted: Wanted, made: Prepared, health: excluded_hosts.HealthChecks, job_id: str) -> Prepared:
+    """Record the hosts that `health` excludes, and readmit those that pass."""
+    if wanted.excluded_file is None or not health:
         return made
-    silent = [finding for finding in made.left_out if finding.host not in gate]
-    mute = {finding.host: refused.Look([f"{finding.check}: {finding.found}"]) for finding in silent}
-    kept = refused_hosts.looked_at(wanted.refused_file, {**gate, **mute}, job_id, wanted.known, wanted.check)
+    silent = [finding for finding in made.left_out if finding.host not in health]
+    mute = {finding.host: excluded_hosts.HealthCheck([f"{finding.check}: {finding.found}"]) for finding in silent}
+    update = excluded_record.update(wanted.excluded_file, {**health, **mute}, job_id, wanted.known, wanted.check)
     return dataclasses.replace(
         made,
-        findings=[refused.still(finding, gate, kept.again) for finding in made.findings],
-        left_out=[refused.still(finding, gate, kept.again) for finding in made.left_out],
-        back=kept.back,
-        warning=kept.warning,
+        findings=[excluded_hosts.mark_repeated(finding, health, update.again) for finding in made.findings],
+        left_out=[excluded_hosts.mark_repeated(finding, health, update.again) for finding in made.left_out],
+        readmitted=update.readmitted,
+        warning=update.warning,
     )
 
 
@@ -229,10 +231,12 @@ def _where(wanted: Wanted, job_id: str, **changes: Any) -> Where:
     return Where(job_id=job_id, created=created, **{**given, **changes})
 
 
-def _attempts(wanted: Wanted, ask: Ask, job: Job, job_id: str, gate: refused.Gate) -> tuple[_Planned, list[Finding]]:
+def _attempts(
+    wanted: Wanted, ask: Ask, job: Job, job_id: str, health: excluded_hosts.HealthChecks
+) -> tuple[_Planned, list[Finding]]:
     """Plan and check with what is known of the nodes, and where that may not hold, again with what they are now.
 
-    Returns the plan and all findings of hosts, those of the plan among them. `gate` gets what each host does not pass.
+    Returns the plan and all findings of hosts, those of the plan among them. `health` gets the checks of each host.
     """
     wants = wanted.facts_wanted()
     facts_file = KeptFacts(wanted.facts_file, wanted.job, {host.name: host.address for host in wanted.hosts})
@@ -255,7 +259,7 @@ def _attempts(wanted: Wanted, ask: Ask, job: Job, job_id: str, gate: refused.Gat
         checked = ask("preflight", requests) if requests else {}
         clocks = clock_findings(checked) if job.health_gate else []
         devices = {host: plan["devices"] for host, plan in planned.node_plans.items()}
-        gate.update(refused.by_host(checked, clocks, devices))
+        health.update(excluded_hosts.health_checks(checked, clocks, devices))
         findings = join([*planned.findings, *wanted.found, *clocks], checked, wanted.limit)
         if not kept or not (findings or any(answer.get("stale") for answer in checked.values())):
             return planned, findings

@@ -18,8 +18,7 @@ from ..trainyard.cluster.unreachable import reason
 from ..trainyard.findings.visible import as_overwritten
 from ..trainyard.job import schedulers
 from ..trainyard.job.plan import spares
-from ..trainyard.job.record import excluded_hosts as refused
-from ..trainyard.job.record import run_record
+from ..trainyard.job.record import excluded_hosts, run_record
 from ..trainyard.job.run import progress
 from ..trainyard.job.run import strays as not_ended
 from ..trainyard.job.run.answers import METRICS
@@ -31,7 +30,7 @@ from ..trainyard.report.job_text import TAIL_LINES, explain, starter_log, tellin
 from ..trainyard.report.log_end import telling
 from ..trainyard_node.machine.json_files import read_json
 from ..trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
-from . import excluded_hosts as refused_hosts
+from . import excluded_hosts as excluded_record
 from .inventory_options import inventory_given
 from .pages import job_page
 from .plotly_js import MISSING, plotly_js
@@ -120,30 +119,30 @@ def report(
     check: bool = False,
     job_state: Mapping[str, Any] | None = None,
     reload_s: float = 0.0,
-    refused_file: Path | None = None,
+    excluded_file: Path | None = None,
 ) -> Reported:
     """Write summary.json and report.html of a run, and say what there is to say of it.
 
     `answers` are what its hosts said when the logs were collected, `not_started` what those said that could not start
     their part. Where a scheduler runs the job, `job_state` is what that says (JobState), and `answers` are empty.
     A record that says how the job ended is not written again. With `reload_s` the page of a job that runs is reloaded
-    by its browser that often: somebody writes it anew. Whom the job refused is kept in `refused_file`.
+    by its browser that often: somebody writes it anew. `excluded_file` gets the hosts that the job excluded.
     """
     with alone(run_dir):
         told = _report(run_dir, answers, not_started, by_stop, check, job_state, reload_s)
-        if refused_file is not None and told.changed:
-            _keep_refused(run_dir, answers, refused_file)
+        if excluded_file is not None and told.changed:
+            _record_excluded(run_dir, answers, excluded_file)
         return told
 
 
-def _keep_refused(run_dir: Path, answers: Mapping[str, Answer], refused_file: Path) -> None:
-    """Keep whom the job's head has refused; what other nodes say of that counts for nothing. Raises NotWrittenError."""
+def _record_excluded(run_dir: Path, answers: Mapping[str, Answer], excluded_file: Path) -> None:
+    """Record the hosts that the job's head excluded; other nodes have no say in it. Raises NotWrittenError."""
     plan: dict[str, Any] = json.loads((run_dir / "plan.json").read_text())
     cluster = (answers.get(plan["head"]["host"]) or {}).get("cluster") or {}
     found = (cluster.get("restarts") or {}).get("refused") or {}
     if found:
         job_id, devices, now = plan["job_id"], spares.devices(plan), time.time()
-        refused_hosts.change(refused_file, lambda kept: refused.told(kept, found, job_id, devices, now))
+        excluded_record.change(excluded_file, lambda record: excluded_hosts.add(record, found, job_id, devices, now))
 
 
 def _report(

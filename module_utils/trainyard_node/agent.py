@@ -37,7 +37,7 @@ def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
     """Return what would stop the job here: `findings`, `programs`, and where its facts hold no more, `node`.
 
     `facts` are the arguments of `probe`. A node with findings tells what it is, too: other ports may be free now.
-    `refused` is what of the findings is the node's own: the gate; null where it went through only a part of it.
+    `unhealthy` lists findings of the health check; null where only a part of it ran.
     `clock` is when the node began and ended to look.
     """
     begun = time.time()
@@ -63,7 +63,7 @@ def preflight(*, node_plan: dict[str, Any], user: str, **facts: Any) -> Answer:
         faults = gate.collective_findings(node_plan, None if os.geteuid() else as_user.named(user))
     findings = [finding.as_dict() for finding in (*found, *faults)]
     answer: Answer = {"findings": findings, "programs": programs(node_plan, user), "stale": stale}
-    answer["refused"] = gate.texts(faults) if through or faults else None
+    answer["unhealthy"] = gate.texts(faults) if through or faults else None
     answer["clock"] = {"begun": begun, "ended": time.time()}
     return {**answer, "node": node} if stale or findings else answer
 

@@ -31,7 +31,7 @@ class ActionModule(ActionBase):
         if not self._task.check_mode:
             ask = FanOut(self, task_vars or {}).ask
             names = unrecorded(chosen["remove"], chosen["objects"], chosen["records"], runs_dir)
-            lines, findings = record_ends(names, runs_dir, ask, int(given["log_limit"]), Path(given["refused_file"]))
+            lines, findings = record_ends(names, runs_dir, ask, int(given["log_limit"]), Path(given["excluded_file"]))
             if lines:
                 display.display("\n".join(lines))
             if findings:

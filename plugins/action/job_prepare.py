@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
             ],
             submit_host=given["submit_host"],
             known=given["known_hosts"],
-            refused_file=Path(given["refused_file"]),
+            excluded_file=Path(given["excluded_file"]),
             follow=given.get("follow", ""),
             live=bool(given.get("live")),
         )
@@ -80,8 +80,8 @@ class ActionModule(ActionBase):
         result["changed"] = prepared.run_dir is not None and not record
         if refused and not record:
             result.update(failure(findings, prepared.headline))
-        if prepared.back:
-            display.display("\n".join(prepared.back))
+        if prepared.readmitted:
+            display.display("\n".join(prepared.readmitted))
         if prepared.warning:
             result["warnings"] = [prepared.warning]
         if prepared.left_out:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.trainyard.job.record import excluded_hosts as refused
-from ansible.module_utils.trainyard_controller import excluded_hosts as refused_hosts
+from ansible.module_utils.trainyard.job.record import excluded_hosts
+from ansible.module_utils.trainyard_controller import excluded_hosts as excluded_record
 from ansible.module_utils.trainyard_controller.reporting import Reported, report
 from ansible.module_utils.trainyard_controller.run_folder import NotWrittenError
 from ansible.plugins.action import ActionBase
@@ -36,7 +36,7 @@ class ActionModule(ActionBase):
         """Return `state` and `left`; fail with the text where the job is not as it should be."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         given = self._task.args
-        asked, refused_file = given["asked"], Path(given["refused_file"])
+        asked, excluded_file = given["asked"], Path(given["excluded_file"])
         try:
             told = report(
                 Path(given["run_dir"]),
@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
                 by_stop=asked == "stop",
                 check=self._task.check_mode,
                 job_state=given.get("job_state"),
-                refused_file=refused_file,
+                excluded_file=excluded_file,
             )
         except NotWrittenError as error:
             return {**result, **error.failure(Path(given["run_dir"]))}
@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
         if is_bad(asked, told):
             result.update(failed=True, msg=told.text)
         elif asked == "tell":
-            display.display("\n".join([told.text, *refused.lines(refused_hosts.read(refused_file))]))
+            display.display("\n".join([told.text, *excluded_hosts.lines(excluded_record.read(excluded_file))]))
         elif asked != "record":
             display.display(told.text)
         return result

@@ -60,7 +60,7 @@ def test_a_spare_that_does_not_pass_the_gate_is_refused_with_its_reason_and_stay
 
 def test_who_passes_is_taken_back_and_who_was_lost_is_known(play, moved):
     run, _ = moved
-    assert "n3 passes the gate and takes part again; it was refused since 20" in run.text
+    assert "n3 passes the health check and takes part again; it was excluded since 20" in run.text
     status = play("playbooks/status.yml", job_id=run.job_id).wait()
     assert re.search(rf"n2 since 20\S+ \S+ by {run.job_id}: node n2: no word for \d\d s", status.text)
     assert "n3 since" not in status.text

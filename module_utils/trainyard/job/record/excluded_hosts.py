@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that were refused: before a start by the gate, or by a job that went on or ended without them.
+"""Hosts that are excluded: by the health check before a start, or by a job that continued or ended without them.
 
-The controller keeps them by host, with the reason, since when, by which job and with which devices that would have had
-it, until a launch has looked at the host, at these devices too, and it passes. Times are seconds since the epoch. What
-nodes say of it is bounded, and of their job's hosts alone: the worst that a job's user can do is to have a host looked
-at again.
+The controller records each with the reason, the time, the job and the devices that the job would have used, until a
+launch has checked the host with these devices and it passes. Times are seconds since the epoch. Nodes' reports are
+bounded and count for the hosts of their own job alone: at worst, a job's user has a host checked again.
 """
 
 from __future__ import annotations
@@ -18,103 +17,112 @@ from ...findings.findings import Finding
 from ...findings.visible import visible
 from ..run.shapes import Each, Text, Whole, misfit
 
-Refused = dict[str, dict[str, Any]]
-# What a job has, or would have, on each of its hosts.
+# Excluded hosts by name.
+Excluded = dict[str, dict[str, Any]]
+# The devices that a job has, or would have, on each of its hosts.
 Devices = Mapping[str, Collection[int]]
 
 MOST_REASON = 400
 _NAME, _TIME = Text(255), Whole(1 << 40)
 _ENTRY = {"reason": Text(MOST_REASON), "since": _TIME, "job_id": _NAME, "?devices": [Whole(1 << 16)]}
 _SHAPE = {
-    "refused": Each(_ENTRY, _NAME),
-    # When who was refused before passed again: what older jobs say of these hosts is over.
+    "excluded": Each(_ENTRY, _NAME),
+    # When a host that was excluded passed again: reports of older jobs no longer count for it.
     "passed": Each(_TIME, _NAME),
 }
 
 
-class Look(NamedTuple):
-    """What a host does not pass, None where it has not gone through all of the gate; with which devices it looked."""
+class HealthCheck(NamedTuple):
+    """The problems of one host, None where it skipped some checks; and the devices that it checked."""
 
-    texts: list[str] | None
+    problems: list[str] | None
     devices: Collection[int] = ()
 
 
-Gate = dict[str, Look]
+HealthChecks = dict[str, HealthCheck]
 
 
-def read(kept: Any) -> dict[str, Any]:
-    """Return what the controller keeps, of whatever its file holds."""
-    return {"refused": {}, "passed": {}} if misfit(kept, _SHAPE) else kept
+def parse(content: Any) -> dict[str, Any]:
+    """Return the record, or an empty one where `content` is no such record."""
+    return {"excluded": {}, "passed": {}} if misfit(content, _SHAPE) else content
 
 
-def told(
-    kept: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], job_id: str, devices: Devices, now: float
+def add(
+    record: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], job_id: str, devices: Devices, now: float
 ) -> dict[str, Any]:
-    """Add who was refused: {host: {reason, since}}, as a job of the hosts of `devices` tells it `now`.
+    """Add {host: {reason, since}} to the record, from a job whose hosts have `devices`.
 
-    Who is refused already keeps the time and the job that said so first. A host that has passed since is left as it is.
+    A host that is excluded already keeps its first time and job. A host that has passed since then is not added.
     """
-    refused: Refused = dict(kept["refused"])
+    excluded: Excluded = dict(record["excluded"])
     for host, each in found.items():
-        since, before = min(max(0, int(each["since"])), int(now)), refused.get(host)
-        if host not in devices or kept["passed"].get(host, since) > since or (before and before["since"] > since):
+        since, before = min(max(0, int(each["since"])), int(now)), excluded.get(host)
+        if host not in devices or record["passed"].get(host, since) > since or (before and before["since"] > since):
             continue
         first = before or {"since": since, "job_id": job_id}
         reason, had = visible(str(each["reason"]))[:MOST_REASON], {*first.get("devices", ()), *devices[host]}
-        refused[host] = {**first, "reason": reason, "devices": sorted(had)}
-    return {**kept, "refused": refused}
+        excluded[host] = {**first, "reason": reason, "devices": sorted(had)}
+    return {**record, "excluded": excluded}
 
 
-def back(refused: Refused, devices: Devices) -> list[str]:
-    """Return who takes part again of the hosts of `devices`, which have passed the gate with these."""
+def healthy_again(excluded: Excluded, devices: Devices) -> list[str]:
+    """Return the excluded hosts that passed the health check with all devices for which they were excluded."""
     return [
         host
-        for host, entry in refused.items()
+        for host, entry in excluded.items()
         if host in devices and set(entry.get("devices", ())).issubset(devices[host])
     ]
 
 
-def passed(kept: Mapping[str, Any], hosts: Collection[str], now: float, inventory: Collection[str]) -> dict[str, Any]:
-    """Take hosts `back` that passed the gate at `now`; hosts that are in no inventory any more are forgotten."""
-    known = {host: at for host, at in kept["passed"].items() if host in inventory}
-    again = {host: int(now) for host in kept["refused"] if host in hosts}
-    refused = {host: each for host, each in kept["refused"].items() if host in inventory and host not in hosts}
-    return {"refused": refused, "passed": {**known, **again}}
+def readmit(
+    record: Mapping[str, Any], hosts: Collection[str], now: float, inventory: Collection[str]
+) -> dict[str, Any]:
+    """Take `hosts` off the list, which passed the health check at `now`, and all hosts that left the inventory."""
+    passed = {host: at for host, at in record["passed"].items() if host in inventory}
+    passed |= {host: int(now) for host in record["excluded"] if host in hosts}
+    excluded = {host: each for host, each in record["excluded"].items() if host in inventory and host not in hosts}
+    return {"excluded": excluded, "passed": passed}
 
 
-def by_host(answers: Mapping[str, Mapping[str, Any]], others: Collection[Finding], devices: Devices) -> Gate:
-    """Return what each host does not pass that has looked (the agent's preflight), with what `others` say of it."""
+def health_checks(
+    answers: Mapping[str, Mapping[str, Any]], others: Collection[Finding], devices: Devices
+) -> HealthChecks:
+    """Return the health check of each host that made one (the agent's preflight), with the findings of `others`."""
     texts = {host: [f"{each.check}: {each.found}" for each in others if each.host == host] for host in answers}
-    looked = {host: answer["refused"] for host, answer in answers.items() if "refused" in answer}
+    own = {host: answer["unhealthy"] for host, answer in answers.items() if "unhealthy" in answer}
     return {
-        host: Look([*(own or ()), *texts[host]] if texts[host] else own, devices[host]) for host, own in looked.items()
+        host: HealthCheck([*(found or ()), *texts[host]] if texts[host] else found, devices[host])
+        for host, found in own.items()
     }
 
 
 def since(entry: Mapping[str, Any]) -> str:
-    """Say since when a host is refused: `since 2026-11-23 10:12:03 by digits-20261123-101000`."""
+    """Return since when a host is excluded: `since 2026-11-23 10:12:03 by digits-20261123-101000`."""
     return f"since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(entry['since']))} by {entry['job_id']}"
 
 
-def lines(refused: Refused) -> list[str]:
-    """Say who is refused, each with the reason."""
-    if not refused:
+def lines(excluded: Excluded) -> list[str]:
+    """Return lines that list the excluded hosts, each with the reason."""
+    if not excluded:
         return []
-    told = [f"  {host} {since(entry)}: {entry['reason']}" for host, entry in refused.items()]
-    return ["refused hosts; the next launch of a job looks at those that it would have:", *told]
+    hosts = [f"  {host} {since(entry)}: {entry['reason']}" for host, entry in excluded.items()]
+    return ["excluded hosts, which the next launch that needs them checks again:", *hosts]
 
 
-def back_lines(refused: Refused, hosts: Collection[str]) -> list[str]:
-    """Say who takes part again."""
+def readmitted_lines(excluded: Excluded, hosts: Collection[str]) -> list[str]:
+    """Return a line for each host that takes part again."""
     return [
-        f"{host} passes the gate and takes part again; it was refused {since(refused[host])}: {refused[host]['reason']}"
+        f"{host} passes the health check and takes part again; it was excluded {since(excluded[host])}: "
+        f"{excluded[host]['reason']}"
         for host in hosts
     ]
 
 
-def still(finding: Finding, gate: Gate, again: Mapping[str, str]) -> Finding:
-    """Say of a fault of the gate since when its host is refused, where it was so before."""
+def mark_repeated(finding: Finding, checks: HealthChecks, again: Mapping[str, str]) -> Finding:
+    """Add to a finding of the health check since when its host is excluded, if it was before."""
     host = finding.host
-    if host not in again or (host in gate and f"{finding.check}: {finding.found}" not in (gate[host].texts or ())):
+    if host not in again or (
+        host in checks and f"{finding.check}: {finding.found}" not in (checks[host].problems or ())
+    ):
         return finding
-    return replace(finding, found=f"{finding.found} (refused {again[host]})")
+    return replace(finding, found=f"{finding.found} (excluded {again[host]})")

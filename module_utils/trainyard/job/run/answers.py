@@ -176,7 +176,7 @@ SHAPES: dict[str, Shape] = {
         "findings": [FINDING],
         "programs": Each(Each(str)),
         "stale": bool,
-        "?refused": ([str], NOTHING),
+        "?unhealthy": ([str], NOTHING),
         "?clock": CLOCK,
         "?node": NODE,
     },

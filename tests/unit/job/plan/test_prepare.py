@@ -9,9 +9,9 @@ import tarfile
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import Finding
-from ansible.module_utils.trainyard.job.record import excluded_hosts as refused
+from ansible.module_utils.trainyard.job.record import excluded_hosts
 from ansible.module_utils.trainyard.job.schedulers import ssh
-from ansible.module_utils.trainyard_controller import excluded_hosts as refused_hosts
+from ansible.module_utils.trainyard_controller import excluded_hosts as excluded_record
 from ansible.module_utils.trainyard_controller import planning
 from ansible.module_utils.trainyard_controller.clock import of_visit
 from hypothesis import given
@@ -278,42 +278,42 @@ def test_a_refused_host_is_left_out_where_a_spare_makes_up_for_it(wanted, faulty
 
 
 SICK = {"host": "n2", "check": "GPU ECC errors", "found": "GPU 1: 2 uncorrected", "expected": "none", "action": "reset"}
-REFUSED = {"findings": [SICK], "refused": ["GPU ECC errors: GPU 1: 2 uncorrected"]}
+UNHEALTHY = {"findings": [SICK], "unhealthy": ["GPU ECC errors: GPU 1: 2 uncorrected"]}
 
 
-def test_who_does_not_pass_the_gate_is_kept_until_it_passes(wanted, tmp_path):
-    file = tmp_path / "runs" / ".refused-lab.json"
+def test_an_unhealthy_host_stays_excluded_until_it_passes(wanted, tmp_path):
+    file = tmp_path / "runs" / ".excluded-lab.json"
     hosts, nodes = ("n1", "n2", "n3"), Nodes("n1", "n2", "n3")
-    nodes.checks = {host: {"refused": []} for host in hosts}
+    nodes.checks = {host: {"unhealthy": []} for host in hosts}
 
     def launch(job=SPARE, **changes):
-        return planning.prepare(wanted(job, hosts, refused_file=file, known=[*hosts, "n4"], **changes), nodes)
+        return planning.prepare(wanted(job, hosts, excluded_file=file, known=[*hosts, "n4"], **changes), nodes)
 
-    assert launch().back == [] and not file.exists()
-    nodes.checks["n2"] = REFUSED
+    assert launch().readmitted == [] and not file.exists()
+    nodes.checks["n2"] = UNHEALTHY
     assert launch(check=True).left_out and not file.exists()
     first = launch()
     assert [finding.found for finding in first.left_out] == ["GPU 1: 2 uncorrected"]
-    (line,) = refused.lines(refused_hosts.read(file))[1:]
+    (line,) = excluded_hosts.lines(excluded_record.read(file))[1:]
     assert line.startswith("  n2 since 20") and line.endswith(
         f" by {first.plan['job_id']}: GPU ECC errors: GPU 1: 2 uncorrected"
     )
     # As long as it does not pass, it is known since when, also where no spare makes up for it.
     (finding,) = launch({}).findings
-    assert re.fullmatch(rf"GPU 1: 2 uncorrected \(refused since 20\S+ \S+ by {first.plan['job_id']}\)", finding.found)
-    assert refused_hosts.read(file)["n2"]["job_id"] == first.plan["job_id"]
+    assert re.fullmatch(rf"GPU 1: 2 uncorrected \(excluded since 20\S+ \S+ by {first.plan['job_id']}\)", finding.found)
+    assert excluded_record.read(file)["n2"]["job_id"] == first.plan["job_id"]
     # What the job itself lacks there is nothing of the host's, and a job that asks for no gate takes nobody back.
-    nodes.checks["n2"] = {"findings": [{**DISK, "host": "n2", "check": "data"}], "refused": []}
-    assert launch({"job_health_gate": False}).back == () and "n2" in refused_hosts.read(file)
+    nodes.checks["n2"] = {"findings": [{**DISK, "host": "n2", "check": "data"}], "unhealthy": []}
+    assert launch({"job_health_gate": False}).readmitted == () and "n2" in excluded_record.read(file)
     # Nor does one that did not go through all of the gate, as another job has the devices; it refuses nobody either.
     for host in ("n2", "n1"):
-        nodes.checks[host] = {"findings": [{**DISK, "host": host, "check": "devices"}], "refused": None}
-        assert launch().back == [] and list(refused_hosts.read(file)) == ["n2"]
-    nodes.checks["n1"] = {"refused": []}
-    nodes.checks["n2"] = {"refused": []}
-    (back,) = launch().back
-    assert back.startswith("n2 passes the gate and takes part again; it was refused since 20")
-    assert refused_hosts.read(file) == {} and launch().back == []
+        nodes.checks[host] = {"findings": [{**DISK, "host": host, "check": "devices"}], "unhealthy": None}
+        assert launch().readmitted == [] and list(excluded_record.read(file)) == ["n2"]
+    nodes.checks["n1"] = {"unhealthy": []}
+    nodes.checks["n2"] = {"unhealthy": []}
+    (back,) = launch().readmitted
+    assert back.startswith("n2 passes the health check and takes part again; it was excluded since 20")
+    assert excluded_record.read(file) == {} and launch().readmitted == []
 
 
 def test_a_clock_that_is_off_is_refused_as_far_as_a_visit_tells(wanted):
@@ -344,19 +344,19 @@ def test_a_visit_tells_the_clock_within_its_margin(offset, there, at_work, back)
 
 
 def test_a_record_that_cannot_be_kept_is_said_and_stops_nothing(wanted, nodes, tmp_path):
-    nodes.checks["n2"] = {"findings": [], "refused": ["memory: 3 MiB available"]}
-    made = planning.prepare(wanted(refused_file=tmp_path / "no" / "such", known=["n1", "n2"]), nodes)
-    assert made.plan and made.warning.startswith("who was refused cannot be kept: ")
+    nodes.checks["n2"] = {"findings": [], "unhealthy": ["memory: 3 MiB available"]}
+    made = planning.prepare(wanted(excluded_file=tmp_path / "no" / "such", known=["n1", "n2"]), nodes)
+    assert made.plan and made.warning.startswith("the record of excluded hosts cannot be written: ")
 
 
 def test_a_host_that_gives_no_answer_is_left_out_and_no_more_than_there_are_spares(wanted, tmp_path):
     nodes = Nodes("n1", "n2", "n3")
     nodes.facts.pop("n2")
-    nodes.checks = {"n1": {"refused": []}}
-    file = tmp_path / "refused.json"
-    made = planning.prepare(wanted(SPARE, ("n1", "n2", "n3"), refused_file=file, known=["n1", "n2", "n3"]), nodes)
+    nodes.checks = {"n1": {"unhealthy": []}}
+    file = tmp_path / "excluded.json"
+    made = planning.prepare(wanted(SPARE, ("n1", "n2", "n3"), excluded_file=file, known=["n1", "n2", "n3"]), nodes)
     assert made.findings == [] and [(finding.host, finding.check) for finding in made.left_out] == [("n2", "reach")]
-    assert refused_hosts.read(file)["n2"]["reason"].startswith("reach: Connection timed out")
+    assert excluded_record.read(file)["n2"]["reason"].startswith("reach: Connection timed out")
     nodes.checks["n3"] = {"findings": [{**DISK, "host": "n3"}]}
     refused = planning.prepare(wanted(SPARE, ("n1", "n2", "n3")), nodes)
     assert {finding.host for finding in refused.findings} >= {"n2"} and refused.left_out == ()

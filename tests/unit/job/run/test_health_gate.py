@@ -255,19 +255,19 @@ def test_gpus_add_up_before_a_job_starts_that_is_planned_for_what_the_node_is(tm
 
     found = look()
     assert [each["check"] for each in found["findings"]] == ["collective"]
-    assert found["refused"][0].startswith("collective: all-reduce over GPUs 0,1: wrong results: ")
+    assert found["unhealthy"][0].startswith("collective: all-reduce over GPUs 0,1: wrong results: ")
     for other in ({"gate": False}, {"fingerprint": "of before"}):
-        assert look(**other)["refused"] is None, other
-    assert look(local_collective={})["refused"] == []
+        assert look(**other)["unhealthy"] is None, other
+    assert look(local_collective={})["unhealthy"] == []
     # A limit that no node could meet is a typo, and no reason to keep this node out of later jobs.
     absurd = look(min_memory_mib=1 << 40, min_disk_mib=1 << 40)
     assert [each["check"] for each in absurd["findings"]] == ["job_min_memory_mib", "job_min_disk_mib"]
     assert absurd["findings"][0]["found"].startswith(f"{1 << 40} MiB, and this node has ")
-    assert absurd["refused"] is None
+    assert absurd["unhealthy"] is None
     # Another job has them.
     there = tmp_path / "jobs" / "y"
     there.mkdir(parents=True)
     write_json(there / "node_plan.json", {"devices": [1], "node_rank": 1})
     write_json(there / "monitor.json", {"pid": os.getpid(), "start_time": processes.start_time(os.getpid())})
     found = look()
-    assert ([each["check"] for each in found["findings"]], found["refused"]) == (["devices"], None)
+    assert ([each["check"] for each in found["findings"]], found["unhealthy"]) == (["devices"], None)

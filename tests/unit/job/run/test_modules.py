@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.trainyard.findings.findings import UnusableError
-from ansible.module_utils.trainyard_controller import excluded_hosts as refused_hosts
+from ansible.module_utils.trainyard_controller import excluded_hosts as excluded_record
 from ansible.module_utils.trainyard_controller import reporting
 from ansible.module_utils.trainyard_controller import run_choice as known_runs
 from ansible.module_utils.trainyard_node import agent
@@ -263,7 +263,7 @@ def test_a_node_checks_its_part_and_says_what_it_is_where_that_is_news(tmp_path)
     found = ask("preflight", node_plan=part, **WANTS)
     assert "data" in [item["check"] for item in found["findings"]] and found["stale"] is True
     assert found["node"]["fingerprint"] == known["fingerprint"] and "-" in found["node"]["unused_ports"]
-    assert found["refused"] == ["network: 10.77.0.1: no interface gone0"]
+    assert found["unhealthy"] == ["network: 10.77.0.1: no interface gone0"]
     # Other ports may be free now.
     held = ask("preflight", node_plan={**part, "fingerprint": known["fingerprint"]}, **WANTS)
     assert held["stale"] is False and held["node"]["unused_ports"]
@@ -273,7 +273,7 @@ def test_a_node_checks_its_part_and_says_what_it_is_where_that_is_news(tmp_path)
     answer = ask("preflight", node_plan={**fits, "gate": False}, **WANTS)
     clock = answer.pop("clock")
     assert before <= clock["begun"] <= clock["ended"] <= time.time()
-    assert answer == {"findings": [], "programs": answer["programs"], "stale": False, "refused": None}
+    assert answer == {"findings": [], "programs": answer["programs"], "stale": False, "unhealthy": None}
 
 
 # ---- known runs, report
@@ -407,20 +407,20 @@ def test_a_report_has_summary_loss_curve_and_the_end_of_the_log(failed_run):
     assert "last progress: step 5   loss is not a number" in report.text
 
 
-def test_whom_a_job_refused_is_kept_by_its_heads_word_for_its_own_hosts(failed_run, tmp_path):
+def test_the_head_excludes_hosts_of_its_own_job_alone(failed_run, tmp_path):
     run, results = failed_run
-    file = tmp_path / "refused.json"
+    file = tmp_path / "excluded.json"
     says = {host: {"reason": "disk: 3 MiB free in /jobs", "since": 1000.0} for host in ("n1", "n7")}
     results["n1"]["cluster"]["restarts"] = {"history": [], "refused": says}
-    reporting.report(run, results, {}, check=True, refused_file=file)
+    reporting.report(run, results, {}, check=True, excluded_file=file)
     assert not file.exists()
-    reporting.report(run, results, {}, refused_file=file)
-    assert refused_hosts.read(file) == {
+    reporting.report(run, results, {}, excluded_file=file)
+    assert excluded_record.read(file) == {
         "n1": {"reason": "disk: 3 MiB free in /jobs", "since": 1000, "job_id": "digits-20261120-101500", "devices": []}
     }
     # A launch has taken it back: what is known of a job that is over is not told again.
     file.unlink()
-    reporting.report(run, results, {}, refused_file=file)
+    reporting.report(run, results, {}, excluded_file=file)
     assert not file.exists()
 
 
