@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of a run: events, metrics, records, excluded hosts."""
+"""The record of a run: events, metrics, summary, excluded hosts, removal."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of a job while nobody watches: events, as they follow from two states of it, one after the other.
+"""Events of a job, derived from two successive states of it.
 
-A state is what the head writes to cluster.json. A fact that is not there, or not known yet, makes no event, so whoever
-adds one to cluster.json adds a rule here and nothing else. What an event may say is listed (`event`): it goes to people
-and programs outside of the cluster. Times are seconds; `time` is since the epoch. docs/events.md describes each field.
+A state is what the head writes to cluster.json. A missing fact makes no event. To report a new fact of cluster.json,
+add a rule to RULES. Events leave the cluster, so `event` lists the fields that they may have. Times are seconds; `time`
+is since the epoch. docs/events.md describes each field.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .secrets import LEAST
 
 Event = dict[str, Any]
 State = Mapping[str, Any]
-# Kind, text for people, and what it says besides.
-Told = tuple[str, str, Mapping[str, Any]]
+# Kind, text for people, and further facts.
+Change = tuple[str, str, Mapping[str, Any]]
 
 KINDS = (
     "started",
@@ -38,23 +38,23 @@ KINDS = (
     "slow_rank",
     "ended",
 )
-# Of these only the newest is of interest to who has not heard of the ones before.
+# A receiver that missed earlier events of these kinds needs only the newest.
 _SUPERSEDED = ("progress", "checkpoint")
 FORMS = ("json", "slack")
-# Characters of a text; texts of failures name folders and hosts, which can be long.
+# Upper bound for a text, in characters; failures name folders and hosts, which can be long.
 MOST_TEXT = 500
-# What an event says besides, where it is known: texts, whole numbers, numbers.
+# Optional fields of an event: texts, whole numbers, numbers.
 _TEXTS = ("reason", "host", "kind", "restarted", "checkpoint", "spare", "replaced")
 _WHOLES, _NUMBERS = ("rank", "exit_code", "signal"), ("wait_s", "after_s", "step")
-# Events that wait for one receiver at most; how often one is tried; the first wait and the longest, in seconds.
+# Upper bounds for the events that wait for a receiver and for the tries of one; first and longest pause, in seconds.
 MOST_WAITING, MOST_TRIES, FIRST_WAIT_S, MOST_WAIT_S = 64, 20, 1.0, 60.0
 
 
-# ---- what has happened
+# ---- changes
 
 
-def between(before: State | None, now: State, every_s: float) -> Iterator[Told]:
-    """Tell what has happened between two states of a job, of progress every so often; None: there was none before."""
+def changes(before: State | None, now: State, every_s: float) -> Iterator[Change]:
+    """Yield the changes between two states of a job, and progress every `every_s`; `before` is None at the start."""
     earlier = before or {}
     for rule in RULES:
         yield from rule(earlier, now)
@@ -66,26 +66,26 @@ def _begun(state: State) -> bool:
     return state.get("state", "starting") not in ("", "starting")
 
 
-def _started(before: State, now: State) -> Iterator[Told]:
+def _started(before: State, now: State) -> Iterator[Change]:
     if _begun(now) and not _begun(before) and not (now["end"] and not now["ranks_running"]):
         nodes = _nodes(now)
         yield "started", f"{_ranks(now)} on {nodes} {'node' if nodes == 1 else 'nodes'}", {}
 
 
-def _first_step(before: State, now: State) -> Iterator[Told]:
-    # Rank 0 may be there before the monitors of all nodes are.
+def _first_step(before: State, now: State) -> Iterator[Change]:
+    # Rank 0 may train before the monitors of all nodes have reported.
     step, known = now["metrics"].get("step"), (before.get("metrics") or {}).get("step")
     if step is not None and _begun(now) and (known is None or not _begun(before)):
         yield "first_step", f"step {number(step)} after {clock(now['elapsed_s'])}", {}
 
 
-def _not_a_number(before: State, now: State) -> Iterator[Told]:
+def _not_a_number(before: State, now: State) -> Iterator[Change]:
     lost = now.get("loss_not_a_number") or {}
     if lost.get("since") and not (before.get("loss_not_a_number") or {}).get("since"):
         yield "not_a_number", not_a_number_text(lost), {}
 
 
-def _checkpoint(before: State, now: State) -> Iterator[Told]:
+def _checkpoint(before: State, now: State) -> Iterator[Change]:
     newest = (now.get("checkpoints") or {}).get("newest") or {}
     known = (before.get("checkpoints") or {}).get("newest") or {}
     if newest.get("name") and (newest["name"], newest["time"]) != (known.get("name"), known.get("time")):
@@ -94,7 +94,7 @@ def _checkpoint(before: State, now: State) -> Iterator[Told]:
         yield "checkpoint", f"checkpoint {newest['name']}{reached}", {"checkpoint": newest["name"], "step": step}
 
 
-def _restarts(before: State, now: State) -> Iterator[Told]:
+def _restarts(before: State, now: State) -> Iterator[Change]:
     known = len((before.get("restarts") or {}).get("history", ()))
     for restart in now["restarts"]["history"][known:]:
         failure = restart.get("failure") or {}
@@ -102,8 +102,8 @@ def _restarts(before: State, now: State) -> Iterator[Told]:
         yield "restart", restart_text({**restart, "elapsed_s": None}), {**failure, **restart}
 
 
-def _spares(before: State, now: State) -> Iterator[Told]:
-    # A spare may be taken later than the restart for which it is.
+def _spares(before: State, now: State) -> Iterator[Change]:
+    # A spare may be chosen later than the restart that needs it.
     known = (before.get("restarts") or {}).get("replaced") or {}
     for lost, spare in (now["restarts"].get("replaced") or {}).items():
         if lost not in known:
@@ -112,7 +112,7 @@ def _spares(before: State, now: State) -> Iterator[Told]:
             yield "spare", text, {"replaced": lost, "spare": spare, "reason": why or None}
 
 
-def _slow_ranks(before: State, now: State) -> Iterator[Told]:
+def _slow_ranks(before: State, now: State) -> Iterator[Change]:
     known = {(each["host"], each["found_s"]) for each in before.get("slow_ranks") or ()}
     for named in now.get("slow_ranks") or ():
         if (named["host"], named["found_s"]) not in known:
@@ -121,13 +121,13 @@ def _slow_ranks(before: State, now: State) -> Iterator[Told]:
             yield "slow_rank", text, {"host": named["host"], "reason": text, **one}
 
 
-def _hang(failure: Mapping[str, Any]) -> Iterator[Told]:
+def _hang(failure: Mapping[str, Any]) -> Iterator[Change]:
     if failure.get("kind") == "hung":
         yield "hang", failure_text(failure), {**failure, "reason": failure_text(failure)}
 
 
-# One for each fact of cluster.json, in the order in which they are told.
-RULES: list[Callable[[State, State], Iterable[Told]]] = [
+# One rule for each fact of cluster.json, in the order of the events.
+RULES: list[Callable[[State, State], Iterable[Change]]] = [
     _started,
     _first_step,
     _checkpoint,
@@ -138,14 +138,14 @@ RULES: list[Callable[[State, State], Iterable[Told]]] = [
 ]
 
 
-def _progress(before: State, now: State, every_s: float) -> Iterator[Told]:
+def _progress(before: State, now: State, every_s: float) -> Iterator[Change]:
     turn, last = now["elapsed_s"] // every_s, before.get("elapsed_s", 0.0) // every_s
     if turn > last and now["metrics"] and not now["end"]:
         metrics = metrics_text(now["metrics"], now.get("loss_not_a_number"))
         yield "progress", f"{clock(now['elapsed_s'])}   {_ranks(now)}   {metrics}", {}
 
 
-def _ended(before: State, now: State) -> Iterator[Told]:
+def _ended(before: State, now: State) -> Iterator[Change]:
     end = now["end"]
     if not end or before.get("end"):
         return
@@ -159,7 +159,7 @@ def _ended(before: State, now: State) -> Iterator[Told]:
 
 
 def _nodes(state: State) -> int:
-    # Without spares that stand by.
+    # Spares on standby do not count.
     return len(state["restarts"].get("members") or state["nodes"])
 
 
@@ -167,14 +167,14 @@ def _ranks(state: State) -> str:
     return f"{state['ranks_running']}/{state['world_size']} ranks running"
 
 
-# ---- how it is said
+# ---- events as they are sent
 
 
-def event(told: Told, state: State, time: float, secrets: Iterable[str] = ()) -> Event:
-    """Return an event as it leaves the cluster: these fields and no others, with no word that is secret in a text."""
-    kind, text, facts = told
+def event(change: Change, state: State, time: float, secrets: Iterable[str] = ()) -> Event:
+    """Return an event as it leaves the cluster: these fields and no others, with `secrets` masked in its texts."""
+    kind, text, facts = change
     hidden = [secret for secret in secrets if len(secret) >= LEAST]
-    said: Event = {
+    made: Event = {
         "event": kind,
         "id": f"{state['job_id']}-{kind}-{round(float(state['elapsed_s']) * 1000)}",
         "time": round(time, 3),
@@ -188,10 +188,10 @@ def event(told: Told, state: State, time: float, secrets: Iterable[str] = ()) ->
         "restarts": len(state["restarts"]["history"]),
         "metrics": strict(state["metrics"]),
     }
-    said.update({name: _plain(facts[name], hidden) for name in _TEXTS if isinstance(facts.get(name), str)})
-    said.update({name: facts[name] for name in _WHOLES if type(facts.get(name)) is int})
-    said.update({name: facts[name] for name in _NUMBERS if is_number(facts.get(name))})
-    return said
+    made.update({name: _plain(facts[name], hidden) for name in _TEXTS if isinstance(facts.get(name), str)})
+    made.update({name: facts[name] for name in _WHOLES if type(facts.get(name)) is int})
+    made.update({name: facts[name] for name in _NUMBERS if is_number(facts.get(name))})
+    return made
 
 
 def _plain(text: str, secrets: Sequence[str]) -> str:
@@ -201,58 +201,57 @@ def _plain(text: str, secrets: Sequence[str]) -> str:
     return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 3]}..."
 
 
-def body(said: Event, form: str = "json") -> bytes:
-    """Write an event: whole, or as Slack and its like take a message, where &, < and > have a meaning."""
+def body(event: Event, form: str = "json") -> bytes:
+    """Write an event as JSON, or as a message of Slack, in which &, < and > have a meaning."""
     if form == "slack":
-        text = said["text"].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        text = event["text"].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         return json.dumps({"text": text}).encode()
-    return json.dumps(said, allow_nan=False).encode()
+    return json.dumps(event, allow_nan=False).encode()
 
 
 def signature(secret: str, timestamp: str, content: bytes) -> str:
-    """Sign a body: HMAC-SHA256 over timestamp, a point and the body, with the timestamp in seconds since the epoch."""
+    """Return the HMAC-SHA256 over timestamp, a point and the body; the timestamp is in seconds since the epoch."""
     signed = timestamp.encode() + b"." + content
     return f"sha256={hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()}"
 
 
-# ---- what waits
+# ---- delivery
 
 
-def wait_s(tries: int) -> float:
-    """Return for how long to wait after so many tries, in seconds."""
+def pause_s(tries: int) -> float:
+    """Return the pause after so many tries, in seconds."""
     return min(MOST_WAIT_S, FIRST_WAIT_S * 2.0 ** max(0, min(tries, 30) - 1))
 
 
-def tried_again(status: int) -> bool:
-    """Tell whether what a receiver answers may be another answer later (RFC 9110, 15.5 and 15.6)."""
+def may_retry(status: int) -> bool:
+    """Return whether a later try may get another status (RFC 9110, 15.5 and 15.6)."""
     return status in (408, 425, 429) or status >= 500
 
 
-class Waiting:
-    """Events that wait for one receiver, the oldest first, and a count of what became of the others.
+class Queue:
+    """The events that wait for one receiver, the oldest first, and counts of those sent and lost.
 
-    A new word of progress, or of a checkpoint, takes the place of one that waits. Where too many wait, the oldest is
-    lost.
+    New progress, or a new checkpoint, replaces the one that waits. If too many wait, the oldest is lost.
     """
 
     def __init__(self, to: str) -> None:
-        """Take the receiver's name as it may be shown."""
+        """Take the receiver's name without secrets."""
         self.to, self.why = to, ""
         self.sent = self.lost = 0
         self.events: list[Event] = []
 
-    def add(self, said: Event) -> None:
-        """Take one more."""
-        if said["event"] in _SUPERSEDED:
-            self.events = [other for other in self.events if other["event"] != said["event"]]
-        self.events.append(said)
+    def add(self, event: Event) -> None:
+        """Add an event."""
+        if event["event"] in _SUPERSEDED:
+            self.events = [other for other in self.events if other["event"] != event["event"]]
+        self.events.append(event)
         if len(self.events) > MOST_WAITING:
             self.lost += 1
             del self.events[0]
 
-    def done(self, said: Event, why: str = "") -> None:
-        """Note that one was sent, or why it is lost."""
-        self.events = [other for other in self.events if other is not said]
+    def done(self, event: Event, why: str = "") -> None:
+        """Note that an event was sent, or why it is lost."""
+        self.events = [other for other in self.events if other is not event]
         self.why = why
         if why:
             self.lost += 1
@@ -260,16 +259,16 @@ class Waiting:
             self.sent += 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as it stands in cluster.json."""
+        """Return the entry of cluster.json."""
         return {"to": self.to, "sent": self.sent, "waiting": len(self.events), "lost": self.lost, "why": self.why}
 
 
 def undelivered(receivers: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Say which receivers lack events, and why."""
+    """Return a line for each receiver that missed events."""
     lines = []
     for each in receivers:
-        lacking = each["lost"] + each["waiting"]
-        if lacking:
+        missed = each["lost"] + each["waiting"]
+        if missed:
             why = f": {each['why']}" if each["why"] else ""
-            lines.append(f"events: {lacking} of {lacking + each['sent']} did not reach {each['to']}{why}")
+            lines.append(f"events: {missed} of {missed + each['sent']} did not reach {each['to']}{why}")
     return lines

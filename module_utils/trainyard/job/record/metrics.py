@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus is told of a job on each node, as text for the textfile collector of node_exporter.
+"""Metrics of a job on each node, as text for the textfile collector of node_exporter.
 
-Sources: Prometheus' text format 0.0.4; its advice on names and base units. A fact that is not known has no sample; a
-loss that is not a number has NaN. Times are seconds. docs/events.md lists all metrics.
+Sources: Prometheus' text format 0.0.4; its advice on names and base units. An unknown fact has no sample; a loss that
+is not a number is NaN. Times are seconds. docs/events.md lists all metrics.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any
 
 from ..run.progress import is_number
 
-# By name, each with its labels.
+# Values by metric, each with its labels.
 Samples = dict[str, list[tuple[Mapping[str, str], float]]]
 State = Mapping[str, Any]
 
-# Of metrics that a job prints, those with a metric of their own; others go by their name in a label.
+# Printed metrics that have a metric of their own; all others share one, with their name as a label.
 _OWN = ("step", "steps", "epoch", "loss", "rate")
-# All are gauges: each begins anew with every job.
+# All are gauges, as each restarts with every job.
 HELP = {
     "trainyard_node_ranks": "Ranks that the plan has on this node.",
     "trainyard_node_ranks_running": "Ranks of these whose processes run.",
-    "trainyard_node_head_silent_seconds": "Time since this node heard the head of the job.",
+    "trainyard_node_head_silent_seconds": "Time since the last message from the head of the job.",
     "trainyard_job_info": "A job that runs, on its head node.",
     "trainyard_job_ready": "1 once the monitors of all nodes are there.",
     "trainyard_job_elapsed_seconds": "Time since the job started.",
     "trainyard_job_ranks": "Ranks of the job.",
     "trainyard_job_ranks_running": "Ranks of the job whose processes run.",
-    "trainyard_job_node_silent_seconds": "Time since the head heard a node.",
+    "trainyard_job_node_silent_seconds": "Time since the last message from a node.",
     "trainyard_job_restarts": "How often the job, or a process of it, was started again.",
     "trainyard_job_restarts_left": "How often it may be started again.",
     "trainyard_job_step": "Last step that rank 0 printed.",
@@ -47,7 +47,7 @@ HELP = {
 
 
 def node_samples(host: str, report: State, ranks: int, head_silent_s: float | None) -> Samples:
-    """Return what a node knows by itself; `report` is its monitor's, `head_silent_s` None on the head."""
+    """Return the samples of one node; `report` is its monitor's, `head_silent_s` is None on the head."""
     where = {"node": host}
     found: Samples = {
         "trainyard_node_ranks": [(where, float(ranks))],
@@ -59,7 +59,7 @@ def node_samples(host: str, report: State, ranks: int, head_silent_s: float | No
 
 
 def job_samples(state: State, head: str, launcher: str) -> Samples:
-    """Return what the head knows of the whole job; `state` is what it writes to cluster.json."""
+    """Return the samples of the whole job; `state` is the head's cluster.json."""
     metrics, restarts = state["metrics"], state["restarts"]
     single = {
         "ready": float(state["state"] != "starting"),
@@ -91,7 +91,7 @@ def job_samples(state: State, head: str, launcher: str) -> Samples:
     for count in ("waiting", "lost"):
         by_name: dict[str, float] = {}
         for each in state.get("events") or ():
-            # Two webhooks of one host are one by name.
+            # Two webhooks of one host share a name.
             by_name[each["to"]] = by_name.get(each["to"], 0.0) + each[count]
         found[f"trainyard_job_events_{count}"] = [({"to": to}, value) for to, value in by_name.items()]
     return found

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a run, runs/<job_id>/summary.json (docs/summary.md): what a question may change in it, and what not.
+"""The record of a run, runs/<job_id>/summary.json (docs/summary.md), and how later answers may change it.
 
-A final state is final: whatever the nodes say later, that they know nothing of the job or nothing at all, the record
-stays as it was written. Only how its nodes are now is told with it.
+A final record stays as it was written, whatever the nodes answer later. Only the present state of its nodes is shown
+with it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ FINAL = frozenset(STATES)
 
 
 def read(data: object) -> dict[str, Any] | None:
-    """Return what stands in summary.json as summarize() makes it, None for what is no record."""
+    """Return the content of summary.json, None where it is no record."""
     return data if isinstance(data, dict) and isinstance(data.get("state"), str) else None
 
 
 def is_final(record: Data | None) -> bool:
-    """Whether nothing may change this record any more: how the job ended stands there, and it ran nowhere then."""
+    """Return whether the record is final: it says how the job ended, and no node still ran it."""
     return (
         record is not None
         and record["state"] in FINAL
@@ -34,13 +34,13 @@ def is_final(record: Data | None) -> bool:
 
 
 def settle(record: Data | None, answer: Data) -> dict[str, Any]:
-    """Return what the record says after a question whose `answer` is a new summary."""
+    """Return the record after a new summary, `answer`."""
     if record is None:
         return dict(answer)
-    # Of an older release, which had fewer fields.
+    # The record of an older version has fewer fields.
     known = {**answer, **record}
     if record["state"] in FINAL:
-        # It was asked while some nodes were still ending their part: how that went is added.
+        # Some nodes were still ending their processes: add how these exited.
         now = {node["host"]: node for node in answer["nodes"] if node["state"] == "ended"}
         nodes = [
             _ended(node, now[node["host"]]) if node["state"] == "running" and node["host"] in now else node
@@ -48,7 +48,7 @@ def settle(record: Data | None, answer: Data) -> dict[str, Any]:
         ]
         return {**known, "nodes": nodes}
     if answer["state"] == "lost":
-        # Nobody knows more than was known before.
+        # The nodes know nothing that the record does not say.
         return {**known, "state": "lost", "ranks_running": 0, "nodes": answer["nodes"]}
     return dict(answer)
 
@@ -60,7 +60,7 @@ def _ended(node: Data, now: Data) -> dict[str, Any]:
 
 
 def with_nodes(record: Data, answer: Data) -> dict[str, Any]:
-    """Return a record with its nodes as they are now, as far as they answer; what had ended there stays so."""
+    """Return a record with the present state of its nodes, as far as they answer; ended nodes stay ended."""
     now = {node["host"]: node for node in answer["nodes"]}
     nodes = []
     for node in record["nodes"]:
@@ -72,7 +72,7 @@ def with_nodes(record: Data, answer: Data) -> dict[str, Any]:
 
 
 def removed_text(removed: Mapping[str, float], hosts: Sequence[str]) -> list[str]:
-    """Say when clean.yml removed what the job had left, and where; `removed` are times by host, `hosts` their order."""
+    """Return lines on when clean.yml removed files of the job; `removed` has times by host, `hosts` their order."""
     by_day: dict[str, list[str]] = {}
     for host in sorted(removed, key=lambda name: (hosts.index(name) if name in hosts else len(hosts), name)):
         by_day.setdefault(time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(removed[host])), []).append(host)

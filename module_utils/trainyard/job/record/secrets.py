@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mask the secrets of a job, whose values are known, in what its ranks have printed.
+"""Mask the known secrets of a job in the output of its ranks.
 
-A mask is as long as what it hides, so that places in a log stay what they were, also for who follows it.
+A mask is as long as the secret, so that offsets in a log stay valid for readers that follow it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-# Characters. A shorter value is a word or number that stands in any text.
+# Minimum length of a secret, in characters: shorter values occur in any text.
 LEAST = 6
 _MASK = b"*"
 
@@ -20,13 +20,13 @@ Forms = tuple[bytes, ...]
 
 
 def forms(spec: Mapping[str, Any]) -> Forms:
-    """Return how the secrets in a node's node_plan.json may be printed, the longest first.
+    """Return the forms in which the secrets of a node_plan.json may be printed, the longest first.
 
-    They are the job's token and the values of job_secret_env, also in the form of JSON, of Python, of an address and
-    in base64; of a value of several lines each line.
+    Secrets are the job's token and the values of job_secret_env, and each line of a value: plain, and as JSON, Python,
+    URL and base64 write them.
     """
     known = spec.get("secret_env")
-    # The job's user may have written anything into the file.
+    # The job's user can change the file.
     values = [*(known.values() if isinstance(known, Mapping) else ()), spec.get("token")]
     found: set[str] = set()
     for value in (value for value in values if isinstance(value, str)):
@@ -38,7 +38,7 @@ def forms(spec: Mapping[str, Any]) -> Forms:
 
 
 def mask(content: bytes, hidden: Forms) -> bytes:
-    """Return what was printed with a mask over each of these; also over the beginning of one with which it ends."""
+    """Return output with each form masked, and the beginning of one at its end."""
     for form in hidden:
         if form in content:
             content = content.replace(form, _MASK * len(form))
@@ -47,18 +47,18 @@ def mask(content: bytes, hidden: Forms) -> bytes:
 
 
 def _begun(content: bytes, form: bytes) -> int:
-    """Return with how many bytes of this a text ends: a rank may not have written the rest as yet."""
+    """Return how many bytes of `form` the output ends with: the rank may not have written the rest yet."""
     most = min(len(form) - 1, len(content))
     return next((size for size in range(most, LEAST - 1, -1) if content.endswith(form[:size])), 0)
 
 
 def mask_text(text: str, hidden: Forms) -> str:
-    """Return a text with a mask over each of these."""
+    """Return a text with each form masked."""
     return mask(text.encode("utf-8", "surrogateescape"), hidden).decode("utf-8", "replace") if hidden else text
 
 
 def places(content: Any, hidden: Forms) -> Iterable[tuple[int, int]]:
-    """Return where each of these stands in a file that is mapped into memory: from and to."""
+    """Yield start and end of each form in a memory-mapped file."""
     for form in hidden:
         at = content.find(form)
         while at >= 0:

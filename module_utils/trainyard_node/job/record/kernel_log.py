@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's log of this machine around the end of a job, as far as whoever asks may read it: root mostly.
+"""The kernel's log of this machine around the end of a job, as far as the caller may read it (mostly root).
 
-The journal first, as the ring buffer forgets.
+The journal is tried first, as the ring buffer loses old lines.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from ....trainyard.job.run import kernel_messages
 
 _LIMIT_S = 20
-# Of a job that took long only its end is of interest.
+# How long before the end of a job messages are of interest, in seconds.
 _LAST_S = 900.0
 
 
 def window(monitor: Any, alive: bool, now: float) -> tuple[float, float] | None:
-    """Return since when and until when; None of a job that runs or ended as it should. monitor.json is its user's."""
+    """Return the time span to read; None unless the job failed. The user can write anything into monitor.json."""
     if not isinstance(monitor, dict) or alive:
         return None
     end = monitor.get("end")
@@ -33,7 +33,7 @@ def window(monitor: Any, alive: bool, now: float) -> tuple[float, float] | None:
 
 def read(since: float, until: float) -> list[dict[str, Any]]:
     """Return the messages of interest between two times, in s since the epoch; none where they cannot be read."""
-    # By the clock of printk, which stands still while the machine is suspended.
+    # On the clock of printk, which stops while the machine is suspended.
     booted = time.time() - time.monotonic()
     journal = ["journalctl", "-k", "-q", "--no-pager", "-o", "short-unix"]
     journal += ["--since", f"@{since:.0f}", "--until", f"@{until + 1:.0f}"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file by which node_exporter hears of a job on this node, in a folder that may be everybody's.
+"""The metrics file of a job on this node, for node_exporter, in a folder that may be world-writable.
 
-It belongs to the job's user, like the monitor that writes it; no file or link of anybody else is followed or replaced
-(a sticky folder sees to the latter). It goes with the job.
+The file belongs to the job's user, like the monitor that writes it. Files and links of other users are neither followed
+nor replaced (a sticky folder ensures the latter). The file is removed with the job.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import time
 from pathlib import Path
 
-# Between two writings, in seconds; Prometheus mostly asks every 15 s or less often.
+# Seconds between two writes; Prometheus usually scrapes every 15 s or less often.
 EVERY_S = 5.0
 
 
@@ -20,16 +20,16 @@ class Textfile:
     """The metrics of one job on this node."""
 
     def __init__(self, folder: str, job_id: str) -> None:
-        """Take the folder; "": there is none, and nothing is written."""
+        """Take the folder; with "" nothing is written."""
         self.path = metrics_file(folder, job_id) if folder else ""
-        self._written, self._said = 0.0, ""
+        self._written, self._printed = 0.0, ""
 
     def due(self, at_once: bool = False) -> bool:
-        """Tell whether it is time to write."""
+        """Return whether it is time to write."""
         return bool(self.path) and (at_once or time.monotonic() - self._written >= EVERY_S)
 
     def write(self, text: str) -> None:
-        """Write the file; a reader sees the old or the new one. What is in the way is printed once, into the log."""
+        """Replace the file atomically. An error is printed once, into the log."""
         self._written = time.monotonic()
         path = Path(self.path)
         # Not `.prom`, which node_exporter would read.
@@ -40,7 +40,7 @@ class Textfile:
                 new.unlink()
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                # Whatever the umask is: node_exporter is another user.
+                # Regardless of the umask, as node_exporter runs as another user.
                 os.fchmod(descriptor, 0o644)
                 file.write(text)
             new.replace(path)
@@ -48,12 +48,12 @@ class Textfile:
             why = f"metrics cannot be written to {path.parent}: {error.strerror}"
             with contextlib.suppress(OSError):
                 new.unlink()
-        if why and why != self._said:
+        if why and why != self._printed:
             print(why, flush=True)
-        self._said = why
+        self._printed = why
 
     def remove(self) -> None:
-        """Remove the file: of a job that is over nobody is to be told."""
+        """Remove the file, as the job has ended."""
         if self.path:
             with contextlib.suppress(OSError):
                 Path(self.path).unlink()

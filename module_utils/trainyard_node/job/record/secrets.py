@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep the secrets of a job out of its logs: masked in what is brought from the node, and in the logs at the job's end.
+"""Keep the secrets of a job out of its logs: mask them when logs are read, and in the logs when the job ends.
 
-While the job runs, node_plan.json has the values. They are removed there when the job ends. Nothing could mask them any
-more then, so the logs are masked first; not earlier, as ranks write their logs themselves.
+While the job runs, node_plan.json has the values. At its end they are removed there, after the logs were masked. Ranks
+write their logs themselves, so nothing can mask them earlier.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ....trainyard.job.record.secrets import Forms, forms, mask, places
 from ...machine.json_files import overwrite, read_json, write_json
 from .metrics_file import metrics_file
 
-# Bytes at the end and the beginning of a log that are masked: the end as far as job_log_limit_mib may bring it, the
-# beginning as far as it is searched for NCCL's lines.
+# Bytes at the end and the beginning of a log that are masked: as much as job_log_limit_mib may collect, and as much as
+# is searched for NCCL's lines.
 MOST_BYTES, FIRST_BYTES = 1 << 30, 4 << 20
 
 
 def read_masked(log: Any, begin: int, size: int, hidden: Forms) -> bytes:
-    """Read so many bytes of a log from there on, with masks, also over a secret that begins before them."""
+    """Read `size` bytes of a log from `begin` on, masked, including a secret that begins earlier."""
     before = min(begin, len(hidden[0]) if hidden else 0)
     log.seek(begin - before)
     content: bytes = log.read(before + size)
@@ -32,7 +32,7 @@ def read_masked(log: Any, begin: int, size: int, hidden: Forms) -> bytes:
 
 
 def mask_logs(job_dir: Path, hidden: Forms) -> None:
-    """Write masks over these in the logs of a job that has ended, in place: it needs no room on a full disk."""
+    """Mask secrets in the logs of a job that has ended, in place, which works on a full disk."""
     if not hidden:
         return
     for path in sorted((job_dir / "logs").glob("*.log")):
@@ -46,9 +46,9 @@ def _mask_file(path: Path, hidden: Forms) -> None:
         size = os.fstat(descriptor).st_size
         spans = [(0, size)] if size <= MOST_BYTES + FIRST_BYTES else [(0, FIRST_BYTES), (size - MOST_BYTES, size)]
         for begin, end in spans:
-            # Where a map begins is a multiple of the system's own.
+            # A map must begin at a multiple of this.
             begin -= begin % mmap.ALLOCATIONGRANULARITY
-            # Read only: a file that somebody cuts meanwhile ends a program that writes to its map.
+            # Read only: writing to the map of a file that was truncated meanwhile would kill this process.
             with mmap.mmap(descriptor, end - begin, offset=begin, access=mmap.ACCESS_READ) as content:
                 found = sorted(places(content, hidden))
             for at, to in found:
@@ -57,9 +57,9 @@ def _mask_file(path: Path, hidden: Forms) -> None:
 
 
 def forget_secrets(job_dir: str | os.PathLike[str]) -> None:
-    """Take out of node_plan.json what is secret, and remove the secret files; also on a file system that is full.
+    """Remove the secrets from node_plan.json, and the secret files, even on a full disk.
 
-    Where ranks have printed it, it is masked in their logs before. The metrics of a job that is over go with them.
+    The logs are masked first. The metrics file of the job is removed, too.
     """
     path = f"{job_dir}/node_plan.json"
     spec = read_json(path)
@@ -74,7 +74,7 @@ def forget_secrets(job_dir: str | os.PathLike[str]) -> None:
             try:
                 overwrite(path, json.dumps(rest) + "\n")
             except OSError:
-                # What nobody can make harmless may not stay.
+                # A file that still has secrets must not stay.
                 os.unlink(path)
     for name in spec.get("secret_files", ()):
         with contextlib.suppress(FileNotFoundError):

@@ -133,7 +133,7 @@ class HeadLoop:
         if self.sender and (all_ended or not self._runner.end):
             # As it is read after a reboot; and nothing of it changes with the job.
             previous, self._compared = self._compared, json.loads(json.dumps(state))
-            self.sender.tell(previous, self._compared)
+            self.sender.send_changes(previous, self._compared)
         return state
 
     def _samples(self, state: Message) -> prometheus.Samples:
@@ -148,7 +148,7 @@ class HeadLoop:
     def hurry(self) -> None:
         """Do not wait long for receivers of events once somebody ends the monitor."""
         if self.sender and self._runner.end:
-            self.sender.last_until(time.monotonic() + event_sender.TOLD_S)
+            self.sender.finish_by(time.monotonic() + event_sender.STOPPED_S)
 
     async def close(self) -> None:
         """Send the events of the job's end once nothing runs here, for a short time: units end with this monitor."""
@@ -158,8 +158,8 @@ class HeadLoop:
         while not self._runner.terminator.terminate(time.monotonic()) and time.monotonic() < until:
             await asyncio.sleep(0.1)
         self.save_cluster(all_ended=True)
-        limit_s = event_sender.TOLD_S if self._monitor.stopped else event_sender.LAST_S
-        self.sender.last_until(time.monotonic() + limit_s)
-        while not self.sender.over():
+        limit_s = event_sender.STOPPED_S if self._monitor.stopped else event_sender.LAST_S
+        self.sender.finish_by(time.monotonic() + limit_s)
+        while not self.sender.finished():
             await asyncio.sleep(0.05)
         self.save_cluster()

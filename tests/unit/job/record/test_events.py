@@ -44,7 +44,7 @@ def state(**changes):
 
 
 def told(before, now, every_s=600.0):
-    return [(kind, text) for kind, text, _ in events.between(before, now, every_s)]
+    return [(kind, text) for kind, text, _ in events.changes(before, now, every_s)]
 
 
 def test_a_job_is_told_from_its_start_to_its_end():
@@ -73,30 +73,10 @@ def test_a_job_is_told_from_its_start_to_its_end():
         assert told(known, known) == []
 
 
-def test_a_first_step_before_all_nodes_are_there_is_told_after_the_start():
-    waits, steps = (state(state="starting", metrics=metrics) for metrics in ({}, {"step": 2.0}))
-    runs = state(elapsed_s=1.5, metrics={"step": 9.0})
-    assert told(waits, steps) == told(runs, runs) == []
-    assert told(steps, runs) == [("started", "2/2 ranks running on 2 nodes"), ("first_step", "step 9 after 0:00:01")]
-
-
 def test_what_comes_together_is_told_in_order():
     end = {"state": "succeeded", "finished": 1.0}
     now = state(state="succeeded", elapsed_s=700.0, metrics={"step": 1.0}, restarts={"history": [RESTART]}, end=end)
     assert [kind for kind, _ in told(None, now)] == ["started", "first_step", "restart", "ended"]
-
-
-def test_a_job_that_never_started_is_told_to_have_ended_only():
-    end = {"state": "failed", "finished": 1.0, "failure": {"kind": "absent", "host": "n2", "after_s": 120}}
-    waits = state(state="starting", ranks_running=0, elapsed_s=119.0)
-    assert told(waits, {**waits, "state": "failed", "end": end}) == [
-        ("ended", "failed after 0:01:59: node n2: no word for 120 s")
-    ]
-
-
-def test_who_stopped_a_job_is_told():
-    end = {"state": "stopped", "finished": 1.0, "host": "n2"}
-    assert told(state(), state(state="stopped", end=end)) == [("ended", "stopped after 0:00:10 on n2")]
 
 
 def test_a_loss_that_is_no_number_is_told_once():
@@ -141,7 +121,7 @@ SLOW_RANK = {"host": "n2", "ranks": [1], "device": "0", "waited": 3, "others": 5
 def test_each_slow_rank_is_told_once():
     first = SLOW_RANK
     now = state(slow_ranks=[first])
-    (told_now,) = events.between(state(), now, 600.0)
+    (told_now,) = events.changes(state(), now, 600.0)
     assert told_now[:2] == ("slow_rank", slow_rank_text(first))
     said = events.event(told_now, now, 1790000130.0)
     assert (said["host"], said["rank"], said["reason"]) == ("n2", 1, slow_rank_text(first))
@@ -168,7 +148,7 @@ def test_a_head_that_was_started_again_does_not_begin_anew():
 
 
 def test_an_event_has_these_fields_and_no_others():
-    (restart,) = events.between(state(), state(restarts={"history": [RESTART]}), 600.0)
+    (restart,) = events.changes(state(), state(restarts={"history": [RESTART]}), 600.0)
     now = state(metrics={"step": 40.0, "loss": None}, restarts={"history": [RESTART]})
     said = events.event(restart, now, 1790000061.5)
     assert said == {
@@ -208,7 +188,7 @@ def test_no_secret_and_nothing_that_steers_a_terminal_is_in_a_text():
     }
     end = {"state": "failed", "finished": 1.0, "failure": failure}
     now = state(state="failed", end=end)
-    (ended,) = events.between(state(), now, 600.0)
+    (ended,) = events.changes(state(), now, 600.0)
     said = events.event(ended, now, 0.0, ["hunter2", "hunter2-and-more", "a"])
     assert "hunter2" not in json.dumps(said) and "\\u001b" not in json.dumps(said)
     assert said["text"].endswith("cannot write to /data/(secret)\\x1b]52;c;\\x07")
@@ -245,19 +225,15 @@ def test_the_documented_check_of_a_signature_takes_ours_and_no_other():
     assert not is_ours(secret, headers, body, now=now + 3600)
 
 
-def test_waits_grow_to_a_minute():
-    assert [events.wait_s(tries) for tries in (1, 2, 3, 6, 7, 20, 1000)] == [1, 2, 4, 32, 60, 60, 60]
-
-
 @pytest.mark.parametrize(
     ("status", "again"), [(500, True), (503, True), (429, True), (408, True), (400, False), (401, False), (404, False)]
 )
 def test_what_cannot_change_is_not_tried_again(status, again):
-    assert events.tried_again(status) is again
+    assert events.may_retry(status) is again
 
 
 def test_of_what_waits_progress_takes_the_place_of_progress_and_the_oldest_is_lost():
-    waiting = events.Waiting("webhook example.org")
+    waiting = events.Queue("webhook example.org")
     for number in range(3):
         waiting.add({"event": "progress", "number": number})
     assert [said["number"] for said in waiting.events] == [2]

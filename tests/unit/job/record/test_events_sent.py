@@ -15,12 +15,11 @@ import time
 import pytest
 from ansible.module_utils.trainyard.job.file import event_receivers
 from ansible.module_utils.trainyard.job.record import events
-from ansible.module_utils.trainyard.job.run.slow_ranks import text as slow_rank_text
 from ansible.module_utils.trainyard_node.job.record import event_sender as sender
 from ansible.module_utils.trainyard_node.job.run import processes
 from ansible.module_utils.trainyard_node.machine.json_files import write_json
 from job_cluster import attempt, free_port, wait_for
-from test_events import SLOW_RANK, state
+from test_events import state
 
 SECRET = " ".join(["a secret", "of some length"])
 HINT = "/services/hunter2"
@@ -116,8 +115,8 @@ def stands(found, **expected):
 
 def test_a_webhook_gets_signed_events(receiver, sending):
     told = sending({"url": receiver.up().url})
-    told.tell(None, state())
-    told.tell(state(), ended())
+    told.send_changes(None, state())
+    told.send_changes(state(), ended())
     stands(told, sent=2, waiting=0, lost=0, why="")
     assert receiver.kinds() == ["started", "ended"]
     path, headers, body = receiver.requests[0]
@@ -125,23 +124,10 @@ def test_a_webhook_gets_signed_events(receiver, sending):
     assert headers["X-Trainyard-Signature"] == events.signature(SECRET, headers["X-Trainyard-Timestamp"], body)
 
 
-def test_a_slow_rank_reaches_a_webhook_with_its_node_rank_and_evidence(receiver, sending):
-    receiver.statuses = [500]
-    told = sending({"url": receiver.up().url})
-    told.tell(state(), state(slow_ranks=[SLOW_RANK]))
-    stands(told, sent=1, waiting=0, lost=0)
-    refused, said = receiver.events()
-    assert refused == said
-    assert (said["event"], said["job_id"], said["host"], said["rank"]) == ("slow_rank", state()["job_id"], "n2", 1)
-    assert slow_rank_text(SLOW_RANK) == said["reason"] and said["reason"] in said["text"]
-    for _, headers, body in receiver.requests:
-        assert headers["X-Trainyard-Signature"] == events.signature(SECRET, headers["X-Trainyard-Timestamp"], body)
-
-
 def test_slack_gets_a_text_without_a_signature(receiver, sending):
     told = sending({"url": receiver.up().url, "form": "slack", "only": ["ended"]})
-    told.tell(None, state())
-    told.tell(state(), ended())
+    told.send_changes(None, state())
+    told.send_changes(state(), ended())
     stands(told, sent=1, waiting=0)
     assert receiver.events() == [{"text": "digits-20261123-051500: failed after 0:00:10"}]
     assert "X-Trainyard-Signature" not in receiver.requests[0][1]
@@ -150,7 +136,7 @@ def test_slack_gets_a_text_without_a_signature(receiver, sending):
 def test_what_answers_500_is_tried_again_with_the_same_event(receiver, sending, capfd):
     receiver.statuses = [500, 503, 429]
     told = sending({"url": receiver.up().url})
-    told.tell(None, state())
+    told.send_changes(None, state())
     stands(told, sent=1, waiting=0, lost=0)
     assert len({said["id"] for said in receiver.events()}) == 1 and len(receiver.events()) == 4
     said = capfd.readouterr().out
@@ -159,8 +145,8 @@ def test_what_answers_500_is_tried_again_with_the_same_event(receiver, sending, 
 
 def test_what_is_down_gets_all_of_it_when_it_is_back(receiver, sending, capfd):
     told = sending({"url": receiver.url})
-    told.tell(None, state())
-    told.tell(state(), ended())
+    told.send_changes(None, state())
+    told.send_changes(state(), ended())
     stands(told, waiting=2, why="not reached: Connection refused")
     receiver.up()
     stands(told, sent=2, waiting=0, why="")
@@ -171,7 +157,7 @@ def test_what_is_down_gets_all_of_it_when_it_is_back(receiver, sending, capfd):
 def test_what_hangs_is_given_up_and_asked_again(receiver, sending):
     receiver.held = 1
     told = sending({"url": receiver.up().url}, answer_s=0.3)
-    told.tell(None, state())
+    told.send_changes(None, state())
     stands(told, sent=1, waiting=0)
     assert len(receiver.requests) == 2
 
@@ -198,7 +184,7 @@ def test_who_sends_a_byte_now_and_then_is_given_up_too(sending, monkeypatch, sch
 
         threading.Thread(target=drip, daemon=True).start()
         told = sending({"url": f"{scheme}://127.0.0.1:{server.getsockname()[1]}/"}, answer_s=0.4)
-        told.tell(None, state())
+        told.send_changes(None, state())
         wait_for(lambda: told.as_list()[0]["sent"] == sent and told.as_list()[0]["why"].startswith(why), "the end")
         wait_for(lambda: sent or told.as_list()[0]["why"], "why not")
         over.set()
@@ -207,8 +193,8 @@ def test_who_sends_a_byte_now_and_then_is_given_up_too(sending, monkeypatch, sch
 def test_one_receiver_waits_for_no_other(receiver, sending, tmp_path):
     receiver.held = 1
     told = sending({"url": receiver.up().url}, {"file": str(tmp_path / "events.jsonl")}, answer_s=60.0)
-    told.tell(None, state())
-    told.tell(state(), ended())
+    told.send_changes(None, state())
+    told.send_changes(state(), ended())
     wait_for(lambda: told.as_list()[1]["sent"] == 2, "the file")
     assert told.as_list()[0]["sent"] == 0 and told.as_list()[0]["waiting"] == 2
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
@@ -220,28 +206,12 @@ def test_a_refusal_and_a_redirect_are_final(receiver, sending):
     elsewhere = Receiver().up()
     receiver.statuses, receiver.headers = [404, 307], {"Location": elsewhere.url}
     told = sending({"url": receiver.up().url})
-    told.tell(None, state())
+    told.send_changes(None, state())
     stands(told, lost=1, waiting=0, why="answered 404")
-    told.tell(state(), ended())
+    told.send_changes(state(), ended())
     stands(told, lost=2, waiting=0, why="answered 307, and redirects are not followed")
     elsewhere.down()
     assert elsewhere.requests == []
-
-
-def test_an_answer_that_is_not_http(sending, monkeypatch):
-    monkeypatch.setattr(events, "MOST_TRIES", 1)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer():
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(1 << 16)
-                connection.sendall(b"hello\r\n\r\n")
-
-        threading.Thread(target=answer, daemon=True).start()
-        told = sending({"url": f"http://127.0.0.1:{server.getsockname()[1]}/"})
-        told.tell(None, state())
-        stands(told, lost=1, waiting=0, why="no answer that is HTTP, or none in time")
 
 
 def test_a_certificate_of_nobody_is_not_trusted(sending, monkeypatch, tmp_path):
@@ -260,11 +230,11 @@ def test_a_certificate_of_nobody_is_not_trusted(sending, monkeypatch, tmp_path):
     secure.server.socket = context.wrap_socket(secure.server.socket, server_side=True)
     url = f"https://localhost:{secure.port}/"
     told = sending({"url": url})
-    told.tell(None, state())
+    told.send_changes(None, state())
     wait_for(lambda: "certificate" in told.as_list()[0]["why"], f"a refusal: {told.as_list()}")
     assert secure.requests == []
     known = sending({"url": url, "ca_file": str(pair[1])})
-    known.tell(None, state())
+    known.send_changes(None, state())
     stands(known, sent=1, waiting=0)
     secure.down()
 
@@ -273,13 +243,13 @@ def test_a_proxy_of_the_ranks_is_asked_but_for_its_exceptions(receiver, sending)
     proxy = receiver.up()
     env = {"http_proxy": f"http://me:word@127.0.0.1:{proxy.port}", "NO_PROXY": "inside.example.org"}
     told = sending({"url": "http://hooks.example.org/in?a=1"}, env=env)
-    told.tell(None, state())
+    told.send_changes(None, state())
     stands(told, sent=1, waiting=0)
     path, headers, _ = proxy.requests[0]
     assert (path, headers["Host"]) == ("http://hooks.example.org/in?a=1", "hooks.example.org")
     assert headers["Proxy-Authorization"] == "Basic bWU6d29yZA=="
     exempt = sending({"url": "http://127.0.0.1:1/"}, env={**env, "NO_PROXY": "127.0.0.1"})
-    exempt.tell(None, state())
+    exempt.send_changes(None, state())
     wait_for(lambda: exempt.as_list()[0]["why"] == "not reached: Connection refused", "the receiver itself")
     assert len(proxy.requests) == 1
 
@@ -300,17 +270,17 @@ def test_a_command_gets_the_event_and_no_shell(sending, tmp_path, monkeypatch):
     (tmp_path / "tell.py").write_text(TELL)
     tell = [sys.executable, str(tmp_path / "tell.py"), str(tmp_path / "told")]
     told = sending({"command": [*tell, "0", "$HOME; x"]})
-    told.tell(None, state())
+    told.send_changes(None, state())
     stands(told, sent=1, waiting=0)
     heard = json.loads((tmp_path / "told").read_text())
     assert (heard["event"], heard["argv"]) == ("started", ["0", "$HOME; x"])
     assert {"HOME", "PATH", "TRAINYARD_EVENT", "TRAINYARD_JOB_ID"} <= set(heard["env"])
     assert (tmp_path / "logs/events.log").read_text() == "heard started\n"
     failing = sending({"command": [*tell, "3"]})
-    failing.tell(None, state())
+    failing.send_changes(None, state())
     stands(failing, lost=1, waiting=0, why="ended with status 3")
     absent = sending({"command": ["/nowhere/tell"]})
-    absent.tell(None, state())
+    absent.send_changes(None, state())
     stands(absent, lost=1, waiting=0, why="cannot be started: No such file or directory")
 
 
@@ -320,7 +290,7 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(sending, tmp_
     )
     (tmp_path / "pids").mkdir()
     told = sending({"command": [sys.executable, "-c", slow, str(tmp_path / "pids")]}, answer_s=1.0)
-    told.tell(None, state())
+    told.send_changes(None, state())
     stands(told, lost=1, waiting=0, why="took longer than 1 s")
     pids = [int(path.name) for path in (tmp_path / "pids").iterdir()]
     assert pids
@@ -336,32 +306,28 @@ def test_only_a_regular_file_is_written(kind, sending, tmp_path, monkeypatch):
     victim.touch()
     {"link": lambda: path.symlink_to(victim), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
     told = sending({"file": str(path)})
-    told.tell(None, state())
+    told.send_changes(None, state())
     stands(told, lost=1, waiting=0)
     assert victim.read_text() == ""
 
 
 def test_what_is_told_last_has_a_short_time(receiver, sending, monkeypatch):
-    monkeypatch.setattr(sender, "LAST_WAIT_S", 0.05)
+    monkeypatch.setattr(sender, "LAST_PAUSE_S", 0.05)
     monkeypatch.setattr(events, "FIRST_WAIT_S", 60.0)
     told = sending({"url": receiver.url})
-    told.tell(state(), ended())
+    told.send_changes(state(), ended())
     stands(told, waiting=1, why="not reached: Connection refused")
-    assert not told.over()
+    assert not told.finished()
     receiver.up()
     # The long wait is over at once, as it is the last time.
-    told.last_until(time.monotonic() + 60.0)
-    wait_for(told.over, "the last word")
+    told.finish_by(time.monotonic() + 60.0)
+    wait_for(told.finished, "the last word")
     assert receiver.kinds() == ["ended"]
     receiver.held = 9
-    told.tell(state(), ended())
-    assert not told.over()
-    told.last_until(time.monotonic())
-    assert told.over()
-
-
-def test_nobody_is_told_without_settings(tmp_path):
-    assert sender.of_job(tmp_path, {"processes": [], "secret_env": {}, "base_env": {}}, lambda start: start()) is None
+    told.send_changes(state(), ended())
+    assert not told.finished()
+    told.finish_by(time.monotonic())
+    assert told.finished()
 
 
 # ---- a whole job
@@ -418,14 +384,3 @@ def test_a_receiver_that_is_down_delays_no_end(cluster, receiver):
     assert (stood["waiting"] + stood["lost"], stood["sent"]) == (2, 0)
     assert stood["why"] == "not reached: Connection refused"
     assert job.head.log() == "events to webhook 127.0.0.1: not reached: Connection refused\n"
-
-
-def test_who_stops_a_job_waits_shortly_for_a_receiver_that_hangs(cluster, receiver):
-    receiver.held = 99
-    job = with_receivers(cluster(["wait"]), {"url": receiver.up().url}).start()
-    wait_for(lambda: receiver.kinds() == ["started"], "the start")
-    began = time.monotonic()
-    job.head.signal(15)
-    job.head.monitor.wait()
-    assert time.monotonic() - began < sender.LAST_S
-    assert job.state()["end"]["state"] == "stopped"

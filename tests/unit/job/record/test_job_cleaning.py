@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.trainyard.job.record.cleaning import DAY_S, Folder, choose, describe, of_schedulers
+from ansible.module_utils.trainyard.job.record.cleaning import DAY_S, Folder, choose, of_schedulers
 from ansible.module_utils.trainyard.job.record.runs import Kept, may_go
 from ansible.module_utils.trainyard.job.record.runs import describe as describe_runs
 from ansible.module_utils.trainyard_controller import cleaning
@@ -111,19 +111,6 @@ def test_a_job_that_its_scheduler_has_not_ended_stays(job_id, found):
     assert (chosen, finding.found) == ({}, found)
 
 
-def test_what_is_said_of_schedulers():
-    schedulers, unknown = of_schedulers(RUNS, ANSWERS, 100 * DAY_S)
-    both, _ = choose({**LEFT, **schedulers}, "", 30, unknown)
-    assert describe(both, {}, False, unknown).splitlines() == [
-        "Removed the folders and objects of 2 jobs (1 MiB on all nodes).",
-        "  gone on Kubernetes",
-        "  over on n1",
-        "  silent stays: no slurmctld",
-    ]
-    pods, _ = choose(schedulers, "pods", None)
-    assert describe(pods, {}, True).splitlines() == ["Would remove the objects of 1 job.", "  pods on Kubernetes"]
-
-
 folders = st.builds(folder, st.sampled_from("abcd"), st.floats(0, 100), st.booleans())
 clusters = st.dictionaries(st.sampled_from(["n1", "n2", "n3"]), st.lists(folders, unique_by=lambda item: item.job_id))
 
@@ -135,20 +122,6 @@ def test_nothing_that_runs_or_is_younger_goes_from_any_node(nodes, days):
         parts = [item for items in nodes.values() for item in items if item.job_id == gone.job_id]
         assert not any(part.running for part in parts)
         assert all(part.age_s > days * DAY_S for part in parts)
-
-
-def test_what_is_said():
-    chosen, _ = choose(NODES, "", 0)
-    assert describe(chosen, {"n9": "timed out", "n8": "", "n7": ""}, True).splitlines() == [
-        "Would remove the folders of 3 jobs (5 MiB on all nodes).",
-        "  half on n2, n3",
-        "  new on n1",
-        "  old on n1, n2",
-        "  n9 could not be asked (timed out): run this again when they are back",
-        "  n8, n7 could not be asked: run this again when they are back",
-    ]
-    assert describe(choose(NODES, "new", None)[0], {}, False).startswith("Removed the folders of 1 job (1 MiB")
-    assert describe({"n1": []}, {}, False) == "Nothing to remove."
 
 
 def wanted(runs_dir, **changes):
@@ -187,16 +160,6 @@ def test_folders_of_this_machine(tmp_path):
     }
     assert 1000 <= found["ended-1"]["age_s"] < 1000 + 600
     assert (found["ended-1"]["size_mib"], found["ended-1"]["job_dir"]) == (3, str(jobs / "ended-1"))
-
-
-def test_the_plan_names_what_to_remove_and_who_was_silent(tmp_path):
-    record = {"job_id": "old", "job_dir": "/x/old", "age_s": 9e9, "running": False, "size_mib": 2}
-    answers = {"n1": {"folders": [record]}, "n2": {}}
-    found = cleaning.choice(wanted(tmp_path, days=30), answers, [], {}, 0.0)
-    assert found.remove == {"n1": [{"job_id": "old", "job_dir": "/x/old"}]}
-    assert found.text.endswith("n2 could not be asked: run this again when they are back")
-    assert (found.records, found.findings) == ([], [])
-    assert cleaning.choice(wanted(tmp_path, job_id="x"), answers, [], {}, 0.0).findings
 
 
 def test_a_folder_that_slurm_made_is_listed_with_what_wrote_there_last(tmp_path):
@@ -270,37 +233,6 @@ def test_a_named_job_that_waits_in_slurm_is_not_said_to_be_nowhere(tmp_path):
 
     found = cleaning.plan(wanted(tmp_path, job_id="waits"), ask, time.time())
     assert [finding.found for finding in found.findings] == ["waits runs on Slurm"]
-
-
-def test_the_plan_weighs_what_schedulers_say(tmp_path):
-    record = {"job_id": "old", "job_dir": "/x/old", "age_s": 9e9, "running": False, "size_mib": 2}
-    slurm = {"job_id": "old", "kind": "slurm", "planned": 0.0}
-    pods = {"job_id": "pods", "kind": "kubernetes", "planned": 0.0}
-    given = (wanted(tmp_path, days=30), {"n1": {"folders": [record]}}, [slurm, pods])
-    answers = {"old": {"state": "lost"}, "pods": {"state": "succeeded", "finished": 1.0}}
-    found = cleaning.choice(*given, answers, time.time())
-    assert found.remove == {"n1": [{"job_id": "old", "job_dir": "/x/old"}]}
-    assert found.objects == [pods]
-    found = cleaning.choice(*given, {"old": {"state": "running"}, "pods": {"msg": "no cluster"}}, time.time())
-    assert (found.remove, found.objects) == ({}, [])
-    assert "pods stays: no cluster" in found.text
-
-
-def test_what_a_host_has_of_many_jobs_goes_in_turn():
-    asked = []
-
-    def ask(question, own, *, limit_s=120.0):
-        asked.append((question, own))
-        return {host: {"known": False} for host in own}
-
-    jobs = {"n1": [{"job_id": "a", "job_dir": "/x/a"}, {"job_id": "b", "job_dir": "/x/b"}]}
-    jobs["n2"] = jobs["n1"][:1]
-    assert cleaning.remove(jobs, ask) == {
-        "n1": {"a": {"known": False}, "b": {"known": False}},
-        "n2": {"a": {"known": False}},
-    }
-    assert [(question, list(own)) for question, own in asked] == [("remove", ["n1", "n2"]), ("remove", ["n1"])]
-    assert cleaning.remove({}, ask) == {}
 
 
 # ---- runs/ on the controller

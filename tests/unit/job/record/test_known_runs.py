@@ -68,15 +68,6 @@ def test_nobody_is_asked_where_only_the_newest_may_run(site):
     assert site.asked == []
 
 
-def test_each_head_is_asked_once_about_all_its_jobs(site):
-    """Jobs that nobody watched have no final record; other jobs are nobody's business."""
-    for number in range(4):
-        site.add(f"r{number}", head=f"n{number % 2}")
-    site.add("other", name="resnet")
-    assert site.find(job_name="digits")["job_id"] == "r3"
-    assert site.asked == [{"n0": ["r0", "r2"], "n1": ["r1", "r3"]}]
-
-
 def test_several_that_run_are_listed_and_none_is_stopped(site):
     for number in (1, 2, 3):
         site.add(f"r{number}")

@@ -52,11 +52,6 @@ def test_a_stack_that_is_printed_last_does_not_hide_the_programs_error(stack):
     assert shown[-2:] == [f"... {len(STACKS[stack])} lines of a stack", "the end"]
 
 
-def test_many_other_lines_do_not_hide_it_either():
-    shown = telling([*TRACEBACK, *(f"closing {number}" for number in range(40))], 15)
-    assert (shown[:2], shown[-1], len(shown)) == ([ERROR, "..."], "closing 39", 15)
-
-
 def test_what_is_no_error_of_the_program_is_not_put_first():
     others = [
         "Exception ignored in: <function Pool.__del__>",
@@ -65,10 +60,6 @@ def test_what_is_no_error_of_the_program_is_not_put_first():
     ]
     assert telling([*TRACEBACK, *others, *map(str, range(40))], 15)[0] == ERROR
     assert telling([*others, *map(str, range(40))], 15) == [str(number) for number in range(25, 40)]
-
-
-def test_the_end_of_a_log_of_a_job_that_succeeded_is_shown_as_it_is():
-    assert telling(STACKS["pytorch"], 15, failed=False) == STACKS["pytorch"][-15:]
 
 
 def test_the_stack_of_the_thread_that_failed_stays():
@@ -110,15 +101,6 @@ def test_a_rank_that_aborts_after_its_training_is_named_as_that(tmp_path, by_she
         node = {"host": "n1", "ranks": [0], "processes": []}
         text = job_text.cause({"nodes": [node], "failure": failure}, "/jobs/x")
         assert text[1] == failure["reason"]
-
-
-def test_without_a_log_of_the_rank_that_of_what_started_it_is_shown():
-    process = {"name": "agent", "log": "agent_0.log"}
-    failure = {"kind": "exit", "host": "n1", "process": "agent", "rank": 0}
-    summary = {"nodes": [{"host": "n1", "processes": [process]}], "failure": failure}
-    assert job_text.starter_log(summary) == "agent_0.log"
-    assert job_text.starter_log({**summary, "failure": {"kind": "silent", "host": "n1"}}) == ""
-    assert job_text.starter_log({**summary, "failure": None}) == ""
 
 
 def test_the_error_of_an_attempt_before_is_not_shown_as_that_of_the_last_one():

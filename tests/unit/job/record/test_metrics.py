@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import signal
@@ -80,17 +79,6 @@ def test_all_that_is_known_is_told():
     of_node = read(prometheus.render("digits-1", prometheus.node_samples("n2", {}, 1, 0.25)))
     assert of_node["trainyard_node_head_silent_seconds"] == [({"node": "n2"}, 0.2)]
     assert {*found, *of_node} == set(prometheus.HELP)
-
-
-def test_what_is_not_known_has_no_sample():
-    found = read(of_head(state="starting"))
-    assert found["trainyard_job_ready"] == [({}, 0)]
-    assert [name for name in found if name.endswith(("step", "loss", "rate", "ratio", "events_lost", "metric"))] == []
-
-
-def test_a_loss_that_is_no_number_is_nan():
-    ((_, loss),) = read(of_head(metrics={"loss": None, "step": None}))["trainyard_job_loss"]
-    assert math.isnan(loss)
 
 
 @given(st.text(max_size=40), st.floats(allow_nan=False, allow_infinity=False))

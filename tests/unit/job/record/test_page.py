@@ -10,7 +10,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
-from ansible.module_utils.trainyard.report.job_page import MOST_POINTS, thinned
+from ansible.module_utils.trainyard.report.job_page import thinned
 from ansible.module_utils.trainyard_controller.pages import job_page
 from ansible.module_utils.trainyard_controller.plotly_js import plotly_js
 from hypothesis import given
@@ -97,36 +97,6 @@ def test_an_agent_of_torchrun_that_was_killed_is_named_and_its_ranks_with_it():
     ]
 
 
-def test_ranks_under_torchrun_that_still_run_and_agents_that_noted_nothing():
-    job = of_torchrun({2: end(3, 0)}, failure={"host": "n2", "rank": 3}, exit={"n1": end(101, 1)})
-    job["nodes"][1]["state"] = "running"
-    assert processes(job_page({**job, "failure": None}, [], TOLD, b"")) == [
-        ("agent", "failed", "exit code 1"),
-        ("rank2", "succeeded", ""),
-        ("rank3", "running", ""),
-    ]
-    # Run by Slurm or Kubernetes: the report of the agent alone says which rank it was.
-    job = of_torchrun(
-        {}, failure={"host": "n2", "rank": 3, "exit_code": 7}, exit={"n1": end(101, 1), "n2": end(101, 1)}
-    )
-    assert processes(job_page(job, [], TOLD, b"")) == [
-        ("agent", "failed", "first: rank 3: exit code 7"),
-        ("agent", "failed", "exit code 1 after rank 3 failed"),
-    ]
-
-
-def test_the_scheduler_that_was_handed_the_job_is_named():
-    submitted = {**summary(1, failed=False), "engine": {"kind": "slurm"}}
-    assert "<dt>scheduler</dt><dd>slurm</dd>" in job_page(submitted, [], "", b"").replace("\n", "")
-    assert "<dt>scheduler" not in job_page(summary(1, failed=False), [], "", b"")
-
-
-def test_a_job_that_went_well():
-    content = job_page(summary(1, failed=False), [], "Job digits-1 succeeded.", b"")
-    assert {state for _, state, _ in processes(content)} == {"succeeded"}
-    assert 'id="told"' not in content and 'id="restarts"' not in content and 'data-state="pass"' in content
-
-
 @pytest.mark.parametrize(
     ("node", "exit", "state"),
     [
@@ -188,10 +158,3 @@ def test_thinning_keeps_ends_extremes_and_breaks(values, most):
     if finite:
         assert (min(drawn), max(drawn)) == (min(finite), max(finite))
     assert len(kept) - len(drawn) == len(values) - len(finite)
-
-
-def test_long_runs_and_many_ranks_stay_small():
-    points = series(100_000)
-    assert len(thinned([(point["step"], point["rate"]) for point in points])) <= MOST_POINTS + 2
-    content = job_page(summary(512, 8), points, TOLD, plotly_js())
-    assert len(content) < 4_000_000 and len(processes(content)) == 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible.module_utils.trainyard.findings.findings import Finding, connection_reason, host_list, render
+from ansible.module_utils.trainyard.findings.findings import Finding, host_list, render
 from ansible.module_utils.trainyard.job.run import slow_ranks
 from ansible.module_utils.trainyard.report import job_text
 from job_samples import make_job, make_plan, member, summary_of
@@ -53,41 +53,11 @@ def test_findings_name_each_fault_once_with_all_its_hosts(golden):
     golden(f"{text}\n", "findings.txt")
 
 
-def test_two_faults_of_one_kind_in_the_input_have_no_host():
-    both = [
-        Finding(check="tls", found=f"{file} expired", expected="valid ones", action="renew it")
-        for file in ("ca.pem", "client.p12")
-    ]
-    assert render(both, "{count} {findings}:").splitlines()[2:5] == [
-        "  1. tls",
-        "     found     ca.pem expired",
-        "               client.p12 expired",
-    ]
-
-
-def test_many_hosts_with_many_different_faults_stay_readable():
-    many = [
-        Finding(host=f"n{n}", check="disk", found=f"{n} MiB", expected="more", action="make room") for n in range(1000)
-    ]
-    lines = render(many, "{count} {findings}.").splitlines()
-    assert lines[0] == "1 finding."
-    assert len(lines) == 12 and lines[9] == "               ... (994 more)"
-
-
 def test_a_finding_survives_its_way_through_a_module():
     finding = Finding(host="n1", check="disk", found="1 MiB", expected="more", action="make room")
     assert Finding.from_dict(json.loads(json.dumps(finding.as_dict()))) == finding
     with pytest.raises(KeyError):
         Finding.from_dict({"host": "n1"})
-
-
-def test_reasons_and_lists_of_hosts():
-    assert connection_reason("") == "no answer"
-    message = "Task failed: Failed to connect to the host via ssh: ssh: connect to host n1\n port 22: timed out"
-    assert connection_reason(message) == "ssh: connect to host n1 port 22: timed out"
-    assert connection_reason("x. Make sure this host can be reached over ssh: no route\r\n") == "no route"
-    assert host_list([]) == ""
-    assert host_list(["a", "b"]) == "a, b"
 
 
 @pytest.mark.parametrize(
@@ -351,40 +321,6 @@ def test_why_counts_more_than_that_somebody_stopped_it():
     assert summary_of(plan(), results)["failure"]["kind"] == "head_silent"
 
 
-def test_a_job_that_could_not_be_started_everywhere():
-    results = both(None)
-    for result in results.values():
-        result.update(cluster=None, monitor=None)
-    _, text = explained(results, not_started={"n2": "no space left on device"})
-    assert text == [
-        f"Job {JOB} failed after 0:00:00.",
-        "  n2 could not start its ranks: no space left on device",
-        "  nothing of the job is left on n1, n2",
-        *LAST,
-    ]
-
-
-def test_a_run_of_one_rank_says_so():
-    one = make_plan(make_job(), [member(0)]).as_dict()
-    end = {"state": "succeeded", "finished": 1072.5}
-    results = {"n1": {**answer(1), "cluster": head_says(end, {})}}
-    summary = summary_of(one, results)
-    text = job_text.explain(summary, RUN, DIR, []).splitlines()
-    assert text == [f"Job {JOB} succeeded in 0:01:12: 1 rank on 1 node.", *LAST]
-
-
-def test_a_job_whose_time_was_up():
-    _, text = explained(both({"state": "timed_out", "finished": 1072.5, "after_s": 72}), tail=["step 40"])
-    assert text[0] == f"Job {JOB} was ended after 0:01:12: its time (job_timeout) was up."
-    assert text[2:4] == [f"  last lines of {DIR}/logs/rank_0.log on n1:", "    | step 40"]
-
-
-def test_a_job_that_was_stopped():
-    summary, text = explained(both({"state": "stopped", "finished": 1072.5, "host": "n2"}))
-    assert text[0] == f"Job {JOB} was stopped after 0:01:12."
-    assert summary["stopped_on"] == "n2" and job_text.telling_log(summary) is None
-
-
 def test_a_job_that_runs():
     results = {
         "n1": answer(1, cluster=head_says(None, running=4), left=3, alive=True),
@@ -426,17 +362,6 @@ def test_a_job_that_renamed_its_folder_is_known_by_its_processes():
         *LAST,
     ]
     assert summary["state"] == "lost"
-
-
-def test_what_still_runs_is_said_with_the_command_that_ends_it():
-    end = {"state": "failed", "finished": 1072.5, "failure": {"kind": "silent", "host": "n2", "after_s": 16}}
-    results = {"n1": answer(1, end=end, cluster=head_says(end)), "n2": answer(2, left=2)}
-    _, text = explained(results)
-    assert text[-5:] == [
-        "  nothing of the job is left on n1",
-        f"  STILL RUNNING on n2: ansible-playbook playbooks/stop.yml -e job_id={JOB}",
-        *LAST,
-    ]
 
 
 def test_who_was_slow_is_said_with_its_evidence():

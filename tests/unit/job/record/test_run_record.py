@@ -104,20 +104,6 @@ def test_a_job_without_monitors_that_stop_has_ended_was_stopped():
     assert summary({"n1": NOTHING, "n2": NOTHING}, by_stop=True)["state"] == "lost"
 
 
-def test_what_is_read_is_a_record():
-    assert run_record.read(json.loads(json.dumps(RUNNING))) == RUNNING
-    for broken in (None, [], {}, {"state": None}):
-        assert run_record.read(broken) is None
-
-
-def test_when_and_where_it_was_removed():
-    removed = {"n2": 1_790_000_000.0, "n10": 1_790_000_000.0, "Kubernetes": 1_790_000_060.5}
-    assert run_record.removed_text(removed, ["n2", "n10"]) == [
-        "what it had left was removed by playbooks/clean.yml on 2026-09-21 14:13:20 UTC: n2, n10",
-        "what it had left was removed by playbooks/clean.yml on 2026-09-21 14:14:20 UTC: Kubernetes",
-    ]
-
-
 # ---- the modules that write it
 
 
@@ -168,21 +154,6 @@ def test_one_report_is_written_at_a_time(run_dir, monkeypatch):
 
     monkeypatch.setattr(reporting, "_report", at_that_time)
     assert told(run_dir, {}) == "alone"
-
-
-def test_a_page_that_was_not_finished_is_made_from_the_record(run_dir):
-    told(run_dir, says("failed"))
-    kept = (run_dir / "summary.json").read_bytes()
-    (run_dir / "report.html").unlink()
-    told(run_dir, {"n1": NOTHING, "n2": NOTHING})
-    assert "failed: job digits-20261120-101500" in (run_dir / "report.html").read_text()
-    assert (run_dir / "summary.json").read_bytes() == kept
-
-
-def test_what_still_runs_is_told_after_the_end(run_dir):
-    told(run_dir, says("failed"))
-    again = told(run_dir, {"n1": NOTHING, "n2": {**NOTHING, "left": 1}})
-    assert (again.summary["state"], again.left) == ("failed", ["n2"]) and "STILL RUNNING on n2" in again.text
 
 
 def test_a_scheduler_that_does_not_answer_hides_no_record(run_dir):

@@ -3,14 +3,12 @@
 import json
 
 import pytest
-from ansible.module_utils.trainyard.hardware.traffic import grown, size, told_by_node
+from ansible.module_utils.trainyard.hardware.traffic import grown, told_by_node
 from ansible.module_utils.trainyard.job.file.specification import parse
 from ansible.module_utils.trainyard.job.run.answers import STATUS, misfit
 from ansible.module_utils.trainyard.nvidia.nccl_lines import is_of_transport, read_nccl_lines
 from ansible.module_utils.trainyard.report import job_traffic
 from ansible.module_utils.trainyard_controller import reporting
-from ansible.module_utils.trainyard_node.hardware.rdma_traffic import read_interface
-from ansible.module_utils.trainyard_node.machine.tree import Tree
 from hypothesis import given
 from hypothesis import strategies as st
 from job_samples import make_job
@@ -60,12 +58,6 @@ def test_tcp_beside_rdma_ports_is_a_warning_and_without_them_none():
     ]
     (*_, warning) = job_traffic.lines(summary(SOCKET, n1=ports(0), n2=None))
     assert warning.startswith("NCCL sent over TCP although n1 have RDMA ports")
-
-
-def test_a_job_without_nccl_and_rdma_ends_as_before():
-    assert job_traffic.lines(summary(n1={"eth0": {"sent": 5, "received": 6}})) == []
-    assert job_traffic.ports_text(summary(n1={"eth0": {"sent": 5, "received": 6}})) == "eth0 sent 5 B, received 6 B"
-    assert job_traffic.lines(summary()) == [] and job_traffic.nccl_text({"nodes": []}) == ""
 
 
 def test_counters_that_went_back_stand_at_their_end_or_are_not_there_tell_nothing():
@@ -123,15 +115,3 @@ def test_the_variable_asks_nccl_and_contradicts_nobody():
         {"job_name": "a", "job_command": ["a"], "job_nccl_info": True, "job_env": {"NCCL_DEBUG": "WARN"}}
     )
     assert (finding.check, finding.found) == ("job_nccl_info", "true with NCCL_DEBUG: WARN in job_env")
-
-
-def test_an_interface_is_read_and_one_that_is_none_is_not(tmp_path):
-    folder = tmp_path / "sys/class/net/ib0/statistics"
-    folder.mkdir(parents=True)
-    folder.joinpath("tx_bytes").write_text("12\n")
-    assert read_interface(Tree(str(tmp_path)), "ib0") == {"ib0": {"sent": 12, "received": None}}
-    assert read_interface(Tree(str(tmp_path)), "") == read_interface(Tree(str(tmp_path)), "../net/ib0") == {}
-
-
-def test_bytes_are_written_for_people():
-    assert [size(number) for number in (0, 999, 1000, 1_234_567, 5e15)] == ["0 B", "999 B", "1 kB", "1.23 MB", "5 PB"]

@@ -51,12 +51,6 @@ def followed(job):
     return watching.follow(job, forgotten.append, shown.append), shown, forgotten
 
 
-def test_a_note_is_shown_once(clock):
-    first, second = ({**runs(line), "note": "set job_progress_pattern"} for line in ("it 1", "it 2"))
-    _, shown, _ = followed(Says(first, second, runs("", state="succeeded")))
-    assert shown == ["  it 1", "  set job_progress_pattern", "  it 2"]
-
-
 def test_progress_is_shown_each_time_and_why_a_job_waits_once(clock):
     waits = runs("waits: Priority", state="pending")
     job = Says(
@@ -137,17 +131,6 @@ def test_a_head_whose_monitor_reports_nothing_new_is_named_until_it_does(clock, 
     ]
     assert [line for line in shown if line != "  l"] == told
     assert shown[shown.index(told[0]) : shown.index(told[2])] == told[:2]
-
-
-def test_a_head_that_reports_nothing_and_then_gives_no_answer_keeps_its_patience(clock, in_time):
-    job = Says(*[{**runs("l"), "stalled": True}] * 9, GONE)
-    lost, shown, _ = followed(job)
-    assert lost == "timed out" and clock.now - 1000.0 > 18 + job.patience_s
-    job = Says(*[{**runs("l"), "stalled": True}] * 12, *[GONE] * 9, runs("", state="over"))
-    job.patience_s = 320.0
-    _, shown, _ = followed(job)
-    # Since its last answer, not since its monitor's last report.
-    assert shown[-2].startswith("  head node n1 gave no answer for 23 s; ranks may still run. It is asked for")
 
 
 def plan(max_restarts=0):
