@@ -123,21 +123,20 @@ def requested(role: str) -> dict[str, Any]:
     variables: dict[str, Any] = {}
     for file in ("defaults/main.yml", "vars/main.yml"):
         variables |= trusted(yaml.safe_load((folder / file).read_text()))
-    passed = yaml.safe_load((folder / "tasks/runtime.yml").read_text())[0]["vars"]
     templar = Templar(loader=DataLoader(), variables={**variables, **ALSO.get(role, {})})
-    names = ("packages", "constraints", "python_min", "python_max")
-    found = {name: templar.template(trust_as_template(passed[f"python_runtime_{name}"])) for name in names}
+    plan = templar.template(trust_as_template(f"{{{{ __{role}_plan }}}}"))
     beside = templar.template(trusted(variables[f"{role}_packages"]))
-    least, most = (tuple(int(part) for part in found[name].split(".")) for name in ("python_min", "python_max"))
+    constraints = templar.template(trusted(variables[f"{role}_constraints"]))
+    least, most = (tuple(int(part) for part in plan[name].split(".")) for name in ("python_min", "python_max"))
     # For an older Python the packages beside the framework are pinned for its older releases.
     marker = f"; python_version >= '{least[0]}.{least[1]}'" if least > LEAST else ""
-    packages = [each if each in beside or ";" in each else each + marker for each in found["packages"]]
+    packages = [each if ";" in each else each + marker for each in plan["pins"]] + beside
     pythons = f"python_full_version >= '3.{LEAST[1]}' and python_full_version < '3.{most[1] + 1}'"
     environments = [
         f"sys_platform == 'linux' and platform_machine == '{name}' and {pythons}"
         for name in MACHINES.get(role, ("x86_64", "aarch64"))
     ]
-    return {"packages": packages, "constraints": found["constraints"], "environments": environments}
+    return {"packages": packages, "constraints": constraints, "environments": environments}
 
 
 def write_role(role: str) -> None:

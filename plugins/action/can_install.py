@@ -30,7 +30,13 @@ class ActionModule(ActionBase):
         findings = list(rules.input_findings(wanted))
         nodes = FanOut(self, variables)
         own = {
-            host: {"wanted": {name: part for name, part in wanted[host].items() if not part.get("faults")}}
+            host: {
+                "wanted": {
+                    name: part
+                    for name, part in wanted[host].items()
+                    if not (part.get("faults") or part.get("findings"))
+                }
+            }
             for host in given["hosts"]
             if host in wanted
         }

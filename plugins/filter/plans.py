@@ -20,7 +20,7 @@ from ansible.module_utils.trainyard.cluster.survey import Survey, describe_nodes
 from ansible.module_utils.trainyard.findings.findings import Finding, render
 from ansible.module_utils.trainyard.job.placement import cluster_files
 from ansible.module_utils.trainyard.nvidia import cuda_plan, driver_plan, library_plan, nccl_tests, stack, upgrade
-from ansible.module_utils.trainyard.software import datasets, mindspore, oneflow, openmpi
+from ansible.module_utils.trainyard.software import datasets, mindspore, oneflow, openmpi, pytorch
 from ansible.module_utils.trainyard_controller.filters import checked, plan_filter
 
 RULES = {
@@ -30,21 +30,21 @@ RULES = {
     "nvidia_driver_plan": driver_plan.plan_hosts,
     "openmpi_plan": openmpi.plan_builds,
 }
-WANTED = {"mindspore_plan": mindspore, "oneflow_plan": oneflow}
+FRAMEWORKS = {"mindspore_plan": mindspore, "oneflow_plan": oneflow, "pytorch_plan": pytorch}
 
 # Faults of a host that answers all the same.
 ASKED = ("operating system", "host name", "inventory")
 
 
-def wanted_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Return a filter that checks what is wanted: the fault, or what to install with an empty fault."""
+def framework_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Return a filter of a framework's settings: the findings, and what to install where there are none."""
 
-    def plan(wanted: Mapping[str, Any]) -> dict[str, Any]:
-        asked = rules.Wanted(
-            **{key: value if isinstance(value, (bool, list)) else str(value) for key, value in wanted.items()}
+    def plan(settings: Mapping[str, Any]) -> dict[str, Any]:
+        given = rules.Settings(
+            **{key: value if isinstance(value, (bool, list)) else str(value) for key, value in settings.items()}
         )
-        faults = list(rules.problems(asked))
-        return {"fault": " ".join(faults), "faults": faults, **({} if faults else rules.plan(asked))}
+        findings = [finding.as_dict() for finding in rules.input_findings(given)]
+        return {"findings": findings, **({} if findings else rules.plan(given))}
 
     return plan
 
@@ -143,7 +143,7 @@ class FilterModule:
         """Return the filters by their names."""
         return {
             **{name: plan_filter(rule) for name, rule in RULES.items()},
-            **{name: wanted_filter(rules) for name, rules in WANTED.items()},
+            **{name: framework_filter(rules) for name, rules in FRAMEWORKS.items()},
             "cuda_toolkit_offers": checked(cuda_plan.offers),
             "cuda_toolkit_sources": checked(cuda_plan.sources),
             "dataset_plan": checked(dataset_plan),

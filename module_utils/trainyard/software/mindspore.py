@@ -12,16 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..findings.findings import Finding
+from .requirements import wheel_setting_findings
+
 DEVICES = ("cpu", "gpu", "ascend")
 # Before 2.0 builds for devices are distributions with names of their own.
 FORMER_NAMES = ("mindspore-gpu", "mindspore-ascend")
-# What the accelerator facts call the vendor, and MindSpore the device.
+# The vendor in the accelerator facts, and MindSpore's name of the device.
 DEVICE_OF_VENDOR: Mapping[str, str] = {"none": "cpu", "nvidia": "gpu", "ascend": "ascend"}
 
 
 @dataclass(frozen=True)
 class Cuda:
-    """What one CUDA release asks for: the cuDNN that MindSpore was built with, and NVIDIA's least driver."""
+    """The cuDNN that MindSpore was built with for a CUDA release, and the oldest driver that NVIDIA names for it."""
 
     cudnn: str
     driver: str
@@ -36,7 +39,7 @@ CUDAS: Mapping[str, Cuda] = {
 
 @dataclass(frozen=True)
 class Release:
-    """One minor release. `pythons` are the first and the last that it has wheels for."""
+    """One minor release; `pythons` are the first and the last that it has wheels for."""
 
     devices: tuple[str, ...]
     pythons: tuple[str, str]
@@ -76,17 +79,18 @@ RELEASES: Mapping[str, Release] = {
 
 
 # Builds for GPUs in the Python package index and the CUDA releases that they were built for, as the libraries of 1.7.0,
-# 1.10.0 and 2.0.0 say; those between the first two are taken to be alike.
+# 1.10.0 and 2.0.0 say; those between the first two are assumed to be alike.
 _INDEXED_GPU: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("1.7.0", "1.8.0", "1.8.1", "1.9.0", "1.10.0"), ("11.1",)),
     "2.0.0": ("11.1", "11.6"),
 }
 _INDEXED_ASCEND = ("1.7.0", "1.8.0", "1.8.1", "1.9.0", "1.10.0")
+_GIVE_WHEEL = "set mindspore_wheel_url to the address of its wheel and mindspore_wheel_sha256 to its sum"
 
 
 @dataclass(frozen=True)
 class Feature:
-    """Something that some releases do, on some devices; `last` is the last that documents it, "" where it stayed."""
+    """Something that some releases do, on some devices; `last` is the last that documents it, "" if all newer do."""
 
     what: str
     first: str
@@ -102,11 +106,11 @@ FEATURES: Mapping[str, Feature] = {
     "msrun": Feature("msrun", "2.3", "", DEVICES, "use job_launcher: mindspore"),
     "mpirun": Feature("training under mpirun", "1.7", "", ("gpu", "ascend"), "use job_launcher: mindspore"),
     "recovery": Feature(
-        "taking back a single worker that died (in graph mode)",
+        "restarting a single worker that died (in graph mode)",
         "1.7",
         "2.5",
         ("gpu",),
-        "let the whole job start again from its last checkpoint (job_max_restarts)",
+        "let the job restart from its last checkpoint (job_max_restarts)",
     ),
 }
 
@@ -124,23 +128,23 @@ def minor(version: str) -> str:
 
 
 def why_not(version: str, device: str, feature: str) -> str:
-    """Return why this MindSpore on this device does not do that (a key of FEATURES), with the way out; "" if it does.
+    """Return why MindSpore does not support a feature (a key of FEATURES) on a device, and what to do; "" if it does.
 
-    A release after the last one that is known here is taken to do what that one does.
+    A release that is newer than all known ones counts as the last of them.
     """
-    wanted = FEATURES[feature]
-    if device not in wanted.devices:
-        devices = " and ".join(wanted.devices)
-        return f"MindSpore supports {wanted.what} on {devices} only, not on {device}: {wanted.instead}"
+    requested = FEATURES[feature]
+    if device not in requested.devices:
+        devices = " and ".join(requested.devices)
+        return f"MindSpore supports {requested.what} on {devices} only, not on {device}: {requested.instead}"
     number = _number(minor(version))
-    if number < _number(wanted.first) or (wanted.last and number > _number(wanted.last)):
-        range_ = f"{wanted.first} to {wanted.last}" if wanted.last else f"{wanted.first} and newer"
-        return f"MindSpore {version} does not support {wanted.what} ({range_} do): {wanted.instead}"
+    if number < _number(requested.first) or (requested.last and number > _number(requested.last)):
+        range_ = f"{requested.first} to {requested.last}" if requested.last else f"{requested.first} and newer"
+        return f"MindSpore {version} does not support {requested.what} ({range_} do): {requested.instead}"
     return ""
 
 
 def supports(version: str, device: str, feature: str) -> bool:
-    """Tell whether this MindSpore does that (a key of FEATURES) on this device."""
+    """Tell whether this MindSpore supports a feature (a key of FEATURES) on this device."""
     return not why_not(version, device, feature)
 
 
@@ -173,8 +177,8 @@ def combinations() -> str:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A wanted installation, as the role's variables give it; what stands at its default there is empty here."""
+class Settings:
+    """The variables of the role mindspore that decide what is installed; empty where they have their default."""
 
     version: str
     device: str = "cpu"
@@ -186,99 +190,109 @@ class Wanted:
     python_max: str = ""
 
 
-def problems(wanted: Wanted) -> Iterator[str]:
-    """Yield what is wrong with a wanted installation."""
-    version, device = wanted.version, wanted.device
+def input_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield what is wrong with the settings."""
+    version, device, cuda = settings.version, settings.device, settings.cuda
     if not re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc|\.post|\.dev)\d+)?", version):
-        yield f"mindspore_version is {version!r}, expected an exact release such as 2.10.0."
+        yield _finding(f"mindspore_version is {version!r}", "an exact release such as 2.10.0")
         return
-    if re.search(r"\d(a|b|\.dev)\d", version) and not wanted.wheel_url:
-        yield (
-            f"MindSpore {version} is a release before the release, which indexes give up: give the address of its "
-            "wheel in mindspore_wheel_url and its sum in mindspore_wheel_sha256."
+    if re.search(r"\d(a|b|\.dev)\d", version) and not settings.wheel_url:
+        yield _finding(
+            f"MindSpore {version} is a prerelease, which package indexes remove",
+            "the address of its wheel",
+            _GIVE_WHEEL,
         )
         return
     if device not in DEVICES:
-        yield f"mindspore_device is {device!r}, expected {', '.join(DEVICES)}."
+        yield _finding(f"mindspore_device is {device!r}", " or ".join(DEVICES))
         return
     release = RELEASES.get(minor(version))
     if release is None:
-        if not (wanted.python_min and wanted.python_max):
-            yield (
-                f"MindSpore {version} is not known here: set mindspore_python_min and mindspore_python_max to the "
-                f"Pythons that it has wheels for. Known are: {combinations()}."
+        if not (settings.python_min and settings.python_max):
+            yield _finding(
+                f"MindSpore {version} is not known here",
+                f"a known release: {combinations()}",
+                "set mindspore_python_min and mindspore_python_max to the Pythons that it has wheels for",
             )
     elif device not in release.devices:
-        yield f"There is no MindSpore {version} for {device}. There are: {combinations()}."
+        yield _finding(f"there is no MindSpore {version} for {device}", f"one of these: {combinations()}")
         return
     else:
-        yield from _numpy_problems(wanted, release)
-        if device == "gpu" and wanted.cuda not in release.cudas:
-            yield (
-                f"mindspore_cuda is {wanted.cuda!r}, but MindSpore {version} was built for {_cudas(release)}: set the "
-                "one that the nodes have."
+        yield from _numpy_findings(settings, release)
+        if device == "gpu" and cuda not in release.cudas:
+            built = " or ".join(f"{each} with cuDNN {CUDAS[each].cudnn}" for each in release.cudas)
+            yield _finding(
+                f"mindspore_cuda is {cuda!r}",
+                f"one that MindSpore {version} was built for: {built}",
+                "set the one that the nodes have",
             )
-    if device != "gpu" and wanted.cuda:
-        yield (
-            f"mindspore_cuda is {wanted.cuda!r}, but mindspore_device is {device}: leave it empty, or set the device "
-            "to gpu."
+    if device != "gpu" and cuda:
+        yield _finding(
+            f"mindspore_cuda is {cuda!r}, and mindspore_device {device}",
+            "a CUDA release for gpu alone",
+            "leave it empty, or set the device to gpu",
         )
-    yield from _wheel_problems(wanted, release)
+    yield from _wheel_findings(settings, release)
 
 
-def _numpy_problems(wanted: Wanted, release: Release) -> Iterator[str]:
-    for package in wanted.packages:
+def _numpy_findings(settings: Settings, release: Release) -> Iterator[Finding]:
+    for package in settings.packages:
         match = re.match(r"numpy\s*==\s*(\d[\d.]*)", package, re.IGNORECASE)
         if match and _number(match[1]) >= _number(release.numpy_below):
-            yield (
-                f"mindspore_packages has {package!r}, but MindSpore {wanted.version} needs a numpy below "
-                f"{release.numpy_below}, such as numpy==1.26.4."
+            yield _finding(
+                f"mindspore_packages has {package!r}",
+                f"a numpy below {release.numpy_below} for MindSpore {settings.version}, such as numpy==1.26.4",
             )
 
 
-def _wheel_problems(wanted: Wanted, release: Release | None) -> Iterator[str]:
-    if wanted.wheel_url and not re.fullmatch(r"[0-9a-f]{64}", wanted.wheel_sha256):
-        yield (
-            f"mindspore_wheel_sha256 is {wanted.wheel_sha256!r}, expected the 64 hexadecimal digits of the wheel's sum."
-        )
-    if wanted.wheel_sha256 and not wanted.wheel_url:
-        yield "mindspore_wheel_sha256 is set without mindspore_wheel_url: set both or none."
-    # From 2.0 on those for CPU have in them what Ascend needs.
-    if wanted.wheel_url or wanted.device == "cpu" or (wanted.device == "ascend" and release is not _FIRST):
+def _wheel_findings(settings: Settings, release: Release | None) -> Iterator[Finding]:
+    yield from wheel_setting_findings("mindspore", settings.wheel_url, settings.wheel_sha256)
+    # From 2.0 on the wheels for CPU also hold what Ascend needs.
+    if settings.wheel_url or settings.device == "cpu" or (settings.device == "ascend" and release is not _FIRST):
         return
-    there = {version: cudas for version, cudas in _INDEXED_GPU.items() if wanted.cuda in cudas}
-    indexed: Sequence[str] = list(there) if wanted.device == "gpu" else _INDEXED_ASCEND
-    if wanted.version not in indexed:
-        instead = f" Of this build the index has {', '.join(indexed)}." if indexed else ""
-        yield (
-            f"No package index has MindSpore {wanted.version} for {wanted.device}: give the address of its wheel in "
-            f"mindspore_wheel_url and its sum in mindspore_wheel_sha256.{instead}"
+    there = [version for version, cudas in _INDEXED_GPU.items() if settings.cuda in cudas]
+    indexed: Sequence[str] = there if settings.device == "gpu" else _INDEXED_ASCEND
+    if settings.version not in indexed:
+        yield _finding(
+            f"no package index has MindSpore {settings.version} for {settings.device}",
+            f"{', '.join(indexed)}, which the index has, or a wheel" if indexed else "a wheel",
+            _GIVE_WHEEL,
         )
 
 
-def plan(wanted: Wanted) -> dict[str, Any]:
-    """Return what to install, for a wanted installation without problems."""
-    name = distribution(wanted.version, wanted.device)
-    least, most = pythons(wanted.version)
-    cuda = CUDAS.get(wanted.cuda)
+def plan(settings: Settings) -> dict[str, Any]:
+    """Return what to install for settings without findings."""
+    name = distribution(settings.version, settings.device)
+    least, most = pythons(settings.version)
+    cuda = CUDAS.get(settings.cuda)
+    target = settings.device.capitalize() if settings.device == "ascend" else settings.device.upper()
     return {
-        "distribution": name,
-        "pin": f"{name}=={wanted.version}",
-        "wheels": {name: f"{wanted.wheel_url}#sha256={wanted.wheel_sha256}"} if wanted.wheel_url else {},
-        "python_min": wanted.python_min or least,
-        "python_max": wanted.python_max or most,
-        "target": wanted.device.capitalize() if wanted.device == "ascend" else wanted.device.upper(),
+        "pins": [f"{name}=={settings.version}"],
+        "wheels": {name: f"{settings.wheel_url}#sha256={settings.wheel_sha256}"} if settings.wheel_url else {},
+        "python_min": settings.python_min or least,
+        "python_max": settings.python_max or most,
+        "versions": {name: f"{name} %s for {settings.device}", "numpy": "numpy %s"},
+        "verify_environment": {"DEVICE_TARGET": target},
+        # The wheels are linked with GCC's OpenMP library but do not bring it along.
+        "libraries": [
+            {
+                "file": "libgomp.so.1",
+                "packages": {"Debian": "libgomp1", "RedHat": "libgomp"},
+                "needed_by": "MindSpore",
+                "switch": "mindspore_manage_system",
+            }
+        ],
         "driver": cuda.driver if cuda else "",
-        "needs": f"CUDA {wanted.cuda}, cuDNN {cuda.cudnn}, NVIDIA driver {cuda.driver} or newer" if cuda else "",
+        "needs": f"CUDA {settings.cuda}, cuDNN {cuda.cudnn}, NVIDIA driver {cuda.driver} or newer" if cuda else "",
     }
+
+
+def _finding(found: str, expected: str, action: str = "correct it (roles/mindspore/README.md)") -> Finding:
+    return Finding("input of mindspore", found, expected, action)
 
 
 def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
-
-
-def _cudas(release: Release) -> str:
-    return " or ".join(f"{cuda} with cuDNN {CUDAS[cuda].cudnn}" for cuda in release.cudas)
 
 
 def _names(names: list[str]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which OneFlow releases there are, for which Python and CUDA, where, and what each of them needs beside it.
+"""OneFlow's releases: their Pythons, CUDA releases, sources, and the packages that each of them needs.
 
 From metadata and file names of the wheels in the package index, and from README, setup.py and release workflow of each
 tag of OneFlow's repository. 0.8.0 and 0.9.0 were run by trainyard on CPU with Python 3.9, no other was.
@@ -12,23 +12,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# np.bool and its like in its Python part, and code that an old protoc made.
+from ..findings.findings import Finding
+from .requirements import wheel_setting_findings
+
+# OneFlow uses np.bool and the like, and code that an old protoc generated.
 _TOO_NEW = {"numpy": "1.24", "protobuf": "3.21"}
 
 
 @dataclass(frozen=True)
 class Release:
-    """One release. `pythons` are the first and the last of its wheels with which `oneflow_packages` are there, too."""
+    """One release; `pythons` are the first and the last for which it and `oneflow_packages` have wheels."""
 
     pythons: tuple[str, str]
     # Whether the package index has it; the others are on a page of their own, RELEASE_PAGE.
     in_index: bool = False
-    # Its builds by the end of their version (0.7.0+cu112), with the least driver that it names for each.
+    # Its builds by the local part of the version (0.7.0+cu112), with the oldest driver that OneFlow names for each.
     builds: Mapping[str, str] = field(default_factory=dict)
-    # CUDA's libraries, with which the wheel is linked but which it neither holds nor asks for: without them not even
-    # a program for the CPU can import it.
+    # CUDA's libraries that the wheel is linked with, but neither holds nor depends on. Without them not even a program
+    # for the CPU can import it.
     libraries: tuple[str, ...] = ()
-    # What it was built against, and no longer works with. Its metadata asks for less.
+    # Upper bounds of packages that it does not work with. Its metadata allows them.
     below: Mapping[str, str] = field(default_factory=lambda: _TOO_NEW)
 
 
@@ -58,13 +61,13 @@ RELEASES: Mapping[str, Release] = {
     ),
     "1.0.0": Release(pythons=("3.8", "3.11"), builds={"cu118": "450.80.02", "cpu": ""}),
 }
-# From here on OneFlow is what the role's proof and the launch module speak to.
+# The oldest release that the role's check and the launch module work with.
 _FIRST = (0, 5)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A wanted installation, as the role's variables give it; what stands at its default there is empty here."""
+class Settings:
+    """The variables of the role oneflow that decide what is installed; empty where they have their default."""
 
     version: str
     wheel_url: str = ""
@@ -81,70 +84,79 @@ def releases() -> str:
     return "; ".join(f"{name} for Python {' to '.join(dict.fromkeys(each.pythons))}" for name, each in RELEASES.items())
 
 
-def problems(wanted: Wanted) -> Iterator[str]:
-    """Yield what is wrong with a wanted installation."""
-    version = wanted.version
+def input_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield what is wrong with the settings."""
+    version = settings.version
     if not re.fullmatch(r"\d+\.\d+\.\d+((rc|\.dev|\.post)\d+)?(\+\w+)?", version):
-        yield f"oneflow_version is {version!r}, expected an exact release such as 0.9.0."
+        yield _finding(f"oneflow_version is {version!r}", "an exact release such as 0.9.0")
         return
     number, _, build = version.partition("+")
     release = RELEASES.get(number)
     if _number(version)[:2] < _FIRST:
-        yield (
-            f"OneFlow {version} is older than 0.5, with which this role's proof cannot speak. Make its environment on "
-            "every node yourself and name it in job_venv; docs/job-file.md says how jobs run it (job_oneflow_style: "
-            f"address_list). Known are: {releases()}."
+        yield _finding(
+            f"oneflow_version is {version!r}, which this role cannot verify",
+            f"0.5 or newer: {releases()}",
+            "make its environment on every node yourself and name it in job_venv (docs/job-file.md, job_oneflow_style: "
+            "address_list)",
         )
         return
     if release is not None:
-        yield from _too_new(wanted, release)
-        if not wanted.wheel_url:
-            yield from _nowhere(wanted, release, number, build)
-    elif not (wanted.python_min and wanted.python_max):
-        yield (
-            f"OneFlow {version} is not known here: set oneflow_python_min and oneflow_python_max to the Pythons that "
-            f"it has wheels for, and name in oneflow_packages what it needs beside it. Known are: {releases()}."
+        yield from _package_findings(settings, release)
+        if not settings.wheel_url:
+            yield from _source_findings(settings, release, number, build)
+    elif not (settings.python_min and settings.python_max):
+        yield _finding(
+            f"OneFlow {version} is not known here",
+            f"a known release: {releases()}",
+            "set oneflow_python_min and oneflow_python_max to the Pythons that it has wheels for, and add to "
+            "oneflow_packages what it needs",
         )
-    if wanted.wheel_url and not re.fullmatch(r"[0-9a-f]{64}", wanted.wheel_sha256):
-        yield f"oneflow_wheel_sha256 is {wanted.wheel_sha256!r}, expected the 64 hexadecimal digits of the wheel's sum."
-    if wanted.wheel_sha256 and not wanted.wheel_url:
-        yield "oneflow_wheel_sha256 is set without oneflow_wheel_url: set both or none."
+    yield from wheel_setting_findings("oneflow", settings.wheel_url, settings.wheel_sha256)
 
 
-def _nowhere(wanted: Wanted, release: Release, number: str, build: str) -> Iterator[str]:
+def _source_findings(settings: Settings, release: Release, number: str, build: str) -> Iterator[Finding]:
     builds = ", ".join(f"{number}+{name}" for name in release.builds)
     if build and build not in release.builds:
-        yield f"oneflow_version is {wanted.version!r}, but its known builds are {builds}; others by oneflow_wheel_url."
-    elif not (wanted.places or (release.in_index and not build)):
-        yield (
-            f"No package index has OneFlow {wanted.version}: set oneflow_find_links: [{RELEASE_PAGE}] or a mirror, "
-            f"with one of its builds as oneflow_version ({builds}), or oneflow_wheel_url and oneflow_wheel_sha256."
+        yield _finding(
+            f"oneflow_version is {settings.version!r}",
+            f"a known build: {builds}",
+            "correct it, or set oneflow_wheel_url",
+        )
+    elif not (settings.places or (release.in_index and not build)):
+        yield _finding(
+            f"no package index has OneFlow {settings.version}",
+            f"one of its builds ({builds}) and a place that has it",
+            f"set oneflow_version to a build and oneflow_find_links to [{RELEASE_PAGE}] or a mirror, or set "
+            "oneflow_wheel_url and oneflow_wheel_sha256",
         )
 
 
-def _too_new(wanted: Wanted, release: Release) -> Iterator[str]:
-    for package in wanted.packages:
+def _package_findings(settings: Settings, release: Release) -> Iterator[Finding]:
+    for package in settings.packages:
         match = re.match(r"(?P<name>[A-Za-z0-9._-]+?)\s*==\s*(?P<version>\d[\d.]*)", package)
         bound = release.below.get(match["name"].lower()) if match else None
         if match and bound and _number(match["version"]) >= _number(bound):
-            yield (
-                f"oneflow_packages has {package!r}, but OneFlow {wanted.version} needs {match['name'].lower()} below "
-                f"{bound}."
-            )
+            expected = f"{match['name'].lower()} below {bound} for OneFlow {settings.version}"
+            yield _finding(f"oneflow_packages has {package!r}", expected)
 
 
-def plan(wanted: Wanted) -> dict[str, Any]:
-    """Return what to install, for a wanted installation without problems."""
-    number, _, build = wanted.version.partition("+")
+def _finding(found: str, expected: str, action: str = "correct it (roles/oneflow/README.md)") -> Finding:
+    return Finding("input of oneflow", found, expected, action)
+
+
+def plan(settings: Settings) -> dict[str, Any]:
+    """Return what to install for settings without findings."""
+    number, _, build = settings.version.partition("+")
     release = RELEASES.get(number)
     least, most = release.pythons if release else ("", "")
-    # The builds of the release page ask for them themselves, or hold them.
+    # Builds of the release page depend on CUDA's libraries, or hold them.
     libraries = release.libraries if release and not build else ()
     return {
-        "pins": [f"oneflow=={wanted.version}", *libraries],
-        "wheels": {"oneflow": f"{wanted.wheel_url}#sha256={wanted.wheel_sha256}"} if wanted.wheel_url else {},
-        "python_min": wanted.python_min or least,
-        "python_max": wanted.python_max or most,
+        "pins": [f"oneflow=={settings.version}", *libraries],
+        "wheels": {"oneflow": f"{settings.wheel_url}#sha256={settings.wheel_sha256}"} if settings.wheel_url else {},
+        "python_min": settings.python_min or least,
+        "python_max": settings.python_max or most,
+        "versions": {"oneflow": "OneFlow %s", "numpy": "numpy %s", "protobuf": "protobuf %s"},
     }
 
 

@@ -11,9 +11,11 @@ build (`2.13.0+cpu`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
+
+from ..findings.findings import Finding
 
 _PIN = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[[A-Za-z0-9._,\s-]*\])?"
@@ -105,6 +107,17 @@ def wheel_findings(wheels: Mapping[str, str], pins: Iterable[Pin]) -> list[str]:
                 "wheel of that version"
             )
     return findings
+
+
+def wheel_setting_findings(role: str, url: str, sha256: str) -> Iterator[Finding]:
+    """Yield what is wrong with ROLE_wheel_url and ROLE_wheel_sha256."""
+    check = f"input of {role}"
+    if url and not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        found, expected = f"{role}_wheel_sha256 is {sha256!r}", "the 64 hexadecimal digits of the wheel's sum"
+        yield Finding(check, found, expected, "correct it")
+    if sha256 and not url:
+        found = f"{role}_wheel_sha256 is set without {role}_wheel_url"
+        yield Finding(check, found, "both or none", "set both or none")
 
 
 def without_password(address: str) -> str:

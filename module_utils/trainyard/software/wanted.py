@@ -37,6 +37,7 @@ def input_findings(wanted: Mapping[str, Wanted]) -> Iterator[Finding]:
     """Yield what is wrong with the input of any role, for each host."""
     for host, parts in wanted.items():
         for name, part in parts.items():
+            yield from (Finding.from_dict(finding).on(host) for finding in part.get("findings") or ())
             for fault in part.get("faults") or ():
                 yield finding_of(name, str(fault)).on(host)
 

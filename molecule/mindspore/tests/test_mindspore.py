@@ -96,11 +96,11 @@ WHEEL = "file:///srv/wheels/mindspore-2.10.0-cp311-cp311-linux_x86_64.whl"
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (
             {"mindspore_device": "gpu", "mindspore_cuda": "11.6"},
-            "There is no MindSpore 2.10.0 for gpu. There are: 1.7 to 1.10 for cpu, gpu (CUDA 10.1, 11.1), ascend,",
+            "found there is no MindSpore 2.10.0 for gpu expected one of these: 1.7 to 1.10 for cpu, gpu",
         ),
         (
             {
@@ -119,10 +119,10 @@ WHEEL = "file:///srv/wheels/mindspore-2.10.0-cp311-cp311-linux_x86_64.whl"
         ),
     ],
 )
-def test_what_cannot_work_is_refused_and_what_is_there_stays(run_playbook, members, last, given, said):
+def test_an_impossible_request_changes_nothing(run_playbook, members, last, given, message):
     before = members[last].check_output(f"cat {VENV}/.trainyard.json")
     done = run_playbook("changed.yml", "--limit", last, **given)
     assert done.rc != 0
-    assert said in done.text
+    assert message in done.text
     assert members[last].check_output(f"cat {VENV}/.trainyard.json") == before
     assert not members[last].file(f"{VENV}/.trainyard-building").exists

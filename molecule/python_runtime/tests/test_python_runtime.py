@@ -121,7 +121,7 @@ def test_a_package_that_was_removed_comes_back(run, node):
     node.check_output(f"sudo {OTHER}/bin/pip uninstall --quiet --yes markupsafe")
     found = run(step="verify")
     assert found.rc != 0
-    assert f"{OTHER} is not as wanted: markupsafe 3.0.4 is not installed" in found.text
+    assert f"{OTHER} differs from what is requested: markupsafe 3.0.4 is not installed" in found.text
     done = run()
     assert done.rc == 0, done.output
     assert "reasons: markupsafe 3.0.4 is not installed" in done.text
@@ -261,7 +261,7 @@ def test_what_extensions_are_compiled_with_is_brought_where_it_is_asked_for(run,
     assert "Python.h is missing, which compiling extensions (python_runtime_compiler) needs" in refused.text
     found = run(python_runtime_compiler=True, step="verify")
     assert found.rc != 0
-    assert f"{OTHER} is not as wanted: " in found.text and "Python.h is missing" in found.text
+    assert f"{OTHER} differs from what is requested: " in found.text and "Python.h is missing" in found.text
     done = run(python_runtime_compiler=True)
     assert done.rc == 0, done.output
     for compiler in ("cc", "c++"):

@@ -47,7 +47,7 @@ PINNED = """
     - {role: pytorch, when: false}
   tasks:
     - ansible.builtin.debug:
-        msg: "{{ ([__pytorch_pin] + (['--index-url', pytorch_index_url] if pytorch_index_url else [])
+        msg: "{{ (__pytorch_plan.pins + (['--index-url', pytorch_index_url] if pytorch_index_url else [])
                   + pytorch_extra_index_urls | map('regex_replace', '^', '--extra-index-url=')) | join(' ') }}"
 """
 

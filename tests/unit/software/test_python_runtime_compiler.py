@@ -70,7 +70,7 @@ def test_the_headers_of_this_very_python_are_brought_where_extensions_are_compil
     assert "python_runtime_manage_system is false. Install the package" in text and f"{package}." in text
     status, text = run(python_runtime_compiler=True, step="verify")
     assert status != 0
-    assert "extensions is not as wanted: there is no environment yet; " in text
+    assert "extensions differs from what is requested: there is no environment yet; " in text
     assert "Python.h is missing. Run site.yml to fix it." in text
 
 

@@ -1,0 +1,93 @@
+"""PyTorch: which packages a request is, and that another build does not pass for it."""
+
+import json
+import os
+import subprocess
+
+import pytest
+from actions import PROJECT
+from ansible.module_utils.trainyard.software import pytorch
+
+
+@pytest.mark.parametrize(
+    ("settings", "pins"),
+    [
+        ({}, ["torch==2.13.0"]),
+        # The wheel of torchvision 0.28.0 depends on torch 2.13.0.
+        ({"torchvision": "auto"}, ["torch==2.13.0", "torchvision==0.28.0", "pillow==11.3.0"]),
+        (
+            {"version": "2.7.1", "build": "cu118", "torchvision": "auto"},
+            ["torch==2.7.1+cu118", "torchvision==0.22.1+cu118", "pillow==11.3.0"],
+        ),
+        # The usual index has this build without naming it; other sources name it.
+        ({"build": "cu130"}, ["torch==2.13.0"]),
+        ({"build": "cu130", "sources": ["https://mirror.example.org/cu130"]}, ["torch==2.13.0+cu130"]),
+        ({"build": "cpu"}, ["torch==2.13.0+cpu"]),
+    ],
+)
+def test_the_packages_of_a_request(settings, pins):
+    request = pytorch.Settings(**{"version": "2.13.0", **settings})
+    assert list(pytorch.input_findings(request)) == []
+    planned = pytorch.plan(request)
+    assert planned["pins"] == pins
+    assert ("torchvision" in planned["versions"]) == ("torchvision" in settings)
+
+
+def test_a_release_that_is_not_known_needs_its_pythons():
+    [finding] = pytorch.input_findings(pytorch.Settings("9.0.0"))
+    assert finding.action == "set pytorch_python_min and pytorch_python_max"
+    request = pytorch.Settings("9.0.0", python_min="3.13", python_max="3.15")
+    assert list(pytorch.input_findings(request)) == [] and pytorch.plan(request)["python_max"] == "3.15"
+
+
+@pytest.mark.parametrize("name", ["version", "build", "torchvision"])
+def test_a_wrong_value_is_a_finding(name):
+    request = pytorch.Settings(**{"version": "2.13.0", "python_min": "3.9", "python_max": "3.9", name: "new"})
+    assert [finding.found for finding in pytorch.input_findings(request)] == [f"pytorch_{name} is 'new'"]
+
+
+PLAY = f"""
+- hosts: a,b
+  gather_facts: false
+  vars: {{trainyard_quiet: true, nvidia_stack_set: "{{{{ __stack | default({{}}) }}}}"}}
+  roles:
+    - {{role: pytorch, when: false}}
+  tasks:
+    - ansible.builtin.set_fact:
+        python_runtime_result:
+          verified: {{cuda: "{{{{ '13.0' if inventory_hostname == 'a' else '12.6' }}}}"}}
+    - ansible.builtin.debug:
+        msg: "{{{{ __pytorch_plan.pins[0] }}}} {{{{ pytorch_extra_index_urls | join(' ') }}}}"
+      run_once: true
+    - ansible.builtin.include_tasks: {PROJECT}/roles/pytorch/tasks/build.yml
+"""
+# The fact of the role nvidia_stack; as a variable of the play, as users cannot set it.
+STACK = {"framework": {"name": "pytorch", "version": "2.13.0", "build": "cu126"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "pin", "other"),
+    [
+        (
+            {"pytorch_build": "cu130", "pytorch_builds_url": "https://mirror.example.org/pytorch/"},
+            "torch==2.13.0+cu130 https://mirror.example.org/pytorch/cu130",
+            "b is for CUDA 12.6, expected CUDA 13.0 of the build cu130",
+        ),
+        ({"__stack": STACK}, "torch==2.13.0+cu126", "a is for CUDA 13.0, expected CUDA 12.6 of the build cu126"),
+        ({"pytorch_build": "cpu"}, "torch==2.13.0+cpu", ""),
+    ],
+)
+def test_nodes_with_another_build_are_named(tmp_path, given, pin, other):
+    playbook = tmp_path / "build.yml"
+    playbook.write_text(PLAY)
+    done = subprocess.run(
+        ["ansible-playbook", "-i", "a,b,", str(playbook), "-e", json.dumps(given)],
+        env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.strip().splitlines()[0].strip() == pin, done.stdout + done.stderr
+    assert (done.returncode == 0) == (other == "")
+    assert other in done.stdout
