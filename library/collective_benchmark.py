@@ -7,11 +7,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: collective_benchmark
-short_description: Judge one benchmark of collectives
+short_description: Check one benchmark of collectives
 description:
   - Reads what nccl-tests printed, as text of any version or as JSON (C(-J)), marked by mpirun or srun or not, with or
     without the lines of C(NCCL_DEBUG), or what C(training/benchmark/collectives.py) printed, which is the same text.
-  - Judges whether the results were right, whether the ranks and hosts that were meant took part, whether the bus
+  - Checks whether the results were right, whether the ranks and hosts that were meant took part, whether the bus
     bandwidth at the largest size is what the hardware, a saved baseline or a given number lets expect, and which
     devices carried the bytes.
   - Never fails because of what was measured; only because of a file that cannot be read. No machine is touched.
@@ -110,13 +110,13 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Judge a log that somebody has
+- name: Check a log that somebody has
   collective_benchmark:
     parse: all_reduce.log
     expected_ranks: 16
     expected_busbw: 384
 
-- name: Judge a run, with what the hardware lets expect
+- name: Check a run, with what the hardware lets expect
   collective_benchmark:
     run_dir: runs/benchmark-all-reduce-nccl-20261121-101500-3f9c
     nodes: "{{ nodes }}"

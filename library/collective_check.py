@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: collective_check
-short_description: Judge what the ranks of a collective check gathered
+short_description: Check what the ranks of a collective check gathered
 description:
   - Reads the collected logs of a run of C(all_gather.py) on the controller, and compares what every rank gathered with
     0 to n - 1.
@@ -33,7 +33,7 @@ extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
-- name: Judge what the ranks gathered
+- name: Check what the ranks gathered
   collective_check:
     run_dir: runs/all-gather-pytorch-20261120-101500-3f9c
   register: checked

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: pair_stragglers
-short_description: Judge nodes by what pairs of them measured
+short_description: Check nodes by what pairs of them measured
 description:
   - Reads what C(training/benchmark/pairs.py) printed in a run on the controller, adds it to what earlier runs measured,
     and says which nodes are slow, wrong or silent, how sure that is, and which pairs would decide what is open.
@@ -23,7 +23,7 @@ options:
     type: str
     default: ""
   run_dir:
-    description: Folder of the run on the controller; without it only what was measured before is judged.
+    description: Folder of the run on the controller; without it only what was measured before is checked.
     type: path
   schedule:
     description: The rounds of that run.
@@ -50,17 +50,17 @@ extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
-- name: Judge the nodes
+- name: Check the nodes
   pair_stragglers:
     hosts: [n1, n2, n3, n4]
     run_dir: runs/pairs-20261121-101500-3f9c
     schedule: "{{ chosen.rounds }}"
-  register: judged
+  register: checked
 """
 
 RETURN = r"""
 stragglers:
-  description: The judgement of stragglers, as docs/stragglers.md describes it.
+  description: The result of the pairs, as docs/stragglers.md describes it.
   returned: success
   type: dict
 measurements:
@@ -69,7 +69,7 @@ measurements:
   type: list
   elements: dict
 text:
-  description: The judgement of stragglers for reading, in a line, and another one for each node that is not well.
+  description: The result of the pairs for reading, in a line, and another one for each node that is not well.
   returned: success
   type: str
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: report_compare
-short_description: Compare two reports of a proof
+short_description: Compare two reports of a verification
 description:
   - Reads two C(report.json) that C(verify.yml) wrote, and says what got slower, which findings are new or gone, and
     which versions and settings changed.
@@ -33,7 +33,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Compare the two newest proofs
+- name: Compare the two newest verifications
   report_compare:
     runs: runs
   register: compared

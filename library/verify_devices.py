@@ -7,9 +7,9 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: verify_devices
-short_description: Judge the devices of all nodes, at one time or between two
+short_description: Check the devices of all nodes, at one time or between two
 description:
-  - Judges GPUs, NPUs and RDMA ports. With O(before) it judges which error counters grew since then, and nothing else.
+  - Checks GPUs, NPUs and RDMA ports. With O(before) it checks which error counters grew since then, and nothing else.
   - What a device does not say is unknown, never well. Asks no node.
 options:
   results:
@@ -40,7 +40,7 @@ extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
-- name: Judge what grew while the benchmarks ran
+- name: Check what grew while the benchmarks ran
   verify_devices:
     before: "{{ facts.answers }}"
     results: "{{ afterwards.answers }}"

@@ -1,17 +1,17 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Read what the proof of a cluster compares and judges on one node."""
+"""Read what the verification of a cluster compares and checks on one node."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: verify_facts
-short_description: Read what the proof of a cluster compares and judges on one node
+short_description: Read what the verification of a cluster compares and checks on one node
 description:
   - Returns versions, firmware, limits and networks (what nodes of one kind should have in common), and the health of
     GPUs, NPUs, RDMA ports and network interfaces with their error counters, in one call.
-  - A proof asks all nodes at once, with M(verify_read); this shows what one of them says.
+  - A verification asks all nodes at once, with M(verify_read); this shows what one of them says.
   - Reads only. Versions come from metadata, headers and file names; no framework is imported.
   - A fact is empty where the node does not have the thing, and null where it has it and does not say.
 options:

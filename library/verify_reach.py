@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: verify_reach
-short_description: Try all ways between the nodes, and judge who reaches whom
+short_description: Try all ways between the nodes, and check who reaches whom
 description:
   - Lets every node listen on two TCP ports of its address on the job network, one outside the ephemeral range and one
     that the kernel gives; connects from every node to the others and reads what is enough for packets of the largest

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: verify_read
-short_description: Read what the proof of a cluster compares and judges, on all nodes
+short_description: Read what the verification of a cluster compares and checks, on all nodes
 description:
   - Asks all nodes at once for what M(verify_facts) shows of one, and how far their clocks are from the controller's. A
     node that gives no answer in time delays no other.

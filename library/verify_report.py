@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: verify_report
-short_description: Write the report of a proof as JSON, JUnit XML and a page
+short_description: Write the report of a verification as JSON, JUnit XML and a page
 description:
   - Builds the report of P(verify.yml) from what its phases found, and writes C(report.json), C(report.xml) and
     C(report.html) into the run's folder.
@@ -16,7 +16,7 @@ description:
   - Runs once, on the controller, whose Python has plotly.
 options:
   run_dir:
-    description: Folder of this proof on the controller; it is made, and its name is the name of the report.
+    description: Folder of this verification on the controller; it is made, and its name is the name of the report.
     type: path
     required: true
   cluster:
@@ -56,11 +56,11 @@ options:
     elements: dict
     default: []
   stragglers:
-    description: The judgement on the measurements of pairs; empty where none were made.
+    description: The result on the measurements of pairs; empty where none were made.
     type: dict
     default: {}
   started:
-    description: When the proof began, in seconds since the epoch.
+    description: When the verification began, in seconds since the epoch.
     type: float
     required: true
   finished:
@@ -99,7 +99,7 @@ state:
   returned: always
   type: str
 exit_code:
-  description: Exit status of a proof with this result, 0, 2 or 3.
+  description: Exit status of a verification with this result, 0, 2 or 3.
   returned: always
   type: int
 text:

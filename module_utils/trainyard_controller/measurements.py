@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of measurements, judged: their plans, records and logs are read here, the rules are in trainyard/verify/."""
+"""Runs of measurements, checked: their plans, records and logs are read here, the rules are in trainyard/verify/."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ended_run(folder: Path) -> Iterator[Run]:
 
 
 def check_collective(folder: Path, name: str, command: str) -> dict[str, Any]:
-    """Judge what the ranks of all_gather.py printed: `findings`, `check`, the numbers of `ranks` and `nodes`."""
+    """Check what the ranks of all_gather.py printed: `findings`, `check`, the numbers of `ranks` and `nodes`."""
     with ended_run(folder) as run:
         hosts = {rank: node["host"] for node in run.plan["nodes"] for rank in node["ranks"]}
         failed_on = (run.summary.get("failure") or {}).get("host") or ""
@@ -94,7 +94,7 @@ def verify_pairs(
     tolerance: float | None = None,
     inventory: str = "",
 ) -> dict[str, Any]:
-    """Judge nodes by what pairs of them measured, in earlier runs and in this: `stragglers`, `measurements`, `text`.
+    """Check nodes by what pairs of them measured, in earlier runs and in this: `stragglers`, `measurements`, `text`.
 
     `expected` is in GB/s, `tolerance` the part of it that a node may lack.
     """
@@ -165,7 +165,7 @@ def baseline_findings(baseline: str, save: bool) -> list[Finding]:
             Finding(
                 "baseline",
                 f"there is no file {path}",
-                "this site's own values, as a former proof has kept them",
+                "this site's own values, as a former verification has kept them",
                 (
                     "name the file that has them, or let this cluster write it: -e verify_save_baseline=true "
                     "(collective_benchmark.yml: benchmark_save_baseline)"
@@ -187,7 +187,7 @@ def baseline_findings(baseline: str, save: bool) -> list[Finding]:
 
 
 def benchmarks(given: Data, *, check: bool) -> dict[str, Any]:
-    """Judge a benchmark as the options of the action plugin collective_benchmark say.
+    """Check a benchmark as the options of the action plugin collective_benchmark say.
 
     Without a benchmark only the file of baselines is checked: `findings`.
     """

@@ -33,7 +33,7 @@ def job_page(summary: of_job.Data, series: of_job.Series, told: str, library: by
 
 
 def verify_page(report: of_cluster.Data, library: bytes) -> str:
-    """Return the page of a proof. `library` is plotly.js."""
+    """Return the page of a verification. `library` is plotly.js."""
     return page("report/verify.html.j2", of_cluster.content(report), library)
 
 

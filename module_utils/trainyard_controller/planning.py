@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepare a job: ask its nodes, plan, judge. Nothing is started here, and every finding of every node comes at once.
+"""Prepare a job: ask its nodes, plan, check. Nothing is started here, and every finding of every node comes at once.
 
 Facts of nodes are kept between launches, so that one visit to each is enough: it checks the node for its part of the
 plan and says whether the facts still hold. They are good for a job that can run, not for saying why one cannot: where
-anything is found, the nodes are asked what they are now, and judged by that.
+anything is found, the nodes are asked what they are now, and checked by that.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Prepared:
 
 
 def prepare(wanted: Wanted, ask: Ask) -> Prepared:
-    """Ask, plan and judge; writes the run's folder for a job that is ready, and for one that its nodes refuse."""
+    """Ask, plan and check; writes the run's folder for a job that is ready, and for one that its nodes refuse."""
     if str(wanted.job.get("job_scheduler") or "ssh") in schedulers.EXTERNAL:
         return _prepare_external(wanted, ask)
     job, wrong = _read_job(wanted)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two reports of proofs, chosen among those in the folder of runs and compared."""
+"""Two reports of verifications, chosen among those in the folder of runs and compared."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _choose(before: Path | None, after: Path | None, runs: Path | None) -> tuple
         raise UnusableError("runs is not given; expected: it, or both before and after")
     later = _read(after) if after else _newest(runs, bool)
     if later is None:
-        raise UnusableError(f"{runs} has no report of a proof, verify-*/report.json; {_WHAT_TO_DO}")
+        raise UnusableError(f"{runs} has no report of a verification, verify-*/report.json; {_WHAT_TO_DO}")
     if before:
         return _read(before), later
     earlier = _newest(
@@ -53,12 +53,14 @@ def _read(path: Path) -> dict[str, Any]:
         if not isinstance(report, dict):
             raise ValueError("not an object")
     except (OSError, ValueError, RecursionError) as error:
-        raise UnusableError(f"{path} is no report of a proof: {error}; expected: report.json of verify.yml") from error
+        raise UnusableError(
+            f"{path} is no report of a verification: {error}; expected: report.json of verify.yml"
+        ) from error
     return report
 
 
 def _started(report: Mapping[str, Any]) -> float:
-    """Return when a proof began; 0 for what is no report, so that it is the oldest."""
+    """Return when a verification began; 0 for what is no report, so that it is the oldest."""
     when = report.get("started")
     return when if isinstance(when, (int, float)) else 0.0
 

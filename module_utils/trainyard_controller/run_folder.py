@@ -245,7 +245,7 @@ def read_plans(runs_dir: Path) -> list[dict[str, Any]]:
 
 
 def kept_runs(runs_dir: Path, now: float) -> list[Kept]:
-    """List the folders of jobs and proofs in runs/: only those that are known for what they are, by what they hold."""
+    """List the folders of jobs and verifications in runs/, recognized by the files in them."""
     found = []
     for run_dir in sorted(runs_dir.iterdir()) if runs_dir.is_dir() else ():
         if run_dir.is_symlink() or not run_dir.is_dir():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a proof: report.json, report.xml and report.html in the run's folder."""
+"""The report of a verification: report.json, report.xml and report.html in the run's folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .pages import verify_page
 from .plotly_js import MISSING, plotly_js
 
 _NOT_A_RECORD = (
-    "A record of the proof is not as verify_report expects it: {kind}: {error}. Expected: checks and phases as "
+    "A record of the verification is not as verify_report expects it: {kind}: {error}. Expected: checks and phases as "
     "module_utils/trainyard/findings/checks.py has them. This is a fault of the playbook that called it."
 )
 _PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge a benchmark of collectives, of a run or of a file. Documentation: library/collective_benchmark.py."""
+"""Check a benchmark of collectives, of a run or of a file. Documentation: library/collective_benchmark.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge what the ranks of a collective check gathered. Documentation: library/collective_check.py."""
+"""Check what the ranks of a collective check gathered. Documentation: library/collective_check.py."""
 
 from __future__ import annotations
 

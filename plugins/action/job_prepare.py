@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask the nodes of a job, plan it, and judge, all in this process. Documentation: library/job_prepare.py."""
+"""Ask the nodes of a job, plan it, and check, all in this process. Documentation: library/job_prepare.py."""
 
 from __future__ import annotations
 

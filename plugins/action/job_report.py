@@ -19,7 +19,7 @@ display = Display()
 def is_bad(asked: str, told: Reported) -> bool:
     """Tell whether the playbook fails: launch and watch with a job that did not succeed, stop with one that is left.
 
-    status and logs only tell; a proof records how it was, and goes on.
+    status and logs only tell; a verification records how it was, and goes on.
     """
     if asked == "end":
         return told.summary["state"] not in ("succeeded", "running")

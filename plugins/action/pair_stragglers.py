@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge nodes by what pairs of them measured. Documentation: library/pair_stragglers.py."""
+"""Check nodes by what pairs of them measured. Documentation: library/pair_stragglers.py."""
 
 from __future__ import annotations
 

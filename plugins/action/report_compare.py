@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare two reports of a proof. Documentation: library/report_compare.py."""
+"""Compare two reports of a verification. Documentation: library/report_compare.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge the devices of all nodes. Documentation: library/verify_devices.py."""
+"""Check the devices of all nodes. Documentation: library/verify_devices.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):
-    """Judge one reading of all nodes, or what grew between two, in this process."""
+    """Check one reading of all nodes, or what grew between two, in this process."""
 
     BYPASS_HOST_LOOP = True
     _supports_check_mode = True

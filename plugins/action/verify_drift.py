@@ -10,7 +10,7 @@ from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):
-    """Judge all nodes together, in this process."""
+    """Check all nodes together, in this process."""
 
     BYPASS_HOST_LOOP = True
     _supports_check_mode = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Try all ways between the nodes, and judge them. Documentation: library/verify_reach.py."""
+"""Try all ways between the nodes, and check them. Documentation: library/verify_reach.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the report of a proof, and say how it ended. Documentation: library/verify_report.py."""
+"""Write the report of a verification, and say how it ended. Documentation: library/verify_report.py."""
 
 from __future__ import annotations
 

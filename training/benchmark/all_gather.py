@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Gather the ranks' numbers on every rank by Open MPI, and judge what came. Run it under mpirun.
+"""Gather the ranks' numbers on every rank by Open MPI, and check what came. Run it under mpirun.
 
 Each rank prints one line, `all-gather rank 1 of 4 on n2: 0 1 2 3 right`, or at its end `wrong, expected 0 1 2 3`.
 Exit status: 0 right, 1 wrong or failed.
@@ -15,7 +15,7 @@ from over_mpi import Group
 
 
 def main() -> int:
-    """Gather, judge, and return the exit status."""
+    """Gather, check, and return the exit status."""
     group = Group()
     gathered, expected = group.all_gather(group.rank), list(range(group.ranks))
     outcome = "right" if gathered == expected else f"wrong, expected {' '.join(map(str, expected))}"

@@ -32,7 +32,7 @@ from typing import Any
 import over_torch
 import table
 import values
-from schedule import Pair, judged, own_pairs
+from schedule import Pair, checked, own_pairs
 from torch.distributed import TCPStore
 
 # The size grows until a few operations take so long: a slow pair is measured with less.
@@ -195,7 +195,7 @@ def main() -> int:
     for pair in pairs:
         # By the clock of the run: who was kept waiting in a round still has the whole of the next one.
         deadline = began + given.timeout * (pair.round + 1)
-        line = judged(pair, in_own_process(Measurement(pair, given, head, deadline), deadline), given.timeout)
+        line = checked(pair, in_own_process(Measurement(pair, given, head, deadline), deadline), given.timeout)
         if line:
             sys.stdout.write(f"pair {json.dumps(line)}\n")
             sys.stdout.flush()

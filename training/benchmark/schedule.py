@@ -46,7 +46,7 @@ def own_pairs(schedule: Mapping[str, Any], node_rank: int, rail: int) -> list[Pa
     ]
 
 
-def judged(pair: Pair, told: Sequence[Mapping[str, Any]], timeout: int) -> dict[str, Any] | None:
+def checked(pair: Pair, told: Sequence[Mapping[str, Any]], timeout: int) -> dict[str, Any] | None:
     """Return the line to print for a pair: the measurement, or why there is none; None when the partner prints it."""
     line = {
         "hosts": list(pair.hosts),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks: what the proof of a cluster looked at, and what came of it.
+"""Checks: the items that the verification of a cluster checks, with their results.
 
-A finding (findings.py) stops a job or a role; a check is recorded whatever its state, and the proof goes on. A check
-that could not be made is `unknown`, never `pass`; one that does not apply, as there is nothing to check, is `skipped`
-and says why, and one that nobody asked for is `not_asked`.
+A finding (findings.py) stops a job or a role; a check is recorded in any state, and the verification goes on. A check
+that could not be made is `unknown`, never `pass`. One that does not apply is `skipped` and says why, and one that was
+not requested is `not_asked`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# From the one that matters least to the one that decides.
+# In order of weight: the last one that occurs decides.
 STATES = ("not_asked", "skipped", "pass", "unknown", "fail")
-# The phases of a proof, in their order.
+# The phases of a verification, in their order.
 PHASES = ("software", "drift", "reach", "devices", "collectives", "bandwidth", "stragglers", "counters")
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked, with its outcome; hosts are those it is about, none for the whole cluster.
+    """One item that was checked, with its result; `hosts` are the ones that it is about, none for the whole cluster.
 
     `reason` says in a sentence why the state is not `pass`, `action` what to do next, `command` how to repeat just this
     check, `source` where the expected value comes from. `data` are numbers for the report.
@@ -56,7 +56,7 @@ class Check:
         return cls(**{**record, "hosts": tuple(record.get("hosts", ()))})
 
 
-# How many had which outcome is said in these words, in this order.
+# The words for the states, in the order in which they are listed.
 OUTCOMES = {
     "pass": "passed",
     "fail": "failed",
@@ -64,21 +64,21 @@ OUTCOMES = {
     "skipped": "not applicable",
     "not_asked": "not asked for",
 }
-# What was looked at; of the others nothing is known.
+# States of checks that were made.
 MADE = ("pass", "unknown", "fail")
 
 
 def outcomes(states: Iterable[str]) -> str:
-    """Say how many had which outcome: `38 passed, 2 failed, 3 not applicable`, nothing where there are none."""
+    """Count states in words: `38 passed, 2 failed, 3 not applicable`; states that do not occur are left out."""
     numbers = Counter(states)
     return ", ".join(f"{numbers[state]} {word}" for state, word in OUTCOMES.items() if numbers[state])
 
 
 def shown(state: str) -> str:
-    """Return a state in words for a line about one thing: `not applicable` for skipped."""
+    """Return a state in words for a line about one check: `not applicable` for skipped."""
     return OUTCOMES[state] if state in ("skipped", "not_asked") else state
 
 
 def worst(states: Iterable[str]) -> str:
-    """Return the state that decides among many: fail before unknown before pass; skipped where there is nothing."""
+    """Return the state that decides among many: fail before unknown before pass; skipped if there is none."""
     return max(states, key=STATES.index, default="skipped")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether one node's devices are well, by the checks of the proof as far as the node can tell alone.
+"""Whether one node's devices are well, by the checks of the verification as far as the node can tell alone.
 
 Only a check that fails counts, and only of devices that are handed out, or of ports that have worked: an adapter that
 nobody has plugged in is none.

@@ -120,7 +120,7 @@ def _hosts(run: Run) -> list[Finding]:
     where = f"{variable} {run.named!r}" if run.named else f"group {group}"
     if run.hosts:
         only = f"only {host_list(run.hosts)} in {where}"
-        action = "name more of them; playbooks/verify.yml proves a single node"
+        action = "name more of them; playbooks/verify.yml verifies a single node"
         return [Finding("hosts", only, f"at least {counted(least, 'host')}: a pair is two", action)]
     found = f"no host in {where}" if run.named or run.has_group else f"no {where} in the inventory"
     action = f"correct {variable}" if run.named else f"put hosts into the group {group}, or name another inventory (-i)"

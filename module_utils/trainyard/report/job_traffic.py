@@ -67,7 +67,7 @@ def warning(summary: Data) -> str:
         return ""
     return (
         f"NCCL sent over TCP although {host_list(hosts)} have RDMA ports: see their state (ibstat), NCCL_IB_DISABLE "
-        "and NCCL_IB_HCA, and the proof (playbooks/verify.yml)"
+        "and NCCL_IB_HCA, and the verification (playbooks/verify.yml)"
     )
 
 

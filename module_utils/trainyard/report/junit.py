@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""report.xml: the checks of a proof in the JUnit format that CI systems read.
+"""report.xml: the checks of a verification in the JUnit format that CI systems read.
 
 A phase is a suite, a check a test case. What is unknown is an error there, not a failure and never a success: CI
 systems know no better word for a test that could not be made.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in report.html of a proof (templates/report/verify.html.j2), from report.json."""
+"""What stands in report.html of a verification (templates/report/verify.html.j2), from report.json."""
 
 from __future__ import annotations
 
@@ -149,10 +149,10 @@ def _nodes(report: Data) -> list[dict[str, Any]]:
             line = f"{check['phase']}: {check['name']}{f': {reason}' if reason else ''}"
             for host in check["hosts"]:
                 said.setdefault(host, []).append({"state": shown(check["state"]), "said": line})
-    judged = {node["host"]: node for node in (report["stragglers"] or {}).get("nodes", ())}
+    checked = {node["host"]: node for node in (report["stragglers"] or {}).get("nodes", ())}
     rows = []
     for node in report["nodes"]:
-        stragglers = judged.get(node["host"]) or {}
+        stragglers = checked.get(node["host"]) or {}
         score, sure = stragglers.get("score"), stragglers.get("confidence")
         share = "" if score is None else f"{100 * score:.0f} %"
         if share and sure is not None and stragglers["state"] != "pass":

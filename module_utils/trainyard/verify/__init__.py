@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proof of a cluster: what each phase finds, and the report of all."""
+"""The verification of a cluster: what each phase finds, and the report of all."""

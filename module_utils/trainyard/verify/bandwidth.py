@@ -2,7 +2,7 @@
 """Which bus bandwidth a benchmark should reach: from the hardware found, a site's own baseline, or a number given.
 
 Pure. GB/s are 1e9 bytes a second, as nccl-tests print them; rates of NICs are Gb/s. Every expected value names its
-source; where there is none the answer says why (NoFigure), as a value that nobody can explain would judge nothing.
+source; where there is none the answer says why (NoFigure), as a value that nobody can explain would check nothing.
 
 A node is a dict with `host`, `networks` (what library/network_info returns), `gpus` (each with `model` or `name`, and
 `link_gen_max`, `link_width_max` where known) and `interface`, by which the node takes part in jobs.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judging one benchmark of collectives: right results, the ranks and hosts that were meant, bandwidth, path. Pure.
+"""Verify one benchmark of collectives: correct results, the planned ranks and hosts, bandwidth, path. Pure.
 
-The bandwidth is judged at the largest message size: the average that nccl-tests print is over all sizes, and sinks with
-each small one. A benchmark that could not be measured is `unknown`, one whose output stops in the middle has failed.
-One that was measured on hardware without a known rate is `skipped`: there is nothing to compare it with.
+The bandwidth is checked at the largest message size, as the average that nccl-tests print sinks with each small size. A
+benchmark that could not be measured is `unknown`, one whose output stops in the middle has failed, and one on hardware
+without a known rate is `skipped`: there is nothing to compare it with.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of collectives: every rank's line `all-gather rank 1 of 4 on n2: 0 1 2 3 right`, judged over all ranks.
+"""The check of collectives: every rank's line `all-gather rank 1 of 4 on n2: 0 1 2 3 right`, checked over all ranks.
 
 What the ranks gathered is compared here once more: a script may be wrong about itself, for instance when every rank
 took itself for the only one.
@@ -20,7 +20,7 @@ _ACTION = "read the log of the rank; the nodes' network (job_network) and its dr
 def verify(
     hosts: Mapping[int, str], logs: Mapping[int, str], state: str, failure: str = "", failed_on: str = ""
 ) -> list[Finding]:
-    """Judge all ranks: `hosts` is the planned host of each, `logs` what each wrote, `state` how the job ended.
+    """Check all ranks: `hosts` is the planned host of each, `logs` what each wrote, `state` how the job ended.
 
     Where no rank printed a result, nothing is known of collectives: what is wrong is the `failure` of the job.
     """

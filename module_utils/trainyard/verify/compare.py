@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two reports of a proof (report.json, docs/report.schema.json) side by side: what got slower, is new, has changed.
+"""Compare two reports of verify.yml (docs/report.schema.json): slower bandwidths, new findings, changed versions.
 
-What one of the two did not look at is no change: a finding is gone only where the later report made the same check and
-it did better. Bandwidths are GB/s of 1e9 bytes.
+A check that only one report made is no change: a finding is gone only if the later report made the same check with a
+better result. Bandwidths are GB/s of 1e9 bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices over the time of the benchmarks: which error counters grew, who restarted.
+"""Check devices before and after the benchmarks: which error counters grew, which nodes restarted.
 
-Counters are judged by their growth between two readings, as what they count since the machine started may be years old.
+Only growth between two readings counts, as errors since the machine started may be years old.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Growth(NamedTuple):
 def _grown(
     pairs: Iterable[tuple[str, str, Mapping[str, int | None], Mapping[str, int | None]]], allowed: Mapping[str, int]
 ) -> _Growth:
-    """Judge (host, port, counters before, counters after)."""
+    """Check (host, port, counters before, counters after)."""
     found = _Growth({}, {}, 0)
     seen = 0
     for host, port, before, after in pairs:
@@ -51,7 +51,7 @@ def check_counters(
     inventory: str = "",
     xids: Sequence[int] = HARDWARE_XIDS,
 ) -> list[Check]:
-    """Judge what grew between two readings; `allowed` is the growth by counter that is none (others: 0)."""
+    """Check what grew between two readings; `allowed` is the growth by counter that is none (others: 0)."""
     hosts = [host for host in before if host in after]
     gone = [host for host in before if host not in after]
     limits = allowed or {}
@@ -210,7 +210,7 @@ def verify(
     xids: Sequence[int] = (),
     inventory: str = "",
 ) -> list[Check]:
-    """Judge what all nodes answered, by host; with `before`, an earlier answer, only which counters grew since then.
+    """Check what all nodes answered, by host; with `before`, an earlier answer, only which counters grew since then.
 
     `groups` are hosts by kinds of hardware: ports are compared within one.
     """

@@ -20,7 +20,7 @@ class Fact(NamedTuple):
     lacking: str = ""
 
 
-# Why a single node is not judged.
+# Why a single node is not checked.
 ALONE = "there is one node, and nothing to compare it with"
 _SAME_SYSTEM = "bring the odd ones to the others' version and restart them (site.yml does it where it manages packages)"
 

@@ -24,7 +24,7 @@ def size_text(size: int) -> str:
 
 
 def benchmark_checks(record: Record, again: str) -> list[Check]:
-    """Judge one benchmark: its bandwidth, and the path that the bytes took where that could be seen.
+    """Check one benchmark: its bandwidth, and the path that the bytes took where that could be seen.
 
     A bandwidth that was kept as the site's `baseline` is by that the expected one.
     """
@@ -68,7 +68,7 @@ def benchmark_checks(record: Record, again: str) -> list[Check]:
         )
     ]
     path = record.get("path")
-    # A path that is well does not make a bandwidth that nobody can judge one that was checked.
+    # A path that is well does not make a bandwidth that nobody can check one that was checked.
     if path and not (state == "skipped" and path["state"] == "pass"):
         checks.append(
             Check(
@@ -87,7 +87,7 @@ def benchmark_checks(record: Record, again: str) -> list[Check]:
 
 
 def straggler_checks(stragglers: Record, again: str) -> list[Check]:
-    """Turn stragglers into checks: one for each node that is slow or could not be judged, or one that passes.
+    """Turn stragglers into checks: one for each node that is slow or could not be checked, or one that passes.
 
     The slowest comes first, as the report says first what is most worth doing.
     """

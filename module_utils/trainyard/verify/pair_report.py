@@ -2,7 +2,7 @@
 """What training/benchmark/pairs.py printed: measurements of pairs for stragglers.verify(), and what is missing.
 
 A node with several devices has a process for each: a pair of nodes is then measured on several rails at once, and each
-rail is judged by itself, as one slow device of eight hardly shows in their sum. Bandwidths in GB/s.
+rail is checked by itself, as one slow device of eight hardly shows in their sum. Bandwidths in GB/s.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def verify(
     limits: stragglers.Limits | None = None,
     inventory: str = "",
 ) -> dict[str, Any]:
-    """Return the judgement over all rails: for each node that of the rail where it does worst.
+    """Return the result over all rails: for each node that of the rail where it does worst.
 
-    As stragglers.verify(), with `rails` in addition: the judgement of each rail by its number, where there are several.
+    As stragglers.verify(), with `rails` in addition: the result of each rail by its number, where there are several.
     """
     rails = sorted({int(record.get("rail") or 0) for record in measurements})
     each = {
@@ -96,7 +96,7 @@ def verify(
     }
     if len(each) == 1:
         return next(iter(each.values()))
-    state = worst(judged["state"] for judged in each.values())
+    state = worst(checked["state"] for checked in each.values())
     decisive = next(rail for rail in rails if each[rail]["state"] == state)
     nodes = []
     for place in range(len(hosts)):
@@ -116,31 +116,31 @@ def verify(
         "state": state,
         "reason": f"on device {decisive}: {reason}" if reason and state in ("fail", "unknown") else reason,
         "nodes": nodes,
-        "suspects": [host for host in hosts if any(host in judged["suspects"] for judged in each.values())],
-        "retest": next((judged["retest"] for judged in each.values() if judged["retest"]), []),
-        "pairs": [pair for judged in each.values() for pair in judged["pairs"]],
+        "suspects": [host for host in hosts if any(host in checked["suspects"] for checked in each.values())],
+        "retest": next((checked["retest"] for checked in each.values() if checked["retest"]), []),
+        "pairs": [pair for checked in each.values() for pair in checked["pairs"]],
         "rails": {str(rail): {key: each[rail][key] for key in ("state", "reason", "median", "gate")} for rail in rails},
     }
 
 
-def refusal(judged: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the judgement of pairs that could not be measured, because the job was refused."""
+def refusal(checked: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the result of pairs that could not be measured, because the job was refused."""
     first = findings[0]
     where = f" on {first.host}" if first.host else ""
     more = f", and {counted(len(findings) - 1, 'more finding')}" if len(findings) > 1 else ""
     reason = f"the job could not run: {first.check}{where}: found {first.found}, expected {first.expected}{more}"
-    return {**judged, "state": "fail", "reason": reason, "retest": []}
+    return {**checked, "state": "fail", "reason": reason, "retest": []}
 
 
-def describe(judged: Mapping[str, Any]) -> str:
-    """Return the judgement for reading: a line, and another one for each node that is not well."""
-    median, gate = judged["median"], judged["gate"]
+def describe(checked: Mapping[str, Any]) -> str:
+    """Return the result for reading: a line, and another one for each node that is not well."""
+    median, gate = checked["median"], checked["gate"]
     speed = f", median {median:.2f} GB/s, gate {gate:.2f}" if median and gate else ""
-    measured = counted(len(judged["pairs"]), "measurement")
-    lines = [f"  pairs: {shown(judged['state'])}, {measured}{speed}; {judged['reason']}".rstrip("; ")]
+    measured = counted(len(checked["pairs"]), "measurement")
+    lines = [f"  pairs: {shown(checked['state'])}, {measured}{speed}; {checked['reason']}".rstrip("; ")]
     lines += [
         f"    {node['host']}  {node['state']}, confidence {node['confidence']:.0%}: {node['reason']}"
-        for node in judged["nodes"]
+        for node in checked["nodes"]
         if node["state"] in ("fail", "unknown") and node["reason"]
     ]
     return "\n".join(lines)

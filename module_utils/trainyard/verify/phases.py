@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phases of a proof: what came of one, which roles are verified where, and which hosts take part in its jobs."""
+"""The phases of a verification: results, the roles to verify on each host, and the hosts of its jobs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from ..findings.checks import Check, outcomes, worst
 
-# Roles that every proof asks, and those that the run which has just built the cluster has asked already: of these the
-# first ones see what came after them, as the driver after a reboot that may be due, or are cheap.
+# Roles to verify always, and roles that a run which just built the cluster has verified already. The former are cheap,
+# or depend on later steps, as the driver does on a reboot.
 _NVIDIA_ALWAYS, _FRAMEWORKS_ALWAYS = ("nvidia_driver", "cuda_toolkit"), ("pytorch", "mindspore", "oneflow")
 _NVIDIA_BY_ITSELF, _FRAMEWORKS_BY_ITSELF = ("nccl", "cudnn", "nccl_tests"), ("ascend", "openmpi")
 # A job to begin with, by framework: on one node, and on several. All run on CPUs, whatever devices there are.
@@ -28,7 +28,7 @@ def phase_outcome(checks: Sequence[Mapping[str, Any]] | None, phase: str, skippe
     """Return `checks`, `state`, `reason` and what is `said` of a phase; `skipped` says why it does not apply.
 
     A phase without checks was stopped by something. The worst check decides; where all were skipped, they say why.
-    `again` is the command that proves the cluster once more.
+    `again` is the command that verifies the cluster once more.
     """
     if checks is None:
         checks = []
@@ -55,7 +55,7 @@ def verified_roles(
     manage_system: bool,
     fresh: bool,
 ) -> dict[str, list[str]]:
-    """Return by role the hosts on which it proves what it has installed, in the order of the inventory.
+    """Return by role the hosts on which it verifies what it has installed, in the order of the inventory.
 
     `answered` are the hosts that answer, `groups` those of the inventory, `frameworks` and `nvidia` the roles that were
     asked for; `fresh` says that this run has just built the cluster.

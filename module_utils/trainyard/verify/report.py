@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a proof: report.json, what the terminal shows, the exit code, and what to do first.
+"""The report of a verification: report.json, what the terminal shows, the exit code, and what to do first.
 
 The format is docs/report.schema.json. Times are seconds since the epoch, durations seconds.
 """
@@ -48,7 +48,7 @@ def build(
     """Build report.json from what the phases found.
 
     `not_asked` are the phases that nobody wanted. A phase's state is the worst of its checks, and of the state that it
-    gives itself. Benchmarks and a judgement of stragglers that no
+    gives itself. Benchmarks and a result of stragglers that no
     check of their phases speaks of become checks, so that they count. Raises TypeError or ValueError for a check that
     is none.
     """
@@ -57,7 +57,7 @@ def build(
     again = playbook("playbooks/verify.yml", inventory)
     checked = _with_records([_phase(phase) for phase in phases], benchmarks, stragglers, again)
     checks = [check for phase in checked for check in phase["checks"]]
-    # A proof in which nothing was looked at proves nothing.
+    # A verification in which nothing was looked at verifies nothing.
     states = [phase["state"] for phase in checked if phase["state"] in MADE]
     state = worst(states) if states else "unknown"
     return {
@@ -199,11 +199,11 @@ def _commands(checks: Iterable[Data]) -> list[dict[str, str]]:
 
 
 _RESULTS = {
-    "pass": "is proved in {checked}",
+    "pass": "is verified in {checked}",
     "fail": "is NOT fit to train",
-    "unknown": "is not proved: something could not be measured",
+    "unknown": "is not verified: something could not be measured",
 }
-NOTHING = "is not proved: nothing was checked"
+NOTHING = "is not verified: nothing was checked"
 
 
 def first_text(first: Data) -> str:
@@ -216,7 +216,7 @@ def first_text(first: Data) -> str:
 
 
 def sentence(report: Data) -> str:
-    """Say the result in a sentence: what is proved is what was checked, and no more."""
+    """Say the result in a sentence: what is verified is what was checked, and no more."""
     checked = report["coverage"]["checked"]
     words = _RESULTS[report["state"]].format(checked=", ".join(checked)) if checked else NOTHING
     return f"The cluster {report['cluster']} {words}."

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first phase of a proof: what each role says of what it installed.
+"""The phase software: each role verifies what it installed.
 
-An outcome is {fault, all}: the role's message where its proof failed, "" where it holds, and whether that message
-judges all nodes together rather than the node that it came from.
+An outcome is {fault, all}: the message of a role whose verification failed, otherwise "", and whether that message is
+about all nodes rather than the node that it came from.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ PHASE = "software"
 
 
 def check_role(role: str, hosts: Sequence[str], outcomes: Mapping[str, Mapping[str, Any]], again: str) -> list[Check]:
-    """Judge one role over its hosts. `outcomes` are those of the nodes that answered, `again` proves it once more.
+    """Return the checks of one role over its hosts, one for each different message.
 
-    One check for each different message, as faults of several nodes are often one. A fault ends the role's proof on all
-    nodes, so nodes without an outcome are only then unknown when there is none.
+    `outcomes` are those of the nodes that answered, `again` is the command that verifies the role once more. A failure
+    ends the role's verification on all nodes, so nodes without an outcome are unknown only if no node failed.
     """
     faults: dict[str, list[str]] = {}
     for host in hosts:
         outcome = outcomes.get(host)
         if outcome and outcome["fault"]:
-            # A judgement over all nodes names those that it is about in its own words.
+            # A message about all nodes names its nodes itself.
             faults.setdefault(str(outcome["fault"]).strip(), []).extend([] if outcome.get("all") else [host])
     checks = [
         Check(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From where on a node counts as slow: the limits of the judgement of pairs."""
+"""From where on a node counts as slow: the limits of the result of pairs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """The thresholds of the judgement.
+    """The thresholds of the result.
 
     The gate is `1 - tolerance` of the healthy bandwidth, lower where the measurements scatter: `spread` standard
     deviations below, but never under `1 - most_tolerance`. `confirm` is how many measurements with cleared partners

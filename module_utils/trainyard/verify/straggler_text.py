@@ -11,7 +11,7 @@ from ..findings.findings import host_list
 from .pairing import Pair
 from .straggler_limits import Limits
 
-# Why the only pair of two nodes is not judged.
+# Why the only pair of two nodes is not checked.
 ALONE = "one pair has nothing to compare it with"
 
 

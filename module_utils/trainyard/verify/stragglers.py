@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stragglers: which nodes are slow, silent or wrong, judged from what pairs of nodes measured.
+"""Stragglers: which nodes are slow, silent or wrong, checked from what pairs of nodes measured.
 
 A pair is as fast as the slower of its two nodes. So a node with one fast pair is cleared; a slow pair speaks against
 the node whose partner is cleared, and says nothing about either where neither is. Suspects are measured again with
@@ -90,7 +90,7 @@ def verify(
     limits: Limits | None = None,
     inventory: str = "",
 ) -> dict[str, Any]:
-    """Return the judgement: state, reason, median, gate, spread, nodes, suspects, retest, pairs, paths.
+    """Return the result: state, reason, median, gate, spread, nodes, suspects, retest, pairs, paths.
 
     A measurement is `{hosts: [a, b], round: int, busbw: GB/s or None, wrong: int or None, error: str}`; several of the
     same pair in the same round (both nodes report an error) count once. `expected` is what a pair of healthy nodes
@@ -167,7 +167,7 @@ def _read(hosts: Sequence[str], measurements: Sequence[Mapping[str, Any]]) -> li
         names = list(record["hosts"])
         unknown = [name for name in names if name not in place]
         if unknown or len(set(names)) != 2:
-            raise ValueError(f"a measurement of {names}; expected: two of the {len(hosts)} hosts that are judged")
+            raise ValueError(f"a measurement of {names}; expected: two of the {len(hosts)} hosts that are checked")
         first, second = sorted(place[name] for name in names)
         value, error = record.get("busbw"), str(record.get("error") or "")
         if not error and (value is None or not math.isfinite(value) or value < 0):
@@ -356,9 +356,9 @@ def _check_results(
 
 
 def _check_two(nodes: Sequence[_Node], short: bool, expected: float | None) -> None:
-    """Judge the only pair of a cluster of two by what is expected, as there is nothing to compare it with.
+    """Check the only pair of a cluster of two by what is expected, as there is nothing to compare it with.
 
-    Without an expected value its bandwidth cannot be judged, whatever it scatters; a measurement that failed can.
+    Without an expected value its bandwidth cannot be checked, whatever it scatters; a measurement that failed can.
     """
     for node in nodes:
         node.again = False

@@ -2,7 +2,7 @@
 """Ways between the GPUs and network adapters of a node (`nvidia-smi topo -m`), compared among nodes of one kind.
 
 What a way should be depends on the machine, so most nodes of a group of hardware decide it: a GPU in another slot, an
-adapter behind the other socket, an NVLink bridge that is missing. A node alone is told, not judged.
+adapter behind the other socket, an NVLink bridge that is missing. A node alone is told, not checked.
 """
 
 from __future__ import annotations

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the proof of a cluster asks of this machine."""
+"""What the verification of a cluster asks of this machine."""

@@ -314,7 +314,7 @@ def read_machine(
     alone: bool = False,
     devices_only: bool = False,
 ) -> dict[str, Any]:
-    """Return everything that the proof of the cluster compares or judges; with devices_only nothing but the devices."""
+    """Return all facts that the verification of a cluster checks; with `devices_only` only the devices."""
     accelerators = read_accelerators(tree)
     npu = read_npu(tree, accelerators)
     networks = read_networks(tree, user or None)

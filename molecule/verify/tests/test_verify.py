@@ -78,7 +78,7 @@ def test_a_sound_cluster_passes_and_leaves_a_report(verify: Any, node_names: lis
     assert done.rc == 0, done.output
     assert done.states == {**dict.fromkeys(phases, "pass"), "devices": "skipped"}
     checked = "software, drift, reach, collectives, bandwidth, counters"
-    assert f"The cluster trainyard is proved in {checked}. " in done.text
+    assert f"The cluster trainyard is verified in {checked}. " in done.text
     assert "not applicable devices not asked for stragglers" in done.text
     assert {check["name"] for check in done.checks("software")} == {"node_baseline", "openmpi", "pytorch"}
     assert [check["name"] for check in done.checks("collectives")] == [

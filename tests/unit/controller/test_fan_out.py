@@ -45,7 +45,7 @@ PLAY = """
       check_mode: false
 """
 VERIFY = """
-- name: Prove
+- name: Verify
   hosts: localhost
   gather_facts: false
   tasks:

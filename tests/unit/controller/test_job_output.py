@@ -74,7 +74,7 @@ def test_a_quiet_play_ends_with_the_failure_once_for_all_hosts(play):
     status, lines, errors = play(
         QUIET
         + """
-    - name: Judge
+    - name: Check
       ansible.builtin.fail: {msg: "{{ lookup('pipe', how_long) }}The job failed.\\n  rank 3 failed first"}
       vars: {how_long: "{{ 'sleep 1' if inventory_hostname == 'n1' else 'true' }}"}  # n1's result comes last
       when: inventory_hostname != 'n3'
@@ -83,7 +83,7 @@ def test_a_quiet_play_ends_with_the_failure_once_for_all_hosts(play):
     assert status != 0
     assert lines[0] == "4 ranks on 2 nodes"
     assert [line for line in (*lines[1:], *errors.splitlines()) if line] == [
-        "Failed on n1, n2: Judge",
+        "Failed on n1, n2: Check",
         "The job failed.",
         "  rank 3 failed first",
     ]
@@ -101,7 +101,7 @@ def test_other_plays_list_changes_and_repeat_failures_at_the_end(play):
     - name: Change something
       ansible.builtin.command: "true"
       when: inventory_hostname == 'n1'
-    - name: Judge
+    - name: Check
       ansible.builtin.assert: {that: false, fail_msg: "found x, expected y", quiet: true}
       when: inventory_hostname == 'n2'
 """
@@ -111,7 +111,7 @@ def test_other_plays_list_changes_and_repeat_failures_at_the_end(play):
     assert "PLAY [Provision]" in text and "changed: [n1]" in text and "PLAY RECAP" in text
     assert "ok: [" not in text and "skipping" not in text
     said = [line for line in [*lines, *errors.splitlines()] if line]
-    assert said[-2:] == ["FAILED on n2: Judge", "found x, expected y"]
+    assert said[-2:] == ["FAILED on n2: Check", "found x, expected y"]
 
 
 def test_ctrl_c_ends_the_watching_and_says_how_to_come_back(command, tmp_path):

@@ -125,7 +125,7 @@ def commands(inventory):
             [(HOSTS[0], HOSTS[1], 9.0, 0), (HOSTS[1], HOSTS[2], 1.0, 0), (HOSTS[0], HOSTS[2], 9.0, 3)]
         )
     ]
-    judged = stragglers.verify(HOSTS, pairs, inventory=inventory)
+    checked = stragglers.verify(HOSTS, pairs, inventory=inventory)
     record = {
         "state": "fail", "reason": "slow", "collective": "all_reduce", "backend": "gloo", "hosts": HOSTS, "ranks": 3,
         "busbw_largest": None, "sizes": [], "expected": None, "path": None, "job_id": "",
@@ -136,7 +136,7 @@ def commands(inventory):
         *reach.verify(broken, {}, {}, {}, rows, user="train", inventory=inventory)[0],
         *reach.check_ssh(rows, "train", inventory)[0],
         *benchmark_checks(record, again),
-        *straggler_checks(judged, again),
+        *straggler_checks(checked, again),
         *software.check_role(
             "pytorch", HOSTS, {HOSTS[0]: {"fault": "gone", "all": False}}, playbook("site.yml", inventory)
         ),

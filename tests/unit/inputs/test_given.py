@@ -238,7 +238,7 @@ def test_each_of_our_job_files_can_be_read_with_the_smallest_inventory(playbook,
     [
         ("site.yml", ["--tags", "validate"], 0, "1 node: "),
         ("playbooks/clean.yml", ["-e", "clean_days=30", "--check"], 0, "Nothing to remove."),
-        ("playbooks/compare.yml", [], 2, "has no report of a proof"),
+        ("playbooks/compare.yml", [], 2, "has no report of a verification"),
         ("playbooks/collective_benchmark.yml", ["--check", "-e", "benchmark_hosts=[]"], 0, ""),
     ],
 )

@@ -80,7 +80,7 @@ def test_the_environment_and_lists_of_hosts_name_an_inventory(tmp_path):
 
 def test_what_works_on_no_host_needs_none(tmp_path):
     _, text = call("playbooks/compare.yml", "-e", f"trainyard_runs={tmp_path}")
-    assert "has no report of a proof" in text and "WARNING" not in text
+    assert "has no report of a verification" in text and "WARNING" not in text
     assert call("launch.yml", "--syntax-check") == (0, "playbook: launch.yml")
 
 

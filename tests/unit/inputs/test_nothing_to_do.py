@@ -21,7 +21,7 @@ def test_a_run_that_has_something_to_do_has_no_finding():
     assert findings(Run("site.yml", ["n1", "n2"], ["n1"], limit="n1,localhost", controller=True)) == []
     assert findings(Run("pair_check.yml", ["n1", "n2"], ["n1", "n2"], check=True)) == []
     assert findings(Run("site.yml", ["n1"], ["n1"], tags=["nvidia"], known=["nvidia"])) == []
-    # Where hosts are judged otherwise.
+    # Where hosts are checked otherwise.
     assert findings(Run("launch.yml", tags=["always"])) == []
 
 
@@ -34,7 +34,7 @@ def test_a_run_that_has_something_to_do_has_no_finding():
          "put hosts into the group compute, or name another inventory (-i)"),
         (Run("pair_check.yml", named="nosuch"), "hosts", "no host in pair_hosts 'nosuch'", "correct pair_hosts"),
         (Run("pair_check.yml", ["n1"], ["n1"]), "hosts", "only n1 in group compute",
-         "name more of them; playbooks/verify.yml proves a single node"),
+         "name more of them; playbooks/verify.yml verifies a single node"),
         (Run("verify.yml", ["n1"], ["n1"], check=True), "--check", "verify.yml with --check, which measures nothing",
          "leave out --check: nothing is installed or configured by it"),
         (Run("site.yml", ["n1"], ["n1"], start_at="Start"), "--start-at-task",

@@ -47,7 +47,7 @@ HOSTS = ["gpu-01", "gpu-02"]
 ALL = [f"mlx5_{index}:1" for index in range(8)]
 
 
-def judged(name, **asked):
+def checked(name, **asked):
     return verify(parse(read(name)), Asked(**asked))
 
 

@@ -1,4 +1,4 @@
-"""Reports of proofs, from phases and checks or composed as a whole."""
+"""Reports of verifications, from phases and checks or composed as a whole."""
 
 from __future__ import annotations
 

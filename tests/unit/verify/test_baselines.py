@@ -11,22 +11,22 @@ from ansible.module_utils.trainyard.verify.bandwidth import (
     read_baselines,
 )
 from ansible.module_utils.trainyard.verify.benchmark import baseline_entry
-from benchmark_samples import H100, PORTS, judged, nic, node, two
+from benchmark_samples import H100, PORTS, checked, nic, node, two
 
 
 def test_a_baseline_that_lacks_the_entry_is_never_passed_over():
     given = {"compare": True, "baselines": {"all_reduce over nccl, 8 hosts": {"busbw": 1.0, "bytes": 8}}}
-    record = judged("trainyard-all_reduce-gloo.txt", nodes=two(interfaces=[nic(kind="virtual")]), **given)
+    record = checked("trainyard-all_reduce-gloo.txt", nodes=two(interfaces=[nic(kind="virtual")]), **given)
     assert record["state"] == "unknown"
     missing = (
         "the baseline has no entry for all_reduce over gloo, 2 hosts x 2 ranks, no GPU, {}; it has all_reduce over "
         "nccl, 8 hosts"
     )
     assert missing.format("virtual NIC") in record["reason"]
-    # Where the hardware has a rate, that judges, and the line says so.
-    record = judged("trainyard-all_reduce-gloo.txt", nodes=two(), **given)
+    # Where the hardware has a rate, that checks, and the line says so.
+    record = checked("trainyard-all_reduce-gloo.txt", nodes=two(), **given)
     assert record["state"] == "pass" and missing.format("physical NIC 10000 Mb/s") in record["expected"]["source"]
-    empty = judged("trainyard-all_reduce-gloo.txt", nodes=two(), compare=True)
+    empty = checked("trainyard-all_reduce-gloo.txt", nodes=two(), compare=True)
     assert empty["expected"]["source"].endswith("it has none")
 
 
@@ -40,22 +40,23 @@ def test_a_baseline_is_kept_for_the_same_hardware_and_spread_only():
     assert baseline_key([], "all_reduce", "nccl", 1, 1).endswith("1 host x 1 rank, unknown hardware")
     mixed = [node("n1", PORTS[:1]), node("n2")]
     assert hardware(mixed) == "no GPU, 1 x InfiniBand 400 Gb/s / no GPU, physical NIC 10000 Mb/s"
-    entry, reason = baseline_entry(judged("trainyard-all_reduce-gloo.txt", nodes=nodes), "2026-11-21")
+    entry, reason = baseline_entry(checked("trainyard-all_reduce-gloo.txt", nodes=nodes), "2026-11-21")
     assert (entry, reason) == ({"busbw": 1.1, "bytes": 1 << 24, "saved": "2026-11-21", "run": ""}, "")
     kept = read_baselines(add_baseline(add_baseline("", "other", {"busbw": 2, "bytes": 8}), key, entry))
     assert set(kept) == {key, "other"}
-    record = judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines=kept)
+    record = checked("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines=kept)
     assert record["state"] == "pass" and record["expected"]["source"] == "baseline of 2026-11-21 (run unknown)"
-    faster = judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines={key: {**entry, "busbw": 2.0}})
+    faster = checked("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines={key: {**entry, "busbw": 2.0}})
     assert faster["state"] == "fail"
     # At the baseline's own size, where that is not the largest one.
-    smaller = judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines={key: {**entry, "bytes": 1 << 12}})
+    smaller = checked("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines={key: {**entry, "bytes": 1 << 12}})
     assert smaller["state"] == "fail" and "busbw 0.17 GB/s at 4096 bytes" in smaller["reason"]
-    other = judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines={key: {**entry, "bytes": 12}})
+    other = checked("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines={key: {**entry, "bytes": 12}})
     assert other["state"] == "unknown" and "messages of 12 bytes, which were not measured" in other["reason"]
     # A number that the user gives wins over the baseline, and the baseline over the hardware.
     assert (
-        judged("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines=kept, busbw=1.2)["expected"]["source"] == "given"
+        checked("trainyard-all_reduce-gloo.txt", nodes=nodes, baselines=kept, busbw=1.2)["expected"]["source"]
+        == "given"
     )
 
 
@@ -82,7 +83,7 @@ def test_the_best_of_one_run_is_its_baseline():
     ],
 )
 def test_nothing_that_is_not_wholly_measured_becomes_a_baseline(name):
-    entry, reason = baseline_entry(judged(name), "2026-11-21")
+    entry, reason = baseline_entry(checked(name), "2026-11-21")
     assert entry is None and reason
 
 

@@ -1,4 +1,4 @@
-"""Judging a benchmark: results, ranks and hosts, expected bandwidth with its source, baselines, path, the module."""
+"""Checking a benchmark: results, ranks and hosts, expected bandwidth with its source, baselines, path, the module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from ansible.module_utils.trainyard.nvidia.nccl_tests_output import parse
 from ansible.module_utils.trainyard.verify.bandwidth import NoFigure, factor, from_hardware
 from ansible.module_utils.trainyard.verify.benchmark import Asked, baseline_entry, describe, merge, verify
-from benchmark_samples import GIB, H100, PORTS, gpus, judged, nic, node, port, read, traffic, two
+from benchmark_samples import GIB, H100, PORTS, checked, gpus, nic, node, port, read, traffic, two
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ PCIE_4 = {"link_gen_max": 4, "link_width_max": 16}
 
 
 def test_a_sound_run_passes_by_its_largest_size_and_not_by_its_average():
-    record = judged("2.19-all_reduce-16-h100.txt", ranks=16, nodes=H100, hosts=["gpu-01", "gpu-02"], exact_hosts=True,
+    record = checked("2.19-all_reduce-16-h100.txt", ranks=16, nodes=H100, hosts=["gpu-01", "gpu-02"], exact_hosts=True,
                     traffic={host: (traffic(0), traffic(100 * GIB)) for host in ("gpu-01", "gpu-02")})  # fmt: skip
     assert list(record) == KEYS
     assert (record["state"], record["reason"], record["findings"]) == ("pass", "", [])
@@ -63,7 +63,7 @@ def test_a_sound_run_passes_by_its_largest_size_and_not_by_its_average():
     ],
 )
 def test_the_state_over_outputs_against_a_number_that_all_of_them_reach(name, state, reason):
-    record = judged(name, busbw=1.0)
+    record = checked(name, busbw=1.0)
     assert (record["state"], record["reason"][: len(reason)]) == (state, reason)
     assert (record["reason"] == "") == (state == "pass")
 
@@ -131,12 +131,14 @@ def test_no_word_in_the_middle_of_the_output_raises_the_state():
 
 def test_a_failed_job_says_why_unless_the_output_says_it_better():
     gone = "the job failed: rank 1 on n2 failed first: signal 9 (SIGKILL)"
-    assert judged("2.19-all_reduce-killed.txt", job_failure=gone)["reason"] == gone
-    record = judged("2.19-all_reduce-wrong.txt", job_failure="the job failed: rank 3 on n2 failed first: exit status 7")
+    assert checked("2.19-all_reduce-killed.txt", job_failure=gone)["reason"] == gone
+    record = checked(
+        "2.19-all_reduce-wrong.txt", job_failure="the job failed: rank 3 on n2 failed first: exit status 7"
+    )
     assert record["reason"].startswith("wrong results")
     assert "exit status 7" in " ".join(record["findings"])
     # A job that failed after a table that is whole: MPI_Finalize, a time-out.
-    assert judged("2.19-all_reduce-16-h100.txt", busbw=1.0, job_failure=gone)["state"] == "fail"
+    assert checked("2.19-all_reduce-16-h100.txt", busbw=1.0, job_failure=gone)["state"] == "fail"
 
 
 # -- who took part
@@ -156,7 +158,7 @@ def test_a_failed_job_says_why_unless_the_output_says_it_better():
     ],
 )
 def test_ranks_and_hosts_are_those_that_were_asked(asked, state, reason):
-    record = judged("2.19-all_reduce-16-h100.txt", busbw=1.0, **asked)
+    record = checked("2.19-all_reduce-16-h100.txt", busbw=1.0, **asked)
     assert (record["state"], record["reason"][: len(reason)]) == (state, reason)
 
 
@@ -171,16 +173,16 @@ def test_wrong_ranks_are_named_where_the_output_does():
 
 def test_hosts_are_told_by_their_inventory_names():
     nodes = [node("n1", hostname="gpu-01"), node("n2", hostname="gpu-02.cluster")]
-    record = judged("2.19-all_reduce-16-h100.txt", busbw=1.0, nodes=nodes, hosts=["n1", "n2"])
+    record = checked("2.19-all_reduce-16-h100.txt", busbw=1.0, nodes=nodes, hosts=["n1", "n2"])
     assert record["hosts"] == ["n1", "n2"] and record["state"] == "pass"
     twins = [node("n1", hostname="gpu-01"), node("n2", hostname="gpu-01")]
-    record = judged("2.19-all_reduce-16-h100.txt", busbw=1.0, nodes=twins, hosts=["n1", "n2"])
+    record = checked("2.19-all_reduce-16-h100.txt", busbw=1.0, nodes=twins, hosts=["n1", "n2"])
     assert record["reason"] == "n1, n2 have one host name: nobody can tell them apart"
 
 
 def test_names_that_cannot_be_compared_are_noted():
     """As many hosts as the plan has, under names that the inventory does not know: such as localhost."""
-    record = judged("2.19-all_reduce-16-h100.txt", busbw=1.0, hosts=["10.0.0.1", "10.0.0.2"])
+    record = checked("2.19-all_reduce-16-h100.txt", busbw=1.0, hosts=["10.0.0.1", "10.0.0.2"])
     assert record["state"] == "pass" and record["hosts"] == ["10.0.0.1", "10.0.0.2"]
     assert record["findings"] == ["the output knows the hosts by other names: gpu-01, gpu-02"]
 
@@ -329,12 +331,12 @@ def test_no_more_is_expected_than_the_ports_have(rates, each, collective):
 
 
 def test_below_the_gate_is_a_failure_at_the_largest_size():
-    record = judged("2.19-all_reduce-16-h100.txt", busbw=480.0)
+    record = checked("2.19-all_reduce-16-h100.txt", busbw=480.0)
     assert record["state"] == "fail"
     assert record["reason"] == (
         "busbw 385.14 GB/s at 8589934592 bytes, expected at least 432.00 (90% of 480.00: given)"
     )
-    assert judged("2.19-all_reduce-16-h100.txt", busbw=480.0, fraction=0.8)["state"] == "pass"
+    assert checked("2.19-all_reduce-16-h100.txt", busbw=480.0, fraction=0.8)["state"] == "pass"
     # The lowest of several measurements of the largest size (-N, -o all).
     text = read("2.19-all_reduce-16-h100.txt")
     last = next(line for line in text.splitlines() if line.startswith("  8589934592"))
@@ -345,22 +347,22 @@ def test_below_the_gate_is_a_failure_at_the_largest_size():
 
 def test_more_than_expected_passes_and_is_noted():
     nodes = [node(host, PORTS[:2], gpus(), hostname=f"gpu-{index}") for index, host in enumerate(("n1", "n2"), 1)]
-    record = judged("2.17-all_reduce-16-h100-tagged.txt", nodes=nodes)
+    record = checked("2.17-all_reduce-16-h100-tagged.txt", nodes=nodes)
     assert record["state"] == "pass" and "NCCL_ALGO=RING" in record["findings"][0]
 
 
 def test_what_no_such_machine_has_is_not_judged_and_what_could_be_read_is_unknown():
-    strange = judged("trainyard-all_reduce-gloo.txt", nodes=two()[:1])
+    strange = checked("trainyard-all_reduce-gloo.txt", nodes=two()[:1])
     assert strange["state"] == "unknown" and "the hardware of n2 was not read" in strange["reason"]
     assert "not read" in baseline_entry(strange, "2026-11-21")[1]
-    record = judged("trainyard-all_reduce-gloo.txt", nodes=two(interfaces=[nic(kind="virtual")]))
+    record = checked("trainyard-all_reduce-gloo.txt", nodes=two(interfaces=[nic(kind="virtual")]))
     assert record["state"] == "skipped" and record["expected"] is None
     assert describe(record).startswith("  all_reduce over gloo, 4 ranks: not applicable, 1.10 GB/s at ")
     # Without a figure a wrong result is one all the same, and what was not measured stays unknown.
     nodes = two(interfaces=[nic(kind="virtual")])
-    assert judged("2.19-all_reduce-wrong.txt", nodes=nodes)["state"] == "fail"
-    assert judged("2.19-all_reduce-unchecked.json", nodes=nodes)["state"] == "unknown"
-    record = judged("trainyard-all_reduce-gloo.txt", nodes=nodes)
+    assert checked("2.19-all_reduce-wrong.txt", nodes=nodes)["state"] == "fail"
+    assert checked("2.19-all_reduce-unchecked.json", nodes=nodes)["state"] == "unknown"
+    record = checked("trainyard-all_reduce-gloo.txt", nodes=nodes)
     assert record["reason"] == (
         "nothing to compare it with: eth0 of n1 is virtual: it has no speed of its own; give the expected value, or "
         "save a baseline when the cluster is known to be well"

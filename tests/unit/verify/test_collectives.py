@@ -1,4 +1,4 @@
-"""The judgement of an all-gather over all ranks."""
+"""The result of an all-gather over all ranks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_job_that_failed_before_any_rank_had_gathered_says_nothing_of_collecti
     failure = "the job failed: rank 0 on n1 failed first: exit code 1"
     findings = verify(HOSTS, {0: "ModuleNotFoundError: No module named 'mindspore'"}, "failed", failure, "n1")
     assert [(each.check, *text) for each, text in zip(findings, texts(findings))] == [("job", "n1", failure)]
-    # One that speaks is judged, and so are those that are silent beside it.
+    # One that speaks is checked, and so are those that are silent beside it.
     assert len(verify(HOSTS, {0: line(0)}, "failed", failure, "n1")) == 2
 
 

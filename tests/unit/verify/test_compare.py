@@ -1,4 +1,4 @@
-"""Two reports of a proof side by side: bandwidths, findings, versions, and what one of them did not look at."""
+"""Two reports of a verification side by side: bandwidths, findings, versions, and what one of them did not look at."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_files_and_folders_can_be_named(tmp_path, act, before, after):
 
 def test_what_is_missing_is_said(tmp_path, act, before):
     assert (
-        "has no report of a proof, verify-*/report.json; run playbooks/verify.yml"
+        "has no report of a verification, verify-*/report.json; run playbooks/verify.yml"
         in act("report_compare", runs=str(tmp_path))["msg"]
     )
     path = write(tmp_path, before)
@@ -263,7 +263,7 @@ def test_what_is_missing_is_said(tmp_path, act, before):
     )
     assert act("report_compare", before=str(path))["msg"] == "runs is not given; expected: it, or both before and after"
     missing = act("report_compare", before=str(tmp_path / "none"), after=str(path))["msg"]
-    assert "is no report of a proof" in missing and missing.endswith("expected: report.json of verify.yml")
+    assert "is no report of a verification" in missing and missing.endswith("expected: report.json of verify.yml")
     refused = act("report_compare", before="a", after="b", tolerance=5)["msg"]
     assert refused == "tolerance is 5, expected a number from 0 to below 1: 0.05 is 5 %"
 

@@ -1,4 +1,4 @@
-"""Benchmarks and stragglers as checks of the proof."""
+"""Benchmarks and stragglers as checks of the verification."""
 
 import pytest
 from ansible.module_utils.trainyard.verify.measured import benchmark_checks, size_text, straggler_checks

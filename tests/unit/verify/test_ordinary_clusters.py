@@ -1,4 +1,4 @@
-"""Healthy clusters without special hardware pass their proof: 1 to 3 virtual machines or containers."""
+"""Healthy clusters without special hardware pass their verification: 1 to 3 virtual machines or containers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansible.module_utils.trainyard.verify.measured import benchmark_checks, str
 from ansible.module_utils.trainyard.verify.stragglers import first_rounds, verify
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.verify.facts import read_machine
-from benchmark_samples import judged, nic, two
+from benchmark_samples import nic, two
 from captured_tree import NODES, unfold
 from report_samples import phase, reported
 
@@ -35,7 +35,7 @@ def bandwidth(count, kind):
     """Check a benchmark over all nodes; one node alone has none."""
     if count == 1:
         return []
-    record = judged("trainyard-all_reduce-gloo.txt", nodes=two(interfaces=[nic(kind=kind, speed=None)]))
+    record = checked("trainyard-all_reduce-gloo.txt", nodes=two(interfaces=[nic(kind=kind, speed=None)]))
     return [check.as_dict() for check in benchmark_checks(record, "again")]
 
 
@@ -70,6 +70,6 @@ def test_a_healthy_cluster_without_special_hardware_is_green(virtual_machine, co
     checks = [check for each in report["phases"] for check in each["checks"]]
     assert [(each["name"], each["found"]) for each in checks if each["state"] in ("unknown", "fail")] == []
     assert report["exit_code"] == 0
-    # The text does not count a check as done that was not judged.
+    # The text does not count a check as done that was not checked.
     left_out = set(report["coverage"]["not_applicable"])
     assert left_out >= {"devices", "bandwidth"} and ("stragglers" in left_out) == (count < 3)

@@ -1,4 +1,4 @@
-"""What the program that measures pairs prints: read, completed, and judged over the devices of the nodes."""
+"""What the program that measures pairs prints: read, completed, and checked over the devices of the nodes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def everything(rails=1, speed=lambda pair, rail: 10.0):
     ]
 
 
-def state_of(judged):
-    return {node["host"]: node["state"] for node in judged["nodes"]}
+def state_of(checked):
+    return {node["host"]: node["state"] for node in checked["nodes"]}
 
 
 def test_lines_are_found_among_others():
@@ -75,22 +75,22 @@ def test_a_host_that_ended_the_job_is_blamed_for_its_pairs_and_nobody_for_the_ot
 
 
 def test_one_device_for_each_node_is_judged_as_it_is():
-    judged = verify(HOSTS, everything())
-    assert state_of(judged) == dict.fromkeys(HOSTS, "pass")
-    assert "rails" not in judged
+    checked = verify(HOSTS, everything())
+    assert state_of(checked) == dict.fromkeys(HOSTS, "pass")
+    assert "rails" not in checked
 
 
 def test_one_slow_device_of_eight_is_found_though_the_sum_hardly_shows_it():
     """n3's device 5 has 60 %: 5 % of the node's bandwidth."""
-    judged = verify(HOSTS, everything(8, lambda pair, rail: 6.0 if rail == 5 and "n3" in pair else 10.0))
-    assert {host for host, state in state_of(judged).items() if state != "pass"} == {"n3"}
-    (n3,) = [node for node in judged["nodes"] if node["host"] == "n3"]
+    checked = verify(HOSTS, everything(8, lambda pair, rail: 6.0 if rail == 5 and "n3" in pair else 10.0))
+    assert {host for host, state in state_of(checked).items() if state != "pass"} == {"n3"}
+    (n3,) = [node for node in checked["nodes"] if node["host"] == "n3"]
     assert n3["rail"] == 5
     assert "on device 5 of 8: " in n3["reason"]
-    assert {rail: each["state"] for rail, each in judged["rails"].items() if each["state"] != "pass"} == {
-        "5": judged["state"]
+    assert {rail: each["state"] for rail, each in checked["rails"].items() if each["state"] != "pass"} == {
+        "5": checked["state"]
     }
-    assert len(judged["pairs"]) == 32
+    assert len(checked["pairs"]) == 32
 
 
 def test_a_job_that_was_refused_fails_with_its_first_finding():
@@ -98,12 +98,12 @@ def test_a_job_that_was_refused_fails_with_its_first_finding():
         Finding(host="n2", check="versions", found="no torch", expected="torch installed", action="run site.yml"),
         Finding(host="n3", check="x", found="y", expected="z", action=""),
     ]
-    judged = refusal(verify(HOSTS, []), findings)
-    assert judged["state"] == "fail"
-    assert judged["reason"] == (
+    checked = refusal(verify(HOSTS, []), findings)
+    assert checked["state"] == "fail"
+    assert checked["reason"] == (
         "the job could not run: versions on n2: found no torch, expected torch installed, and 1 more finding"
     )
-    assert describe(judged).startswith("  pairs: fail, 0 measurements; the job could not run")
+    assert describe(checked).startswith("  pairs: fail, 0 measurements; the job could not run")
 
 
 def run_folder(folder, state="succeeded", failure=None, measurements=()):
@@ -128,10 +128,10 @@ def test_runs_are_joined(tmp_path, act):
 def test_a_node_that_went_silent_is_blamed(tmp_path, act):
     silent = {"kind": "silent", "host": "n4", "after_s": 15}
     done = [each for each in everything() if "n4" not in each["hosts"]]
-    judged = act("pair_stragglers", hosts=HOSTS, schedule=ROUNDS,
+    checked = act("pair_stragglers", hosts=HOSTS, schedule=ROUNDS,
                  run_dir=run_folder(tmp_path, "failed", silent, done))  # fmt: skip
-    assert {node["host"]: node["state"] for node in judged["stragglers"]["nodes"]}["n4"] == "fail"
-    errors = {each["error"] for each in judged["measurements"] if "n4" in each["hosts"]}
+    assert {node["host"]: node["state"] for node in checked["stragglers"]["nodes"]}["n4"] == "fail"
+    errors = {each["error"] for each in checked["measurements"] if "n4" in each["hosts"]}
     assert len(errors) == 1
     assert "n4" in errors.pop()
 

@@ -1,4 +1,4 @@
-"""Ways between nodes: real listeners and connections on this machine's loopback addresses, and the judge of pairs."""
+"""Ways between nodes: real listeners and connections on this machine's loopback addresses, and the check of pairs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 # what the controller asks
 
 
-# judging
+# checking
 
 
 def ways(*pairs, way="w", reason="no answer"):

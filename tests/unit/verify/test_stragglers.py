@@ -51,20 +51,20 @@ def rounds_of(hosts, speed, rounds=None):
 
 
 def to_the_end(hosts, measure, **options):
-    """Measure and judge until nothing is to be measured again; return the judgement and the number of rounds."""
+    """Measure and check until nothing is to be measured again; return the result and the number of rounds."""
     records, number = [], 0
     for pairs in first_rounds(hosts):
         records += measure(pairs, number)
         number += 1
-    while (judged := verify(hosts, records, **options))["retest"]:
-        assert number < 30, judged
-        records += measure(judged["retest"], number)
+    while (checked := verify(hosts, records, **options))["retest"]:
+        assert number < 30, checked
+        records += measure(checked["retest"], number)
         number += 1
-    return judged, number
+    return checked, number
 
 
-def state_of(judged):
-    return {node["host"]: node["state"] for node in judged["nodes"]}
+def state_of(checked):
+    return {node["host"]: node["state"] for node in checked["nodes"]}
 
 
 # Schedules
@@ -111,16 +111,16 @@ def test_a_host_named_twice_is_refused():
         first_rounds(["n1", "n2", "n1"])
 
 
-# The judgement
+# The result
 
 
 def test_a_fleet_that_is_all_the_same_passes():
-    judged = verify(N4, rounds_of(N4, {}))
-    assert (judged["state"], judged["reason"], judged["suspects"], judged["retest"]) == ("pass", "", [], [])
-    assert judged["median"] == 10.0
-    assert judged["gate"] == pytest.approx(9.3)
-    assert {node["score"] for node in judged["nodes"]} == {1.0}
-    assert json.loads(json.dumps(judged))["pairs"] == judged["pairs"]
+    checked = verify(N4, rounds_of(N4, {}))
+    assert (checked["state"], checked["reason"], checked["suspects"], checked["retest"]) == ("pass", "", [], [])
+    assert checked["median"] == 10.0
+    assert checked["gate"] == pytest.approx(9.3)
+    assert {node["score"] for node in checked["nodes"]} == {1.0}
+    assert json.loads(json.dumps(checked))["pairs"] == checked["pairs"]
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 6, 7, 8, 33])
@@ -128,12 +128,12 @@ def test_a_fleet_that_is_all_the_same_passes():
 def test_one_slow_node_is_named_whatever_its_place(count, speed):
     hosts = names(count)
     for slow in hosts:
-        judged, rounds = to_the_end(hosts, lambda pairs, number, slow=slow: measured(pairs, {slow: speed}, number))
-        assert state_of(judged) == {host: "fail" if host == slow else "pass" for host in hosts}
-        assert judged["suspects"] == [slow]
+        checked, rounds = to_the_end(hosts, lambda pairs, number, slow=slow: measured(pairs, {slow: speed}, number))
+        assert state_of(checked) == {host: "fail" if host == slow else "pass" for host in hosts}
+        assert checked["suspects"] == [slow]
         assert rounds <= 5
-        assert slow in judged["reason"]
-        found = next(node for node in judged["nodes"] if node["host"] == slow)
+        assert slow in checked["reason"]
+        found = next(node for node in checked["nodes"] if node["host"] == slow)
         assert found["confidence"] > 0.99 and slow in found["action"]
 
 
@@ -148,9 +148,9 @@ def silent(pairs, frozen, number=0):
 @pytest.mark.parametrize("count", [3, 4, 5, 8, 9])
 def test_a_frozen_node_is_named_with_the_error(count):
     hosts = names(count)
-    judged, _ = to_the_end(hosts, lambda pairs, number: silent(pairs, {"n2"}, number))
-    assert judged["suspects"] == ["n2"] and judged["state"] == "fail"
-    node = judged["nodes"][1]
+    checked, _ = to_the_end(hosts, lambda pairs, number: silent(pairs, {"n2"}, number))
+    assert checked["suspects"] == ["n2"] and checked["state"] == "fail"
+    node = checked["nodes"][1]
     assert node["reason"].endswith("measurements failed: no answer")
     assert node["action"].endswith("ansible n2 -m ansible.builtin.ping")
 
@@ -162,17 +162,17 @@ def test_a_pair_that_does_not_meet_is_no_share_of_a_bandwidth(slower):
     pairs = [("n1", "n2"), ("n1", "n3")]
     records = [*silent([("n2", "n3")], {"n2"}, 0), *rounds_of(hosts, {"n3": slower}, [[pair] for pair in pairs])]
     records[1]["round"], records[2]["round"] = 1, 2
-    judged = verify(hosts, records)
-    assert judged["state"] == "unknown"
-    assert "1 of 2 measurements failed: no answer" in judged["reason"]
+    checked = verify(hosts, records)
+    assert checked["state"] == "unknown"
+    assert "1 of 2 measurements failed: no answer" in checked["reason"]
 
 
 def test_reports_of_both_nodes_about_one_measurement_count_once():
     fine = rounds_of(N4, {})
     twice = [*fine, {**fine[0], "hosts": fine[0]["hosts"][::-1], "busbw": None, "error": "reset"}]
-    judged = verify(N4, twice)
-    assert len(judged["pairs"]) == len(fine)
-    assert [pair["error"] for pair in judged["pairs"] if pair["error"]] == ["reset"]
+    checked = verify(N4, twice)
+    assert len(checked["pairs"]) == len(fine)
+    assert [pair["error"] for pair in checked["pairs"] if pair["error"]] == ["reset"]
 
 
 @pytest.mark.parametrize("count", [*range(4, 24), 33, 64])
@@ -181,8 +181,8 @@ def test_every_second_node_that_is_slow_is_named(count, first):
     """Another card in each second slot: among neighbours alone there is not one pair without it."""
     hosts = names(count)
     slow = set(hosts[first::2])
-    judged, _ = to_the_end(hosts, lambda pairs, number: measured(pairs, dict.fromkeys(slow, 0.6), number))
-    assert {host for host, state in state_of(judged).items() if state == "fail"} == slow
+    checked, _ = to_the_end(hosts, lambda pairs, number: measured(pairs, dict.fromkeys(slow, 0.6), number))
+    assert {host for host, state in state_of(checked).items() if state == "fail"} == slow
 
 
 def test_neighbours_that_are_slow_are_told_from_those_beside_them():
@@ -227,12 +227,12 @@ def test_a_slow_way_between_healthy_nodes_is_no_nodes_fault():
             for record in measured(pairs, {}, number)
         ]
 
-    judged, _ = to_the_end(hosts, measure)
-    assert set(state_of(judged).values()) == {"pass"}
-    assert judged["state"] == "fail"
-    assert judged["suspects"] == []
-    assert [(path["hosts"], path["relative"]) for path in judged["paths"]] == [(["n1", "n3"], 0.3)]
-    assert "between n1 and n3 only 30%, though both are healthy" in judged["reason"]
+    checked, _ = to_the_end(hosts, measure)
+    assert set(state_of(checked).values()) == {"pass"}
+    assert checked["state"] == "fail"
+    assert checked["suspects"] == []
+    assert [(path["hosts"], path["relative"]) for path in checked["paths"]] == [(["n1", "n3"], 0.3)]
+    assert "between n1 and n3 only 30%, though both are healthy" in checked["reason"]
 
 
 def test_a_way_that_is_slow_twice_is_not_decided_yet():
@@ -241,11 +241,11 @@ def test_a_way_that_is_slow_twice_is_not_decided_yet():
     records = [{**record, "busbw": 3.0} if record["hosts"] == ["n2", "n3"] else record for record in records]
     # Both were fast with another one, and with one more: it is the way, or passes.
     records += measured([("n2", "n5"), ("n3", "n6")], {}, 3)
-    judged = verify(hosts, records)
-    assert set(state_of(judged).values()) == {"pass"}
-    assert (judged["state"], judged["paths"]) == ("unknown", [])
-    assert ("n2", "n3") in judged["retest"]
-    assert judged["reason"] == "to be measured again, slow though both nodes were fast elsewhere: n2-n3"
+    checked = verify(hosts, records)
+    assert set(state_of(checked).values()) == {"pass"}
+    assert (checked["state"], checked["paths"]) == ("unknown", [])
+    assert ("n2", "n3") in checked["retest"]
+    assert checked["reason"] == "to be measured again, slow though both nodes were fast elsewhere: n2-n3"
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 8])
@@ -255,31 +255,31 @@ def test_wrong_results_are_blamed_on_the_node_that_all_of_them_share(count):
     def measure(pairs, number):
         return [{**record, "wrong": 7 * ("n2" in record["hosts"])} for record in measured(pairs, {}, number)]
 
-    judged, _ = to_the_end(hosts, measure)
-    assert judged["state"] == "fail" and judged["suspects"] == ["n2"]
-    assert judged["nodes"][1]["reason"].startswith("wrong results in 3 of ")
+    checked, _ = to_the_end(hosts, measure)
+    assert checked["state"] == "fail" and checked["suspects"] == ["n2"]
+    assert checked["nodes"][1]["reason"].startswith("wrong results in 3 of ")
 
 
 def test_a_wrong_result_that_never_comes_again_stays_a_failure_of_one_of_the_two():
     records = rounds_of(N4, {})
     records[0] = {**records[0], "wrong": 1}
-    judged, rounds = verify(N4, records), 3
-    while judged["retest"]:
-        records += measured(judged["retest"], {}, rounds)
-        judged, rounds = verify(N4, records), rounds + 1
-    assert judged["state"] == "fail"
-    assert judged["suspects"] == ["n1", "n2"]
-    assert judged["reason"] == "n1 or n2 computed a wrong result"
-    assert all(node["measurements"] <= MOST_MEASUREMENTS for node in judged["nodes"])
+    checked, rounds = verify(N4, records), 3
+    while checked["retest"]:
+        records += measured(checked["retest"], {}, rounds)
+        checked, rounds = verify(N4, records), rounds + 1
+    assert checked["state"] == "fail"
+    assert checked["suspects"] == ["n1", "n2"]
+    assert checked["reason"] == "n1 or n2 computed a wrong result"
+    assert all(node["measurements"] <= MOST_MEASUREMENTS for node in checked["nodes"])
 
 
 @pytest.mark.parametrize("count", [3, 4, 8])
 def test_wrong_results_everywhere_are_no_single_nodes(count):
     hosts = names(count)
-    judged = verify(hosts, [{**record, "wrong": 3} for record in rounds_of(hosts, {})])
-    assert (judged["state"], judged["suspects"], judged["retest"]) == ("fail", [], [])
-    assert set(state_of(judged).values()) == {"unknown"}
-    assert judged["reason"] == "every pair computed wrong results: no single node, but what all have in common"
+    checked = verify(hosts, [{**record, "wrong": 3} for record in rounds_of(hosts, {})])
+    assert (checked["state"], checked["suspects"], checked["retest"]) == ("fail", [], [])
+    assert set(state_of(checked).values()) == {"unknown"}
+    assert checked["reason"] == "every pair computed wrong results: no single node, but what all have in common"
 
 
 def test_two_neighbours_that_compute_wrongly_are_both_named():
@@ -289,8 +289,8 @@ def test_two_neighbours_that_compute_wrongly_are_both_named():
         bad = {"n3", "n4"}
         return [{**record, "wrong": len(bad & {*record["hosts"]})} for record in measured(pairs, {}, number)]
 
-    judged, rounds = to_the_end(hosts, measure)
-    assert (judged["state"], judged["suspects"]) == ("fail", ["n3", "n4"])
+    checked, rounds = to_the_end(hosts, measure)
+    assert (checked["state"], checked["suspects"]) == ("fail", ["n3", "n4"])
     assert rounds <= 5
 
 
@@ -302,9 +302,9 @@ def test_results_that_were_not_checked_are_no_fault():
 def test_a_rate_that_is_the_same_everywhere_is_judged_by_what_is_expected():
     records = rounds_of(N4, {})
     assert verify(N4, records, expected=12.0)["state"] == "pass"
-    judged = verify(N4, records, expected=25.0)
-    assert (judged["state"], judged["suspects"]) == ("fail", [])
-    assert judged["reason"] == "even the fast pairs have only 10 GB/s, expected at least 20"
+    checked = verify(N4, records, expected=25.0)
+    assert (checked["state"], checked["suspects"]) == ("fail", [])
+    assert checked["reason"] == "even the fast pairs have only 10 GB/s, expected at least 20"
     assert verify(N4, records, expected=25.0, limits=Limits(fraction=0.3))["state"] == "pass"
 
 
@@ -318,10 +318,10 @@ def test_nothing_measured_is_unknown_and_nothing_that_works_a_failure():
 def test_a_node_that_was_never_measured_is_measured_next():
     hosts = names(8)
     records = [record for record in rounds_of(hosts, {}) if "n4" not in record["hosts"]]
-    judged = verify(hosts, records)
-    assert (judged["state"], judged["suspects"]) == ("unknown", ["n4"])
-    assert [pair for pair in judged["retest"] if "n4" in pair]
-    assert verify(hosts, records + measured(judged["retest"], {}, 2))["state"] == "pass"
+    checked = verify(hosts, records)
+    assert (checked["state"], checked["suspects"]) == ("unknown", ["n4"])
+    assert [pair for pair in checked["retest"] if "n4" in pair]
+    assert verify(hosts, records + measured(checked["retest"], {}, 2))["state"] == "pass"
 
 
 def test_a_round_that_is_slower_for_all_speaks_against_nobody():
@@ -330,25 +330,25 @@ def test_a_round_that_is_slower_for_all_speaks_against_nobody():
         {**record, "busbw": record["busbw"] * (0.7 if record["round"] == 0 else 1.0)}
         for record in rounds_of(hosts, {"n9": 0.6})
     ]
-    judged = verify(hosts, records)
-    assert judged["suspects"] == ["n9"]
+    checked = verify(hosts, records)
+    assert checked["suspects"] == ["n9"]
 
 
 def test_scatter_lowers_the_gate_and_is_said():
     hosts = names(16)
     rng = seeded(1)
     records = [{**record, "busbw": record["busbw"] * rng.gauss(1, 0.08)} for record in rounds_of(hosts, {})]
-    judged = verify(hosts, records)
-    assert 0.04 < judged["spread"] < 0.2
-    assert judged["gate"] == pytest.approx(judged["median"] * (1 - 3 * judged["spread"]), rel=1e-3)
-    assert "the measurements scatter so much that only nodes below" in judged["reason"]
+    checked = verify(hosts, records)
+    assert 0.04 < checked["spread"] < 0.2
+    assert checked["gate"] == pytest.approx(checked["median"] * (1 - 3 * checked["spread"]), rel=1e-3)
+    assert "the measurements scatter so much that only nodes below" in checked["reason"]
 
 
 def test_many_slow_nodes_are_said_to_be_perhaps_another_kind():
     hosts = names(12)
     bad = dict.fromkeys(hosts[:5], 0.5)
-    judged, _ = to_the_end(hosts, lambda pairs, number: measured(pairs, bad, number))
-    assert judged["reason"].startswith("n1 to n5 are not healthy; so many may have another kind of card")
+    checked, _ = to_the_end(hosts, lambda pairs, number: measured(pairs, bad, number))
+    assert checked["reason"].startswith("n1 to n5 are not healthy; so many may have another kind of card")
 
 
 @pytest.mark.parametrize("busbw", [None, float("nan"), float("inf"), -1.0])
@@ -360,7 +360,7 @@ def test_a_bandwidth_that_is_no_number_is_an_error(busbw):
 
 @pytest.mark.parametrize("wrong", [["n1", "n9"], ["n1"], ["n1", "n1"]])
 def test_measurements_of_others_are_refused(wrong):
-    with pytest.raises(ValueError, match="expected: two of the 4 hosts that are judged"):
+    with pytest.raises(ValueError, match="expected: two of the 4 hosts that are checked"):
         verify(N4, [{"hosts": wrong, "round": 0, "busbw": 1.0, "wrong": 0, "error": ""}])
 
 
@@ -375,9 +375,9 @@ def test_slow_nodes_are_found_in_any_place_as_long_as_most_are_healthy(rng, coun
         rng.shuffle(records)
         return records
 
-    judged, rounds = to_the_end(hosts, measure)
-    assert {host for host, state in state_of(judged).items() if state == "fail"} == set(bad)
-    assert set(state_of(judged).values()) == {"pass", "fail"}
+    checked, rounds = to_the_end(hosts, measure)
+    assert {host for host, state in state_of(checked).items() if state == "fail"} == set(bad)
+    assert set(state_of(checked).values()) == {"pass", "fail"}
     assert rounds <= 7
 
 
@@ -399,10 +399,10 @@ def test_the_judgement_ends_whatever_was_measured(seed, count):
         found = fleet.measure(rng, [(place[a], place[b]) for a, b in pairs], number)
         return [{**record, "hosts": [hosts[int(at)] for at in record["hosts"]]} for record in found]
 
-    judged, _ = to_the_end(hosts, measure)
-    assert json.loads(json.dumps(judged))["retest"] == []
-    assert all(0 <= node["confidence"] <= 1 for node in judged["nodes"])
-    assert all((node["state"] == "pass") or node["reason"] for node in judged["nodes"])
+    checked, _ = to_the_end(hosts, measure)
+    assert json.loads(json.dumps(checked))["retest"] == []
+    assert all(0 <= node["confidence"] <= 1 for node in checked["nodes"])
+    assert all((node["state"] == "pass") or node["reason"] for node in checked["nodes"])
 
 
 def test_the_judgement_is_the_same_for_any_order_of_the_measurements():
@@ -427,9 +427,9 @@ def test_a_node_far_below_all_others_is_named_however_much_these_scatter():
         (2, "n2", "n1", 0.0094), (2, "n4", "n3", 0.1377), (3, "n2", "n5", 0.0086), (3, "n4", "n3", 0.5206),
         (4, "n2", "n3", 0.0066), (4, "n4", "n5", 0.5204), (5, "n4", "n3", 0.2093), (5, "n5", "n1", 0.1525),
     ]  # fmt: skip
-    judged = verify(
+    checked = verify(
         names(5),
         [{"hosts": [a, b], "round": number, "busbw": value, "wrong": 0, "error": ""} for number, a, b, value in pairs],
     )
-    assert [node["host"] for node in judged["nodes"] if node["state"] == "fail"] == ["n2"]
-    assert judged["state"] == "fail"
+    assert [node["host"] for node in checked["nodes"] if node["state"] == "fail"] == ["n2"]
+    assert checked["state"] == "fail"

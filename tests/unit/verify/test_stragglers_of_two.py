@@ -1,4 +1,4 @@
-"""Two nodes have one pair: it is judged by what is expected, and otherwise not at all."""
+"""Two nodes have one pair: it is checked by what is expected, and otherwise not at all."""
 
 from __future__ import annotations
 

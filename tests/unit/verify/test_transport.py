@@ -6,7 +6,7 @@ import pytest
 from ansible.module_utils.trainyard.hardware.traffic import moved
 from ansible.module_utils.trainyard.nvidia.nccl_lines import read_nccl_lines
 from ansible.module_utils.trainyard.verify import transport
-from benchmark_samples import ALL, GIB, H100, HOSTS, judged, traffic
+from benchmark_samples import ALL, GIB, H100, HOSTS, checked, traffic
 
 ACTIVE, NONE = dict.fromkeys(HOSTS, ALL), {"gpu-01": [], "gpu-02": []}
 IB_LINES = [
@@ -57,7 +57,7 @@ def test_ports_that_stay_idle_and_counters_that_tell_nothing():
     )
     assert found["devices"] == ["mlx5_0:1", "mlx5_1:1"]
     assert "idle although active: mlx5_2:1 (gpu-01, gpu-02)" in found["reason"]
-    # A reset, a counter of 32 bits that is full, one that cannot be read: no proof that nothing was sent.
+    # A reset, a counter of 32 bits that is full, one that cannot be read: no verification that nothing was sent.
     stuck = {"sent": (2**32 - 1) * 4, "received": (2**32 - 1) * 4}
     for before, after in (
         ({"sent": 9 * GIB, "received": 9 * GIB}, {"sent": 7, "received": 7}),
@@ -97,18 +97,20 @@ def test_nccls_lines_of_its_versions():
 
 
 def test_tcp_although_rdma_was_there_fails_the_benchmark_with_that_reason():
-    record = judged("2.19-all_reduce-tcp.txt", nodes=H100, ranks=16, busbw=1.0)
+    record = checked("2.19-all_reduce-tcp.txt", nodes=H100, ranks=16, busbw=1.0)
     assert record["state"] == "fail" and record["path"]["state"] == "fail"
     assert record["reason"] == (
         "NCCL sent over TCP (eth0) although RDMA ports were active on gpu-01, gpu-02 (mlx5_0:1, mlx5_1:1, mlx5_2:1, "
         "mlx5_3:1)"
     )
     # Both are said: the path first, then what it costs.
-    assert any(text.startswith("busbw 4.60 GB/s") for text in judged("2.19-all_reduce-tcp.txt", nodes=H100)["findings"])
-    # Without a look at the ports the lines are told, but judge nothing.
-    assert judged("2.19-all_reduce-tcp.txt", busbw=1.0)["state"] == "pass"
+    assert any(
+        text.startswith("busbw 4.60 GB/s") for text in checked("2.19-all_reduce-tcp.txt", nodes=H100)["findings"]
+    )
+    # Without a look at the ports the lines are told, but check nothing.
+    assert checked("2.19-all_reduce-tcp.txt", busbw=1.0)["state"] == "pass"
 
 
 def test_a_path_that_nothing_verifies_is_no_pass():
-    record = judged("2.19-all_reduce-16-h100.txt", nodes=H100)
+    record = checked("2.19-all_reduce-16-h100.txt", nodes=H100)
     assert record["state"] == "unknown" and "NCCL_DEBUG=INFO" in record["reason"]

@@ -1,4 +1,4 @@
-"""The page of a proof: nothing of a machine becomes an element of it, figures, sizes, words."""
+"""The page of a verification: nothing of a machine becomes an element of it, figures, sizes, words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a proof: report.json and its schema, the result, what to do first, the terminal, JUnit, the page."""
+"""The report of a verification: report.json, its schema, the result, the first step, terminal, JUnit and page."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_benchmarks_and_stragglers_that_no_check_speaks_of_count():
 
 def test_records_that_checks_speak_of_count_once():
     given_records = composed(5)
-    judged = [phase("bandwidth", ("all_reduce", "skipped")), phase("stragglers", ("pairs", "pass"))]
-    report = verify_report.build(**{**given_records, "phases": judged})
+    checked = [phase("bandwidth", ("all_reduce", "skipped")), phase("stragglers", ("pairs", "pass"))]
+    report = verify_report.build(**{**given_records, "phases": checked})
     assert [len(each["checks"]) for each in report["phases"]] == [1, 1]
     assert report["state"] == "pass"
 
@@ -147,7 +147,9 @@ def test_what_the_terminal_shows(golden):
 
 def test_a_verified_cluster_needs_few_lines():
     text = verify_report.terminal_text(reported([phase("drift", ("kernel", "pass"))], ["n1"]), "runs/verify-1")
-    assert text.startswith("The cluster lab is proved in drift. 1 check passed on 1 node in 0:01:05.\n\n  drift  pass")
+    assert text.startswith(
+        "The cluster lab is verified in drift. 1 check passed on 1 node in 0:01:05.\n\n  drift  pass"
+    )
     assert "first" not in text and len(text.splitlines()) == 7
 
 
@@ -170,7 +172,7 @@ def test_what_is_verified_is_what_was_checked():
     text = verify_report.terminal_text(report, "runs/verify-1")
     row = "  reach       pass     1 passed, 2 not applicable, 1 not asked for"
     assert text.splitlines()[:7] == [
-        "The cluster lab is proved in reach. 1 check passed on 1 node in 0:01:05.",
+        "The cluster lab is verified in reach. 1 check passed on 1 node in 0:01:05.",
         "  not applicable  drift, stragglers",
         "  not asked for   software, bandwidth",
         "",
@@ -179,7 +181,7 @@ def test_what_is_verified_is_what_was_checked():
         f"  stragglers  n/a      {'':53} there are no two nodes",
     ]
     shown = re.sub("<style>.*?</style>|<script.*?</script>|<[^>]*>", "", verify_page(report, b""), flags=re.DOTALL)
-    told = ("proved in reach", "Not applicable: drift, stragglers.", "Not asked for: software, bandwidth.", alone)
+    told = ("verified in reach", "Not applicable: drift, stragglers.", "Not asked for: software, bandwidth.", alone)
     assert [said for said in told if said not in shown] == []
     assert "skipped" not in shown + text
 
@@ -187,7 +189,9 @@ def test_what_is_verified_is_what_was_checked():
 def test_a_verification_that_checked_nothing_says_so():
     report = reported([{"name": "stragglers", "state": "skipped", "reason": "one node"}], not_asked=["drift"])
     assert report["exit_code"] == 3
-    assert verify_report.headline(report).startswith("The cluster lab is not proved: nothing was checked. 0 checks on")
+    assert verify_report.headline(report).startswith(
+        "The cluster lab is not verified: nothing was checked. 0 checks on"
+    )
 
 
 def test_reasons_of_what_does_not_apply_are_told_once_and_not_without_end():

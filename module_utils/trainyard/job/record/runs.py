@@ -144,7 +144,7 @@ def _where(plan: Data, line: str) -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """A folder in runs/: the record of a job, or of a proof (verify.yml), whose cluster it has then.
+    """A folder in runs/: the record of a job, or of a verification (verify.yml), whose cluster it has then.
 
     `started` is false of a plan that --check made or that findings stopped. `open_hosts` are those on which something
     of the job may still run, as far as its record tells, and `engine` is what runs it there, "" without one.
@@ -186,7 +186,7 @@ def may_go(
     """Choose what to remove from runs/: the run `job_id`, or all older than `days`; and why others must stay.
 
     `nodes` are the folders of jobs on those that answered and in schedulers, `silent` the nodes that did not answer.
-    The newest proof of a cluster stays, so that the next one can be compared with it.
+    The newest verification of a cluster stays, so that the next one can be compared with it.
     """
     running = {folder.job_id for folders in nodes.values() for folder in folders if folder.running}
     youngest = {folder.job_id: folder.age_s for folders in nodes.values() for folder in folders}

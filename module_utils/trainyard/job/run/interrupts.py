@@ -76,7 +76,7 @@ def react(phase: Phase, again: bool, job_id: str, how: str) -> Reaction:
         Phase.STARTING: f"{job} is starting, and nodes that have started it wait for the others or run:\n{how}",
         Phase.WATCHING: goes_on(job_id, how, "its head node has not answered yet"),
         Phase.ENDED: f"{job} has ended already. Its logs and its result are still to be brought:\n{how}",
-        Phase.ENDING: f"{job} has ended already, or ends; stop.yml proves that nothing of it is left:\n{how}",
+        Phase.ENDING: f"{job} has ended already, or ends; stop.yml verifies that nothing of it is left:\n{how}",
     }
     return Reaction(leaves[phase], leaves=True)
 
