@@ -42,7 +42,7 @@ options:
   of_runs:
     description:
       - Whether what is kept in O(runs_dir) of these jobs is to go, too.
-      - With O(days) also reports of C(verify.yml), except the newest of each cluster, and plans that were never started.
+      - With O(days) also reports of C(verify.yml), except the newest of each cluster, and plans never started.
       - What is kept of a job that may still run stays.
     type: bool
     default: false

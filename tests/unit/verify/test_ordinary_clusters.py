@@ -11,7 +11,7 @@ from ansible.module_utils.trainyard.verify.measured import benchmark_checks, str
 from ansible.module_utils.trainyard.verify.stragglers import first_rounds, verify
 from ansible.module_utils.trainyard_node.machine.tree import Tree
 from ansible.module_utils.trainyard_node.verify.facts import read_machine
-from benchmark_samples import nic, two
+from benchmark_samples import checked, nic, two
 from captured_tree import NODES, unfold
 from report_samples import phase, reported
 
