@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command of a job, judged as words: no shell reads it, and it is what one rank runs."""
+"""Check the command of a job: a list of words that one rank runs, and that no shell reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from ...findings.findings import Finding
-from . import launcher_programs as starters
+from . import launcher_programs
 
 HOW = "docs/job-file.md, A launcher of your own"
 TWICE = "one start of the ranks: with two, each rank is a world of its own and trains alone"
@@ -63,14 +63,14 @@ def leaves_source(command: Sequence[str]) -> bool:
 
 
 def findings(
-    command: Sequence[str], launcher: str, processes: int | None, nodes: object, env: Mapping[str, str]
+    command: Sequence[str], launcher: str, ranks_per_node: int | None, nodes: object, env: Mapping[str, str]
 ) -> list[Finding]:
     """Find what would not run as it reads: text for a shell, and a launcher inside the job's own.
 
-    `processes` and `nodes` are job_ranks_per_node (None: auto) and job_nodes as given, `env` is job_env.
+    `ranks_per_node` and `nodes` are job_ranks_per_node (None: auto) and job_nodes as given, `env` is job_env.
     """
     found, instead = _shell_in_words(command)
-    nested = _launchers(instead or command, launcher, processes, str(nodes).strip() == "1", env)
+    nested = _launchers(instead or command, launcher, ranks_per_node, str(nodes).strip() == "1", env)
     if nested or instead is None:
         return nested
     expected = "the words of one program, each an item of its own: no shell reads job_command"
@@ -144,62 +144,41 @@ def _escaped(word: str) -> str:
 
 
 def _launchers(
-    command: Sequence[str], launcher: str, processes: int | None, one_node: bool, env: Mapping[str, str]
+    command: Sequence[str], launcher: str, ranks_per_node: int | None, one_node: bool, env: Mapping[str, str]
 ) -> list[Finding]:
-    """Find a program that starts ranks where the job's launcher does so, and each would begin a world of its own.
+    """Find a program that starts ranks although the job's launcher does so.
 
-    One for each node makes sense, where the launcher only starts it and it knows of the other nodes.
+    One per node is right under `direct`, where it learns of the other nodes by its options.
     """
-    inner = starters.find(command)
+    inner = launcher_programs.find(command)
     if inner is None:
         return []
-    called, starter = inner.called, inner.starter
-    told = inner.of_several() or "PET_NNODES" in env
-    keep = "job_ranks_per_node: 1" + ("" if starter.several_nodes else " and job_nodes: 1")
+    called, options = inner.called, inner.program.nodes_options
+    keep = ["job_ranks_per_node: 1"]
     if launcher != "direct":
         found = f"{called} inside job_launcher: {launcher}, which starts the ranks itself"
-        keep = f"job_launcher: direct with {keep}"
-    elif processes != 1:
+        keep.insert(0, "job_launcher: direct")
+        keep += [] if options else ["job_nodes: 1"]
+    elif ranks_per_node != 1:
         found = f"{called} in each process of job_launcher: direct, and so several on a node"
-    elif not one_node and not starter.several_nodes:
+        keep += [] if options else ["job_nodes: 1"]
+    elif not one_node and not options:
         found = f"{called} on each node of job_launcher: direct, and each would start ranks on all hosts"
-        keep = "job_nodes: 1"
-    elif not one_node and not told:
-        name = starter.several_nodes[0]
-        how = f"with --{name} 1" if inner.options.get(name) == "1" else f"without --{name}"
-        found = f"{called} {how} on each node of job_launcher: direct"
-        keep = f"give it --{name}, or set job_nodes: 1"
+        keep = ["job_nodes: 1"]
+    elif not one_node and not inner.joins_nodes() and "PET_NNODES" not in env:
+        found = f"{called} without --{options[0]} on each node of job_launcher: direct"
+        keep = [f"--{options[0]} in its options, or job_nodes: 1"]
     else:
         return []
-    if inner.instead is not None:
-        settings = [f"job_command: {as_list(_for_shell(inner.instead))}"]
-        if starter.launchers and launcher not in starter.launchers:
-            settings.append(f"job_launcher: {starter.launchers[0]}")
-        number = inner.per_node()
-        if number and processes != int(number):
-            settings.append(f"job_ranks_per_node: {number}")
-        variables = starter.environment(inner.options).items()
-        missing = [f"{name}: {_word(value)}" for name, value in variables if env.get(name) != value]
-        job_env = f"job_env: {{{', '.join(missing)}}}"
-        if missing and not env:
-            settings.append(job_env)
-        added = f", and add to {job_env}" if missing and env else ""
-        action = f"write {_together(settings)}{added}; to keep {called}, {keep} ({HOW})"
-    elif inner.joined is not None:
-        # Without it the program would train otherwise, or not find its other ranks.
-        kept = [f"job_command: {as_list(_for_shell(inner.joined))}", "job_launcher: direct", "job_ranks_per_node: 1"]
-        action = f"write {_together(kept)} ({HOW})"
-    elif starter.alone:
-        action = f"write {keep} ({HOW})"
-    else:
-        action = f"leave {called} and its options out of job_command; to keep {called}, {keep} ({HOW})"
-    return [Finding("job_command", found, TWICE, action)]
+    return [Finding("job_command", found, TWICE, replacement(inner, f"set {', '.join(keep)}"))]
 
 
-def _together(items: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(items[:-1]), items[-1])))
-
-
-def _for_shell(words: Sequence[str]) -> Sequence[str]:
-    """Return words as they are, or for a shell where only that puts values for variables."""
-    return _shell_in_words(words)[1] or words
+def replacement(inner: launcher_programs.Found, keep: str) -> str:
+    """Return the action of a finding about a launcher: use the job's own, or keep this one in the way of `keep`."""
+    instead = inner.program.launcher
+    if not instead:
+        return f"{keep} ({HOW})"
+    return (
+        f"write the script alone in job_command, such as [python, train.py], with job_launcher: {instead} and "
+        f"job_ranks_per_node; to keep {inner.called}, {keep} ({HOW})"
+    )

@@ -1,265 +1,185 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that start ranks, found in a command: a job's launcher does that already, and two would train two worlds."""
+"""Find programs that start ranks in a command: job_launcher does that already, and two would train two worlds."""
 
 from __future__ import annotations
 
 import difflib
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from .known_programs import COMMANDS, MODULES, PROGRAMS, Starter
-
 
 @dataclass(frozen=True)
-class Found:
-    """A starter in a command: how it was called, its options, and the command without it where that is sure.
+class Program:
+    """A program that starts ranks.
 
-    `joined` is the command with the options that join the nodes, where it has none of them and may have some.
+    `launcher` is the job_launcher in its place; "" where its ranks find each other through it alone.
+    `nodes_options` tell one process per node about the others; without any, it starts ranks on other hosts itself.
     """
 
-    starter: Starter
-    called: str
-    options: Mapping[str, str]
-    instead: tuple[str, ...] | None
-    joined: tuple[str, ...] | None = None
-
-    def of_several(self) -> bool:
-        """Tell whether its options say that it is one of several nodes."""
-        told = [name for name in self.starter.several_nodes if name in self.options]
-        return bool(told) and not any(self.options[name] == "1" for name in told if name in _COUNTS)
-
-    def per_node(self) -> str:
-        """Return how many ranks it would start on a node, where its options say so in digits; else ""."""
-        number = next((self.options[name] for name in self.starter.per_node if name in self.options), "")
-        return number if number.isdigit() else ""
+    launcher: str
+    nodes_options: tuple[str, ...] = ()
 
 
-# Options with a number of nodes.
-_COUNTS = ("nnodes", "num-machines", "num-nodes")
-# Those by which the word behind the options is a module, or a program, and no script.
-_MODULE, _PROGRAM = frozenset(("m", "module", "module-mode")), frozenset(("no-python", "c", "command-mode"))
-
-_PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?")
+_TORCHRUN = Program("torchrun", ("nnodes",))
+_ACCELERATE = Program("torchrun", ("num-machines", "config-file"))
+_FABRIC = Program("torchrun", ("num-nodes",))
+_DEEPSPEED = Program("torchrun", ("node-rank",))
+_COMPOSER = Program("torchrun", ("world-size",))
+_PADDLE = Program("", ("nnodes", "ips"))
+_MSRUN = Program("msrun", ("node-rank",))
+_MPIRUN = Program("mpirun")
+# A program, or a program and its first words.
+PROGRAMS: Mapping[str, Program] = {
+    "torchrun": _TORCHRUN,
+    "accelerate-launch": _ACCELERATE,
+    "accelerate launch": _ACCELERATE,
+    "fabric run": _FABRIC,
+    "lightning run": _FABRIC,
+    "composer": _COMPOSER,
+    "colossalai run": Program("torchrun"),
+    "fleetrun": _PADDLE,
+    "msrun": _MSRUN,
+    "srun": Program("torchrun"),
+    "ray job submit": Program(""),
+    **dict.fromkeys(("deepspeed", "deepspeed.pt", "ds"), _DEEPSPEED),
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "horovodrun"), _MPIRUN),
+    **dict.fromkeys(("mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich", "mpiexec.mpich", "mpiexec.hydra"), _MPIRUN),
+}
+# Modules of `python -m`.
+MODULES: Mapping[str, Program] = {
+    "torch.distributed.run": _TORCHRUN,
+    "torch.distributed.launch": _TORCHRUN,
+    "accelerate.commands.launch": _ACCELERATE,
+    "deepspeed.launcher.runner": _DEEPSPEED,
+    "deepspeed.launcher.launch": _DEEPSPEED,
+    "mindspore.parallel.cluster.run": _MSRUN,
+    "oneflow.distributed.launch": Program("oneflow", ("nnodes",)),
+    "horovod.runner.launch": _MPIRUN,
+    "composer.cli.launcher": _COMPOSER,
+    **dict.fromkeys(("paddle.distributed.launch", "paddle.distributed.launch.main"), _PADDLE),
+}
+# Words that users write for one of the job_launcher or job_scheduler values.
+_ALSO = {
+    "torchrun": "torch pytorch ddp elastic accelerate deepspeed torch.distributed.run fabric lightning composer "
+    "colossalai",
+    "mpirun": "mpi openmpi mpiexec orterun horovod horovodrun",
+    "rank_table": "ascend hccl npu ranktable",
+    "direct": "ssh local none python env paddle ray",
+    "slurm": "srun sbatch",
+    "kubernetes": "k8s kube kubectl kubeflow",
+}
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
-# What starts the program that follows, somewhere behind options of its own.
+# These start the program that follows their own options.
 _WRAPPERS = frozenset(
     (
         *("nice", "ionice", "nohup", "time", "timeout", "numactl", "taskset", "stdbuf", "setsid", "chrt", "strace"),
         *("conda", "mamba", "micromamba", "poetry", "pipenv", "uv", "apptainer", "singularity", "nsys", "ncu"),
     )
 )
+_PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-# What may stand before a program in a line of shell.
 _KEYWORDS = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "exec", "command", "time"))
 _BREAKS = frozenset((";", "&&", "||", "|", "&", "(", ")", ";;", "|&"))
 
 
-# What users call what a launcher does.
-_ALSO = {
-    "torchrun": (
-        "torch",
-        "pytorch",
-        "ddp",
-        "elastic",
-        "accelerate",
-        "deepspeed",
-        "torch.distributed.run",
-        "fabric",
-        "lightning",
-        "composer",
-        "colossalai",
-    ),
-    "mpirun": ("mpi", "openmpi", "mpiexec", "orterun", "horovod", "horovodrun"),
-    "rank_table": ("ascend", "hccl", "npu", "ranktable"),
-    "direct": ("ssh", "local", "none", "python", "env", "paddle", "ray"),
-    "slurm": ("srun", "sbatch"),
-    "kubernetes": ("k8s", "kube", "kubectl", "kubeflow"),
-}
+@dataclass(frozen=True)
+class Found:
+    """A launcher in a command: its name there, and the words behind it."""
+
+    called: str
+    program: Program
+    words: tuple[str, ...]
+
+    def joins_nodes(self) -> bool:
+        """Tell whether its options name the other nodes, or may do so in a variable of unknown value."""
+        for at, word in enumerate(self.words):
+            name, equals, value = word.lstrip("-").partition("=")
+            if word.startswith("-") and name.replace("_", "-") in self.program.nodes_options:
+                value = value if equals else "".join(self.words[at + 1 : at + 2])
+                return value != "1" or name.replace("_", "-") in ("node-rank", "world-size")
+        before = ("", *self.words)
+        return any(
+            word.startswith("$") and (not last.startswith("-") or "=" in last) for last, word in zip(before, self.words)
+        )
 
 
 def meant(name: str, names: Sequence[str]) -> str:
-    """Return which of the names was probably meant, or ""."""
-    asked = name.strip().lower()
-    also = [each for each, others in _ALSO.items() if asked in others and each in names]
-    near = also or difflib.get_close_matches(asked, names, n=1)
+    """Return which of the names the user probably meant, or ""."""
+    written = name.strip().lower()
+    also = [each for each, others in _ALSO.items() if written in others.split() and each in names]
+    near = also or difflib.get_close_matches(written, names, n=1)
     return near[0] if near else ""
 
 
 def find(command: Sequence[str]) -> Found | None:
-    """Find what starts ranks in a command, also behind env, python -m, a shell's -c and the like; None: nothing."""
-    if not command:
-        return None
-    command = list(command)
-    program, rest = PurePosixPath(command[0]).name, command[1:]
-    called = _called(command, 0, (str(PurePosixPath(command[0]).parent / "python"),))
-    if called:
-        return called
-    if _PYTHON.fullmatch(program):
-        return _by_python(command)
-    if program in SHELLS:
-        return _in_shell(command)
-    at = _behind_wrapper(program, rest)
-    inner = None if at is None else find(rest[at:])
-    if inner is None or at is None:
-        return None
-    return _with(inner, lambda words: (*command[: at + 1], *words))
-
-
-def _with(found: Found, around: Callable[[tuple[str, ...]], tuple[str, ...] | None]) -> Found:
-    """Return what was found as a part of a longer command."""
-    instead, joined = (around(words) if words is not None else None for words in (found.instead, found.joined))
-    return Found(found.starter, found.called, found.options, instead, joined)
-
-
-def _behind_wrapper(program: str, words: Sequence[str]) -> int | None:
-    """Find where the program is that a wrapper starts."""
-    for at, word in enumerate(words):
-        if program == "env":
-            own = word.startswith("-") or words[at - 1 : at] in (["-u"], ["-C"])
-            if not own and not _ASSIGNMENT.fullmatch(word):
-                return at
-        elif program not in _WRAPPERS or word.endswith((".py", ".sh")):
-            return None
-        elif _known(PurePosixPath(word).name):
-            return at
+    """Return the launcher that a command starts, also behind env, python -m, a shell's -c and the like."""
+    words = list(command)
+    name = PurePosixPath(words[0]).name if words else ""
+    found = _program(words)
+    if found or not name:
+        return found
+    if name in SHELLS:
+        return _in_shell(words)
+    if _PYTHON.fullmatch(name):
+        return _by_python(words)
+    if name == "env":
+        at = 1
+        while at < len(words) and (words[at].startswith("-") or _ASSIGNMENT.fullmatch(words[at])):
+            at += 2 if words[at] in ("-u", "-C") else 1
+        return find(words[at:])
+    if name in _WRAPPERS:
+        for at, word in enumerate(words[1:], start=1):
+            if word.endswith((".py", ".sh")):
+                return None
+            if _is_known(PurePosixPath(word).name):
+                return find(words[at:])
     return None
 
 
-def _known(name: str) -> bool:
-    known = (*PROGRAMS, *SHELLS, *_WRAPPERS, *(names[0] for names in COMMANDS), "env")
-    return name in known or bool(_PYTHON.fullmatch(name))
+def _is_known(name: str) -> bool:
+    firsts = {each.partition(" ")[0] for each in PROGRAMS}
+    return name in (*firsts, *SHELLS, *_WRAPPERS, "env") or bool(_PYTHON.fullmatch(name))
 
 
-def _by_python(command: Sequence[str]) -> Found | None:
-    """Look at `python -m MODULE`, and at a starter that is run as a script: python /usr/bin/torchrun."""
+def _program(words: Sequence[str]) -> Found | None:
+    for length in (1, 2, 3):
+        called = " ".join([PurePosixPath(words[0]).name, *words[1:length]]) if words else ""
+        if called in PROGRAMS:
+            return Found(called, PROGRAMS[called], tuple(words[length:]))
+    return None
+
+
+def _by_python(words: Sequence[str]) -> Found | None:
+    """Find `python -m MODULE`, and a launcher that is run as a script: python /usr/bin/torchrun."""
     at = 1
-    while at < len(command) and command[at].startswith("-"):
-        word = command[at]
-        if word in ("-W", "-X"):
-            at += 2
-            continue
-        if re.fullmatch(r"-[A-Za-z]*m", word):
-            called = f"python -m {' '.join(command[at + 1 : at + 2])}"
-            starter = MODULES.get("".join(command[at + 1 : at + 2]))
-            own = command[:at] if word == "-m" else (*command[:at], word[:-1])
-            return _taken_off(starter, called, command[: at + 2], command[at + 2 :], own) if starter else None
-        if re.fullmatch(r"-[A-Za-z]*c", word):
+    while at < len(words) and words[at].startswith("-"):
+        if re.fullmatch(r"-[A-Za-z]*m", words[at]):
+            module = "".join(words[at + 1 : at + 2])
+            return Found(f"python -m {module}", MODULES[module], tuple(words[at + 2 :])) if module in MODULES else None
+        if re.fullmatch(r"-[A-Za-z]*c", words[at]):
             return None
-        at += 1
-    return _called(command, at, command[:at])
+        at += 2 if words[at] in ("-W", "-X") else 1
+    return _program(words[at:])
 
 
-def _called(command: Sequence[str], at: int, python: Sequence[str]) -> Found | None:
-    """Look at a program and the command of its own that it may have; `python` is what it would start a script with."""
-    name = PurePosixPath(command[at]).name if at < len(command) else ""
-    if name in PROGRAMS:
-        return _taken_off(PROGRAMS[name], name, command[: at + 1], command[at + 1 :], python)
-    for names, starter in COMMANDS.items():
-        end = at + len(names)
-        if (name, *command[at + 1 : end]) == names:
-            return _taken_off(starter, " ".join(names), command[:end], command[end:], python)
-    return None
-
-
-def _taken_off(starter: Starter, called: str, own: Sequence[str], words: Sequence[str], python: Sequence[str]) -> Found:
-    """Take a starter's own options off what it starts.
-
-    `own` is how it is called, `python` what it would start a script with.
-    """
-    options: dict[str, str] = {}
-    # Words of its options, and of what it starts as far as these may be mixed.
-    kept: list[str] = []
-    mixed: list[str] = []
-    at, sure = 0, True
-    while sure and at < len(words) and words[at] != "--" and (words[at].startswith("-") or starter.anywhere):
-        name, equals, value = words[at].partition("=")
-        name = name.lstrip("-").replace("_", "-")
-        if name not in starter.options and re.fullmatch(r"[A-Za-z]\d+", name):
-            # A letter with its value behind it: -n2.
-            name, equals, value = name[0], "=", name[1:]
-        after = starter.options.get(name, starter.words_after(name)) if words[at].startswith("-") else None
-        known = after is not None
-        follow = 0 if equals else after or 0
-        if starter.anywhere and not known:
-            mixed.append(words[at])
-        else:
-            sure = known
-            options[name] = value if equals else " ".join(words[at + 1 : at + 1 + follow])
-            kept += [] if _joins(starter, name) else words[at : at + 1 + follow]
-        at += 1 + follow
-    started = [*mixed, *(words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:])]
-    rest = [*mixed, *(words[at:] if sure else _not_joining(starter, words[at:]))]
-    joined = (*own, *starter.joins.split(), *kept, *rest) if starter.joins else None
-    instead: tuple[str, ...] | None = None
-    # A colon is between the programs that one mpirun starts.
-    if sure and started and ":" not in started and not starter.alone:
-        if starter.takes_script and _MODULE & options.keys():
-            started = [*python, "-m", *started]
-        elif starter.takes_script and not _PROGRAM & options.keys() and not _PYTHON.fullmatch(started[0]):
-            started = [*python, *started]
-        inner = find(started)
-        instead = inner.instead if inner else (*_variables(starter, options), *started)
-    return Found(starter, called, options, instead, joined)
-
-
-def _not_joining(starter: Starter, words: Sequence[str]) -> list[str]:
-    """Return words without options that join nodes, as far as these cannot be the script's."""
-    kept: list[str] = []
-    at = 0
-    while at < len(words) and not words[at].endswith(".py"):
-        name, equals, _ = words[at].partition("=")
-        name = name.lstrip("-").replace("_", "-")
-        if words[at].startswith("--") and _joins(starter, name):
-            at += 1 if equals else 1 + starter.options.get(name, 0)
-        else:
-            kept.append(words[at])
-            at += 1
-    return [*kept, *words[at:]]
-
-
-def _joins(starter: Starter, name: str) -> bool:
-    """Tell whether an option says, rightly or not, which nodes are joined and where they meet."""
-    told = {word.partition("=")[0].lstrip("-").replace("_", "-") for word in starter.joins.split()}
-    several = name in starter.several_nodes and name != "config-file"
-    return name in told or several or name == "standalone" or name.startswith("rdzv-")
-
-
-def _variables(starter: Starter, options: Mapping[str, str]) -> list[str]:
-    """Return the words that set for a command what the starter would have set besides the places of its ranks."""
-    given = [f"{starter.become[name]}={value or 'true'}" for name, value in options.items() if name in starter.become]
-    return ["env", *starter.variables, *given] if starter.variables or given else []
-
-
-def shell_text(command: Sequence[str]) -> int | None:
-    """Return where a shell's command has its text, behind -c; None where there is none."""
+def _in_shell(command: Sequence[str]) -> Found | None:
+    """Find a launcher in the text behind a shell's -c."""
     for at, word in enumerate(command[1:], start=1):
         if re.fullmatch(r"-[A-Za-z]*c", word):
-            return at + 1 if at + 1 < len(command) else None
+            simple = simple_commands("".join(command[at + 1 : at + 2])) or []
+            return next(filter(None, (find(words[program_at(words) :]) for _, words in simple)), None)
         if not word.startswith("-") and not re.fullmatch(r"-[A-Za-z]*o", command[at - 1]):
             return None
     return None
 
 
-def _in_shell(command: Sequence[str]) -> Found | None:
-    """Look at each simple command of a shell's text."""
-    at = shell_text(command)
-    if at is None:
-        return None
-    for _, words in simple_commands(command[at]) or []:
-        begin = program_at(words)
-        inner = find(words[begin:])
-        if inner is not None:
-            return _with(inner, lambda new: _rewritten(command, at, words, begin, new))  # noqa: B023 - called at once
-    return None
-
-
 def simple_commands(text: str) -> list[tuple[str, list[str]]] | None:
-    """Split a line of shell into its simple commands, each with what separates it; None where quotes are left open."""
+    """Split a line of shell into its simple commands, each with the separator before it; None with an open quote."""
     text = text.replace("\\\n", " ").replace("\n", " ; ")
-    # The output of a command in place of a word is no command here.
+    # A command substitution is a word of unknown value.
     for inner in (r"\$\(\([^()]*\)\)", r"\$\([^()]*\)", r"`[^`]*`"):
         text = re.sub(inner, "$_", text)
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
@@ -279,21 +199,5 @@ def simple_commands(text: str) -> list[tuple[str, list[str]]] | None:
 
 def program_at(words: Sequence[str]) -> int:
     """Return where the program of a simple command is, behind keywords and assignments."""
-    return next((place for place, word in enumerate(words) if not _before_program(word)), len(words))
-
-
-def _before_program(word: str) -> bool:
-    return word in _KEYWORDS or bool(_ASSIGNMENT.fullmatch(word))
-
-
-def _rewritten(
-    command: Sequence[str], at: int, words: Sequence[str], begin: int, instead: tuple[str, ...]
-) -> tuple[str, ...] | None:
-    """Return a shell's command with other words in it; None where these cannot be found in its text for sure."""
-    text, old = command[at], " ".join(words[begin:])
-    # Quotes, variables and redirections are gone from words, or would be quoted.
-    if re.search(r"[^\w ./=:,@%+-]", old) or text.count(old) != 1:
-        return None
-    if text.strip() == old:
-        return instead
-    return (*command[:at], text.replace(old, " ".join(instead)), *command[at + 1 :])
+    before = (at for at, word in enumerate(words) if word not in _KEYWORDS and not _ASSIGNMENT.fullmatch(word))
+    return next(before, len(words))

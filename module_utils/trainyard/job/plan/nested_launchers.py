@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from ...findings.findings import Finding, counted
-from ..file import launcher_programs as starters
-from ..file.command import HOW, TWICE, as_list, scripts
+from ..file import launcher_programs
+from ..file.command import TWICE, replacement, scripts
 from ..file.job import Job
 from ..file.start_scripts import code_in
 
@@ -30,8 +30,8 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?:\[[@*]\])?(?::?[-=]((?:[^{}]|\{[^{}]*\})*))?\})")
 _DECLARES = ("export", "local", "declare", "readonly", "typeset")
 _TESTS = ("[", "[[", "test")
-# Upper bounds: lines of one command, files that are followed, and words of a command that a finding shows.
-_MOST_LINES, _MOST_FILES, _MOST_WORDS = 200, 20, 12
+# Upper bounds: lines of one command, and files that are read.
+_MOST_LINES, _MOST_FILES = 200, 20
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Call:
 
     file: str
     line: int
-    found: starters.Found
+    found: launcher_programs.Found
     conditional: bool
 
 
@@ -63,8 +63,8 @@ class _Reader:
                 _assign(assigned, array[1], array[2], f"${array[1]}" if depth else self.expand(array[3], assigned))
                 continue
             before: list[str] = []
-            for separator, words in starters.simple_commands(self.expand(written, assigned)) or []:
-                own = words[starters.program_at(words) :]
+            for separator, words in launcher_programs.simple_commands(self.expand(written, assigned)) or []:
+                own = words[launcher_programs.program_at(words) :]
                 first = next(iter(words), "")
                 depth += (first in ("if", "case")) - (first in ("fi", "esac"))
                 perhaps = depth > 0 or (separator in ("&&", "||") and "".join(before[:1]) in _TESTS)
@@ -76,13 +76,13 @@ class _Reader:
                 before = own
 
     def _command(self, file: str, line: int, words: Sequence[str], conditional: bool, assigned: dict[str, str]) -> None:
-        found = starters.find(words[1:] if words[0] == "eval" else words)
+        found = launcher_programs.find(words[1:] if words[0] == "eval" else words)
         if found:
             self.calls.append(Call(file, line, found, conditional))
             return
         program = PurePosixPath(words[0]).name
         sourced = program in ("source", ".")
-        run = [*scripts(words[1:])[:1]] if sourced or program in starters.SHELLS else scripts(words[:1])
+        run = [*scripts(words[1:])[:1]] if sourced or program in launcher_programs.SHELLS else scripts(words[:1])
         if run and not conditional:
             self.follow(run[0], assigned if sourced else dict(assigned))
 
@@ -124,8 +124,9 @@ def _lines(text: str) -> list[tuple[int, str]]:
         bare = _COMMENT.sub("", line).rstrip()
         waiting.append(bare[:-1] if bare.endswith("\\") else bare)
         whole = " ".join(waiting)
-        opened = re.match(r"[\w\s-]*\w\+?=\(", whole) and whole.count("(") > whole.count(")")
-        if (bare.endswith("\\") or opened or starters.simple_commands(whole) is None) and len(waiting) < _MOST_LINES:
+        is_open = re.match(r"[\w\s-]*\w\+?=\(", whole) and whole.count("(") > whole.count(")")
+        is_open = is_open or bare.endswith("\\") or launcher_programs.simple_commands(whole) is None
+        if is_open and len(waiting) < _MOST_LINES:
             continue
         made.append((begun, whole))
         waiting = []
@@ -158,46 +159,23 @@ def findings(job: Job, text_of: Callable[[str], str], nodes: int, per_node: int)
 
 def _finding(job: Job, call: Call, nodes: int, per_node: int) -> Finding | None:
     inner, where = call.found, f"{call.file}, line {call.line}, calls {call.found.called}"
-    several = nodes > 1 and bool(inner.starter.several_nodes)
-    joined = inner.of_several() or "PET_NNODES" in job.env or _unknown(inner)
-    # The changes to the script, and to the job file.
-    there, here = "", []
+    options = inner.program.nodes_options
+    alone = bool(options) and nodes > 1 and not inner.joins_nodes() and "PET_NNODES" not in job.env
+    settings = []
     if job.launcher != "direct":
         found = f"{where} inside job_launcher: {job.launcher}, which starts the ranks itself"
-        here = ["job_launcher: direct", "job_ranks_per_node: 1"]
+        settings = ["job_launcher: direct", "job_ranks_per_node: 1"]
     elif per_node > 1:
-        found, here = (
-            f"{where} in each of the {counted(per_node, 'process', 'processes')} of a node",
-            ["job_ranks_per_node: 1"],
-        )
-    elif several and not joined:
+        found = f"{where} in each of the {counted(per_node, 'process', 'processes')} of a node"
+        settings = ["job_ranks_per_node: 1"]
+    elif alone:
         found = f"{where} for one node, and runs on {counted(nodes, 'node')}"
-    elif nodes > 1 and not several:
+    elif nodes > 1 and not options:
         found = f"{where}, which starts ranks on other hosts by itself, and runs on {counted(nodes, 'node')}"
     else:
         return None
-    if several and not joined:
-        there = f"give {inner.called} there {inner.starter.joins or f'its option --{inner.starter.several_nodes[0]}'}"
-    elif nodes > 1 and not several:
-        here.append("job_nodes: 1")
-    keep = " and ".join(filter(None, (there, f"set {', '.join(here)}" if here else "")))
-    return Finding("job_command", found, TWICE, f"{keep}; or {_without(job, inner)} ({HOW})")
-
-
-def _unknown(found: starters.Found) -> bool:
-    """Tell whether a variable whose value is not known stands where options may be."""
-    words = found.instead or found.joined or ()
-    return any(word.startswith("$") for word in words[:2])
-
-
-def _without(job: Job, found: starters.Found) -> str:
-    """Say how the job's own launcher starts what the script starts."""
-    fits = found.starter.launchers or ("torchrun",)
-    launcher = job.launcher if job.launcher in fits else fits[0]
-    words = found.instead or ()
-    if not words or len(words) > _MOST_WORDS or any("$" in word for word in words):
-        return f"call the program there without {found.called}, with job_launcher: {launcher}"
-    number = found.per_node()
-    return f"write job_command: {as_list(words)} with job_launcher: {launcher}" + (
-        f" and job_ranks_per_node: {number}" if number else ""
-    )
+    if nodes > 1 and not options:
+        settings.append("job_nodes: 1")
+    keep = [f"give it --{options[0]} there"] if alone else []
+    keep += [f"set {', '.join(settings)}"] if settings else []
+    return Finding("job_command", found, TWICE, replacement(inner, " and ".join(keep)))

@@ -98,12 +98,12 @@ class Meeting:
 
     def _started(self) -> str:
         """Return the name of a launcher among the job's processes here; "" where there is none."""
-        from ....trainyard.job.file import launcher_programs as starters
+        from ....trainyard.job.file import launcher_programs
 
         for pid in processes.of_job(self._spec["job_id"], self._slice):
-            found = starters.find(processes.arguments(pid))
+            found = launcher_programs.find(processes.arguments(pid))
             if found:
-                return found.starter.name
+                return found.called
         return ""
 
 

@@ -115,8 +115,6 @@ _LATE = (
     "trainyard.hardware.npu",
     "trainyard.hardware.pasted",
     "trainyard.hardware.port_counters",
-    "trainyard.job.file.accelerate",
-    "trainyard.job.file.known_programs",
     "trainyard.job.file.launcher_programs",
     "trainyard.job.run.moved_addresses",
     "trainyard.nvidia",
