@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job in a cluster: made, how it is, with a line for whoever watches, its logs, removed."""
+"""Create a job in a cluster, read its state and logs, and remove it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ..trainyard.job.schedulers.kubernetes.manifests import objects
 from ..trainyard_node.machine.regex_limit import TooLongError, cpu_at_most
 from .kubernetes_cluster import Cluster, ClusterError
 
-# Lines of the log of rank 0 in which its progress is looked for each time.
+# Number of lines of rank 0's log that are searched for progress.
 _TAIL = 200
-# And of a log that says which rank failed, after all that the others have said of it.
+# Number of lines of a log that are searched for the rank that failed first.
 _TAIL_OF_FAILURE = 2000
 
 
 def submit(cluster: Cluster, made: Sequence[Mapping[str, Any]]) -> None:
-    """Make the objects of a job, all or none. Raises ClusterError, which names what could not be removed again."""
+    """Create all objects of a job, or none. Raises ClusterError, which names those that could not be removed again."""
     ours: list[tuple[str, str, str]] = []
     for manifest in made:
         each = (manifest["apiVersion"], manifest["kind"], manifest["metadata"]["name"])
         try:
             cluster.create(manifest)
         except ClusterError as error:
-            # The answer to one that was made may be lost; one that was there before is not ours.
-            ours += [] if "(HTTP 409)" in error.finding.found else [each]
+            # An object may exist although its response was lost. One that existed before is not ours.
+            ours += [] if error.status == 409 else [each]
             left = [f"{kind} {name}" for version, kind, name in ours if not _deleted(cluster, version, kind, name)]
             if left:
                 found = f"{error.finding.found}; may be left: {', '.join(left)}"
@@ -50,16 +50,16 @@ def _deleted(cluster: Cluster, version: str, kind: str, name: str) -> bool:
 
 
 def remove(cluster: Cluster, settings: Mapping[str, Any], only: str = "") -> None:
-    """Remove all objects of a job, its pods first; or those of one kind. Raises ClusterError."""
+    """Remove all objects of a job, its pods first, or those of one kind. Raises ClusterError."""
     for version, kind, name in objects(settings):
         if only in ("", kind):
             cluster.delete(version, kind, name)
 
 
 def job_state(cluster: Cluster, settings: Mapping[str, Any], pattern: str, waits: bool) -> dict[str, Any]:
-    """Return the job's state, `line` and `metrics`.
+    """Return the job's state with `line` and `metrics`.
 
-    Where somebody `waits`, a job that can never start has failed: its pods would ask for the image for ever.
+    If the caller `waits` for its end, a job that can never start has failed; its pods would pull the image forever.
     """
     resource, pods = cluster.resource(settings), cluster.pods(settings["name"])
     warnings = cluster.warnings() if resource is not None and not _all_run(pods, settings) else []
@@ -89,10 +89,10 @@ def _first_log(cluster: Cluster, settings: Mapping[str, Any], pods: list[dict[st
 
 
 def _first_rank(cluster: Cluster, settings: Mapping[str, Any], pod: str) -> dict[str, Any]:
-    """Read which of a pod's ranks failed first out of the log of what started them; nothing where it does not say."""
+    """Find the rank of a pod that failed first in the log of its launcher; {} if it is not there."""
     cause = root_cause(cluster.log(pod, settings["container"], tail_lines=_TAIL_OF_FAILURE)) or {}
-    kept = ("rank", "exit_code", "signal", "reason")
-    return {key: cause[key] for key in kept if key in cause} if cause.get("rank") is not None else {}
+    keys = ("rank", "exit_code", "signal", "reason")
+    return {key: cause[key] for key in keys if key in cause} if cause.get("rank") is not None else {}
 
 
 def _metrics(
@@ -118,14 +118,14 @@ def _line(found: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
 
 
 def after_deletion(cluster: Cluster, settings: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state of a job that was deleted: stopped where it had not ended. A pod that is left is said."""
+    """Return the state of a removed job: stopped if it had not ended. Remaining pods count as running."""
     left = {pod["metadata"]["name"] for pod in cluster.pods(settings["name"])}
     nodes = [{**node, "state": "running" if node["host"] in left else "ended"} for node in before["nodes"]]
     stopped = before["state"] in ("pending", "running")
     finished = before.get("finished") or (cluster.now if stopped else None)
-    told = ("engine_id", "started", "elapsed_s", "metrics", "restarts", "hopeless")
+    unchanged = ("engine_id", "started", "elapsed_s", "metrics", "restarts", "hopeless")
     return {
-        **{key: before[key] for key in told if key in before},
+        **{key: before[key] for key in unchanged if key in before},
         "ranks_running": 0,
         "state": "stopped" if stopped else before["state"],
         "finished": finished,
@@ -137,13 +137,13 @@ def after_deletion(cluster: Cluster, settings: Mapping[str, Any], before: Mappin
 
 
 def job_logs(cluster: Cluster, settings: Mapping[str, Any], limit: int, pattern: str) -> dict[str, bytes]:
-    """Return the logs by name, of a longer one the end, and metrics.jsonl of rank 0's progress."""
+    """Return the logs by name, cut to their end at the limit, and metrics.jsonl with rank 0's progress."""
     logs: dict[str, bytes] = {}
     for pod in state.latest(cluster.pods(settings["name"])):
         _, ranks, name = state.place(pod, settings["resource"], int(settings["ranks_per_pod"]), int(settings["pods"]))
         text = cluster.log(pod["metadata"]["name"], settings["container"], timestamps=True)
         if not text:
-            # The container before it may say why there is none.
+            # The init container may say why there is none.
             text = cluster.log(pod["metadata"]["name"], "unpack", timestamps=True)
         stamped = [line.partition(" ") for line in text.splitlines()]
         content = "".join(f"{line}\n" for _, _, line in stamped).encode()
@@ -161,7 +161,7 @@ def _progress(stamped: list[tuple[str, str]], pattern: str) -> bytes:
     begun, lines = None, []
     with contextlib.suppress(TooLongError), cpu_at_most(10.0):
         for stamp, line in stamped:
-            # Nanoseconds, which Python does not read before 3.11.
+            # Python before 3.11 cannot parse nanoseconds.
             at = state.seconds(stamp[:19] + "Z" if "." in stamp else stamp)
             begun = begun or at
             metrics = parse_line(line, compiled)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schedulers that are handed a job, as the controller talks to them: probe, submit, state, logs, end.
+"""Clients of the external schedulers: probe, submit, state, logs, end.
 
-Slurm is asked on its login host, by the fan-out; Kubernetes from here, through its client.
+Slurm is queried on its login host through the fan-out, Kubernetes from the controller through its client.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from ..trainyard.job.schedulers.sbatch import SCRIPT
 from .run_folder import scheduler_of
 
 Answer = dict[str, Any]
-# sbatch may wait for a busy controller; a job that is ended has 90 s for it, and the commands that ask have theirs.
+# Time limits in seconds. sbatch may wait for a busy controller; a canceled job has 90 s, besides the commands.
 _SUBMIT_S, _END_S = 90.0, 300.0
 _LOGS_S = 300.0
 
 
 class Ask(Protocol):
-    """Asks hosts a question of the agent, each with arguments of its own; returns the answers by host."""
+    """Sends a question to the agent of hosts, with arguments for each; returns the answers by host."""
 
     def __call__(
         self, question: str, own: Mapping[str, Mapping[str, Any]], *, limit_s: float = 120.0
     ) -> Mapping[str, Answer]:
-        """Ask, and wait for each answer `limit_s` seconds."""
+        """Send it, and wait up to `limit_s` seconds for each answer."""
 
 
 def probe_slurm(host: str, about: Mapping[str, Any], ask: Ask, limit: str = "") -> tuple[Answer, list[Finding]]:
-    """Ask the host that submits, where there is one, what the cluster is. `limit` is what --limit was."""
+    """Read the facts of the cluster on the login host, if there is one. `limit` is the value of --limit."""
     if not host:
         return {}, []
     answer = ask("slurm_probe", {host: about})[host]
@@ -48,8 +48,8 @@ def probe_slurm(host: str, about: Mapping[str, Any], ask: Ask, limit: str = "") 
 
 
 def probe_kubernetes(job: Job) -> tuple[Answer, list[Finding]]:
-    """Ask the cluster; `refused` in the facts says that it cannot run the job, and so needs no plan."""
-    # Late: the client is there only where somebody has installed it.
+    """Check the cluster. `refused` in the facts means that it cannot run the job, so no plan is needed."""
+    # Imported here, as the client is optional.
     from .kubernetes_cluster import Cluster, ClusterError, preflight
 
     facts: Answer = {}
@@ -57,11 +57,11 @@ def probe_kubernetes(job: Job) -> tuple[Answer, list[Finding]]:
     try:
         cluster = Cluster(job.kubernetes.kubeconfig, job.kubernetes.context, job.kubernetes.namespace)
         facts = {"version": cluster.version(), "server": cluster.server, "namespace": cluster.namespace}
-        # What is wrong with the job file is the plan's to say.
+        # The plan reports errors of the job file.
         chosen, _ = settings.parse(job)
         if chosen is not None:
             needs = kubernetes.needs(chosen, recovery=job.restarts.recovery)
-            made = kubernetes.made_beside(chosen, secrets=bool(job.secret_env))
+            made = kubernetes.other_kinds(chosen, secrets=bool(job.secret_env))
             findings = preflight(cluster, chosen.resource, needs, made)
     except ClusterError as error:
         findings = [error.finding]
@@ -69,107 +69,109 @@ def probe_kubernetes(job: Job) -> tuple[Answer, list[Finding]]:
 
 
 class ExternalJob(Protocol):
-    """A job that a scheduler was handed. What it does not answer has no `state` (`logs`, `engine_id`), but `msg`."""
+    """A job of an external scheduler. A failed call returns `msg` instead of `state`, `logs` or `engine_id`."""
 
     def submit(self, run_dir: Path, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
-        """Hand it over; returns `engine_id`, the scheduler's name of it. Secret files are base64, by path."""
+        """Submit it and return `engine_id`, the scheduler's name for it. Secret files are base64 by path."""
 
     def state(self, *, waits: bool) -> Answer:
-        """Return the JobState, with `line` and `told` for a watcher; `waits` for its end."""
+        """Return the JobState with `line` and `told` for watchers; `waits` if the caller waits for its end."""
 
     def logs(self, state: Mapping[str, Any], limit: int) -> tuple[list[Answer], str]:
-        """Return what has `logs` of it, by name in base64, and how its tasks ended (`exits`); and a warning, or ""."""
+        """Return answers with `logs` (base64 by name) and the `exits` of tasks; and a warning, or ""."""
 
     def end(self, *, check: bool) -> Answer:
-        """End it; returns `changed`."""
+        """End it and return `changed`."""
 
 
 @dataclass(frozen=True)
 class Slurm:
-    """A job of Slurm; `plan` and `engine` are those of the run (run_folder.scheduler_of)."""
+    """A job of Slurm, with `plan` and `engine` of its run (run_folder.scheduler_of)."""
 
     plan: Mapping[str, Any]
     engine: Mapping[str, Any]
     ask: Ask
 
-    def _asked(self, question: str, limit_s: float = 120.0, **arguments: Any) -> Answer:
+    def _call(self, question: str, limit_s: float = 120.0, **arguments: Any) -> Answer:
         host = self.engine["submit_host"]
         return self.ask(question, {host: {"user": self.engine["settings"]["user"], **arguments}}, limit_s=limit_s)[host]
 
     def submit(self, run_dir: Path, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
-        """Hand the script to sbatch; a plan with secrets is refused before."""
+        """Submit the script with sbatch. The plan rejects secrets before."""
         del secret_env, secret_files
-        return self._asked("slurm_submit", _SUBMIT_S, script=(run_dir / SCRIPT).read_text())
+        return self._call("slurm_submit", _SUBMIT_S, script=(run_dir / SCRIPT).read_text())
 
     def state(self, *, waits: bool) -> Answer:
-        """Ask slurmctld, else the accounting, else what the job left itself."""
+        """Read the state from slurmctld, the accounting, or the job's folder."""
         del waits
         named = {name: self.engine[name] for name in ("engine_id", "world_size", "rank_log", "progress_pattern")}
         host, shared = self.engine["submit_host"], self.engine["settings"]["shared"]
-        return self._asked("slurm_state", job_dir=self.plan["job_dir"], login_host=host, shared=shared, **named)
+        return self._call("slurm_state", job_dir=self.plan["job_dir"], login_host=host, shared=shared, **named)
 
     def logs(self, state: Mapping[str, Any], limit: int) -> tuple[list[Answer], str]:
-        """Bring them from the nodes that have some; a node that is lost is what the report tells of."""
+        """Fetch them from the nodes that have logs; the report names lost nodes."""
         about = {"job_dir": self.plan["job_dir"], "log_limit": limit}
         answers = self.ask("slurm_logs", dict.fromkeys(state["log_hosts"], about), limit_s=_LOGS_S)
         return log_names.kept_of_slurm(self.plan, state, answers)
 
     def end(self, *, check: bool) -> Answer:
-        """Cancel it, and wait until it is over."""
-        return self._asked("slurm_end", _END_S, engine_id=self.engine["engine_id"], check=check)
+        """Cancel it and wait for its end."""
+        return self._call("slurm_end", _END_S, engine_id=self.engine["engine_id"], check=check)
 
 
 @dataclass(frozen=True)
 class Kubernetes:
-    """A job in a cluster; `engine` is that of the run (run_folder.scheduler_of)."""
+    """A job in a cluster, with `engine` of its run (run_folder.scheduler_of)."""
 
     engine: Mapping[str, Any]
 
     def submit(self, run_dir: Path, secret_env: Mapping[str, str], secret_files: Mapping[str, str]) -> Answer:
-        """Make its Secrets and what its manifest says; what was made is removed where the cluster does not take all."""
+        """Create its Secrets and the objects of its manifest, all or none."""
         from .kubernetes_run import submit
 
         made, manifest = self.engine["settings"], run_dir / "manifest.yml"
-        wanted = secrets(made["name"], secret_env, secret_files)
-        wanted += [each for each in yaml.safe_load_all(manifest.read_text()) if each]
+        objects = secrets(made["name"], secret_env, secret_files)
+        objects += [each for each in yaml.safe_load_all(manifest.read_text()) if each]
 
         def make(cluster: Any) -> Answer:
-            submit(cluster, wanted)
+            submit(cluster, objects)
             return {"engine_id": f"{made['resource']} {made['namespace']}/{made['name']}"}
 
-        refused = f"The cluster did not take job {run_dir.name}; what was made of it was removed."
-        return self._asked(f"{refused} What was applied: {manifest}.", make)
+        rejected = f"The cluster rejected job {run_dir.name}; its objects were removed."
+        return self._call(f"{rejected} The manifest is {manifest}.", make)
 
     def state(self, *, waits: bool) -> Answer:
         """Read the job's pods."""
         from .kubernetes_run import job_state
 
         made, pattern = self.engine["settings"], self.engine["progress_pattern"]
-        return self._asked(
-            "The cluster does not say how the job is:", lambda cluster: job_state(cluster, made, pattern, waits)
+        return self._call(
+            "The state of the job cannot be read from the cluster:",
+            lambda cluster: job_state(cluster, made, pattern, waits),
         )
 
     def remove(self, only: str = "") -> Answer:
-        """Remove all that it is in the cluster, or its objects of one kind; returns `changed`."""
+        """Remove its objects in the cluster, or those of one kind, and return `changed`."""
         from .kubernetes_run import remove
 
         def go(cluster: Any) -> Answer:
             remove(cluster, self.engine["settings"], only)
             return {"changed": True}
 
-        return self._asked("What the job is in the cluster could not be removed:", go)
+        return self._call("The objects of the job could not be removed from the cluster:", go)
 
     def after_removal(self, before: Mapping[str, Any]) -> Answer:
-        """Return the state of a job that was removed, with what it was `before`, and pods that are left."""
+        """Return the state of a removed job from its state `before` and its remaining pods."""
         from .kubernetes_run import after_deletion
 
         made = self.engine["settings"]
-        return self._asked(
-            "The cluster does not say what is left of the job:", lambda cluster: after_deletion(cluster, made, before)
+        return self._call(
+            "The remaining pods of the job cannot be read from the cluster:",
+            lambda cluster: after_deletion(cluster, made, before),
         )
 
     def logs(self, state: Mapping[str, Any], limit: int) -> tuple[list[Answer], str]:
-        """Read those of its pods."""
+        """Read the logs of its pods."""
         del state
         from .kubernetes_run import job_logs
 
@@ -179,9 +181,9 @@ class Kubernetes:
             logs = job_logs(cluster, made, limit, pattern)
             return {"logs": {name: base64.b64encode(content).decode() for name, content in logs.items()}}
 
-        return [self._asked("The cluster does not say what the job's logs hold:", read)], ""
+        return [self._call("The logs of the job cannot be read from the cluster:", read)], ""
 
-    def _asked(self, otherwise: str, read: Callable[[Any], Answer]) -> Answer:
+    def _call(self, otherwise: str, read: Callable[[Any], Answer]) -> Answer:
         from .kubernetes_cluster import Cluster, ClusterError
 
         made = self.engine["settings"]
@@ -191,12 +193,12 @@ class Kubernetes:
             return {"failed": True, "msg": f"{otherwise} {error}"}
 
     def end(self, *, check: bool) -> Answer:
-        """Leave it: a job that ends here is removed, with what it was before."""
+        """Do nothing, as `remove` ends a job."""
         del check
         return {"changed": False}
 
 
 def external_job(plan: Mapping[str, Any], runs_dir: Path, ask: Ask) -> Slurm | Kubernetes:
-    """Return the job of a plan that names its scheduler as `engine`."""
+    """Return the job of a plan with an `engine`."""
     engine = scheduler_of(dict(plan), runs_dir)
     return Slurm(plan, engine, ask) if engine["kind"] == "slurm" else Kubernetes(engine)

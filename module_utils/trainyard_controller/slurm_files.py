@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a small Slurm cluster as text."""
+"""Render the files of a small Slurm cluster."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from .templates import render
 
 
 def slurm_files(settings: ClusterSettings, nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], list[Finding]]:
-    """Return the files by name, and what is wrong with the nodes."""
+    """Return the texts of the files by name, and the findings of the nodes."""
     contents, findings = content(settings, nodes)
     return {name: render(f"slurm/{name}.j2", each) for name, each in contents.items()}, findings

@@ -1,4 +1,4 @@
-"""A cluster for the tests: the stand-in, or with TRAINYARD_TEST_KUBECONFIG a real one (`make test-kubernetes`)."""
+"""A cluster for the tests: the fake, or with TRAINYARD_TEST_KUBECONFIG a real one (`make test-kubernetes`)."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class Run:
 
 
 class Cluster:
-    """Runs playbooks against a cluster; `api` is the stand-in, None where the cluster is real."""
+    """Runs playbooks against a cluster; `api` is the fake, None where the cluster is real."""
 
     def __init__(self, api, kubeconfig, folder):
         self.api, self.kubeconfig, self.folder = api, kubeconfig, folder
@@ -73,13 +73,13 @@ class Cluster:
 
 
 @pytest.fixture
-def stand_in(tmp_path):
-    """Return a stand-in and its kubeconfig."""
+def fake(tmp_path):
+    """Return a fake and its kubeconfig."""
     with Api() as api:
         yield Cluster(api, api.kubeconfig(tmp_path / "kubeconfig"), tmp_path)
 
 
 @pytest.fixture
 def cluster(request, tmp_path):
-    """Return the real cluster that was given, else the stand-in."""
-    return Cluster(None, REAL, tmp_path) if REAL else request.getfixturevalue("stand_in")
+    """Return the real cluster that was given, else the fake."""
+    return Cluster(None, REAL, tmp_path) if REAL else request.getfixturevalue("fake")

@@ -1,4 +1,4 @@
-"""What goes wrong on the way into a cluster, each with the cluster's own reason. Only the stand-in can be broken so."""
+"""What goes wrong on the way into a cluster, each with the cluster's own reason. Only the fake can be broken so."""
 
 import pytest
 from ansible.module_utils.trainyard.job.schedulers.kubernetes import manifests
@@ -8,13 +8,13 @@ from ansible.module_utils.trainyard_controller.kubernetes_run import after_delet
 from api_server import GROUPS
 
 
-def found(stand_in, kind="Job", needs=(), made=("configmaps", "services")):
-    return preflight(Cluster(stand_in.kubeconfig), kind, needs, made)
+def found(fake, kind="Job", needs=(), made=("configmaps", "services")):
+    return preflight(Cluster(fake.kubeconfig), kind, needs, made)
 
 
 @pytest.mark.parametrize("kind", ["Job", "PyTorchJob", "MPIJob", "MSJob"])
-def test_a_cluster_that_can_run_it_has_no_findings(stand_in, kind):
-    assert found(stand_in, kind, made=["configmaps", "services", "secrets"]) == []
+def test_a_cluster_that_can_run_it_has_no_findings(fake, kind):
+    assert found(fake, kind, made=["configmaps", "services", "secrets"]) == []
 
 
 @pytest.mark.parametrize(
@@ -25,143 +25,143 @@ def test_a_cluster_that_can_run_it_has_no_findings(stand_in, kind):
         ("MPIJob", "kubeflow.org/v2beta1", "the MPI operator"),
     ],
 )
-def test_an_operator_that_is_not_installed_is_a_finding(stand_in, kind, group, operator):
-    stand_in.api.groups = {name: kinds for name, kinds in GROUPS.items() if name != group}
-    [finding] = found(stand_in, kind)
+def test_an_operator_that_is_not_installed_is_a_finding(fake, kind, group, operator):
+    fake.api.groups = {name: kinds for name, kinds in GROUPS.items() if name != group}
+    [finding] = found(fake, kind)
     assert kind in finding.found
     assert operator in finding.expected
     assert "resource: Job" in finding.action
 
 
-def test_rights_that_are_missing_are_named_all_at_once(stand_in):
-    stand_in.api.denied = {("create", "jobs"), ("list", "pods")}
-    findings = found(stand_in)
+def test_rights_that_are_missing_are_named_all_at_once(fake):
+    fake.api.denied = {("create", "jobs"), ("list", "pods")}
+    findings = found(fake)
     assert [finding.found for finding in findings] == [
         "no right to create jobs in namespace research: no RBAC policy matched",
         "no right to list pods in namespace research: no RBAC policy matched",
     ]
 
 
-def test_who_may_make_secrets_and_not_remove_them_is_told(stand_in):
-    stand_in.api.denied = {("get", "secrets"), ("delete", "secrets")}
-    assert found(stand_in) == []
-    assert [finding.found.partition(" in ")[0] for finding in found(stand_in, made=["secrets"])] == [
+def test_who_may_make_secrets_and_not_remove_them_is_told(fake):
+    fake.api.denied = {("get", "secrets"), ("delete", "secrets")}
+    assert found(fake) == []
+    assert [finding.found.partition(" in ")[0] for finding in found(fake, made=["secrets"])] == [
         "no right to get secrets",
         "no right to delete secrets",
     ]
 
 
-def test_a_claim_that_is_not_there_is_a_finding(stand_in):
+def test_a_claim_that_is_not_there_is_a_finding(fake):
     need = {"kind": "PersistentVolumeClaim", "name": "imagenet", "variable": "job_kubernetes.volumes"}
-    [finding] = found(stand_in, needs=[need])
+    [finding] = found(fake, needs=[need])
     assert (finding.check, finding.found) == (
         "job_kubernetes.volumes",
         "no PersistentVolumeClaim imagenet in namespace research",
     )
 
 
-def test_what_we_may_not_look_at_counts_as_there(stand_in):
-    stand_in.api.denied = {("get", "secrets")}
-    assert found(stand_in, needs=[{"kind": "Secret", "name": "registry", "variable": "x"}]) == []
+def test_what_we_may_not_look_at_counts_as_there(fake):
+    fake.api.denied = {("get", "secrets")}
+    assert found(fake, needs=[{"kind": "Secret", "name": "registry", "variable": "x"}]) == []
 
 
-def test_a_token_that_the_cluster_does_not_know(stand_in):
-    kubeconfig = stand_in.api.kubeconfig(stand_in.folder / "other", token="wrong")  # noqa: S106
+def test_a_token_that_the_cluster_does_not_know(fake):
+    kubeconfig = fake.api.kubeconfig(fake.folder / "other", token="wrong")  # noqa: S106
     with pytest.raises(ClusterError, match=r"Unauthorized \(HTTP 401\).*log in again"):
         Cluster(kubeconfig).version()
 
 
-def test_nobody_answers(stand_in):
-    kubeconfig = stand_in.api.kubeconfig(stand_in.folder / "other")
-    stand_in.api.server.server_close()
+def test_nobody_answers(fake):
+    kubeconfig = fake.api.kubeconfig(fake.folder / "other")
+    fake.api.server.server_close()
     with pytest.raises(ClusterError, match=r"no answer from http://127\.0\.0\.1"):
         Cluster(kubeconfig).version()
 
 
 @pytest.mark.parametrize("context", ["", "elsewhere"])
-def test_no_access_at_all(stand_in, context):
-    path = stand_in.kubeconfig if context else str(stand_in.folder / "none")
+def test_no_access_at_all(fake, context):
+    path = fake.kubeconfig if context else str(fake.folder / "none")
     with pytest.raises(ClusterError, match="a kubeconfig with the context of the cluster"):
         Cluster(path, context)
 
 
-def test_the_namespace_is_that_of_the_context_unless_one_is_given(stand_in):
-    assert Cluster(stand_in.kubeconfig).namespace == "research"
-    assert Cluster(stand_in.kubeconfig, namespace="mine").namespace == "mine"
+def test_the_namespace_is_that_of_the_context_unless_one_is_given(fake):
+    assert Cluster(fake.kubeconfig).namespace == "research"
+    assert Cluster(fake.kubeconfig, namespace="mine").namespace == "mine"
 
 
-def test_check_shows_the_manifest_and_applies_nothing(stand_in):
-    run = stand_in.launch("--check")
+def test_check_shows_the_manifest_and_applies_nothing(fake):
+    run = fake.launch("--check")
     assert run.rc == 0, run.output
     assert "kind: Service" in run.text
     assert "completionMode: Indexed" in run.text
-    assert stand_in.api.objects == {}
+    assert fake.api.objects == {}
 
 
-def test_findings_of_job_file_and_cluster_come_together_and_nothing_is_applied(stand_in):
-    stand_in.api.denied = {("create", "jobs")}
-    run = stand_in.launch(job_network="eth1")
+def test_findings_of_job_file_and_cluster_come_together_and_nothing_is_applied(fake):
+    fake.api.denied = {("create", "jobs")}
+    run = fake.launch(job_network="eth1")
     assert run.rc != 0
-    assert list(stand_in.runs.glob("*/plan.json")) == []
+    assert list(fake.runs.glob("*/plan.json")) == []
     assert "2 findings: the job cannot run, and nothing was started." in run.text
     assert "no right to create jobs" in run.text
     assert "job_network" in run.text
-    assert stand_in.api.objects == {}
+    assert fake.api.objects == {}
 
 
-def test_an_object_that_is_there_already_is_not_ours_to_remove(stand_in):
+def test_an_object_that_is_there_already_is_not_ours_to_remove(fake):
     """Whoever made the Secret first keeps it; what this launch made goes."""
-    cluster = Cluster(stand_in.kubeconfig)
+    cluster = Cluster(fake.kubeconfig)
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits"}}
     (theirs,) = manifests.secrets("digits", {"TOKEN": "theirs"}, {})
     cluster.create(theirs)
     with pytest.raises(ClusterError, match="start the job again"):
         submit(cluster, [service, theirs])
-    assert list(stand_in.api.objects) == [("secrets", "digits-env")]
+    assert list(fake.api.objects) == [("secrets", "digits-env")]
 
 
-def test_what_could_not_be_removed_again_is_named_beside_the_refusal(stand_in, monkeypatch):
-    monkeypatch.setattr(kubernetes_cluster, "_GONE_S", 0)
+def test_what_could_not_be_removed_again_is_named_beside_the_refusal(fake, monkeypatch):
+    monkeypatch.setattr(kubernetes_cluster, "_REMOVAL_S", 0)
     monkeypatch.setattr(kubernetes_cluster, "_POLL_S", 0)
-    stand_in.api.denied, stand_in.api.held = {("create", "configmaps")}, {"digits"}
+    fake.api.denied, fake.api.held = {("create", "configmaps")}, {"digits"}
     service, code = (
         {"apiVersion": "v1", "kind": kind, "metadata": {"name": "digits"}} for kind in ("Service", "ConfigMap")
     )
-    with pytest.raises(ClusterError, match=r"making ConfigMap digits: .*\(HTTP 403\); may be left: Service digits"):
-        submit(Cluster(stand_in.kubeconfig), [service, code])
+    with pytest.raises(ClusterError, match=r"creating ConfigMap digits: .*\(HTTP 403\); may be left: Service digits"):
+        submit(Cluster(fake.kubeconfig), [service, code])
 
 
-def test_an_object_that_does_not_go_is_said(stand_in, monkeypatch):
-    monkeypatch.setattr(kubernetes_cluster, "_GONE_S", 0)
+def test_an_object_that_does_not_go_is_said(fake, monkeypatch):
+    monkeypatch.setattr(kubernetes_cluster, "_REMOVAL_S", 0)
     monkeypatch.setattr(kubernetes_cluster, "_POLL_S", 0)
-    cluster = Cluster(stand_in.kubeconfig)
+    cluster = Cluster(fake.kubeconfig)
     cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held"}})
-    stand_in.api.held = {"held"}
+    fake.api.held = {"held"}
     with pytest.raises(ClusterError, match=r"ConfigMap held is still in namespace research.*describe configmap held"):
         cluster.delete("v1", "ConfigMap", "held")
 
 
-def test_what_we_may_not_look_at_is_not_there_to_remove(stand_in):
-    stand_in.api.denied = {("delete", "secrets")}
-    Cluster(stand_in.kubeconfig).delete("v1", "Secret", "digits-env")
+def test_what_we_may_not_look_at_is_not_there_to_remove(fake):
+    fake.api.denied = {("delete", "secrets")}
+    Cluster(fake.kubeconfig).delete("v1", "Secret", "digits-env")
 
 
-def test_what_the_cluster_refuses_leaves_nothing(stand_in):
-    stand_in.api.refuse = 'Job.batch "digits" is invalid: spec.template.spec: Invalid value'
-    run = stand_in.launch()
+def test_what_the_cluster_refuses_leaves_nothing(fake):
+    fake.api.refuse = 'Job.batch "digits" is invalid: spec.template.spec: Invalid value'
+    run = fake.launch()
     assert run.rc != 0
-    assert "did not take job digits" in run.text
+    assert "rejected job digits" in run.text
     assert "spec.template.spec: Invalid value" in run.text
-    assert stand_in.api.objects == {}
+    assert fake.api.objects == {}
 
 
-def test_an_image_that_cannot_be_pulled_ends_the_launch_with_its_reason(stand_in):
-    stand_in.api.course = "image"
-    run = stand_in.launch()
+def test_an_image_that_cannot_be_pulled_ends_the_launch_with_its_reason(fake):
+    fake.api.course = "image"
+    run = fake.launch()
     assert run.rc != 0
     assert 'ImagePullBackOff: Back-off pulling image "registry.example/none:1"' in run.text
     assert "check job_image" in run.text
-    assert stand_in.api.objects == {}, "its pods would ask for the image for ever"
+    assert fake.api.objects == {}, "its pods would ask for the image for ever"
 
 
 SETTINGS = {
@@ -176,35 +176,35 @@ SETTINGS = {
 }
 
 
-def ask(stand_in, course, waits=False):
+def ask(fake, course, waits=False):
     """Ask how a job of this course is, whose folder is that of the test."""
     template = {
         "metadata": {"labels": {"trainyard-job": "digits"}, "annotations": {}},
         "spec": {"containers": [{"name": "rank"}]},
     }
-    stand_in.api.objects = {
+    fake.api.objects = {
         ("jobs", "digits"): {"metadata": {"name": "digits"}, "spec": {"completions": 2, "template": template}}
     }
-    stand_in.api.course = course
-    return job_state(Cluster(stand_in.kubeconfig), SETTINGS, "", waits)
+    fake.api.course = course
+    return job_state(Cluster(fake.kubeconfig), SETTINGS, "", waits)
 
 
-def test_pods_that_stay_pending_say_why(stand_in):
-    found = ask(stand_in, "waits")
+def test_pods_that_stay_pending_say_why(fake):
+    found = ask(fake, "waits")
     assert found["state"] == "pending"
     assert "Unschedulable: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu" in found["line"]
 
 
-def test_who_waits_for_an_image_that_does_not_come_is_told_that_it_failed(stand_in):
-    ask(stand_in, "image")
+def test_who_waits_for_an_image_that_does_not_come_is_told_that_it_failed(fake):
+    ask(fake, "image")
     for waits, expected in ((False, "pending"), (True, "failed")):
-        stand_in.api.step = 1
-        state = job_state(Cluster(stand_in.kubeconfig), SETTINGS, "", waits)
+        fake.api.step = 1
+        state = job_state(Cluster(fake.kubeconfig), SETTINGS, "", waits)
         assert (state["state"], bool(state["hopeless"])) == (expected, True)
 
 
-def test_a_running_job_tells_its_progress(stand_in):
-    found = ask(stand_in, "runs")
+def test_a_running_job_tells_its_progress(fake):
+    found = ask(fake, "runs")
     assert "2/2 ranks running   step 3/3   epoch 1   loss 0.6   rate 102" in found["line"]
 
 
@@ -215,25 +215,25 @@ mpirun detected that one or more processes exited with non-zero status, thus cau
 """
 
 
-def test_of_several_ranks_in_a_pod_the_first_to_fail_is_named(stand_in):
-    stand_in.api.log = "".join(f"2026-11-21T20:00:10Z {line}\n" for line in MPIRUN.splitlines())
-    ask(stand_in, "fails")
+def test_of_several_ranks_in_a_pod_the_first_to_fail_is_named(fake):
+    fake.api.log = "".join(f"2026-11-21T20:00:10Z {line}\n" for line in MPIRUN.splitlines())
+    ask(fake, "fails")
     # The resource is read before its pods, and so tells of the failure one question later.
     for _ in range(2):
-        found = job_state(Cluster(stand_in.kubeconfig), {**SETTINGS, "ranks_per_pod": 2}, "", False)
+        found = job_state(Cluster(fake.kubeconfig), {**SETTINGS, "ranks_per_pod": 2}, "", False)
     failure = found["failure"]
     assert (failure["process"], failure["rank"], failure["exit_code"], failure["signal"]) == ("agent", 3, 7, None)
 
 
-def test_a_job_that_is_gone_is_lost_and_was_not_stopped(stand_in):
-    cluster = Cluster(stand_in.kubeconfig)
+def test_a_job_that_is_gone_is_lost_and_was_not_stopped(fake):
+    cluster = Cluster(fake.kubeconfig)
     found = job_state(cluster, SETTINGS, "", False)
     assert found["state"] == "lost"
     assert after_deletion(cluster, SETTINGS, found)["state"] == "lost"
     assert after_deletion(cluster, SETTINGS, {**found, "state": "running"})["state"] == "stopped"
 
 
-def test_a_controller_without_the_client_is_told_how_to_get_it(stand_in, monkeypatch):
+def test_a_controller_without_the_client_is_told_how_to_get_it(fake, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "kubernetes.client", None)
     with pytest.raises(ClusterError, match="make kubernetes"):
-        Cluster(stand_in.kubeconfig)
+        Cluster(fake.kubeconfig)

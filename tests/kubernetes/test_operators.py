@@ -1,4 +1,4 @@
-"""The life of the resources of operators, against the stand-in: no operator makes pods of them here."""
+"""The life of the resources of operators, against the fake: no operator makes pods of them here."""
 
 import base64
 import json
@@ -13,32 +13,32 @@ NAMES = ["ca.pem", "client.p12", "config.json", "crl.pem", "server.p12"]
 @pytest.mark.parametrize(
     ("launcher", "kind", "log"), [("torchrun", "PyTorchJob", "rank_0.log"), ("mpirun", "MPIJob", "launcher.log")]
 )
-def test_a_resource_of_an_operator_is_applied_watched_logged_and_removed(stand_in, launcher, kind, log):
-    stand_in.api.course = "operated"
-    run = stand_in.launch(job_launcher=launcher, job_kubernetes={"resource": kind}, job_source="")
+def test_a_resource_of_an_operator_is_applied_watched_logged_and_removed(fake, launcher, kind, log):
+    fake.api.course = "operated"
+    run = fake.launch(job_launcher=launcher, job_kubernetes={"resource": kind}, job_source="")
     assert run.rc == 0, run.output
     assert (run.summary["state"], run.summary["metrics"]["step"]) == ("succeeded", 3)
     assert "step 3/3" in (run.folder / "logs" / log).read_text()
-    assert stand_in.play("playbooks/stop.yml", job_name="digits").rc == 0
-    assert stand_in.api.objects == {}
+    assert fake.play("playbooks/stop.yml", job_name="digits").rc == 0
+    assert fake.api.objects == {}
 
 
-def test_an_msjob_with_job_tls_has_its_own_secret_and_says_what_was_started_again(stand_in):
-    stand_in.api.course = "restarts"
-    run = stand_in.launch(
+def test_an_msjob_with_job_tls_has_its_own_secret_and_says_what_was_started_again(fake):
+    fake.api.course = "restarts"
+    run = fake.launch(
         "-v",
         "--diff",
         job_launcher="mindspore",
         job_packages=["mindspore"],
         job_max_restarts=1,
         job_tls=True,
-        job_tls_ca_dir=str(stand_in.folder / "authority"),
+        job_tls_ca_dir=str(fake.folder / "authority"),
         job_secret_env={"TOKEN": "a-secret-value"},
     )
     assert run.rc == 0, run.output
     made = {
         given["metadata"]["name"]: given
-        for command, path, given in stand_in.api.requests
+        for command, path, given in fake.api.requests
         if command == "POST" and path.endswith("/secrets")
     }
     name = run.folder.name
@@ -59,11 +59,9 @@ def test_an_msjob_with_job_tls_has_its_own_secret_and_says_what_was_started_agai
     bundles = [made[f"{name}-tls"]["data"][key] for key in ("client.p12", "server.p12")]
     for secret in [*passwords.values(), *encoded, *bundles]:
         assert secret not in run.output
-        assert not [
-            path for path in stand_in.runs.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()
-        ]
-    assert stand_in.api.made("secrets") == [], "a job that has ended needs none"
-    assert stand_in.api.made("configmaps")
+        assert not [path for path in fake.runs.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert fake.api.made("secrets") == [], "a job that has ended needs none"
+    assert fake.api.made("configmaps")
 
     [restart] = run.summary["restarts"]
     assert restart["reason"] == f"rank 0 on {name}-worker-0: killed by SIGKILL, out of memory"
@@ -72,11 +70,11 @@ def test_an_msjob_with_job_tls_has_its_own_secret_and_says_what_was_started_agai
     assert "started again 1 of at most 1 time" in run.text
 
 
-def test_certificates_that_cannot_be_made_are_a_finding_and_nothing_is_applied(stand_in):
-    folder = stand_in.folder / "authority"
+def test_certificates_that_cannot_be_made_are_a_finding_and_nothing_is_applied(fake):
+    folder = fake.folder / "authority"
     folder.mkdir()
     (folder / "ca.pem").write_text("no certificate")
-    run = stand_in.launch(
+    run = fake.launch(
         job_launcher="mindspore",
         job_packages=["mindspore"],
         job_tls=True,
@@ -86,4 +84,4 @@ def test_certificates_that_cannot_be_made_are_a_finding_and_nothing_is_applied(s
     assert run.rc != 0
     assert "2 findings: the job cannot run, and nothing was started." in run.text
     assert "the folder of the jobs' authority" in run.text
-    assert stand_in.api.objects == {}
+    assert fake.api.objects == {}

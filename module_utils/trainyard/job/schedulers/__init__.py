@@ -1,29 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedulers: who places the ranks of a job (job_scheduler).
+"""Schedulers, which place the ranks of a job (job_scheduler).
 
-`ssh` is trainyard itself, on hosts of the inventory; Slurm and Kubernetes are handed the job.
+`ssh` is trainyard itself, on hosts of the inventory. Slurm and Kubernetes are external schedulers.
 
 A scheduler module has
-    LAUNCHERS                                   what may start the ranks inside (job_launcher)
-    SCRIPTS_ELSEWHERE                           True where a job without job_source finds its scripts there, in an image
-    plan(job, facts, source, where)             the plan (records.Plan) and findings; `facts` describe the nodes (ssh)
-                                                or the cluster (slurm, kubernetes)
-    complete(plan, state) -> state              but ssh: JobState with nodes and failure, as its tools do not say them
-A new scheduler is a new file and a line in SCHEDULERS, and how the controller talks to it: one more class beside
-Slurm and Kubernetes of trainyard_controller/scheduler_clients.py.
+    LAUNCHERS                           the launchers that it supports (job_launcher)
+    SCRIPTS_ELSEWHERE                   True if a job without job_source has its scripts in an image
+    plan(job, facts, source, where)     the plan (records.Plan) and findings; `facts` are those of nodes (ssh) or of
+                                        the cluster (slurm, kubernetes)
+    complete(plan, state) -> state      external only: the JobState with nodes and failure
+To add a scheduler, add a module, a line in SCHEDULERS, and a class beside Slurm and Kubernetes in
+trainyard_controller/scheduler_clients.py.
 
-How a job is (JobState, a plain dictionary; times are seconds since the epoch): what ssh.state makes of the nodes'
-answers, and what the modules of another scheduler return:
+JobState, the state of a job, is a plain dictionary. Times are seconds since the epoch.
     state       pending, running, succeeded, failed, timed_out, stopped or lost
-    engine_id   the scheduler's own name of it, such as the number of a Slurm job; "" when there is none yet
-    reason      the scheduler's own words: why it is pending, or ended; ""
+    engine_id   the scheduler's name of the job, such as its number in Slurm, or ""
+    reason      the scheduler's own reason why it is pending or has ended, or ""
     started, finished, elapsed_s, ranks_running, metrics, stopped_on   as in summary.json
     nodes       [{host, state (running, ended, unreachable), why, ranks: [..],
                 processes: [{name, ranks, log, exit_code, signal, ...}]}]
-    failure     as in summary.json, or None; kind `engine` where no rank is known to have failed: {kind, host, reason}
-    restarts    as in summary.json
+    failure     as in summary.json, or None; {kind: engine, host, reason} if no rank is known to have failed
+    restarts, events   as in summary.json
     checkpoints, goodput, kernel   as in summary.json; ssh only
-    events      as in summary.json
 """
 
 from __future__ import annotations
@@ -46,28 +44,28 @@ from .records import Plan, Source, SubmittedPlan, Where
 
 
 class Scheduler(Protocol):
-    """What a scheduler module offers."""
+    """The interface of a scheduler module."""
 
     LAUNCHERS: tuple[str, ...]
 
     def plan(self, job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | None, list[Finding]]:
-        """Return what is to be started or submitted, or why that would come to nothing."""
+        """Return the plan of the job, and findings."""
 
 
-# Those that are handed a job.
+# The schedulers beside trainyard itself.
 EXTERNAL = {"kubernetes": kubernetes, "slurm": slurm}
 SCHEDULERS: Mapping[str, Scheduler] = {**EXTERNAL, "ssh": ssh}
 
 
 def parse(given: Mapping[str, Any]) -> tuple[Job | None, list[Finding]]:
-    """Turn the `job_*` variables into a Job, or say everything that is wrong with them."""
+    """Parse the `job_*` variables into a Job; None and all findings if there are errors."""
     findings = who_runs(given)
     job, wrong = jobs.parse(given)
     return (None if findings else job), findings + wrong
 
 
 def who_runs(given: Mapping[str, Any]) -> list[Finding]:
-    """Find a job_scheduler that is none, and a job_launcher that it does not have."""
+    """Find an unknown job_scheduler, and a job_launcher that it does not support."""
     scheduler, launcher = str(given.get("job_scheduler") or "ssh"), str(given.get("job_launcher") or "torchrun")
     if scheduler not in SCHEDULERS:
         likely = meant(scheduler, list(SCHEDULERS))
@@ -90,10 +88,10 @@ def who_runs(given: Mapping[str, Any]) -> list[Finding]:
 
 
 def plan(job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | None, list[Finding]]:
-    """Plan a job for its scheduler: the plan, None where there can be none, and all that is wrong with it."""
+    """Plan a job for its scheduler: the plan, or None, and all findings."""
     scheduler = SCHEDULERS[job.scheduler]
     elsewhere = not job.source and getattr(scheduler, "SCRIPTS_ELSEWHERE", False)
-    # A folder that could not be read says nothing of what it lacks.
+    # A folder that could not be read has no list of files to check.
     findings = list(source.findings) or ([] if elsewhere else source_findings(job, source.files, source.left_out))
     if job.scheduler != "ssh":
         findings += not_waited_for(job.command, source)
@@ -104,21 +102,21 @@ def plan(job: Job, facts: Any, source: Source, where: Where) -> tuple[Plan | Non
 
 
 def _size(made: Plan) -> tuple[int, int]:
-    """Return how many nodes a planned job has, and how many processes each node has at most."""
+    """Return the number of nodes of a planned job, and the most ranks of a node."""
     if isinstance(made, JobPlan):
         return len(made.placement.nodes), max(node.rank_count for node in made.placement.nodes)
     return (made.nodes, made.ranks_per_node) if isinstance(made, SubmittedPlan) else (1, 1)
 
 
 def not_waited_for(command: Sequence[str], source: Source) -> list[Finding]:
-    """Find start scripts that leave processes in the background, which a scheduler ends with the script."""
+    """Find start scripts that do not wait for background processes, which end with the script."""
     texts = {name.removeprefix("./"): source.text(name.removeprefix("./")) for name in scripts(command)}
     texts["a line of shell"] = "\n".join(code_in(command))
     return [
         Finding(
             "job_command",
-            f"{name}, which waits for none of the processes that it puts in the background",
-            "a script that lasts as long as they do: the scheduler ends them with it",
+            f"{name}, which does not wait for its background processes",
+            "a script that waits for them, as the scheduler ends them with it",
             "append `wait` to it",
         )
         for name, text in texts.items()
@@ -128,7 +126,7 @@ def not_waited_for(command: Sequence[str], source: Source) -> list[Finding]:
 
 def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
     """Build summary.json (docs/summary.md) from plan.json and the JobState."""
-    # Where trainyard itself places the ranks, the plan names no engine.
+    # Only plans for external schedulers have an engine.
     engine = plan.get("engine")
     if engine:
         state = EXTERNAL[engine["kind"]].complete(plan, state)
@@ -156,7 +154,7 @@ def summarize(plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, An
         "max_restarts": plan["max_restarts"],
         "events": list(state.get("events") or ()),
         "stopped_on": state.get("stopped_on"),
-        # What NCCL said stands in the logs.
+        # NCCL's messages are in the logs.
         "nccl": None,
     }
     if engine:

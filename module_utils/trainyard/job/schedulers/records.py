@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan is made of, and the plan of a job that is handed to another scheduler."""
+"""The input of a plan, and the plan of a job for an external scheduler."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ..file.job import Job
 
 @dataclass(frozen=True)
 class Source:
-    """The packed source folder of a job: paths in it, None where there is no such folder, and the tar.gz.
+    """The packed source folder of a job: its paths, None without such a folder, and the tar.gz.
 
-    `left_out` is what is not sent, by reason; with `findings` there is no archive.
+    `left_out` has the paths that are not sent, by reason. With `findings`, there is no archive.
     """
 
     files: Sequence[str] | None
@@ -35,7 +35,7 @@ class Source:
         return base64.b64encode(self.archive).decode()
 
     def text(self, name: str) -> str:
-        """Return what a file of the folder says; "" where there is none, or it is no text."""
+        """Return the text of a file of the folder, or "" if it does not exist or cannot be read."""
         if name not in (self.files or ()):
             return ""
         with contextlib.suppress(KeyError, tarfile.TarError, OSError, EOFError, zlib.error):
@@ -44,7 +44,7 @@ class Source:
         return ""
 
     def texts(self, ending: str) -> dict[str, str]:
-        """Return what the files say whose names end so, by name, each cut to 1 MiB; nothing of what is no archive."""
+        """Return the texts of files with this name ending, by name, each cut to 1 MiB; {} for a bad archive."""
         texts = {}
         with contextlib.suppress(tarfile.TarError, OSError, EOFError, zlib.error):
             archive = tarfile.TarFile(fileobj=io.BytesIO(gzip.decompress(self.archive)))
@@ -55,7 +55,7 @@ class Source:
         return texts
 
     def too_large(self, most: int, why: str, instead: str) -> list[Finding]:
-        """Find an archive of more than `most` bytes; `why` there is a limit stands behind it."""
+        """Find an archive of more than `most` bytes; `why` explains the limit, and `instead` is the action."""
         if len(self.archive) <= most:
             return []
         shift, unit = (20, "MiB") if most >= 1 << 20 else (10, "KiB")
@@ -65,36 +65,36 @@ class Source:
 
 @dataclass(frozen=True)
 class Template:
-    """A text of the folder templates/, and what stands in it; the controller renders it."""
+    """A template of the folder templates/ and its context; the controller renders it."""
 
     path: str
     context: Mapping[str, Any]
 
 
 class Plan(Protocol):
-    """A planned job. `submitted` are files by name that stand beside plan.json in the run's folder."""
+    """A planned job. `submitted` has files by name that are stored beside plan.json."""
 
     @property
     def job(self) -> Job:
-        """Return what was asked for."""
+        """Return the requested job."""
 
     @property
     def submitted(self) -> Mapping[str, str]:
-        """Return what is handed over."""
+        """Return the files that are submitted."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the plan as it stands in plan.json."""
+        """Return the plan as in plan.json."""
 
     def describe(self) -> str:
-        """Write the plan for reading: what --check shows."""
+        """Return the plan as text for --check."""
 
 
 @dataclass(frozen=True)
 class SubmittedPlan:
-    """A job as it is handed to a scheduler, which chooses the nodes.
+    """A job for an external scheduler, which chooses the nodes.
 
-    `submitted` is an sbatch script, or manifests; what is a template yet stands in `templates`, by the same names.
-    `settings` are for the scheduler's modules. Records of runs know the scheduler as `engine`.
+    `submitted` is an sbatch script, or manifests. `templates` has those that are not rendered yet, by the same names.
+    `settings` are for the scheduler's modules. Records of runs call the scheduler `engine`.
     """
 
     job: Job
@@ -108,7 +108,7 @@ class SubmittedPlan:
     submitted: Mapping[str, str] = field(default_factory=dict)
     templates: Mapping[str, Template] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    # What a reader of the plan should know besides.
+    # Notes for readers of the plan.
     notes: Sequence[str] = ()
 
     @property
@@ -117,7 +117,7 @@ class SubmittedPlan:
         return self.nodes * self.ranks_per_node
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the plan as it stands in plan.json; the scheduler chooses the nodes, so none stand there."""
+        """Return the plan as in plan.json, without nodes, as the scheduler chooses them."""
         job = self.job
         return {
             "job_id": self.job_id,
@@ -150,7 +150,7 @@ class SubmittedPlan:
         }
 
     def describe(self) -> str:
-        """Write the plan for reading: what --check shows."""
+        """Return the plan as text for --check."""
         lines = [
             f"Plan of {self.job_id}: {counted(self.world_size, 'rank')} on {counted(self.nodes, 'node')}, scheduler "
             f"{self.job.scheduler}, launcher {self.job.launcher}",
@@ -162,34 +162,34 @@ class SubmittedPlan:
         return "\n".join(lines)
 
 
-# The source that travels in a file is packed, and nobody reads that.
+# The packed source in a file is not for reading.
 _PACKED = re.compile(r"[A-Za-z0-9+/]{60,}={0,2}")
 
 
 def _shown(content: str) -> list[str]:
     lines = content.splitlines()
-    kept = [line for line in lines if not _PACKED.fullmatch(line)]
-    packed = len(lines) - len(kept)
-    return kept if not packed else [*kept, f"... ({counted(packed, 'line')} of packed source)"]
+    plain = [line for line in lines if not _PACKED.fullmatch(line)]
+    packed = len(lines) - len(plain)
+    return plain if not packed else [*plain, f"... ({counted(packed, 'line')} of packed source)"]
 
 
 @dataclass(frozen=True)
 class Where:
-    """What a plan is made for: names, and what the controller knows of the cluster."""
+    """The environment of a plan: names, and facts that the controller knows about the cluster."""
 
     job_id: str
     created: str
     submit_host: str
-    # Folder on the nodes below which jobs have theirs, and the training user.
+    # Folder on the nodes that holds all jobs, and the training user.
     state_dir: str
     user: str
-    # Hosts of the inventory that job_hosts and job_nodes choose.
+    # Hosts of the inventory that job_hosts selects.
     hosts: tuple[str, ...] = ()
     # All hosts of the inventory.
     known: tuple[str, ...] = ()
-    # The host variable job_node_env of those hosts that have it.
+    # The host variable job_node_env by host.
     node_env: Mapping[str, Any] = field(default_factory=dict)
-    # nccl-tests' all-reduce on the nodes, which need not have it.
+    # Path of nccl-tests' all-reduce on the nodes, where it may be missing.
     all_reduce: str = ""
     # Folder of the cluster's Python environments on the nodes.
     venvs: str = ""

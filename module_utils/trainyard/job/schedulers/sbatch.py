@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in the sbatch script of a job: templates/slurm/job.sbatch.j2 has its text.
+"""The context of a job's sbatch script, whose text is templates/slurm/job.sbatch.j2.
 
-Everything that depends on the nodes is asked in the allocation, as nobody knows before which ones they are. The script
-needs bash, coreutils, tar and iproute2 on the nodes, and Slurm's own commands.
+The script reads everything about the nodes in the allocation, as they are unknown before. It needs bash, coreutils, tar
+and iproute2 on the nodes, and Slurm's own commands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOURCE_MARK = "#SOURCE"
 
 
 def script(plan: SubmittedPlan, archive: str, node_env: Mapping[str, Mapping[str, str]]) -> Template:
-    """Return the sbatch script. `archive` is the source as tar.gz in base64, `node_env` is by name of the node."""
+    """Return the sbatch script. `archive` is the source as base64, `node_env` has variables by name of the node."""
     job = plan.job
     context = {
         "plan": plan,
@@ -45,12 +45,12 @@ def options(plan: SubmittedPlan) -> list[str]:
         f"--comment=trainyard:{plan.job_id}",
         f"--nodes={plan.nodes}",
         f"--ntasks-per-node={plan.ranks_per_node}",
-        # Slurm counts minutes.
+        # Slurm counts in minutes.
         f"--time={-(-job.timeout_s // 60)}",
         "--requeue" if job.restarts.most else "--no-requeue",
-        # Nothing of the login host's environment; what the script itself sets goes on to srun.
+        # Without the login host's environment; variables that the script sets reach srun.
         "--export=NONE",
-        # The script opens its log itself, as it makes the folder for it.
+        # The script creates the folder of its log, so it opens the log itself.
         "--output=/dev/null",
     ]
     slurm = job.slurm
@@ -63,7 +63,7 @@ def options(plan: SubmittedPlan) -> list[str]:
 
 
 def gres_option(job: Job) -> str:
-    """Return what --gres asks of each node; "" for nothing. With job_devices: auto Slurm's nodes are not known yet."""
+    """Return the devices of each node for --gres, or "". `job_devices: auto` needs the facts of the cluster."""
     gres = job.slurm.gres
     if gres != "auto":
         return "" if gres == "none" else gres
@@ -71,7 +71,7 @@ def gres_option(job: Job) -> str:
 
 
 def _node_environment(node_env: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
-    """Return the variables that only some nodes have: {hosts, env}, nodes with the same ones together."""
+    """Return the variables of single nodes as {hosts, env}, nodes with the same variables together."""
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for host, env in node_env.items():
         if env:

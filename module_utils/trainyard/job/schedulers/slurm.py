@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler `slurm`: a job becomes one sbatch script (sbatch.py, templates/slurm/), handed to Slurm from a login host.
+"""Scheduler `slurm`: a job becomes one sbatch script (sbatch.py, templates/slurm/), submitted from a login host.
 
-The script carries the packed source, so that nothing but Slurm need reach the nodes; what it needs of the allocation
-(names, addresses, interfaces) it asks there.
+The script carries the packed source, so only Slurm needs access to the nodes. It reads names, addresses and interfaces
+in the allocation.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .sbatch import SCRIPT, gres_option, script
 
 LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msrun", "oneflow")
 
-# Slurm's own limit is 4 MiB (max_script_size of SchedulerParameters); base64 takes a third more than the archive.
+# Largest packed source in bytes: Slurm limits a script to 4 MiB (max_script_size), and base64 adds a third.
 MOST_SOURCE = 2 << 20
 
-# Over ssh the whole preflight comes before the start; here nobody knows the nodes by then.
-_LOOKED_AT = (
-    "looked at when Slurm has chosen the nodes: environment, program, versions of packages, data, room; not looked at: "
+# The nodes are unknown before the start, so the preflight of ssh jobs is not possible.
+_CHECKED = (
+    "checked when Slurm has chosen the nodes: environment, program, versions of packages, data, space; not checked: "
     "ssh, proxies, interfaces, scripts outside job_source"
 )
 
@@ -37,67 +37,54 @@ _LOOKED_AT = (
 def plan(
     job: Job, facts: Mapping[str, Any], source: Source, where: Where
 ) -> tuple[SubmittedPlan | None, list[Finding]]:
-    """Return the job as an sbatch script. `facts` is what slurm_facts.probe returned."""
-    findings = _refused(job) + source.too_large(
-        MOST_SOURCE,
-        ", as it travels in the sbatch script",
-        "keep it on a file system that all nodes have, and name the script by its path in job_command",
-    )
-    if not where.submit_host:
-        findings.append(
-            Finding(
-                "job_login_host",
-                "no host that submits",
-                "a host of the inventory where sbatch is: job_login_host, the group slurm_login, or job_hosts",
-                "set job_login_host",
-            )
-        )
-    elif where.submit_host not in (*where.known, "localhost"):
-        findings.append(
-            Finding(
-                "job_login_host",
-                f"{where.submit_host}, which is not in the inventory",
-                "a host of the inventory where sbatch is",
-                "add it to the inventory, or correct job_login_host",
-            )
-        )
-    nodes = job.nodes or len(where.hosts)
-    if not nodes:
-        findings.append(
-            Finding(
-                "job_nodes",
-                f"nothing, and no host of the inventory in {job.hosts}",
-                "the number of nodes",
-                "set job_nodes",
-            )
-        )
+    """Return the job as an sbatch script. `facts` are those of slurm.facts.probe."""
+    action = "keep it on a file system that all nodes have, and name the script by its path in job_command"
+    findings = [
+        *_unsupported(job),
+        *source.too_large(MOST_SOURCE, ", as it is in the sbatch script", action),
+        *_host_findings(job, where),
+    ]
     node_env, wrong = _node_env(where, facts)
-    findings += wrong
     gres = gres_option(job)
     if job.devices is None and job.slurm.gres == "auto":
-        # As over ssh: all devices that the nodes have, not the CPU where nobody asked for that.
+        # As over ssh, auto means all devices of the nodes.
         gres = slurm_fit.common_gres(facts, job.slurm.partition, job.ranks_per_node)
     devices = int(gres.rpartition(":")[2]) if gres.rpartition(":")[2].isdigit() else len(job.devices or ())
-    ranks_per_node = job.ranks_per_node or devices or 1
     job = replace(job, slurm=replace(job.slurm, gres=gres or "none"))
     drafted = SubmittedPlan(
         job=job,
         job_id=where.job_id,
         created=where.created,
         submit_host=where.submit_host,
-        nodes=nodes,
-        ranks_per_node=ranks_per_node,
+        nodes=job.nodes or len(where.hosts),
+        ranks_per_node=job.ranks_per_node or devices or 1,
         job_dir=f"{job.slurm.folder or where.state_dir}/jobs/{where.job_id}",
         rank_log="worker_{rank}.log" if job.launcher in ("mindspore", "msrun") else RANK_LOG,
         settings={"shared": bool(job.slurm.folder), "user": where.user},
-        notes=(_LOOKED_AT,),
+        notes=(_CHECKED,),
     )
-    findings += slurm_fit.findings(drafted, facts, gres, where, where.known)
+    findings += [*wrong, *slurm_fit.findings(drafted, facts, gres, where)]
     return replace(drafted, templates={SCRIPT: script(drafted, source.base64(), node_env)}), findings
 
 
+def _host_findings(job: Job, where: Where) -> list[Finding]:
+    """Find a missing login host, and a missing number of nodes."""
+    findings = []
+    if not where.submit_host:
+        expected = "a host of the inventory where sbatch is: job_login_host, the group slurm_login, or job_hosts"
+        findings.append(Finding("job_login_host", "no login host", expected, "set job_login_host"))
+    elif where.submit_host not in (*where.known, "localhost"):
+        found = f"{where.submit_host}, which is not in the inventory"
+        action = "add it to the inventory, or correct job_login_host"
+        findings.append(Finding("job_login_host", found, "a host of the inventory where sbatch is", action))
+    if not (job.nodes or where.hosts):
+        found = f"0, and no host of the inventory in {job.hosts}"
+        findings.append(Finding("job_nodes", found, "the number of nodes", "set job_nodes"))
+    return findings
+
+
 def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the state with the nodes of the allocation, and what failed there first."""
+    """Return the state with the nodes of the allocation and the first failure."""
     nodes = nodes_of(plan, state)
     failure: dict[str, Any] | None = None
     if state["state"] in ("failed", "lost"):
@@ -105,82 +92,57 @@ def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, 
         ranks = [each for each in bad if each["rank"] is not None]
         first = first_failure(ranks or bad)
         if first is not None:
-            hosted: list[int] = next((node["ranks"] for node in nodes if node["host"] == first["host"]), [])
-            failure = {"kind": "exit", **first, "ranks": hosted}
+            ranks_there: list[int] = next((node["ranks"] for node in nodes if node["host"] == first["host"]), [])
+            failure = {"kind": "exit", **first, "ranks": ranks_there}
         else:
-            code, number = exit_of(str(state.get("exit_code") or ""))
-            reason = str(state.get("slurm_state") or "Slurm has forgotten the job")
-            if state.get("reason"):
-                reason += f" ({state['reason']})"
-            if code:
-                reason += f", exit code {code}"
-            if number:
-                reason += f", killed by {signal_name(number)}"
-            failure = {"kind": "engine", "host": "", "reason": reason}
+            failure = {"kind": "engine", "host": "", "reason": _slurm_reason(state)}
     requeued = {"elapsed_s": None, "reason": "Slurm requeued the job", "restarted": "the whole job", "failure": None}
     restarts = [requeued] * int(state.get("requeued") or 0)
     return {**state, "nodes": nodes, "failure": failure, "restarts": restarts}
 
 
+def _slurm_reason(state: Mapping[str, Any]) -> str:
+    code, number = exit_of(str(state.get("exit_code") or ""))
+    reason = str(state.get("slurm_state") or "Slurm has forgotten the job")
+    if state.get("reason"):
+        reason += f" ({state['reason']})"
+    if code:
+        reason += f", exit code {code}"
+    return f"{reason}, killed by {signal_name(number)}" if number else reason
+
+
 def _node_env(where: Where, facts: Mapping[str, Any]) -> tuple[dict[str, dict[str, str]], list[Finding]]:
-    """Read job_node_env of all hosts that have it, which must have their names from Slurm."""
-    slurms = {node["NodeName"] for node in facts.get("nodes") or ()}
+    """Read job_node_env of all hosts that have it; their names must be those in Slurm."""
+    known = {node["NodeName"] for node in facts.get("nodes") or ()}
+    action = "name the host so in the inventory, or remove its job_node_env"
     node_env, findings = {}, []
     for host, value in where.node_env.items():
         node_env[host], wrong = node_environment(value, host)
         findings += wrong
-        if node_env[host] and slurms and host not in slurms:
-            findings.append(
-                Finding(
-                    "job_node_env",
-                    "variables for a host that is no node of Slurm by this name",
-                    "the names of Slurm's nodes (scontrol show nodes)",
-                    "name the host so in the inventory, or remove its job_node_env",
-                    host=host,
-                )
-            )
+        if node_env[host] and known and host not in known:
+            found, expected = "variables for a host that Slurm does not know", "a name of scontrol show nodes"
+            findings.append(Finding("job_node_env", found, expected, action, host=host))
     return node_env, findings
 
 
-def _refused(job: Job) -> list[Finding]:
-    """Find what a job file may ask for and Slurm's nodes are not given."""
+def _unsupported(job: Job) -> list[Finding]:
+    """Find options that jobs of Slurm do not support."""
     findings = []
-    # TLS asks for passwords by itself, and is refused as a whole.
+    # With TLS, its passwords are among the secrets, and TLS has its own finding.
     secrets = [name for name in job.secret_env if not job.tls or name not in PASSWORD_VARIABLES.values()]
     if secrets:
-        findings.append(
-            Finding(
-                "job_secret_env",
-                ", ".join(secrets),
-                "no secrets: Slurm keeps the script of a job, and hands its environment from host to host",
-                "let the program read them from a file of the user on a file system that all nodes have",
-            )
-        )
+        expected = "no secrets: Slurm stores the script of a job and sends its environment between hosts"
+        action = "let the program read them from a file of the user on a file system that all nodes have"
+        findings.append(Finding("job_secret_env", ", ".join(secrets), expected, action))
     if job.tls:
-        findings.append(
-            Finding(
-                "job_tls",
-                "true with job_scheduler: slurm",
-                "processes without TLS: certificates of a job reach its nodes over ssh only",
-                "leave job_tls out, or use job_scheduler: ssh",
-            )
-        )
+        expected = "false: certificates of a job reach its nodes over ssh only"
+        action = "leave job_tls out, or use job_scheduler: ssh"
+        findings.append(Finding("job_tls", "true with job_scheduler: slurm", expected, action))
     if job.launcher == "oneflow" and job.oneflow_style == "address_list":
-        findings.append(
-            Finding(
-                "job_oneflow_style",
-                "address_list with job_scheduler: slurm",
-                "launch: addresses are known in the allocation only",
-                "leave job_oneflow_style out",
-            )
-        )
+        found, expected = "address_list with job_scheduler: slurm", "launch: only the allocation has the addresses"
+        findings.append(Finding("job_oneflow_style", found, expected, "leave job_oneflow_style out"))
     if job.restarts.recovery:
-        findings.append(
-            Finding(
-                "job_recovery",
-                "true with job_scheduler: slurm",
-                "restarts of the whole job: Slurm does not start single processes again",
-                "leave job_recovery out; job_max_restarts requeues the job",
-            )
-        )
+        expected = "restarts of the complete job: Slurm does not restart single processes"
+        action = "leave job_recovery out; job_max_restarts requeues the job"
+        findings.append(Finding("job_recovery", "true with job_scheduler: slurm", expected, action))
     return findings

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a Slurm cluster can ever run a job, before it is submitted: a request that nothing satisfies would pend.
+"""Check that a Slurm cluster can run a job before it is submitted; an impossible request would stay pending.
 
-Facts are what slurm_facts.probe returned: records of scontrol. A cluster that does not answer has none, which is a
-finding of its own.
+Facts are the records of scontrol from slurm.facts.probe. A cluster that does not answer has no facts; the probe returns
+a finding then.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...findings.findings import Finding, counted, host_list
@@ -16,12 +16,12 @@ from .records import SubmittedPlan, Where
 
 Record = Mapping[str, str]
 
-# Nodes in these states take no job until somebody has done something.
+# Nodes in these states get no job until an administrator acts.
 _OUT = ("DOWN", "DRAIN", "FAIL", "MAINT", "FUTURE", "POWERED_DOWN", "UNKNOWN")
 
 
 def minutes(text: str) -> int | None:
-    """Read a time of Slurm, `[days-]hours:minutes:seconds`, `minutes:seconds` or `minutes`; None: without a limit."""
+    """Parse a time of Slurm, `[days-]hours:minutes:seconds`, `minutes:seconds` or `minutes`; None for no limit."""
     if text in ("", "UNLIMITED", "INFINITE", "NONE"):
         return None
     days, _, rest = text.rpartition("-")
@@ -40,13 +40,13 @@ def gres_count(gres: str, kind: str) -> int:
     return sum(map(int, found))
 
 
-def _wanted_gres(gres: str) -> tuple[str, int]:
+def _requested_gres(gres: str) -> tuple[str, int]:
     parts = gres.split(":")
     return (parts[0], int(parts[-1])) if len(parts) > 1 and parts[-1].isdigit() else (parts[0], 1)
 
 
 def of_partition(facts: Mapping[str, Any], name: str) -> tuple[Record | None, list[Record]]:
-    """Return the partition, by default Slurm's own, and its nodes."""
+    """Return the partition, or Slurm's default without a name, and its nodes."""
     partitions: Sequence[Record] = facts.get("partitions") or ()
     chosen = next(
         (one for one in partitions if (one["PartitionName"] == name if name else one["Default"] == "YES")), None
@@ -57,123 +57,94 @@ def of_partition(facts: Mapping[str, Any], name: str) -> tuple[Record | None, li
     return chosen, [node for node in nodes if chosen["PartitionName"] in str(node["Partitions"]).split(",")]
 
 
-def common_gres(facts: Mapping[str, Any], partition: str, wanted: int | None) -> str:
-    """Return `gpu:N` or `npu:N`: what every node of the partition has, at most `wanted`; "" where some have none."""
+def common_gres(facts: Mapping[str, Any], partition: str, most: int | None) -> str:
+    """Return `gpu:N` or `npu:N` that every node of the partition has, up to `most`; "" if a node has none."""
     _, nodes = of_partition(facts, partition)
     for kind in ("gpu", "npu"):
         least = min((gres_count(str(node["Gres"]), kind) for node in nodes), default=0)
         if least:
-            return f"{kind}:{min(least, wanted or least)}"
+            return f"{kind}:{min(least, most or least)}"
     return ""
 
 
-def findings(
-    plan: SubmittedPlan, facts: Mapping[str, Any], gres: str, where: Where, known: Iterable[str]
-) -> list[Finding]:
-    """Find what this cluster can never give. `known` are the hosts of the inventory."""
+# Check, found, expected, action.
+Problem = tuple[str, str, str, str]
+
+
+def findings(plan: SubmittedPlan, facts: Mapping[str, Any], gres: str, where: Where) -> list[Finding]:
+    """Find requests that this cluster can never satisfy."""
     if not facts:
         return []
-    found: list[Finding] = []
-
-    def wrong(check: str, what: str, expected: str, action: str, host: str = "") -> None:
-        found.append(Finding(check, what, expected, action, host=host))
-
     name = plan.job.slurm.partition
     partition, nodes = of_partition(facts, name)
     if partition is None:
-        there = ", ".join(one["PartitionName"] for one in facts.get("partitions") or ()) or "none"
-        wrong(
-            check="job_partition",
-            what=f"no partition {name!r}" if name else "no default partition",
-            expected=f"one of the cluster's: {there}",
-            action="correct job_partition",
-        )
-        return found
-    title = partition["PartitionName"]
+        names = ", ".join(one["PartitionName"] for one in facts.get("partitions") or ()) or "none"
+        found = f"no partition {name!r}" if name else "no default partition"
+        return [Finding("job_partition", found, f"a partition of the cluster: {names}", "correct job_partition")]
+    problems = list(_limit_problems(plan, partition))
+    if not any(check == "job_nodes" for check, *_ in problems):
+        title = partition["PartitionName"]
+        problems += [*_node_problems(plan, title, nodes, gres), *_cluster_problems(plan, facts)]
+        strangers = [node["NodeName"] for node in nodes if node["NodeName"] not in where.known]
+        if strangers and not plan.settings.get("shared"):
+            found = f"nothing; logs cannot be fetched from {host_list(strangers)} of {title}, which the inventory lacks"
+            expected = "a folder on a file system that all nodes of the cluster share with the login host"
+            problems.append(("job_folder", found, expected, "set job_folder, or add the nodes to the inventory"))
+    result = [Finding(*texts) for texts in problems]
+    if not facts.get("folder_writable", True):
+        found = f"{plan.job_dir.rpartition('/jobs/')[0]} is not writable for {where.user or 'the user'}"
+        action = "set job_folder to a folder of that user that all nodes share"
+        result.append(Finding("folder", found, "a folder where the job can create its own", action, where.submit_host))
+    return result
+
+
+def _limit_problems(plan: SubmittedPlan, partition: Record) -> Iterator[Problem]:
+    """Compare the job with the limits of its partition."""
+    title, timeout_s = partition["PartitionName"], plan.job.timeout_s
     if partition["State"] != "UP":
-        wrong(
-            check="partition",
-            what=f"{title} is {partition['State']}",
-            expected="a partition that takes jobs",
-            action="wait until it is up, or choose another with job_partition",
-        )
+        action = "wait until it is up, or choose another with job_partition"
+        yield "partition", f"{title} is {partition['State']}", "a partition that accepts jobs", action
     most = min((int(n) for n in (partition["MaxNodes"], partition["TotalNodes"]) if n.isdigit()), default=0)
     if plan.nodes > most:
-        wrong(
-            check="job_nodes",
-            what=f"{counted(plan.nodes, 'node')} asked for, {most} in partition {title}",
-            expected="at most as many nodes as the partition gives to a job",
-            action="lower job_nodes, or choose another partition with job_partition",
-        )
-        return found
+        expected = f"at most {counted(most, 'node')}, as partition {title} allows"
+        action = "lower job_nodes, or choose another partition with job_partition"
+        yield "job_nodes", counted(plan.nodes, "node"), expected, action
     limit = minutes(partition["MaxTime"])
-    if limit is not None and -(-plan.job.timeout_s // 60) > limit:
-        wrong(
-            check="job_timeout",
-            what=f"{plan.job.timeout_s} s, partition {title} allows {limit * 60} s",
-            expected="a job that may run as long as it asks for",
-            action=f"set job_timeout: {limit * 60} or less, or choose another partition",
-        )
-    large = [node for node in nodes if int(node["CPUTot"] or 0) >= plan.ranks_per_node]
+    if limit is not None and -(-timeout_s // 60) > limit:
+        action = f"set job_timeout: {limit * 60} or less, or choose another partition"
+        yield "job_timeout", f"{timeout_s} s", f"at most {limit * 60} s, as partition {title} allows", action
+
+
+def _node_problems(plan: SubmittedPlan, title: str, nodes: Sequence[Record], gres: str) -> Iterator[Problem]:
+    """Find too few nodes with enough CPUs, with enough devices, and in service."""
+    ranks = plan.ranks_per_node
+    large = [node for node in nodes if int(node["CPUTot"] or 0) >= ranks]
     if len(large) < plan.nodes:
-        wrong(
-            check="job_ranks_per_node",
-            what=(
-                f"{counted(plan.ranks_per_node, 'process', 'processes')} on each node; "
-                f"{counted(len(large), 'node')} of {title} {'has' if len(large) == 1 else 'have'} as many CPUs"
-            ),
-            expected=f"{counted(plan.nodes, 'such node')}: Slurm gives each process a CPU of its own",
-            action="lower job_ranks_per_node or job_nodes",
+        found = f"{counted(ranks, 'rank')} on each node; {_nodes_have(large, title)} as many CPUs"
+        expected = f"{counted(plan.nodes, 'such node')}: Slurm gives each rank its own CPU"
+        yield "job_ranks_per_node", found, expected, "lower job_ranks_per_node or job_nodes"
+    kind, count = _requested_gres(gres) if gres else ("", 0)
+    suitable = [node for node in large if not kind or gres_count(str(node["Gres"]), kind) >= count]
+    if kind and len(suitable) < plan.nodes:
+        action = "correct job_devices or job_gres, or set job_devices: none to run on the CPU"
+        found = f"{kind}:{count} on each node; {_nodes_have(suitable, title)} as many"
+        yield "job_gres", found, counted(plan.nodes, "such node"), action
+    out = [node for node in suitable if any(state in node["State"].upper() for state in _OUT)]
+    if len(suitable) >= plan.nodes > len(suitable) - len(out):
+        reasons = dict.fromkeys(
+            f"{node['NodeName']} {node['State']} ({node['Reason'] or 'no reason'})" for node in out[:4]
         )
-    kind, count = _wanted_gres(gres) if gres else ("", 0)
-    with_devices = [node for node in large if not kind or gres_count(str(node["Gres"]), kind) >= count]
-    if kind and len(with_devices) < plan.nodes:
-        wrong(
-            check="job_gres",
-            what=(
-                f"{kind}:{count} on each node; {counted(len(with_devices), 'node')} of {title} "
-                f"{'has' if len(with_devices) == 1 else 'have'} as many"
-            ),
-            expected=counted(plan.nodes, "such node"),
-            action="correct job_devices or job_gres, or set job_devices: none to run on the CPU",
-        )
-    out = [node for node in with_devices if any(state in node["State"].upper() for state in _OUT)]
-    if len(with_devices) >= plan.nodes > len(with_devices) - len(out):
-        reasons = "; ".join(
-            dict.fromkeys(f"{node['NodeName']} {node['State']} ({node['Reason'] or 'no reason'})" for node in out[:4])
-        )
-        wrong(
-            check="nodes",
-            what=(
-                f"{len(with_devices) - len(out)} of {counted(len(with_devices), 'node')} of {title} "
-                f"{'takes' if len(with_devices) == 1 else 'take'} jobs: {reasons}"
-            ),
-            expected=f"{counted(plan.nodes, 'node')} in service",
-            action="repair or resume them (scontrol update nodename=NAME state=resume), or lower job_nodes",
-        )
-    if plan.job.launcher == "mpirun" and not any(str(word).startswith("pmix") for word in facts.get("mpi") or ()):
-        wrong(
-            check="mpi",
-            what="srun without PMIx (srun --mpi=list)",
-            expected="Slurm with its PMIx plugin, by which Open MPI's ranks find each other",
-            action="install it (Debian: libpmix2), or use another job_launcher",
-        )
-    if not facts.get("folder_writable", True):
-        wrong(
-            check="folder",
-            what=f"{plan.job_dir.rpartition('/jobs/')[0]} cannot be written by {where.user or 'the user'}",
-            expected="a folder in which the job can make its own",
-            action="set job_folder to a folder of that user that all nodes share",
-            host=where.submit_host,
-        )
-    strangers = [node["NodeName"] for node in nodes if node["NodeName"] not in set(known)]
-    if strangers and not plan.settings.get("shared"):
-        wrong(
-            check="job_folder",
-            what=(
-                f"nothing; {host_list(strangers)} of {title} are not in the inventory, so nobody could bring their logs"
-            ),
-            expected="a folder on a file system that all nodes of the cluster share with the login host",
-            action="set job_folder, or add the nodes to the inventory",
-        )
-    return found
+        found = f"{len(suitable) - len(out)} of {counted(len(suitable), 'node')} of {title}; {'; '.join(reasons)}"
+        action = "repair or resume them (scontrol update nodename=NAME state=resume), or lower job_nodes"
+        yield "nodes in service", found, counted(plan.nodes, "node"), action
+
+
+def _nodes_have(nodes: Sequence[Record], title: str) -> str:
+    return f"{counted(len(nodes), 'node')} of {title} {'has' if len(nodes) == 1 else 'have'}"
+
+
+def _cluster_problems(plan: SubmittedPlan, facts: Mapping[str, Any]) -> Iterator[Problem]:
+    if plan.job.launcher == "mpirun" and not any(str(name).startswith("pmix") for name in facts.get("mpi") or ()):
+        expected = "Slurm with its PMIx plugin, which connects Open MPI's ranks"
+        action = "install it (Debian: libpmix2), or use another job_launcher"
+        yield "mpi", "srun without PMIx (srun --mpi=list)", expected, action

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler `ssh`: trainyard itself, which places ranks on the hosts of the inventory, in their order."""
+"""Scheduler `ssh`: trainyard places ranks on the hosts of the inventory, in their order."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Data = Mapping[str, Any]
 
 LAUNCHERS: tuple[str, ...] = tuple(launchers.LAUNCHERS)
 
-_OF_HEAD = "it was the head's: without it the job neither goes on nor starts again"
+_OF_HEAD = "it was the monitor of the head node, without which the job neither continues nor restarts"
 
-# It is sent to every node. Training scripts are kilobytes; data has its own role.
+# Largest packed source in bytes, as it is sent to every node. Scripts have kilobytes; data has its own role.
 MOST_SOURCE = 16 << 20
 
 
 def plan(job: Job, facts: Sequence[Member], source: Source, where: Where) -> tuple[JobPlan | None, list[Finding]]:
-    """Return what runs on each of the members, which are what is known of the job's hosts, in the inventory's order."""
+    """Return the plan. `facts` are those of the job's hosts in the inventory's order."""
     made, findings = build(job, where.job_id, where.created, where.state_dir, facts, where.all_reduce, where.venvs)
     if made is not None:
         warned = build_tools.warnings(job, facts, source.texts(".py"))
@@ -51,10 +51,10 @@ def state(
 ) -> dict[str, Any]:
     """Return the JobState.
 
-    `results` are what each host said that answered when the logs were collected, `unreachable` why others did not,
-    `not_started` what a host said when it could not start its part; `by_stop` whether stop.yml asks.
+    `results` are the answers of hosts when the logs were collected, `unreachable` the reasons of the others,
+    `not_started` the reasons of hosts that could not start their processes. `by_stop` is True for stop.yml.
     """
-    # What another node says of the whole job counts for nothing.
+    # Only the head node may report about the complete job.
     cluster: Data = (results.get(plan["head"]["host"]) or {}).get("cluster") or {}
     end = _end(plan, results, cluster, by_stop)
     if not_started:
@@ -74,7 +74,7 @@ def state(
         "goodput": cluster.get("goodput"),
         "slow_ranks": cluster.get("slow_ranks"),
         "apart": _apart(plan, results, end, replaced),
-        "failure": _with_names(plan, _told_by_its_node(end.get("failure"), results)),
+        "failure": _with_names(plan, _killed_or_lost(end.get("failure"), results)),
         "kernel": _kernel(results, end),
         "restarts": (cluster.get("restarts") or {}).get("history"),
         "events": cluster.get("events"),
@@ -90,32 +90,32 @@ def state(
                 "unwritten": ((result or {}).get("monitor") or {}).get("unwritten") or "",
                 "role": node["role"],
             }
-            for node in _who_runs_what(plan, replaced)
+            for node in _current_nodes(plan, replaced)
             for result in [results.get(node["host"])]
         ],
     }
 
 
 def _kernel(results: Mapping[str, Data], end: Data) -> list[dict[str, Any]]:
-    """Return what the nodes' kernels said around the failure, if the job failed."""
+    """Return the kernel messages around the failure of a failed job."""
     told = {host: result.get("kernel") or () for host, result in results.items()}
     failure = end.get("failure")
     return kernel_messages.of_failure(told, failure, end.get("finished")) if failure else []
 
 
 def _apart(plan: Data, results: Mapping[str, Data], end: Data, replaced: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return what was seen of a job that succeeded although its ranks had not met."""
+    """Return the evidence that the ranks of a successful job did not communicate, or None."""
     if end["state"] != "succeeded":
         return None
-    hosts = [node["host"] for node in _who_runs_what(plan, replaced) if not node["role"]]
+    hosts = [node["host"] for node in _current_nodes(plan, replaced) if not node["role"]]
     told = {host: (result.get("monitor") or {}).get("meeting") for host, result in results.items()}
     return meeting.apart(plan["launcher"], plan["world_size"], hosts, told)
 
 
-def _who_runs_what(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the nodes by their places, with whoever has these now; then those that were replaced, and that stand by.
+def _current_nodes(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the nodes in their order with the hosts that replaced them, then replaced nodes and spares.
 
-    `role` says of the latter what they are, and is "" for who takes part.
+    `role` describes the latter, and is "" for a node that takes part.
     """
 
     taken = {spares.now(node["host"], replaced): node for node in plan["nodes"]}
@@ -126,7 +126,7 @@ def _who_runs_what(plan: Data, replaced: Mapping[str, str]) -> list[dict[str, An
 
 
 def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
-    """Return the processes of a node as planned, with how they ended."""
+    """Return the planned processes of a node with their exits."""
     told = {process["name"]: process for process in (result or {}).get("processes", ())}
     return [
         {
@@ -141,51 +141,51 @@ def _processes(node: Data, result: Data | None) -> list[dict[str, Any]]:
 
 
 def _ends(process: Data, told: Data) -> dict[str, Any]:
-    """Return as `ends` how the ranks ended that torchrun's agent has started."""
+    """Return `ends`, the exits of the ranks that torchrun's agent started."""
     ends = [{"rank": rank, **told[str(rank)]} for rank in process["ranks"] if str(rank) in told]
     return {"ends": ends} if ends else {}
 
 
 def _end(plan: Data, results: Mapping[str, Data], cluster: Data, by_stop: bool) -> dict[str, Any]:
-    """Find how the job ended, or that it still runs: the head's word, else that of a node that lost the head."""
+    """Return the end of the job by the head node, or by a node that lost the head; or that it still runs."""
     if cluster.get("end"):
         return dict(cluster["end"])
     head = plan["head"]["host"]
     lost = (results.get(head) or {}).get("monitor_lost")
     if cluster and lost and not by_stop and not (lost["restarted"] and plan["max_restarts"]):
-        # With restarts it may be about to come back. All that other nodes say follows from this.
+        # With restarts, the head may return. The reports of other nodes are consequences.
         failure = {"kind": "rebooted", "host": head} if lost["restarted"] else _gone(head, lost, _OF_HEAD)
         return {"state": "failed", "finished": cluster["started"] + cluster["elapsed_s"], "failure": failure}
     ends = [result["monitor"]["end"] for result in results.values() if (result.get("monitor") or {}).get("end")]
     alive = any(result.get("monitor_alive") for result in results.values())
     if ends:
-        # A monitor that was told to stop knows less than one that says why.
+        # A monitor that was stopped knows less than one with a reason.
         ends.sort(key=lambda end: (end["state"] == "stopped", end["finished"]))
         return dict(ends[0])
     if not alive and by_stop and any(result["known"] for result in results.values()):
-        # No monitor was left that could note an end; stop.yml has seen to it that nothing runs.
+        # No monitor was left to record an end; stop.yml has made sure that nothing runs.
         return {"state": "stopped"}
     return {"state": "running" if alive else "lost"}
 
 
-def _told_by_its_node(failure: Data | None, results: Mapping[str, Data]) -> Data | None:
-    """Tell a monitor that was killed from a node that was lost: such a node answers, and its monitor noted no end."""
+def _killed_or_lost(failure: Data | None, results: Mapping[str, Data]) -> Data | None:
+    """Distinguish a killed monitor from a lost node: its node answers, and the monitor recorded no end."""
     lost = (results.get(str((failure or {}).get("host"))) or {}).get("monitor_lost")
     if not failure or failure.get("kind") != "silent" or not lost:
         return failure
     if lost["restarted"]:
         return {**failure, "kind": "rebooted"}
-    reason = f"no word came from it for {failure['after_s']} s, and the node answers"
+    reason = f"it sent nothing for {failure['after_s']} s, and the node answers"
     return {**failure, **_gone(failure["host"], lost, reason)}
 
 
 def _gone(host: str, lost: Data, reason: str) -> dict[str, Any]:
-    """Return the failure of a monitor that ended without a word: `lost` may say how."""
+    """Return the failure of a monitor that ended without a record; `lost` may say how."""
     return {"kind": "gone", "host": host, "reason": f"{lost['how']}; {reason}" if lost["how"] else reason}
 
 
 def _with_names(plan: Data, failure: Data | None) -> Data | None:
-    """Name the hosts whose addresses a reason has: ssh and mpirun know nothing else of them."""
+    """Add host names to the addresses in a reason, as ssh and mpirun know addresses only."""
     if not failure or not failure.get("reason"):
         return failure
     reason = str(failure["reason"])

@@ -1,4 +1,4 @@
-"""A job as manifests: valid by Kubernetes' schemas and by those of the custom resources, and what stands in them."""
+"""Jobs as manifests: valid by the schemas of Kubernetes and of the custom resources, with the right content."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from hypothesis import given as generated
 from hypothesis import strategies
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "kubernetes"
-# The oldest and the newest Kubernetes whose fields we promise to keep to.
+# The oldest and the newest supported Kubernetes.
 VERSIONS = ("1.28.0", "1.37.0")
 ARCHIVE = b"\x1f\x8b packed"
 GIVEN = {
@@ -127,20 +127,7 @@ def test_every_manifest_is_valid(kind, start, table):
             kubernetes_validate.validate(pod, version, strict=True)
 
 
-@pytest.mark.parametrize("kind", ["msjob", "pytorchjob", "mpijob"])
-def test_the_schemas_refuse_a_field_that_the_resource_does_not_have(kind):
-    schema = json.loads((FIXTURES / f"{kind}.schema.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    proper, launcher = {
-        "msjob": ("MSJob", "mindspore"), "pytorchjob": ("PyTorchJob", "torchrun"), "mpijob": ("MPIJob", "mpirun"),
-    }[kind]  # fmt: skip
-    manifest = the(proper, job_launcher=launcher, job_kubernetes={"resource": proper})
-    manifest["spec"]["runPolicy"]["cleanPods"] = "None"
-    with pytest.raises(jsonschema.ValidationError, match="cleanPods"):
-        jsonschema.Draft202012Validator(schema).validate(manifest)
-
-
-def test_a_plain_job_finds_its_first_pod_by_the_service():
+def test_a_plain_job_reaches_its_first_pod_by_the_service():
     made = manifests()
     job, service = made[2], made[1]
     name = job["metadata"]["name"]
@@ -155,18 +142,18 @@ def test_a_plain_job_finds_its_first_pod_by_the_service():
     assert job["spec"]["activeDeadlineSeconds"] == 600
 
 
-def test_the_users_words_are_not_expanded_by_the_cluster():
+def test_the_cluster_does_not_expand_the_command():
     command = the("Job", job_launcher="direct")["spec"]["template"]["spec"]["containers"][0]["command"]
     assert command == ["python", "train.py", "--data=$$(HOME)/x"]
 
 
-def test_several_ranks_in_a_pod_say_whose_line_it_is():
+def test_several_ranks_in_a_pod_mark_their_lines():
     command = the("Job", job_ranks_per_node=2)["spec"]["template"]["spec"]["containers"][0]["command"]
     assert command[command.index("--nproc-per-node") + 1] == "2"
     assert command[command.index("--tee") + 1] == "3"
 
 
-def test_an_msjob_is_as_its_operator_demands():
+def test_an_msjob_has_a_scheduler_and_workers():
     job = the("MSJob", job_launcher="mindspore", job_packages=["mindspore"])
     replicas = job["spec"]["msReplicaSpecs"]
     assert {role: replica["replicas"] for role, replica in replicas.items()} == {"Scheduler": 1, "Worker": 3}
@@ -178,7 +165,7 @@ def test_an_msjob_is_as_its_operator_demands():
     assert job["spec"]["runPolicy"]["cleanPodPolicy"] == "None"
 
 
-def test_an_msjob_with_tls_and_recovery_has_secret_and_volume():
+def test_an_msjob_with_tls_and_recovery_mounts_secret_and_claim():
     table = {"tls_secret": "ms-tls", "recovery_claim": "recovery"}
     job = the("MSJob", job_launcher="mindspore", job_recovery=True, job_max_restarts=2, job_kubernetes=table)
     for template in templates(job).values():
@@ -196,7 +183,7 @@ TLS = {"job_tls": True, "job_packages": ["mindspore"]}
 
 
 @pytest.mark.parametrize(("kind", "start"), [("MSJob", "mindspore"), ("Job", "msrun")])
-def test_with_job_tls_all_pods_get_the_jobs_own_files_and_passwords(kind, start):
+def test_job_tls_gives_all_pods_the_jobs_files_and_passwords(kind, start):
     made = plan(job_launcher=start, **TLS)
     name = made.settings["name"]
     job = list(yaml.safe_load_all(made.submitted["manifest.yml"]))[-1]
@@ -207,7 +194,7 @@ def test_with_job_tls_all_pods_get_the_jobs_own_files_and_passwords(kind, start)
         [container] = template["spec"]["containers"]
         [mount] = [mount for mount in container["volumeMounts"] if mount["name"] == "tls"]
         assert environment(template)["MS_TLS_CONFIG"] == f"{mount['mountPath']}/config.json"
-        # The paths in config.json are those of the mount.
+        # The paths in config.json must match the mount.
         config = json.loads(tls.configuration(made.settings["tls_home"], 30, True, tls.DEFAULT_CIPHERS))
         assert {Path(config[key]).parent for key in config if key.endswith("_path")} == {Path(mount["mountPath"])}
         passwords = {item["name"]: item["valueFrom"] for item in container["env"] if "PASSWORD" in item["name"]}
@@ -217,7 +204,7 @@ def test_with_job_tls_all_pods_get_the_jobs_own_files_and_passwords(kind, start)
         }
 
 
-def test_what_a_job_asks_for_stands_in_its_pods():
+def test_all_settings_are_in_the_pods():
     changes = {"job_devices": "auto", "job_ranks_per_node": 8}
     spec = the("Job", job_kubernetes=EVERYTHING, **changes)["spec"]
     pod = spec["template"]["spec"]
@@ -243,7 +230,7 @@ def test_what_a_job_asks_for_stands_in_its_pods():
     assert container["resources"]["limits"] == {"huawei.com/Ascend910": "8"}
 
 
-def test_a_pytorchjob_has_a_master_and_the_rest_as_workers():
+def test_a_pytorchjob_has_one_master():
     job = the("PyTorchJob", job_kubernetes={"resource": "PyTorchJob"})
     replicas = job["spec"]["pytorchReplicaSpecs"]
     assert {role: replica["replicas"] for role, replica in replicas.items()} == {"Master": 1, "Worker": 2}
@@ -254,7 +241,7 @@ def test_a_pytorchjob_has_a_master_and_the_rest_as_workers():
     assert list(alone["spec"]["pytorchReplicaSpecs"]) == ["Master"]
 
 
-def test_an_mpijob_starts_all_ranks_from_a_launcher_without_devices():
+def test_an_mpijobs_launcher_starts_all_ranks_without_devices():
     job = the(
         "MPIJob",
         job_launcher="mpirun",
@@ -276,7 +263,7 @@ def test_an_mpijob_starts_all_ranks_from_a_launcher_without_devices():
 
 
 @pytest.mark.parametrize(("kind", "start"), KINDS)
-def test_secrets_are_in_no_manifest(kind, start):
+def test_manifests_only_reference_secrets(kind, start):
     made = plan(job_launcher=start, job_kubernetes={"resource": kind}, job_secret_env=["TOKEN"])
     references = [
         item["valueFrom"]["secretKeyRef"]
@@ -288,7 +275,7 @@ def test_secrets_are_in_no_manifest(kind, start):
     assert all(reference == {"name": made.settings["name"] + "-env", "key": "TOKEN"} for reference in references)
 
 
-def test_code_comes_from_a_configmap_a_volume_or_the_image():
+def test_code_comes_from_configmap_volume_or_image():
     pod = the("Job")["spec"]["template"]["spec"]
     assert pod["initContainers"][0]["command"][:2] == ["tar", "-xzf"]
     assert pod["containers"][0]["workingDir"] == "/trainyard/source"
@@ -308,13 +295,13 @@ def test_code_comes_from_a_configmap_a_volume_or_the_image():
     ("table", "secrets", "made"),
     [({}, False, ["configmaps", "services"]), ({"resource": "PyTorchJob"}, True, ["configmaps", "secrets"])],
 )
-def test_rights_are_asked_for_what_is_made(table, secrets, made):
+def test_rights_are_checked_for_created_objects(table, secrets, made):
     job, _ = schedulers.parse({**GIVEN, "job_kubernetes": table})
     chosen, _ = settings.parse(job)
-    assert kubernetes.made_beside(chosen, secrets=secrets) == made
+    assert kubernetes.other_kinds(chosen, secrets=secrets) == made
 
 
-def test_queues_are_kueues_or_volcanos():
+def test_kueue_and_volcano_get_the_queue():
     assert the("Job", job_kubernetes={"queue": "q"})["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
     table = {"resource": "MSJob", "queue": "q", "queue_system": "volcano"}
     policy = the("MSJob", job_launcher="mindspore", job_kubernetes=table)["spec"]["runPolicy"]["schedulingPolicy"]
@@ -323,7 +310,7 @@ def test_queues_are_kueues_or_volcanos():
 
 WRONG = [
     ({"job_image": ""}, "job_image"),
-    ({"job_image": "pytorch:latest"}, "a tag that stays"),
+    ({"job_image": "pytorch:latest"}, "a tag that does not move"),
     ({"job_nodes": 0}, "job_nodes"),
     ({"job_kubernetes": {"resorce": "Job"}}, "did you mean resource?"),
     ({"job_kubernetes": {"resource": "TFJob"}}, "one of Job, PyTorchJob, MPIJob, MSJob"),
@@ -352,7 +339,7 @@ WRONG = [
             "job_recovery_path": "/recovery",
             "job_kubernetes": {"recovery_claim": "x"},
         },
-        "recovery_claim is the place",
+        "use the claim job_kubernetes.recovery_claim",
     ),
     ({"job_network": "eth1"}, "NCCL_SOCKET_IFNAME"),
     ({"job_data": ["/data"]}, "job_kubernetes.volumes"),
@@ -360,13 +347,13 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "said"), WRONG)
-def test_what_a_cluster_cannot_do_is_a_finding(changes, said):
+@pytest.mark.parametrize(("changes", "expected"), WRONG)
+def test_unsupported_options_are_findings(changes, expected):
     findings = plan(expect_findings=True, **changes)
-    assert any(said in f"{finding.check} {finding.expected} {finding.action}" for finding in findings), findings
+    assert any(expected in f"{finding.check} {finding.expected} {finding.action}" for finding in findings), findings
 
 
-def test_a_source_that_fits_in_no_configmap_is_a_finding():
+def test_a_source_too_large_for_a_configmap_is_a_finding():
     job, _ = schedulers.parse(GIVEN)
     where = Where("digits-1", "", "localhost", "", "")
     _, findings = kubernetes.plan(job, {}, Source(["train.py"], b"A" * (1 << 20)), where)
@@ -374,7 +361,7 @@ def test_a_source_that_fits_in_no_configmap_is_a_finding():
 
 
 @pytest.mark.parametrize(
-    ("name", "appended", "legal", "said"),
+    ("name", "appended", "legal", "reason"),
     [
         ("digits-20261121-200000", 14, "digits-20261121-200000", ""),
         ("My_Job", 0, "my-job-", "only lower-case letters"),
@@ -382,10 +369,10 @@ def test_a_source_that_fits_in_no_configmap_is_a_finding():
         ("a" * 60, 14, "a" * 42 + "-", "at most 49 characters fit"),
     ],
 )
-def test_names_are_made_legal_with_a_message(name, appended, legal, said):
+def test_illegal_names_are_changed_with_a_message(name, appended, legal, reason):
     made, message = names.legal(name, appended)
     assert made.startswith(legal)
-    assert said in message
+    assert reason in message
     assert bool(message) == (made != name)
 
 
@@ -395,19 +382,16 @@ def test_any_name_becomes_legal(name, appended):
     assert names.is_label(made)
     assert made[0].isalpha()
     assert len(made) + appended <= 63
+    assert names.legal("job_a")[0] != names.legal("job.a")[0]
 
 
 @pytest.mark.parametrize(("name", "kind"), [("torchrun", "Job"), ("mindspore", "MSJob")])
-def test_the_job_files_make_a_manifest(name, kind):
+def test_the_example_job_files_have_a_manifest(name, kind):
     given = yaml.safe_load((Path(__file__).parents[4] / "jobs" / f"kubernetes-{name}.yml").read_text())
     assert the(kind, **given)["spec"]
 
 
-def test_names_that_differ_stay_different():
-    assert names.legal("job_a")[0] != names.legal("job.a")[0]
-
-
-def test_a_long_name_is_said_in_the_plan():
+def test_the_plan_reports_a_shortened_name():
     assert plan().settings["renamed"] == ""
     long = "b" * 40
     job, _ = schedulers.parse({**GIVEN, "job_name": long})

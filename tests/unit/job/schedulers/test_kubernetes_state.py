@@ -1,4 +1,4 @@
-"""What a cluster's objects say of a job, on composed statuses in the API's own format."""
+"""The state of a job from composed objects in the API's format."""
 
 import copy
 import sys
@@ -35,13 +35,13 @@ def read(status, pods, events=(), **given):
     return state.read(settings(**given), {"status": status}, pods, events, NOW)
 
 
-def test_a_job_of_which_all_pods_ended_well_succeeded():
+def test_a_job_with_successful_pods_succeeded():
     found = read(courses.complete(), two(courses.ended(), courses.ended()))
     assert (found["state"], found["finished"] - found["started"], found["failure"]) == ("succeeded", 60, None)
     assert [node["processes"][0]["exit_code"] for node in found["nodes"]] == [0, 0]
 
 
-def test_the_rank_that_failed_first_is_blamed_with_its_signal():
+def test_the_first_failed_rank_is_the_failure():
     pods = two(
         courses.ended(1, finished="2026-11-21T20:01:04Z"),
         courses.ended(137, "OOMKilled", finished="2026-11-21T20:01:01Z"),
@@ -57,12 +57,12 @@ def test_the_rank_that_failed_first_is_blamed_with_its_signal():
     ("status", "said"),
     [(courses.evicted(), "low on resource: memory"), (courses.unpack_failed(), "its code could not be unpacked")],
 )
-def test_a_pod_that_failed_before_or_beside_its_ranks_says_why(status, said):
+def test_a_pod_that_fails_without_its_ranks_has_a_reason(status, said):
     found = read(courses.failed(), two(status, courses.runs()))
     assert said in found["failure"]["reason"]
 
 
-def test_a_failure_without_a_pod_has_the_clusters_reason():
+def test_a_failure_without_pods_has_the_clusters_reason():
     found = read(courses.failed("PodFailurePolicy", "a rule matched"), [])
     assert found["failure"] == {"kind": "engine", "host": "digits", "reason": "PodFailurePolicy: a rule matched"}
 
@@ -74,13 +74,8 @@ def test_a_failure_without_a_pod_has_the_clusters_reason():
         ("JobFailed", "Job digits has failed because it was active longer than specified deadline"),
     ],
 )
-def test_a_job_that_took_too_long_timed_out(condition):
+def test_a_job_beyond_its_deadline_timed_out(condition):
     assert read(courses.failed(*condition), [])["state"] == "timed_out"
-
-
-def test_operators_say_succeeded():
-    status = {"startTime": courses.STARTED, "conditions": [courses.condition("Succeeded", "MSJobSucceeded")]}
-    assert read(status, [], kind="MSJob")["state"] == "succeeded"
 
 
 PENDING = [
@@ -93,7 +88,7 @@ PENDING = [
 
 
 @pytest.mark.parametrize(("status", "said", "hopeless"), PENDING)
-def test_why_pods_stay_pending_is_in_the_clusters_own_words(status, said, hopeless):
+def test_pending_pods_have_the_clusters_reason(status, said, hopeless):
     found = read(courses.active(), two(status, status))
     assert found["state"] == "pending"
     assert said in found["reason"]
@@ -101,15 +96,15 @@ def test_why_pods_stay_pending_is_in_the_clusters_own_words(status, said, hopele
     assert bool(hopeless) == bool(found["hopeless"])
 
 
-def test_a_warning_of_the_cluster_is_told_where_no_pod_says_more():
+def test_a_warning_is_the_reason_if_no_pod_has_one():
     event = {"type": "Warning", "reason": "FailedCreate", "message": "exceeded quota: gpus", "lastTimestamp": "2"}
     other = {**event, "message": "of another job", "involvedObject": {"name": "other"}, "lastTimestamp": "3"}
     found = read(courses.active(), [], [{**event, "involvedObject": {"name": "digits"}}, other])
     assert found["reason"] == "FailedCreate: exceeded quota: gpus"
 
 
-def test_an_operator_that_does_nothing_is_named():
-    assert read({}, [], kind="MSJob")["reason"] == "an operator has not taken it up yet"
+def test_an_idle_operator_is_named():
+    assert read({}, [], kind="MSJob")["reason"] == "an operator has not processed it yet"
 
 
 def test_a_suspended_job_waits_for_its_queue():
@@ -117,15 +112,15 @@ def test_a_suspended_job_waits_for_its_queue():
     assert "queue has not admitted it" in found["reason"]
 
 
-def test_pods_that_have_ended_before_their_resource_says_so_are_no_pending_job():
+def test_a_job_with_ended_pods_is_not_pending():
     assert read(courses.active(), two(courses.ended(), courses.ended()))["state"] == "running"
 
 
-def test_a_resource_that_is_gone_is_lost():
+def test_a_missing_resource_is_lost():
     assert state.read(settings(), None, [], (), NOW)["state"] == "lost"
 
 
-def test_of_pods_in_one_place_the_newest_counts():
+def test_the_newest_pod_of_an_index_counts():
     old = pod("digits-0-aaaaa", courses.ended(1), index=0, made="2026-11-21T20:00:00Z")
     new = pod("digits-0-bbbbb", courses.runs(), index=0, made="2026-11-21T20:02:00Z")
     found = read(courses.active(), [new, old])
@@ -145,16 +140,16 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("kind", "one", "processes", "expected"), PLACES)
-def test_each_pod_has_its_ranks_and_its_log(kind, one, processes, expected):
+def test_pods_have_ranks_and_logs(kind, one, processes, expected):
     assert state.place(one, kind, processes, 4) == expected
 
 
-def test_a_container_that_was_started_again_counts_with_its_last_end():
+def test_a_restarted_container_counts_with_its_last_exit():
     pods = [pod("d-worker-0", courses.again(courses.runs(), 2)), pod("d-worker-1", courses.runs())]
     found = state.read(settings("MSJob"), {"status": courses.active()}, pods, (), NOW)
     before, last = found["restarts"]
     assert (before["elapsed_s"], before["failure"]) == (None, None)
-    assert "the cluster keeps no more" in before["reason"]
+    assert "the cluster no longer has its exit" in before["reason"]
     assert (last["elapsed_s"], last["restarted"]) == (40.0, "rank 0")
     assert last["reason"] == "rank 0 on d-worker-0: killed by SIGKILL, out of memory"
     assert (last["failure"]["signal"], last["failure"]["result"]) == (9, "oom-kill")
@@ -164,7 +159,7 @@ def test_a_container_that_was_started_again_counts_with_its_last_end():
     assert found["ranks_running"] == 2
 
 
-def test_a_pod_that_was_made_again_is_a_restart_of_the_one_before():
+def test_a_replaced_pod_is_a_restart():
     old = pod("d-launcher-aaaaa", courses.ended(7), role="launcher", made="2026-11-21T20:00:00Z")
     new = pod("d-launcher-bbbbb", courses.runs("mpi"), role="launcher", made="2026-11-21T20:02:00Z")
     found = state.read(settings("MPIJob", 2, 2), {"status": courses.active()}, [new, old], (), NOW)
@@ -178,13 +173,13 @@ def test_a_pod_that_was_made_again_is_a_restart_of_the_one_before():
     assert restart["reason"] == "rank 0 on d-0-aaaaa: The node was low on resource: memory."
 
 
-def test_ranks_in_two_roles_are_not_taken_for_restarts_of_each_other():
+def test_pods_of_two_roles_are_not_restarts():
     pods = [pod("d-master-0", courses.runs(), role="master"), pod("d-worker-0", courses.runs())]
     found = state.read(settings("PyTorchJob", 4), {"status": courses.active()}, pods, (), NOW)
     assert (found["restarts"], found["ranks_running"]) == ([], 8)
 
 
-def test_a_container_between_two_lives_is_no_running_rank_and_says_why():
+def test_a_container_that_waits_for_its_restart_is_not_running():
     between = courses.again(courses.waits("CrashLoopBackOff", "back-off 10s restarting failed container"))
     between["phase"] = "Running"
     found = state.read(settings("MSJob"), {"status": courses.active()}, [pod("d-worker-0", between)], (), NOW)
@@ -192,13 +187,13 @@ def test_a_container_between_two_lives_is_no_running_rank_and_says_why():
     assert "CrashLoopBackOff: back-off 10s" in found["reason"]
 
 
-def test_the_ranks_of_an_mpijob_run_where_its_launcher_does():
+def test_the_launcher_of_an_mpijob_counts_for_all_ranks():
     pods = [pod("d-launcher-x7k2p", courses.runs("mpi"), role="launcher"), pod("d-worker-0", courses.runs("mpi"))]
     found = state.read(settings("MPIJob", 2, 2), {"status": courses.active()}, pods, (), NOW)
     assert (found["state"], found["ranks_running"]) == ("running", 4)
 
 
-def test_statuses_are_not_changed_by_reading():
+def test_reading_changes_no_object():
     pods = two(courses.ended(1), courses.runs())
     before = copy.deepcopy(pods)
     read(courses.failed(), pods)
@@ -209,13 +204,13 @@ def test_statuses_are_not_changed_by_reading():
     ("status", "body", "said"),
     [
         (401, b'{"kind":"Status","message":"Unauthorized","code":401}', "log in again"),
-        (403, '{"kind":"Status","message":"pods is forbidden: User \\"x\\""}', "ask who runs the cluster"),
+        (403, '{"kind":"Status","message":"pods is forbidden: User \\"x\\""}', "ask the administrator"),
         (422, '{"kind":"Status","message":"spec.x: Invalid value"}', "correct the variable"),
-        (500, "<html>oops</html>", "look at the cluster's own events"),
+        (500, "<html>oops</html>", "check the cluster's own events"),
     ],
 )
-def test_the_apis_answers_are_findings_with_its_own_words(status, body, said):
-    finding = faults.refused(status, body, "creating the job")
+def test_errors_of_the_api_are_findings_with_its_message(status, body, said):
+    finding = faults.api_error(status, body, "creating the job")
     assert said in finding.action
     assert faults.message_of(body) in finding.found
     assert f"HTTP {status}" in finding.found

@@ -1,4 +1,4 @@
-"""What talks to Slurm, around stand-ins of its commands that print what Slurm 22.05 printed."""
+"""Access to Slurm, with simulated commands that print outputs of Slurm 22.05."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKNOWN = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
 
 
 def ask(question, own, *, limit_s=60):
-    """Ask the agent of this machine for each host."""
+    """Query the agent of this machine for each host."""
     return {host: agent.answer(question, given, limit_s) for host, given in own.items()}
 
 
@@ -37,7 +37,7 @@ def state_of(**given):
 
 @pytest.fixture
 def command(tmp_path, monkeypatch):
-    """Put a stand-in of a command of Slurm into PATH: a shell script."""
+    """Put a simulated command of Slurm on PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -51,7 +51,7 @@ def command(tmp_path, monkeypatch):
 
 @pytest.fixture
 def forgotten(command, tmp_path, capsys):
-    """Return how a job is that slurmctld has forgotten, and of which sacct says what stands in a file."""
+    """Return the state of a job that slurmctld has forgotten, with sacct's output from a file."""
 
     def ask(output, **params):
         command("scontrol", f'case "$*" in *hostnames*) echo n1; echo n3;; *) {UNKNOWN};; esac')
@@ -73,26 +73,26 @@ def forgotten(command, tmp_path, capsys):
         ("sacct_requeued.txt", "succeeded", "COMPLETED", "0:0", 1),
     ],
 )
-def test_a_job_that_only_the_accounting_remembers(forgotten, output, state, word, code, restarts):
+def test_a_forgotten_job_is_read_from_the_accounting(forgotten, output, state, word, code, restarts):
     job = forgotten(output)
     assert (job["state"], job["slurm_state"], job["exit_code"], job["requeued"]) == (state, word, code, restarts)
     assert job["finished"] > 1_700_000_000
     assert job["hosts"] == ([] if job["started"] is None else ["n1", "n3"])
 
 
-def test_what_is_asked_of_the_accounting_is_what_was_recorded():
+def test_recorded_outputs_have_the_requested_columns():
     for path in OUTPUTS.glob("sacct_*.txt"):
         assert path.read_text().splitlines()[0] == slurm_state.SACCT.replace(",", "|")
 
 
-def test_another_job_of_the_same_number_is_no_restart():
+def test_another_job_of_the_same_number_is_not_a_restart():
     header = slurm_state.SACCT.replace(",", "|")
     old, new = "other|train|FAILED|1:0|n1|1|2", "digits|train|COMPLETED|0:0|n1|3|4"
     assert slurm_state.from_sacct(f"{header}\n{old}\n{new}\n")["Restarts"] == "0"
     assert slurm_state.from_sacct(f"{header}\n") == slurm_state.from_sacct("") == {}
 
 
-def test_without_accounting_the_jobs_own_script_tells_how_it_ended(forgotten, tmp_path):
+def test_without_accounting_the_jobs_own_record_counts(forgotten, tmp_path):
     assert forgotten("")["state"] == "lost"
     (tmp_path / "job/exits").mkdir(parents=True)
     (tmp_path / "job/exits/job").write_text("3 1795300000.5\n")
@@ -100,7 +100,7 @@ def test_without_accounting_the_jobs_own_script_tells_how_it_ended(forgotten, tm
     assert (job["state"], job["exit_code"], job["finished"]) == ("failed", "3:0", 1795300000.0)
 
 
-def test_progress_comes_from_the_shared_folder_without_a_step(command, tmp_path, capsys):
+def test_progress_comes_from_a_shared_folder_or_a_step(command, tmp_path, capsys):
     record = "JobId=42 JobState=RUNNING Reason=None Restarts=0 NodeList=n[1,3] StartTime=1795300000 EndTime=Unknown"
     command("scontrol", f'case "$*" in *hostnames*) echo n1; echo n3;; *) echo "{record}";; esac')
     command("srun", f"touch {tmp_path}/asked; echo step 7/9 loss 0.5")
@@ -111,7 +111,7 @@ def test_progress_comes_from_the_shared_folder_without_a_step(command, tmp_path,
     job = state_of(**given, shared=True)
     assert job["metrics"]["step"] == 3 and job["log_hosts"] == ["login"]
     assert not (tmp_path / "asked").exists()
-    # A folder of each node's own: a step of the job reads it on the first of them.
+    # If each node has its own folder, a step of the job reads it on the first node.
     (logs / "rank_0.log").unlink()
     job = state_of(**given)
     assert job["metrics"]["step"] == 7 and job["log_hosts"] == ["login", "n1", "n3"]
@@ -122,38 +122,38 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 
 @pytest.fixture
 def cluster(command):
-    """A cluster of three nodes, as its login host tells it."""
+    """A cluster of three nodes, seen from its login host."""
     command("sinfo", "echo slurm-wlm 22.05.8")
     command("scontrol", f'cat "{OUTPUTS}/scontrol_show_$2.txt"')
     command("srun", f'cat "{OUTPUTS}/srun_mpi_list.txt"')
 
 
-def test_what_a_cluster_is(cluster, tmp_path):
+def test_the_facts_of_a_cluster_are_read(cluster, tmp_path):
     about = {"user": ME, "shared": True}
     facts = one("slurm_probe", folder=str(tmp_path / "missing"), **about)["facts"]
     assert facts["version"] == "22.05.8" and facts["config"]["SelectType"] == "select/cons_tres"
     assert [one["PartitionName"] for one in facts["partitions"]] == ["train"]
     assert [(node["NodeName"], node["Gres"]) for node in facts["nodes"]] == [(f"n{n}", "(null)") for n in (1, 2, 3)]
     assert "pmix" in facts["mpi"] and facts["folder_writable"] is True
-    # Nothing can be made below what is no folder.
+    # No folder can be created below a file.
     (tmp_path / "file").write_text("")
     facts = one("slurm_probe", folder=str(tmp_path / "file/deeper"), **about)["facts"]
     assert facts["folder_writable"] is False
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_it_is_the_folder_of_jobs_that_the_user_must_be_able_to_write(cluster, tmp_path, monkeypatch, shared):
-    """The one above it is root's."""
-    asked, call = [], slurm_facts.call
+def test_the_folder_of_jobs_must_be_writable(cluster, tmp_path, monkeypatch, shared):
+    """Its parent belongs to root."""
+    calls, call = [], slurm_facts.call
 
     def note(argv, *user):
-        asked.append(argv)
+        calls.append(argv)
         return call(argv, *user)
 
     monkeypatch.setattr(slurm_facts, "call", note)
     one("slurm_probe", user=ME, folder=str(tmp_path), shared=shared)
-    told = [word for argv in asked for word in argv if word.startswith(str(tmp_path))]
-    assert told and set(told) == {f"{tmp_path}/jobs"}
+    paths = [word for argv in calls for word in argv if word.startswith(str(tmp_path))]
+    assert paths and set(paths) == {f"{tmp_path}/jobs"}
 
 
 def test_a_cluster_that_does_not_answer_is_a_finding(command):
@@ -165,7 +165,7 @@ def test_a_cluster_that_does_not_answer_is_a_finding(command):
 
 @pytest.fixture
 def wanted(tmp_path):
-    """What a launch wants of Slurm, from the host `login`."""
+    """Return a factory of requests for Slurm from the host `login`."""
     job = {
         "job_name": "digits", "job_scheduler": "slurm", "job_launcher": "direct", "job_command": ["python", "x.py"],
         "job_nodes": 2, "job_devices": "none", "job_source": str(tmp_path / "source"), "job_folder": str(tmp_path),
@@ -182,7 +182,7 @@ def wanted(tmp_path):
     return make
 
 
-def test_a_job_is_planned_for_the_cluster_that_there_is(cluster, wanted):
+def test_a_job_is_planned_for_the_cluster(cluster, wanted):
     made = planning.prepare(wanted(check=True), ask)
     assert made.findings == []
     assert (made.plan["launcher"], made.plan["engine"]["kind"], made.plan["engine"]["nodes"]) == ("direct", "slurm", 2)
@@ -191,7 +191,7 @@ def test_a_job_is_planned_for_the_cluster_that_there_is(cluster, wanted):
     assert "scheduler slurm, launcher direct" in made.text and "job.sbatch" in made.text
 
 
-def test_all_that_is_against_a_job_comes_at_once_and_leaves_no_folder(cluster, wanted):
+def test_all_findings_come_at_once_and_leave_no_folder(cluster, wanted):
     refused = planning.prepare(wanted(job={"job_nodes": 9, "job_partition": "nowhere", "job_source": "/none"}), ask)
     assert {finding.check for finding in refused.findings} == {"job_source", "job_partition"}
     assert not wanted().runs_dir.exists()
@@ -199,7 +199,7 @@ def test_all_that_is_against_a_job_comes_at_once_and_leaves_no_folder(cluster, w
     assert "job_login_host" in {finding.check for finding in stranger.findings}
 
 
-def test_a_login_host_that_does_not_answer_or_is_left_out_is_a_finding(wanted):
+def test_a_missing_login_host_is_a_finding(wanted):
     def silent(question, own):
         return {host: {"unreachable": True, "msg": "Connection timed out"} for host in own}
 
@@ -210,7 +210,7 @@ def test_a_login_host_that_does_not_answer_or_is_left_out_is_a_finding(wanted):
 
 @pytest.fixture
 def job(cluster, wanted):
-    """A job that is planned, and that Slurm calls 42."""
+    """A planned job with number 42 in Slurm."""
     made = planning.prepare(wanted(), ask)
     note_submitted(made.run_dir, "42")
     return scheduler_clients.external_job(made.plan, made.run_dir.parent, ask), made.run_dir
@@ -230,7 +230,7 @@ def test_slurms_own_reason_is_in_the_failure(command, job):
     assert answer == {"failed": True, "msg": "Slurm rejects the job: sbatch: error: Invalid account"}
 
 
-def test_a_job_is_cancelled_once(command, job, tmp_path):
+def test_a_job_is_canceled_once(command, job, tmp_path):
     running = 'echo "JobId=42 JobState=RUNNING"'
     command("scontrol", f'[ -e {tmp_path}/cancelled ] && echo "JobId=42 JobState=CANCELLED" || {running}')
     command("scancel", f"touch {tmp_path}/cancelled")
@@ -240,7 +240,7 @@ def test_a_job_is_cancelled_once(command, job, tmp_path):
     assert slurm.end(check=False) == {"changed": False}
 
 
-def test_how_a_job_is_with_its_logs_and_ends(command, job):
+def test_state_logs_and_exits_of_a_job(command, job):
     slurm, _ = job
     folder = Path(slurm.plan["job_dir"])
     record = "JobId=42 JobState=FAILED Reason=None NodeList=n[1,3] StartTime=1795300000 EndTime=1795300060"

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kubernetes: what a job is there, as pure functions, which schedulers/kubernetes.py joins. None talks to a cluster.
+"""Jobs in Kubernetes, as pure functions without access to a cluster.
 
-settings    the variables of a job file that are for Kubernetes only, checked and typed
-names       names that a cluster takes
-resources   what the four kinds of resource have in common and where they differ
+scheduler   the plan of a job as manifests
+settings    the options of a job file for Kubernetes, checked and typed
+names       legal names of objects
+resources   the four kinds of resource that a job can be
 pods        the pods of a job: command, environment, resources, volumes
 manifests   a job as manifests
-state       the cluster's objects as a job's state
-faults      the API's answers as findings
+state       the state of a job from the cluster's objects
+findings    the API's errors as findings
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job as manifests: its resource, the ConfigMap with its code, and for a plain Job the Service of its rendezvous.
 
-All objects and pods carry the label `trainyard-job`, by which they are found again. Each pod runs as many ranks as
-job_ranks_per_node says; job_nodes is the number of pods with ranks.
+All objects and pods have the label `trainyard-job`. job_nodes is the number of pods with ranks, and
+job_ranks_per_node the number of ranks in each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .resources import Resource
 
 
 def secrets(name: str, env: Mapping[str, str], files: Mapping[str, str]) -> list[Manifest]:
-    """Return the Secrets of a job: its secret variables, and files by path as base64; none for what is empty."""
+    """Return the Secrets of a job for its secret variables and its files (base64 by path)."""
     made: list[Manifest] = []
     if env:
         made.append({"metadata": {"name": secret_name(name)}, "stringData": dict(env)})
@@ -45,7 +45,7 @@ def secrets(name: str, env: Mapping[str, str], files: Mapping[str, str]) -> list
 
 
 def objects(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return all that a job can be in a cluster, its pods first: apiVersion, kind and name of each object."""
+    """Return apiVersion, kind and name of all objects that a job may have in a cluster, the owner of its pods first."""
     name = settings["name"]
     return [
         (settings["api_version"], settings["resource"], name),
@@ -57,12 +57,12 @@ def objects(settings: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def names_appended(resource: Resource) -> int:
-    """Tell how many characters are appended to the job's name at most, in pods and in our own objects."""
+    """Return the length of the longest suffix of the job's name, in pods and in our own objects."""
     return max(len(resource.longest), len(SOURCE))
 
 
 def manifests(request: Request) -> list[Manifest]:
-    """Return what is applied, in this order; the Secrets, which are in no file, come before."""
+    """Return the objects in the order in which they are created. Secrets, which are in no file, come before them."""
     made: list[Manifest] = []
     if request.settings.code == "configmap":
         made.append(
@@ -102,7 +102,7 @@ def _service(request: Request) -> Manifest:
         "spec": {
             "clusterIP": "None",
             "selector": {LABEL: request.name},
-            # A rank looks for the first one before that is ready to serve anything.
+            # Ranks look up the first pod before it is ready.
             "publishNotReadyAddresses": True,
             "ports": [{"name": name, "port": number, "targetPort": number}],
         },
@@ -118,10 +118,10 @@ def _job(request: Request) -> Manifest:
             "completionMode": "Indexed",
             "completions": request.pods,
             "parallelism": request.pods,
-            # A rank that comes back alone finds no rendezvous any more: one failure is the job's.
+            # A single restarted rank finds no rendezvous, so one failure ends the job.
             "backoffLimit": 0,
             "activeDeadlineSeconds": request.job.timeout_s,
-            **_kept(request),
+            **_time_to_live(request),
             "template": pod_template(request, "worker", rank_command(request), subdomain=request.name),
         },
     }
@@ -156,7 +156,7 @@ def _mpi_job(request: Request) -> Manifest:
         *(["--allow-run-as-root"] if request.settings.ssh_mount_path.startswith("/root/") else []),
         "-n",
         str(request.world_size),
-        # Or all threads of a rank would share one core.
+        # Otherwise all threads of a rank would share one core.
         "--bind-to",
         "none",
         *(["-wdir", request.code_dir] if request.code_dir else []),
@@ -177,7 +177,7 @@ def _mpi_job(request: Request) -> Manifest:
         "spec": {
             "slotsPerWorker": request.ranks_per_pod,
             "runPolicy": {
-                # MPIJob's workers serve logins and never end by themselves.
+                # Workers of an MPIJob serve logins and never exit on their own.
                 **_run_policy(request, request.pods + 1),
                 "cleanPodPolicy": "All" if request.settings.clean_pods == "All" else "Running",
             },
@@ -216,7 +216,7 @@ def _replica(request: Request, replicas: int) -> Manifest:
     return {"replicas": replicas, "restartPolicy": "OnFailure" if request.job.restarts.most else "Never"}
 
 
-def _kept(request: Request) -> Manifest:
+def _time_to_live(request: Request) -> Manifest:
     return {} if request.settings.keep_s is None else {"ttlSecondsAfterFinished": request.settings.keep_s}
 
 
@@ -226,11 +226,11 @@ def _run_policy(request: Request, together: int) -> Manifest:
         "cleanPodPolicy": settings.clean_pods,
         "activeDeadlineSeconds": request.job.timeout_s,
         "backoffLimit": request.job.restarts.most,
-        **_kept(request),
+        **_time_to_live(request),
     }
     scheduling: Manifest = {}
     if settings.queue and settings.queue_system == "volcano":
-        # All pods of a job or none: half a job holds devices and waits for the rest.
+        # All pods start together, as half a job would hold devices and wait.
         scheduling = {"minAvailable": together, "queue": settings.queue}
         if settings.priority_class:
             scheduling["priorityClass"] = settings.priority_class

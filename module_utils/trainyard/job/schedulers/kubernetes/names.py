@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that a cluster takes: labels of RFC 1123, of 63 characters at most with whatever an operator appends."""
+"""Legal names in a cluster: labels of RFC 1123, with at most 63 characters including an operator's suffix."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 
 
 def is_label(name: str) -> bool:
-    """Tell whether a name is legal: lower-case letters, digits and hyphens, none of these at its ends."""
+    """Tell whether a name is legal: lower-case letters, digits and hyphens, without hyphens at its ends."""
     return len(name) <= MOST and _LABEL.fullmatch(name) is not None
 
 
 def legal(name: str, appended: int = 0) -> tuple[str, str]:
-    """Return a legal name that leaves room for `appended` characters, and what was changed, "" if nothing.
+    """Return a legal name with room for `appended` characters, and a message if it differs from `name`, else "".
 
-    A name that is changed ends in some digits of its own hash: two that differ stay different. It begins with a letter,
-    as names of Services must.
+    A changed name ends in digits of a hash, so that different names stay different. It starts with a letter, as names
+    of Services must.
     """
     room = MOST - appended
     made = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")

@@ -13,49 +13,26 @@ from .resources import RESOURCES, Resource
 from .settings import Settings
 
 LABEL = "trainyard-job"
-
-
 ROLE_LABEL = "trainyard-role"
-
-
 SOURCE_DIR = "/trainyard/source"
-
-
 PACKED_DIR = "/trainyard/packed"
-
-
-# Whose tls/ has the certificates, as the folder of a job on a node does.
+# Its folder tls/ has the certificates, as in the folder of a job on a node.
 TLS_HOME = "/trainyard"
-
-
 RECOVERY_DIR = "/trainyard/recovery"
-
-
 ARCHIVE = "source.tar.gz"
-
-
 SOURCE = "-source"
-
-
-# What operators inject counts on these.
+# The variables that operators inject rely on these names and numbers.
 PYTORCH_PORT = ("pytorchjob-port", 23456)
-
-
 MS_PORT = ("msjob-port", 2222)
-
-
 JOB_PORT = ("rendezvous", 29500)
-
-
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-
 
 Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Request:
-    """All that makes the manifests. `archive` is the packed source as base64; "" where the pods have the code."""
+    """The input of the manifests. `archive` is the packed source as base64, or "" if the pods have the code."""
 
     job: Job
     settings: Settings
@@ -77,23 +54,23 @@ class Request:
 
     @property
     def port(self) -> tuple[str, int]:
-        """Name and number of the port of the rendezvous, as the operator demands its name."""
+        """Name and number of the rendezvous port; operators require these names."""
         name, number = {"PyTorchJob": PYTORCH_PORT, "MSJob": MS_PORT}.get(self.settings.resource, JOB_PORT)
         return name, self.job.port or number
 
     @property
     def tls_secret(self) -> str:
-        """Name of the Secret with MindSpore's TLS files: the site's own, or the one of job_tls; "" without TLS."""
+        """Name of the Secret with MindSpore's TLS files, the site's own or that of job_tls, or ""."""
         return self.settings.tls_secret or (tls_name(self.name) if self.job.tls else "")
 
     @property
     def code_dir(self) -> str:
-        """Working folder of the ranks; "" for the image's own."""
+        """Working folder of the ranks, or "" for that of the image."""
         return SOURCE_DIR if self.settings.code == "configmap" else self.settings.code_path
 
 
 def literal(text: str) -> str:
-    """Write a text so that the cluster takes no $(NAME) in it for one of its variables."""
+    """Escape a text so that the cluster does not expand $(NAME) in it."""
     return text.replace("$(", "$$(")
 
 
@@ -112,10 +89,8 @@ def tls_name(name: str) -> str:
     return f"{name}-tls"
 
 
-# Each rank learns by these lines what torch and others read; the hostfile is the operator's.
+# These lines set the variables that torch and others read; the operator writes the hostfile.
 MPIRUN = "export MASTER_ADDR=$(sed -n '1{s/[: ].*//p;q}' /etc/mpi/hostfile); exec mpirun \"$@\""
-
-
 RANK = (
     "export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK "
     'LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE; exec "$@"'
@@ -123,7 +98,7 @@ RANK = (
 
 
 def rank_command(request: Request) -> list[str]:
-    """Return what runs in each pod of a plain Job or a PyTorchJob."""
+    """Return the command of each pod of a plain Job or a PyTorchJob."""
     job = request.job
     words = [literal(word) for word in job.command]
     if job.launcher == "direct":
@@ -159,7 +134,7 @@ def rank_command(request: Request) -> list[str]:
         address,
         "--master-port",
         port,
-        # Several ranks share one log: each line says whose it is.
+        # Several ranks share one log, so each line starts with the rank.
         *(["--tee", "3"] if request.ranks_per_pod > 1 else []),
         "--no-python",
         *words,
@@ -167,7 +142,7 @@ def rank_command(request: Request) -> list[str]:
 
 
 def environment(request: Request) -> dict[str, str]:
-    """Return the environment that all ranks share; job_env wins."""
+    """Return the common environment of all ranks; job_env takes precedence."""
     job, settings = request.job, request.settings
     made = {"PYTHONUNBUFFERED": "1", "TRAINYARD_JOB_ID": request.job_id}
     if settings.resource == "MPIJob":
@@ -187,80 +162,113 @@ def environment(request: Request) -> dict[str, str]:
 def pod_template(
     request: Request, role: str, command: Sequence[str], *, devices: bool = True, subdomain: str = ""
 ) -> Manifest:
-    """Return the template of the pods of one role, whose name is their label."""
-    job, settings = request.job, request.settings
-    env: list[Manifest] = []
-    if settings.resource == "Job":
-        for name in ("RANK", "NODE_RANK") if job.launcher == "direct" else ("NODE_RANK",):
-            env.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}})
-        if job.launcher == "direct":
-            address = f"{request.name}-0.{request.name}"
-            env += [
-                {"name": "WORLD_SIZE", "value": str(request.world_size)},
-                {"name": "LOCAL_RANK", "value": "0"},
-                {"name": "LOCAL_WORLD_SIZE", "value": "1"},
-                {"name": "NNODES", "value": str(request.world_size)},
-                {"name": "MASTER_ADDR", "value": address},
-                {"name": "MASTER_PORT", "value": str(request.port[1])},
-            ]
-    env += [{"name": key, "value": value} for key, value in environment(request).items()]
-    env += [
-        {"name": key, "valueFrom": {"secretKeyRef": {"name": secret_name(request.name), "key": key}}}
-        for key in job.secret_env
-    ]
+    """Return the template of the pods with this role."""
     volumes, mounts = _volumes(request)
-    container: Manifest = {
-        "name": request.resource.container,
-        "image": settings.image,
-        "command": list(command),
-        "env": env,
-    }
-    if settings.image_pull_policy:
-        container["imagePullPolicy"] = settings.image_pull_policy
-    if request.code_dir:
-        container["workingDir"] = request.code_dir
     resources = _resources(request, devices)
-    if resources:
-        container["resources"] = resources
-    if devices and settings.rdma_resource:
-        # RDMA pins the memory that it registers.
-        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-    if settings.resource != "MPIJob":
-        container["ports"] = [{"name": request.port[0], "containerPort": request.port[1]}]
-    if mounts:
-        container["volumeMounts"] = mounts
-    spec: Manifest = {"containers": [container]}
-    if settings.code == "configmap":
-        unpack: Manifest = {
-            "name": "unpack",
-            "image": settings.image,
-            "command": ["tar", "-xzf", f"{PACKED_DIR}/{ARCHIVE}", "-C", SOURCE_DIR, "--no-same-owner"],
-            "volumeMounts": [
-                {"name": "source", "mountPath": SOURCE_DIR},
-                {"name": "packed", "mountPath": PACKED_DIR, "readOnly": True},
-            ],
-        }
-        if settings.image_pull_policy:
-            unpack["imagePullPolicy"] = settings.image_pull_policy
-        if resources:
-            # Where a quota asks every container for its share.
-            unpack["resources"] = {
-                kind: {name: value for name, value in part.items() if name in ("cpu", "memory")}
-                for kind, part in resources.items()
-                if any(name in ("cpu", "memory") for name in part)
-            }
-        spec["initContainers"] = [unpack]
-    if settings.resource == "Job":
-        # An operator copies its own replicas' policy here.
+    spec: Manifest = {"containers": [_container(request, command, resources, mounts, devices)]}
+    if request.settings.code == "configmap":
+        spec["initContainers"] = [_unpack_container(request, resources)]
+    if request.settings.resource == "Job":
+        # An operator sets the policy of its own replicas here.
         spec["restartPolicy"] = "Never"
     if subdomain:
         spec["subdomain"] = subdomain
     if volumes:
         spec["volumes"] = volumes
+    spec.update(_placement(request.settings))
+    return {
+        "metadata": {
+            "labels": {LABEL: request.name, ROLE_LABEL: role},
+            # The proxy of a service mesh keeps a pod running after its ranks have ended, and does not support NCCL.
+            "annotations": {"sidecar.istio.io/inject": "false", "trainyard-job-id": request.job_id},
+        },
+        "spec": spec,
+    }
+
+
+def _container(
+    request: Request, command: Sequence[str], resources: Manifest, mounts: list[Manifest], devices: bool
+) -> Manifest:
+    """Return the container of the ranks."""
+    settings = request.settings
+    env = [{"name": key, "value": value} for key, value in environment(request).items()]
+    secret = secret_name(request.name)
+    secrets = [
+        {"name": key, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}} for key in request.job.secret_env
+    ]
+    container: Manifest = {
+        "name": request.resource.container,
+        "image": settings.image,
+        "command": list(command),
+        "env": [*_rank_variables(request), *env, *secrets],
+    }
+    if settings.image_pull_policy:
+        container["imagePullPolicy"] = settings.image_pull_policy
+    if request.code_dir:
+        container["workingDir"] = request.code_dir
+    if resources:
+        container["resources"] = resources
+    if devices and settings.rdma_resource:
+        # RDMA locks the memory that it registers.
+        container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    if settings.resource != "MPIJob":
+        container["ports"] = [{"name": request.port[0], "containerPort": request.port[1]}]
+    if mounts:
+        container["volumeMounts"] = mounts
+    return container
+
+
+def _rank_variables(request: Request) -> list[Manifest]:
+    """Return the variables of ranks in a plain Job; operators set their own."""
+    if request.settings.resource != "Job":
+        return []
+    direct = request.job.launcher == "direct"
+    index = {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
+    variables: list[Manifest] = [
+        {"name": name, **index} for name in (("RANK", "NODE_RANK") if direct else ("NODE_RANK",))
+    ]
+    if direct:
+        values = {
+            "WORLD_SIZE": str(request.world_size),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+            "NNODES": str(request.world_size),
+            "MASTER_ADDR": f"{request.name}-0.{request.name}",
+            "MASTER_PORT": str(request.port[1]),
+        }
+        variables += [{"name": name, "value": value} for name, value in values.items()]
+    return variables
+
+
+def _unpack_container(request: Request, resources: Manifest) -> Manifest:
+    """Return the container that unpacks the source before the ranks start."""
+    unpack: Manifest = {
+        "name": "unpack",
+        "image": request.settings.image,
+        "command": ["tar", "-xzf", f"{PACKED_DIR}/{ARCHIVE}", "-C", SOURCE_DIR, "--no-same-owner"],
+        "volumeMounts": [
+            {"name": "source", "mountPath": SOURCE_DIR},
+            {"name": "packed", "mountPath": PACKED_DIR, "readOnly": True},
+        ],
+    }
+    if request.settings.image_pull_policy:
+        unpack["imagePullPolicy"] = request.settings.image_pull_policy
+    if resources:
+        # A quota may require a share of every container.
+        unpack["resources"] = {
+            kind: {name: value for name, value in part.items() if name in ("cpu", "memory")}
+            for kind, part in resources.items()
+            if any(name in ("cpu", "memory") for name in part)
+        }
+    return unpack
+
+
+def _placement(settings: Settings) -> Manifest:
+    """Return where pods may run, and with which rights."""
+    spec: Manifest = {}
     if settings.host_network:
-        spec["hostNetwork"] = True
-        # Or names of Services would not resolve.
-        spec["dnsPolicy"] = "ClusterFirstWithHostNet"
+        # With another policy, the names of Services would not resolve.
+        spec.update(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet")
     if settings.node_selector:
         spec["nodeSelector"] = dict(settings.node_selector)
     if settings.tolerations:
@@ -271,14 +279,7 @@ def pod_template(
         spec["serviceAccountName"] = settings.service_account
     if settings.priority_class:
         spec["priorityClassName"] = settings.priority_class
-    return {
-        "metadata": {
-            "labels": {LABEL: request.name, ROLE_LABEL: role},
-            # A mesh's proxy keeps a pod running when its ranks have ended, and speaks no NCCL.
-            "annotations": {"sidecar.istio.io/inject": "false", "trainyard-job-id": request.job_id},
-        },
-        "spec": spec,
-    }
+    return spec
 
 
 def _resources(request: Request, devices: bool) -> Manifest:
@@ -289,9 +290,9 @@ def _resources(request: Request, devices: bool) -> Manifest:
         extended[settings.device_resource] = str(request.ranks_per_pod)
     if devices and settings.rdma_resource:
         extended[settings.rdma_resource] = "1"
-    whole = {**plain, **extended}
-    # Extended resources must be the same in both; equal requests and limits make the pod the last to be evicted.
-    return {"requests": dict(whole), "limits": dict(whole)} if whole else {}
+    both = {**plain, **extended}
+    # Extended resources need equal requests and limits, and such pods are evicted last.
+    return {"requests": dict(both), "limits": dict(both)} if both else {}
 
 
 def _volumes(request: Request) -> tuple[list[Manifest], list[Manifest]]:
@@ -310,17 +311,17 @@ def _volumes(request: Request) -> tuple[list[Manifest], list[Manifest]]:
     if settings.code == "volume":
         add("code", settings.code_path, _claim(settings.code_claim))
     if settings.shared_memory:
-        # Containers get 64 MiB otherwise, which data loaders and NCCL outgrow.
+        # The default of 64 MiB is too small for data loaders and NCCL.
         add("shm", "/dev/shm", {"emptyDir": {"medium": "Memory", "sizeLimit": settings.shared_memory}})  # noqa: S108
     if request.tls_secret:
-        # Whatever user the image runs as: nobody else is in the pod.
+        # Readable by any user of the image, as no other process is in the pod.
         source = {"secret": {"secretName": request.tls_secret, "defaultMode": 0o444}}
         add("tls", f"{TLS_HOME}/{tls.FOLDER}", source, read_only=True)
     if request.job.restarts.recovery and settings.recovery_claim:
         add("recovery", RECOVERY_DIR, _claim(settings.recovery_claim))
     for number, volume in enumerate(settings.volumes):
-        given = _claim(volume.claim) if volume.claim else {"hostPath": {"path": volume.host_path}}
-        add(f"volume-{number}", volume.path, given, read_only=volume.read_only)
+        source = _claim(volume.claim) if volume.claim else {"hostPath": {"path": volume.host_path}}
+        add(f"volume-{number}", volume.path, source, read_only=volume.read_only)
     return volumes, mounts
 
 

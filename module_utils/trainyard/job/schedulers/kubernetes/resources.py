@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of resource that a job can be. Sources: Kubernetes' batch/v1, Kubeflow's training operator (PyTorchJob) and
-MPI operator (MPIJob v2beta1), MindSpore's ms-operator (MSJob)."""
+"""The kinds of resource that a job can be.
+
+They are defined by Kubernetes' batch/v1, Kubeflow's training operator (PyTorchJob) and MPI operator (MPIJob v2beta1),
+and MindSpore's ms-operator (MSJob).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Resource:
-    """One kind: the launchers that it takes, and the longest ending of its pods' names."""
+    """One kind of resource, with its launchers and the longest suffix of its pods' names."""
 
     kind: str
     api_version: str
@@ -29,7 +32,7 @@ class Resource:
 RESOURCES: Mapping[str, Resource] = {
     resource.kind: resource
     for resource in (
-        # The controller appends an index, and five random characters behind it.
+        # The controller appends an index and five random characters.
         Resource("Job", "batch/v1", "jobs", "", ("torchrun", "msrun", "direct"), "rank", "-99999-abcde"),
         Resource(
             "PyTorchJob",
@@ -55,7 +58,7 @@ RESOURCES: Mapping[str, Resource] = {
     )
 }
 
-# By launcher, where a job file names no resource.
+# The resource of each launcher if a job file names none.
 IMPLIED: Mapping[str, str] = {
     "torchrun": "Job",
     "msrun": "Job",

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler `kubernetes`: a job becomes a resource of a cluster (kube/), applied from the controller."""
+"""Scheduler `kubernetes`: a job becomes a resource of a cluster, created from the controller."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,51 +18,36 @@ LAUNCHERS: tuple[str, ...] = ("torchrun", "direct", "mindspore", "mpirun", "msru
 
 SCRIPTS_ELSEWHERE = True
 MANIFEST = "manifest.yml"
-# What etcd takes of one object is 1.5 MiB, and of a ConfigMap the API takes 1 MiB; base64 takes a third more.
+# Largest packed source in bytes: the API limits a ConfigMap to 1 MiB, and base64 adds a third.
 MOST_SOURCE = 700 << 10
 
 
 def plan(
     job: Job, facts: Mapping[str, Any], source: Source, where: Where
 ) -> tuple[SubmittedPlan | None, list[Finding]]:
-    """Return the job as manifests, or what a cluster cannot do for it."""
+    """Return the job as manifests, or findings. `facts` are those of the cluster's probe."""
     # The image has its own environment; job_venv is a folder of hosts.
     job = replace(job, venv="")
     chosen, findings = settings.parse(job)
-    findings += _refused(job)
+    findings += _unsupported(job)
     if chosen is None:
         return None, findings
-    if job.tls and chosen.tls_secret:
-        findings.append(
-            Finding(
-                "job_tls",
-                f"true with job_kubernetes.tls_secret: {chosen.tls_secret}",
-                "one of them: certificates made for the job, or the Secret with your own",
-                "leave out job_tls, or tls_secret",
-            )
-        )
-    pods = job.nodes
-    ranks_per_pod = job.ranks_per_node or 1
-    findings += _placement(job, chosen, pods)
-    # That of the context, where the job file names none: the API would be asked for `default`.
-    chosen = replace(chosen, namespace=chosen.namespace or str(facts.get("namespace") or ""))
+    findings += _combination_findings(job, chosen)
     if chosen.code == "configmap":
-        findings += source.too_large(
-            MOST_SOURCE,
-            ", as it travels in a ConfigMap",
-            "put the scripts into the image or on a volume: job_kubernetes.code: image, or volume",
-        )
+        action = "put the scripts into the image or on a volume: job_kubernetes.code: image, or volume"
+        findings += source.too_large(MOST_SOURCE, ", as it is in a ConfigMap", action)
     if facts.get("refused"):
         return None, findings
-    resource = RESOURCES[chosen.resource]
-    name, message = names.legal(where.job_id, manifests.names_appended(resource))
+    # Without a namespace in the manifest, kubectl would use `default` instead of the context's.
+    chosen = replace(chosen, namespace=chosen.namespace or str(facts.get("namespace") or ""))
+    name, renamed = names.legal(where.job_id, manifests.names_appended(RESOURCES[chosen.resource]))
     request = Request(
         job=job,
         settings=chosen,
         job_id=where.job_id,
         name=name,
-        pods=max(pods, 1),
-        ranks_per_pod=ranks_per_pod,
+        pods=max(job.nodes, 1),
+        ranks_per_pod=job.ranks_per_node or 1,
         archive=source.base64(),
     )
     return SubmittedPlan(
@@ -71,41 +56,47 @@ def plan(
         created=where.created,
         submit_host=where.submit_host,
         nodes=request.pods,
-        ranks_per_node=ranks_per_pod,
+        ranks_per_node=request.ranks_per_pod,
         job_dir="",
-        rank_log=state.rank_log(chosen.resource, ranks_per_pod),
+        rank_log=state.rank_log(chosen.resource, request.ranks_per_pod),
         submitted={MANIFEST: to_yaml(manifests.manifests(request))},
-        settings={
-            "resource": chosen.resource,
-            "api_version": resource.api_version,
-            "plural": resource.plural,
-            "operator": resource.operator,
-            "container": resource.container,
-            "name": name,
-            "renamed": message,
-            "namespace": chosen.namespace,
-            "kubeconfig": chosen.kubeconfig,
-            "context": chosen.context,
-            "tls_home": TLS_HOME,
-            "pods": request.pods,
-            "ranks_per_pod": ranks_per_pod,
-        },
+        settings=_run_settings(request, renamed),
     ), findings
 
 
+def _run_settings(request: Request, renamed: str) -> dict[str, Any]:
+    """Return the settings with which the controller finds the job again."""
+    resource, chosen = request.resource, request.settings
+    return {
+        "resource": chosen.resource,
+        "api_version": resource.api_version,
+        "plural": resource.plural,
+        "operator": resource.operator,
+        "container": resource.container,
+        "name": request.name,
+        "renamed": renamed,
+        "namespace": chosen.namespace,
+        "kubeconfig": chosen.kubeconfig,
+        "context": chosen.context,
+        "tls_home": TLS_HOME,
+        "pods": request.pods,
+        "ranks_per_pod": request.ranks_per_pod,
+    }
+
+
 def complete(plan: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the state as it is: the cluster tells of the job's pods, and how each of them ended."""
+    """Return the state unchanged, as the cluster reports pods and their exits."""
     del plan
     return state
 
 
 def to_yaml(made: list[Manifest]) -> str:
-    """Write manifests as one file for `kubectl apply -f`."""
-    # Late: only the controller has it, and the nodes' modules may import what is beside this.
+    """Return manifests as one file for `kubectl apply -f`."""
+    # Imported here, as only the controller has yaml, and nodes import modules beside this one.
     import yaml
 
     class Plain(yaml.SafeDumper):
-        """Writes a list that occurs twice twice: an alias is legal YAML that few readers expect."""
+        """Repeats a list instead of writing an alias, which few readers expect."""
 
         def ignore_aliases(self, data: Any) -> bool:
             del data
@@ -115,7 +106,7 @@ def to_yaml(made: list[Manifest]) -> str:
 
 
 def needs(chosen: settings.Settings, *, recovery: bool) -> list[dict[str, str]]:
-    """Name the objects that must be there before the job: kind, name and the variable that names it."""
+    """Return the objects that must exist before the job: kind, name and the variable that names it."""
     needed = [
         ("PersistentVolumeClaim", chosen.code_claim, "job_kubernetes.code_claim"),
         ("Secret", chosen.tls_secret, "job_kubernetes.tls_secret"),
@@ -127,114 +118,70 @@ def needs(chosen: settings.Settings, *, recovery: bool) -> list[dict[str, str]]:
     return [{"kind": kind, "name": name, "variable": variable} for kind, name, variable in needed if name]
 
 
-def made_beside(chosen: settings.Settings, *, secrets: bool) -> list[str]:
-    """Name the kinds of objects that a launch makes beside the job's resource and its pods."""
-    made = {"configmaps": chosen.code == "configmap", "services": chosen.resource == "Job", "secrets": secrets}
-    return [plural for plural, wanted in made.items() if wanted]
+def other_kinds(chosen: settings.Settings, *, secrets: bool) -> list[str]:
+    """Return the kinds of objects that a launch creates beside the job's resource and its pods."""
+    kinds = {"configmaps": chosen.code == "configmap", "services": chosen.resource == "Job", "secrets": secrets}
+    return [plural for plural, used in kinds.items() if used]
 
 
-def _placement(job: Job, chosen: settings.Settings, pods: int) -> list[Finding]:
-    """Find numbers of pods, ranks and devices that the resource cannot have."""
-    findings = []
-    one_rank = "PyTorchJob or Job with job_launcher: torchrun, which starts several in a pod"
-    if pods < 1:
-        findings.append(
-            Finding(
-                "job_nodes",
-                "0, all hosts of the inventory",
-                "how many pods with ranks the job has: a cluster has no hosts of the inventory",
-                "set job_nodes",
-            )
-        )
-    if (job.ranks_per_node or 1) > 1 and (chosen.resource == "MSJob" or job.launcher == "direct"):
-        who = "an MSJob" if chosen.resource == "MSJob" else "job_launcher: direct"
-        findings.append(
-            Finding(
-                "job_ranks_per_node",
-                f"{job.ranks_per_node} with {who}",
-                "1: each pod is one rank there",
-                (
-                    "set job_ranks_per_node: 1 and a larger job_nodes"
-                    + ("" if chosen.resource == "MSJob" else f", or use {one_rank}")
-                ),
-            )
-        )
-    if job.devices:
-        findings.append(
-            Finding(
-                "job_devices",
-                str(list(job.devices)),
-                "auto or none: the cluster's device plugin chooses which devices a pod gets",
-                "set job_devices: auto and job_ranks_per_node to their number",
-            )
-        )
-    if job.devices is None and not chosen.device_resource:
-        findings.append(
-            Finding(
-                "job_devices",
-                "auto without job_kubernetes.device_resource",
-                "the resource by which pods ask for devices",
-                "set job_kubernetes.device_resource (nvidia.com/gpu, huawei.com/Ascend910), or job_devices: none",
-            )
-        )
-    if job.devices is None and chosen.device_resource and job.ranks_per_node is None:
-        findings.append(
-            Finding(
-                "job_ranks_per_node",
-                "auto",
-                f"how many {chosen.device_resource} each pod gets, a rank for each",
-                "set job_ranks_per_node",
-            )
-        )
+def _combination_findings(job: Job, chosen: settings.Settings) -> list[Finding]:
+    """Find counts and devices that the resource does not support, and options that exclude each other."""
+    problems = [*_count_problems(job, chosen), *_device_problems(job, chosen)]
+    if job.tls and chosen.tls_secret:
+        found = f"true with job_kubernetes.tls_secret: {chosen.tls_secret}"
+        expected = "one of them: certificates made for the job, or the Secret with your own"
+        problems.append(("job_tls", found, expected, "leave out job_tls, or tls_secret"))
     if job.restarts.most and chosen.resource == "Job":
-        findings.append(
-            Finding(
-                "job_max_restarts",
-                f"{job.restarts.most} with a plain Job",
-                "0: a pod that comes back alone finds no rendezvous",
-                "leave job_max_restarts out, or use a resource whose operator starts again: job_kubernetes.resource",
-            )
-        )
+        action = "leave job_max_restarts out, or use a resource whose operator restarts pods: job_kubernetes.resource"
+        expected = "0: a single restarted pod finds no rendezvous"
+        problems.append(("job_max_restarts", f"{job.restarts.most} with a plain Job", expected, action))
     if job.restarts.recovery and not chosen.recovery_claim:
-        findings.append(
-            Finding(
-                "job_recovery",
-                "true without job_kubernetes.recovery_claim",
-                "a claim that scheduler and workers can all write to, for MindSpore's recovery files",
-                "set job_kubernetes.recovery_claim, or leave job_recovery out",
-            )
-        )
-    return findings
+        expected = "a claim that scheduler and workers can all write to, for MindSpore's recovery files"
+        action = "set job_kubernetes.recovery_claim, or leave job_recovery out"
+        problems.append(("job_recovery", "true without job_kubernetes.recovery_claim", expected, action))
+    return [Finding(*texts) for texts in problems]
 
 
-def _refused(job: Job) -> list[Finding]:
-    """Find what a job file may ask for on hosts of the inventory and pods cannot have."""
+# Check, found, expected, action.
+Problem = tuple[str, str, str, str]
+
+
+def _count_problems(job: Job, chosen: settings.Settings) -> Iterator[Problem]:
+    if job.nodes < 1:
+        yield "job_nodes", "0", "the number of pods with ranks, as there are no hosts to count", "set job_nodes"
+    if (job.ranks_per_node or 1) > 1 and (chosen.resource == "MSJob" or job.launcher == "direct"):
+        action = "set job_ranks_per_node: 1 and a larger job_nodes"
+        if chosen.resource != "MSJob":
+            action += ", or use PyTorchJob or Job with job_launcher: torchrun, which starts several ranks in a pod"
+        reason = "an MSJob" if chosen.resource == "MSJob" else "job_launcher: direct"
+        yield "job_ranks_per_node", f"{job.ranks_per_node} with {reason}", "1: each pod is one rank there", action
+
+
+def _device_problems(job: Job, chosen: settings.Settings) -> Iterator[Problem]:
+    resource = chosen.device_resource
+    if job.devices:
+        expected = "auto or none: the cluster's device plugin chooses the devices of a pod"
+        action = "set job_devices: auto and job_ranks_per_node to their number"
+        yield "job_devices", str(list(job.devices)), expected, action
+    elif job.devices is None and not resource:
+        action = "set job_kubernetes.device_resource (nvidia.com/gpu, huawei.com/Ascend910), or job_devices: none"
+        yield "job_devices", "auto without job_kubernetes.device_resource", "the resource name of devices", action
+    elif job.devices is None and job.ranks_per_node is None:
+        expected = f"the number of {resource} and of ranks in each pod"
+        yield "job_ranks_per_node", "auto", expected, "set job_ranks_per_node"
+
+
+def _unsupported(job: Job) -> list[Finding]:
+    """Find options for hosts of the inventory that pods do not support."""
     findings = []
     if job.network:
-        findings.append(
-            Finding(
-                "job_network",
-                job.network,
-                "nothing: a pod has the networks of its cluster",
-                "leave job_network out; NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME can be set in job_env",
-            )
-        )
+        action = "leave job_network out; NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME can be set in job_env"
+        findings.append(Finding("job_network", job.network, "nothing: a pod has the networks of its cluster", action))
+    paths = "nothing: pods do not have the paths of hosts"
     if job.restarts.recovery_path:
-        findings.append(
-            Finding(
-                "job_recovery_path",
-                job.restarts.recovery_path,
-                "nothing: paths of hosts are not those of pods",
-                "leave job_recovery_path out; the claim job_kubernetes.recovery_claim is the place",
-            )
-        )
+        action = "leave job_recovery_path out and use the claim job_kubernetes.recovery_claim"
+        findings.append(Finding("job_recovery_path", job.restarts.recovery_path, paths, action))
     if job.data:
-        findings.append(
-            Finding(
-                "job_data",
-                ", ".join(job.data),
-                "nothing: paths of hosts are not those of pods",
-                "leave job_data out and mount the data with job_kubernetes.volumes",
-            )
-        )
+        action = "leave job_data out and mount the data with job_kubernetes.volumes"
+        findings.append(Finding("job_data", ", ".join(job.data), paths, action))
     return findings

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables of a job file that are for Kubernetes only, checked and typed: docs/kubernetes.md describes them."""
+"""Check and type the job options that are for Kubernetes only; docs/kubernetes.md describes them."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from ....findings.findings import Finding
@@ -16,10 +16,6 @@ from .names import is_label
 from .resources import IMPLIED, RESOURCES
 
 CODE = ("configmap", "volume", "image")
-QUEUE_SYSTEMS = ("kueue", "volcano")
-PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
-CLEAN_POLICIES = ("None", "Running", "All")
-SUCCESS_POLICIES = ("AllWorkers", "")
 
 # Kubernetes' quantities, as the API checks them.
 _QUANTITY = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+|m|[kMGTPE]|[KMGTPE]i)?")
@@ -30,7 +26,7 @@ _EXTENDED = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9](?:[A-Za-z0
 
 @dataclass(frozen=True)
 class Volume:
-    """A volume of the pods: a claim or a folder of the node, and where it is mounted."""
+    """A volume of the pods: a claim or a folder of the node, and the path where it is mounted."""
 
     path: str
     claim: str = ""
@@ -40,276 +36,241 @@ class Volume:
 
 @dataclass(frozen=True)
 class Settings:
-    """What only Kubernetes needs to know of a job."""
+    """The options of a job for Kubernetes. Those with a default are the keys of job_kubernetes."""
 
     image: str
     kubeconfig: str
     context: str
     namespace: str
-    resource: str
-    code: str
-    code_claim: str
-    code_path: str
-    image_pull_policy: str
-    image_pull_secrets: tuple[str, ...]
-    service_account: str
-    cpu: str
-    memory: str
-    device_resource: str
-    rdma_resource: str
-    shared_memory: str
-    host_network: bool
-    node_selector: Mapping[str, str]
-    tolerations: tuple[Mapping[str, Any], ...]
-    volumes: tuple[Volume, ...]
-    queue: str
-    queue_system: str
-    priority_class: str
-    clean_pods: str
-    success: str
-    keep_s: int | None
-    tls_secret: str
-    recovery_claim: str
-    ssh_mount_path: str
+    resource: str = ""
+    code: str = ""
+    code_claim: str = ""
+    code_path: str = ""
+    image_pull_policy: str = ""
+    image_pull_secrets: tuple[str, ...] = ()
+    service_account: str = ""
+    cpu: str = ""
+    memory: str = ""
+    device_resource: str = ""
+    rdma_resource: str = ""
+    shared_memory: str = ""
+    host_network: bool = False
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    queue: str = ""
+    queue_system: str = "kueue"
+    priority_class: str = ""
+    clean_pods: str = "None"
+    success: str = "AllWorkers"
+    keep_s: int | None = None
+    tls_secret: str = ""
+    recovery_claim: str = ""
+    ssh_mount_path: str = "/root/.ssh"
 
 
 DEFAULTS: Mapping[str, Any] = {
-    "resource": "",
-    "code": "",
-    "code_claim": "",
-    "code_path": "",
-    "image_pull_policy": "",
-    "image_pull_secrets": [],
-    "service_account": "",
-    "cpu": "",
-    "memory": "",
-    "device_resource": "",
-    "rdma_resource": "",
-    "shared_memory": "",
-    "host_network": False,
+    **{each.name: each.default for each in fields(Settings) if each.default is not MISSING},
     "node_selector": {},
-    "tolerations": [],
-    "volumes": [],
-    "queue": "",
-    "queue_system": "kueue",
-    "priority_class": "",
-    "clean_pods": "None",
-    "success": "AllWorkers",
-    "keep_s": None,
-    "tls_secret": "",
-    "recovery_claim": "",
-    "ssh_mount_path": "/root/.ssh",
 }
 _TEXTS = tuple(name for name, value in DEFAULTS.items() if isinstance(value, str))
 
 
+def _is_list(value: Any, is_item: Callable[[Any], bool]) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(is_item, value))
+
+
+def _matches(pattern: re.Pattern[str]) -> Callable[[Any], bool]:
+    return lambda value: not value or pattern.fullmatch(value) is not None
+
+
+def _is_name(value: str) -> bool:
+    return not value or all(is_label(part) for part in value.split("."))
+
+
+def _is_selector(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        _LABEL_KEY.fullmatch(str(key)) and _LABEL_VALUE.fullmatch(_label(text)) for key, text in value.items()
+    )
+
+
+def _is_seconds(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+
+
+# The keys, the test that their value must pass, and the expectation if it does not.
+_CHECKS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("cpu memory shared_memory", _matches(_QUANTITY), "a quantity of Kubernetes such as 500m, 4 or 16Gi"),
+    ("device_resource rdma_resource", _matches(_EXTENDED), "the name of an extended resource such as nvidia.com/gpu"),
+    (
+        "service_account tls_secret recovery_claim code_claim queue priority_class",
+        _is_name,
+        "a name in the cluster: lower-case letters, digits and hyphens",
+    ),
+    ("ssh_mount_path code_path", lambda value: not value or value.startswith("/"), "an absolute path in the pods"),
+    ("host_network", lambda value: isinstance(value, bool), "true or false"),
+    ("keep_s", _is_seconds, "seconds after which the cluster removes the ended job"),
+    (
+        "image_pull_secrets",
+        lambda value: _is_list(value, lambda name: isinstance(name, str) and bool(name)),
+        "a list of names of Secrets",
+    ),
+    ("node_selector", _is_selector, "labels of nodes as NAME: value lines"),
+    (
+        "tolerations",
+        lambda value: _is_list(value, lambda item: isinstance(item, Mapping)),
+        "a list of dictionaries with key, operator, value and effect",
+    ),
+)
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "resource": tuple(RESOURCES),
+    "code": CODE,
+    "image_pull_policy": ("", "Always", "IfNotPresent", "Never"),
+    "queue_system": ("kueue", "volcano"),
+    "clean_pods": ("None", "Running", "All"),
+    "success": ("AllWorkers", ""),
+}
+
+
 def parse(job: Job) -> tuple[Settings | None, list[Finding]]:
-    """Read the job's options for Kubernetes; None with findings where they are wrong."""
-    findings: list[Finding] = []
-    launcher, variables = job.launcher, job.kubernetes
-
-    def wrong(key: str, found: Any, expected: str, action: str = "") -> None:
-        name = key if key.startswith("job_") else f"job_kubernetes.{key}"
-        findings.append(Finding(name, str(found), expected, action or f"correct {name}"))
-
-    table = variables.options or {}
-    if not isinstance(table, Mapping):
-        wrong(key="job_kubernetes", found=f"a {type(table).__name__}", expected="a dictionary as in docs/kubernetes.md")
-        return None, findings
-    for key in sorted(set(map(str, table)) - set(DEFAULTS)):
-        near = difflib.get_close_matches(key, DEFAULTS, n=1)
-        wrong(
-            key=key,
-            found="an unknown key",
-            expected="the keys of docs/kubernetes.md",
-            action=f"did you mean {near[0]}?" if near else "",
-        )
-    values: dict[str, Any] = {
-        key: default if table.get(key) is None else table[key] for key, default in DEFAULTS.items()
-    }
+    """Check the job's options for Kubernetes. Returns None and findings where they are wrong."""
+    options = job.kubernetes.options or {}
+    if not isinstance(options, Mapping):
+        found = f"a {type(options).__name__}"
+        return None, [_problem("job_kubernetes", found, "a dictionary as in docs/kubernetes.md")]
+    values = {key: default if options.get(key) is None else options[key] for key, default in DEFAULTS.items()}
+    findings = _unknown_keys(options)
     for key in _TEXTS:
         if isinstance(values[key], (Mapping, list, tuple)):
-            wrong(key=key, found=f"a {type(values[key]).__name__}", expected="text")
+            findings.append(_problem(key, f"a {type(values[key]).__name__}", "text"))
             values[key] = ""
         values[key] = str(values[key])
-
-    if not re.fullmatch(r"[^\s\x00]+", variables.image):
-        wrong(
-            key="job_image",
-            found=repr(variables.image),
-            expected="the image that the pods run, such as registry.example/pytorch:2.13",
-        )
-    elif variables.image.endswith(":latest"):
-        wrong(
-            key="job_image",
-            found=variables.image,
-            expected="a tag that stays, or a digest: the pods of one job pull at several times",
-        )
-    if variables.namespace and not is_label(variables.namespace):
-        wrong(key="job_namespace", found=repr(variables.namespace), expected="lower-case letters, digits and hyphens")
-
-    resource = values["resource"] or IMPLIED.get(launcher, "Job")
-    if resource not in RESOURCES:
-        wrong(key="resource", found=repr(resource), expected="one of " + ", ".join(RESOURCES))
-    elif launcher not in RESOURCES[resource].launchers:
-        takes = RESOURCES[resource].launchers
-        wrong(
-            key="job_launcher",
-            found=f"{launcher} with job_kubernetes.resource: {resource}",
-            expected=f"{' or '.join(takes)} in a {resource}",
-            action=f"set job_launcher: {takes[0]}, or job_kubernetes.resource: {IMPLIED.get(launcher, 'Job')}",
-        )
-
-    code = values["code"] or ("configmap" if job.source else "image")
-    _code_findings(wrong, code, values, bool(job.source))
-    for key, choices in (
-        ("image_pull_policy", PULL_POLICIES),
-        ("queue_system", QUEUE_SYSTEMS),
-        ("clean_pods", CLEAN_POLICIES),
-        ("success", SUCCESS_POLICIES),
-    ):
-        if values[key] not in choices:
-            wrong(key=key, found=repr(values[key]), expected="one of " + ", ".join(repr(choice) for choice in choices))
-    for key in ("cpu", "memory", "shared_memory"):
-        if values[key] and not _QUANTITY.fullmatch(values[key]):
-            wrong(key=key, found=repr(values[key]), expected="a quantity of Kubernetes such as 500m, 4 or 16Gi")
-    for key in ("device_resource", "rdma_resource"):
-        if values[key] and not _EXTENDED.fullmatch(values[key]):
-            wrong(key=key, found=repr(values[key]), expected="the name of an extended resource such as nvidia.com/gpu")
-    for key in ("service_account", "tls_secret", "recovery_claim", "code_claim", "queue", "priority_class"):
-        if values[key] and not all(is_label(part) for part in values[key].split(".")):
-            wrong(
-                key=key,
-                found=repr(values[key]),
-                expected="a name in the cluster: lower-case letters, digits and hyphens",
-            )
-    if resource == "Job" and values["queue"] and values["queue_system"] == "volcano":
-        wrong(key="queue_system", found="volcano with a plain Job", expected="kueue, which holds a Job back as a whole")
-    if resource == "MSJob" and values["queue"] and values["queue_system"] == "kueue":
-        # Its pods would start at once, past the queue.
-        wrong(
-            key="queue_system",
-            found="kueue with an MSJob, which Kueue does not know",
-            expected="volcano",
-            action="set queue_system: volcano",
-        )
-    if not isinstance(values["host_network"], bool):
-        wrong(key="host_network", found=repr(values["host_network"]), expected="true or false")
-    keep = values["keep_s"]
-    if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 0):
-        wrong(key="keep_s", found=repr(keep), expected="seconds after which the cluster removes the ended job")
-        keep = None
-
-    secrets = values["image_pull_secrets"]
-    if not isinstance(secrets, (list, tuple)) or not all(isinstance(name, str) and name for name in secrets):
-        wrong(key="image_pull_secrets", found=repr(secrets), expected="a list of names of Secrets")
-        secrets = []
-    selector = values["node_selector"]
-    if not isinstance(selector, Mapping) or not all(
-        _LABEL_KEY.fullmatch(str(key)) and _LABEL_VALUE.fullmatch(_plain(value)) for key, value in selector.items()
-    ):
-        wrong(key="node_selector", found=repr(selector), expected="labels of nodes as NAME: value lines")
-        selector = {}
-    tolerations = values["tolerations"]
-    if not isinstance(tolerations, (list, tuple)) or not all(isinstance(item, Mapping) for item in tolerations):
-        wrong(
-            key="tolerations",
-            found=repr(tolerations),
-            expected="a list of dictionaries with key, operator, value and effect",
-        )
-        tolerations = []
-    volumes = _volumes(wrong, values["volumes"])
-    for key in ("ssh_mount_path", "code_path"):
-        if values[key] and not values[key].startswith("/"):
-            wrong(key=key, found=repr(values[key]), expected="an absolute path in the pods")
-    if values["tls_secret"] and launcher not in tls.LAUNCHERS:
-        wrong(
-            key="tls_secret",
-            found=f"{values['tls_secret']} with job_launcher: {launcher}",
-            expected=" or ".join(tls.LAUNCHERS),
-        )
-    if values["recovery_claim"] and resource != "MSJob":
-        wrong(
-            key="recovery_claim",
-            found=f"{values['recovery_claim']} with a {resource}",
-            expected="an MSJob, whose scheduler recovers",
-        )
-
+    values["resource"] = values["resource"] or IMPLIED.get(job.launcher, "Job")
+    values["code"] = values["code"] or ("configmap" if job.source else "image")
+    findings += [
+        *_image_findings(job),
+        *_value_findings(values),
+        *_launcher_findings(values, job.launcher),
+        *_code_findings(values, bool(job.source)),
+        *_queue_findings(values),
+    ]
+    volumes = values["volumes"] if isinstance(values["volumes"], (list, tuple)) else [values["volumes"]]
+    findings += [
+        _problem("volumes", repr(item), "{path: where it is mounted, claim: NAME or host_path: /PATH, read_only: bool}")
+        for item in volumes
+        if not _is_volume(item)
+    ]
     if findings:
         return None, findings
-    rest = {key: values[key] for key in _TEXTS if key not in ("resource", "code", "code_path")}
-    return Settings(
-        image=variables.image,
-        kubeconfig=variables.kubeconfig,
-        context=variables.context,
-        namespace=variables.namespace,
-        resource=resource,
-        code=code,
-        code_path=values["code_path"],
-        image_pull_secrets=tuple(secrets),
-        host_network=values["host_network"],
-        node_selector={str(key): _plain(value) for key, value in selector.items()},
-        tolerations=tuple(dict(item) for item in tolerations),
-        volumes=volumes,
-        keep_s=keep,
-        **rest,
-    ), []
+    values["image_pull_secrets"] = tuple(values["image_pull_secrets"])
+    values["node_selector"] = {str(key): _label(value) for key, value in values["node_selector"].items()}
+    values["tolerations"] = tuple(dict(item) for item in values["tolerations"])
+    values["volumes"] = tuple(
+        Volume(str(item["path"]), item.get("claim") or "", item.get("host_path") or "", item.get("read_only", False))
+        for item in volumes
+    )
+    access = job.kubernetes
+    return Settings(access.image, access.kubeconfig, access.context, access.namespace, **values), []
 
 
-def _plain(value: Any) -> str:
-    """Write a value of YAML as the text that a label needs: true, not True."""
+def _problem(key: str, found: str, expected: str, action: str = "") -> Finding:
+    name = key if key.startswith("job_") else f"job_kubernetes.{key}"
+    return Finding(name, found, expected, action or f"correct {name}")
+
+
+def _unknown_keys(options: Mapping[str, Any]) -> list[Finding]:
+    findings = []
+    for key in sorted(set(map(str, options)) - set(DEFAULTS)):
+        near = difflib.get_close_matches(key, DEFAULTS, n=1)
+        action = f"did you mean {near[0]}?" if near else ""
+        findings.append(_problem(key, "an unknown key", "the keys of docs/kubernetes.md", action))
+    return findings
+
+
+def _image_findings(job: Job) -> list[Finding]:
+    image, namespace, findings = job.kubernetes.image, job.kubernetes.namespace, []
+    if not re.fullmatch(r"[^\s\x00]+", image):
+        expected = "the image that the pods run, such as registry.example/pytorch:2.13"
+        findings.append(_problem("job_image", repr(image), expected))
+    elif image.endswith(":latest"):
+        expected = "a tag that does not move, or a digest, as the pods pull the image at different times"
+        findings.append(_problem("job_image", image, expected))
+    if namespace and not is_label(namespace):
+        findings.append(_problem("job_namespace", repr(namespace), "lower-case letters, digits and hyphens"))
+    return findings
+
+
+def _value_findings(values: Mapping[str, Any]) -> list[Finding]:
+    findings = [
+        _problem(key, repr(values[key]), "one of " + ", ".join(choice or '""' for choice in choices))
+        for key, choices in _CHOICES.items()
+        if values[key] not in choices
+    ]
+    for keys, is_valid, expected in _CHECKS:
+        findings += [_problem(key, repr(values[key]), expected) for key in keys.split() if not is_valid(values[key])]
+    return findings
+
+
+def _launcher_findings(values: Mapping[str, Any], launcher: str) -> list[Finding]:
+    resource, findings = values["resource"], []
+    launchers = RESOURCES[resource].launchers if resource in RESOURCES else (launcher,)
+    if launcher not in launchers:
+        found = f"{launcher} with job_kubernetes.resource: {resource}"
+        implied = IMPLIED.get(launcher, "Job")
+        action = f"set job_launcher: {launchers[0]}, or job_kubernetes.resource: {implied}"
+        findings.append(_problem("job_launcher", found, f"{' or '.join(launchers)} in a {resource}", action))
+    if values["tls_secret"] and launcher not in tls.LAUNCHERS:
+        found = f"{values['tls_secret']} with job_launcher: {launcher}"
+        findings.append(_problem("tls_secret", found, " or ".join(tls.LAUNCHERS)))
+    if values["recovery_claim"] and resource != "MSJob":
+        found = f"{values['recovery_claim']} with a {resource}"
+        findings.append(_problem("recovery_claim", found, "an MSJob, whose scheduler recovers"))
+    return findings
+
+
+def _code_findings(values: Mapping[str, Any], source: bool) -> list[Finding]:
+    code, claim, findings = values["code"], values["code_claim"], []
+    if code == "configmap" and not source:
+        expected = "job_source, the folder that becomes a ConfigMap"
+        findings.append(_problem("code", "configmap without job_source", expected))
+    elif code in ("volume", "image") and source:
+        expected = f"no job_source: the scripts are in the {code} already"
+        action = "leave job_source out, or set job_kubernetes.code: configmap"
+        findings.append(_problem("code", f"{code} with job_source", expected, action))
+    elif code == "volume" and not (claim and values["code_path"]):
+        expected = "code_claim, the claim, and code_path, where it is mounted"
+        findings.append(_problem("code", "volume without a volume", expected))
+    if code != "volume" and claim:
+        findings.append(_problem("code_claim", f"{claim} with code: {code}", "code: volume"))
+    return findings
+
+
+def _queue_findings(values: Mapping[str, Any]) -> list[Finding]:
+    if not values["queue"]:
+        return []
+    if (values["resource"], values["queue_system"]) == ("Job", "volcano"):
+        return [_problem("queue_system", "volcano with a plain Job", "kueue, which can hold back a complete Job")]
+    if (values["resource"], values["queue_system"]) == ("MSJob", "kueue"):
+        # Kueue does not know MSJob, so its pods would bypass the queue.
+        return [_problem("queue_system", "kueue with an MSJob", "volcano", "set queue_system: volcano")]
+    return []
+
+
+def _label(value: Any) -> str:
+    """Return a YAML value as the text of a label: true, not True."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _code_findings(wrong: Any, code: str, values: Mapping[str, Any], source: bool) -> None:
-    if code not in CODE:
-        wrong(key="code", found=repr(code), expected="one of " + ", ".join(CODE))
-    elif code == "configmap" and not source:
-        wrong(
-            key="code", found="configmap without job_source", expected="job_source, the folder that becomes a ConfigMap"
-        )
-    elif code != "configmap" and source:
-        wrong(
-            key="code",
-            found=f"{code} with job_source",
-            expected=f"no job_source: the scripts are in the {code} already",
-            action="leave job_source out, or set job_kubernetes.code: configmap",
-        )
-    elif code == "volume" and not (values["code_claim"] and values["code_path"]):
-        wrong(
-            key="code",
-            found="volume without a volume",
-            expected="code_claim, the claim, and code_path, where it is mounted",
-        )
-    if code != "volume" and values["code_claim"]:
-        wrong(key="code_claim", found=f"{values['code_claim']} with code: {code}", expected="code: volume")
-
-
-def _volumes(wrong: Any, given: Any) -> tuple[Volume, ...]:
-    volumes = []
-    for item in given if isinstance(given, (list, tuple)) else [given]:
-        keys = set(item) if isinstance(item, Mapping) else set()
-        sources = [str(item[key]) for key in ("claim", "host_path") if item.get(key)] if keys else []
-        if (
-            len(sources) != 1
-            or keys - {"path", "claim", "host_path", "read_only"}
-            or not str(item.get("path", "")).startswith("/")
-            or not isinstance(item.get("read_only", False), bool)
-            or (item.get("claim") and not all(is_label(part) for part in sources[0].split(".")))
-            or (item.get("host_path") and not sources[0].startswith("/"))
-        ):
-            wrong(
-                key="volumes",
-                found=repr(item),
-                expected="{path: where it is mounted, claim: NAME or host_path: /PATH, read_only: bool}",
-            )
-            continue
-        volumes.append(
-            Volume(
-                path=str(item["path"]),
-                claim=str(item.get("claim") or ""),
-                host_path=str(item.get("host_path") or ""),
-                read_only=item.get("read_only", False),
-            )
-        )
-    return tuple(volumes)
+def _is_volume(item: Any) -> bool:
+    if not isinstance(item, Mapping) or set(item) - {"path", "claim", "host_path", "read_only"}:
+        return False
+    claim, host_path = item.get("claim") or "", item.get("host_path") or ""
+    return (
+        isinstance(claim, str)
+        and isinstance(host_path, str)
+        and bool(claim) != bool(host_path)
+        and str(item.get("path", "")).startswith("/")
+        and isinstance(item.get("read_only", False), bool)
+        and _is_name(claim)
+        and (not host_path or host_path.startswith("/"))
+    )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster's objects as a job's state: the resource's conditions, what became of its pods, and why.
+"""Read a job's state from the cluster's objects: the conditions of its resource, and its pods.
 
-Objects are dictionaries as the API writes them. Source of the fields: Kubernetes' API reference for batch/v1 and pods;
-JobStatus of kubeflow/common, which all three operators fill in.
+Objects are dictionaries as in the API. Their fields are those of Kubernetes' batch/v1 and pods, and of JobStatus in
+kubeflow/common, which all three operators use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .pods import ROLE_LABEL
 
 Data = Mapping[str, Any]
 
-# Reasons of a waiting container that no patience ends; the others come and go while a pod starts.
+# Reasons of a waiting container that never resolve; others come and go while a pod starts.
 HOPELESS = frozenset(
     {
         "CreateContainerConfigError",
@@ -30,21 +30,21 @@ HOPELESS = frozenset(
         "RunContainerError",
     }
 )
-# What to do about them, by the reason.
+# Actions by reason.
 _ADVICE = {
-    "ImagePullBackOff": "check job_image, and job_kubernetes.image_pull_secrets for a registry that asks who you are",
-    "ErrImagePull": "check job_image, and job_kubernetes.image_pull_secrets for a registry that asks who you are",
+    "ImagePullBackOff": "check job_image, and job_kubernetes.image_pull_secrets for a registry that requires a login",
+    "ErrImagePull": "check job_image, and job_kubernetes.image_pull_secrets for a registry that requires a login",
     "InvalidImageName": "correct job_image",
     "ErrImageNeverPull": "load the image on the nodes, or leave job_kubernetes.image_pull_policy out",
-    "CreateContainerConfigError": "make the Secret or ConfigMap that it names, in the job's namespace",
-    "Unschedulable": "free what it asks for, lower it (cpu, memory, device_resource, node_selector), or wait",
+    "CreateContainerConfigError": "create the Secret or ConfigMap that it names in the job's namespace",
+    "Unschedulable": "free resources, request fewer (cpu, memory, device_resource, node_selector), or wait",
 }
 _INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 _ORDINAL = re.compile(r"-(\d+)$")
 
 
 def seconds(stamp: Any) -> float | None:
-    """Read a time of the API, `2026-11-21T20:00:00Z`, as seconds since the epoch; None where there is none."""
+    """Return a time of the API, `2026-11-21T20:00:00Z`, as seconds since the epoch, or None."""
     try:
         return datetime.fromisoformat(str(stamp).replace("Z", "+00:00")).timestamp()
     except ValueError:
@@ -52,48 +52,48 @@ def seconds(stamp: Any) -> float | None:
 
 
 def advice(reason: str) -> str:
-    """Say what to do about one of the cluster's reasons; "" where we know nothing better than its own message."""
+    """Return the action for a reason of the cluster, or ""."""
     return _ADVICE.get(reason, "")
 
 
 def pod_index(pod: Data) -> int:
-    """Return the place of a pod among those of its role."""
+    """Return the index of a pod in its role."""
     metadata = pod["metadata"]
     index = (metadata.get("annotations") or {}).get(_INDEX_ANNOTATION)
     ordinal = _ORDINAL.search(metadata["name"])
     return int(index) if index is not None else int(ordinal[1]) if ordinal else 0
 
 
-def place(pod: Data, kind: str, processes: int, pods: int) -> tuple[str, list[int], str]:
-    """Return what a pod is: name of its process, its ranks, and name of its log."""
+def place(pod: Data, kind: str, ranks_per_pod: int, pods: int) -> tuple[str, list[int], str]:
+    """Return the name of a pod's process, its ranks, and the name of its log."""
     role = (pod["metadata"].get("labels") or {}).get(ROLE_LABEL, "worker")
     index = pod_index(pod) + (1 if kind == "PyTorchJob" and role == "worker" else 0)
-    ranks = list(range(index * processes, (index + 1) * processes))
+    ranks = list(range(index * ranks_per_pod, (index + 1) * ranks_per_pod))
     if kind == "MPIJob":
-        # mpirun in the launcher stands for all ranks; a worker only lets it log in.
+        # mpirun in the launcher counts for all ranks; workers only accept its logins.
         if role == "launcher":
-            return "mpirun", list(range(pods * processes)), "launcher.log"
+            return "mpirun", list(range(pods * ranks_per_pod)), "launcher.log"
         return f"sshd{index}", [], f"sshd_{index}.log"
     if role == "scheduler":
         return "scheduler", [], "scheduler.log"
     if kind == "MSJob":
         return f"worker{index}", ranks, f"worker_{index}.log"
-    if processes > 1:
+    if ranks_per_pod > 1:
         return "agent", ranks, f"agent_{index}.log"
     return f"rank{index}", ranks, f"rank_{index}.log"
 
 
-def rank_log(kind: str, processes: int) -> str:
-    """Name the log that rank 0 writes to, with `{rank}` where each rank has one."""
+def rank_log(kind: str, ranks_per_pod: int) -> str:
+    """Return the name of rank 0's log, with `{rank}` if each rank has its own."""
     if kind == "MPIJob":
         return "launcher.log"
     if kind == "MSJob":
         return "worker_{rank}.log"
-    return "rank_{rank}.log" if processes == 1 else "agent_0.log"
+    return "rank_{rank}.log" if ranks_per_pod == 1 else "agent_0.log"
 
 
 def in_places(pods: Iterable[Data]) -> dict[tuple[str, int], list[Data]]:
-    """Return the pods by role and place, the newest last: a restarted job leaves the failed ones of before."""
+    """Return the pods by role and index, the newest last, as failed pods of a restarted job remain."""
     places: dict[tuple[str, int], list[Data]] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or "")):
         role = (pod["metadata"].get("labels") or {}).get(ROLE_LABEL, "worker")
@@ -102,7 +102,7 @@ def in_places(pods: Iterable[Data]) -> dict[tuple[str, int], list[Data]]:
 
 
 def latest(pods: Iterable[Data]) -> list[Data]:
-    """Return the pods, of those in one place the newest."""
+    """Return the newest pod of each role and index."""
     places = in_places(pods)
     return [places[key][-1] for key in sorted(places)]
 
@@ -113,7 +113,7 @@ def _statuses(pod: Data) -> list[Data]:
 
 
 def waiting(pod: Data) -> tuple[str, str]:
-    """Return the cluster's reason and words for a pod that does not run yet; "" and "" where it says nothing."""
+    """Return the cluster's reason and message for a pod that does not run yet, or "" and ""."""
     for container in _statuses(pod):
         why = (container.get("state") or {}).get("waiting") or {}
         if why.get("reason") and why["reason"] not in ("ContainerCreating", "PodInitializing"):
@@ -125,7 +125,7 @@ def waiting(pod: Data) -> tuple[str, str]:
 
 
 def _end(end: Data) -> dict[str, Any]:
-    """Return how a container ended: exit code or signal, result and time."""
+    """Return exit code or signal, result and time of an ended container."""
     code = int(end.get("exitCode") or 0)
     number = int(end.get("signal") or 0) or (code - 128 if code > 128 else 0)
     reason = str(end.get("reason") or "")
@@ -140,17 +140,17 @@ def _end(end: Data) -> dict[str, Any]:
 
 
 def _ended(pod: Data) -> Data | None:
-    """Return how the pod's ranks ended; None while they run."""
+    """Return the exit of the pod's ranks; None while they run."""
     status = pod.get("status") or {}
     for container in _statuses(pod):
         end = (container.get("state") or {}).get("terminated")
-        # The containers before the ranks' own end, too; that is an end only where they failed.
+        # The exit of an init container counts only if it failed.
         own = container in (status.get("containerStatuses") or ())
         if not end or (not own and not end.get("exitCode")):
             continue
         return {**_end(end), "container": container.get("name")}
     if status.get("phase") in ("Failed", "Succeeded"):
-        # Evicted, or its node is lost: no container says how it ended.
+        # The pod was evicted or its node is lost, so no container has an exit.
         failed = status["phase"] == "Failed"
         return {
             "exit_code": None if failed else 0,
@@ -162,13 +162,13 @@ def _ended(pod: Data) -> Data | None:
     return None
 
 
-_KEPT = ("exit_code", "signal", "result", "time")
+_EXIT_KEYS = ("exit_code", "signal", "result", "time")
 
 
 def restarts(settings: Data, pods: Iterable[Data], started: float | None) -> list[dict[str, Any]]:
-    """Return each restart so far, as in summary.json: of containers, and of pods that were made again in one place.
+    """Return the restarts of containers and pods so far, as in summary.json.
 
-    Of a container the cluster keeps how it ended last, and counts the times before.
+    The cluster keeps the last exit of a container only, and counts the restarts.
     """
     found = []
     for same in in_places(pods).values():
@@ -191,24 +191,24 @@ def _restart(host: str, name: str, ranks: Sequence[int], end: Data | None, start
     rank = ranks[0] if len(ranks) == 1 else None
     who = name if rank is None else f"rank {rank}"
     if end is None:
-        # No time, so that it stands before those that are known.
-        reason, at, failure = f"{who} on {host}: the cluster keeps no more of how it ended", None, None
+        # Without a time, it is sorted before the known ones.
+        reason, at, failure = f"{who} on {host}: the cluster no longer has its exit", None, None
     else:
-        kept = {key: end[key] for key in _KEPT}
-        failure = {"kind": "exit", "host": host, "process": name, "ranks": list(ranks), "rank": rank, **kept}
+        exit_fields = {key: end[key] for key in _EXIT_KEYS}
+        failure = {"kind": "exit", "host": host, "process": name, "ranks": list(ranks), "rank": rank, **exit_fields}
         reason, at = failure_text(failure), end["time"]
         if end["result"] == "oom-kill":
             reason += ", out of memory"
         elif end.get("text"):
             reason = f"{who} on {host}: {end['text']}"
     elapsed = round(at - started, 1) if at is not None and started is not None else None
-    # mpirun starts all ranks; any other container its own.
+    # mpirun starts all ranks, any other container its own.
     again = "the whole job" if name == "mpirun" else who
     return {"elapsed_s": elapsed, "reason": reason, "restarted": again, "failure": failure}
 
 
 def _condition(resource: Data, kind: str) -> Data | None:
-    """Return a condition of the resource that holds."""
+    """Return a true condition of the resource."""
     for condition in (resource.get("status") or {}).get("conditions") or ():
         if condition.get("type") == kind and condition.get("status") == "True":
             return dict(condition)
@@ -220,82 +220,98 @@ def _timed_out(failed: Data) -> bool:
 
 
 def _events(events: Iterable[Data], names: set[str]) -> list[str]:
-    """Return what the cluster warns of, of these objects, the newest first."""
-    told = [
+    """Return the warnings about these objects, the newest first."""
+    warnings = [
         (str(event.get("lastTimestamp") or event.get("eventTime") or ""), event)
         for event in events
         if event.get("type") == "Warning" and (event.get("involvedObject") or {}).get("name") in names
     ]
-    told.sort(key=lambda item: item[0], reverse=True)
-    return [f"{event.get('reason', '')}: {' '.join(str(event.get('message', '')).split())}" for _, event in told]
+    warnings.sort(key=lambda item: item[0], reverse=True)
+    return [f"{event.get('reason', '')}: {' '.join(str(event.get('message', '')).split())}" for _, event in warnings]
 
 
-def _pending(settings: Data, resource: Data, pods: Sequence[Data], events: Sequence[Data]) -> tuple[str, str]:
-    """Return why the job does not run yet, in the cluster's own words, and the reason that nothing will end, or ""."""
-    hopeless, told = "", []
+def _pods_reason(pods: Sequence[Data]) -> tuple[str, str]:
+    """Return why pods do not run, and the first reason that never resolves; each may be ""."""
+    hopeless, texts = "", []
     for pod in pods:
         reason, message = waiting(pod)
         if not reason:
             continue
         text = f"{pod['metadata']['name']}: {reason}" + (f": {' '.join(message.split())}" if message else "")
+        text += f" ({advice(reason)})" if advice(reason) else ""
         if reason in HOPELESS:
-            hopeless = hopeless or text + (f" ({advice(reason)})" if advice(reason) else "")
-        told.append(text + (f" ({advice(reason)})" if advice(reason) else ""))
-    if told:
-        return told[0] + (f" (and {counted(len(told) - 1, 'more pod')})" if len(told) > 1 else ""), hopeless
-    names = {settings["name"], *(pod["metadata"]["name"] for pod in pods)}
+            hopeless = hopeless or text
+        texts.append(text)
+    more = f" (and {counted(len(texts) - 1, 'more pod')})" if len(texts) > 1 else ""
+    return (texts[0] + more if texts else ""), hopeless
+
+
+def _suspended(resource: Data) -> str:
+    """Return why the resource is suspended, or ""."""
     suspended = _condition(resource, "Suspended")
     if suspended or (resource.get("spec") or {}).get("suspend"):
-        return str((suspended or {}).get("message") or "suspended: its queue has not admitted it"), ""
-    warned = _events(events, names)
-    if warned:
-        return warned[0], ""
+        return str((suspended or {}).get("message") or "suspended: its queue has not admitted it")
+    return ""
+
+
+def _pending(settings: Data, resource: Data, pods: Sequence[Data], events: Sequence[Data]) -> str:
+    """Return why the job does not run yet if no pod has a reason."""
+    suspended = _suspended(resource)
+    if suspended:
+        return suspended
+    warnings = _events(events, {settings["name"], *(pod["metadata"]["name"] for pod in pods)})
+    if warnings:
+        return warnings[0]
     if not pods and not (resource.get("status") or {}).get("conditions") and settings["operator"]:
-        return f"{settings['operator']} has not taken it up yet", ""
-    return ("its pods are being made" if not pods else "its pods are starting"), ""
+        return f"{settings['operator']} has not processed it yet"
+    return "its pods are starting" if pods else "its pods are being created"
+
+
+def _node(pod: Data, settings: Data) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return a pod as a node of summary.json, and the failure of its ranks."""
+    kind, ranks_per_pod, count = settings["resource"], int(settings["ranks_per_pod"]), int(settings["pods"])
+    name, ranks, log = place(pod, kind, ranks_per_pod, count)
+    end, host = _ended(pod), pod["metadata"]["name"]
+    exit_fields = {} if end is None else {key: end[key] for key in _EXIT_KEYS}
+    node = {
+        "host": host,
+        "state": "running" if end is None else "ended",
+        "ranks": ranks,
+        "processes": [{"name": name, "ranks": ranks, "log": log, **exit_fields}],
+    }
+    if end is None or end["result"] == "success":
+        return node, None
+    failure = {"kind": "exit", "host": host, "process": name, "ranks": ranks, **exit_fields}
+    failure["rank"] = ranks[0] if len(ranks) == 1 else None
+    unpacking = (
+        f"its code could not be unpacked: container {end['container']}" if end.get("container") == "unpack" else ""
+    )
+    if end.get("text") or unpacking:
+        failure["reason"] = end.get("text") or unpacking
+    return node, failure
 
 
 def read(
     settings: Data, resource: Data | None, pods: Sequence[Data], events: Sequence[Data], now: float
 ) -> dict[str, Any]:
-    """Return the job's state (JobState of schedulers/__init__.py). `resource` is None where it is gone.
+    """Return the JobState (schedulers/__init__.py). `resource` is None if it no longer exists.
 
-    `settings` are those of the scheduler's plan, `now` is the cluster's time, by the API's own clock.
+    `settings` are those of the scheduler's plan, `now` is the time of the API's clock.
     """
-    kind, processes, wanted = settings["resource"], int(settings["ranks_per_pod"]), int(settings["pods"])
-    everything, pods = pods, latest(pods)
-    nodes, failures, running, begun = [], [], 0, False
-    for pod in pods:
-        name, ranks, log = place(pod, kind, processes, wanted)
-        end = _ended(pod)
-        phase = (pod.get("status") or {}).get("phase")
-        if phase == "Running" and end is None:
-            begun = begun or bool(ranks)
-            # A container between two of its lives waits, in a pod that is called running. mpirun's pod stands for all
-            # ranks, and an MPIJob's workers for none.
-            running += len(ranks) if not waiting(pod)[0] else 0
-        shown = {} if end is None else {key: end[key] for key in _KEPT}
-        host = pod["metadata"]["name"]
-        nodes.append(
-            {
-                "host": host,
-                "state": "running" if end is None else "ended",
-                "ranks": ranks,
-                "processes": [{"name": name, "ranks": ranks, "log": log, **shown}],
-            }
-        )
-        if end is not None and end["result"] != "success":
-            failure = {"kind": "exit", "host": host, "process": name, "ranks": ranks, **shown}
-            failure["rank"] = ranks[0] if len(ranks) == 1 else None
-            said = end.get("text") or (
-                f"its code could not be unpacked: container {end['container']}" if end["container"] == "unpack" else ""
-            )
-            if said:
-                failure["reason"] = said
-            failures.append(failure)
-    started = seconds(((resource or {}).get("status") or {}).get("startTime"))
-    made = {
-        "engine_id": f"{kind} {settings['name']}",
+    newest = latest(pods)
+    pairs = [_node(pod, settings) for pod in newest]
+    nodes, failures = [node for node, _ in pairs], [failure for _, failure in pairs if failure]
+    alive = [
+        (node, pod)
+        for node, pod in zip(nodes, newest)
+        if node["state"] == "running" and (pod.get("status") or {}).get("phase") == "Running"
+    ]
+    # A container that waits for its restart is in a running pod. The launcher of an MPIJob counts for all ranks.
+    running = sum(len(node["ranks"]) for node, pod in alive if not waiting(pod)[0])
+    status = (resource or {}).get("status") or {}
+    started = seconds(status.get("startTime"))
+    found = {
+        "engine_id": f"{settings['resource']} {settings['name']}",
         "started": started,
         "finished": None,
         "elapsed_s": round(now - started, 2) if started else None,
@@ -304,27 +320,40 @@ def read(
         "failure": None,
         "reason": "",
         "hopeless": "",
-        "restarts": restarts(settings, everything, started),
+        "restarts": restarts(settings, pods, started),
     }
     if resource is None:
-        return {**made, "state": "stopped" if settings.get("stopped") else "lost", "reason": "it is not in the cluster"}
+        return {
+            **found,
+            "state": "stopped" if settings.get("stopped") else "lost",
+            "reason": "it is not in the cluster",
+        }
+    ended = _end_of_job(settings, resource, failures)
+    if ended:
+        return {**found, **ended}
+    reason, hopeless = _pods_reason(newest)
+    if any(node["ranks"] for node, _ in alive):
+        complete = running >= int(settings["pods"]) * int(settings["ranks_per_pod"])
+        return {**found, "state": "running", "reason": "" if complete else reason or _suspended(resource)}
+    if any(node["state"] == "ended" for node in nodes):
+        # The status of the resource follows a moment after the exits of its pods.
+        return {**found, "state": "running", "reason": "its pods have ended"}
+    reason = reason or _pending(settings, resource, newest, events)
+    return {**found, "state": "pending", "reason": reason, "hopeless": hopeless}
+
+
+def _end_of_job(settings: Data, resource: Data, failures: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the final state of a job by the conditions of its resource, or None."""
     succeeded = _condition(resource, "Complete") or _condition(resource, "Succeeded")
     failed = _condition(resource, "Failed")
     status = resource.get("status") or {}
-    end_time = seconds(status.get("completionTime") or (succeeded or failed or {}).get("lastTransitionTime"))
+    finished = seconds(status.get("completionTime") or (succeeded or failed or {}).get("lastTransitionTime"))
     if succeeded:
-        return {**made, "state": "succeeded", "finished": end_time}
-    if failed:
-        words = ": ".join(str(failed[key]) for key in ("reason", "message") if failed.get(key))
-        if _timed_out(failed):
-            return {**made, "state": "timed_out", "finished": end_time, "reason": words}
-        cause = first_failure(failures) or {"kind": "engine", "host": settings["name"], "reason": words}
-        return {**made, "state": "failed", "finished": end_time, "reason": words, "failure": cause}
-    if begun:
-        reason, _ = _pending(settings, resource, pods, ()) if running < wanted * processes else ("", "")
-        return {**made, "state": "running", "reason": "" if reason.startswith("its pods") else reason}
-    if any(node["state"] == "ended" for node in nodes):
-        # The resource's own status comes a moment after its pods have ended.
-        return {**made, "state": "running", "reason": "its pods have ended"}
-    reason, hopeless = _pending(settings, resource, pods, events)
-    return {**made, "state": "pending", "reason": reason, "hopeless": hopeless}
+        return {"state": "succeeded", "finished": finished}
+    if not failed:
+        return None
+    reason = ": ".join(str(failed[key]) for key in ("reason", "message") if failed.get(key))
+    if _timed_out(failed):
+        return {"state": "timed_out", "finished": finished, "reason": reason}
+    cause = first_failure(failures) or {"kind": "engine", "host": settings["name"], "reason": reason}
+    return {"state": "failed", "finished": finished, "reason": reason, "failure": cause}
