@@ -9,40 +9,38 @@ DOCUMENTATION = r"""
 module: job_tls
 short_description: Make or check the TLS certificates of one job
 description:
-  - Keeps a certificate authority for the jobs of a cluster in a folder of the controller. For each job it makes a key
-    and a certificate for servers and one for clients, each in a p12 file with a password, the revocation list, and the
-    JSON file that MindSpore reads. They are valid for as long as the job may take, and 8 days for a queue before it.
-  - Given certificates (O(certificates)) are checked and handed on instead.
-  - Everything that would keep MindSpore from using them becomes an entry of RV(findings); the module does not fail
-    because of them. Nothing is made while there are any.
-  - Runs on the controller. The authority's private key never leaves its folder.
+  - Keeps a certificate authority for the jobs of a cluster in a folder of the controller. For each job it makes server
+    and client certificates in p12 files with passwords, the revocation list, and the JSON file that MindSpore reads.
+    They are valid for the time limit of the job and 8 more days.
+  - With O(certificates), it checks and returns these instead.
+  - Problems are returned as RV(findings); nothing is made then. The authority's private key never leaves its folder.
 options:
   cluster:
-    description: Name of the cluster, the name of its authority.
+    description: Name of the cluster and of its authority.
     type: str
     required: true
   ca_dir:
-    description: Folder of the authority, made with mode 0700 when it is missing. Keep a backup of it.
+    description: Folder of the authority, created with mode 0700. Keep a backup of it.
     type: path
     required: true
   job_id:
-    description: The job, the name in its certificates. Needed where they are made.
+    description: The job, the name in its new certificates.
     type: str
     default: ""
   job_dir:
-    description: The job's folder on the nodes, where the files will be. Needed where they are made.
+    description: The job's folder on the nodes.
     type: str
     default: ""
   valid_s:
-    description: How many seconds the job may take.
+    description: Time limit of the job in seconds.
     type: int
     required: true
   warning_days:
-    description: Say so when the authority or a given certificate expires within this many days.
+    description: Warn if the authority or a certificate in O(certificates) expires within this many days.
     type: int
     default: 90
   ciphers:
-    description: Cipher suites by OpenSSL's names. By default those of the guides that MindSpore 2 knows.
+    description: Cipher suites by OpenSSL's names. The default are those that MindSpore 2 knows.
     type: list
     elements: str
     default:
@@ -55,22 +53,20 @@ options:
       - ECDHE-ECDSA-AES256-CCM
       - ECDHE-ECDSA-CHACHA20-POLY1305
   revoked:
-    description: Jobs whose certificates are revoked. Revocation lasts when a job is taken out of the list.
+    description: Jobs whose certificates are revoked, for good.
     type: list
     elements: str
     default: []
   certificates:
-    description:
-      - Files on the controller to use instead of making certificates, C(ca) (PEM), C(server) and C(client) (p12), and
-        C(crl) (PEM, may be left out).
+    description: Files on the controller to use instead: C(ca), C(server), C(client) (p12) and optional C(crl).
     type: dict
     default: {}
   base_dir:
-    description: Folder that relative paths in O(certificates) count from.
+    description: Folder for relative paths in O(certificates).
     type: path
     default: .
   server_password:
-    description: Password of the server's p12 file. By default one is made, which needs O(certificates) to be empty.
+    description: Password of the server's p12 file, required with O(certificates). The default is a random one.
     type: str
     default: ""
   client_password:
@@ -81,7 +77,7 @@ requirements:
   - cryptography (Python package; ansible-core brings it)
 attributes:
   check_mode:
-    description: Can run in check mode, looks at what there is, and makes nothing.
+    description: Checks the authority or the files, and makes nothing.
     support: full
 """
 
@@ -96,33 +92,30 @@ EXAMPLES = r"""
   delegate_to: localhost
   run_once: true
   no_log: true
-  register: tls
 """
 
 RETURN = r"""
 findings:
-  description: What keeps the job from running with TLS, each with host, check, found, expected and action.
+  description: Problems that keep the job from running with TLS.
   returned: always
   type: list
   elements: dict
 soon:
-  description: What expires soon, a sentence for each.
+  description: A sentence for each certificate that expires soon.
   returned: always
   type: list
   elements: str
 env:
-  description: The passwords that were made, by the name of their environment variable. Secret.
+  description: The new passwords by environment variable. Secret.
   returned: always
   type: dict
 files:
-  description: The files for the job's folder on each node, name and base64. Secret.
+  description: The files for the job's folder on each node, base64 by path. Secret.
   returned: always
   type: dict
 """
 
 import base64
-import secrets
-import time
 from pathlib import Path
 from typing import Any
 
@@ -131,138 +124,11 @@ from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.job.file import tls
 
 try:
-    from ansible.module_utils.trainyard_controller.tls_authority import Authority, describe
-    from cryptography import x509
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.serialization import pkcs12
+    from ansible.module_utils.trainyard_controller.job_certificates import check_own, make
 
     HAS_CRYPTOGRAPHY = True
 except ImportError:
     HAS_CRYPTOGRAPHY = False
-
-
-def made(params: dict[str, Any], check_mode: bool, result: dict[str, Any]) -> list[Finding]:
-    """Make the job's certificates; in check mode look whether they can be made."""
-    authority = Authority(Path(params["ca_dir"]), params["cluster"])
-    now = time.time()
-    findings = [
-        Finding("job_tls_revoked", (f"{job}, for which {authority.folder} knows no certificate that is still "
-"valid"), ("job ids, as in the names of the runs' "
-"folders"), ("correct it, or take it out of "
-"job_tls_revoked"))
-        for job in authority.unknown(params["revoked"])
-    ]  # fmt: skip
-    if authority.certificate is not None:
-        facts = authority.facts()
-        findings += tls.authority_findings(facts, now, authority.renewal)
-        soon = tls.expires_soon(facts, now, params["warning_days"], authority.renewal)
-        result["soon"] = [soon] if soon else []
-    if check_mode or findings:
-        return findings
-    with authority.locked():
-        key = authority.key()
-        until = now + params["valid_s"] + tls.SPARE_DAYS * tls.DAY_S
-        files = {}
-        for role, variable in tls.PASSWORD_VARIABLES.items():
-            password = params[f"{role}_password"]
-            if not password:
-                password = result["env"][variable] = secrets.token_urlsafe(24)
-            files[tls.BUNDLES[role]] = authority.bundle(role, params["job_id"], password, key, until)
-        files[tls.REVOCATION_LIST] = authority.revocation_list(params["revoked"], key, until)
-        files[tls.AUTHORITY] = authority.certificate.public_bytes(serialization.Encoding.PEM)
-    result["files"] = files
-    result["changed"] = True
-    return []
-
-
-def given(params: dict[str, Any], result: dict[str, Any]) -> list[Finding]:
-    """Check the given certificates and hand them on."""
-    paths = {name: Path(params["base_dir"], path).expanduser() for name, path in params["certificates"].items()}
-    key = "job_tls_certificates"
-    findings = [
-        Finding(key, f"no {name}", "files named ca, server and client, and crl where there is one", f"add {name}")
-        for name in ("ca", "server", "client")
-        if name not in paths
-    ]
-    findings += [
-        Finding(key, f"a file named {name}", "ca, server, client, crl", f"remove {name}")
-        for name in sorted(set(paths) - {"ca", "server", "client", "crl"})
-    ]
-    if params["revoked"]:
-        findings.append(
-            Finding("job_tls_revoked", f"together with {key}", "the list of that authority itself", "use crl")
-        )
-    if findings:
-        return findings
-
-    def unreadable(path: Path, what: str, error: Exception) -> list[Finding]:
-        return [Finding(key, f"{path}: {error}", what, "correct the path, or the file")]
-
-    now = time.time()
-    try:
-        authority = x509.load_pem_x509_certificate(paths["ca"].read_bytes())
-    except (OSError, ValueError) as error:
-        return unreadable(paths["ca"], "the authority's certificate in PEM", error)
-    renewal = "Renew it, or leave job_tls_certificates out: then certificates are made for each job"
-    facts = {"ca": describe(f"the authority {paths['ca']}", authority)}
-    findings += tls.authority_findings(facts["ca"], now, renewal)
-    revoked = None
-    if "crl" in paths:
-        try:
-            listed = x509.load_pem_x509_crl(paths["crl"].read_bytes())
-        except (OSError, ValueError) as error:
-            return [*findings, *unreadable(paths["crl"], "the authority's revocation list in PEM", error)]
-        # Of all kinds of keys; an authority has one that signs.
-        signs: Any = authority.public_key()
-        revoked = tls.RevocationList(
-            f"the revocation list {paths['crl']}",
-            listed.next_update_utc.timestamp() if listed.next_update_utc else float("inf"),
-            frozenset(entry.serial_number for entry in listed),
-            listed.is_signature_valid(signs),
-        )
-        findings += tls.revocation_findings(revoked, facts["ca"], now)
-    for role, variable in tls.PASSWORD_VARIABLES.items():
-        password = params[f"{role}_password"]
-        if not password:
-            findings.append(
-                Finding(
-                    "job_secret_env",
-                    f"no {variable}",
-                    f"the password of {paths[role]}",
-                    f"add {variable} to job_secret_env, with its value from Ansible Vault",
-                )
-            )
-            continue
-        try:
-            bundle = pkcs12.load_pkcs12(paths[role].read_bytes(), password.encode())
-        except OSError as error:
-            findings += unreadable(paths[role], "a p12 file", error)
-        except (ValueError, UnsupportedAlgorithm):
-            findings.append(
-                Finding(
-                    "tls",
-                    f"{variable} does not open {paths[role]}",
-                    "a p12 file and its password",
-                    f"correct {variable} in job_secret_env, or the file",
-                )
-            )
-        else:
-            if bundle.cert is None or bundle.key is None:
-                findings.append(
-                    Finding("tls", f"no key with its certificate in {paths[role]}", "both", "correct the file")
-                )
-                continue
-            name, beside = f"the {role} certificate {paths[role]}", len(bundle.additional_certs)
-            facts[role] = describe(name, bundle.cert.certificate, authority, beside)
-            findings += tls.bundle_findings(facts[role], facts["ca"], revoked, now, renewal)
-    result["soon"] = [
-        text for fact in facts.values() if (text := tls.expires_soon(fact, now, params["warning_days"], renewal))
-    ]
-    names = {"ca": tls.AUTHORITY, "crl": tls.REVOCATION_LIST, **tls.BUNDLES}
-    if not findings:
-        result["files"] = {names[name]: path.read_bytes() for name, path in paths.items()}
-    return findings
 
 
 def main() -> None:
@@ -289,18 +155,13 @@ def main() -> None:
         module.fail_json(msg=missing_required_lib("cryptography"))
     result: dict[str, Any] = {"changed": False, "soon": [], "env": {}, "files": {}}
     try:
-        findings = given(params, result) if params["certificates"] else made(params, module.check_mode, result)
+        findings = check_own(params, result) if params["certificates"] else make(params, module.check_mode, result)
     except (OSError, ValueError) as error:
-        findings = [
-            Finding(
-                "tls",
-                f"{params['ca_dir']} on the controller: {error}",
-                "the folder of the jobs' authority",
-                "repair it; or move it away, then the next launch makes a new authority",
-            )
-        ]
+        found = f"{Path(params['ca_dir'])} on the controller: {error}"
+        action = "repair it; or move it away, then the next launch makes a new authority"
+        findings = [Finding("tls", found, "the folder of the jobs' authority", action)]
     if result["files"]:
-        # MindSpore warns of given certificates; those made here live no longer than the job.
+        # MindSpore need not warn about certificates that live no longer than the job.
         days = params["warning_days"] if params["certificates"] else tls.LEAST_WARNING_DAYS
         config = tls.configuration(params["job_dir"], days, tls.REVOCATION_LIST in result["files"], params["ciphers"])
         result["files"][tls.CONFIG] = config.encode()
