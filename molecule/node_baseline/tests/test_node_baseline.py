@@ -1,4 +1,4 @@
-"""What node_baseline promises, seen from the nodes, and what it says when it cannot be kept."""
+"""The role node_baseline: the result on the nodes, and its errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def changed_file(host: Any, path: str, line: str) -> Iterator[None]:
 
 
 def grantable(host: Any, name: str, wanted: str) -> str:
-    """What a node in a container can grant: its own hard limit, unless it may raise it."""
+    """Return the limit that a node can grant: its own hard limit, unless it can raise that."""
     hard = host.check_output(f"sudo grep '{HARD[name]}' /proc/1/limits").split()[-2]
     if hard == "unlimited":
         return wanted
@@ -68,7 +68,7 @@ def test_training_user_is_the_same_everywhere(host: Any) -> None:
     assert host.check_output("sudo getent shadow train").split(":")[1] == "*"
 
 
-def test_folders_belong_to_whom_they_should(host: Any) -> None:
+def test_folders_have_the_right_owners(host: Any) -> None:
     assert host.file("/opt/trainyard").user == "root"
     expected = {
         "": ("root", "root", 0o755),
@@ -81,7 +81,7 @@ def test_folders_belong_to_whom_they_should(host: Any) -> None:
     assert all(folder.is_directory for folder in found.values())
 
 
-def test_every_name_leads_to_its_node(host: Any, node_names: list[str], node_vars: dict[str, Any]) -> None:
+def test_every_name_resolves_to_its_node(host: Any, node_names: list[str], node_vars: dict[str, Any]) -> None:
     for name in node_names:
         addresses = {line.split()[0] for line in host.check_output(f"getent ahosts {name}").splitlines()}
         assert addresses == {node_vars[name]["ansible_host"]}
@@ -98,7 +98,7 @@ def test_limits_hold_in_services_and_in_ssh(host: Any, node_vars: dict[str, Any]
 
 
 def test_limits_come_from_the_role(run_playbook: Any, node: Any, node_vars: dict[str, Any]) -> None:
-    """Lower than what the nodes' processes inherit, so that only the role's own files can be the cause."""
+    """They are lower than the inherited limits, so only the role's files can cause them."""
     try:
         run = run_playbook("converge.yml", "--limit", "n1", node_baseline_nofile=4321, node_baseline_memlock="64")
         assert run.rc == 0, run.output
@@ -112,9 +112,7 @@ def test_limits_come_from_the_role(run_playbook: Any, node: Any, node_vars: dict
         assert run_playbook("converge.yml", "--limit", "n1").rc == 0
 
 
-def test_an_installers_loopback_name_goes_and_the_sites_lines_stay(
-    run_playbook: Any, node: Any, node_vars: dict[str, Any]
-) -> None:
+def test_an_installers_loopback_name_is_removed(run_playbook: Any, node: Any, node_vars: dict[str, Any]) -> None:
     host = node("n2")
     with changed_file(host, "/etc/hosts", "127.0.1.1 n2.site.example n2 # by the installer"):
         before = host.check_output("cat /etc/hosts")
@@ -126,7 +124,7 @@ def test_an_installers_loopback_name_goes_and_the_sites_lines_stay(
         assert node_vars["n2"]["ansible_host"] in host.check_output("getent hosts n2")
 
 
-def test_a_name_that_the_site_gives_away(run_playbook: Any, node: Any, node_vars: dict[str, Any]) -> None:
+def test_a_conflicting_line_of_the_site_is_an_error(run_playbook: Any, node: Any, node_vars: dict[str, Any]) -> None:
     host = node("n1")
     with changed_file(host, "/etc/hosts", "203.0.113.9 n3"):
         before = host.check_output("cat /etc/hosts")
@@ -136,7 +134,7 @@ def test_a_name_that_the_site_gives_away(run_playbook: Any, node: Any, node_vars
         assert host.check_output("cat /etc/hosts") == before
 
 
-def test_uid_held_by_another_user_and_user_with_another_uid(
+def test_a_taken_uid_and_a_user_with_another_uid_are_findings(
     run_playbook: Any, node: Any, node_names: list[str]
 ) -> None:
     host = node("n2")
@@ -155,7 +153,7 @@ def test_uid_held_by_another_user_and_user_with_another_uid(
     assert host.user("train").uid == 2000
 
 
-def test_one_machine_under_two_names(run_playbook: Any) -> None:
+def test_one_machine_under_two_names_is_a_finding(run_playbook: Any) -> None:
     run = run_playbook("converge.yml", "-i", "molecule/node_baseline/inventory/two_names.yml")
     assert run.rc != 0
     assert "kernel host names found 'n1' on n1, twin expected a different host name on every node" in run.text
@@ -183,7 +181,7 @@ def test_one_machine_under_two_names(run_playbook: Any) -> None:
         ({"node_baseline_time_service": "ntpd"}, ["value of node_baseline_time_service must be one of: auto"]),
     ],
 )
-def test_bad_input(run_playbook: Any, given: dict[str, Any], said: list[str]) -> None:
+def test_bad_input_is_rejected_before_any_change(run_playbook: Any, given: dict[str, Any], said: list[str]) -> None:
     run = run_playbook("converge.yml", "--limit", "n1", **given)
     assert run.rc != 0
     for text in said:
@@ -192,7 +190,7 @@ def test_bad_input(run_playbook: Any, given: dict[str, Any], said: list[str]) ->
     assert "changed=1" not in run.text
 
 
-def test_what_a_container_cannot_be_given_is_said(run_playbook: Any) -> None:
+def test_settings_that_a_container_cannot_have_are_reported(run_playbook: Any) -> None:
     run = run_playbook("verify_only.yml")
     assert run.rc == 0, run.output
     assert "memlock stays at" in run.text
@@ -200,7 +198,7 @@ def test_what_a_container_cannot_be_given_is_said(run_playbook: Any) -> None:
     assert "the clock belongs to the machine that runs it: no time service is installed" in run.text
 
 
-def test_verification_names_the_node_where_a_name_leads_astray(run_playbook: Any, node: Any) -> None:
+def test_verification_names_the_node_with_a_wrong_name(run_playbook: Any, node: Any) -> None:
     host = node("n3")
     host.check_output("sudo cp -p /etc/hosts /root/kept")
     try:
@@ -213,8 +211,8 @@ def test_verification_names_the_node_where_a_name_leads_astray(run_playbook: Any
     assert "n2: name n1" not in run.text
 
 
-def test_a_clock_that_is_wrong_is_named(run_playbook: Any, node: Any, node_names: list[str]) -> None:
-    """A container cannot set its clock: a `date` that is 100 s ahead stands in for a node whose clock is."""
+def test_a_wrong_clock_is_found(run_playbook: Any, node: Any, node_names: list[str]) -> None:
+    """A container cannot set its clock, so a `date` that is 100 s ahead simulates it."""
     host = node(node_names[-1])
     host.check_output("printf '#!/bin/sh\\n/bin/date -d +100sec \"$@\"\\n' | sudo tee /usr/local/bin/date")
     try:
@@ -226,13 +224,14 @@ def test_a_clock_that_is_wrong_is_named(run_playbook: Any, node: Any, node_names
     assert "The clocks of the nodes differ by " in run.text
     assert "expected at most 1.0 s (node_baseline_max_clock_offset_s)" in run.text
     offsets = dict(
-        pair.split(" ") for pair in run.text.split("Against the controller: ")[1].split(" s. See")[0].split(" s, ")
+        pair.split(" ")
+        for pair in run.text.split("Offsets from the controller: ")[1].split(" s. Check")[0].split(" s, ")
     )
     assert [name for name, offset in offsets.items() if float(offset) > 90] == node_names[-1:]
 
 
-def test_apt_uses_the_sites_mirror_or_what_it_had(run_playbook: Any, node: Any, node_names: list[str]) -> None:
-    """The mirror that the lab has itself stands for a site's: what apt had before are lines of another file."""
+def test_apt_uses_the_sites_mirror_or_its_previous_sources(run_playbook: Any, node: Any, node_names: list[str]) -> None:
+    """The lab's own mirror serves as the site's mirror."""
     last = node_names[-1]
     host = node(last)
     had = host.check_output("cat /etc/apt/sources.list")

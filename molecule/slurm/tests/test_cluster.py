@@ -87,10 +87,10 @@ def test_a_port_that_fails_drains_until_somebody_does_without_it(machines, state
     assert "DRAIN" not in state()
 
 
-def test_a_check_that_breaks_leaves_the_node_alone(machines, state, settings):
+def test_a_failed_check_changes_nothing(machines, state, settings):
     broken = machines["n3"].run(f"{CHECK} {settings(folder='/nowhere')}")
     assert broken.rc == 2
-    assert "the check of this node broke, nothing was changed: FileNotFoundError" in broken.stderr
+    assert "the check of this node failed, nothing was changed: FileNotFoundError" in broken.stderr
     assert "DRAIN" not in state()
 
 
@@ -118,11 +118,11 @@ def all_but(name, node_names):
     return ",".join(other for other in node_names if other != name)
 
 
-def test_jobs_outlive_upgrades_and_nodes_that_leave_and_come(machines, job, run_playbook, node_names):
+def test_jobs_survive_upgrades_and_changes_of_nodes(machines, job, run_playbook, node_names):
     n1, n2 = machines["n1"], machines["n2"]
     without_n2, without_n3 = all_but("n2", node_names), all_but("n3", node_names)
     before = job()
-    # What an upgrade of the packages does: their scripts stop and start the daemons.
+    # As in an upgrade, the packages' scripts stop and start the daemons.
     install = "DEBIAN_FRONTEND=noninteractive apt-get -qq install --reinstall --no-install-recommends"
     n2.check_output(f"{install} slurmd munge")
     n1.check_output(f"{install} slurmctld slurmd munge")
@@ -131,7 +131,9 @@ def test_jobs_outlive_upgrades_and_nodes_that_leave_and_come(machines, job, run_
     assert "HealthCheckInterval=240" in n1.check_output(f"cat {CONF}")
     leaves = run_playbook("cluster.yml", "--limit", without_n2, slurm_hosts=without_n2)
     assert leaves.rc != 0
-    assert "found n2 has jobs and would leave expected no job on a node that leaves, as Slurm ends it" in leaves.text
+    assert (
+        "found n2 has jobs and would leave expected no job on a node that leaves, as Slurm would end it" in leaves.text
+    )
     without = run_playbook("cluster.yml", "--limit", without_n3, slurm_hosts=without_n3)
     assert without.rc == 0, without.output
     assert n1.check_output("sinfo -hN -o %N").split() == without_n3.split(",")
@@ -151,7 +153,7 @@ def test_a_cluster_keeps_its_name_and_its_controller(run_playbook, machines, nod
     run = run_playbook("cluster.yml", slurm_controller="n2", slurm_cluster="other")
     assert run.rc != 0
     assert f"slurm_cluster on {nodes} found the cluster trainyard expected other" in run.text
-    assert f"slurm_controller on {nodes} found slurmctld on n1 expected slurmctld on n2" in run.text
+    assert f"slurm_controller on {nodes} found slurmctld on n1 expected a slurmctld on n2" in run.text
     assert machines["n2"].check_output(f"cat {CONF}") == before
 
 
@@ -161,7 +163,7 @@ def test_all_hosts_are_configured_together(run_playbook, node_names):
     assert "n3 of compute is not in this run; expected: all hosts" in run.text
 
 
-def test_check_mode_says_what_a_node_that_comes_gets(run_playbook, machines):
+def test_check_mode_reports_the_packages_of_a_new_node(run_playbook, machines):
     machines["n3"].check_output("DEBIAN_FRONTEND=noninteractive apt-get -qq remove slurmd")
     run = run_playbook("cluster.yml", "--check")
     assert run.rc == 0, run.output
@@ -183,10 +185,10 @@ def test_daemons_that_have_not_read_their_configuration_are_restarted(run_playbo
     assert n3.check_output(started) != before
 
 
-def test_containers_are_not_confined_in_silence(run_playbook, node_names):
+def test_containers_that_cannot_confine_are_a_finding(run_playbook, node_names):
     run = run_playbook("confined.yml")
     assert run.rc != 0
-    # The lab's nodes see the cgroups of one machine, read-only, in whichever version it has them.
+    # The lab's nodes have the read-only cgroups of one machine.
     assert f"slurm_confinement on {host_list(node_names)} found cgroup v" in run.text
-    assert "cannot be written expected cgroups that slurmd may write, as slurm_confinement is cgroup" in run.text
-    assert "do set slurm_confinement: none where jobs need not be kept apart" in run.text
+    assert "cannot be written expected cgroups that slurmd can write, as slurm_confinement is cgroup" in run.text
+    assert "do set slurm_confinement: none if jobs need not be kept apart" in run.text

@@ -1,4 +1,4 @@
-"""Jobs through a real Slurm of three nodes: training, two that share, every way to end, a node that is lost."""
+"""Jobs in a real Slurm with three nodes: training, shared nodes, all ways to end, a lost node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from lab_jobs import PROJECT, WORKER, host_list, wait_until
 
 SLURM = {"job_scheduler": "slurm"}
-# Of all nodes of a lab.
+# This folder is shared by all nodes of a lab.
 SHARED = "/srv/shared"
 
 
@@ -19,7 +19,7 @@ def three(play):
     torchrun = play.launch(PROJECT / "jobs/slurm-digits.yml", job_nodes=3)
     torchrun.wait_for("ranks running")
     mpi = play.launch(PROJECT / "jobs/slurm-mpi.yml", job_nodes=3)
-    # With msrun before it there would be cores on one node only.
+    # If msrun started first, only one node would have free cores.
     mpi.wait_for("ranks running")
     msrun = play.launch(PROJECT / "jobs/msrun-digits.yml", **SLURM, job_nodes=2)
     return torchrun.wait(), mpi.wait(), msrun.wait()
@@ -31,7 +31,7 @@ def test_torchrun_trains_on_the_nodes_that_slurm_chose(three):
     assert (run.summary["state"], run.summary["engine"]["kind"]) == ("succeeded", "slurm")
     assert [node["host"] for node in run.summary["nodes"]] == ["n1", "n2", "n3"]
     assert "final test accuracy" in run.log(0)
-    # Every rank trained with the others: all have the same parameters in the end.
+    # Ranks that trained together have the same parameters.
     sums = {re.search(r"rank \d parameters sha256 (\w+)", run.log(rank))[1] for rank in range(3)}
     assert len(sums) == 1
     assert run.summary["engine"]["id"].isdigit()
@@ -68,7 +68,7 @@ def test_a_killed_rank_ends_the_job_and_is_named(play, nodes, left):
 
 
 def test_a_login_host_is_all_that_the_inventory_needs(play, nodes, node_vars, tmp_path, left):
-    """The ranks run on nodes of which it has never heard; what they share with the login host is a folder."""
+    """The ranks run on nodes that it does not have, with a folder shared with the login host."""
     inventory = tmp_path / "login.json"
     inventory.write_text(json.dumps({"slurm_login": {"hosts": {"n1": node_vars["n1"]}}}))
     run = play.launch(
@@ -89,13 +89,13 @@ def test_a_login_host_alone_is_not_enough_where_nothing_is_shared(play, node_var
     inventory.write_text(json.dumps({"slurm_login": {"hosts": {"n1": node_vars["n1"]}}}))
     run = play.launch(WORKER, **SLURM, inventory=inventory)
     assert run.rc == 2, run.output
-    assert "nothing, and no host of the inventory in compute expected the number of nodes" in run.text
+    assert "0, and no host of the inventory in compute expected the number of nodes" in run.text
     others = host_list(node_names[1:])
-    assert f"nothing; {others} of train are not in the inventory, so nobody could bring their logs" in run.text
+    assert f"nothing; logs cannot be fetched from {others} of train" in run.text
 
 
-def test_a_job_is_told_of_and_cancelled(play, left):
-    # Who cancels a job does not want it again, whatever restarts it has left.
+def test_a_job_is_watched_and_canceled(play, left):
+    # A canceled job must not restart.
     run = play.launch(WORKER, **SLURM, job_nodes=2, job_wait=False, job_max_restarts=1)
     assert run.rc == 0, run.output
     watch = play("playbooks/watch.yml", job_id=run.job_id).trains()
@@ -114,21 +114,21 @@ def test_a_job_ends_when_its_time_is_up(play):
     assert "its time (job_timeout) was up" in run.text
 
 
-def test_what_the_cluster_can_never_give_is_said_before_anything_is_submitted(play):
+def test_impossible_requests_are_found_before_submission(play):
     run = play.launch(
         WORKER, **SLURM, job_nodes=3, job_ranks_per_node=64, job_gres="gpu:8"
     )  # fmt: skip
     assert run.rc == 2, run.output
-    assert "64 processes on each node; 0 nodes of train have as many CPUs" in run.text
+    assert "64 ranks on each node; 0 nodes of train have as many CPUs" in run.text
     assert "gpu:8 on each node; 0 nodes of train have as many" in run.text
     assert "nothing was started" in run.text
-    # Found by Slurm's nodes themselves, as nobody knew which they would be: before any rank starts.
+    # The nodes find this themselves before any rank starts.
     late = play.launch(WORKER, **SLURM, job_nodes=2, job_data=["/srv/missing"])
     assert late.rc == 2, late.output
     assert all(f"trainyard: no /srv/missing on {node} (job_data)" in late.text for node in ("n1", "n2"))
     other = play.launch(WORKER, **SLURM, job_nodes=9, job_partition="nowhere")
     assert other.rc == 2, other.output
-    assert "no partition 'nowhere' expected one of the cluster's: train" in other.text
+    assert "no partition 'nowhere' expected a partition of the cluster: train" in other.text
 
 
 def test_check_mode_shows_the_sbatch_script(play):
@@ -150,7 +150,7 @@ def test_a_lost_node_requeues_the_job_where_restarts_are_allowed(play, nodes, no
         run.wait_for(r"pending \(.*")
     finally:
         nodes["n3"].boot(node_vars["n3"]["ansible_host"])
-    # Slurm lets a requeued job wait (slurm_requeue_wait), and then it goes on from where it was.
+    # After slurm_requeue_wait, the requeued job resumes from its checkpoint.
     run.wait_for(r"(?s)pending \(.*2/2 ranks running")
     assert run.rc == 0, run.output
     assert run.summary["restarts"] and "step 400/400" in run.log(0)
@@ -162,6 +162,6 @@ def test_a_failed_rank_requeues_the_job_where_restarts_are_allowed(play, left):
     assert run.rc == 0, run.output
     assert re.search(r"pending \(BeginTime\)", run.output)
     assert run.summary["restarts"] and "started again 1 of at most 1 time" in run.text
-    # The log of the attempt before is kept: it says why.
+    # The log of the first attempt remains.
     assert "no picture for step 5" in run.log(1) and "step 20/20" in run.log(1)
     wait_until(lambda: left(run.job_id) == {}, "nothing of the job is left")

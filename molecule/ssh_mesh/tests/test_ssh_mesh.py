@@ -1,7 +1,6 @@
-"""What ssh_mesh promises, seen from the nodes, and what it says when it cannot be kept.
+"""The role ssh_mesh: the result on the nodes, and its errors.
 
-Everything that signs, revokes or expires on purpose works with an authority that is thrown away, made for the test;
-after the last of these tests the nodes get the lab's own authority back.
+Tests that sign, revoke or expire use a temporary authority; after the last of them, the nodes return to the lab's own.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ AS_TRAIN = f"sudo --user=train --set-home {SSH}"
 
 @pytest.fixture(scope="module")
 def own_authority_again(run_playbook: Any) -> Iterator[None]:
-    """Give the nodes back to the lab's own authority, once, after the last test with another one."""
+    """Return the nodes to the lab's own authority once, after the last test with another one."""
     yield
     run = run_playbook("converge.yml")
     assert run.rc == 0, run.output
@@ -27,12 +26,12 @@ def own_authority_again(run_playbook: Any) -> Iterator[None]:
 
 @pytest.fixture
 def throwaway(tmp_path: Path, own_authority_again: None) -> Path:
-    """Name the folder of an authority for one test. Tests that use it stand last, after those of the lab's own."""
+    """Return the folder of an authority for one test. Tests that use it come last."""
     return tmp_path / "ssh_ca"
 
 
 def refused(host: Any, command: str) -> str:
-    """Run an ssh command that must fail, and return what it said. testinfra keeps exit status 255 for itself."""
+    """Run an ssh command that must fail, and return its message. testinfra reserves exit status 255."""
     done = host.run(f"{command} || exit 17")
     assert done.rc == 17, done
     return done.stderr
@@ -48,7 +47,7 @@ def new_key(path: Path) -> Path:
 
 
 def ssh_from_here(node_vars: dict[str, Any], name: str, user: str, key: Path, port: int = 22) -> tuple[int, str]:
-    """Log in to a node from this machine with one key and its certificate, nothing else."""
+    """Log in to a node from this machine with only one key and its certificate."""
     there = node_vars[name]
     port_alias = ["-o", f"HostKeyAlias={there['ansible_host']}", "-p", str(port)]
     argv = [
@@ -123,8 +122,8 @@ def test_a_host_with_a_certificate_of_another_authority_is_refused(node: Any, se
     assert node("n1").check_output(f"{AS_TRAIN} n2 uname -n") == "n2"
 
 
-def test_another_node_cannot_pass_for_this_one(node: Any, node_vars: dict[str, Any]) -> None:
-    """The certificate of n3 is good, but not for the name n2."""
+def test_another_node_cannot_impersonate_this_one(node: Any, node_vars: dict[str, Any]) -> None:
+    """The certificate of n3 is valid, but not for the name n2."""
     address = node_vars["n3"]["ansible_host"]
     said = refused(node("n1"), f"{AS_TRAIN} -o HostName={address} -o HostKeyAlias=n2 n2 uname -n")
     assert "name is not a listed principal" in said
@@ -145,11 +144,11 @@ def test_broken_access_of_one_node_is_named_pair_by_pair(
         assert f"{name} -> {odd} ({odd}, {address}): train@{odd}: Permission denied (publickey)." in run.text
     assert f"{odd} -> " not in run.text
     assert "-> n2" not in run.text
-    # From every node to every other one by name and by address.
-    assert f"Of {2 * len(node_names) * len(others)} logins failed" in run.text
+    # Every node logs in to every other one by name and by address.
+    assert f"Of {2 * len(node_names) * len(others)} logins, these failed" in run.text
 
 
-def test_settings_that_a_run_wrote_before_it_was_cut_off_are_read_in_the_next(
+def test_settings_of_an_interrupted_run_are_loaded_by_the_next(
     run_playbook: Any, node: Any, node_vars: dict[str, Any]
 ) -> None:
     host, settings = node("n2"), f"/etc/ssh/sshd_config.d/60-{node_vars['n2']['trainyard_cluster']}.conf"
@@ -164,7 +163,7 @@ def test_settings_that_a_run_wrote_before_it_was_cut_off_are_read_in_the_next(
     assert set(run_playbook("converge.yml", "--limit", "n2").changes.values()) == {0}
 
 
-def test_a_name_that_leads_astray_is_named_with_sshs_reason(run_playbook: Any, node: Any) -> None:
+def test_a_name_with_another_address_has_sshs_reason(run_playbook: Any, node: Any) -> None:
     host = node("n2")
     host.check_output("sudo cp -p /etc/hosts /root/kept; sudo sed -i 's/^.* n3$/127.0.0.2 n3/' /etc/hosts")
     try:
@@ -188,14 +187,17 @@ def test_a_host_certificate_of_the_site_is_not_displaced(run_playbook: Any, node
     finally:
         host.check_output("sudo cp -p /root/kept /etc/ssh/sshd_config; sudo rm /root/kept")
     assert run.rc != 0
-    assert "the site's own /etc/ssh/missing-cert.pub expected none, as ours would compete with it" in run.text
+    assert (
+        "the site's own /etc/ssh/missing-cert.pub expected none, as the mesh's certificate would compete with it"
+        in run.text
+    )
     assert set(run.changes.values()) == {0}
 
 
-def test_settings_that_sshd_refuses_leave_those_that_were_there(
+def test_rejected_settings_are_replaced_by_the_previous_ones(
     run_playbook: Any, node: Any, node_vars: dict[str, Any]
 ) -> None:
-    """An sshd that refuses everything stands in for settings of the site that do not go with ours."""
+    """A simulated sshd rejects everything, as if the site's settings conflicted with ours."""
     host, settings = node("n2"), f"/etc/ssh/sshd_config.d/60-{node_vars['n2']['trainyard_cluster']}.conf"
     script = r'#!/bin/sh\n[ "$1" != -t ] || { echo planted refusal >&2; exit 1; }\nexec /usr/sbin/sshd.kept "$@"\n'
     host.check_output(f"echo '# of an earlier run' | sudo tee -a {settings}")
@@ -206,13 +208,13 @@ def test_settings_that_sshd_refuses_leave_those_that_were_there(
     finally:
         host.check_output("sudo mv /usr/sbin/sshd.kept /usr/sbin/sshd")
     assert run.rc != 0
-    assert "planted refusal. The file is as it was before this run" in run.text
+    assert "planted refusal. The file is restored" in run.text
     host.check_output(f"sudo cmp /root/kept {settings}; sudo rm /root/kept")
     assert run_playbook("converge.yml", "--limit", "n2").rc == 0
     assert host.run(f"sudo grep -q earlier {settings}").rc == 1
 
 
-def test_clients_trust_the_authority_for_the_nodes_alone(
+def test_clients_trust_the_authority_for_the_nodes_only(
     host: Any, node_names: list[str], node_vars: dict[str, Any]
 ) -> None:
     marked = f"trainyard:{node_vars['n1']['trainyard_cluster']}$"
@@ -220,7 +222,7 @@ def test_clients_trust_the_authority_for_the_nodes_alone(
     assert patterns == sorted([*node_names, *(node_vars[name]["ansible_host"] for name in node_names)])
 
 
-def test_the_users_certificate_forwards_nothing_and_is_good_from_the_cluster_alone(
+def test_the_users_certificate_is_valid_in_the_cluster_only_and_forwards_nothing(
     host: Any, node_vars: dict[str, Any]
 ) -> None:
     shown = host.check_output("sudo ssh-keygen -L -f /etc/trainyard/ssh/user_ed25519-cert.pub").split("Critical")[1]
@@ -229,10 +231,8 @@ def test_the_users_certificate_forwards_nothing_and_is_good_from_the_cluster_alo
     ]  # fmt: skip
 
 
-def test_an_address_that_a_node_gives_itself_gets_no_certificate(
-    run_playbook: Any, node: Any, node_vars: dict[str, Any]
-) -> None:
-    """A free address of the cluster's network, as that of a machine which is no node."""
+def test_an_undeclared_address_gets_no_certificate(run_playbook: Any, node: Any, node_vars: dict[str, Any]) -> None:
+    """The address is a free one of the cluster's network."""
     host, claimed = node("n2"), node_vars["n2"]["ansible_host"].rpartition(".")[0] + ".250"
     host.check_output(f"sudo ip address add {claimed}/24 dev eth0")
     try:
@@ -251,7 +251,7 @@ def test_an_address_that_a_node_gives_itself_gets_no_certificate(
         (
             {"ssh_mesh_validity": "1 year", "ssh_mesh_networks": ["10.0.0"]},
             [
-                "'1 year' is no duration; expected numbers with s, m, h, d or w",
+                "'1 year' is not a duration; expected numbers with s, m, h, d or w",
                 "'10.0.0' does not appear to be an IPv4 or IPv6 network",
             ],
         ),
@@ -268,7 +268,7 @@ def test_an_address_that_a_node_gives_itself_gets_no_certificate(
                 "ssh_mesh_host_key": "/etc/ssh/none",
             },
             [
-                "found n99, which never got a certificate here expected one of n",
+                "found n99, which has no certificate of this authority expected one of n",
                 "training user on n1 found no user nobody2",
                 "found 'a,root' expected letters, digits and . _ : -",
                 "expected /etc/ssh/none do as the node says: set ssh_mesh_host_key",
@@ -276,7 +276,7 @@ def test_an_address_that_a_node_gives_itself_gets_no_certificate(
         ),
     ],
 )
-def test_bad_input(run_playbook: Any, given: dict[str, Any], said: list[str]) -> None:
+def test_bad_input_is_rejected_before_any_change(run_playbook: Any, given: dict[str, Any], said: list[str]) -> None:
     run = run_playbook("converge.yml", "--limit", "n1", **given)
     assert run.rc != 0
     for text in said:
@@ -287,7 +287,7 @@ def test_bad_input(run_playbook: Any, given: dict[str, Any], said: list[str]) ->
 def test_certificates_open_the_training_users_account_only(
     run_playbook: Any, throwaway: Path, tmp_path: Path, node_vars: dict[str, Any], second_sshd: Any
 ) -> None:
-    """Even a certificate that the authority made out for root and ops: sshd knows it for the training user alone."""
+    """A certificate for root and ops does not help, as sshd trusts the authority for the training user only."""
     run = run_playbook("converge.yml", "--limit", "n1", ssh_mesh_ca_dir=str(throwaway))
     assert run.rc == 0, run.output
     private = sorted(path.name for path in throwaway.iterdir() if "PRIVATE KEY" in path.read_text(errors="replace"))
@@ -311,7 +311,7 @@ def test_certificates_open_the_training_users_account_only(
         assert (status, "Permission denied" in said) == (255, True)
 
 
-def test_a_node_comes_and_goes_and_touches_no_other(
+def test_a_node_joins_and_leaves_without_changes_on_others(
     run_playbook: Any, throwaway: Path, node: Any, node_names: list[str]
 ) -> None:
     given = {"ssh_mesh_ca_dir": str(throwaway)}
@@ -321,7 +321,7 @@ def test_a_node_comes_and_goes_and_touches_no_other(
     assert first.rc == 0, first.output
     come = run_playbook("converge.yml", **given)
     assert come.rc == 0, come.output
-    # The controller signs for the new node, which counts for the run's first host: one change, and none on the node.
+    # Signing on the controller counts as one change of the run's first host.
     assert [come.changes[name] for name in others] == [int(name == "n1") for name in others]
     assert come.changes[new] > 0
     assert node("n1").check_output(f"{AS_TRAIN} {new} uname -n") == new

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm's HealthCheckProgram: the checks of the proof, of which this role brings the modules beside it."""
+"""Slurm's HealthCheckProgram: the device checks of verify.yml, whose modules this role installs."""
 
 import sys
 from pathlib import Path
