@@ -7,20 +7,19 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: can_install
-short_description: Ask all hosts what would keep their software from being installed
+short_description: Ask all hosts what prevents the installation of their software
 description:
-  - Judges what M(wanted) has noted, before anything is touched. The input of roles and files on the controller are
-    looked at here; interpreters, space, environments and the addresses of sources on the hosts, in one visit to all.
-  - Hosts that would need packages of an index are asked once more and are sent the controller's pip, which asks the
-    index for versions that fit their Python (C(pip index versions)). What cannot be told so is no finding, as with
-    Python 3.9, too old for that pip.
-  - What apt is to have at a version (drivers, CUDA, NCCL) is looked up in the repository or the distribution's
-    components, with lists apart from the system's; signatures are judged when the role tells apt of them.
-  - Where everything is there already, no index and no address is asked. Its role need not look at it again, unless
-    something has been changed on the host meanwhile.
+  - Checks what M(software_request) has recorded, before anything is touched. The controller checks the input of roles
+    and its own files; one visit to all hosts checks interpreters, disk space, environments and addresses of sources.
+  - A second visit sends the controller's pip to hosts that need packages of an index. It asks the index for versions
+    that fit their Python (C(pip index versions)). Python 3.9 is too old for that pip, and is not checked.
+  - Versions that apt must have (drivers, CUDA, NCCL) are looked up in lists apart from the system's. The role checks
+    signatures when it configures apt.
+  - A host where everything is complete asks no index and no address, and the role need not check it again unless
+    the host has changed since.
 options:
   hosts:
-    description: Whom to ask, inventory names. Of others only the input is judged.
+    description: Inventory names of the hosts to ask. On other hosts only the input is checked.
     type: list
     elements: str
     required: true
@@ -28,21 +27,21 @@ extends_documentation_fragment: read_only
 """
 
 EXAMPLES = r"""
-- name: Ask what would keep it from being installed
+- name: Ask what prevents an installation
   can_install:
     hosts: "{{ ansible_play_hosts }}"
-  register: asked
+  register: checked
 """
 
 RETURN = r"""
 seen:
   description: >-
-    By host and part what is whole there, with C(of), what was wanted, and C(result), what the module of its role would
-    have said (M(python_environment)), empty for data sets.
+    The complete parts by host, each with C(of), the request, and C(result), as its role's module would return it
+    (M(python_environment)); empty for data sets.
   returned: always
   type: dict
 findings:
-  description: All faults, each with host, check, found, expected and action.
+  description: All findings, each with host, check, found, expected and action.
   returned: always
   type: list
   elements: dict

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..trainyard.findings.findings import Finding
-from ..trainyard.software import wanted as rules
+from ..trainyard.software import requested
 from ..trainyard.software.package_index import Offered
 from ..trainyard_node.software import package_index
 from ..trainyard_node.software.datasets import sha256_of
@@ -22,7 +22,7 @@ from ..trainyard_node.software.datasets import sha256_of
 def source_findings(sources: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """Return what is wrong with sources that the controller is to bring: each has `local_file`, or a `package`."""
     found = (
-        rules.file_finding(source, sha256(Path(source["local_file"]).expanduser()))
+        requested.file_finding(source, sha256(Path(source["local_file"]).expanduser()))
         if source.get("local_file")
         else _package(source)
         for source in sources
@@ -34,7 +34,7 @@ def _package(source: Mapping[str, Any]) -> Finding | None:
     """Ask for a package, unless what is taken from it is kept here already."""
     if Path(source["cached"]).expanduser().exists():
         return None
-    return rules.package_finding(source, _offered(source))
+    return requested.package_finding(source, _offered(source))
 
 
 def _offered(source: Mapping[str, Any]) -> Offered:

@@ -15,10 +15,11 @@ ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "
 from ansible.module_utils.trainyard.ascend import software as ascend
 from ansible.module_utils.trainyard.findings.findings import Finding
 from ansible.module_utils.trainyard.hardware import rdma
-from ansible.module_utils.trainyard.nvidia import cuda_findings, driver, library, nccl_tests_verify, upgrade
+from ansible.module_utils.trainyard.nvidia import cuda_findings, driver, library, nccl_tests, nccl_tests_verify, upgrade
 from ansible.module_utils.trainyard.slurm.change import change_findings
 from ansible.module_utils.trainyard.slurm.configuration import nodes_of
 from ansible.module_utils.trainyard.slurm.confinement import confinement_findings
+from ansible.module_utils.trainyard.software import openmpi
 from ansible.module_utils.trainyard_controller.filters import findings_filter
 
 
@@ -32,9 +33,11 @@ def slurm_findings(
 
 
 RULES = {
+    "openmpi_input_findings": openmpi.input_findings,
     "ascend_findings": ascend.judge,
     "ascend_remarks": ascend.remarks,
     "cuda_toolkit_findings": cuda_findings.judge,
+    "nccl_tests_input_findings": nccl_tests.input_findings,
     "nccl_tests_findings": nccl_tests_verify.judge,
     "nvidia_driver_findings": driver.judge_all,
     "nvidia_library_findings": library.check_nodes,

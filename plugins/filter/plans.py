@@ -50,10 +50,10 @@ def framework_filter(rules: ModuleType) -> Callable[[Mapping[str, Any]], dict[st
 
 
 def dataset_plan(sets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the faults, in one text, too, the data sets and where they come from."""
+    """Return the findings, the data sets and their sources."""
     planned, findings = datasets.plan(sets)
-    fault = f"dataset_sets cannot be used: {'; '.join(findings)}" if findings else ""
-    return {"fault": fault, "faults": findings, "sets": planned, "sources": datasets.sources(planned)}
+    records = [finding.as_dict() for finding in findings]
+    return {"findings": records, "sets": planned, "sources": datasets.sources(planned)}
 
 
 def nvidia_stack_plan(

@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..findings.findings import Finding
 from .library import LIBRARIES, Library
 
 Request = Mapping[str, Any]
 _PACKAGED = ("network_repo", "distro")
 
 
-def errors(request: Request) -> Iterator[str]:
-    """Yield what is wrong with a request, one sentence each."""
+def input_findings(request: Request) -> Iterator[Finding]:
+    """Yield what is wrong with a request."""
     library = LIBRARIES[request["name"]]
     name, provider = library.name, request["provider"]
     version, cuda = str(request["version"]), str(request["cuda"])
@@ -23,35 +24,37 @@ def errors(request: Request) -> Iterator[str]:
     exact = _is_release(version, library.version_numbers)
     built = _is_release(cuda, 2)
     if not exact and not (provider == "distro" and not version):
-        yield f"{name}_version is {version!r}, expected an exact release such as {library.example_version}."
+        yield _finding(name, f"{name}_version is {version!r}", f"an exact release such as {library.example_version}")
     if not built and not (provider == "distro" and not cuda):
-        yield (
-            f"{name}_cuda is {cuda!r}, expected the CUDA release that {library.title} is built for, such as "
-            f"{library.example_cuda}, in quotes."
-        )
+        expected = f"the CUDA release that {library.title} is built for, such as {library.example_cuda}, in quotes"
+        yield _finding(name, f"{name}_cuda is {cuda!r}", expected)
     if provider == "archive" and bool(request["url"]) == bool(request["local_file"]):
-        yield f"{name}_provider is archive: expected either {name}_url or {name}_local_file."
+        yield _finding(
+            name, f"{name}_provider is archive", f"either {name}_url or {name}_local_file", "set one of them"
+        )
     if provider == "archive" and not re.fullmatch(r"[0-9a-f]{64}", request["sha256"]):
-        yield f"{name}_sha256 is {request['sha256']!r}, expected the archive's sha256, 64 hexadecimal digits."
+        yield _finding(name, f"{name}_sha256 is {request['sha256']!r}", "the archive's sha256, 64 hexadecimal digits")
     if provider == "wheel" and exact and built:
         yield from _without_wheel(library, version, cuda.split(".")[0])
     if provider in _PACKAGED and not request["manage_system"]:
-        yield (
-            f"{name}_provider is {provider}, whose packages only root may install, but trainyard_manage_system is "
-            "false; use wheel or archive."
+        yield _finding(
+            name,
+            f"{name}_provider is {provider}, and trainyard_manage_system is false",
+            "root's permission to install packages",
+            f"set {name}_provider to wheel or archive",
         )
 
 
 def plan(request: Request) -> dict[str, Any]:
     """Return how a request is installed.
 
-    `errors`; `packages` (name and version of each) and `wheel` (a pip requirement), empty where the request has errors;
+    `findings`; `packages` (name and version of each) and `wheel` (a pip requirement), empty where there are findings;
     `venv`, the wheel's environment; for playbooks/validate.yml `can_install` (the record that the module can_install
     takes) and `offers` (the packages that the provider must have).
     """
-    library, wrong = LIBRARIES[request["name"]], list(errors(request))
+    library, findings = LIBRARIES[request["name"]], [each.as_dict() for each in input_findings(request)]
     root, provider, major = request["root"], request["provider"], str(request["cuda"]).split(".")[0]
-    usable = not wrong and provider != "none"
+    usable = not findings and provider != "none"
     packages = _packages(request) if usable and provider in _PACKAGED else []
     wheel = f"nvidia-{library.name}-cu{major}=={request['version']}" if usable and provider == "wheel" else ""
     # One environment for each CUDA: two distributions in one environment would share a folder.
@@ -67,14 +70,14 @@ def plan(request: Request) -> dict[str, Any]:
     environment = {"path": venv, "packages": [wheel], "min_free_mb": library.wheel_mb, **request["pip"]}
     return {
         "title": library.title,
-        "errors": wrong,
+        "findings": findings,
         "packages": packages,
         "wheel": wheel,
         "wheel_mb": library.wheel_mb,
         "venv": venv,
         "example": library.example_archive,
         "can_install": {
-            "faults": wrong,
+            "findings": findings,
             "sources": [archive] if provider == "archive" else [],
             "prefix": library.name,
             "manage_system": request["manage_system"],
@@ -88,16 +91,21 @@ def _is_release(text: str, numbers: int) -> bool:
     return bool(re.fullmatch(r"\d+" + r"\.\d+" * (numbers - 1), text))
 
 
-def _without_wheel(library: Library, version: str, major: str) -> Iterator[str]:
-    """Yield an error where no package index has this release as a wheel."""
+def _without_wheel(library: Library, version: str, major: str) -> Iterator[Finding]:
+    """Yield a finding where no package index has this release as a wheel."""
     first = library.first_wheels.get(major)
     if not library.first_wheels or (first and tuple(map(int, version.split(".")[:2])) >= first):
         return
-    since = f"wheels begin with {first[0]}.{first[1]}" if first else f"there are no wheels for CUDA {major}"
-    yield (
-        f"No package index has {library.title} {version} for CUDA {major} as a wheel: {since}. Set "
-        f"{library.name}_provider to archive or network_repo."
+    yield _finding(
+        library.name,
+        f"no package index has {library.title} {version} for CUDA {major} as a wheel",
+        f"{first[0]}.{first[1]} or newer" if first else f"another CUDA than {major}, which has no wheels",
+        f"set {library.name}_provider to archive or network_repo",
     )
+
+
+def _finding(name: str, found: str, expected: str, action: str = "correct it") -> Finding:
+    return Finding(f"input of {name}", found, expected, action)
 
 
 def _packages(request: Request) -> list[dict[str, str]]:

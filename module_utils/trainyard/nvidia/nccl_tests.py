@@ -9,7 +9,7 @@ goes into the build. Sizes in MB (10^6 bytes).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding
@@ -22,7 +22,49 @@ PARTS = {"cuda": "CUDA", "nccl": "NCCL", "mpi": "Open MPI"}
 _ROLES = {"cuda": "cuda_toolkit", "nccl": "nccl", "mpi": "openmpi"}
 _HOMES = {"MPI_HOME": "mpi", "CUDA_HOME": "cuda", "NCCL_HOME": "nccl"}
 
+_RESERVED = re.compile(r"(MPI|MPI_HOME|CUDA_HOME|NCCL_HOME|NAME_SUFFIX|BUILDDIR|NVCC_GENCODE)=")
 _NVCC = re.compile(r"release (\d+\.\d+)(?:, V(\d+\.\d+\.\d+))?")
+
+
+def input_findings(settings: Mapping[str, Any], from_git: bool) -> Iterator[Finding]:
+    """Yield what is wrong with the variables of the role nccl_tests, by their names without the role's."""
+    repository, url = settings["repository"], settings["url"]
+    if from_git and not re.fullmatch(r"[0-9a-f]{40}", settings["commit"]):
+        yield _input(settings, "commit", "a full commit (40 hexadecimal digits), as `git ls-remote` shows it")
+    if from_git and not re.match(r"(https?|ssh|git|file)://|[\w.-]+@[\w.-]+:", repository):
+        yield _input(settings, "repository", "a git address such as https://git.example.org/nccl-tests.git")
+    if any(re.match(r"[a-z]+://[^/@]*:[^/@]*@", each) for each in (repository, url)):
+        yield Finding(
+            "input of nccl_tests",
+            "nccl_tests_repository or nccl_tests_url has a password",
+            "none, as logs would show it",
+            "remove it, and use git's credential store or ~/.netrc on the building node",
+        )
+    if not from_git and not re.fullmatch(r"[0-9a-f]{64}", settings["sha256"]):
+        yield _input(settings, "sha256", "the sha256 of the archive (64 hexadecimal digits)")
+    if not from_git and not settings["local_file"] and not re.match(r"(https?|file)://", url):
+        yield _input(settings, "url", "an address that begins with https://, or nccl_tests_local_file")
+    flags = r"(-gencode[= ]arch=compute_\d{2,3}[af]?,code=\S+ *)+"
+    if settings["gencode"] != "auto" and not re.fullmatch(flags, settings["gencode"]):
+        yield _input(settings, "gencode", "auto, or flags such as -gencode=arch=compute_90,code=sm_90")
+    wrong = [each for each in settings["make_options"] if _RESERVED.match(each) or not re.match(r"[A-Z_]+=", each)]
+    if wrong:
+        yield Finding(
+            "input of nccl_tests",
+            f"nccl_tests_make_options has {', '.join(wrong)}",
+            "variables of make such as DEBUG=1",
+            "use this role's variables for homes, flags of nvcc and names",
+        )
+    if not settings["programs"]:
+        yield _input(settings, "programs", "names such as all_reduce")
+    prefix = settings["prefix"]
+    shared = ("/usr/local", "/usr/bin", "/usr/lib", settings["software"])
+    if not re.fullmatch(r"/([^/]+/)+[^/]+", prefix) or prefix in shared:
+        yield _input(settings, "prefix", "a folder of its own such as /opt/trainyard/nccl-tests")
+
+
+def _input(settings: Mapping[str, Any], name: str, expected: str) -> Finding:
+    return Finding("input of nccl_tests", f"nccl_tests_{name} is {settings[name]!r}", expected, "correct it")
 
 
 def cuda_version(text: str) -> str:

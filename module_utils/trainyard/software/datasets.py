@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..findings.findings import Finding
+
 KINDS = ("digits", "cifar10", "generated")
 FORMATS = ("binary", "python")
 RECORD = 1 + 3 * 32 * 32
@@ -121,13 +123,15 @@ class Dataset:
     min_free_mb: int
 
 
-def plan(wanted: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the data sets with everything filled in, and in words what is wrong with the list."""
-    sets = [_complete({key: value for key, value in entry.items() if value is not None}) for entry in wanted]
-    findings = [finding for entry, done in zip(wanted, sets) for finding in _findings(entry, done)]
+def plan(requests: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """Return the data sets with all defaults filled in, and the findings on the list."""
+    sets = [_complete({key: value for key, value in entry.items() if value is not None}) for entry in requests]
+    findings = [finding for entry, done in zip(requests, sets) for finding in _findings(entry, done)]
     names = [entry.name for entry in sets]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    findings += [f"{name}: two data sets have this name; give one of them another name and kind" for name in twice]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        findings.append(
+            _finding(f"two data sets have the name {name}", "one", "give one of them another name and kind")
+        )
     return [asdict(entry) for entry in sets], findings
 
 
@@ -174,21 +178,27 @@ def _complete(entry: Mapping[str, Any]) -> Dataset:
     )
 
 
-def _findings(entry: Mapping[str, Any], done: Dataset) -> Iterator[str]:
+def _findings(entry: Mapping[str, Any], done: Dataset) -> Iterator[Finding]:
     given = {key for key, value in entry.items() if value is not None}
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", done.name):
-        yield f"{done.name!r} is no name for a folder: use letters, digits, dot, dash and underscore"
+    name = done.name
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        yield _finding(
+            f"a data set has the name {name!r}", "a folder name of letters, digits, dot, dash and underscore"
+        )
     if done.kind not in KINDS:
-        yield (f"{done.name}: kind is {done.kind!r}, expected {', '.join(KINDS)}; a set of another name needs its kind")
+        action = "correct it; a set with a name of its own needs its kind"
+        yield _finding(f"{name}: kind is {done.kind!r}", ", ".join(KINDS), action)
         return
     if done.kind != "cifar10" and given & {"url", "sha256", "format"}:
-        yield f"{done.name}: url, sha256 and format are for cifar10, {done.kind} has none of them"
+        yield _finding(f"{name}: {done.kind} has a url, sha256 or format", "these for cifar10 alone")
     if {"url", "local_file"} <= given:
-        yield f"{done.name}: url and local_file exclude each other, keep one"
+        yield _finding(f"{name} has a url and a local_file", "one of them")
     if done.sha256 and not re.fullmatch(r"[0-9a-f]{64}", done.sha256):
-        yield f"{done.name}: sha256 is {done.sha256!r}, expected 64 hexadecimal digits"
+        yield _finding(f"{name}: sha256 is {done.sha256!r}", "64 hexadecimal digits")
     if done.train_records < LEAST_TRAIN or done.test_records < LEAST_TEST:
-        yield (
-            f"{done.name}: {done.train_records} train_records and {done.test_records} test_records, expected at least "
-            f"{LEAST_TRAIN} and {LEAST_TEST}"
-        )
+        found = f"{name}: {done.train_records} train_records and {done.test_records} test_records"
+        yield _finding(found, f"at least {LEAST_TRAIN} and {LEAST_TEST}")
+
+
+def _finding(found: str, expected: str, action: str = "correct it") -> Finding:
+    return Finding("dataset_sets", found, expected, action)

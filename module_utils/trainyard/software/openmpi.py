@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..findings.findings import Finding, counted, host_list
@@ -24,12 +24,57 @@ _ANSWER = re.compile(r"^trainyard-mpi rank (?P<rank>\d+) of (?P<size>\d+) on (?P
 # What a shell or ssh says of a program or a host: `bash: line 1: orted: command not found`.
 _SHELL = re.compile(r"[\w/.-]*sh: ")
 _MOST_LINES = 6
+_SHARED_FOLDERS = ("/usr/local", "/usr/bin", "/usr/lib")
 
 
 def open_mpi_version(text: str) -> str | None:
     """Return the version in the output of `mpirun --version`; None when it is not Open MPI's."""
     match = _VERSION.search(text)
     return match["version"] if match else None
+
+
+def input_findings(settings: Mapping[str, Any], link: str, sums: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what is wrong with the variables of the role openmpi, by their names without the role's.
+
+    `link` is the path of the link to the Open MPI in use; `sums` are the known sums by version.
+    """
+    source, provider, prefix = settings["provider"] == "source", settings["provider"], settings["prefix"]
+    if not re.fullmatch(r"\d+\.\d+\.\d+[a-z0-9]*", settings["version"]) and (settings["version"] or source):
+        yield _input(settings, "version", "an exact release such as 4.1.8")
+    if provider == "distro" and not settings["manage_system"]:
+        yield Finding(
+            "input of openmpi",
+            "openmpi_provider is 'distro', and trainyard_manage_system is false",
+            "root's permission to install packages",
+            "set openmpi_provider to source, or to existing where the nodes have one",
+        )
+    if source and not re.fullmatch(r"[0-9a-f]{64}", settings["sha256"]):
+        known = f"64 hexadecimal digits; the sums of {', '.join(sums)} are built in"
+        yield _input(settings, "sha256", f"the sha256 of the archive ({known})")
+    if source and not settings["local_file"] and not re.match(r"(https?|file)://", settings["url"]):
+        yield _input(settings, "url", "an address that begins with https://, or openmpi_local_file")
+    if source and (not re.fullmatch(r"/([^/]+/)+[^/]+", prefix) or prefix in (*_SHARED_FOLDERS, link)):
+        yield _input(settings, "prefix", "a folder of its own such as /opt/trainyard/openmpi-4.1.8")
+    if provider == "existing" and (not prefix.startswith("/") or prefix == link):
+        examples = "/usr/mpi/gcc/openmpi-4.1.7a1 (MLNX_OFED) or the ompi folder of HPC-X"
+        yield _input(settings, "prefix", f"the folder that has bin/mpirun on every node, such as {examples}")
+    wrong = [each for each in settings["configure_options"] if not re.match(r"--(?!prefix)[a-z]|[A-Z]+=", each)]
+    if wrong:
+        yield Finding(
+            "input of openmpi",
+            f"openmpi_configure_options has {', '.join(wrong)}",
+            "arguments such as --with-slurm or CFLAGS=-O2",
+            "correct it; the prefix is openmpi_prefix",
+        )
+    for name in ("cuda", "ucx"):
+        if not re.match(r"auto$|none$|/", settings[name]):
+            yield _input(settings, name, "auto, none, or the path of a folder")
+    if settings["verify_slots"] <= 0:
+        yield _input(settings, "verify_slots", "1 or more")
+
+
+def _input(settings: Mapping[str, Any], name: str, expected: str) -> Finding:
+    return Finding("input of openmpi", f"openmpi_{name} is {settings[name]!r}", expected, "correct it")
 
 
 def _support(name: str, wanted: str, found: str) -> tuple[list[str], str]:

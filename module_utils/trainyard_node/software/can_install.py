@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...trainyard.findings.findings import Finding
-from ...trainyard.software import wanted as rules
+from ...trainyard.software import requested
 from ...trainyard.software.requirements import without_password
 from ..machine.as_user import JobError
 from . import addresses, apt_offers, datasets, package_index
@@ -41,8 +41,8 @@ _PLAIN: dict[str, Any] = {
 _DATA_LIMIT_S = 60
 
 
-def can_install(*, wanted: Mapping[str, Mapping[str, Any]], pip: str = "") -> dict[str, Any]:
-    """Return `findings` on what is wanted, by part; `files` of the controller that are needed; whether to ask an index.
+def can_install(*, requests: Mapping[str, Mapping[str, Any]], pip: str = "") -> dict[str, Any]:
+    """Return `findings` on requests by part, `files` that the controller must send, and whether to ask an index.
 
     `seen` is, by part, what is whole: the result of the module python_environment, nothing of data sets.
 
@@ -57,7 +57,7 @@ def can_install(*, wanted: Mapping[str, Mapping[str, Any]], pip: str = "") -> di
     works: list[tuple[str, Work]] = []
     files: list[str] = []
     seen: dict[str, dict[str, Any]] = {}
-    for name, part in wanted.items():
+    for name, part in requests.items():
         if part.get("environment"):
             work, faults = _environment(name, part)
             found += faults
@@ -71,7 +71,7 @@ def can_install(*, wanted: Mapping[str, Mapping[str, Any]], pip: str = "") -> di
                 continue
             found += _source(source)
             files += [] if source.get("url") else [source["what"]]
-    found += [finding for asked in rules.by_source(wanted) for finding in apt_offers.findings(**asked)]
+    found += [finding for asked in requested.by_source(requests) for finding in apt_offers.findings(**asked)]
     asked = [(prefix, work) for prefix, work in works if package_index.to_ask(work)]
     if pip and asked:
         with tempfile.TemporaryDirectory(prefix="trainyard-pip-") as folder:

@@ -207,7 +207,7 @@ def test_a_folder_of_somebody_else_is_left_alone(run, node):
     assert node.file(f"{DATA}/made/precious").exists
 
 
-def test_all_that_is_wrong_with_the_list_is_said_at_once(run_playbook, node, node_names):
+def test_all_findings_on_the_list_come_at_once(run_playbook, node, node_names):
     sets = [
         {"name": "mnist"},
         {"name": "../x", "kind": "digits"},
@@ -218,10 +218,10 @@ def test_all_that_is_wrong_with_the_list_is_said_at_once(run_playbook, node, nod
     done = run_playbook("changed.yml", "--limit", node_names[0], dataset_sets=sets)
     assert done.rc != 0
     for said in (
-        "mnist: kind is 'mnist', expected digits, cifar10, generated",
-        "'../x' is no name for a folder",
-        "cifar10: sha256 is '12', expected 64 hexadecimal digits",
-        "other: url and local_file exclude each other",
+        "mnist: kind is 'mnist' expected digits, cifar10, generated",
+        "a data set has the name '../x' expected a folder name",
+        "cifar10: sha256 is '12' expected 64 hexadecimal digits",
+        "other has a url and a local_file",
         "made: 1 train_records and 10000 test_records",
     ):
         assert said in done.text

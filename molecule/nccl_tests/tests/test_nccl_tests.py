@@ -191,7 +191,7 @@ def test_a_build_that_cannot_be_leaves_what_was_there(role, first, commits, give
         ),
         (
             {"nccl_tests_commit": "main", "nccl_tests_gencode": "sm_90", "nccl_tests_make_options": ["MPI=0"]},
-            "nccl_tests_commit is 'main', expected a full commit of git://",
+            "nccl_tests_commit is 'main' expected a full commit",
         ),
     ],
 )

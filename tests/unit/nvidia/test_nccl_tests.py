@@ -10,7 +10,7 @@ import nccl_tests_state
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible.module_utils.trainyard.nvidia import gencode
+from ansible.module_utils.trainyard.nvidia import gencode, nccl_tests
 from ansible.module_utils.trainyard.nvidia import hardware as nvidia
 from ansible.module_utils.trainyard.nvidia.nccl_tests import cuda_version, header_version, plan_builds
 from ansible.module_utils.trainyard.nvidia.nccl_tests_verify import judge, missing_libraries, needs_mpi, parse_flags
@@ -390,3 +390,28 @@ def test_plan_and_findings_as_filters():
     result = FILTERS["nccl_tests_plan"]([state("n1", H100)], WANTED)
     assert result["findings"] == [] and result["nodes"]["n1"]["action"] == "build"
     assert FILTERS["nccl_tests_findings"]([probe("n1", run=RUN)])[0]["host"] == "n1"
+
+
+SETTINGS = {
+    **{"commit": 40 * "a", "repository": "https://git.example.org/x.git", "url": "", "sha256": "", "local_file": ""},
+    **{"gencode": "auto", "make_options": ["DEBUG=1"], "programs": ["all_reduce"]},
+    **{"prefix": "/opt/trainyard/nccl-tests", "software": "/opt/trainyard"},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "from_git", "found"),
+    [
+        ({}, True, []),
+        ({"commit": "main"}, True, ["nccl_tests_commit is 'main'"]),
+        ({"repository": "https://me:secret@x/y"}, True, ["nccl_tests_repository or nccl_tests_url has a password"]),
+        ({}, False, ["nccl_tests_sha256 is ''", "nccl_tests_url is ''"]),
+        ({"make_options": ["MPI=0", "x"]}, True, ["nccl_tests_make_options has MPI=0, x"]),
+        ({"gencode": "sm_90", "programs": []}, True, ["nccl_tests_gencode is 'sm_90'", "nccl_tests_programs is []"]),
+        ({"prefix": "/opt/trainyard"}, True, ["nccl_tests_prefix is '/opt/trainyard'"]),
+    ],
+)
+def test_findings_on_the_input(changes, from_git, found):
+    findings = list(nccl_tests.input_findings({**SETTINGS, **changes}, from_git))
+    assert [finding.found for finding in findings] == found
+    assert "secret" not in str(findings)

@@ -61,7 +61,7 @@ def test_every_stack_of_mindspore_brings_the_cudnn_that_it_was_built_with():
             wanted = mindspore.CUDAS[parts["framework"]["cuda"]].cudnn
             assert parts["cudnn"]["version"].startswith(f"{wanted}."), name
             request = {"name": "cudnn", "manage_system": True, "url": "", "local_file": "", "sha256": ""}
-            assert list(library_plan.errors({**request, **parts["cudnn"]})) == []
+            assert list(library_plan.input_findings({**request, **parts["cudnn"]})) == []
             found[name] = wanted
     assert found == {"mindspore-cuda11.1": "8.0", "mindspore-cuda11.6": "8.5"}
 

@@ -55,12 +55,12 @@ def environment(path, **given):
 
 
 def asked_for(tmp_path, pip="", manage_system=True, **given):
-    wanted = {
+    request = {
         "environment": environment(tmp_path / "venv", **given),
         "prefix": "pytorch",
         "manage_system": manage_system,
     }
-    return can_install(wanted={"pytorch": wanted}, pip=pip)
+    return can_install(requests={"pytorch": request}, pip=pip)
 
 
 def texts(answer):
@@ -164,7 +164,7 @@ def test_sources_are_asked_only_for_what_is_not_there(served):
         {"what": "data set digits", "unless": "digits/manifest.json", "variables": "local_file", "url": ""},
         {"what": "a file", "unless": "/nowhere", "variables": "url", "url": f"file://{folder}/none"},
     ]
-    answer = can_install(wanted={"dataset": {"sources": sources, "root": str(folder)}})
+    answer = can_install(requests={"dataset": {"sources": sources, "root": str(folder)}})
     assert texts(answer) == [
         f"source of data set cifar10: {address}/none.gz: HTTP 404 File not found",
         f"source of a file: file://{folder}/none: there is no such file on the node",
@@ -174,7 +174,7 @@ def test_sources_are_asked_only_for_what_is_not_there(served):
         (folder / name).mkdir()
         (folder / name / "manifest.json").touch()
     asked.clear()
-    answer = can_install(wanted={"dataset": {"sources": sources[:2], "root": str(folder)}})
+    answer = can_install(requests={"dataset": {"sources": sources[:2], "root": str(folder)}})
     assert answer == {"findings": [], "files": [], "seen": {}, "asks_index": False} and asked == []
 
 
@@ -183,7 +183,7 @@ def test_folders_that_lead_back_to_themselves_are_not_gone_round(tmp_path):
     driver = {"what": "a driver", "unless": f"{tmp_path}/lib*/**/libcuda.so.470", "variables": "url", "url": ""}
 
     def files():
-        return can_install(wanted={"nvidia_driver": {"sources": [driver]}})["files"]
+        return can_install(requests={"nvidia_driver": {"sources": [driver]}})["files"]
 
     (tmp_path / "lib/llvm/build").mkdir(parents=True)
     for name in ("Release", "Debug"):
@@ -203,7 +203,7 @@ def test_data_sets_that_are_as_they_were_placed_are_whole(tmp_path):
     data = {"root": str(tmp_path), "owner": getpass.getuser(), "sets": [made]}
 
     def seen():
-        return can_install(wanted={"dataset": {"data": data}})["seen"]
+        return can_install(requests={"dataset": {"data": data}})["seen"]
 
     assert seen() == {}
     datasets.place(tmp_path / "made", "generated", datasets.identity(made), "", datasets.generate(1, 5, 1))
@@ -224,7 +224,7 @@ def test_packages_are_looked_for_in_the_repository_itself(served):
         of = {"names": ["libnccl2"], "version": "", "begins": "", **package}
         source = {"url": url, "distro": "debian12", "arch": "x86_64", "components": [], "origins": ["Debian"]}
         parts = {name: {"apt": {**source, "packages": [of]}} for name in ("packages of nccl", "packages of others")}
-        return texts(can_install(wanted=parts))
+        return texts(can_install(requests=parts))
 
     assert said(version="2.21.5-1+cuda12.2") == said(begins="2.20.") == []
     asked.clear()

@@ -48,22 +48,21 @@ def test_space_grows_with_the_records():
 @pytest.mark.parametrize(
     ("entry", "finding"),
     [
-        ({"name": "a/b", "kind": "digits"}, "'a/b' is no name for a folder"),
-        ({"name": "..", "kind": "digits"}, "'..' is no name for a folder"),
-        ({"name": "faces"}, "kind is 'faces', expected digits, cifar10, generated"),
-        ({"name": "digits", "url": "http://x"}, "url, sha256 and format are for cifar10"),
-        ({"name": "cifar10", "url": "http://x", "local_file": "/x"}, "exclude each other"),
-        ({"name": "cifar10", "sha256": "abc"}, "expected 64 hexadecimal digits"),
-        ({"name": "generated", "test_records": 9}, "expected at least 50 and 10"),
+        ({"name": "a/b", "kind": "digits"}, "a data set has the name 'a/b'"),
+        ({"name": "..", "kind": "digits"}, "a data set has the name '..'"),
+        ({"name": "faces"}, "faces: kind is 'faces'"),
+        ({"name": "digits", "url": "http://x"}, "digits: digits has a url, sha256 or format"),
+        ({"name": "cifar10", "url": "http://x", "local_file": "/x"}, "cifar10 has a url and a local_file"),
+        ({"name": "cifar10", "sha256": "abc"}, "cifar10: sha256 is 'abc'"),
+        ({"name": "generated", "test_records": 9}, "generated: 50000 train_records and 9 test_records"),
     ],
 )
-def test_a_wrong_entry_is_found(entry, finding):
+def test_a_wrong_entry_is_a_finding(entry, finding):
     _, findings = datasets.plan([entry])
-    assert len(findings) == 1
-    assert finding in findings[0]
+    assert [each.found for each in findings] == [finding]
 
 
-def test_all_findings_of_all_sets_are_told():
+def test_all_findings_of_all_sets_come_at_once():
     _, findings = datasets.plan([{"name": "digits"}, {"name": "digits"}, {"name": "faces"}])
     assert len(findings) == 2
 

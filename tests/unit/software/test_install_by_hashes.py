@@ -181,13 +181,13 @@ def test_a_wheel_that_is_given_goes_before_the_file(site, tmp_path):
 def test_a_package_without_a_wheel_is_found_before_anything_is_touched(site, tmp_path):
     archive(site.wheels, "built", tmp_path / "ran")
     part = {"environment": site.params("frame==1.0", "built==1.0"), "prefix": "pytorch", "manage_system": True}
-    found = can_install(wanted={"pytorch": part}, pip=packed_pip())["findings"]
+    found = can_install(requests={"pytorch": part}, pip=packed_pip())["findings"]
     assert [each["found"].partition(" for Python")[0] for each in found] == [
         f"{site.wheels} has built 1.0 as a source archive only"
     ], json.dumps(found)
     assert "pytorch_pip_args: [--no-binary=built]" in found[0]["action"]
     part["environment"]["pip_args"] = ["--no-binary=built"]
-    assert can_install(wanted={"pytorch": part}, pip=packed_pip())["findings"] == []
+    assert can_install(requests={"pytorch": part}, pip=packed_pip())["findings"] == []
 
 
 def test_a_file_without_hashes_is_a_finding(site):

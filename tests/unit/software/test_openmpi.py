@@ -9,6 +9,7 @@ import openmpi_verify
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.trainyard.software import openmpi
 from ansible.module_utils.trainyard.software.openmpi import compare_versions, judge_program, plan_builds
 from filters import FILTERS
 
@@ -239,3 +240,32 @@ def test_nodes_on_which_the_given_prefix_has_none_or_another_one_are_found_at_on
 def test_plan_as_a_filter():
     result = FILTERS["openmpi_plan"]([state("n1")], WANTED)
     assert result["findings"] == [] and result["nodes"]["n1"]["action"] == "build"
+
+
+SETTINGS = {
+    **{"provider": "source", "version": "4.1.8", "manage_system": True, "sha256": 64 * "0", "local_file": ""},
+    **{"url": "https://x/y", "prefix": "/opt/trainyard/openmpi-4.1.8", "configure_options": ["--with-slurm"]},
+    **{"cuda": "auto", "ucx": "/opt/ucx", "verify_slots": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"provider": "distro", "version": "", "prefix": "", "sha256": ""}, []),
+        ({"version": ""}, ["openmpi_version is ''"]),
+        (
+            {"provider": "distro", "manage_system": False},
+            ["openmpi_provider is 'distro', and trainyard_manage_system is false"],
+        ),
+        ({"sha256": "x", "url": "y"}, ["openmpi_sha256 is 'x'", "openmpi_url is 'y'"]),
+        ({"prefix": "/usr/local"}, ["openmpi_prefix is '/usr/local'"]),
+        ({"provider": "existing", "prefix": "/link"}, ["openmpi_prefix is '/link'"]),
+        ({"configure_options": ["--prefix=/x", "y"]}, ["openmpi_configure_options has --prefix=/x, y"]),
+        ({"cuda": "yes", "verify_slots": 0}, ["openmpi_cuda is 'yes'", "openmpi_verify_slots is 0"]),
+    ],
+)
+def test_findings_on_the_input(changes, found):
+    findings = openmpi.input_findings({**SETTINGS, **changes}, "/link", {"4.1.8": "x"})
+    assert [finding.found for finding in findings] == found

@@ -1,0 +1,46 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of the action plugin software_request."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: software_request
+short_description: Record what hosts are to get of a part of the software
+description:
+  - Reads a variable as a task of the same role would read it on each host, and adds it to the fact
+    C(trainyard_requested) of this task's host. No host is visited. M(can_install) checks all parts at once.
+options:
+  hosts:
+    description: Inventory names.
+    type: list
+    elements: str
+    required: true
+  part:
+    description: Name of the part in findings.
+    type: str
+    required: true
+  variable:
+    description: >-
+      Name of the variable, a dictionary with C(findings) (on the input), C(environment), C(prefix), C(manage_system),
+      C(apt), C(data) and C(sources).
+    type: str
+    required: true
+extends_documentation_fragment: read_only
+"""
+
+EXAMPLES = r"""
+- name: Record what is to be installed
+  software_request:
+    hosts: "{{ ansible_play_hosts }}"
+    part: pytorch
+    variable: __python_runtime_request
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: C(trainyard_requested), the requests by host and part.
+  returned: success
+  type: dict
+"""

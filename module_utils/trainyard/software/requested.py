@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The software that hosts are to get, checked before anything is touched: input of roles, files on the controller.
+
+The nodes check the rest: trainyard_node/software/can_install.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..findings.findings import Finding
+from .package_index import Offered, judge
+from .requirements import parse
+
+# By part of the software, as the module software_request records it.
+Requests = Mapping[str, Mapping[str, Any]]
+
+
+def input_findings(requests: Mapping[str, Requests]) -> Iterator[Finding]:
+    """Yield the findings on the input of all roles, for each host."""
+    for host, parts in requests.items():
+        for part in parts.values():
+            yield from (Finding.from_dict(finding).on(host) for finding in part.get("findings") or ())
+
+
+def seen_of(parts: Requests, seen: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the parts that are complete on a host: what it reported (`result`), and what was requested (`of`)."""
+    return {
+        name: {"of": part.get("environment") or part.get("data"), "result": seen[name]}
+        for name, part in parts.items()
+        if name in seen
+    }
+
+
+def by_source(parts: Requests) -> list[dict[str, Any]]:
+    """Return the packages of apt (`apt`) of all parts, grouped by source, so that each source is asked once."""
+    sources: dict[str, dict[str, Any]] = {}
+    for each in (part["apt"] for part in parts.values() if part.get("apt")):
+        source = {name: value for name, value in each.items() if name != "packages"}
+        together = sources.setdefault(repr(sorted(source.items())), {**source, "packages": []})
+        together["packages"] += each["packages"]
+    return list(sources.values())
+
+
+def needed_of_controller(requests: Mapping[str, Requests], needed: Mapping[str, list[str]]) -> list[Mapping[str, Any]]:
+    """Return the sources that the controller is to send to any host, each once.
+
+    `needed` names by host the sources that are missing there. A source without a file comes from the part's `package`.
+    """
+    sources: dict[str, Mapping[str, Any]] = {}
+    for host, names in needed.items():
+        for part in requests[host].values():
+            for source in part.get("sources") or ():
+                if source["what"] in names and not source.get("url"):
+                    complete = source if source.get("local_file") else {**part["package"], **source}
+                    sources.setdefault(repr(sorted(complete.items())), complete)
+    return list(sources.values())
+
+
+def file_finding(source: Mapping[str, Any], there: str | None) -> Finding | None:
+    """Return the finding on a file on the controller; `there` is its sha256, None where it does not exist."""
+    expected = str(source.get("sha256") or "")
+    if there is not None and expected in ("", there):
+        return None
+    return Finding(
+        f"source of {source['what']}",
+        f"{source['local_file']} on the controller " + (f"has sha256 {there}" if there else "does not exist"),
+        f"a file with sha256 {expected}" if expected else "a file",
+        f"correct {source['variables']}, or the sum if it is another file on purpose",
+    )
+
+
+def package_finding(source: Mapping[str, Any], offered: Offered) -> Finding | None:
+    """Return the finding where the controller's pip would not find the package of a source."""
+    pin = parse(str(source["package"]), (3, 11))
+    found = judge(pin, offered, "the package index on the controller", "any Linux on x86_64", "") if pin else None
+    if found is None:
+        return None
+    return replace(found, check=f"source of {source['what']}", action=f"set {source['variables']}")
